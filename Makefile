@@ -1,0 +1,85 @@
+# Each target alone takes a fresh machine all the way; what is done already is not done again.
+#   make compare   builds every rung, runs it, checks it and prints the table
+#   make test      all tests of the emulator, the harness and the rungs
+#   make lint      ruff, mypy, clang-format
+# Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+# Without a GPU the small CPU build is wanted; releases of this series are to be had as one from most indexes.
+TORCH_CPU_SERIES := torch==2.13.*
+EMULATOR_SOURCES := $(shell find emulator -type f -not -name '*.md' 2>/dev/null)
+
+# A Python or an nvcc of an activated environment must not reach into ours.
+unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
+.DELETE_ON_ERROR:
+.PHONY: compare test lint format install clean
+
+compare: $(VENV)/.installed
+	@$(BIN)/ladder compare
+
+test: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python -m pytest -q -n auto
+
+lint: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format --dry-run -Werror
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --fix-only -q . ; $(BIN)/ruff format -q .
+	@git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format -i
+
+install: $(VENV)/.installed $(VENV)/.dev
+
+clean:
+	rm -rf $(VENV) build
+
+$(VENV)/.created:
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not there; install Python 3.10 or newer" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "error: $(PYTHON) is older than 3.10; name a newer one: make PYTHON=python3.12" >&2; exit 2; }
+	@command -v $${CXX:-g++} >/dev/null || \
+	  { echo "error: $${CXX:-g++} is not there; on Debian or Ubuntu: apt-get install g++" >&2; exit 2; }
+	@$(PYTHON) -c 'import os, sys, sysconfig as s; sys.exit(not os.path.exists(s.get_paths()["include"] + "/Python.h"))' || \
+	  { echo "error: the Python headers are not there; on Debian or Ubuntu: apt-get install python3-dev" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "error: no virtual environment; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@touch $@
+
+# torch before all else, so that nothing pulls in the CUDA build on a machine without a GPU.
+$(VENV)/.torch: $(VENV)/.created
+	@if nvidia-smi -L >/dev/null 2>&1; then \
+	  echo "Installing torch for the GPU ..."; $(PIP) install -q 'torch>=2.6'; \
+	else \
+	  echo "Installing torch's CPU build ..."; \
+	  $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(TORCH_CPU_INDEX)/torch/", timeout=5)' 2>/dev/null \
+	    && $(PIP) install -q --index-url $(TORCH_CPU_INDEX) 'torch>=2.6' \
+	    || { echo '$(TORCH_CPU_SERIES)' >$(VENV)/constraints.txt; $(PIP) install -q -c $(VENV)/constraints.txt torch; } \
+	    || $(PIP) install -q 'torch>=2.6'; \
+	fi
+	@touch $@
+
+$(VENV)/.build-tools: $(VENV)/.created
+	@$(PIP) install -q 'scikit-build-core>=0.10' 'pybind11>=2.13' 'cmake>=3.24' ninja
+	@touch $@
+
+# Without build isolation, so that a second build of the emulator compiles only what has changed.
+define install_editable
+@include=$$($(BIN)/python -m ladder.toolchain) || exit 2; \
+  echo "Building the emulator ..."; \
+  PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
+  $(PIP) install -q --no-build-isolation --editable '$(1)'
+@touch $@
+endef
+
+$(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeLists.txt $(EMULATOR_SOURCES)
+	$(call install_editable,.)
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.installed
+	$(call install_editable,.[dev])

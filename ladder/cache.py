@@ -1,0 +1,105 @@
+"""The user's cache directory: compiler, built extensions, counted rows.
+
+Whatever lies there under its final name is complete: files and directories are made beside it and renamed.
+Only the standard library is used, so that the compiler can be fetched before anything is installed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ladder.errors import CacheError
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.ENOTDIR: "a file stands where a directory is needed",
+    errno.EEXIST: "a file stands where a directory is needed",
+}
+
+
+def root() -> Path:
+    """The cache directory: ``$XDG_CACHE_HOME/flash-ladder``, or ``~/.cache/flash-ladder``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "flash-ladder"
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Turns a file system that refuses to be written into one :class:`CacheError` about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0)
+        if reason is None:
+            raise
+        raise CacheError(
+            f"cannot write {path}: {reason}",
+            "Free some space, or set XDG_CACHE_HOME to a directory that can be written.",
+        ) from error
+
+
+@contextmanager
+def new_directory(final: Path) -> Iterator[Path]:
+    """Gives an empty directory that becomes ``final`` when the block ends without an error, and is removed else.
+
+    When another process has made ``final`` meanwhile, that one stays.
+    """
+    with guarded(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
+        try:
+            yield temporary
+            temporary.chmod(0o755)
+            try:
+                temporary.rename(final)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not final.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes ``path`` as a whole or not at all."""
+    with guarded(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def lock(final: Path) -> Iterator[None]:
+    """Holds the right to make ``final``: processes that want the same thing make it once, the others wait."""
+    with guarded(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with open(final.parent / f".{final.name}.lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """A short hash of a sequence of strings; where one ends and the next begins counts."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:20]
