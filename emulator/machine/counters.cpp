@@ -1,0 +1,33 @@
+#include "machine/counters.h"
+
+#include <algorithm>
+
+namespace ladder::machine {
+
+AccessCounters &AccessCounters::operator+=(const AccessCounters &other) {
+  executed += other.executed;
+  wavefronts += other.wavefronts;
+  passes += other.passes;
+  conflicts += other.conflicts;
+  ideal += other.ideal;
+  sectors += other.sectors;
+  unmodelled += other.unmodelled;
+  return *this;
+}
+
+Counters &Counters::operator+=(const Counters &other) {
+  executed.resize(std::max(executed.size(), other.executed.size()));
+  idle_lanes.resize(std::max(idle_lanes.size(), other.idle_lanes.size()));
+  access.resize(std::max(access.size(), other.access.size()));
+  for (std::size_t i = 0; i < other.executed.size(); ++i)
+    executed[i] += other.executed[i];
+  for (std::size_t i = 0; i < other.idle_lanes.size(); ++i)
+    idle_lanes[i] += other.idle_lanes[i];
+  for (std::size_t i = 0; i < other.access.size(); ++i)
+    for (int place = 0; place < 2; ++place)
+      if (other.access[i].kind[place] != AccessKind::none)
+        access[i].of(other.access[i].kind[place]) += other.access[i].access[place];
+  return *this;
+}
+
+} // namespace ladder::machine

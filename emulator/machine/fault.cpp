@@ -1,0 +1,75 @@
+#include "machine/fault.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+namespace ladder::machine {
+
+namespace {
+
+std::string triple(const std::array<std::uint32_t, 3> &v) {
+  return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) + ")";
+}
+
+} // namespace
+
+std::string_view fault_kind_name(FaultKind kind) {
+  switch (kind) {
+  case FaultKind::out_of_bounds:
+    return "out of bounds";
+  case FaultKind::misaligned:
+    return "misaligned";
+  case FaultKind::read_only:
+    return "read only";
+  case FaultKind::unsupported:
+    return "unsupported";
+  case FaultKind::bad_operand:
+    return "bad operand";
+  case FaultKind::barrier:
+    return "barrier";
+  case FaultKind::deadlock:
+    return "deadlock";
+  case FaultKind::instruction_limit:
+    return "instruction limit";
+  case FaultKind::assertion:
+    return "assertion";
+  case FaultKind::trap:
+    return "trap";
+  case FaultKind::stack_overflow:
+    return "stack overflow";
+  case FaultKind::interrupted:
+    return "interrupted";
+  case FaultKind::launch:
+    return "launch";
+  }
+  return "fault";
+}
+
+std::string Fault::describe() const {
+  std::string text(fault_kind_name(kind));
+  text += ": " + message;
+  if (has_address) {
+    char hex[32];
+    std::snprintf(hex, sizeof hex, "0x%" PRIx64, address);
+    text += std::string(" [address ") + hex + "]";
+  }
+  if (!kernel.empty())
+    text += " in kernel " + kernel;
+  if (warp >= 0) {
+    text += ", block " + triple(block) + ", warp " + std::to_string(warp);
+    if (lane >= 0)
+      text += ", lane " + std::to_string(lane) + ", thread " + triple(thread);
+  }
+  if (!file.empty()) {
+    text += ", at " + file + ":" + std::to_string(line);
+    if (!kernel_file.empty() && (kernel_file != file || kernel_line != line))
+      text += " (from " + kernel_file + ":" + std::to_string(kernel_line) + ")";
+  }
+  if (!opcode.empty())
+    text += ", instruction " + opcode;
+  if (ptx_line > 0)
+    text += ", PTX line " + std::to_string(ptx_line);
+  return text;
+}
+
+} // namespace ladder::machine
