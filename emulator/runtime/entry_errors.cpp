@@ -1,0 +1,2 @@
+// cudaGetLastError and the names of errors.
+#include "runtime/cuda_api.h"
