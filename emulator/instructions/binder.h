@@ -1,0 +1,136 @@
+// Binding: from a resolved instruction to a handler and frame offsets.
+//
+// Each opcode has a function `bool bind_xyz(Binder &)` that reads modifiers and operands, refuses what is not
+// modelled, and sets the handler. They are listed in tables, one a group of the PTX manual's chapter
+// "Instruction Set".
+#pragma once
+
+#include "machine/code.h"
+#include "machine/gpu.h"
+#include "program/program.h"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ladder::instructions {
+
+/// Thrown by Binder::unsupported.
+class Unsupported : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Host addresses of module-scope .global and .const variables, by symbol index.
+using SymbolAddresses = std::vector<std::uint64_t>;
+
+class CodeBuilder; // collects constants, operand lists and special registers (binder.cpp)
+
+class Binder {
+public:
+  Binder(CodeBuilder &builder, const program::Instruction &source, machine::Instruction &out);
+
+  const program::Instruction &source;
+  machine::Instruction &out;
+
+  const machine::VirtualGpu &gpu() const;
+  bool has(std::string_view modifier) const;
+  /// The types among the modifiers, in order: cvt.rn.f16.f32 has {f16, f32}.
+  const std::vector<ptx::Type> &types() const { return types_; }
+  /// types()[i]; refuses the instruction when there are fewer.
+  ptx::Type type(std::size_t i = 0) const;
+  std::size_t operand_count() const { return source.operands.size(); }
+  const program::Operand &operand(std::size_t i) const; ///< refuses the instruction when there are fewer
+  bool is_sink(std::size_t i) const;
+
+  /// Frame offset to read a source operand as lanes of `type`: a register, or a constant, an address or a
+  /// special register broadcast to lanes as wide as `type` (4 bytes up to 32 bits, 8 above). A register whose
+  /// lanes are of another width than `type` wants is refused; read those with `operand_lane_bytes` and `raw`.
+  std::uint32_t source_slot(const program::Operand &operand, ptx::Type type);
+  std::uint32_t source_slot(std::size_t i, ptx::Type type) { return source_slot(operand(i), type); }
+  /// Frame offset of a destination register with lanes as wide as `type`; a sink gets a scratch slot.
+  std::uint32_t destination_slot(const program::Operand &operand, ptx::Type type);
+  std::uint32_t destination_slot(std::size_t i, ptx::Type type) { return destination_slot(operand(i), type); }
+  /// 4 or 8: how wide the lanes of a register operand are in the frame. 0 for operands that are no register.
+  unsigned operand_lane_bytes(const program::Operand &operand) const;
+  /// Offset of a register operand whatever its width (ld, st and cvt may use wider registers than their
+  /// type).
+  std::uint32_t raw_slot(const program::Operand &operand);
+  /// A predicate source: its offset, and whether it is negated (`!p`). Immediates 0/1 become constants.
+  struct Predicate {
+    std::uint32_t offset;
+    bool negated;
+  };
+  Predicate predicate(const program::Operand &operand);
+  std::uint32_t destination_predicate(const program::Operand &operand); ///< a sink gets a scratch predicate
+
+  /// An address operand [base + offset]. Sets nothing; the caller stores what it needs.
+  struct Address {
+    enum class Base {
+      reg64,       ///< slot: 64-bit lanes
+      reg32,       ///< slot: 32-bit lanes
+      absolute,    ///< offset alone (a variable's address or an immediate)
+      local_frame, ///< offset from the current call's local variables (add Frame::local_base)
+      param_area,  ///< offset into the frame's param area (arguments of a call, a callee's parameters), a
+                   ///< thread
+      entry_param, ///< offset into the kernel's argument block, the same for all lanes
+    };
+    Base base;
+    std::uint32_t slot = 0;
+    std::int64_t offset = 0;
+  };
+  Address address(const program::Operand &operand);
+
+  /// Room for operand lists longer than Instruction::op: sets out.more_begin and returns the place to fill.
+  void set_more(const std::vector<std::uint32_t> &slots);
+
+  /// Index into Code::frames of a function operand; -1 for an external one.
+  int frame_index(const program::Operand &operand) const;
+  /// Index in Code::instructions of a label.
+  std::uint32_t code_index(std::uint32_t function_local_index) const;
+
+  [[noreturn]] void unsupported(const std::string &why) const;
+
+private:
+  CodeBuilder &builder_;
+  std::vector<ptx::Type> types_;
+};
+
+/// Binds an instruction; returns false, having changed nothing, when this form belongs to another table
+/// (add.f32 is not the integer table's). Refuses with Binder::unsupported what no table models.
+using BindFunction = bool (*)(Binder &);
+struct TableEntry {
+  std::string_view opcode;
+  BindFunction bind;
+};
+
+// One table a group; each in its own file.
+std::span<const TableEntry> integer_table(); // add sub mul mad mul24 mad24 sad div rem abs neg min max popc
+                                             // clz bfind brev bfe bfi fns dp4a dp2a addc subc madc
+std::span<const TableEntry> float_table();   // add sub mul fma mad div abs neg min max rcp sqrt rsqrt sin cos
+                                             // lg2 ex2 tanh testp copysign (f32, f64)
+std::span<const TableEntry> half_table();    // f16, f16x2, bf16, bf16x2 forms of the above
+std::span<const TableEntry> compare_table(); // set setp selp slct
+std::span<const TableEntry> logic_table();   // and or xor not cnot lop3 shf shl shr
+std::span<const TableEntry>
+convert_table(); // mov cvt cvta isspacep prmt pack/unpack (mov with vectors), szext, bmsk
+std::span<const TableEntry>
+memory_table(); // ld ldu st prefetch isspacep, ld.param/st.param, fence, membar, discard
+std::span<const TableEntry> atomic_table();     // atom red
+std::span<const TableEntry> async_copy_table(); // cp.async, commit_group, wait_group, wait_all; mbarrier
+std::span<const TableEntry> warp_table();       // shfl vote match redux activemask elect
+std::span<const TableEntry>
+control_table(); // bra brx call ret exit trap brkpt bar barrier nanosleep, pmevent, griddepcontrol
+std::span<const TableEntry> matrix_table(); // ldmatrix stmatrix movmatrix mma
+std::span<const TableEntry> wmma_table();   // wmma.load wmma.store wmma.mma
+
+/// Binds a kernel and all it can reach. Throws machine::FaultError of kind unsupported that lists every
+/// unsupported instruction with its source line (each form once).
+std::shared_ptr<const machine::Code> bind_kernel(std::shared_ptr<const program::Program> program,
+                                                 std::uint32_t entry, const SymbolAddresses &addresses,
+                                                 const machine::VirtualGpu &gpu);
+
+} // namespace ladder::instructions

@@ -1,0 +1,66 @@
+// Collects what the instructions of a kernel need beside themselves: constants and special registers in the
+// frames, operand lists. Used by Binder alone.
+#pragma once
+
+#include "instructions/binder.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace ladder::instructions {
+
+class CodeBuilder {
+public:
+  CodeBuilder(std::shared_ptr<const program::Program> program, std::uint32_t entry,
+              const SymbolAddresses &addresses, const machine::VirtualGpu &gpu);
+
+  /// Binds every reachable function. Throws machine::FaultError that names what is not supported.
+  std::shared_ptr<const machine::Code> build();
+
+  const program::Program &program() const { return *program_; }
+  const program::KernelLayout &layout() const { return code_->layout; }
+  const machine::VirtualGpu &gpu() const { return gpu_; }
+  std::uint32_t current_begin() const { return current_begin_; }
+  bool in_entry() const { return program_->functions[current_function_].is_entry; }
+
+  // Places in the frame of the function that is being bound, as offsets from the frame's start.
+  std::uint32_t constant(std::uint64_t bits, unsigned lane_bytes);
+  std::uint32_t predicate_constant(bool value);
+  std::uint32_t special(program::Special special, bool wide);
+  std::uint32_t scratch(); ///< room for 32 lanes of 8 bytes that nobody reads
+
+  std::uint64_t symbol_address(std::uint32_t symbol) const;
+  std::uint32_t add_more(const std::vector<std::uint32_t> &slots) {
+    const auto begin = std::uint32_t(code_->more.size());
+    code_->more.insert(code_->more.end(), slots.begin(), slots.end());
+    return begin;
+  }
+
+private:
+  struct Refusal {
+    const program::Instruction *source;
+    std::string why;
+  };
+  void add_function(std::uint32_t frame_index, std::vector<Refusal> &refusals);
+  static void bind(Binder &binder);
+  [[noreturn]] void refuse(const std::vector<Refusal> &refusals) const;
+  std::uint32_t reserve(std::size_t bytes);
+
+  std::shared_ptr<const program::Program> program_;
+  const SymbolAddresses &addresses_;
+  const machine::VirtualGpu &gpu_;
+  std::shared_ptr<machine::Code> code_;
+  std::vector<std::uint32_t> begins_; ///< of each function in Code::instructions, by frame index
+
+  // The function that is being bound.
+  std::uint32_t current_function_ = 0, current_begin_ = 0;
+  machine::FrameLayout frame_;
+  std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t>
+      constants_; ///< (bits, lane bytes; 0 for a predicate)
+  std::map<std::pair<program::Special, bool>, std::uint32_t> specials_;
+  std::optional<std::uint32_t> scratch_;
+};
+
+} // namespace ladder::instructions

@@ -1,0 +1,106 @@
+// A block: its warps, its shared memory and its barriers.
+#pragma once
+
+#include "machine/gpu.h"
+#include "machine/warp.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace ladder::machine {
+
+inline constexpr int kBarriers = 16;
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint64_t count() const { return std::uint64_t(x) * y * z; }
+};
+
+/// What all blocks of a launch have in common. Read-only while it runs.
+struct LaunchContext {
+  std::shared_ptr<const Code> code;
+  const VirtualGpu *gpu = nullptr;
+  const GlobalMemory *memory = nullptr;
+  Dim3 grid, block;
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::vector<std::uint8_t> params;         ///< the kernel's argument block
+  std::uint64_t warp_instruction_limit = 0; ///< 0: none
+  std::uint64_t grid_id = 0;
+  std::atomic<bool> stop{false};  ///< set to end the launch
+  std::function<void()> on_round; ///< called by the launching thread's blocks after each round of slices
+};
+
+class Block {
+public:
+  /// `on_launching_thread`: calls launch.on_round.
+  Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_launching_thread);
+
+  enum class State { finished, spinning };
+  /// Runs the warps in turn, a slice each, until they have all exited, or until a whole round of slices was
+  /// nothing but polling, which means that the block may wait for another one.
+  State run();
+
+  // --- what instructions use ---
+  const LaunchContext &launch() const { return *launch_; }
+  const Code &code() const { return *launch_->code; }
+  Dim3 index() const { return index_; }
+  std::uint32_t thread_count() const { return threads_; }
+  Counters &counters() { return *counters_; }
+  std::vector<Warp> &warps() { return warps_; }
+
+  /// Shared memory. Addresses are those the program sees: the first byte of the window is 0, the block's own
+  /// begins after the reserved bytes. Throws out_of_bounds when [address, address + bytes) is not all inside.
+  std::uint8_t *shared(std::uint64_t address, std::uint64_t bytes, int lane) {
+    if (address < shared_begin_ || address + bytes > shared_end_ || address + bytes < address)
+      shared_out_of_bounds(address, bytes, lane);
+    return shared_.data() + address;
+  }
+  std::uint32_t shared_begin() const { return shared_begin_; }
+  std::uint32_t shared_end() const { return shared_end_; }
+
+  enum class Reduction { none, popc, all, any };
+  /// bar.arrive, or the arrival of bar.sync and bar.red: counts the warp's active lanes. `count` is in
+  /// threads, 0 for all of the block. With `wait` the path waits and its instruction is executed again once
+  /// the barrier is complete; the handler sees that by Warp::take_release(). `values` are the lanes'
+  /// predicates for a reduction.
+  void arrive(Warp &warp, int barrier, std::uint32_t count, bool wait, Reduction reduction = Reduction::none,
+              std::uint32_t values = 0);
+  /// Result of the last completed reduction on this barrier: popc, or 0/1.
+  std::uint32_t reduction_result(int barrier) const { return barriers_[barrier].result; }
+  /// Called by a warp when lanes exit: barriers that wait for all threads need fewer.
+  void lanes_exited(std::uint32_t lanes);
+  /// Something that may let other blocks or warps go on has happened.
+  void note_progress() { progressed_ = true; }
+
+private:
+  struct Barrier {
+    std::uint32_t arrived = 0; ///< threads
+    std::uint32_t slots = 0;   ///< the same with a whole warp counted as 32, however many lanes it began with
+    std::uint32_t expected = 0; ///< in slots; 0: all live threads
+    bool open = false;          ///< somebody has arrived
+    std::uint32_t popc = 0, result = 0;
+    bool all = true, any = false;
+    Reduction reduction = Reduction::none;
+  };
+  bool is_complete(const Barrier &barrier) const;
+  void complete_barrier(int barrier);
+  [[noreturn]] void shared_out_of_bounds(std::uint64_t address, std::uint64_t bytes, int lane) const;
+  [[noreturn]] void rethrow_with_place(FaultError error, const Warp &warp) const;
+  [[noreturn]] void deadlock();
+
+  LaunchContext *launch_;
+  Dim3 index_;
+  Counters *counters_;
+  std::uint32_t threads_, live_threads_;
+  std::uint32_t shared_begin_, shared_end_;
+  std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there and unused
+  std::vector<Warp> warps_;
+  std::array<Barrier, kBarriers> barriers_;
+  bool progressed_ = false;
+  bool on_launching_thread_;
+};
+
+} // namespace ladder::machine

@@ -1,0 +1,64 @@
+// What a program did that a real GPU would reject or leave undefined.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ladder::machine {
+
+enum class FaultKind {
+  out_of_bounds,     ///< an address outside every allocation or window
+  misaligned,        ///< an address that is no multiple of the access size
+  read_only,         ///< a write to constant or read-only memory
+  unsupported,       ///< an opcode, or a form of one, that is not modelled
+  bad_operand,       ///< an operand the PTX manual calls undefined (shuffle mask, barrier id, ...)
+  barrier,           ///< a barrier that not all threads reach, or with a wrong count
+  deadlock,          ///< no warp can go on
+  instruction_limit, ///< a warp ran longer than the limit
+  assertion,         ///< assert() failed
+  trap,              ///< trap
+  stack_overflow,    ///< calls nested too deep or too much local memory
+  interrupted,       ///< the host asked to stop
+  launch,            ///< grid, block or memory that the GPU does not allow
+};
+
+std::string_view fault_kind_name(FaultKind kind);
+
+struct Fault {
+  FaultKind kind = FaultKind::trap;
+  std::string message; ///< one sentence, without the place
+  std::string kernel;
+  std::array<std::uint32_t, 3> block{};
+  int warp = -1, lane = -1; ///< -1: not tied to one
+  std::array<std::uint32_t, 3> thread{};
+  std::uint64_t address = 0;
+  bool has_address = false;
+  std::string opcode;            ///< of the instruction, dotted
+  std::string file, kernel_file; ///< innermost and outermost source line
+  int line = 0, kernel_line = 0;
+  int ptx_line = 0;
+
+  /// All of it in one line: kind, message, kernel, block, warp, lane, thread, source line, address, opcode.
+  std::string describe() const;
+};
+
+/// Thrown by an instruction; the block that runs it adds the place and passes it on.
+class FaultError : public std::runtime_error {
+public:
+  FaultError(FaultKind kind, std::string message, int lane = -1) : std::runtime_error(message) {
+    fault.kind = kind;
+    fault.message = std::move(message);
+    fault.lane = lane;
+  }
+  FaultError &at(std::uint64_t address) {
+    fault.address = address;
+    fault.has_address = true;
+    return *this;
+  }
+  Fault fault;
+};
+
+} // namespace ladder::machine

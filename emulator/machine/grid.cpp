@@ -1,0 +1,185 @@
+#include "machine/grid.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace ladder::machine {
+
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+
+[[noreturn]] void refuse(const LaunchContext &launch, const std::string &why) {
+  FaultError error(FaultKind::launch, why);
+  error.fault.kernel = launch.code->kernel;
+  throw error;
+}
+
+void check_launch(const LaunchContext &launch) {
+  const Dim3 &grid = launch.grid, &block = launch.block;
+  const std::string size = std::to_string(block.x) + " x " + std::to_string(block.y) + " x " +
+                           std::to_string(block.z) + " threads";
+  if (block.count() == 0 || grid.count() == 0)
+    refuse(launch, "an empty grid or block");
+  if (block.x > 1024 || block.y > 1024 || block.z > 64 || block.count() > std::uint64_t(kMaxThreadsPerBlock))
+    refuse(launch, "a block of " + size + "; at most 1024 are allowed (1024 x 1024 x 64)");
+  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    refuse(launch, "a grid larger than 2147483647 x 65535 x 65535 blocks");
+  const program::KernelLayout &layout = launch.code->layout;
+  const std::uint64_t shared = launch.dynamic_shared_bytes
+                                   ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
+                                   : layout.static_shared_bytes;
+  if (shared > launch.gpu->shared_bytes_per_block_opt_in)
+    refuse(launch, std::to_string(shared) + " bytes of shared memory a block; " +
+                       std::string(launch.gpu->arch) + " has " +
+                       std::to_string(launch.gpu->shared_bytes_per_block_opt_in));
+}
+
+/// Blocks that may be under way at once when they wait for each other, as on the whole GPU.
+std::uint64_t resident_limit(const LaunchContext &launch) {
+  const std::uint64_t warps = (launch.block.count() + 31) / 32;
+  const std::uint64_t a_multiprocessor = std::max<std::uint64_t>(
+      1, std::min<std::uint64_t>(std::uint64_t(launch.gpu->max_blocks_per_multiprocessor),
+                                 std::uint64_t(launch.gpu->max_threads_per_multiprocessor) / 32 / warps));
+  return a_multiprocessor * std::uint64_t(launch.gpu->multiprocessors);
+}
+
+/// A launch under way.
+class GridRun {
+public:
+  GridRun(LaunchContext &launch, const LaunchOptions &options)
+      : launch_(launch), options_(options), total_(launch.grid.count()), limit_(resident_limit(launch)) {}
+
+  Counters run() {
+    unsigned threads =
+        options_.threads ? options_.threads : std::max(1u, std::thread::hardware_concurrency());
+    threads = unsigned(std::min<std::uint64_t>(threads, total_));
+    std::vector<Counters> counters(threads, Counters(launch_.code->instructions.size()));
+    next_tick_ = std::chrono::steady_clock::now() + kTick;
+    launch_.on_round = [this] { tick(); };
+
+    std::vector<std::jthread> workers;
+    running_ = threads - 1;
+    for (unsigned i = 1; i < threads; ++i)
+      workers.emplace_back([this, &counters, i] {
+        work(counters[i], false);
+        const std::lock_guard lock(mutex_);
+        --running_;
+        done_.notify_one();
+      });
+    work(counters[0], true);
+    for (std::unique_lock lock(mutex_); running_ > 0;)
+      if (done_.wait_for(lock, kTick) == std::cv_status::timeout) {
+        lock.unlock();
+        tick();
+        lock.lock();
+      }
+    workers.clear();
+    if (other_error_)
+      std::rethrow_exception(other_error_);
+    if (fault_)
+      throw *fault_;
+    for (unsigned i = 1; i < threads; ++i)
+      counters[0] += counters[i];
+    return std::move(counters[0]);
+  }
+
+private:
+  struct Resident {
+    std::uint64_t index;
+    std::unique_ptr<Block> block;
+  };
+
+  std::unique_ptr<Block> make_block(std::uint64_t index, Counters &counters, bool launching) {
+    const Dim3 &grid = launch_.grid;
+    const Dim3 place{std::uint32_t(index % grid.x), std::uint32_t(index / grid.x % grid.y),
+                     std::uint32_t(index / grid.x / grid.y)};
+    return std::make_unique<Block>(launch_, place, counters, launching);
+  }
+
+  /// Takes blocks in order. A block that spins is put aside for the others of this thread, and one more is
+  /// started, since it may be the one that is waited for.
+  void work(Counters &counters, bool launching) {
+    std::deque<Resident> resident;
+    bool start_one = true;
+    try {
+      for (;;) {
+        if (start_one || resident.empty()) {
+          const std::uint64_t index = next_.fetch_add(1);
+          if (index < total_ && index <= faulted_.load())
+            resident.push_front({index, make_block(index, counters, launching)});
+          else if (resident.empty())
+            return;
+        }
+        start_one = false;
+        Resident current = std::move(resident.front());
+        resident.pop_front();
+        if (current.index > faulted_.load())
+          continue;
+        try {
+          if (current.block->run() == Block::State::finished) {
+            ++finished_;
+          } else {
+            if (faulted_.load() != kNoFault)
+              continue; // it may wait for the block that is no more
+            start_one = resident.size() + 1 < limit_;
+            resident.push_back(std::move(current));
+            std::this_thread::yield();
+          }
+        } catch (FaultError &error) {
+          record(current.index, error);
+        }
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      other_error_ = std::current_exception();
+      launch_.stop = true;
+    }
+  }
+
+  /// Keeps the fault of the lowest block, so that what is reported does not depend on the number of threads.
+  void record(std::uint64_t index, const FaultError &error) {
+    const std::lock_guard lock(mutex_);
+    if (index < faulted_.load() || !fault_) {
+      fault_ = error;
+      faulted_ = index;
+    }
+  }
+
+  void tick() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_tick_)
+      return;
+    next_tick_ = now + kTick;
+    if (options_.on_tick && !options_.on_tick(finished_.load(), total_))
+      launch_.stop = true;
+  }
+
+  static constexpr std::uint64_t kNoFault = std::numeric_limits<std::uint64_t>::max();
+
+  LaunchContext &launch_;
+  const LaunchOptions &options_;
+  const std::uint64_t total_, limit_;
+  std::atomic<std::uint64_t> next_{0}, finished_{0}, faulted_{kNoFault};
+  std::mutex mutex_;
+  std::condition_variable done_;
+  unsigned running_ = 0;
+  std::optional<FaultError> fault_;
+  std::exception_ptr other_error_;
+  std::chrono::steady_clock::time_point next_tick_;
+};
+
+} // namespace
+
+Counters run_grid(LaunchContext &launch, const LaunchOptions &options) {
+  check_launch(launch);
+  return GridRun(launch, options).run();
+}
+
+} // namespace ladder::machine

@@ -1,0 +1,200 @@
+// A warp: 32 lanes that run one instruction at a time, with divergence and reconvergence.
+//
+// The lanes of a warp are split into paths. A path is a set of lanes at one instruction. A divergent branch
+// splits its path in two and makes a join at the branch's immediate post-dominator, where the lanes wait for
+// each other and go on as one path; a call makes a join at the return address. A path that must wait (for a
+// block barrier, or for lanes that a warp-wide instruction names) lets the others run, which is what
+// independent thread scheduling promises.
+#pragma once
+
+#include "machine/bank_model.h"
+#include "machine/code.h"
+#include "machine/counters.h"
+#include "machine/fault.h"
+#include "machine/global_memory.h"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace ladder::machine {
+
+class Block;
+
+inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
+
+/// Registers of one call of a function, for all lanes. The entry's lives as long as the warp.
+struct Frame {
+  const FrameLayout *layout = nullptr;
+  std::unique_ptr<std::uint8_t[]> storage; ///< over-allocated for alignment
+  std::uint8_t *registers = nullptr;       ///< 64-byte aligned
+  std::vector<std::uint8_t> params;        ///< [lane][param_area_bytes]
+  std::uint32_t local_base = 0; ///< where this call's local variables start, bytes in a thread's stack
+  std::shared_ptr<Frame> caller;
+  int depth = 0;
+};
+
+/// cp.async: data on its way to shared memory.
+struct PendingCopy {
+  std::uint32_t shared_address; ///< offset in the block's shared memory
+  std::uint8_t lane;
+  std::uint8_t bytes;
+  std::uint8_t data[16];
+};
+
+/// What happens when a warp is run.
+enum class RunResult { exited, blocked, slice_over };
+
+class Warp {
+public:
+  Warp(Block &block, int index, std::uint32_t live_lanes);
+
+  /// Runs at most `slice` instructions. Returns `blocked` when every path waits. Throws FaultError with the
+  /// lane set where one is to blame.
+  RunResult run(std::uint64_t slice);
+
+  // --- what instructions use
+  // ---------------------------------------------------------------------------------------
+  std::uint32_t active() const {
+    return active_;
+  } ///< lanes that execute this instruction; never 0 in a handler
+  std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, guard not applied
+  std::uint32_t live() const { return live_; }      ///< lanes that have not exited
+  std::uint32_t initial_lanes() const { return initial_; }
+  int index() const { return index_; }
+  Block &block() { return *block_; }
+  std::uint32_t pc() const { return pc_; } ///< of the next instruction
+
+  /// 32 lanes of a register. T is uint32_t, int32_t, float for registers of up to 32 bits, uint64_t, ... for
+  /// 64 bits.
+  template <typename T> T *lanes(std::uint32_t offset) { return reinterpret_cast<T *>(registers_ + offset); }
+  /// A predicate register: bit i is lane i.
+  std::uint32_t &predicate(std::uint32_t offset) {
+    return *reinterpret_cast<std::uint32_t *>(registers_ + offset);
+  }
+  /// Writes `value` for the active lanes of a predicate.
+  void set_predicate(std::uint32_t offset, std::uint32_t value) {
+    std::uint32_t &p = predicate(offset);
+    p = (p & ~active_) | (value & active_);
+  }
+  Frame &frame() { return *frame_; }
+  const std::uint32_t *more(const Instruction &instruction) const;
+  AccessCounters &access(const Instruction &instruction, AccessKind kind);
+  /// The source instruction, for messages and rare paths.
+  const program::Instruction &source(const Instruction &instruction) const;
+
+  // Control flow. Each acts on the active lanes of the current path.
+  void branch(std::uint32_t target, std::uint32_t taken, std::uint32_t reconverge);
+  /// brx.idx: lane i goes to targets[i].
+  void branch_indexed(const std::uint32_t (&targets)[32], std::uint32_t reconverge);
+  /// Calls the function with this index in Code::frames for the active lanes; they come back to the next
+  /// instruction. The callee's parameter area is handed out so that the handler can copy the arguments in.
+  Frame &call(std::uint32_t frame_index);
+  void ret();
+  void exit();
+  /// Joins waiting lanes; placed before the instruction at a reconvergence point.
+  void reconverge();
+
+  /// True when the current path holds all live lanes of `members`, or they have all come to such an
+  /// instruction. Otherwise makes the path wait for the missing ones, after which the instruction is executed
+  /// again; the handler must return at once.
+  bool converge(std::uint32_t members);
+  /// Makes the current path wait at a block barrier; its instruction is executed again when the block
+  /// releases it.
+  void wait_barrier(int barrier);
+  void release_barrier(int barrier);
+  /// True, once, when the current instruction is executed again after the wait that it began.
+  bool take_release();
+  /// Ends this warp's slice: a spinning loop lets others run (nanosleep, failed try_wait).
+  void yield() {
+    executed_ -= remaining_;
+    remaining_ = 0;
+  }
+
+  // Asynchronous copies (cp.async). Data is read at once and written when it is waited for, so that a missing
+  // wait shows.
+  std::vector<PendingCopy> &open_copies() { return open_copies_; }
+  void commit_copies();
+  /// Completes all but the newest `pending` groups; `all` also completes what is not committed.
+  void wait_copies(std::size_t pending, bool all);
+
+  // Local memory of a lane, as bytes in its stack.
+  std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes);
+
+  /// A global range that holds the bytes; throws out_of_bounds. The last one found is remembered.
+  const MemoryRange &global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
+    if (last_range_ && address >= last_range_->begin && address + bytes <= last_range_->end &&
+        address + bytes > address && (!write || last_range_->writable))
+      return *last_range_;
+    return find_global_range(address, bytes, write, lane);
+  }
+
+  bool finished() const { return live_ == 0; }
+  bool ready() const; ///< some path can run
+  std::uint64_t executed() const { return executed_; }
+  /// True when the last slice was spent on polling: a loop around a volatile load, an atomic or a sleep.
+  bool polled() const { return polled_; }
+  /// Lets lanes that have waited at a join for long go on without the others, which may be spinning for them.
+  void release_joins();
+  /// What the waiting paths wait for, for the message about a deadlock.
+  std::string describe_waits() const;
+  /// For messages: the instruction that the warp executes or, when all its paths wait, the first one waiting.
+  std::uint32_t instruction_for_messages() const;
+
+private:
+  /// Lanes that meet at an instruction. `expected` shrinks when lanes leave for good.
+  struct Join {
+    std::uint32_t pc;
+    std::uint32_t expected, arrived = 0;
+    std::shared_ptr<Join> parent;
+    std::shared_ptr<Frame> frame; ///< the frame to go on with
+    bool is_call = false;
+  };
+  struct Path {
+    enum class State { ready, barrier, converge };
+    std::uint32_t pc = 0, mask = 0;
+    std::shared_ptr<Join> join;
+    std::shared_ptr<Frame> frame;
+    State state = State::ready;
+    int barrier = -1;
+    std::uint32_t members = 0; ///< converge: whom it waits for
+    bool released = false;     ///< the wait is over and the instruction is executed again
+  };
+
+  std::shared_ptr<Frame> make_frame(std::uint32_t frame_index, const std::shared_ptr<Frame> &caller);
+  void enter(std::size_t path);         ///< makes paths_[path] current
+  void leave();                         ///< stores the current path's state
+  bool next_path();                     ///< picks another ready path; false when all wait
+  void wait_current(Path::State state); ///< the current instruction will be executed again
+  void drop_current();
+  void arrive(const std::shared_ptr<Join> &join, std::uint32_t lanes);
+  void leave_join(const std::shared_ptr<Join> &join, std::uint32_t lanes);
+  void complete(const std::shared_ptr<Join> &join);
+  void try_release_converge(std::uint32_t members);
+  const MemoryRange &find_global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane);
+  void complete_copies(std::vector<PendingCopy> &copies);
+
+  // Hot state of the current path.
+  std::uint8_t *registers_ = nullptr;
+  std::uint32_t pc_ = 0, mask_ = 0, active_ = 0;
+  std::uint64_t remaining_ = 0;
+  bool switch_path_ = false; ///< the current path is gone or waits
+  Frame *frame_ = nullptr;
+  const MemoryRange *last_range_ = nullptr;
+
+  Block *block_;
+  int index_;
+  std::uint32_t initial_, live_;
+  std::vector<Path> paths_;
+  std::size_t current_ = 0;
+  std::uint64_t executed_ = 0;
+  bool polled_ = false;
+  std::uint64_t poll_slices_ = 0;   ///< in a row
+  std::vector<std::uint8_t> local_; ///< [lane][local_capacity_]
+  std::uint64_t local_capacity_ = 0;
+  std::vector<PendingCopy> open_copies_;
+  std::vector<std::vector<PendingCopy>> groups_;
+};
+
+} // namespace ladder::machine
