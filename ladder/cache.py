@@ -52,7 +52,7 @@ def guarded(path: Path) -> Iterator[None]:
 
 @contextmanager
 def new_directory(final: Path) -> Iterator[Path]:
-    """Gives an empty directory that becomes ``final`` when the block ends without an error, and is removed else.
+    """Gives an empty directory that becomes ``final`` when the block ends well, and is removed else.
 
     When another process has made ``final`` meanwhile, that one stays.
     """

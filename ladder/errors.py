@@ -1,4 +1,4 @@
-"""What goes wrong, in words for the person at the keyboard: one message and, where there is one, the way out."""
+"""What goes wrong, in words for the person at the keyboard: one message, and the way out if there is one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The compilers: the pinned nvcc of the emulator backend, the system's nvcc for a GPU, and g++.
 
 The pinned compiler comes as wheels and lives in a prefix of its own in the user's cache, never in the
-environment of torch, whose own CUDA packages it would clash with. Being pinned, it gives the same PTX, and with
-it the same counts, on every machine. ``python -m ladder.toolchain`` fetches it and prints its include directory;
-only the standard library is needed for that.
+environment of torch, whose own CUDA packages it would clash with. Being pinned, it gives the same PTX, and
+with it the same counts, on every machine. ``python -m ladder.toolchain`` fetches it and prints its include
+directory; only the standard library is needed for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ladder import cache
 from ladder.errors import ToolchainError
 
 VERSION = "13.0"
-REQUIREMENT = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]=={VERSION}.*"
+REQUIREMENT = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl,profiler]=={VERSION}.*"
 DOWNLOAD_MEGABYTES = 105
 
 
@@ -51,7 +51,7 @@ class Nvcc:
         return _nvcc_version(self.path)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _nvcc_version(path: Path) -> str:
     text = _output([str(path), "--version"])
     releases = [word[1:].rstrip(",") for word in text.split() if word.startswith("V")]
@@ -65,12 +65,14 @@ def _output(command: list[str]) -> str:
         raise ToolchainError(f"{command[0]} is not there", "ladder doctor lists what is missing.") from error
     except subprocess.CalledProcessError as error:
         tail = (error.stderr or error.stdout or "").strip()[-500:]
-        raise ToolchainError(f"{' '.join(command)} failed: {tail}", "ladder doctor lists what is missing.") from error
+        raise ToolchainError(
+            f"{' '.join(command)} failed: {tail}", "ladder doctor lists what is missing."
+        ) from error
 
 
 def prefix() -> Path:
-    """Where the pinned compiler lives, or will."""
-    return cache.root() / f"cuda-{VERSION}"
+    """Where the pinned compiler lives, or will; another place when what is fetched changes."""
+    return cache.root() / f"cuda-{VERSION}-{cache.digest([REQUIREMENT])[:6]}"
 
 
 def installed_nvcc() -> Nvcc | None:
@@ -78,7 +80,9 @@ def installed_nvcc() -> Nvcc | None:
     override = os.environ.get("LADDER_NVCC")
     if override:
         if not os.access(override, os.X_OK):
-            raise ToolchainError(f"LADDER_NVCC names {override}, which cannot be run", "Unset it to use the pinned nvcc.")
+            raise ToolchainError(
+                f"LADDER_NVCC names {override}, which cannot be run", "Unset it to use the pinned nvcc."
+            )
         return Nvcc(Path(override), pinned=False)
     path = prefix() / "nvidia" / "cu13" / "bin" / "nvcc"
     return Nvcc(path, pinned=True) if path.exists() else None
@@ -117,7 +121,15 @@ def _fetch() -> None:
 
 
 def _pip_install(target: Path) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+    ]
     command += ["--target", str(target), REQUIREMENT]
     result = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
     if result.returncode == 0:
@@ -136,12 +148,12 @@ def _pip_install(target: Path) -> None:
     lines = [line for line in message.splitlines() if not line.startswith("WARNING")]
     raise ToolchainError(
         "the compiler could not be fetched:\n" + "\n".join(lines[-6:]),
-        "To try again by hand: " + " ".join(command[:-3] + ["--target", "/tmp/cuda", f"'{REQUIREMENT}'"]),
+        "To try again by hand: " + " ".join([*command[:-3], "--target", "/tmp/cuda", f"'{REQUIREMENT}'"]),
     )
 
 
 def system_nvcc() -> Nvcc | None:
-    """The machine's own nvcc, which matches its driver: CUDA_HOME's, the one on PATH, or /usr/local/cuda's."""
+    """The machine's own nvcc, which matches its driver: CUDA_HOME's, PATH's, or /usr/local/cuda's."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     candidates = [Path(home) / "bin" / "nvcc" for home in homes if home]
     on_path = shutil.which("nvcc")
@@ -160,6 +172,12 @@ def gxx() -> str:
             "Debian, Ubuntu: apt-get install g++      Fedora: dnf install gcc-c++",
         )
     return found
+
+
+@functools.cache
+def gxx_version() -> str:
+    """The first line of its ``--version``."""
+    return _output([gxx(), "--version"]).splitlines()[0]
 
 
 def python_include() -> Path:

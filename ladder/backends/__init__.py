@@ -1,0 +1,36 @@
+"""Where a stage runs: the emulator, or the GPU that is there."""
+
+from __future__ import annotations
+
+from ladder.backends.base import Backend, Execution
+from ladder.errors import LadderError
+
+NAMES = ("auto", "emulator", "cuda")
+
+
+def gpu_is_there() -> bool:
+    """Whether torch can use a CUDA GPU."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def get_backend(name: str = "auto") -> Backend:
+    """The backend of that name; ``auto`` is the GPU when there is one. Raises :class:`LadderError`."""
+    from ladder.backends.cuda import CudaBackend
+    from ladder.backends.emulator import EmulatorBackend
+
+    if name == "auto":
+        name = "cuda" if gpu_is_there() else "emulator"
+    if name == "emulator":
+        return EmulatorBackend()
+    if name == "cuda":
+        if not gpu_is_there():
+            raise LadderError(
+                "torch sees no CUDA GPU", "--backend emulator needs none; ladder doctor says what torch sees."
+            )
+        return CudaBackend()
+    raise LadderError(f"backend {name!r} is none of {', '.join(NAMES)}")
+
+
+__all__ = ["NAMES", "Backend", "Execution", "get_backend", "gpu_is_there"]

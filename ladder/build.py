@@ -1,0 +1,258 @@
+"""Builds: a rung's extension, or somebody's whole program, from CUDA source. Cached.
+
+The name of a built directory holds a hash of all that it was made from: sources, their place (line
+information holds paths), flags, compilers and what is linked in. So a name is never built over, and nothing
+is ever stale.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pybind11
+
+from ladder import cache, toolchain
+from ladder.emulator_library import emulator_library
+from ladder.errors import BuildError, LadderError
+from ladder.progress import steps
+from ladder.stages import OptionValue, Stage, include_directory
+
+_SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
+_SHOWN_LINES = 12
+# Inline functions' statics of two rungs must not become one object although each is loaded privately.
+_HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to build for: ``backend`` is ``emulator`` or ``cuda``, ``arch`` the GPU, e.g. ``sm_80``."""
+
+    backend: str
+    arch: str
+
+    def nvcc(self) -> toolchain.Nvcc:
+        """The pinned compiler for the emulator, the system's, if there is one, for a GPU."""
+        if self.backend == "emulator":
+            return toolchain.pinned_nvcc()
+        return toolchain.system_nvcc() or toolchain.pinned_nvcc()
+
+    def flags(self) -> list[str]:
+        common = ["-std=c++20", "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
+        for flag in _HOST_FLAGS:
+            common += ["-Xcompiler", flag]
+        if self.backend == "cuda":
+            return [*common, "-arch=native"]
+        compute = self.arch.replace("sm_", "compute_")
+        # PTX alone, as plain text, and no CUDA runtime: the emulator brings its own.
+        code = f"-gencode=arch={compute},code={compute}"
+        return [*common, code, "-Xfatbin", "--compress=false", "-cudart", "none"]
+
+    def link_inputs(self) -> list[str]:
+        """What comes after the objects on the link line."""
+        if self.backend == "cuda":
+            return []
+        library = emulator_library()
+        directory = str(library.directory)
+        return [str(library.entry_points), f"-L{directory}", "-lladder_emulator", f"-Wl,-rpath,{directory}"]
+
+
+def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | None = None) -> Path:
+    """The stage's Python extension ``ladder_stage``, built if it is not there yet.
+
+    Raises :class:`BuildError` with the compiler's message, :class:`ToolchainError` or :class:`CacheError`.
+    """
+    defines = [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in (options or {}).items()]
+    include = include_directory()
+    nvcc = target.nvcc()
+    compile_flags = [*target.flags(), *defines, f"-I{include}"]
+    key = _key(target, nvcc, compile_flags, [stage.path, include])
+    final = cache.root() / "build" / f"{stage.name}-{target.backend}-{target.arch}-{key}"
+    extension = final / "ladder_stage.so"
+    if extension.exists():
+        return extension
+    with cache.lock(final):
+        if extension.exists():
+            return extension
+        binding = _binding(target)
+        with cache.new_directory(final) as directory:
+            command = [str(nvcc.path), *compile_flags, "-c", str(stage.kernel), "-o", "kernel.o"]
+            _run(command, directory, f"{stage.name} does not compile")
+            _link_extension(stage.name, target, nvcc, binding, directory)
+    return extension
+
+
+def build_all(
+    stages: Sequence[Stage],
+    targets: Mapping[str, Target],
+    options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+) -> dict[str, Path | LadderError]:
+    """Builds several stages at once; a stage that fails has its error in place of the extension."""
+
+    def attempt(stage: Stage) -> Path | LadderError:
+        try:
+            with progress.step(stage.name):
+                return build(stage, targets[stage.name], (options or {}).get(stage.name))
+        except LadderError as error:
+            return error
+
+    if not stages:
+        return {}
+    # What all share comes first, so that its download or its failure is reported once.
+    _binding(targets[stages[0].name])
+    with (
+        steps("Building", len(stages)) as progress,
+        ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+    ):
+        return dict(zip([s.name for s in stages], pool.map(attempt, stages), strict=True))
+
+
+def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
+    """An executable of somebody's own ``.cu`` files; ``flags`` go to the compiler as they are.
+
+    Built again when a source, or a header that the compiler read last time, has changed.
+    """
+    for source in sources:
+        if not source.is_file():
+            raise BuildError(f"there is no file {source}")
+    nvcc = target.nvcc()
+    sources = [source.resolve() for source in sources]
+    compile_flags = [*target.flags(), *flags]
+    name = f"{sources[0].stem}-{target.backend}-{target.arch}"
+    key = _key(target, nvcc, [*compile_flags, *map(str, sources)], [])
+    dependency_list = cache.root() / "build" / f"{name}-{key}.dependencies"
+    known = dependency_list.read_text().splitlines() if dependency_list.exists() else []
+    if known and all(Path(path).is_file() for path in known):
+        program = _program_directory(name, key, known) / sources[0].stem
+        if program.exists():
+            return program
+    work = cache.root() / "build" / f"{name}-{key}-{os.getpid()}"
+    with cache.new_directory(work) as directory:
+        objects = [f"{number}.o" for number in range(len(sources))]
+        for source, object_name in zip(sources, objects, strict=True):
+            command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_name]
+            _run([*command, "-MD", "-MF", f"{object_name}.d"], directory, f"{source.name} does not compile")
+            known += _dependencies((directory / f"{object_name}.d").read_text(), nvcc)
+        command = [toolchain.gxx(), *objects, *target.link_inputs(), "-o", sources[0].stem]
+        _run(command, directory, f"{sources[0].name} does not link")
+        _refuse_undefined(directory / sources[0].stem, sources[0].name)
+    known = sorted({path for path in known if Path(path).is_file()})
+    final = _program_directory(name, key, known)
+    if final.exists():
+        shutil.rmtree(work)
+    else:
+        work.rename(final)
+    cache.write_text(dependency_list, "\n".join(known))
+    return final / sources[0].stem
+
+
+def _program_directory(name: str, key: str, dependencies: Sequence[str]) -> Path:
+    contents = cache.digest(
+        [key, *(part for path in dependencies for part in (path, Path(path).read_bytes()))]
+    )
+    return cache.root() / "build" / f"{name}-{contents}"
+
+
+def _dependencies(rule: str, nvcc: toolchain.Nvcc) -> list[str]:
+    """The files that a make rule of the compiler names, less those of the toolkit and the system."""
+    words = shlex.split(rule.replace("\\\n", " ").partition(":")[2])
+    outside = (str(nvcc.home), "/usr/include", "/usr/lib")
+    return [
+        str(path) for path in (Path(word).resolve() for word in words) if not str(path).startswith(outside)
+    ]
+
+
+def _binding(target: Target) -> Path:
+    """The object of the shared Python binding, compiled once for all stages of a target."""
+    include = include_directory()
+    source = include / "ladder" / "binding.cpp"
+    nvcc = target.nvcc()
+    # nvcc hands a .cpp to g++ as it is, with the include path of its own toolkit.
+    flags = ["-std=c++20", "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
+    for flag in _HOST_FLAGS:
+        flags += ["-Xcompiler", flag]
+    flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
+    key = _key(
+        target, nvcc, [*flags, pybind11.__version__, sysconfig.get_config_var("SOABI") or ""], [include]
+    )
+    final = cache.root() / "build" / f"binding-{target.backend}-{key}"
+    result = final / "binding.o"
+    if not result.exists():
+        with cache.lock(final):
+            if not result.exists():
+                with cache.new_directory(final) as directory:
+                    command = [str(nvcc.path), *flags, "-c", str(source), "-o", "binding.o"]
+                    _run(command, directory, "the Python binding does not compile")
+    return result
+
+
+def _link_extension(name: str, target: Target, nvcc: toolchain.Nvcc, binding: Path, directory: Path) -> None:
+    if target.backend == "cuda":
+        # The static runtime with its symbols hidden: the one that torch has loaded may be of another version.
+        command = [str(nvcc.path), "-ccbin", toolchain.gxx(), "-shared", "-cudart", "static"]
+        command += ["-Xlinker", "--exclude-libs,ALL", "kernel.o", str(binding), "-o", "ladder_stage.so"]
+    else:
+        command = [toolchain.gxx(), "-shared", "kernel.o", str(binding), *target.link_inputs()]
+        command += ["-o", "ladder_stage.so"]
+    _run(command, directory, f"{name} does not link")
+    if target.backend == "emulator":
+        _refuse_undefined(directory / "ladder_stage.so", name)
+
+
+def _refuse_undefined(binary: Path, name: str) -> None:
+    """An entry point that the emulator lacks would silently reach the CUDA runtime that torch has loaded."""
+    result = subprocess.run(["nm", "--undefined-only", str(binary)], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise BuildError(f"nm cannot read {binary.name}: {result.stderr.strip()}")
+    undefined = sorted(set(re.findall(r"\bU ((?:__)?cuda\w+|cu[A-Z]\w+)", result.stdout)))
+    if undefined:
+        raise BuildError(
+            f"{name} calls what the emulated CUDA runtime does not have: {', '.join(undefined)}",
+            "Such a program runs only on a GPU.",
+        )
+
+
+def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], directories: Iterable[Path]) -> str:
+    parts: list[str | bytes] = [
+        target.backend,
+        target.arch,
+        str(nvcc.path),
+        nvcc.version,
+        toolchain.gxx_version(),
+    ]
+    parts += [*flags]
+    if target.backend == "emulator":
+        library = emulator_library()
+        parts += [str(library.directory), library.entry_points.read_bytes()]
+    for directory in directories:
+        for path in sorted(p for p in directory.rglob("*") if p.suffix in _SOURCE_SUFFIXES and p.is_file()):
+            parts += [str(path), path.read_bytes()]
+    return cache.digest(parts)
+
+
+def _run(command: list[str], directory: Path, failure: str) -> None:
+    result = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    if result.returncode == 0:
+        return
+    message = result.stderr + result.stdout
+    if "No space left on device" in message:
+        raise OSError(28, "No space left on device")
+    raise BuildError(f"{failure}:\n{shortened(message)}", f"To repeat: {shlex.join(command)}")
+
+
+def shortened(message: str) -> str:
+    """The compiler's message from its first error on, a dozen lines at most."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    pattern = re.compile(r"error|fatal|undefined reference|Killed", re.IGNORECASE)
+    first = next((number for number, line in enumerate(lines) if pattern.search(line)), 0)
+    shown = lines[first : first + _SHOWN_LINES]
+    left = len(lines) - first - len(shown)
+    return "\n".join(shown + ([f"... and {left} more lines"] if left > 0 else []))

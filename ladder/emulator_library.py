@@ -1,0 +1,44 @@
+"""Where the emulator's libraries lie, for those that link to them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from ladder.errors import ToolchainError
+
+
+@dataclass(frozen=True)
+class EmulatorLibrary:
+    """The libraries beside the module ``ladder._emulator``."""
+
+    directory: Path
+
+    @property
+    def shared(self) -> Path:
+        """Everything; one copy a process, shared by the Python module and all emulator extensions."""
+        return self.directory / "libladder_emulator.so"
+
+    @property
+    def entry_points(self) -> Path:
+        """The hidden ``cuda*`` functions that forward to the shared library."""
+        return self.directory / "libladder_cudart.a"
+
+
+@functools.cache
+def emulator_library() -> EmulatorLibrary:
+    """The installed libraries. Raises :class:`ToolchainError` if the package was installed without them."""
+    spec = importlib.util.find_spec("ladder._emulator")
+    if spec is None or spec.origin is None:
+        raise ToolchainError(
+            "the emulator is not built", "In the repository: make compare    Elsewhere: pip install again"
+        )
+    library = EmulatorLibrary(Path(spec.origin).parent / "_lib")
+    for path in (library.shared, library.entry_points):
+        if not path.is_file():
+            raise ToolchainError(
+                f"{path} is missing", "In the repository: make compare    Elsewhere: pip install again"
+            )
+    return library

@@ -1,0 +1,316 @@
+"""Discovery of the rungs: every folder in stages/ and in the folders named by LADDER_STAGES.
+
+A folder that is broken is kept aside with its error, so that only it fails.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ladder.errors import LadderError, StageError, UnsupportedProblem
+from ladder.problem import DTYPES, Problem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OptionValue = int | str | bool
+
+#: The virtual GPUs of the emulator.
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+DEFAULT_ARCH = "sm_80"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One rung, as its stage.toml describes it."""
+
+    name: str
+    path: Path
+    title: str
+    idea: str
+    before: str | None
+    min_compute_capability: tuple[int, int]
+    dtypes: tuple[str, ...]
+    head_dims: tuple[int, ...]
+    options: Mapping[str, tuple[OptionValue, ...]] = field(default_factory=dict)
+
+    @property
+    def kernel(self) -> Path:
+        return self.path / "kernel.cu"
+
+    @property
+    def default_arch(self) -> str:
+        """The virtual GPU it is counted on unless another is asked for: sm_80, or its minimum."""
+        minimum = "sm_{}{}".format(*self.min_compute_capability)
+        return max(DEFAULT_ARCH, minimum, key=arch_number)
+
+    def arch(self, wanted: str | None) -> str:
+        """The virtual GPU to build for. Raises :class:`UnsupportedProblem` below the rung's minimum."""
+        if wanted is None:
+            return self.default_arch
+        major, minor = self.min_compute_capability
+        if arch_number(wanted) < 10 * major + minor:
+            raise UnsupportedProblem(
+                f"{self.name} needs compute capability {major}.{minor} or higher, not {wanted}"
+            )
+        return wanted
+
+    def accept(self, problem: Problem) -> Problem:
+        """The problem, with the rung's first dtype where it leaves that open.
+
+        Raises :class:`UnsupportedProblem`, naming what the rung does take.
+        """
+        if problem.dtype is None:
+            problem = replace(problem, dtype=self.dtypes[0])
+        if problem.dtype not in self.dtypes:
+            raise UnsupportedProblem(f"{self.name} takes {_list(self.dtypes)}, not {problem.dtype}")
+        if problem.head_dim not in self.head_dims:
+            raise UnsupportedProblem(f"{self.name} takes d = {_list(self.head_dims)}, not {problem.head_dim}")
+        return problem
+
+    def chosen_options(self, wanted: Mapping[str, str]) -> dict[str, OptionValue]:
+        """Every option with its value: the default, or the one ``wanted`` gives as text."""
+        chosen = {name: values[0] for name, values in self.options.items()}
+        for name, text in wanted.items():
+            if name not in self.options:
+                raise UnsupportedProblem(
+                    f"{self.name} has no option {name}; it has {_list(self.options) or 'none'}"
+                )
+            matching = [value for value in self.options[name] if _option_text(value) == str(text)]
+            if not matching:
+                values = _list(_option_text(value) for value in self.options[name])
+                raise UnsupportedProblem(f"{self.name}: option {name} is {values}, not {text}")
+            chosen[name] = matching[0]
+        return chosen
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All rungs, lowest first, and the folders that are none because something is wrong with them."""
+
+    stages: tuple[Stage, ...]
+    broken: Mapping[str, StageError]
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __getitem__(self, name: str) -> Stage:
+        """The rung of that name. Raises :class:`StageError`: its own, or that there is none."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        if name in self.broken:
+            raise self.broken[name]
+        names = [stage.name for stage in self.stages]
+        near = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.startswith(name)]
+        raise StageError(
+            f"there is no stage {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            f"Stages: {', '.join(names)}",
+        )
+
+
+def root() -> Path:
+    """The project's own rungs: the repository's in an editable install, else the copy in the wheel."""
+    here = Path(__file__).resolve().parent
+    candidates = (here.parent / "stages", here / "_stages")
+    for candidate in candidates:
+        if (candidate / "include" / "ladder" / "problem.h").is_file():
+            return candidate
+    raise LadderError(
+        f"the stages are in neither {candidates[0]} nor {candidates[1]}",
+        "Install the package again: make compare",
+    )
+
+
+def include_directory() -> Path:
+    """What all rungs may include."""
+    return root() / "include"
+
+
+def discover() -> Ladder:
+    """Reads all stage folders; those of LADDER_STAGES (separated like PATH) come after the project's own."""
+    stages: dict[str, Stage] = {}
+    broken: dict[str, StageError] = {}
+    for folder in _folders():
+        try:
+            if folder.name in stages:
+                raise StageError(
+                    f"{folder} has the name of the stage in {stages[folder.name].path}", "Rename it."
+                )
+            stages[folder.name] = read_stage(folder)
+        except StageError as error:
+            broken[folder.name if folder.name not in stages else str(folder)] = error
+    misplaced = {}
+    for stage in stages.values():
+        try:
+            _check_before(stage, stages, broken)
+        except StageError as error:
+            misplaced[stage.name] = error
+    broken.update(misplaced)
+    sound = {name: stage for name, stage in stages.items() if name not in broken}
+    order = sorted(sound.values(), key=lambda stage: (_depth(stage, sound), stage.name))
+    return Ladder(tuple(order), broken)
+
+
+def _folders() -> Iterator[Path]:
+    yield from _stage_folders(root())
+    for entry in os.environ.get("LADDER_STAGES", "").split(os.pathsep):
+        if not entry:
+            continue
+        directory = Path(entry).expanduser().resolve()
+        if not directory.is_dir():
+            raise StageError(
+                f"LADDER_STAGES names {entry}, which is no directory", "It is a folder of stage folders."
+            )
+        if (directory / "stage.toml").exists() or (directory / "kernel.cu").exists():
+            yield directory
+        else:
+            yield from _stage_folders(directory)
+
+
+def _stage_folders(directory: Path) -> Iterator[Path]:
+    for folder in sorted(directory.iterdir()):
+        if (
+            folder.is_dir()
+            and folder.name != "include"
+            and folder.name[0] not in "._"
+            and _holds_files(folder)
+        ):
+            yield folder
+
+
+def _holds_files(folder: Path) -> bool:
+    return any(entry.name[0] not in "._" for entry in folder.iterdir())
+
+
+def read_stage(folder: Path) -> Stage:
+    """The stage in ``folder``. Raises :class:`StageError`."""
+    name = folder.name
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        raise StageError(f"the folder {folder} is no stage name", "Use letters, digits and underscores.")
+    for needed in ("kernel.cu", "stage.toml"):
+        if not (folder / needed).is_file():
+            raise StageError(
+                f"stage {name} has no {needed}", f"Put one into {folder}; another stage's is a good start."
+            )
+    try:
+        table = tomllib.loads((folder / "stage.toml").read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StageError(f"{folder / 'stage.toml'} is not TOML: {error}") from error
+    return _StageTable(name, folder, table).stage()
+
+
+class _StageTable:
+    """The parsed stage.toml of one folder; takes its values out, one check each."""
+
+    def __init__(self, name: str, folder: Path, table: dict[str, Any]) -> None:
+        self._name = name
+        self._folder = folder
+        self._table = table
+
+    def stage(self) -> Stage:
+        stage = Stage(
+            name=self._name,
+            path=self._folder,
+            title=self._text("title"),
+            idea=self._text("idea"),
+            before=self._text("before") if "before" in self._table else None,
+            min_compute_capability=self._compute_capability(),
+            dtypes=self._list_of("dtypes", str, DTYPES),
+            head_dims=self._list_of("head_dims", int, None),
+            options=self._options(),
+        )
+        known = {f for f in Stage.__dataclass_fields__ if f not in ("name", "path")}
+        unknown = [key for key in self._table if key not in known]
+        if unknown:
+            raise self._error(f"has an unknown key {unknown[0]}; known are {_list(sorted(known))}")
+        return stage
+
+    def _error(self, what: str) -> StageError:
+        return StageError(f"{self._folder / 'stage.toml'} {what}")
+
+    def _get(self, key: str) -> Any:
+        if key not in self._table:
+            raise self._error(f"has no {key}")
+        return self._table[key]
+
+    def _text(self, key: str) -> str:
+        value = self._get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self._error(f"has {key} = {value!r}; it must be a text")
+        return value
+
+    def _compute_capability(self) -> tuple[int, int]:
+        value = self._get("min_compute_capability")
+        match = re.fullmatch(r"(\d+)\.(\d)", str(value))
+        if match is None or f"sm_{match[1]}{match[2]}" not in ARCHITECTURES:
+            known = _list(f'"{arch_number(arch) / 10}"' for arch in ARCHITECTURES)
+            raise self._error(f"has min_compute_capability = {value!r}; it must be one of {known}")
+        return int(match[1]), int(match[2])
+
+    def _list_of(self, key: str, kind: type, allowed: Iterable[Any] | None) -> tuple[Any, ...]:
+        value = self._get(key)
+        allowed = None if allowed is None else tuple(allowed)
+        sound = isinstance(value, list) and value and all(type(item) is kind for item in value)
+        if not sound or (allowed is not None and not set(value) <= set(allowed)):
+            what = f"some of {_list(allowed)}" if allowed else f"{kind.__name__} values"
+            raise self._error(f"has {key} = {value!r}; it must be a list of {what}")
+        return tuple(value)
+
+    def _options(self) -> dict[str, tuple[OptionValue, ...]]:
+        options = self._table.get("options", {})
+        if not isinstance(options, dict):
+            raise self._error(f"has options = {options!r}; it must be a table")
+        for name, values in options.items():
+            if not re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+                raise self._error(f"has an option {name}; an option is a macro, in capitals")
+            if (
+                not isinstance(values, list)
+                or not values
+                or not all(isinstance(v, int | str) for v in values)
+            ):
+                raise self._error(
+                    f"has option {name} = {values!r}; it must be a list of values, the default first"
+                )
+        return {name: tuple(values) for name, values in options.items()}
+
+
+def _check_before(stage: Stage, stages: Mapping[str, Stage], broken: Mapping[str, StageError]) -> None:
+    """Raises :class:`StageError` for a ``before`` that names no stage or leads back to the stage itself."""
+    seen = {stage.name}
+    below = stage.before
+    while below is not None and below in stages:
+        if below in seen:
+            raise StageError(f"{stage.path / 'stage.toml'}: before = {stage.before!r} goes in a circle")
+        seen.add(below)
+        below = stages[below].before
+    if stage.before is not None and stage.before not in stages and stage.before not in broken:
+        raise StageError(f"{stage.path / 'stage.toml'}: before = {stage.before!r} is no stage")
+
+
+def _depth(stage: Stage, stages: Mapping[str, Stage]) -> int:
+    """How many sound rungs lie below."""
+    below = stages.get(stage.before or "")
+    return 0 if below is None else 1 + _depth(below, stages)
+
+
+def arch_number(arch: str) -> int:
+    """80 for ``sm_80``."""
+    return int(arch.removeprefix("sm_"))
+
+
+def _option_text(value: OptionValue) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _list(values: Iterable[object]) -> str:
+    return ", ".join(str(value) for value in values)
