@@ -1,0 +1,84 @@
+#include "ptx/debug_lines.h"
+
+#include <algorithm>
+
+namespace ladder::ptx {
+
+namespace {
+
+/// Links of a chain that are kept; deeper ones lose the middle. Real chains are well below.
+constexpr int kLongestChain = 64;
+
+std::size_t mix(std::size_t seed, std::uint64_t value) {
+  return seed ^ (std::hash<std::uint64_t>()(value) + 0x9e3779b97f4a7c15u + (seed << 6) + (seed >> 2));
+}
+
+} // namespace
+
+std::size_t DebugLines::PlaceHash::operator()(const Place &place) const {
+  return mix(mix(std::size_t(place.file), std::uint64_t(place.line)), std::uint64_t(place.column));
+}
+
+std::size_t DebugLines::KeyHash::operator()(const std::pair<Link, int> &key) const {
+  const auto &[link, caller] = key;
+  return mix(mix(mix(PlaceHash()(link.place), std::hash<std::string_view>()(link.label)), link.offset),
+             std::uint64_t(caller));
+}
+
+int DebugLines::add(const LocDirective &loc) {
+  const Place place{loc.file, loc.line, loc.column};
+  const Link link{place, loc.function_label, loc.function_offset};
+  int caller = -1;
+  if (loc.is_inlined) {
+    LocDirective call;
+    call.file = loc.at_file;
+    call.line = loc.at_line;
+    call.column = loc.at_column;
+    const auto found = latest_.find({call.file, call.line, call.column});
+    caller = found != latest_.end() ? found->second : add(call);
+    // A helper whose call has its own place (a macro, a lambda) finds itself there when it comes again: then the chain
+    // is the one it had.
+    for (int outer = caller; outer >= 0; outer = locations_[outer].second)
+      if (locations_[outer].first == link) {
+        latest_[place] = outer;
+        return outer;
+      }
+    if (depth_[caller] >= kLongestChain)
+      caller = locations_[caller].second;
+  }
+  const auto [entry, is_new] = known_.try_emplace({link, caller}, int(locations_.size()));
+  if (is_new) {
+    locations_.push_back({link, caller});
+    depth_.push_back(caller < 0 ? 1 : depth_[caller] + 1);
+  }
+  latest_[place] = entry->second;
+  return entry->second;
+}
+
+void DebugLines::add_bytes(std::uint64_t value, unsigned count) {
+  for (unsigned i = 0; i < count; ++i)
+    strings_ += static_cast<char>(value >> (8 * i));
+}
+
+std::string DebugLines::name(const Link &link) const {
+  const auto label = labels_.find(link.label);
+  if (link.label.empty() || label == labels_.end() || link.offset >= strings_.size() - label->second)
+    return {};
+  const std::size_t begin = label->second + link.offset;
+  return strings_.substr(begin, std::min(strings_.find('\0', begin), strings_.size()) - begin);
+}
+
+std::vector<SourceLocation> DebugLines::finish() {
+  std::vector<SourceLocation> result;
+  result.reserve(locations_.size());
+  for (const auto &[link, caller] : locations_) {
+    SourceLocation location;
+    location.chain.push_back({link.place.file, link.place.line, link.place.column, name(link)});
+    if (caller >= 0) // callers come first, so theirs is complete
+      location.chain.insert(location.chain.end(), result[caller].chain.begin(), result[caller].chain.end());
+    result.push_back(std::move(location));
+  }
+  return result;
+}
+
+} // namespace ladder::ptx

@@ -1,0 +1,65 @@
+// Debug lines: the chains of `.loc` directives and the names in `.section .debug_str`.
+#pragma once
+
+#include "ptx/ast.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ladder::ptx {
+
+/// One `.loc`, as written.
+struct LocDirective {
+  int file = 0, line = 0, column = 0;
+  bool is_inlined = false;
+  std::string_view function_label;         ///< label in .debug_str, may be empty
+  std::uint64_t function_offset = 0;       ///< bytes after the label
+  int at_file = 0, at_line = 0, at_column = 0; ///< inlined_at
+};
+
+/// Builds SourceLocations. `inlined_at` names the place of a call by file, line and column; the call may itself lie in
+/// an inlined function, which the latest earlier `.loc` of that place in the same function tells.
+class DebugLines {
+public:
+  /// A new function: its `.loc`s do not see those of earlier ones.
+  void begin_function() { latest_.clear(); }
+  /// Returns the location's index.
+  int add(const LocDirective &loc);
+
+  /// .section .debug_str: labels and bytes, in the order they stand.
+  void add_label(std::string_view label) { labels_.emplace(label, strings_.size()); }
+  void add_bytes(std::uint64_t value, unsigned count);
+
+  /// The locations, function names decoded. Call once, when the whole text has been read.
+  std::vector<SourceLocation> finish();
+
+private:
+  struct Place {
+    int file, line, column;
+    bool operator==(const Place &) const = default;
+  };
+  struct PlaceHash {
+    std::size_t operator()(const Place &place) const;
+  };
+  struct Link {
+    Place place;
+    std::string_view label;
+    std::uint64_t offset;
+    bool operator==(const Link &) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const std::pair<Link, int> &key) const;
+  };
+  std::string name(const Link &link) const;
+
+  std::unordered_map<Place, int, PlaceHash> latest_;             ///< in this function: place -> location
+  std::unordered_map<std::pair<Link, int>, int, KeyHash> known_; ///< (link, location of its caller or -1) -> location
+  std::vector<std::pair<Link, int>> locations_;                  ///< innermost link, location of its caller or -1
+  std::vector<int> depth_;
+  std::unordered_map<std::string_view, std::size_t> labels_;
+  std::string strings_;
+};
+
+} // namespace ladder::ptx
