@@ -24,17 +24,18 @@ from ladder.errors import (
 )
 
 if TYPE_CHECKING:
-    from ladder.attention import attention
-    from ladder.compare import compare, evaluate
+    from ladder.comparison import compare, evaluate
+    from ladder.functional import attention
     from ladder.problem import Problem
     from ladder.stages import discover
 
+# No module may have the name of a function here: once imported it would take its place.
 _LAZY = {
     "Problem": "ladder.problem",
-    "attention": "ladder.attention",
-    "compare": "ladder.compare",
+    "attention": "ladder.functional",
+    "compare": "ladder.comparison",
     "discover": "ladder.stages",
-    "evaluate": "ladder.compare",
+    "evaluate": "ladder.comparison",
 }
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ladder.compare import Comparison
+from ladder.comparison import Comparison
+from ladder.emulate import ProgramLaunches
 from ladder.lines import LineCounts, SourceFile
 from ladder.stages import Ladder
 from ladder.table import Row
 
-#: Rows of the comparison: heading, column, how to write a value. A stage is a column of the picture, since there
-#: are more things to say than stages.
+#: Rows of the comparison: heading, column, how to write a value. A stage is a column of the picture, since
+#: there are more things to say than stages.
 _MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("error", "error", lambda x: f"{x:.2e}"),
     ("  allowed", "error_bound", lambda x: f"{x:.2e}"),
@@ -40,7 +41,7 @@ _SECTION_BEFORE = {"shared_load_instructions", "conflicts_ld", "mma_instructions
 
 
 def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
-    """The comparison with a column for each stage, and the share of conflicts that it has less than the rung before."""
+    """A column for each stage, with the share of conflicts that it has less than the rung before."""
     rows = comparison.rows
     table = Table(title=_title(rows), title_justify="left", header_style="bold", pad_edge=False)
     table.add_column("")
@@ -142,22 +143,23 @@ def _short(path: Path) -> str:
         return str(path)
 
 
-def launches_table(launches: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
-    """One column a launch of somebody's program, one row a count."""
-    launches = list(launches)
+def launches_table(launches: Sequence[ProgramLaunches]) -> Table:
+    """A column for each kernel of a program, a row for each count that is not 0 throughout."""
     table = Table(header_style="bold", pad_edge=False)
     table.add_column("")
     for launch in launches:
-        table.add_column(escape(str(launch["kernel"])), justify="right", overflow="fold")
-    table.add_row("grid", *(_dim3(launch["grid"]) for launch in launches))
-    table.add_row("block", *(_dim3(launch["block"]) for launch in launches))
-    table.add_row("launches", *(str(launch["launches"]) for launch in launches))
-    for column in columns:
-        values = [launch["totals"].get(column) for launch in launches]
-        if any(values):
-            table.add_row(column.replace("_", " "), *("?" if v is None else f"{v:,}" for v in values))
+        table.add_column(escape(launch.kernel), justify="right", overflow="fold")
+    table.add_row("grid", *(_dim3(launch.grid) for launch in launches))
+    table.add_row("block", *(_dim3(launch.block) for launch in launches))
+    table.add_row("shared memory, bytes", *(f"{launch.smem_bytes:,}" for launch in launches))
+    table.add_row("launches", *(f"{launch.launches:,}" for launch in launches))
+    table.add_section()
+    for name in launches[0].counters:
+        values = [launch.counters[name] for launch in launches]
+        if any(value != 0 for value in values):
+            table.add_row(name.replace("_", " "), *("?" if v is None else f"{v:,}" for v in values))
     return table
 
 
-def _dim3(sizes: Sequence[int]) -> str:
+def _dim3(sizes: tuple[int, int, int]) -> str:
     return " x ".join(str(size) for size in sizes)

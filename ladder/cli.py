@@ -1,0 +1,334 @@
+"""The command ``ladder``.
+
+Exit codes: 0, all well; 1, a stage is wrong or failed; 2, the command could not be carried out; 130,
+interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from ladder import project
+from ladder.errors import InvalidProblem, LadderError
+
+if TYPE_CHECKING:
+    from ladder.problem import Problem
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    program_arguments: list[str] = []
+    if words[:1] == ["emulate"] and "--" in words:
+        split = words.index("--")
+        words, program_arguments = words[:split], words[split + 1 :]
+    options = _parser().parse_args(words)
+    options.program_arguments = program_arguments
+    try:
+        return int(options.run(options))
+    except LadderError as error:
+        _show(error)
+        return 2
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+def _show(error: LadderError) -> None:
+    errors.print(f"[bold red]error:[/] {escape(error.message)}", highlight=False, soft_wrap=True)
+    if error.hint:
+        errors.print(escape(error.hint), highlight=False, soft_wrap=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ladder",
+        description="Flash-attention kernels, rung by rung: built, run, checked and counted.",
+        epilog=f"More: {project.url()}",
+    )
+    parser.add_argument("--version", action="version", version=f"flash-ladder {project.version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    compare = _command(commands, "compare", _compare, "run the stages on one problem and print the table")
+    compare.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
+    _add_problem_options(compare)
+    _add_json_option(compare)
+    compare.add_argument("--fresh", action="store_true", help="emulate again what has been emulated before")
+
+    run = _command(commands, "run", _run, "run one stage, never from the cache, and check it")
+    run.add_argument("stage", metavar="STAGE")
+    _add_problem_options(run)
+    _add_json_option(run)
+
+    build = _command(commands, "build", _build, "build stages without running them")
+    build.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
+    _add_target_options(build)
+
+    lines = _command(commands, "lines", _lines, "show a stage's source with the counts beside each line")
+    lines.add_argument("stage", metavar="STAGE")
+    lines.add_argument(
+        "--context", type=int, default=3, metavar="LINES", help="lines around those that count (3)"
+    )
+    lines.add_argument("--all", action="store_true", help="whole files")
+    _add_problem_options(lines)
+    _add_json_option(lines)
+
+    _command(commands, "stages", _stages, "list the stages")
+    _command(commands, "doctor", _doctor, "say what is installed and what to do about what is missing")
+
+    emulate = _command(
+        commands, "emulate", _emulate, "build and run any CUDA program: ladder emulate prog.cu [-- arguments]"
+    )
+    emulate.add_argument("sources", nargs="+", type=Path, metavar="prog.cu")
+    emulate.add_argument(
+        "-I", action="append", default=[], dest="include", metavar="DIR", help="for the compiler"
+    )
+    emulate.add_argument(
+        "-D", action="append", default=[], dest="define", metavar="NAME", help="for the compiler"
+    )
+    emulate.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
+    _add_json_option(emulate)
+    return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_problem_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("problem")
+    group.add_argument("--problem", metavar="B,H,N,M,d", help="batch, heads, queries, keys, head dim")
+    group.add_argument("--kv-heads", type=int, metavar="N", help="heads of k and v (as many as q has)")
+    group.add_argument("--dtype", help="f32, f16 or bf16 (the first that a stage takes)")
+    group.add_argument("--causal", action="store_true", help="query i sees keys j <= i alone")
+    group.add_argument("--scale", type=_number, help="factor of the logits (1 / sqrt(d))")
+    group.add_argument("--inputs", default="normal", help="normal, large, negative, equal or dominant")
+    _add_target_options(parser)
+
+
+def _add_target_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where")
+    group.add_argument("--backend", default="auto", help="auto (a GPU if there is one), emulator or cuda")
+    group.add_argument("--arch", help="virtual GPU of the emulator: sm_75, sm_80, sm_86, sm_89 or sm_90")
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the stage's stage.toml",
+    )
+
+
+def _add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the rows there as JSON too; - prints them and no table"
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def _problem(options: argparse.Namespace) -> Problem | None:
+    """The problem that the options describe; None when they say nothing, for the backend's default."""
+    from ladder.backends import get_backend
+    from ladder.matrix import DEFAULT_GPU_PROBLEM, DEFAULT_PROBLEM
+    from ladder.problem import Problem, parse_dtype
+
+    others = {
+        "kv_heads": options.kv_heads,
+        "dtype": parse_dtype(options.dtype) if options.dtype else None,
+        "is_causal": options.causal,
+        "scale": options.scale,
+        "inputs": options.inputs,
+    }
+    if options.problem:
+        return Problem.parse(options.problem, **others)
+    base = DEFAULT_PROBLEM if get_backend(options.backend).name == "emulator" else DEFAULT_GPU_PROBLEM
+    return Problem(base.batch, base.heads, base.q_len, base.kv_len, base.head_dim, **others)
+
+
+def _options(options: argparse.Namespace) -> dict[str, str]:
+    pairs = [text.partition("=") for text in options.option]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise InvalidProblem(f"--option {name} has no value", "It is --option NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from ladder.comparison import run_comparison
+    from ladder.render import comparison_table
+    from ladder.stages import discover
+
+    result = run_comparison(
+        _problem(options),
+        options.stages or None,
+        backend=options.backend,
+        arch=options.arch,
+        options=_options(options),
+        fresh=options.fresh,
+    )
+    if options.json != "-" and result.rows:
+        console.print(comparison_table(result, discover()))
+    _write_rows(options.json, result.rows)
+    for name, skip in result.skipped.items():
+        errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False)
+    if result.cached:
+        rows = "row was" if result.cached == 1 else "rows were"
+        errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")
+    if any(row["backend"] == "cuda" for row in result.rows):
+        errors.print("a GPU's counters are not read here; --backend emulator counts", style="dim")
+    for error in result.failed.values():
+        _show(error)
+    return 0 if result.passed else 1
+
+
+def _write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
+    from ladder.table import to_json
+
+    if target == "-":
+        print(to_json(rows))
+    elif target:
+        try:
+            Path(target).write_text(to_json(rows) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise LadderError(f"cannot write {target}: {error.strerror}") from error
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ladder.comparison import Comparison, evaluate
+    from ladder.render import comparison_table
+    from ladder.stages import discover
+
+    problem = _problem(options)
+    assert problem is not None
+    evaluation = evaluate(
+        options.stage, problem, backend=options.backend, arch=options.arch, options=_options(options)
+    )
+    if options.json != "-":
+        console.print(comparison_table(Comparison([evaluation.row]), discover()))
+    _write_rows(options.json, [evaluation.row])
+    if not evaluation.passed:
+        errors.print(f"[bold red]wrong:[/] {escape(evaluation.describe())}", highlight=False)
+    return 0 if evaluation.passed else 1
+
+
+def _build(options: argparse.Namespace) -> int:
+    from ladder.backends import get_backend
+    from ladder.build import build_all
+    from ladder.stages import discover
+
+    ladder = discover()
+    backend = get_backend(options.backend)
+    wanted = [ladder[name] for name in options.stages] if options.stages else list(ladder)
+    broken: list[LadderError] = [] if options.stages else list(ladder.broken.values())
+    results = build_all(
+        wanted,
+        {stage.name: backend.target(stage, options.arch) for stage in wanted},
+        {stage.name: stage.chosen_options(_options(options)) for stage in wanted},
+    )
+    for name, result in results.items():
+        if isinstance(result, LadderError):
+            broken.append(result)
+        else:
+            console.print(f"{name}  {result}", highlight=False, soft_wrap=True)
+    for error in broken:
+        _show(error)
+    return 1 if broken else 0
+
+
+def _lines(options: argparse.Namespace) -> int:
+    from ladder.comparison import evaluate
+    from ladder.lines import by_helper_line, by_kernel_line, line_table
+    from ladder.render import source_table
+
+    problem = _problem(options)
+    assert problem is not None
+    evaluation = evaluate(
+        options.stage, problem, backend="emulator", arch=options.arch, options=_options(options)
+    )
+    table = line_table(evaluation.execution.launches)
+    rows = [
+        {name: None if value != value else value for name, value in row.items()}
+        for row in table.astype(object).where(table.notna(), None).to_dict("records")
+    ]
+    if options.json != "-":
+        total = evaluation.row["conflicts"] or 0
+        context = None if options.all else options.context
+        kernel_files = by_kernel_line(table)
+        shown = {file.path for file in kernel_files}
+        for file in kernel_files:
+            console.print(source_table(file, total, context))
+        for file in by_helper_line(table):
+            if file.path not in shown:
+                console.print()
+                console.print(source_table(file, total, context))
+    _write_rows(options.json, rows)  # type: ignore[arg-type]
+    return 0
+
+
+def _stages(options: argparse.Namespace) -> int:
+    from ladder.render import stages_table
+    from ladder.stages import discover
+
+    ladder = discover()
+    console.print(stages_table(ladder))
+    for error in ladder.broken.values():
+        _show(error)
+    return 1 if ladder.broken else 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from ladder.doctor import ABSENT, MISSING, OK, examine
+
+    signs = {OK: "[green]ok[/]     ", ABSENT: "[yellow]absent[/] ", MISSING: "[bold red]missing[/]"}
+    missing = False
+    for finding in examine():
+        missing |= finding.state == MISSING
+        line = f"{signs[finding.state]}  {finding.what:<21} {escape(finding.detail)}"
+        console.print(line, highlight=False, soft_wrap=True)
+        if finding.remedy:
+            for text in finding.remedy.splitlines():
+                console.print(f"{'':31} {escape(text)}", highlight=False, soft_wrap=True, style="cyan")
+    return 1 if missing else 0
+
+
+def _emulate(options: argparse.Namespace) -> int:
+    from ladder.emulate import emulate
+    from ladder.render import launches_table
+
+    flags = [f"-I{directory}" for directory in options.include] + [f"-D{name}" for name in options.define]
+    result = emulate(options.sources, options.program_arguments, flags=flags, arch=options.arch)
+    if options.json != "-" and result.launches:
+        console.print(launches_table(result.launches))
+    if result.fault:
+        errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
+    _write_rows(options.json, [launch.as_row() for launch in result.launches])
+    return result.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Somebody's own CUDA program on the emulator: built, run as it is, its launches counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ladder.build import Target, build_program
+from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.progress import steps
+from ladder.stages import ARCHITECTURES, DEFAULT_ARCH
+from ladder.table import COUNTERS
+
+
+@dataclass(frozen=True)
+class ProgramLaunches:
+    """All launches of one kernel with one grid, block and amount of shared memory."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int
+    launches: int
+    counters: Mapping[str, int | None]
+
+    def as_row(self) -> dict[str, Any]:
+        """One flat row for JSON."""
+        shape = {"grid": list(self.grid), "block": list(self.block), "smem_bytes": self.smem_bytes}
+        return {"kernel": self.kernel, **shape, "launches": self.launches, **self.counters}
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """How a program ended. ``fault`` describes what its kernels did wrong, if anything."""
+
+    exit_code: int
+    arch: str
+    launches: tuple[ProgramLaunches, ...]
+    fault: str | None
+
+
+def emulate(
+    sources: Sequence[Path],
+    arguments: Sequence[str] = (),
+    *,
+    flags: Sequence[str] = (),
+    arch: str | None = None,
+) -> ProgramResult:
+    """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns what it launched.
+
+    The program reads and writes the caller's standard streams. ``flags`` go to the compiler.
+
+    Raises :class:`BuildError` when it does not build and :class:`ExecutionError` when it cannot be run.
+    """
+    arch = arch or DEFAULT_ARCH
+    if arch not in ARCHITECTURES:
+        raise UnsupportedProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
+    with steps("Building", 1) as progress, progress.step(sources[0].name):
+        program = build_program(sources, Target("emulator", arch), flags)
+    return run_program(program, arguments, arch)
+
+
+def run_program(program: Path, arguments: Sequence[str], arch: str) -> ProgramResult:
+    """Runs a program that :func:`ladder.build.build_program` has built."""
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        log = Path(directory) / "launches.json"
+        environment = {**os.environ, "LADDER_ARCH": arch, "LADDER_LAUNCH_LOG": str(log)}
+        process = subprocess.Popen([str(program), *arguments], env=environment)
+        # Ctrl-C reaches the program too, which is the one to end by it.
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+        try:
+            exit_code = process.wait()
+        finally:
+            if previous is not None:
+                signal.signal(signal.SIGINT, previous)
+        if exit_code == -signal.SIGINT:
+            raise KeyboardInterrupt
+        try:
+            report = json.loads(log.read_text())
+        except FileNotFoundError:
+            if exit_code < 0:
+                name = signal.Signals(-exit_code).name
+                raise ExecutionError(f"{program.name} was ended by {name}; nothing was counted") from None
+            report = {"arch": arch, "fault": None, "kernels": []}
+        except ValueError as error:
+            raise ExecutionError(f"the counts of {program.name} are cut off: {error}") from error
+    launches = tuple(
+        ProgramLaunches(
+            kernel=entry["kernel"],
+            grid=tuple(entry["grid"]),
+            block=tuple(entry["block"]),
+            smem_bytes=entry["static_shared_bytes"] + entry["dynamic_shared_bytes"],
+            launches=entry["launches"],
+            counters={name: entry["totals"][name] for name in ("executed", *COUNTERS)},
+        )
+        for entry in report["kernels"]
+    )
+    fault = report["fault"]
+    code = exit_code if exit_code >= 0 else 128 - exit_code
+    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None)
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()

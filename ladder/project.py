@@ -1,0 +1,26 @@
+"""What the package knows of the project: its version and its address, both from the package's metadata."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+_DISTRIBUTION = "flash-ladder"
+
+
+def version() -> str:
+    """The installed version, or ``unknown``."""
+    try:
+        return importlib.metadata.version(_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def url(path: str = "") -> str:
+    """The project's address, or that of ``path`` below it; every link that is shown is made here."""
+    try:
+        entries = importlib.metadata.metadata(_DISTRIBUTION).get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        entries = []
+    addresses = dict(entry.split(", ", 1) for entry in entries)
+    base = addresses.get("Repository", "")
+    return f"{base}/{path}" if path else base
