@@ -1,0 +1,215 @@
+"""What ncu prints, in all the shapes that it takes, and what is read from it."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from ladder import nsight
+from ladder.errors import LadderError
+
+LD = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+ST = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+CONFLICTS = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{kind}.sum" for kind in ("ld", "st", "atom")]
+RAW = f"""\
+==PROF== Connected to process 4711 (/usr/bin/python3.12)
+==PROF== Profiling "tile_kernel" - 0: 0%....50%....100% - 12 passes
+v1_minimal, with a comma
+==PROF== Disconnected from process 4711
+"ID","Process ID","Kernel Name","Block Size","Grid Size","{LD}","gpu__time_duration.sum","bytes","rate"
+"","","","","","","usecond","Kbyte","Gbyte/s"
+"0","4711","void tile_kernel<(int)64>(float *, int)","(128, 1, 1)","(8, 2, 1)","1,048,576","12.5","1.5","2"
+"1","4711","other","(32, 1, 1)","(1, 1, 1)","7","1,000.25","16.896","0.5"
+==WARNING== something to be ignored
+"""
+
+
+def test_raw_page() -> None:
+    frame = nsight.read_raw(RAW)
+    assert list(frame["Kernel Name"]) == ["void tile_kernel<(int)64>(float *, int)", "other"]
+    assert list(frame["Grid Size"]) == ["(8, 2, 1)", "(1, 1, 1)"]
+    assert list(frame[LD]) == [1048576.0, 7.0]
+    assert frame["gpu__time_duration.sum"].to_list() == pytest.approx([12.5e-6, 1000.25e-6])
+    assert frame["bytes"].to_list() == pytest.approx([1500.0, 16896.0])
+    assert frame["rate"].to_list() == pytest.approx([2e9, 0.5e9])
+    assert frame.attrs["units"]["rate"] == "byte/second"
+    assert frame.attrs["units"][LD] == ""
+
+
+def test_raw_page_from_a_file_with_a_byte_order_mark(tmp_path) -> None:
+    path = tmp_path / "raw.csv"
+    path.write_text(RAW, encoding="utf-8-sig")
+    pd.testing.assert_frame_equal(nsight.read_raw(path), nsight.read_raw(RAW))
+
+
+def test_raw_page_without_units_row() -> None:
+    frame = nsight.read_raw('"ID","Kernel Name","smsp__inst_executed.sum"\n"0","k","1,234"\n')
+    assert frame["smsp__inst_executed.sum"].to_list() == [1234.0]
+
+
+def test_two_runs_in_one_text() -> None:
+    frame = nsight.read_raw(RAW + RAW)
+    assert len(frame) == 4
+    assert frame["gpu__time_duration.sum"].to_list() == pytest.approx([12.5e-6, 1000.25e-6] * 2)
+
+
+def test_tables_of_different_columns_are_refused() -> None:
+    with pytest.raises(LadderError, match="different columns"):
+        nsight.read_raw(RAW + '"ID","Kernel Name"\n"0","k"\n')
+
+
+def test_long_form() -> None:
+    text = """\
+==PROF== noise
+"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","a","Command line profiler metrics","gpu__time_duration.sum","usecond","2.5"
+"0","a","Command line profiler metrics","smsp__inst_executed.sum","inst","1,024"
+"1","b","Command line profiler metrics","gpu__time_duration.sum","msecond","1"
+"""
+    frame = nsight.read_raw(text)
+    assert list(frame["Kernel Name"]) == ["a", "b"]
+    assert frame["gpu__time_duration.sum"].to_list() == pytest.approx([2.5e-6, 1e-3])
+    assert frame["smsp__inst_executed.sum"][0] == 1024.0
+    assert math.isnan(frame["smsp__inst_executed.sum"][1])
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("", (1.0, "")),
+        ("%", (1.0, "%")),
+        ("nsecond", (1e-9, "second")),
+        ("us", (1e-6, "second")),
+        ("msecond", (1e-3, "second")),
+        ("Kbyte", (1e3, "byte")),
+        ("Mbyte/second", (1e6, "byte/second")),
+        ("byte/block", (1.0, "byte/block")),
+        ("Kbyte/usecond", (1e9, "byte/second")),
+        ("cycle/nsecond", (1e9, "cycle/second")),
+        ("Ghz", (1e9, "hz")),
+        ("register/thread", (1.0, "register/thread")),
+        ("inst", (1.0, "inst")),
+        ("sector", (1.0, "sector")),
+    ],
+)
+def test_units(unit: str, expected: tuple[float, str]) -> None:
+    factor, name = nsight._base_unit(unit)
+    assert (pytest.approx(factor), name) == expected
+
+
+def test_text_attributes_stay_text_and_instances_are_summed_up() -> None:
+    frame = nsight.read_raw(
+        '"ID","launch__func_cache_config","m"\n"","",""\n"0","CachePreferNone","158 (0: 158)"\n'
+    )
+    assert frame["launch__func_cache_config"].to_list() == ["CachePreferNone"]
+    assert frame["m"].to_list() == [158.0]
+
+
+def test_table_columns() -> None:
+    metrics = {LD: "100", ST: "50", CONFLICTS[0]: "60", CONFLICTS[1]: "10", CONFLICTS[2]: "0"}
+    text = ",".join(["ID", *metrics]) + "\n" + ",".join(["0", *metrics.values()]) + "\n"
+    row = nsight.counters(nsight.read_raw(text)).iloc[0]
+    assert (row["wavefronts_ld"], row["wavefronts_st"]) == (100, 50)
+    assert (row["conflicts_ld"], row["conflicts_st"], row["conflicts_atom"], row["conflicts"]) == (
+        60,
+        10,
+        0,
+        70,
+    )
+    # What the report lacks is empty, not 0.
+    assert pd.isna(row["mma_instructions"]) and pd.isna(row["global_sectors_ld"]) and pd.isna(row["time_ms"])
+
+
+def test_a_column_takes_the_first_complete_alternative_of_each_launch() -> None:
+    best, other = (names[0] for names in nsight.COUNTERS["shared_load_instructions"])
+    frame = nsight.read_raw(f"ID,{best},{other}\n0,5,6\n1,,7\n2,,\n")
+    column = nsight.counters(frame)["shared_load_instructions"]
+    assert column[0] == 5 and column[1] == 7 and pd.isna(column[2])
+
+
+def test_every_counter_column_has_a_name() -> None:
+    table = pytest.importorskip("ladder.table")
+    assert tuple(nsight.COUNTERS) == table.COUNTERS
+
+
+def test_ranges() -> None:
+    text = (
+        '"ID","thread Domain:Push/Pop_Range:PL_Type","m"\n"","",""\n'
+        '"0","<default domain>:ladder-17:none","1"\n"1","","2"\n'
+    )
+    found = nsight.ranges(nsight.read_raw(text), r"ladder-(\d+)")
+    assert found.to_list() == ["17", None]
+
+
+SOURCE = """\
+==PROF== noise
+"Kernel Name","void a(float *)"
+"#","Address","Source","Instructions Executed","L1 Wavefronts Shared","L1 Wavefronts Shared Ideal","S","S"
+"1","0x10","      @!P0 LDSM.16.M88.4 R4, [R8] ","1,024","8,192","1,024","3","3"
+"2","0x20","      EXIT ","8","0","0","",""
+
+"Kernel Name","b, with a comma"
+"#","Address","Source","Instructions Executed","L1 Wavefronts Shared","L1 Wavefronts Shared Ideal"
+"1","0x10","      HMMA.16816.F32 R4, R8, R10, R4 ","64","","0"
+"""
+
+
+def test_source_page() -> None:
+    frame = nsight.read_source(SOURCE)
+    assert frame["launch"].to_list() == [0, 0, 1]
+    assert frame["kernel"].to_list() == ["void a(float *)"] * 2 + ["b, with a comma"]
+    assert frame["instruction"].to_list() == [0, 1, 0]
+    assert frame["opcode"].to_list() == ["LDSM", "EXIT", "HMMA"]
+    assert frame["executed"].to_list() == [1024, 8, 64]
+    assert frame["wavefronts"][0] == 8192 and pd.isna(frame["wavefronts"][2])
+    assert frame["sectors"].isna().all()
+
+
+@pytest.mark.parametrize("text", ["", "==PROF== No kernels were profiled.\n", "nothing\n"])
+def test_text_without_a_table(text: str) -> None:
+    for read in (nsight.read_raw, nsight.read_source):
+        with pytest.raises(LadderError, match=r"no .* of Nsight Compute"):
+            read(text)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "no permission"),
+        ("==ERROR== Profiling is not supported, another profiling tool is running", "another profiler"),
+        ("==ERROR== Failed to find metric smsp__nothing.sum", "smsp__nothing.sum"),
+        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"),
+    ],
+)
+def test_messages(message: str, expected: str) -> None:
+    with pytest.raises(LadderError, match=expected) as caught:
+        nsight.read_raw(message)
+    assert caught.value.hint
+
+
+def test_command() -> None:
+    words = nsight.command(["./a.out", "1"], metrics=[LD, ST, LD], kernel="tile", ncu="/opt/ncu")
+    assert words[0] == "/opt/ncu" and words[-2:] == ["./a.out", "1"]
+    assert words[words.index("--clock-control") + 1] == "none"
+    assert words[words.index("--metrics") + 1] == f"{LD},{ST}"
+    assert words[words.index("-k") + 1] == "regex:tile"
+    assert {"--csv", "--page", "raw"} <= set(words)
+
+
+def test_metrics_that_a_gpu_lacks_are_left_out() -> None:
+    listing = """\
+Device NVIDIA H200 (GH100)
+-------------------------------------------  ------------ ---- --------------------------
+Metric Name                                  Metric Type  Unit Metric Description
+l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld  Counter      # of wavefronts
+gpu__time_duration                           Counter      ns   duration
+"""
+    available = nsight.available_metrics(listing)
+    assert nsight.known([LD, ST, nsight.TIME, LD], available) == [LD, nsight.TIME]
+
+
+def test_a_tool_that_is_missing(monkeypatch) -> None:
+    with pytest.raises(LadderError, match="not there"):
+        nsight.run(["/nowhere/ncu"])
