@@ -359,7 +359,7 @@ Binder::Address Binder::address(const Operand &operand) {
   case Operand::Kind::integer:
     return {Address::Base::absolute, 0, std::int64_t(base.bits) + offset};
   case Operand::Kind::parameter:
-    return {Address::Base::entry_param, 0, offset};
+    return {builder_.in_entry() ? Address::Base::entry_param : Address::Base::param_area, 0, offset};
   case Operand::Kind::symbol: {
     const auto at = std::int64_t(builder_.symbol_address(base.symbol)) + offset;
     switch (builder_.program().symbols[base.symbol].space) {

@@ -11,9 +11,9 @@ namespace {
 constexpr std::uint32_t kAllLanes = 0xffffffffu;
 constexpr unsigned kBankRowBytes = 128; ///< 32 banks of 4 bytes
 
-/// The accesses of a pass in units of their own size, of those that are active. Accesses of 8 and 16 bytes lie in one row
-/// of banks and begin at a multiple of their size, so all the banks of a unit are equally wanted, and a bank of units
-/// stands for them.
+/// The accesses of a pass in units of their own size, of those that are active. Accesses of 8 and 16 bytes
+/// lie in one row of banks and begin at a multiple of their size, so all the banks of a unit are equally
+/// wanted, and a bank of units stands for them.
 struct Units {
   std::array<std::uint32_t, 32> unit;
   unsigned count = 0;
@@ -34,7 +34,8 @@ unsigned deduplicate(std::uint32_t *unit, unsigned count) {
     rising &= unit[i] > unit[i - 1];
   if (rising)
     return count;
-  // Open addressing with room for twice the lanes; units are stored plus one (they are less than 2^30), so 0 means free.
+  // Open addressing with room for twice the lanes; units are stored plus one (they are less than 2^30), so 0
+  // means free.
   std::uint32_t slots[64] = {};
   unsigned distinct = 0;
   for (unsigned i = 0; i < count; ++i) {
@@ -97,7 +98,8 @@ std::uint32_t ideal_wavefronts(Units units, unsigned unit_bytes) {
 }
 
 /// Accesses of 8 and 16 bytes, in passes of `pass_lanes`.
-SharedCost wide_access(const LaneAddresses &addresses, std::uint32_t active, unsigned bytes, unsigned pass_lanes) {
+SharedCost wide_access(const LaneAddresses &addresses, std::uint32_t active, unsigned bytes,
+                       unsigned pass_lanes) {
   const unsigned shift = std::countr_zero(bytes);
   const unsigned banks = kBankRowBytes >> shift;
   const std::uint32_t lanes_of_pass = pass_lanes == 32 ? kAllLanes : (1u << pass_lanes) - 1;
@@ -168,7 +170,8 @@ SharedCost shared_atomic(const LaneAddresses &addresses, std::uint32_t active) {
 }
 
 SharedCost shared_compare_and_swap(const LaneAddresses &addresses, std::uint32_t active) {
-  // The comparison and the exchange each take what an addition takes; the hardware's conflict counter sees one of them.
+  // The comparison and the exchange each take what an addition takes; the hardware's conflict counter sees
+  // one of them.
   SharedCost cost = shared_atomic(addresses, active);
   cost.wavefronts *= 2;
   return cost;
@@ -179,7 +182,8 @@ SharedCost shared_async_copy16(const LaneAddresses &, std::uint32_t) {
   return {};
 }
 
-SharedCost SharedCostCache::compute(Op op, const LaneAddresses &addresses, std::uint32_t active, unsigned width) {
+SharedCost SharedCostCache::compute(Op op, const LaneAddresses &addresses, std::uint32_t active,
+                                    unsigned width) {
   switch (op) {
   case Op::load:
     return shared_load(addresses, active, width);

@@ -1,9 +1,10 @@
 // The shared-memory bank model: how many wavefronts an access takes and how many of them are conflicts.
 //
-// 32 banks of 4 bytes. An access is served in passes; in a pass every bank gives one word a wavefront, and lanes that
-// want the same word are served together. So a pass takes as many wavefronts as the largest number of distinct words
-// that its active lanes want from one bank, and whatever is above one a pass is a conflict. The rules for how lanes
-// fall into passes were fitted to the hardware's counters; tests/emulator/test_bank_model.py holds every case measured.
+// 32 banks of 4 bytes. An access is served in passes; in a pass every bank gives one word a wavefront, and
+// lanes that want the same word are served together. So a pass takes as many wavefronts as the largest number
+// of distinct words that its active lanes want from one bank, and whatever is above one a pass is a conflict.
+// The rules for how lanes fall into passes were fitted to the hardware's counters;
+// tests/emulator/test_bank_model.py holds every case measured.
 #pragma once
 
 #include <array>
@@ -18,7 +19,8 @@ struct SharedCost {
   std::uint32_t wavefronts = 0;
   std::uint32_t passes = 0;
   std::uint32_t conflicts = 0; ///< wavefronts - passes, but see the atomics
-  std::uint32_t ideal = 0;     ///< distinct 128-byte worths of data: ceil(distinct bytes / 128), 0 without active lanes
+  std::uint32_t ideal =
+      0; ///< distinct 128-byte worths of data: ceil(distinct bytes / 128), 0 without active lanes
 };
 
 /// ld.shared of `bytes` (1, 2, 4, 8, 16) a lane.
@@ -34,15 +36,15 @@ SharedCost shared_compare_and_swap(const LaneAddresses &addresses, std::uint32_t
 /// cp.async of 16 bytes: never a conflict.
 SharedCost shared_async_copy16(const LaneAddresses &addresses, std::uint32_t active);
 
-/// Remembers each instruction's last pattern. A cost does not change when all addresses move by a multiple of 128 bytes,
-/// which is what most loops do, so a comparison saves the count. One a block.
+/// Remembers each instruction's last pattern. A cost does not change when all addresses move by a multiple of
+/// 128 bytes, which is what most loops do, so a comparison saves the count. One a block.
 class SharedCostCache {
 public:
   enum class Op : std::uint8_t { load, store, matrix, atomic, compare_and_swap };
-  /// The cost of the access that the instruction with this index makes: `width` is bytes a lane, or tiles of a matrix
-  /// access. For a hit, inactive lanes must hold the address of an active one.
-  const SharedCost &cost(std::uint32_t instruction, Op op, const LaneAddresses &addresses, std::uint32_t active,
-                         unsigned width);
+  /// The cost of the access that the instruction with this index makes: `width` is bytes a lane, or tiles of
+  /// a matrix access. For a hit, inactive lanes must hold the address of an active one.
+  const SharedCost &cost(std::uint32_t instruction, Op op, const LaneAddresses &addresses,
+                         std::uint32_t active, unsigned width);
 
 private:
   static SharedCost compute(Op op, const LaneAddresses &addresses, std::uint32_t active, unsigned width);

@@ -58,6 +58,9 @@ public:
       shared_out_of_bounds(address, bytes, lane);
     return shared_.data() + address;
   }
+  /// Shared address 0 in host memory, for accesses that have been checked.
+  std::uint8_t *shared_base() { return shared_.data(); }
+  SharedCostCache &shared_costs() { return shared_costs_; }
   std::uint32_t shared_begin() const { return shared_begin_; }
   std::uint32_t shared_end() const { return shared_end_; }
 
@@ -97,6 +100,7 @@ private:
   std::uint32_t threads_, live_threads_;
   std::uint32_t shared_begin_, shared_end_;
   std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there and unused
+  SharedCostCache shared_costs_;
   std::vector<Warp> warps_;
   std::array<Barrier, kBarriers> barriers_;
   bool progressed_ = false;

@@ -41,7 +41,8 @@ void GlobalMemory::add(MemoryRange range) {
   else if (above != by_begin_.begin() && std::prev(above)->second.range.end > range.begin)
     other = &std::prev(above)->second.range;
   if (other)
-    throw std::invalid_argument("the memory range " + quoted(range) + " overlaps " + quoted(*other) + " in part");
+    throw std::invalid_argument("the memory range " + quoted(range) + " overlaps " + quoted(*other) +
+                                " in part");
   const std::uint64_t begin = range.begin;
   by_begin_.emplace(begin, Entry{std::move(range), 1});
 }
@@ -76,11 +77,12 @@ std::string GlobalMemory::describe(std::uint64_t address) const {
   }
   const MemoryRange &below = std::prev(above)->second.range;
   if (address < below.end)
-    return "at byte " + std::to_string(address - below.begin) + " of the " + std::to_string(below.end - below.begin) +
-           " of " + quoted(below);
+    return "at byte " + std::to_string(address - below.begin) + " of the " +
+           std::to_string(below.end - below.begin) + " of " + quoted(below);
   // What lies just before the next range is more likely an access below that one.
   if (above != by_begin_.end() && above->second.range.begin - address < address - below.end)
-    return std::to_string(above->second.range.begin - address) + " bytes before " + quoted(above->second.range);
+    return std::to_string(above->second.range.begin - address) + " bytes before " +
+           quoted(above->second.range);
   return std::to_string(address - below.end) + " bytes past the end of " + quoted(below);
 }
 

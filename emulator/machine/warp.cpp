@@ -174,6 +174,7 @@ std::shared_ptr<Frame> Warp::make_frame(std::uint32_t frame_index, const std::sh
   frame->caller = caller;
   if (caller) {
     frame->depth = caller->depth + 1;
+    frame->call_site = pc_ - 1;
     frame->local_base = (caller->local_base + caller->layout->local_bytes + 15) & ~15u;
   }
   if (frame->depth > kMaxCallDepth)
@@ -432,6 +433,33 @@ Frame &Warp::call(std::uint32_t frame_index) {
   path.pc = frame->layout->entry;
   enter(current_);
   return *frame;
+}
+
+std::vector<Frame *> Warp::call_indexed(const std::uint32_t (&frame_indices)[32]) {
+  std::uint32_t left = active_;
+  std::vector<Frame *> callees;
+  auto join = std::make_shared<Join>();
+  join->pc = pc_;
+  join->expected = mask_;
+  join->arrived = mask_ & ~active_;
+  join->parent = paths_[current_].join;
+  join->frame = paths_[current_].frame;
+  join->is_call = true;
+  drop_current();
+  while (left) {
+    const std::uint32_t index = frame_indices[std::countr_zero(left)];
+    Path path;
+    for (std::uint32_t rest = left; rest; rest &= rest - 1)
+      if (frame_indices[std::countr_zero(rest)] == index)
+        path.mask |= rest & -rest;
+    left &= ~path.mask;
+    path.frame = make_frame(index, join->frame);
+    path.join = join;
+    path.pc = path.frame->layout->entry;
+    callees.push_back(path.frame.get());
+    paths_.push_back(std::move(path));
+  }
+  return callees;
 }
 
 void Warp::ret() {

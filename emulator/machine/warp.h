@@ -32,6 +32,7 @@ struct Frame {
   std::vector<std::uint8_t> params;        ///< [lane][param_area_bytes]
   std::uint32_t local_base = 0; ///< where this call's local variables start, bytes in a thread's stack
   std::shared_ptr<Frame> caller;
+  std::uint32_t call_site = 0; ///< index of the call in Code::instructions, for the values it returns
   int depth = 0;
 };
 
@@ -61,6 +62,7 @@ public:
   } ///< lanes that execute this instruction; never 0 in a handler
   std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, guard not applied
   std::uint32_t live() const { return live_; }      ///< lanes that have not exited
+  std::uint32_t &carry() { return carry_; }           ///< the condition code register CC.CF, a bit a lane
   std::uint32_t initial_lanes() const { return initial_; }
   int index() const { return index_; }
   Block &block() { return *block_; }
@@ -91,6 +93,8 @@ public:
   /// Calls the function with this index in Code::frames for the active lanes; they come back to the next
   /// instruction. The callee's parameter area is handed out so that the handler can copy the arguments in.
   Frame &call(std::uint32_t frame_index);
+  /// An indirect call: active lane i calls the function with index frame_indices[i]. Hands out each callee's frame.
+  std::vector<Frame *> call_indexed(const std::uint32_t (&frame_indices)[32]);
   void ret();
   void exit();
   /// Joins waiting lanes; placed before the instruction at a reconvergence point.
@@ -121,6 +125,8 @@ public:
 
   // Local memory of a lane, as bytes in its stack.
   std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes);
+  /// From a lane's byte to the next lane's byte at the same local address.
+  std::uint64_t local_stride() const { return local_capacity_; }
 
   /// A global range that holds the bytes; throws out_of_bounds. The last one found is remembered.
   const MemoryRange &global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
@@ -177,7 +183,7 @@ private:
 
   // Hot state of the current path.
   std::uint8_t *registers_ = nullptr;
-  std::uint32_t pc_ = 0, mask_ = 0, active_ = 0;
+  std::uint32_t pc_ = 0, mask_ = 0, active_ = 0, carry_ = 0;
   std::uint64_t remaining_ = 0;
   bool switch_path_ = false; ///< the current path is gone or waits
   Frame *frame_ = nullptr;

@@ -1,0 +1,390 @@
+// cp.async and mbarrier: "Data Movement and Conversion Instructions: Asynchronous copy" and "mbarrier" of the
+// PTX manual.
+#include "instructions/addressing.h"
+
+#include <cstring>
+#include <string>
+
+namespace ladder::instructions {
+
+using machine::AccessCounters;
+using machine::AccessKind;
+using machine::FaultError;
+using machine::FaultKind;
+using machine::Instruction;
+using machine::PendingCopy;
+using machine::Warp;
+using program::Operand;
+using ptx::Type;
+
+namespace {
+
+// --- cp.async
+// --------------------------------------------------------------------------------------------------------
+
+// Operands: op[0] the destination's address (its offset in imm), op[1] the source's (its offset in
+// more[0..1], low half first), op[2] the size to read or the predicate to ignore the source.
+constexpr std::uint32_t kSourceBaseShift = kAddressFlagBits; ///< 3 bits: Binder::Address::Base of the source
+constexpr std::uint32_t kSourceGeneric = 1u << 11;
+constexpr std::uint32_t kSizeShift = 12; ///< 5 bits: bytes to write
+constexpr std::uint32_t kHasSourceSize = 1u << 17;
+constexpr std::uint32_t kHasIgnore = 1u << 18;
+constexpr std::uint32_t kIgnoreNegated = 1u << 19;
+
+void copy_async(Warp &warp, const Instruction &in) {
+  const std::uint32_t active = warp.active();
+  const unsigned bytes = in.flags >> kSizeShift & 31;
+  LaneAccess to;
+  resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, active, bytes, bytes,
+          Direction::write, to);
+
+  // Lanes that read all, a part or nothing of their source; the rest of what they write is zeros.
+  std::uint32_t whole = active, part = 0;
+  if (in.flags & kHasIgnore)
+    whole &= ~(warp.predicate(in.op[2]) ^ (in.flags & kIgnoreNegated ? ~0u : 0u));
+  if (in.flags & kHasSourceSize) {
+    const std::uint32_t *const sizes = warp.lanes<std::uint32_t>(in.op[2]);
+    for_lanes(active, [&](int lane) {
+      if (sizes[lane] > bytes)
+        throw FaultError(FaultKind::bad_operand,
+                         "cp.async is to read " + std::to_string(sizes[lane]) + " bytes and write " +
+                             std::to_string(bytes),
+                         lane);
+      if (sizes[lane] < bytes) {
+        whole &= ~(1u << lane);
+        part |= sizes[lane] ? 1u << lane : 0u;
+      }
+    });
+  }
+
+  const std::uint32_t *const more = warp.more(in);
+  const auto offset = std::int64_t(more[0] | std::uint64_t(more[1]) << 32);
+  const auto base = Binder::Address::Base(in.flags >> kSourceBaseShift & 7);
+  LaneAccess from;
+  if (whole)
+    resolve(warp, in.flags & kSourceGeneric ? Space::generic : Space::global, base, in.op[1], offset, whole,
+            bytes, bytes, Direction::read, from);
+  if (part) {
+    std::uint64_t addresses[32];
+    lane_addresses(warp, base, in.op[1], offset, addresses);
+    for_lanes(part, [&](int lane) {
+      const unsigned size = warp.lanes<std::uint32_t>(in.op[2])[lane];
+      warp.global_range(addresses[lane], size, false, lane);
+      from.host[lane] = addresses[lane];
+    });
+  }
+
+  AccessCounters &counters = warp.access(in, AccessKind::async_copy);
+  ++counters.executed;
+  if (bytes != 16)
+    ++counters.unmodelled;
+  if (whole | part)
+    counters.sectors += global_sectors(from.host, whole | part, bytes);
+
+  std::vector<PendingCopy> &copies = warp.open_copies();
+  for_lanes(active, [&](int lane) {
+    PendingCopy &copy = copies.emplace_back();
+    copy.shared_address = to.shared[lane];
+    copy.lane = std::uint8_t(lane);
+    copy.bytes = std::uint8_t(bytes);
+    std::memset(copy.data, 0, sizeof copy.data);
+    if (whole >> lane & 1)
+      std::memcpy(copy.data, from.at<const std::uint8_t>(lane), bytes);
+    else if (part >> lane & 1)
+      std::memcpy(copy.data, from.at<const std::uint8_t>(lane), warp.lanes<std::uint32_t>(in.op[2])[lane]);
+  });
+}
+
+void commit_group(Warp &warp, const Instruction &) { warp.commit_copies(); }
+void wait_group(Warp &warp, const Instruction &in) { warp.wait_copies(std::size_t(in.imm), false); }
+void wait_all(Warp &warp, const Instruction &) { warp.wait_copies(0, true); }
+
+// --- mbarrier
+// --------------------------------------------------------------------------------------------------------
+
+/// The 64 bits of an mbarrier object, which the manual leaves open. A phase ends when nobody is pending and
+/// no bytes are expected.
+struct Mbarrier {
+  std::uint32_t expected = 0; ///< arrivals of the next phase, 20 bits
+  std::uint32_t pending = 0;  ///< arrivals missing in this one, 20 bits
+  std::int32_t bytes = 0;     ///< tx-count, 21 bits
+  std::uint32_t phase = 0;    ///< parity of the current, incomplete phase
+
+  static constexpr std::uint32_t kMaxCount = (1u << 20) - 1;
+  static constexpr std::int32_t kMaxBytes = (1 << 20) - 1;
+  /// Neither zeros nor what uninitialised shared memory holds.
+  static constexpr std::uint64_t kTag = 1;
+
+  std::uint64_t pack() const {
+    return expected | std::uint64_t(pending) << 20 | (std::uint64_t(std::uint32_t(bytes)) & 0x1fffff) << 40 |
+           std::uint64_t(phase) << 61 | kTag << 62;
+  }
+  static bool is_valid(std::uint64_t bits) { return bits >> 62 == kTag; }
+  static Mbarrier unpack(std::uint64_t bits) {
+    Mbarrier barrier;
+    barrier.expected = bits & kMaxCount;
+    barrier.pending = bits >> 20 & kMaxCount;
+    barrier.bytes = std::int32_t(std::uint32_t(bits >> 40) << 11) >> 11;
+    barrier.phase = bits >> 61 & 1;
+    return barrier;
+  }
+};
+
+Mbarrier load_mbarrier(const LaneAccess &access, int lane) {
+  std::uint64_t bits;
+  std::memcpy(&bits, access.at<const std::uint8_t>(lane), sizeof bits);
+  if (!Mbarrier::is_valid(bits))
+    throw FaultError(FaultKind::bad_operand, "no initialised mbarrier is at this address", lane)
+        .at(access.shared[lane]);
+  return Mbarrier::unpack(bits);
+}
+
+void store_mbarrier(const LaneAccess &access, int lane, std::uint64_t bits) {
+  std::memcpy(access.at<std::uint8_t>(lane), &bits, sizeof bits);
+}
+
+/// Ends the phase when it is complete.
+void settle(Warp &warp, Mbarrier &barrier) {
+  if (barrier.pending != 0 || barrier.bytes != 0)
+    return;
+  barrier.phase ^= 1;
+  barrier.pending = barrier.expected;
+  warp.block().note_progress();
+}
+
+void arrive(Warp &warp, Mbarrier &barrier, std::uint32_t count, int lane) {
+  if (count == 0 || count > barrier.pending)
+    throw FaultError(FaultKind::barrier,
+                     std::to_string(count) + " arrivals at an mbarrier that waits for " +
+                         std::to_string(barrier.pending),
+                     lane);
+  barrier.pending -= count;
+  settle(warp, barrier);
+}
+
+void expect_bytes(Mbarrier &barrier, std::int64_t bytes, int lane) {
+  const std::int64_t sum = barrier.bytes + bytes;
+  if (sum > Mbarrier::kMaxBytes || sum < -Mbarrier::kMaxBytes)
+    throw FaultError(FaultKind::bad_operand, "the tx-count of an mbarrier is out of range", lane);
+  barrier.bytes = std::int32_t(sum);
+}
+
+LaneAccess mbarrier_access(Warp &warp, const Instruction &in) {
+  LaneAccess access;
+  resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, warp.active(), 8, 8,
+          Direction::write, access);
+  if (const std::uint32_t other = warp.active() & ~access.shared_lanes)
+    throw FaultError(FaultKind::bad_operand, "an mbarrier outside shared memory", std::countr_zero(other));
+  return access;
+}
+
+// Operands: op[0] the address, op[1] the destination, op[2] the count, state or parity.
+constexpr std::uint32_t kDrop = 1u << kAddressFlagBits;
+constexpr std::uint32_t kExpectsBytes = 1u << (kAddressFlagBits + 1); ///< op[2] is a tx-count
+constexpr std::uint32_t kParity = 1u << (kAddressFlagBits + 2);
+constexpr std::uint32_t kNoComplete = 1u << (kAddressFlagBits + 3);
+
+void mbarrier_init(Warp &warp, const Instruction &in) {
+  const LaneAccess access = mbarrier_access(warp, in);
+  const std::uint32_t *const counts = warp.lanes<std::uint32_t>(in.op[2]);
+  for_lanes(warp.active(), [&](int lane) {
+    if (counts[lane] == 0 || counts[lane] > Mbarrier::kMaxCount)
+      throw FaultError(
+          FaultKind::bad_operand,
+          "an mbarrier for " + std::to_string(counts[lane]) + " arrivals; 1 to 1048575 are allowed", lane);
+    store_mbarrier(access, lane, Mbarrier{.expected = counts[lane], .pending = counts[lane]}.pack());
+  });
+}
+
+void mbarrier_inval(Warp &warp, const Instruction &in) {
+  const LaneAccess access = mbarrier_access(warp, in);
+  for_lanes(warp.active(), [&](int lane) {
+    load_mbarrier(access, lane);
+    store_mbarrier(access, lane, 0);
+  });
+}
+
+void mbarrier_arrive(Warp &warp, const Instruction &in) {
+  const LaneAccess access = mbarrier_access(warp, in);
+  const std::uint32_t *const values = warp.lanes<std::uint32_t>(in.op[2]);
+  std::uint64_t *const states = warp.lanes<std::uint64_t>(in.op[1]);
+  for_lanes(warp.active(), [&](int lane) {
+    Mbarrier barrier = load_mbarrier(access, lane);
+    const std::uint64_t before = barrier.pack();
+    std::uint32_t count = values[lane];
+    if (in.flags & kExpectsBytes) {
+      expect_bytes(barrier, values[lane], lane);
+      count = 1;
+    }
+    if ((in.flags & kNoComplete) && count >= barrier.pending)
+      throw FaultError(FaultKind::barrier, "an arrival with .noComplete completes the phase of its mbarrier",
+                       lane);
+    if (in.flags & kDrop)
+      barrier.expected -= std::min(count, barrier.expected);
+    arrive(warp, barrier, count, lane);
+    store_mbarrier(access, lane, barrier.pack());
+    states[lane] = before;
+  });
+}
+
+/// expect_tx and, with kDrop, complete_tx.
+void mbarrier_bytes(Warp &warp, const Instruction &in) {
+  const LaneAccess access = mbarrier_access(warp, in);
+  const std::uint32_t *const values = warp.lanes<std::uint32_t>(in.op[2]);
+  for_lanes(warp.active(), [&](int lane) {
+    Mbarrier barrier = load_mbarrier(access, lane);
+    const bool completes = in.flags & kDrop;
+    expect_bytes(barrier, completes ? -std::int64_t(values[lane]) : std::int64_t(values[lane]), lane);
+    if (completes)
+      settle(warp, barrier);
+    store_mbarrier(access, lane, barrier.pack());
+  });
+}
+
+void mbarrier_wait(Warp &warp, const Instruction &in) {
+  const LaneAccess access = mbarrier_access(warp, in);
+  std::uint32_t complete = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    const std::uint32_t waited_for = in.flags & kParity
+                                         ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
+                                         : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
+    complete |= std::uint32_t(load_mbarrier(access, lane).phase != waited_for) << lane;
+  });
+  warp.set_predicate(in.op[1], complete);
+  if (complete != warp.active())
+    warp.yield(); // what it waits for is another warp's to do
+}
+
+void mbarrier_pending_count(Warp &warp, const Instruction &in) {
+  std::uint32_t *const to = warp.lanes<std::uint32_t>(in.op[1]);
+  const std::uint64_t *const states = warp.lanes<std::uint64_t>(in.op[2]);
+  for_lanes(warp.active(), [&](int lane) { to[lane] = Mbarrier::unpack(states[lane]).pending; });
+}
+
+/// cp.async.mbarrier.arrive: arrives once the copies begun so far have landed, which is made to be now.
+/// Without .noinc the arrival was not among those expected, so that nothing is left to count.
+void copy_arrive(Warp &warp, const Instruction &in) {
+  const LaneAccess access = mbarrier_access(warp, in);
+  warp.wait_copies(0, true);
+  for_lanes(warp.active(), [&](int lane) {
+    Mbarrier barrier = load_mbarrier(access, lane);
+    if (in.flags & kNoComplete)
+      return;
+    arrive(warp, barrier, 1, lane);
+    store_mbarrier(access, lane, barrier.pack());
+  });
+}
+
+// --- binding
+// -----------------------------------------------------------------------------------------------------------
+
+void set_address(Binder &binder, const Operand &operand) {
+  const Binder::Address place = binder.address(operand);
+  binder.out.op[0] = place.slot;
+  binder.out.imm = place.offset;
+  binder.out.flags |= address_flags(place.base, space_of(binder));
+}
+
+bool bind_copy(Binder &binder) {
+  const Operand &size = binder.operand(2);
+  if (size.kind != Operand::Kind::integer || (size.bits != 4 && size.bits != 8 && size.bits != 16))
+    binder.unsupported("a size other than 4, 8 or 16 bytes");
+  if (binder.has("cg") && size.bits != 16)
+    binder.unsupported(".cg copies 16 bytes");
+  const Binder::Address to = binder.address(binder.operand(0)), from = binder.address(binder.operand(1));
+  machine::Instruction &out = binder.out;
+  out.op[0] = to.slot;
+  out.imm = to.offset;
+  out.op[1] = from.slot;
+  binder.set_more({std::uint32_t(from.offset), std::uint32_t(std::uint64_t(from.offset) >> 32)});
+  out.flags = address_flags(to.base, Space::shared) | std::uint32_t(from.base) << kSourceBaseShift |
+              std::uint32_t(size.bits) << kSizeShift;
+  if (!binder.has("global"))
+    out.flags |= kSourceGeneric;
+  // The fourth operand is a size, a predicate, or with .L2::cache_hint alone a policy.
+  const bool has_policy = binder.has("L2::cache_hint");
+  if (binder.operand_count() > (has_policy ? 4u : 3u)) {
+    const Operand &fourth = binder.operand(3);
+    if (fourth.kind == Operand::Kind::reg && fourth.reg.type == Type::pred) {
+      const Binder::Predicate ignore = binder.predicate(fourth);
+      out.op[2] = ignore.offset;
+      out.flags |= kHasIgnore | (ignore.negated ? kIgnoreNegated : 0);
+    } else {
+      out.op[2] = binder.source_slot(fourth, Type::u32);
+      out.flags |= kHasSourceSize;
+    }
+  }
+  out.execute = copy_async;
+  return true;
+}
+
+bool bind_cp(Binder &binder) {
+  if (!binder.has("async") || binder.has("bulk") || binder.has("reduce"))
+    binder.unsupported("bulk copies");
+  if (binder.has("commit_group")) {
+    binder.out.execute = commit_group;
+  } else if (binder.has("wait_group")) {
+    if (binder.operand(0).kind != Operand::Kind::integer)
+      binder.unsupported("the number of groups is no constant");
+    binder.out.imm = std::int64_t(binder.operand(0).bits);
+    binder.out.execute = wait_group;
+  } else if (binder.has("wait_all")) {
+    binder.out.execute = wait_all;
+  } else if (binder.has("mbarrier")) {
+    binder.out.flags = binder.has("noinc") ? 0 : kNoComplete;
+    set_address(binder, binder.operand(0));
+    binder.out.execute = copy_arrive;
+  } else {
+    return bind_copy(binder);
+  }
+  return true;
+}
+
+bool bind_mbarrier(Binder &binder) {
+  machine::Instruction &out = binder.out;
+  if (binder.has("init")) {
+    out.op[2] = binder.source_slot(1, Type::u32);
+    out.execute = mbarrier_init;
+    set_address(binder, binder.operand(0));
+  } else if (binder.has("inval")) {
+    out.execute = mbarrier_inval;
+    set_address(binder, binder.operand(0));
+  } else if (binder.has("arrive") || binder.has("arrive_drop")) {
+    out.flags = (binder.has("arrive_drop") ? kDrop : 0) | (binder.has("expect_tx") ? kExpectsBytes : 0) |
+                (binder.has("noComplete") ? kNoComplete : 0);
+    out.op[1] = binder.destination_slot(0, Type::b64);
+    Operand one;
+    one.kind = Operand::Kind::integer;
+    one.bits = 1;
+    out.op[2] = binder.source_slot(binder.operand_count() > 2 ? binder.operand(2) : one, Type::u32);
+    out.execute = mbarrier_arrive;
+    set_address(binder, binder.operand(1));
+  } else if (binder.has("expect_tx") || binder.has("complete_tx")) {
+    out.flags = binder.has("complete_tx") ? kDrop : 0;
+    out.op[2] = binder.source_slot(1, Type::u32);
+    out.execute = mbarrier_bytes;
+    set_address(binder, binder.operand(0));
+  } else if (binder.has("test_wait") || binder.has("try_wait")) {
+    const bool parity = binder.has("parity");
+    out.flags = parity ? kParity : 0;
+    out.op[1] = binder.destination_predicate(binder.operand(0));
+    out.op[2] = binder.source_slot(2, parity ? Type::u32 : Type::b64);
+    out.execute = mbarrier_wait;
+    set_address(binder, binder.operand(1));
+  } else if (binder.has("pending_count")) {
+    out.op[1] = binder.destination_slot(0, Type::u32);
+    out.op[2] = binder.source_slot(1, Type::b64);
+    out.execute = mbarrier_pending_count;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+constexpr TableEntry kTable[] = {{"cp", bind_cp}, {"mbarrier", bind_mbarrier}};
+
+} // namespace
+
+std::span<const TableEntry> async_copy_table() { return kTable; }
+
+} // namespace ladder::instructions

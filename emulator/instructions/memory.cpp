@@ -1,0 +1,381 @@
+// ld, ldu, st, prefetch and fences: "Data Movement and Conversion Instructions" and "Parallel
+// Synchronization" of the PTX manual. Vectors are one access of all their elements.
+#include "instructions/addressing.h"
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+namespace ladder::instructions {
+
+using machine::AccessKind;
+using machine::FaultError;
+using machine::FaultKind;
+using machine::Instruction;
+using machine::kAllLanes;
+using machine::SharedCostCache;
+using machine::Warp;
+using program::Operand;
+using ptx::Type;
+
+namespace {
+
+// Operands: op[0] the address, op[1..4] the elements, those of .v8 in more. Flags above the address's:
+constexpr std::uint32_t kElementsShift = kAddressFlagBits; ///< 4 bits: number of elements
+constexpr std::uint32_t kAcquire = 1u << 12;               ///< a fence after the access
+constexpr std::uint32_t kRelease = 1u << 13;               ///< a fence before it
+
+unsigned element_count(const Instruction &in) { return in.flags >> kElementsShift & 15; }
+
+std::uint32_t element_slot(Warp &warp, const Instruction &in, unsigned element) {
+  return element_count(in) <= 4 ? in.op[1 + element] : warp.more(in)[element];
+}
+
+template <Space S>
+void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned bytes, bool is_load) {
+  if constexpr (S == Space::shared || S == Space::generic)
+    if (access.shared_lanes) {
+      const AccessKind kind = is_load ? AccessKind::shared_load : AccessKind::shared_store;
+      if (bytes <= 16)
+        count_shared(warp, in, kind, is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store,
+                     access.shared, access.shared_lanes, bytes);
+      else
+        count_unmodelled(warp, in, kind);
+    }
+  if constexpr (S == Space::global || S == Space::generic)
+    if (access.global_lanes)
+      count_global(warp, in, is_load ? AccessKind::global_load : AccessKind::global_store, access, bytes);
+  if constexpr (S == Space::local)
+    ++warp.access(in, is_load ? AccessKind::local_load : AccessKind::local_store).executed;
+}
+
+/// Loads elements of type Memory, extended to the register's type Register (by Memory's sign), into lanes of
+/// type Lane.
+template <Space S, typename Memory, typename Register, typename Lane>
+void load(Warp &warp, const Instruction &in) {
+  const std::uint32_t active = warp.active();
+  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(Memory));
+  LaneAccess access;
+  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, active, bytes, bytes, Direction::read, access);
+  count<S>(warp, in, access, bytes, true);
+  for (unsigned element = 0; element < elements; ++element) {
+    Lane *const to = warp.lanes<Lane>(element_slot(warp, in, element));
+    const auto transfer = [&](int lane) {
+      Memory value;
+      std::memcpy(&value, access.at<const std::uint8_t>(lane) + element * sizeof value, sizeof value);
+      to[lane] = Lane(Register(value));
+    };
+    for_lanes(active, transfer);
+  }
+  if (in.flags & kAcquire)
+    std::atomic_thread_fence(std::memory_order_acquire);
+}
+
+/// ld.param of a kernel's parameter: the same value for all lanes.
+template <typename Memory, typename Register, typename Lane>
+void load_entry_param(Warp &warp, const Instruction &in) {
+  const std::vector<std::uint8_t> &params = warp.block().launch().params;
+  const unsigned elements = element_count(in);
+  const auto begin = std::uint64_t(in.imm);
+  if (begin > params.size() || elements * sizeof(Memory) > params.size() - begin)
+    throw FaultError(FaultKind::out_of_bounds, "a parameter at byte " + std::to_string(begin) + " of the " +
+                                                   std::to_string(params.size()) + " bytes of arguments");
+  const std::uint32_t active = warp.active();
+  for (unsigned element = 0; element < elements; ++element) {
+    Memory value;
+    std::memcpy(&value, params.data() + begin + element * sizeof value, sizeof value);
+    const Lane extended = Lane(Register(value));
+    Lane *const to = warp.lanes<Lane>(element_slot(warp, in, element));
+    for_lanes(active, [&](int lane) { to[lane] = extended; });
+  }
+}
+
+template <Space S, typename Memory, typename Lane> void store(Warp &warp, const Instruction &in) {
+  const std::uint32_t active = warp.active();
+  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(Memory));
+  LaneAccess access;
+  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, active, bytes, bytes, Direction::write, access);
+  count<S>(warp, in, access, bytes, false);
+  if (in.flags & kRelease)
+    std::atomic_thread_fence(std::memory_order_release);
+  for (unsigned element = 0; element < elements; ++element) {
+    const Lane *const from = warp.lanes<Lane>(element_slot(warp, in, element));
+    const auto transfer = [&](int lane) {
+      const auto value = Memory(from[lane]);
+      std::memcpy(access.at<std::uint8_t>(lane) + element * sizeof value, &value, sizeof value);
+    };
+    for_lanes(active, transfer);
+  }
+}
+
+void fence(Warp &, const Instruction &) { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+void nothing(Warp &, const Instruction &) {}
+
+void zero_policy(Warp &warp, const Instruction &in) {
+  std::uint64_t *const to = warp.lanes<std::uint64_t>(in.op[0]);
+  for_lanes(warp.active(), [&](int lane) { to[lane] = 0; });
+}
+
+// --- binding
+// -----------------------------------------------------------------------------------------------------------
+
+using machine::Handler;
+
+template <typename Memory, typename Register, typename Lane> Handler load_handler(Space space) {
+  switch (space) {
+  case Space::generic:
+    return load<Space::generic, Memory, Register, Lane>;
+  case Space::global:
+    return load<Space::global, Memory, Register, Lane>;
+  case Space::constant:
+    return load<Space::constant, Memory, Register, Lane>;
+  case Space::shared:
+    return load<Space::shared, Memory, Register, Lane>;
+  case Space::local:
+    return load<Space::local, Memory, Register, Lane>;
+  case Space::param:
+    return load<Space::param, Memory, Register, Lane>;
+  }
+  return nullptr;
+}
+
+struct LoadHandlers {
+  Handler by_address, entry_param;
+};
+
+template <typename Memory, typename Register, typename Lane> LoadHandlers loads(Space space) {
+  return {load_handler<Memory, Register, Lane>(space), load_entry_param<Memory, Register, Lane>};
+}
+
+/// Extends to a register of `register_bytes` (2, 4 or 8).
+template <typename Memory> LoadHandlers loads(Space space, unsigned register_bytes) {
+  if (register_bytes == 8)
+    return loads<Memory, std::uint64_t, std::uint64_t>(space);
+  if (register_bytes == 2)
+    return loads<Memory, std::uint16_t, std::uint32_t>(space);
+  return loads<Memory, std::uint32_t, std::uint32_t>(space);
+}
+
+LoadHandlers loads(Binder &binder, Space space, Type type, unsigned register_bytes) {
+  const bool is_signed = type == Type::s8 || type == Type::s16 || type == Type::s32;
+  const unsigned bytes = ptx::type_bytes(type);
+  if (bytes > register_bytes)
+    binder.unsupported("a register is narrower than ." + std::string(ptx::type_name(type)));
+  switch (bytes) {
+  case 1:
+    return is_signed ? loads<std::int8_t>(space, register_bytes) : loads<std::uint8_t>(space, register_bytes);
+  case 2:
+    return is_signed ? loads<std::int16_t>(space, register_bytes)
+                     : loads<std::uint16_t>(space, register_bytes);
+  case 4:
+    return is_signed ? loads<std::int32_t>(space, register_bytes)
+                     : loads<std::uint32_t>(space, register_bytes);
+  default:
+    return loads<std::uint64_t>(space, 8);
+  }
+}
+
+template <typename Memory, typename Lane> Handler store_handler(Space space) {
+  switch (space) {
+  case Space::generic:
+    return store<Space::generic, Memory, Lane>;
+  case Space::global:
+    return store<Space::global, Memory, Lane>;
+  case Space::constant:
+    break;
+  case Space::shared:
+    return store<Space::shared, Memory, Lane>;
+  case Space::local:
+    return store<Space::local, Memory, Lane>;
+  case Space::param:
+    return store<Space::param, Memory, Lane>;
+  }
+  return nullptr;
+}
+
+template <typename Lane> Handler store_handler(Space space, unsigned bytes) {
+  switch (bytes) {
+  case 1:
+    return store_handler<std::uint8_t, Lane>(space);
+  case 2:
+    return store_handler<std::uint16_t, Lane>(space);
+  case 4:
+    return store_handler<std::uint32_t, Lane>(space);
+  default:
+    return store_handler<std::uint64_t, Lane>(space);
+  }
+}
+
+/// Modifiers that say how to cache or order an access. Memory here is coherent, so of these only acquire and
+/// release mean anything.
+bool is_accepted(std::string_view word) {
+  for (const std::string_view known :
+       {"weak",         "volatile",   "relaxed", "acquire", "release",     "mmio",
+        "cta",          "cluster",    "gpu",     "sys",     "global",      "shared",
+        "local",        "param",      "const",   "ca",      "cg",          "cs",
+        "lu",           "cv",         "wb",      "wt",      "nc",          "v2",
+        "v4",           "v8",         "unified", "b8x16",   "shared::cta", "shared::cluster",
+        "param::entry", "param::func"})
+    if (word == known)
+      return true;
+  return word.starts_with("L1::") || word.starts_with("L2::") || ptx::type_from_name(word).has_value();
+}
+
+struct Form {
+  Space space;
+  Type type;
+  unsigned elements;
+};
+
+Form read_form(Binder &binder) {
+  for (const std::string &modifier : binder.source.modifiers)
+    if (!is_accepted(modifier))
+      binder.unsupported("." + modifier);
+  Form form{space_of(binder), binder.type(), 1};
+  form.elements = binder.has("v2") ? 2 : binder.has("v4") ? 4 : binder.has("v8") ? 8 : 1;
+  if (ptx::type_bytes(form.type) == 0 || (form.type == Type::b128 && form.elements != 1))
+    binder.unsupported("no type that memory holds");
+  return form;
+}
+
+/// The element operands of a load or store; a scalar is its own.
+std::vector<const Operand *> elements_of(Binder &binder, const Operand &operand, unsigned count) {
+  std::vector<const Operand *> elements;
+  if (operand.kind == Operand::Kind::vector)
+    for (const Operand &element : operand.elements)
+      elements.push_back(&element);
+  else
+    elements.push_back(&operand);
+  if (elements.size() != count)
+    binder.unsupported("the number of elements does not fit the vector");
+  return elements;
+}
+
+void set_form(Binder &binder, const Operand &address, const Form &form,
+              const std::vector<std::uint32_t> &slots) {
+  const Binder::Address place = binder.address(address);
+  binder.out.op[0] = place.slot;
+  binder.out.imm = place.offset;
+  binder.out.flags = address_flags(place.base, form.space) | std::uint32_t(slots.size()) << kElementsShift;
+  if (slots.size() <= 4)
+    std::copy(slots.begin(), slots.end(), binder.out.op + 1);
+  else
+    binder.set_more(slots);
+}
+
+/// A .b128 register is two 64-bit ones.
+constexpr std::uint32_t kHighHalf = 8 * program::kLanes;
+
+bool bind_ld(Binder &binder) {
+  const Form form = read_form(binder);
+  const Operand &destination = binder.operand(0);
+  std::vector<std::uint32_t> slots;
+  LoadHandlers handlers;
+  if (form.type == Type::b128) {
+    const std::uint32_t slot = binder.raw_slot(destination);
+    slots = {slot, destination.kind == Operand::Kind::sink ? slot : slot + kHighHalf};
+    handlers = loads<std::uint64_t>(form.space, 8);
+  } else {
+    unsigned register_bytes = 0;
+    for (const Operand *const element : elements_of(binder, destination, form.elements)) {
+      slots.push_back(binder.raw_slot(*element));
+      if (element->kind == Operand::Kind::sink)
+        continue;
+      const unsigned bytes = ptx::type_bytes(element->reg.type);
+      if (register_bytes && bytes != register_bytes)
+        binder.unsupported("the elements' registers are of different widths");
+      register_bytes = bytes;
+    }
+    if (register_bytes == 0)
+      register_bytes = ptx::type_bytes(form.type);
+    handlers = loads(binder, form.space, form.type, register_bytes);
+  }
+  set_form(binder, binder.operand(1), form, slots);
+  const bool is_entry_param =
+      form.space == Space::param && address_base(binder.out.flags) == Binder::Address::Base::entry_param;
+  binder.out.execute = is_entry_param ? handlers.entry_param : handlers.by_address;
+  if (binder.has("acquire"))
+    binder.out.flags |= kAcquire;
+  return true;
+}
+
+bool bind_st(Binder &binder) {
+  const Form form = read_form(binder);
+  if (form.space == Space::constant)
+    binder.unsupported("a store to constant memory");
+  const Operand &source = binder.operand(1);
+  const unsigned bytes = ptx::type_bytes(form.type);
+  std::vector<std::uint32_t> slots;
+  unsigned lane_bytes = 0;
+  if (form.type == Type::b128) {
+    const std::uint32_t slot = binder.raw_slot(source);
+    slots = {slot, slot + kHighHalf};
+    lane_bytes = 8;
+  } else {
+    const auto elements = elements_of(binder, source, form.elements);
+    for (const Operand *const element : elements) {
+      const unsigned width = binder.operand_lane_bytes(*element);
+      if (width && lane_bytes && width != lane_bytes)
+        binder.unsupported("the elements' registers are of different widths");
+      if (width)
+        lane_bytes = width;
+    }
+    if (lane_bytes == 0)
+      lane_bytes = bytes > 4 ? 8 : 4;
+    if (lane_bytes < bytes)
+      binder.unsupported("a register is narrower than ." + std::string(ptx::type_name(form.type)));
+    for (const Operand *const element : elements) {
+      if (binder.operand_lane_bytes(*element))
+        slots.push_back(binder.raw_slot(*element));
+      else if (lane_bytes == (bytes > 4 ? 8u : 4u))
+        slots.push_back(binder.source_slot(*element, form.type));
+      else
+        slots.push_back(binder.source_slot(*element, Type::b64));
+    }
+  }
+  binder.out.execute = lane_bytes == 8 ? store_handler<std::uint64_t>(form.space, std::min(bytes, 8u))
+                                       : store_handler<std::uint32_t>(form.space, bytes);
+  set_form(binder, binder.operand(0), form, slots);
+  if (binder.has("release"))
+    binder.out.flags |= kRelease;
+  return true;
+}
+
+bool bind_prefetch(Binder &binder) {
+  if (binder.has("tensormap"))
+    binder.unsupported("tensor maps");
+  binder.out.execute = nothing;
+  return true;
+}
+
+bool bind_fence(Binder &binder) {
+  binder.out.execute = fence;
+  return true;
+}
+
+bool bind_createpolicy(Binder &binder) {
+  // Caches are not modelled, so every policy is as good as another.
+  binder.out.op[0] = binder.destination_slot(0, Type::b64);
+  binder.out.execute = zero_policy;
+  return true;
+}
+
+constexpr TableEntry kTable[] = {
+    {"ld", bind_ld},
+    {"ldu", bind_ld},
+    {"st", bind_st},
+    {"prefetch", bind_prefetch},
+    {"prefetchu", bind_prefetch},
+    {"discard", bind_prefetch},
+    {"applypriority", bind_prefetch},
+    {"fence", bind_fence},
+    {"membar", bind_fence},
+    {"createpolicy", bind_createpolicy},
+};
+
+} // namespace
+
+std::span<const TableEntry> memory_table() { return kTable; }
+
+} // namespace ladder::instructions
