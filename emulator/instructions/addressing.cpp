@@ -322,7 +322,11 @@ void count_shared(Warp &warp, const Instruction &instruction, AccessKind kind,
                   machine::SharedCostCache::Op op, const machine::LaneAddresses &addresses,
                   std::uint32_t lanes, unsigned width) {
   const auto index = std::uint32_t(&instruction - warp.block().code().instructions.data());
-  const machine::SharedCost &cost = warp.block().shared_costs().cost(index, op, addresses, lanes, width);
+  machine::Block &block = warp.block();
+  const machine::SharedCost &cost = block.shared_costs().cost(index, op, addresses, lanes, width);
+  // A remembered pattern costs what it cost before, so it cannot be a new worst one.
+  if (block.shared_costs().has_counted())
+    block.counters().note(index, {op, width, lanes, addresses, cost, block.linear_index(), warp.index()});
   AccessCounters &counters = warp.access(instruction, kind);
   ++counters.executed;
   counters.wavefronts += cost.wavefronts;

@@ -207,7 +207,8 @@ const SharedCost &SharedCostCache::cost(std::uint32_t instruction, Op op, const 
   std::uint32_t differ = (entry.key ^ (instruction + 1)) | (entry.active ^ active);
   for (unsigned lane = 0; lane < 32; ++lane)
     differ |= (addresses[lane] - base) ^ entry.relative[lane];
-  if (differ) {
+  has_counted_ = differ != 0;
+  if (has_counted_) {
     entry.key = instruction + 1;
     entry.active = active;
     for (unsigned lane = 0; lane < 32; ++lane)

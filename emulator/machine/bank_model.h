@@ -45,6 +45,8 @@ public:
   /// a matrix access. For a hit, inactive lanes must hold the address of an active one.
   const SharedCost &cost(std::uint32_t instruction, Op op, const LaneAddresses &addresses,
                          std::uint32_t active, unsigned width);
+  /// Whether the last call had to count, because the pattern was not the one remembered.
+  bool has_counted() const { return has_counted_; }
 
 private:
   static SharedCost compute(Op op, const LaneAddresses &addresses, std::uint32_t active, unsigned width);
@@ -57,6 +59,7 @@ private:
     LaneAddresses relative{};
   };
   std::array<Entry, kEntries> entries_{};
+  bool has_counted_ = false;
 };
 
 } // namespace ladder::machine

@@ -47,6 +47,10 @@ public:
   const LaunchContext &launch() const { return *launch_; }
   const Code &code() const { return *launch_->code; }
   Dim3 index() const { return index_; }
+  std::uint64_t linear_index() const {
+    const Dim3 &grid = launch_->grid;
+    return index_.x + std::uint64_t(grid.x) * (index_.y + std::uint64_t(grid.y) * index_.z);
+  }
   std::uint32_t thread_count() const { return threads_; }
   Counters &counters() { return *counters_; }
   std::vector<Warp> &warps() { return warps_; }

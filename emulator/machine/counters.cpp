@@ -15,6 +15,14 @@ AccessCounters &AccessCounters::operator+=(const AccessCounters &other) {
   return *this;
 }
 
+void Counters::note(std::uint32_t instruction, const SharedAccess &candidate) {
+  const auto [place, is_first] = worst.try_emplace(instruction, candidate);
+  SharedAccess &known = place->second;
+  const std::uint32_t conflicts = candidate.cost.conflicts, most = known.cost.conflicts;
+  if (!is_first && (conflicts > most || (conflicts == most && candidate.block < known.block)))
+    known = candidate;
+}
+
 Counters &Counters::operator+=(const Counters &other) {
   executed.resize(std::max(executed.size(), other.executed.size()));
   idle_lanes.resize(std::max(idle_lanes.size(), other.idle_lanes.size()));
@@ -27,6 +35,8 @@ Counters &Counters::operator+=(const Counters &other) {
     for (int place = 0; place < 2; ++place)
       if (other.access[i].kind[place] != AccessKind::none)
         access[i].of(other.access[i].kind[place]) += other.access[i].access[place];
+  for (const auto &[instruction, candidate] : other.worst)
+    note(instruction, candidate);
   return *this;
 }
 

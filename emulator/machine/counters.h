@@ -1,7 +1,10 @@
 // What is counted, for each PTX instruction.
 #pragma once
 
+#include "machine/bank_model.h"
+
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 namespace ladder::machine {
@@ -51,12 +54,29 @@ struct InstructionCounters {
   }
 };
 
+/// One shared access of an instruction, with the addresses that its cost comes from.
+struct SharedAccess {
+  SharedCostCache::Op op = SharedCostCache::Op::load;
+  unsigned width = 0;        ///< bytes a lane, or tiles of a matrix access
+  std::uint32_t active = 0;  ///< lanes that made it
+  LaneAddresses addresses{}; ///< of the active lanes; the others' mean nothing
+  SharedCost cost;
+  std::uint64_t block = 0; ///< linear index
+  int warp = 0;
+};
+
 /// Indexed by instruction of a Code.
 struct Counters {
   std::vector<std::uint64_t> executed; ///< warp instructions issued, predicated-off ones included
   std::vector<std::uint64_t>
       idle_lanes; ///< lanes that did not take part, summed: threads = 32 * executed - idle_lanes
   std::vector<InstructionCounters> access;
+  /// Of each instruction that accessed shared memory, the access with the most conflicts; of equals that of
+  /// the lowest block, and there the first.
+  std::unordered_map<std::uint32_t, SharedAccess> worst;
+
+  /// Keeps the access if it is the instruction's worst so far.
+  void note(std::uint32_t instruction, const SharedAccess &candidate);
 
   explicit Counters(std::size_t instructions = 0)
       : executed(instructions), idle_lanes(instructions), access(instructions) {}
