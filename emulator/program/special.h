@@ -1,0 +1,17 @@
+// Names of special registers (PTX ISA "Special Registers").
+#pragma once
+
+#include "program/program.h"
+
+#include <optional>
+#include <string_view>
+
+namespace ladder::program {
+
+/// The special register that "%tid.x" names; nullopt when it names none.
+std::optional<Special> special_from_name(std::string_view name);
+
+/// True for special registers that always read 0 here: %envreg0 to 31 and %current_graph_exec.
+bool is_zero_special(std::string_view name);
+
+} // namespace ladder::program
