@@ -1,0 +1,126 @@
+#include "runtime/allocations.h"
+
+#include "runtime/entry.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace ladder::runtime {
+
+namespace {
+
+constexpr std::uint64_t kAlignment = 512; // cudaMalloc's
+/// Larger blocks come from the system, zeroed and untouched until they are used.
+constexpr std::uint64_t kMapFrom = 1 << 20;
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
+
+bool counts_as_device(MemoryKind kind) { return kind == MemoryKind::device || kind == MemoryKind::managed; }
+
+void *obtain(std::uint64_t bytes) {
+  if (bytes >= kMapFrom) {
+    void *memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : memory;
+  }
+  // A gap after the block keeps the next one apart.
+  const std::uint64_t room = round_up(bytes + 1, kAlignment);
+  void *memory = std::aligned_alloc(kAlignment, room);
+  if (memory)
+    std::memset(memory, 0, room);
+  return memory;
+}
+
+} // namespace
+
+Allocations &Allocations::instance() {
+  static Allocations *allocations = new Allocations;
+  return *allocations;
+}
+
+void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *name, unsigned flags) {
+  if (bytes == 0)
+    return nullptr;
+  Device &device = Device::instance();
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t limit = device.gpu().global_bytes;
+  if (bytes > limit || (counts_as_device(kind) && bytes > limit - std::min(limit, used_)))
+    throw CudaError(cudaErrorMemoryAllocation);
+  void *memory = obtain(bytes);
+  if (!memory)
+    throw CudaError(cudaErrorMemoryAllocation);
+  const auto begin = reinterpret_cast<std::uint64_t>(memory);
+  device.memory().add({.begin = begin, .end = begin + bytes, .writable = true, .name = name});
+  by_begin_[begin] = {begin, bytes, kind, flags};
+  if (counts_as_device(kind))
+    used_ += bytes;
+  return memory;
+}
+
+void Allocations::release(const Allocation &allocation) {
+  Device::instance().memory().remove(allocation.begin);
+  if (counts_as_device(allocation.kind))
+    used_ -= allocation.bytes;
+  void *memory = reinterpret_cast<void *>(allocation.begin);
+  if (allocation.kind == MemoryKind::registered)
+    return;
+  if (allocation.bytes >= kMapFrom)
+    munmap(memory, allocation.bytes);
+  else
+    std::free(memory);
+}
+
+bool Allocations::free(void *pointer, std::initializer_list<MemoryKind> kinds) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_begin_.find(reinterpret_cast<std::uint64_t>(pointer));
+  if (found == by_begin_.end() || std::find(kinds.begin(), kinds.end(), found->second.kind) == kinds.end())
+    return false;
+  release(found->second);
+  by_begin_.erase(found);
+  return true;
+}
+
+bool Allocations::add_registered(void *pointer, std::uint64_t bytes, unsigned flags) {
+  const std::lock_guard lock(mutex_);
+  const auto begin = reinterpret_cast<std::uint64_t>(pointer);
+  if (by_begin_.contains(begin))
+    return false;
+  try {
+    Device::instance().memory().add(
+        {.begin = begin, .end = begin + bytes, .writable = true, .name = "cudaHostRegister"});
+  } catch (const std::invalid_argument &) {
+    return false;
+  }
+  by_begin_[begin] = {begin, bytes, MemoryKind::registered, flags};
+  return true;
+}
+
+bool Allocations::remove_registered(void *pointer) { return free(pointer, {MemoryKind::registered}); }
+
+std::optional<Allocation> Allocations::find(const void *pointer) const {
+  const std::lock_guard lock(mutex_);
+  const auto address = reinterpret_cast<std::uint64_t>(pointer);
+  const auto above = by_begin_.upper_bound(address);
+  if (above == by_begin_.begin())
+    return std::nullopt;
+  const Allocation &allocation = std::prev(above)->second;
+  return address - allocation.begin < allocation.bytes ? std::optional(allocation) : std::nullopt;
+}
+
+std::uint64_t Allocations::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+void Allocations::free_all() {
+  const std::lock_guard lock(mutex_);
+  for (const auto &[begin, allocation] : by_begin_)
+    release(allocation);
+  by_begin_.clear();
+}
+
+} // namespace ladder::runtime

@@ -1,0 +1,209 @@
+#include "runtime/counts.h"
+
+namespace ladder::runtime {
+
+namespace {
+
+using machine::AccessKind;
+
+constexpr std::array<std::string_view, kColumns> kNames = {
+    "executed",
+    "threads",
+    "shared_load_instructions",
+    "shared_store_instructions",
+    "ldmatrix_instructions",
+    "wavefronts_ld",
+    "wavefronts_st",
+    "ideal_ld",
+    "ideal_st",
+    "conflicts_ld",
+    "conflicts_st",
+    "conflicts_atom",
+    "conflicts",
+    "mma_instructions",
+    "global_sectors_ld",
+    "global_sectors_st",
+};
+
+class RowBuilder {
+public:
+  RowBuilder() { row_.fill(0); }
+
+  void add(Column column, std::uint64_t value) {
+    if (auto &cell = row_[int(column)])
+      *cell += value;
+  }
+  void clear(Column column) { row_[int(column)].reset(); }
+
+  /// Traffic of the three columns of a direction, and `conflicts`.
+  void add_shared(const machine::AccessCounters &access, Column wavefronts, Column ideal, Column conflicts) {
+    add(wavefronts, access.wavefronts);
+    add(ideal, access.ideal);
+    add(conflicts, access.conflicts);
+    add(Column::conflicts, access.conflicts);
+    if (access.unmodelled)
+      for (const Column column : {wavefronts, ideal, conflicts, Column::conflicts})
+        clear(column);
+  }
+
+  void add_access(AccessKind kind, const machine::AccessCounters &access) {
+    switch (kind) {
+    case AccessKind::shared_load:
+      add(Column::shared_load_instructions, access.executed);
+      add_shared(access, Column::wavefronts_ld, Column::ideal_ld, Column::conflicts_ld);
+      break;
+    case AccessKind::ldmatrix:
+      add(Column::ldmatrix_instructions, access.executed);
+      add_shared(access, Column::wavefronts_ld, Column::ideal_ld, Column::conflicts_ld);
+      break;
+    case AccessKind::shared_store:
+      add(Column::shared_store_instructions, access.executed);
+      add_shared(access, Column::wavefronts_st, Column::ideal_st, Column::conflicts_st);
+      break;
+    case AccessKind::stmatrix:
+      add_shared(access, Column::wavefronts_st, Column::ideal_st, Column::conflicts_st);
+      break;
+    case AccessKind::shared_atomic:
+      add(Column::conflicts_atom, access.conflicts);
+      add(Column::conflicts, access.conflicts);
+      if (access.unmodelled) {
+        clear(Column::conflicts_atom);
+        clear(Column::conflicts);
+      }
+      break;
+    case AccessKind::async_copy:
+      add(Column::global_sectors_ld, access.sectors);
+      add(Column::conflicts, access.conflicts);
+      if (access.unmodelled)
+        clear(Column::conflicts);
+      break;
+    case AccessKind::global_load:
+      add(Column::global_sectors_ld, access.sectors);
+      break;
+    case AccessKind::global_store:
+      add(Column::global_sectors_st, access.sectors);
+      break;
+    case AccessKind::global_atomic:
+    case AccessKind::local_load:
+    case AccessKind::local_store:
+    case AccessKind::none:
+      break;
+    }
+  }
+
+  const CountRow &row() const { return row_; }
+
+private:
+  CountRow row_;
+};
+
+bool is_mma(const program::Instruction &instruction) {
+  return instruction.opcode == "mma" || (instruction.opcode == "wmma" && instruction.has("mma"));
+}
+
+std::string collapse_spaces(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    if (!space)
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += ' ';
+  }
+  return out;
+}
+
+CountRow empty_sum() { return RowBuilder().row(); }
+
+} // namespace
+
+std::string_view column_name(Column column) { return kNames[int(column)]; }
+
+CountRow &operator+=(CountRow &row, const CountRow &other) {
+  for (int i = 0; i < kColumns; ++i) {
+    if (row[i] && other[i])
+      *row[i] += *other[i];
+    else
+      row[i].reset();
+  }
+  return row;
+}
+
+CountRow count_instruction(const machine::Code &code, const machine::Counters &counters, std::size_t index) {
+  RowBuilder builder;
+  builder.add(Column::executed, counters.executed[index]);
+  builder.add(Column::threads, program::kLanes * counters.executed[index] - counters.idle_lanes[index]);
+  if (code.sources[index] && is_mma(*code.sources[index]))
+    builder.add(Column::mma_instructions, counters.executed[index]);
+  const machine::InstructionCounters &access = counters.access[index];
+  for (int place = 0; place < 2; ++place)
+    builder.add_access(access.kind[place], access.access[place]);
+  return builder.row();
+}
+
+CountRow count_all(const machine::Code &code, const machine::Counters &counters) {
+  CountRow sum = empty_sum();
+  for (std::size_t i = 0; i < code.instructions.size(); ++i)
+    sum += count_instruction(code, counters, i);
+  return sum;
+}
+
+SourcePlace source_place(const machine::Code &code, std::size_t index) {
+  const program::Instruction *source = code.sources[index];
+  if (!source || source->location < 0)
+    return {};
+  const ptx::Module &module = code.program->module;
+  const std::vector<ptx::SourcePosition> &chain = module.locations.at(std::size_t(source->location)).chain;
+  if (chain.empty())
+    return {};
+  const auto file = [&](int number) {
+    const auto found = module.files.find(number);
+    return found == module.files.end() ? std::string() : found->second;
+  };
+  return {.file = file(chain.front().file),
+          .kernel_file = file(chain.back().file),
+          .line = chain.front().line,
+          .kernel_line = chain.back().line};
+}
+
+std::map<SourcePlace, CountRow> count_lines(const machine::Code &code, const machine::Counters &counters) {
+  std::map<SourcePlace, CountRow> lines;
+  for (std::size_t i = 0; i < code.instructions.size(); ++i)
+    lines.try_emplace(source_place(code, i), empty_sum()).first->second +=
+        count_instruction(code, counters, i);
+  return lines;
+}
+
+std::vector<std::string> ptx_texts(const machine::Code &code) {
+  const std::string_view text = code.program->module.text;
+  std::vector<std::size_t> line_begins = {0, 0}; // lines are counted from 1
+  for (std::size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1))
+    line_begins.push_back(at + 1);
+
+  std::vector<std::string> texts;
+  for (const program::Instruction *source : code.sources) {
+    if (!source) {
+      texts.emplace_back();
+      continue;
+    }
+    const std::string opcode = source->full_opcode();
+    const std::size_t line = std::size_t(source->ptx_line);
+    // Inline assembly puts several instructions on a line, so the opcode is looked for, and its guard before
+    // it.
+    std::size_t begin =
+        line < line_begins.size() ? text.find(opcode, line_begins[line]) : std::string_view::npos;
+    std::size_t end = text.find(';', begin == std::string_view::npos ? text.size() : begin);
+    if (end == std::string_view::npos) {
+      texts.push_back(opcode);
+      continue;
+    }
+    const std::size_t before = text.find_last_of(";{}\n", begin);
+    const std::size_t guard = text.find('@', before == std::string_view::npos ? 0 : before);
+    if (guard < begin)
+      begin = guard;
+    texts.push_back(collapse_spaces(text.substr(begin, end - begin)));
+  }
+  return texts;
+}
+
+} // namespace ladder::runtime

@@ -1,0 +1,67 @@
+// The counter columns of the table: from counts by instruction and access kind to what a person reads.
+#pragma once
+
+#include "machine/code.h"
+#include "machine/counters.h"
+#include "runtime/visibility.h"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ladder::runtime {
+
+/// Nsight Compute's names for the same stand in the table of README.md. `*_ld` of wavefronts, conflicts and
+/// ideal include ldmatrix, `*_st` stmatrix; shared_load_instructions leaves ldmatrix out,
+/// shared_store_instructions stmatrix. cp.async reads global memory: its sectors are in global_sectors_ld.
+enum class Column {
+  executed, ///< warp instructions, predicated-off ones included
+  threads,  ///< threads that executed them
+  shared_load_instructions,
+  shared_store_instructions,
+  ldmatrix_instructions,
+  wavefronts_ld,
+  wavefronts_st,
+  ideal_ld, ///< wavefronts if only the distinct bytes counted: ceil(bytes / 128)
+  ideal_st,
+  conflicts_ld,
+  conflicts_st,
+  conflicts_atom,
+  conflicts,
+  mma_instructions,
+  global_sectors_ld,
+  global_sectors_st,
+};
+inline constexpr int kColumns = 16;
+
+LADDER_API std::string_view column_name(Column column);
+
+/// A cell is empty where an access of a kind that the model does not cover would belong to it.
+using CountRow = std::array<std::optional<std::uint64_t>, kColumns>;
+
+/// Sums; what is empty in one is empty in the sum.
+LADDER_API CountRow &operator+=(CountRow &row, const CountRow &other);
+
+LADDER_API CountRow count_instruction(const machine::Code &code, const machine::Counters &counters,
+                                      std::size_t index);
+LADDER_API CountRow count_all(const machine::Code &code, const machine::Counters &counters);
+
+/// Where an instruction comes from: the innermost line and the kernel line that it was inlined at. Lines are
+/// 0 and files empty without -lineinfo.
+struct SourcePlace {
+  std::string file, kernel_file;
+  int line = 0, kernel_line = 0;
+  auto operator<=>(const SourcePlace &) const = default;
+};
+
+LADDER_API SourcePlace source_place(const machine::Code &code, std::size_t index);
+LADDER_API std::map<SourcePlace, CountRow> count_lines(const machine::Code &code,
+                                                       const machine::Counters &counters);
+/// The instructions as the PTX text has them, in order.
+LADDER_API std::vector<std::string> ptx_texts(const machine::Code &code);
+
+} // namespace ladder::runtime

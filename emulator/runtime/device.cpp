@@ -1,0 +1,195 @@
+#include "runtime/device.h"
+
+#include "machine/grid.h"
+#include "runtime/occupancy.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+
+namespace ladder::runtime {
+
+namespace {
+
+std::uint64_t number_from_environment(const char *name, std::uint64_t otherwise) {
+  const char *text = std::getenv(name);
+  if (!text || !*text)
+    return otherwise;
+  char *end = nullptr;
+  const unsigned long long value = std::strtoull(text, &end, 10);
+  if (*end != '\0' || *text == '-')
+    throw std::invalid_argument(std::string(name) + " is '" + text + "', not a number");
+  return value;
+}
+
+const machine::VirtualGpu &gpu_from_environment() {
+  const char *text = std::getenv("LADDER_ARCH");
+  const std::string arch = text && *text ? text : "sm_80";
+  if (const machine::VirtualGpu *gpu = machine::find_gpu(arch))
+    return *gpu;
+  std::string known;
+  for (const machine::VirtualGpu &gpu : machine::virtual_gpus())
+    known += (known.empty() ? "" : ", ") + std::string(gpu.arch);
+  throw std::invalid_argument("LADDER_ARCH names the GPU '" + arch + "'; there are " + known);
+}
+
+} // namespace
+
+Device &Device::instance() {
+  // Never destroyed: what a program does in atexit handlers and static destructors still finds it.
+  static Device *device = [] {
+    auto *made = new Device;
+    std::atexit([] { instance().write_log_file(); });
+    return made;
+  }();
+  return *device;
+}
+
+Device::Device()
+    : gpu_(&gpu_from_environment()), threads_(unsigned(number_from_environment("LADDER_THREADS", 0))),
+      warp_instruction_limit_(
+          number_from_environment("LADDER_WARP_INSTRUCTION_LIMIT", kDefaultWarpInstructionLimit)) {
+  if (const char *path = std::getenv("LADDER_LAUNCH_LOG"); path && *path) {
+    log_path_ = path;
+    file_log_ = std::make_shared<LaunchLog>(/*merge=*/true);
+  }
+}
+
+void Device::check(const LaunchRequest &request) const {
+  const program::KernelLayout &layout = request.code->layout;
+  const program::Function &entry = request.code->program->functions[layout.functions.front()];
+  const std::uint64_t threads = request.block.count();
+  const std::uint64_t most = std::uint64_t(entry.max_threads[0]) * std::max(1u, entry.max_threads[1]) *
+                             std::max(1u, entry.max_threads[2]);
+  if (most && threads > most)
+    throw LaunchRefusal(LaunchRefusal::Reason::threads, "a block of " + std::to_string(threads) +
+                                                            " threads; the kernel is compiled for at most " +
+                                                            std::to_string(most) + " (__launch_bounds__)");
+  if (request.dynamic_shared_bytes > request.dynamic_shared_limit)
+    throw LaunchRefusal(LaunchRefusal::Reason::shared_memory,
+                        std::to_string(request.dynamic_shared_bytes) +
+                            " bytes of dynamic shared memory and " +
+                            std::to_string(layout.static_shared_bytes) + " of static; the kernel may use " +
+                            std::to_string(request.dynamic_shared_limit) +
+                            " of dynamic (cudaFuncSetAttribute with "
+                            "cudaFuncAttributeMaxDynamicSharedMemorySize raises it, up to " +
+                            std::to_string(gpu_->shared_bytes_per_block_opt_in) + " bytes in all on " +
+                            std::string(gpu_->arch) + ")");
+  if (request.cooperative) {
+    const std::uint64_t resident = std::uint64_t(blocks_per_multiprocessor(*gpu_, *request.code, threads,
+                                                                           request.dynamic_shared_bytes)) *
+                                   std::uint64_t(gpu_->multiprocessors);
+    if (request.grid.count() > resident)
+      throw LaunchRefusal(LaunchRefusal::Reason::cooperative_grid,
+                          "a cooperative launch of " + std::to_string(request.grid.count()) + " blocks; " +
+                              std::to_string(resident) + " of them can be on the GPU at once");
+  }
+}
+
+void Device::launch(const LaunchRequest &request) {
+  const std::lock_guard launching(launching_);
+  try {
+    check(request);
+    machine::LaunchContext context;
+    context.code = request.code;
+    context.gpu = gpu_;
+    context.memory = &memory_;
+    context.grid = request.grid;
+    context.block = request.block;
+    context.dynamic_shared_bytes = std::uint32_t(request.dynamic_shared_bytes);
+    context.params = request.params;
+    context.warp_instruction_limit = warp_instruction_limit_;
+    context.grid_id = ++launches_;
+    machine::LaunchOptions options;
+    options.threads = threads_;
+    options.on_tick = tick_;
+    machine::Counters counters = machine::run_grid(context, options);
+
+    const std::lock_guard lock(state_);
+    if (logs_.empty() && !file_log_)
+      return;
+    LaunchRecord record;
+    record.mangled = request.code->kernel;
+    record.kernel = demangle(record.mangled);
+    record.grid = request.grid;
+    record.block = request.block;
+    record.static_shared_bytes = request.code->layout.static_shared_bytes;
+    record.dynamic_shared_bytes = request.dynamic_shared_bytes;
+    record.arch = gpu_->arch;
+    record.code = request.code;
+    record.counters = std::move(counters);
+    if (file_log_)
+      file_log_->add(record);
+    if (!logs_.empty())
+      logs_.back()->add(std::move(record));
+  } catch (machine::FaultError &error) {
+    error.fault.kernel = demangle(error.fault.kernel.empty() ? request.code->kernel : error.fault.kernel);
+    report(error.fault);
+    throw;
+  }
+}
+
+std::optional<machine::Fault> Device::broken() const {
+  if (!is_broken_)
+    return std::nullopt;
+  const std::lock_guard lock(state_);
+  return broken_;
+}
+
+std::optional<machine::Fault> Device::last_fault() const {
+  const std::lock_guard lock(state_);
+  return last_fault_;
+}
+
+void Device::report(const machine::Fault &fault) {
+  {
+    const std::lock_guard lock(state_);
+    last_fault_ = fault;
+    if (!is_refusal(fault)) {
+      broken_ = fault;
+      is_broken_ = true;
+    }
+  }
+  complain(fault.describe());
+  // A program may well end with abort() now, so what was counted until here is written already.
+  write_log_file();
+}
+
+void Device::reset() {
+  const std::lock_guard lock(state_);
+  broken_.reset();
+  last_fault_.reset();
+  is_broken_ = false;
+}
+
+void Device::complain(const std::string &message) {
+  const std::lock_guard lock(state_);
+  if (!logs_.empty() || std::find(said_.begin(), said_.end(), message) != said_.end())
+    return;
+  said_.push_back(message);
+  std::fflush(stdout);
+  std::fprintf(stderr, "ladder: %s\n", message.c_str());
+}
+
+void Device::open_log(std::shared_ptr<LaunchLog> log) {
+  const std::lock_guard lock(state_);
+  logs_.push_back(std::move(log));
+}
+
+void Device::close_log(const std::shared_ptr<LaunchLog> &log) {
+  const std::lock_guard lock(state_);
+  std::erase(logs_, log);
+}
+
+void Device::write_log_file() {
+  if (!file_log_)
+    return;
+  const std::lock_guard lock(state_);
+  std::ofstream file(log_path_, std::ios::trunc);
+  file << to_json(*file_log_, std::string(gpu_->arch), last_fault_);
+}
+
+} // namespace ladder::runtime

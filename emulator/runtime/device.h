@@ -1,0 +1,111 @@
+// The virtual device of the process: its GPU, its memory, what is running on it and what went wrong.
+//
+// Work is carried out at once and in order: when a call returns, what it asked for is done. There is one
+// device.
+#pragma once
+
+#include "machine/block.h"
+#include "machine/fault.h"
+#include "machine/global_memory.h"
+#include "machine/gpu.h"
+#include "runtime/launch_log.h"
+#include "runtime/visibility.h"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ladder::runtime {
+
+inline constexpr std::uint64_t kDefaultWarpInstructionLimit = std::uint64_t(1) << 28;
+
+struct LaunchRequest {
+  std::shared_ptr<const machine::Code> code;
+  machine::Dim3 grid, block;
+  std::uint64_t dynamic_shared_bytes = 0;
+  std::uint64_t dynamic_shared_limit =
+      0; ///< what the kernel may use: 48 KiB less its static part, or what it opted in to
+  std::vector<std::uint8_t> params;
+  bool cooperative = false;
+};
+
+/// A launch that the device does not take, before anything ran.
+class LaunchRefusal : public machine::FaultError {
+public:
+  enum class Reason { threads, shared_memory, cooperative_grid };
+  LaunchRefusal(Reason reason, const std::string &message)
+      : FaultError(machine::FaultKind::launch, message), reason(reason) {}
+  Reason reason;
+};
+
+class LADDER_API Device {
+public:
+  /// The one of the process, made at first use: LADDER_ARCH, LADDER_THREADS, LADDER_WARP_INSTRUCTION_LIMIT.
+  /// Throws std::invalid_argument when one of them makes no sense.
+  static Device &instance();
+
+  const machine::VirtualGpu &gpu() const { return *gpu_; }
+  /// Modules are loaded again for another GPU; memory stays.
+  void set_gpu(const machine::VirtualGpu &gpu) { gpu_ = &gpu; }
+  unsigned threads() const { return threads_; }
+  void set_threads(unsigned threads) { threads_ = threads; }
+  std::uint64_t warp_instruction_limit() const { return warp_instruction_limit_; }
+  void set_warp_instruction_limit(std::uint64_t limit) { warp_instruction_limit_ = limit; }
+  machine::GlobalMemory &memory() { return memory_; }
+
+  /// Runs a kernel to its end and logs it. Throws FaultError; one that is no mere refusal (see is_refusal)
+  /// leaves the device broken.
+  void launch(const LaunchRequest &request);
+
+  /// A launch that was refused before anything ran harms nothing; any other fault breaks the device until a
+  /// reset.
+  static bool is_refusal(const machine::Fault &fault) {
+    return fault.kind == machine::FaultKind::launch || fault.kind == machine::FaultKind::unsupported;
+  }
+  /// The fault that broke the device.
+  std::optional<machine::Fault> broken() const;
+  /// The last fault of any kind, refusals included.
+  std::optional<machine::Fault> last_fault() const;
+  /// Keeps the fault for last_fault and, unless a session is open, prints it.
+  void report(const machine::Fault &fault);
+  void reset();
+
+  /// A message to the person who runs the program, once for each text, unless a session is open.
+  void complain(const std::string &message);
+
+  /// Launches go to the log that was opened last. Open logs silence `report`, since their owner shows faults.
+  void open_log(std::shared_ptr<LaunchLog> log);
+  void close_log(const std::shared_ptr<LaunchLog> &log);
+  /// Called about ten times a second during a launch, on the launching thread; false ends it.
+  void set_tick(std::function<bool(std::uint64_t done, std::uint64_t total)> tick) {
+    tick_ = std::move(tick);
+  }
+
+private:
+  Device();
+  Device(const Device &) = delete;
+  void write_log_file();
+  void check(const LaunchRequest &request) const;
+
+  const machine::VirtualGpu *gpu_ = nullptr;
+  unsigned threads_ = 0;
+  std::uint64_t warp_instruction_limit_ = kDefaultWarpInstructionLimit;
+  machine::GlobalMemory memory_;
+  std::mutex launching_; ///< one kernel at a time
+  mutable std::mutex state_;
+  std::atomic<bool> is_broken_{false};
+  std::optional<machine::Fault> broken_, last_fault_;
+  std::vector<std::string> said_;
+  std::vector<std::shared_ptr<LaunchLog>> logs_;
+  std::function<bool(std::uint64_t, std::uint64_t)> tick_;
+  std::uint64_t launches_ = 0;
+  std::string log_path_;                ///< LADDER_LAUNCH_LOG
+  std::shared_ptr<LaunchLog> file_log_; ///< what goes there
+};
+
+} // namespace ladder::runtime

@@ -1,0 +1,43 @@
+// What every CUDA entry point is wrapped in: exceptions become error codes, and a broken device refuses.
+#pragma once
+
+#include "runtime/cuda_api.h"
+#include "runtime/device.h"
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace ladder::runtime {
+
+/// An error that a call returns, with words for the person at the terminal where the code alone would not do.
+class CudaError : public std::runtime_error {
+public:
+  explicit CudaError(cudaError_t code, const std::string &message = {})
+      : std::runtime_error(message), code(code) {}
+  cudaError_t code;
+};
+
+/// Throws CudaError(code) unless `holds`.
+inline void require(bool holds, cudaError_t code = cudaErrorInvalidValue, const char *message = "") {
+  if (!holds)
+    throw CudaError(code, message);
+}
+
+/// The code that CUDA has for a fault.
+cudaError_t error_of(const machine::Fault &fault);
+
+/// Records an error of this host thread for cudaGetLastError; gives it back.
+cudaError_t record(cudaError_t code);
+
+namespace detail {
+cudaError_t run(bool needs_device, const std::function<void()> &body);
+}
+
+/// Runs the body of an entry point that works on the device: fails at once when a fault has broken that.
+template <typename Body> cudaError_t on_device(Body &&body) { return detail::run(true, body); }
+
+/// Runs the body of an entry point that only asks.
+template <typename Body> cudaError_t query(Body &&body) { return detail::run(false, body); }
+
+} // namespace ladder::runtime

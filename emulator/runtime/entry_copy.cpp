@@ -1,0 +1,204 @@
+// Copies and fills.
+#include "runtime/allocations.h"
+#include "runtime/entry.h"
+#include "runtime/streams.h"
+
+#include <cstring>
+
+using namespace ladder::runtime;
+
+namespace {
+
+enum class Side { host, device, either };
+
+struct Direction {
+  Side source, destination;
+};
+
+Direction direction_of(cudaMemcpyKind kind) {
+  switch (kind) {
+  case cudaMemcpyHostToHost:
+    return {Side::host, Side::host};
+  case cudaMemcpyHostToDevice:
+    return {Side::host, Side::device};
+  case cudaMemcpyDeviceToHost:
+    return {Side::device, Side::host};
+  case cudaMemcpyDeviceToDevice:
+    return {Side::device, Side::device};
+  case cudaMemcpyDefault:
+    return {Side::either, Side::either};
+  }
+  throw CudaError(cudaErrorInvalidMemcpyDirection);
+}
+
+/// Device memory must be known and large enough; memory that is known, whatever the caller says it is, too.
+void check_range(const void *pointer, std::size_t bytes, Side side) {
+  require(pointer);
+  const auto address = reinterpret_cast<std::uint64_t>(pointer);
+  const ladder::machine::GlobalMemory &memory = Device::instance().memory();
+  if (side != Side::device && !memory.find(address, 1))
+    return;
+  require(memory.find(address, bytes), cudaErrorInvalidValue,
+          side == Side::device ? "a copy or fill of device memory that is not allocated, or not as large"
+                               : "a copy or fill that goes beyond the end of an allocation");
+}
+
+void copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKind kind) {
+  const Direction direction = direction_of(kind);
+  if (bytes == 0)
+    return;
+  check_range(source, bytes, direction.source);
+  check_range(destination, bytes, direction.destination);
+  std::memmove(destination, source, bytes);
+}
+
+/// A box of rows: `width` bytes, `height` rows, `depth` slices.
+struct Box {
+  std::size_t width, height, depth;
+  bool empty() const { return width == 0 || height == 0 || depth == 0; }
+};
+
+struct Pitched {
+  char *pointer;
+  std::size_t pitch, slice; ///< bytes from a row to the next, from a slice to the next
+  std::size_t extent(const Box &box) const {
+    return (box.depth - 1) * slice + (box.height - 1) * pitch + box.width;
+  }
+  char *row(std::size_t y, std::size_t z) const { return pointer + z * slice + y * pitch; }
+};
+
+void copy_box(const Pitched &destination, const Pitched &source, const Box &box, cudaMemcpyKind kind) {
+  const Direction direction = direction_of(kind);
+  if (box.empty())
+    return;
+  require(box.width <= destination.pitch && box.width <= source.pitch, cudaErrorInvalidPitchValue);
+  check_range(source.pointer, source.extent(box), direction.source);
+  check_range(destination.pointer, destination.extent(box), direction.destination);
+  for (std::size_t z = 0; z < box.depth; ++z)
+    for (std::size_t y = 0; y < box.height; ++y)
+      std::memmove(destination.row(y, z), source.row(y, z), box.width);
+}
+
+void fill_box(const Pitched &destination, int value, const Box &box) {
+  if (box.empty())
+    return;
+  require(box.width <= destination.pitch, cudaErrorInvalidPitchValue);
+  check_range(destination.pointer, destination.extent(box), Side::device);
+  for (std::size_t z = 0; z < box.depth; ++z)
+    for (std::size_t y = 0; y < box.height; ++y)
+      std::memset(destination.row(y, z), value, box.width);
+}
+
+Pitched pitched(void *pointer, std::size_t pitch, std::size_t height = 0) {
+  return {static_cast<char *>(pointer), pitch, pitch * height};
+}
+
+Pitched pitched(const cudaPitchedPtr &pointer, const cudaPos &place) {
+  Pitched box = pitched(pointer.ptr, pointer.pitch, pointer.ysize);
+  if (box.pointer)
+    box.pointer += place.z * box.slice + place.y * box.pitch + place.x;
+  return box;
+}
+
+void copy_3d(const cudaMemcpy3DParms *parameters) {
+  require(parameters);
+  require(!parameters->srcArray && !parameters->dstArray, cudaErrorNotSupported,
+          "CUDA arrays are not supported");
+  copy_box(pitched(parameters->dstPtr, parameters->dstPos), pitched(parameters->srcPtr, parameters->srcPos),
+           {parameters->extent.width, parameters->extent.height, parameters->extent.depth}, parameters->kind);
+}
+
+} // namespace
+
+cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind) {
+  return on_device([&] { copy(destination, source, bytes, kind); });
+}
+
+cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    copy(destination, source, bytes, kind);
+  });
+}
+
+cudaError_t cudaMemcpyPeer(void *destination, int destination_device, const void *source, int source_device,
+                           size_t bytes) {
+  return on_device([&] {
+    require(destination_device == 0 && source_device == 0, cudaErrorInvalidDevice);
+    copy(destination, source, bytes, cudaMemcpyDeviceToDevice);
+  });
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *destination, int destination_device, const void *source,
+                                int source_device, size_t bytes, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    require(destination_device == 0 && source_device == 0, cudaErrorInvalidDevice);
+    copy(destination, source, bytes, cudaMemcpyDeviceToDevice);
+  });
+}
+
+cudaError_t cudaMemcpy2D(void *destination, size_t destination_pitch, const void *source, size_t source_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  return on_device([&] {
+    copy_box(pitched(destination, destination_pitch), pitched(const_cast<void *>(source), source_pitch),
+             {width, height, 1}, kind);
+  });
+}
+
+cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source,
+                              size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    copy_box(pitched(destination, destination_pitch), pitched(const_cast<void *>(source), source_pitch),
+             {width, height, 1}, kind);
+  });
+}
+
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *parameters) {
+  return on_device([&] { copy_3d(parameters); });
+}
+
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms *parameters, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    copy_3d(parameters);
+  });
+}
+
+cudaError_t cudaMemset(void *destination, int value, size_t bytes) {
+  return on_device([&] { fill_box(pitched(destination, bytes), value, {bytes, 1, 1}); });
+}
+
+cudaError_t cudaMemsetAsync(void *destination, int value, size_t bytes, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    fill_box(pitched(destination, bytes), value, {bytes, 1, 1});
+  });
+}
+
+cudaError_t cudaMemset2D(void *destination, size_t pitch, int value, size_t width, size_t height) {
+  return on_device([&] { fill_box(pitched(destination, pitch), value, {width, height, 1}); });
+}
+
+cudaError_t cudaMemset2DAsync(void *destination, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    fill_box(pitched(destination, pitch), value, {width, height, 1});
+  });
+}
+
+cudaError_t cudaMemset3D(cudaPitchedPtr destination, int value, cudaExtent extent) {
+  return on_device(
+      [&] { fill_box(pitched(destination, {}), value, {extent.width, extent.height, extent.depth}); });
+}
+
+cudaError_t cudaMemset3DAsync(cudaPitchedPtr destination, int value, cudaExtent extent, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    fill_box(pitched(destination, {}), value, {extent.width, extent.height, extent.depth});
+  });
+}

@@ -1,0 +1,110 @@
+// Launches.
+#include "runtime/entry.h"
+#include "runtime/kernels.h"
+#include "runtime/registry.h"
+#include "runtime/streams.h"
+
+#include <cstring>
+#include <vector>
+
+using namespace ladder;
+using namespace ladder::runtime;
+
+namespace {
+
+struct CallConfiguration {
+  dim3 grid, block;
+  size_t shared_bytes;
+  cudaStream_t stream;
+};
+
+/// Configurations of `<<<>>>` under way: an argument may itself launch.
+thread_local std::vector<CallConfiguration> configurations;
+
+machine::Dim3 dim(dim3 size) { return {size.x, size.y, size.z}; }
+
+void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+            cudaStream_t stream, bool cooperative) {
+  require_stream(stream);
+  RegisteredKernel &kernel = find_kernel(function);
+  const KernelOnDevice on_device(kernel);
+  LaunchRequest request;
+  request.code = on_device.code();
+  request.grid = dim(grid);
+  request.block = dim(block);
+  request.dynamic_shared_bytes = shared_bytes;
+  request.dynamic_shared_limit = on_device.dynamic_shared_limit();
+  request.cooperative = cooperative;
+  const program::Function &entry = on_device.entry();
+  request.params.resize(entry.parameter_bytes);
+  require(arguments || entry.parameters.empty(), cudaErrorInvalidValue, "a launch without arguments");
+  for (std::size_t i = 0; i < entry.parameters.size(); ++i) {
+    const program::Parameter &parameter = entry.parameters[i];
+    if (parameter.bytes)
+      std::memcpy(request.params.data() + parameter.offset, arguments[i], parameter.bytes);
+  }
+  Device::instance().launch(request);
+}
+
+} // namespace
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, struct CUstream_st *stream) {
+  configurations.push_back({grid, block, shared_bytes, stream});
+  return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes, void *stream) {
+  return query([&] {
+    require(!configurations.empty(), cudaErrorMissingConfiguration);
+    const CallConfiguration last = configurations.back();
+    configurations.pop_back();
+    *grid = last.grid;
+    *block = last.block;
+    *shared_bytes = last.shared_bytes;
+    *static_cast<cudaStream_t *>(stream) = last.stream;
+  });
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host_function) {
+  return query([&] { *kernel = reinterpret_cast<cudaKernel_t>(&find_kernel(host_function)); });
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+                               size_t shared_bytes, cudaStream_t stream) {
+  return on_device([&] { launch(kernel, grid, block, arguments, shared_bytes, stream, false); });
+}
+
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
+                             size_t shared_bytes, cudaStream_t stream) {
+  return on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream, false); });
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block, void **arguments,
+                                        size_t shared_bytes, cudaStream_t stream) {
+  return on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream, true); });
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
+  return on_device([&] {
+    require(config);
+    bool cooperative = false;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const cudaLaunchAttribute &attribute = config->attrs[i];
+      if (attribute.id == cudaLaunchAttributeCooperative)
+        cooperative = attribute.val.cooperative != 0;
+      const auto &cluster = attribute.val.clusterDim;
+      if (attribute.id == cudaLaunchAttributeClusterDimension && cluster.x * cluster.y * cluster.z > 1)
+        throw CudaError(cudaErrorNotSupported, "clusters of more than one block are not supported");
+    }
+    launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream,
+           cooperative);
+  });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+  return on_device([&] {
+    require_stream(stream);
+    require(function);
+    function(data);
+  });
+}

@@ -1,0 +1,213 @@
+// Allocation.
+#include "runtime/allocations.h"
+#include "runtime/entry.h"
+#include "runtime/streams.h"
+
+#include <algorithm>
+#include <unistd.h>
+
+using namespace ladder::runtime;
+
+namespace {
+
+constexpr std::size_t kPitch = 512;
+
+/// The one memory pool; it has no state of its own.
+cudaMemPool_t const kPool = reinterpret_cast<cudaMemPool_t>(0x1);
+
+std::size_t pitch_of(std::size_t width) { return (width + kPitch - 1) / kPitch * kPitch; }
+
+void allocate(void **pointer, std::size_t bytes, MemoryKind kind, const char *name, unsigned flags = 0) {
+  require(pointer);
+  *pointer = Allocations::instance().allocate(bytes, kind, name, flags);
+}
+
+void free_device(void *pointer) {
+  if (pointer)
+    require(Allocations::instance().free(pointer, {MemoryKind::device, MemoryKind::managed}),
+            cudaErrorInvalidValue,
+            "cudaFree of a pointer that cudaMalloc did not give, or that is freed already");
+}
+
+} // namespace
+
+cudaError_t cudaMalloc(void **pointer, size_t bytes) {
+  return on_device([&] { allocate(pointer, bytes, MemoryKind::device, "cudaMalloc"); });
+}
+
+cudaError_t cudaMallocPitch(void **pointer, size_t *pitch, size_t width, size_t height) {
+  return on_device([&] {
+    require(pitch);
+    *pitch = pitch_of(width);
+    allocate(pointer, *pitch * height, MemoryKind::device, "cudaMallocPitch");
+  });
+}
+
+cudaError_t cudaMalloc3D(cudaPitchedPtr *pitched, cudaExtent extent) {
+  return on_device([&] {
+    require(pitched);
+    pitched->pitch = pitch_of(extent.width);
+    pitched->xsize = extent.width;
+    pitched->ysize = extent.height;
+    allocate(&pitched->ptr, pitched->pitch * extent.height * extent.depth, MemoryKind::device,
+             "cudaMalloc3D");
+  });
+}
+
+cudaError_t cudaMallocManaged(void **pointer, size_t bytes, unsigned flags) {
+  return on_device([&] {
+    require(bytes > 0 && (flags == cudaMemAttachGlobal || flags == cudaMemAttachHost));
+    allocate(pointer, bytes, MemoryKind::managed, "cudaMallocManaged");
+  });
+}
+
+cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    allocate(pointer, bytes, MemoryKind::device, "cudaMallocAsync");
+  });
+}
+
+cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+  return on_device([&] { allocate(pointer, bytes, MemoryKind::host, "cudaHostAlloc", flags); });
+}
+
+cudaError_t cudaMallocHost(void **pointer, size_t bytes) {
+  return on_device([&] { allocate(pointer, bytes, MemoryKind::host, "cudaMallocHost"); });
+}
+
+cudaError_t cudaFree(void *pointer) {
+  return on_device([&] { free_device(pointer); });
+}
+
+cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    free_device(pointer);
+  });
+}
+
+cudaError_t cudaFreeHost(void *pointer) {
+  return on_device([&] {
+    if (pointer)
+      require(Allocations::instance().free(pointer, {MemoryKind::host}), cudaErrorInvalidValue,
+              "cudaFreeHost of a pointer that cudaMallocHost did not give, or that is freed already");
+  });
+}
+
+cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags) {
+  return on_device([&] {
+    require(pointer && bytes > 0);
+    require(Allocations::instance().add_registered(pointer, bytes, flags),
+            cudaErrorHostMemoryAlreadyRegistered);
+  });
+}
+
+cudaError_t cudaHostUnregister(void *pointer) {
+  return on_device(
+      [&] { require(Allocations::instance().remove_registered(pointer), cudaErrorHostMemoryNotRegistered); });
+}
+
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
+  return on_device([&] {
+    require(device && flags == 0);
+    const auto allocation = Allocations::instance().find(host);
+    require(allocation &&
+            (allocation->kind == MemoryKind::host || allocation->kind == MemoryKind::registered));
+    *device = host;
+  });
+}
+
+cudaError_t cudaHostGetFlags(unsigned *flags, void *host) {
+  return on_device([&] {
+    const auto allocation = Allocations::instance().find(host);
+    require(flags && allocation && allocation->kind == MemoryKind::host);
+    *flags = allocation->flags | cudaHostAllocMapped;
+  });
+}
+
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+  return on_device([&] {
+    require(free && total);
+    *total = Device::instance().gpu().global_bytes;
+    const std::uint64_t unused = *total - std::min<std::uint64_t>(*total, Allocations::instance().used());
+    // No more than the host has, which is where it comes from.
+    *free = std::min<std::uint64_t>(unused, std::uint64_t(sysconf(_SC_AVPHYS_PAGES)) *
+                                                std::uint64_t(sysconf(_SC_PAGESIZE)));
+  });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer) {
+  return on_device([&] {
+    require(attributes);
+    *attributes = {};
+    void *const address = const_cast<void *>(pointer);
+    const auto allocation = Allocations::instance().find(pointer);
+    if (!allocation) {
+      // A variable of a module, or a tensor handed in, is device memory; the rest is the host's own.
+      const bool known =
+          Device::instance().memory().find(reinterpret_cast<std::uint64_t>(pointer), 1) != nullptr;
+      attributes->type = known ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+      attributes->device = known ? 0 : cudaInvalidDeviceId;
+      attributes->devicePointer = known ? address : nullptr;
+      attributes->hostPointer = known ? nullptr : address;
+      return;
+    }
+    const bool on_host = allocation->kind == MemoryKind::host || allocation->kind == MemoryKind::registered;
+    attributes->type = on_host                                   ? cudaMemoryTypeHost
+                       : allocation->kind == MemoryKind::managed ? cudaMemoryTypeManaged
+                                                                 : cudaMemoryTypeDevice;
+    attributes->device = 0;
+    attributes->devicePointer = address;
+    attributes->hostPointer = allocation->kind == MemoryKind::device ? nullptr : address;
+  });
+}
+
+cudaError_t cudaMemAdvise(const void *pointer, size_t bytes, cudaMemoryAdvise, cudaMemLocation) {
+  return on_device([&] { require(pointer && bytes > 0); });
+}
+
+cudaError_t cudaMemPrefetchAsync(const void *pointer, size_t bytes, cudaMemLocation, unsigned,
+                                 cudaStream_t stream) {
+  return on_device([&] {
+    require(pointer && bytes > 0);
+    require_stream(stream);
+  });
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
+  return on_device([&] {
+    require(pool);
+    require(device == 0, cudaErrorInvalidDevice);
+    *pool = kPool;
+  });
+}
+
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) {
+  return cudaDeviceGetDefaultMemPool(pool, device);
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void *value) {
+  return on_device([&] { require(pool == kPool && value); });
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value) {
+  return on_device([&] {
+    require(pool == kPool && value);
+    switch (attribute) {
+    case cudaMemPoolAttrUsedMemCurrent:
+    case cudaMemPoolAttrReservedMemCurrent:
+      *static_cast<std::uint64_t *>(value) = Allocations::instance().used();
+      return;
+    case cudaMemPoolAttrReleaseThreshold:
+      *static_cast<std::uint64_t *>(value) = 0;
+      return;
+    default:
+      throw CudaError(cudaErrorNotSupported, "cudaMemPoolGetAttribute of this attribute");
+    }
+  });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t) {
+  return on_device([&] { require(pool == kPool); });
+}

@@ -1,0 +1,212 @@
+// Streams and events. Everything is in order and done at once.
+#include "runtime/entry.h"
+#include "runtime/streams.h"
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+using namespace ladder::runtime;
+
+namespace {
+
+struct Stream {
+  unsigned flags = cudaStreamDefault;
+  int priority = 0;
+  unsigned long long id = 0;
+};
+
+struct Event {
+  unsigned flags = cudaEventDefault;
+  bool recorded = false;
+  std::chrono::steady_clock::time_point time{};
+};
+
+constexpr int kLowestPriority = 0, kHighestPriority = -5;
+
+/// Live handles; a handle is its object's address.
+template <typename Object, typename Handle> class Handles {
+public:
+  Handle add(Object object) {
+    const std::lock_guard lock(mutex_);
+    auto owned = std::make_unique<Object>(std::move(object));
+    const auto handle = reinterpret_cast<Handle>(owned.get());
+    objects_[handle] = std::move(owned);
+    return handle;
+  }
+  /// Throws CudaError(cudaErrorInvalidResourceHandle).
+  Object &get(Handle handle) {
+    const std::lock_guard lock(mutex_);
+    const auto found = objects_.find(handle);
+    require(found != objects_.end(), cudaErrorInvalidResourceHandle);
+    return *found->second;
+  }
+  void remove(Handle handle) {
+    const std::lock_guard lock(mutex_);
+    require(objects_.erase(handle) == 1, cudaErrorInvalidResourceHandle);
+  }
+
+private:
+  std::mutex mutex_;
+  std::unordered_map<Handle, std::unique_ptr<Object>> objects_;
+};
+
+// Never destroyed, since programs destroy streams in static destructors of their own.
+auto &streams = *new Handles<Stream, cudaStream_t>;
+auto &events = *new Handles<Event, cudaEvent_t>;
+std::atomic<unsigned long long> next_stream_id{3};
+
+bool is_default(cudaStream_t stream) {
+  return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
+Stream properties(cudaStream_t stream) {
+  if (!is_default(stream))
+    return streams.get(stream);
+  return {.id = stream == cudaStreamPerThread ? 2ull : 1ull};
+}
+
+} // namespace
+
+void ladder::runtime::require_stream(cudaStream_t stream) { properties(stream); }
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
+  return on_device([&] {
+    require(stream && (flags & ~unsigned(cudaStreamNonBlocking)) == 0);
+    const int clamped = std::min(kLowestPriority, std::max(kHighestPriority, priority));
+    *stream = streams.add({.flags = flags, .priority = clamped, .id = next_stream_id++});
+  });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, kLowestPriority);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return on_device([&] { streams.remove(stream); });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return on_device([&] { require_stream(stream); });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return on_device([&] { require_stream(stream); });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return on_device([&] {
+    require_stream(stream);
+    events.get(event);
+  });
+}
+
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data,
+                                  unsigned flags) {
+  return on_device([&] {
+    require_stream(stream);
+    require(callback && flags == 0);
+    callback(stream, cudaSuccess, data);
+  });
+}
+
+cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void *, size_t, unsigned) {
+  return on_device([&] { require_stream(stream); });
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
+  return on_device([&] {
+    require(flags);
+    *flags = properties(stream).flags;
+  });
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
+  return on_device([&] {
+    require(priority);
+    *priority = properties(stream).priority;
+  });
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
+  return on_device([&] {
+    require(id);
+    *id = properties(stream).id;
+  });
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device) {
+  return on_device([&] {
+    require(device);
+    require_stream(stream);
+    *device = 0;
+  });
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+  return on_device([&] {
+    require(status);
+    require_stream(stream);
+    *status = cudaStreamCaptureStatusNone;
+  });
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest) {
+  return query([&] {
+    if (lowest)
+      *lowest = kLowestPriority;
+    if (highest)
+      *highest = kHighestPriority;
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+  return on_device([&] {
+    require(event);
+    require((flags & ~unsigned(cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess)) == 0);
+    *event = events.add({.flags = flags});
+  });
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    Event &recorded = events.get(event);
+    recorded.recorded = true;
+    recorded.time = std::chrono::steady_clock::now();
+  });
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return cudaEventRecord(event, stream);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return on_device([&] { events.get(event); });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return on_device([&] { events.get(event); });
+}
+
+/// The time that the emulation took; no GPU's.
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  return on_device([&] {
+    require(milliseconds);
+    const Event &first = events.get(start), &last = events.get(end);
+    for (const Event &event : {first, last})
+      require(event.recorded && !(event.flags & cudaEventDisableTiming), cudaErrorInvalidResourceHandle);
+    *milliseconds = std::chrono::duration<float, std::milli>(last.time - first.time).count();
+  });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return on_device([&] { events.remove(event); });
+}

@@ -1,0 +1,84 @@
+// Variables of a module: __device__, __constant__, __managed__.
+#include "runtime/entry.h"
+#include "runtime/registry.h"
+#include "runtime/streams.h"
+
+#include <cstring>
+
+using namespace ladder::runtime;
+
+namespace {
+
+LoadedModule::Variable find_variable(const void *symbol) {
+  const auto registered = Registry::instance().variable(symbol);
+  require(registered.has_value(), cudaErrorInvalidSymbol);
+  // A variable that the device code never uses is not in the PTX.
+  const auto variable = registered->binary->module(Device::instance().gpu()).variable(registered->name);
+  require(variable.has_value(), cudaErrorInvalidSymbol);
+  return *variable;
+}
+
+char *place(const void *symbol, std::size_t bytes, std::size_t offset) {
+  const LoadedModule::Variable variable = find_variable(symbol);
+  require(offset <= variable.bytes && bytes <= variable.bytes - offset, cudaErrorInvalidValue,
+          "a copy beyond the end of a variable");
+  return reinterpret_cast<char *>(variable.address) + offset;
+}
+
+void to_symbol(const void *symbol, const void *source, std::size_t bytes, std::size_t offset,
+               cudaMemcpyKind kind) {
+  require(kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault,
+          cudaErrorInvalidMemcpyDirection);
+  require(source || bytes == 0);
+  std::memmove(place(symbol, bytes, offset), source, bytes);
+}
+
+void from_symbol(void *destination, const void *symbol, std::size_t bytes, std::size_t offset,
+                 cudaMemcpyKind kind) {
+  require(kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault,
+          cudaErrorInvalidMemcpyDirection);
+  require(destination || bytes == 0);
+  std::memmove(destination, place(symbol, bytes, offset), bytes);
+}
+
+} // namespace
+
+cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *source, size_t bytes, size_t offset,
+                               cudaMemcpyKind kind) {
+  return on_device([&] { to_symbol(symbol, source, bytes, offset, kind); });
+}
+
+cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *source, size_t bytes, size_t offset,
+                                    cudaMemcpyKind kind, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    to_symbol(symbol, source, bytes, offset, kind);
+  });
+}
+
+cudaError_t cudaMemcpyFromSymbol(void *destination, const void *symbol, size_t bytes, size_t offset,
+                                 cudaMemcpyKind kind) {
+  return on_device([&] { from_symbol(destination, symbol, bytes, offset, kind); });
+}
+
+cudaError_t cudaMemcpyFromSymbolAsync(void *destination, const void *symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t stream) {
+  return on_device([&] {
+    require_stream(stream);
+    from_symbol(destination, symbol, bytes, offset, kind);
+  });
+}
+
+cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
+  return on_device([&] {
+    require(address);
+    *address = reinterpret_cast<void *>(find_variable(symbol).address);
+  });
+}
+
+cudaError_t cudaGetSymbolSize(size_t *bytes, const void *symbol) {
+  return on_device([&] {
+    require(bytes);
+    *bytes = find_variable(symbol).bytes;
+  });
+}

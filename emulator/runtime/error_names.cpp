@@ -1,0 +1,33 @@
+#include "runtime/error_names.h"
+
+namespace ladder::runtime {
+
+namespace {
+constexpr const char *kUnknown = "unrecognized error code";
+}
+
+const char *error_name(cudaError_t code) {
+  switch (code) {
+#define LADDER_ERROR(name, text)                                                                             \
+  case name:                                                                                                 \
+    return #name;
+#include "runtime/error_names.def"
+#undef LADDER_ERROR
+  default:
+    return kUnknown;
+  }
+}
+
+const char *error_text(cudaError_t code) {
+  switch (code) {
+#define LADDER_ERROR(name, text)                                                                             \
+  case name:                                                                                                 \
+    return text;
+#include "runtime/error_names.def"
+#undef LADDER_ERROR
+  default:
+    return kUnknown;
+  }
+}
+
+} // namespace ladder::runtime

@@ -1,0 +1,147 @@
+#include "runtime/fat_binary.h"
+
+#include <cstdint>
+#include <cstring>
+#include <set>
+
+namespace ladder::runtime {
+
+namespace {
+
+constexpr const char *kFlags = "-gencode=arch=compute_XX,code=compute_XX -Xfatbin --compress=false";
+
+// As nvcc 13.0 writes them; the names are ours.
+struct Wrapper {
+  std::int32_t magic, version;
+  const std::byte *data;
+  const void *prelinked;
+};
+struct ContainerHeader {
+  std::uint32_t magic;
+  std::uint16_t version, header_bytes;
+  std::uint64_t body_bytes;
+};
+struct EntryHeader {
+  std::uint16_t kind, attributes;
+  std::uint32_t header_bytes;
+  std::uint64_t payload_bytes;
+  std::uint32_t compressed_bytes, options_offset;
+  std::uint16_t minor, major; ///< of the PTX or ELF version
+  std::uint32_t arch;         ///< 80 for sm_80
+  std::uint32_t name_offset, name_bytes;
+  std::uint64_t flags;
+  std::uint64_t reserved;
+  std::uint64_t decompressed_bytes; ///< 0 when the payload is plain
+};
+static_assert(sizeof(ContainerHeader) == 16 && sizeof(EntryHeader) == 64);
+
+constexpr std::int32_t kWrapperMagic = 0x466243b1;
+constexpr std::uint32_t kContainerMagic = 0xba55ed50;
+constexpr std::uint16_t kPtx = 1, kElf = 2;
+
+template <typename T> T read(const std::byte *from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// The architecture that the text names, "sm_90a"; empty when it names none.
+std::string target_of(const std::string &ptx) {
+  const std::size_t at = ptx.find(".target");
+  if (at == std::string::npos)
+    return {};
+  const std::size_t begin = ptx.find_first_not_of(" \t", at + 7);
+  if (begin == std::string::npos)
+    return {};
+  return ptx.substr(begin, ptx.find_first_of(" \t\r\n,;", begin) - begin);
+}
+
+/// Code for sm_90a runs on sm_90 alone; code for sm_100f would on its family, of which there is none here.
+bool can_run(const std::string &target, std::uint32_t arch, const machine::VirtualGpu &gpu) {
+  const std::uint32_t own = std::uint32_t(gpu.major * 10 + gpu.minor);
+  const bool specific = !target.empty() && (target.back() == 'a' || target.back() == 'f');
+  return specific ? arch == own : arch <= own;
+}
+
+std::string join(const std::set<std::string> &words) {
+  std::string text;
+  for (const std::string &word : words)
+    text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+} // namespace
+
+std::string select_ptx(const std::byte *container, std::size_t size, const machine::VirtualGpu &gpu) {
+  if (size < sizeof(ContainerHeader))
+    throw FatBinaryError("the fat binary is cut off");
+  const auto header = read<ContainerHeader>(container);
+  if (header.magic != kContainerMagic)
+    throw FatBinaryError("the fat binary does not begin as one does");
+  if (header.header_bytes < sizeof(ContainerHeader) || header.header_bytes > size ||
+      header.body_bytes > size - header.header_bytes)
+    throw FatBinaryError("the fat binary is cut off");
+
+  const std::byte *at = container + header.header_bytes;
+  const std::byte *const end = at + header.body_bytes;
+  std::string best;
+  std::uint32_t best_arch = 0;
+  std::set<std::string> newer, compressed, binary;
+  while (at < end) {
+    if (std::size_t(end - at) < sizeof(EntryHeader))
+      throw FatBinaryError("an entry of the fat binary is cut off");
+    const auto entry = read<EntryHeader>(at);
+    const std::size_t left = std::size_t(end - at);
+    if (entry.header_bytes < sizeof(EntryHeader) || entry.header_bytes > left ||
+        entry.payload_bytes > left - entry.header_bytes)
+      throw FatBinaryError("an entry of the fat binary is cut off");
+    const char *payload = reinterpret_cast<const char *>(at) + entry.header_bytes;
+    at += entry.header_bytes + entry.payload_bytes;
+
+    const std::string arch = std::to_string(entry.arch);
+    if (entry.kind == kElf) {
+      binary.insert("sm_" + arch);
+    } else if (entry.kind == kPtx && entry.decompressed_bytes != 0) {
+      compressed.insert("compute_" + arch);
+    } else if (entry.kind == kPtx) {
+      // The text is padded with zeros.
+      std::string ptx(payload, strnlen(payload, entry.payload_bytes));
+      if (!can_run(target_of(ptx), entry.arch, gpu))
+        newer.insert("compute_" + arch);
+      else if (best.empty() || entry.arch > best_arch) {
+        best = std::move(ptx);
+        best_arch = entry.arch;
+      }
+    }
+  }
+  if (!best.empty())
+    return best;
+  const std::string flags = std::string("; compile with ") + kFlags;
+  if (!compressed.empty())
+    throw FatBinaryError("the PTX for " + join(compressed) + " is compressed" + flags);
+  if (!newer.empty())
+    throw FatBinaryError("there is PTX for " + join(newer) + " only, which " + std::string(gpu.arch) +
+                         " cannot run; compile for it or choose another virtual GPU with LADDER_ARCH");
+  if (!binary.empty())
+    throw FatBinaryError("there is machine code for " + join(binary) + " only, and no PTX" + flags);
+  throw FatBinaryError("the fat binary holds no PTX" + flags);
+}
+
+std::string select_ptx(const void *wrapper, const machine::VirtualGpu &gpu) {
+  if (!wrapper)
+    throw FatBinaryError("there is no fat binary");
+  const auto header = read<Wrapper>(static_cast<const std::byte *>(wrapper));
+  if (header.magic != kWrapperMagic || !header.data)
+    throw FatBinaryError("the fat binary's wrapper does not begin as one does");
+  if (header.version != 1)
+    throw FatBinaryError("device code that is linked separately (nvcc -rdc=true) is not supported");
+  const auto container = read<ContainerHeader>(header.data);
+  if (container.magic != kContainerMagic)
+    throw FatBinaryError("the fat binary does not begin as one does");
+  // The size is the container's own word; the wrapper has none.
+  if (container.body_bytes > SIZE_MAX - container.header_bytes)
+    throw FatBinaryError("the fat binary is cut off");
+  return select_ptx(header.data, container.header_bytes + container.body_bytes, gpu);
+}
+
+} // namespace ladder::runtime

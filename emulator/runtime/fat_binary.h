@@ -1,0 +1,26 @@
+// The fat binary that nvcc puts into an object file: the device code for each architecture.
+#pragma once
+
+#include "machine/gpu.h"
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+namespace ladder::runtime {
+
+/// A fat binary without PTX that the virtual GPU can run; the message says which flags of nvcc make one.
+class FatBinaryError : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The PTX for `gpu` in the container that a wrapper (the argument of __cudaRegisterFatBinary) points to: of
+/// those for an architecture that the GPU can run, the one for the highest. Nothing is read outside the sizes
+/// that the container states. Throws FatBinaryError.
+std::string select_ptx(const void *wrapper, const machine::VirtualGpu &gpu);
+
+/// The same for a container of `size` bytes.
+std::string select_ptx(const std::byte *container, std::size_t size, const machine::VirtualGpu &gpu);
+
+} // namespace ladder::runtime

@@ -1,0 +1,109 @@
+#include "runtime/launch_log.h"
+
+#include "runtime/counts.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cxxabi.h>
+
+namespace ladder::runtime {
+
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string triple(const machine::Dim3 &size) {
+  return "[" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + "]";
+}
+
+std::string cells(const CountRow &row) {
+  std::string text;
+  for (int i = 0; i < kColumns; ++i)
+    text +=
+        (i ? ", " : "") + quoted(column_name(Column(i))) + ": " + (row[i] ? std::to_string(*row[i]) : "null");
+  return text;
+}
+
+std::string fault_json(const machine::Fault &fault) {
+  return "{\"kind\": " + quoted(machine::fault_kind_name(fault.kind)) +
+         ", \"message\": " + quoted(fault.message) + ", \"kernel\": " + quoted(fault.kernel) +
+         ", \"file\": " + quoted(fault.file) + ", \"line\": " + std::to_string(fault.line) +
+         ", \"text\": " + quoted(fault.describe()) + "}";
+}
+
+std::string record_json(const LaunchRecord &record) {
+  std::string text = "{\"kernel\": " + quoted(record.kernel) + ", \"mangled\": " + quoted(record.mangled) +
+                     ", \"grid\": " + triple(record.grid) + ", \"block\": " + triple(record.block) +
+                     ", \"static_shared_bytes\": " + std::to_string(record.static_shared_bytes) +
+                     ", \"dynamic_shared_bytes\": " + std::to_string(record.dynamic_shared_bytes) +
+                     ", \"launches\": " + std::to_string(record.launches) + ",\n   \"totals\": {" +
+                     cells(count_all(*record.code, record.counters)) + "},\n   \"lines\": [";
+  bool first = true;
+  for (const auto &[place, row] : count_lines(*record.code, record.counters)) {
+    text += std::string(first ? "" : ",") + "\n    {\"file\": " + quoted(place.file) +
+            ", \"line\": " + std::to_string(place.line) + ", \"kernel_file\": " + quoted(place.kernel_file) +
+            ", \"kernel_line\": " + std::to_string(place.kernel_line) + ", " + cells(row) + "}";
+    first = false;
+  }
+  return text + "]}";
+}
+
+bool same_configuration(const LaunchRecord &a, const LaunchRecord &b) {
+  const auto equal = [](const machine::Dim3 &x, const machine::Dim3 &y) {
+    return x.x == y.x && x.y == y.y && x.z == y.z;
+  };
+  return a.code == b.code && equal(a.grid, b.grid) && equal(a.block, b.block) &&
+         a.dynamic_shared_bytes == b.dynamic_shared_bytes;
+}
+
+} // namespace
+
+std::string demangle(const std::string &mangled) {
+  int status = 0;
+  char *name = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+  if (status != 0 || !name)
+    return mangled;
+  std::string text(name);
+  std::free(name);
+  return text;
+}
+
+void LaunchLog::add(LaunchRecord record) {
+  if (merge_)
+    for (LaunchRecord &known : records_)
+      if (same_configuration(known, record)) {
+        known.counters += record.counters;
+        known.launches += record.launches;
+        return;
+      }
+  records_.push_back(std::move(record));
+}
+
+std::string to_json(const LaunchLog &log, const std::string &arch,
+                    const std::optional<machine::Fault> &fault) {
+  std::string text = "{\"arch\": " + quoted(arch) +
+                     ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") + ",\n \"kernels\": [";
+  bool first = true;
+  for (const LaunchRecord &record : log.records()) {
+    text += std::string(first ? "" : ",") + "\n  " + record_json(record);
+    first = false;
+  }
+  return text + "]}\n";
+}
+
+} // namespace ladder::runtime

@@ -1,0 +1,76 @@
+// What the host program registered: its fat binaries, kernels and variables, by the host addresses that it
+// knows them by.
+#pragma once
+
+#include "machine/gpu.h"
+#include "runtime/loaded_module.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ladder::runtime {
+
+/// One fat binary: an object file's device code. It is parsed when something in it is first used, once for
+/// each GPU.
+class FatBinary {
+public:
+  explicit FatBinary(const void *wrapper) : wrapper_(wrapper) {}
+
+  /// Throws FatBinaryError, ptx::SyntaxError, program::LinkError.
+  LoadedModule &module(const machine::VirtualGpu &gpu);
+  /// Points the host's pointers to managed variables at their memory.
+  void connect_managed();
+
+  /// A __managed__ variable: the host reads it through a pointer of its own.
+  void add_managed(void **host_pointer, std::string name) {
+    managed_.emplace_back(host_pointer, std::move(name));
+  }
+
+private:
+  const void *wrapper_;
+  std::mutex mutex_;
+  std::map<const machine::VirtualGpu *, std::unique_ptr<LoadedModule>> modules_;
+  std::vector<std::pair<void **, std::string>> managed_;
+};
+
+/// A __global__ function of the host program. Its address is its cudaKernel_t.
+struct RegisteredKernel {
+  FatBinary *binary = nullptr;
+  std::string name;                  ///< mangled
+  int max_dynamic_shared_bytes = -1; ///< set by cudaFuncSetAttribute; -1: not set
+  int preferred_carveout = -1;
+};
+
+struct RegisteredVariable {
+  FatBinary *binary = nullptr;
+  std::string name;
+  std::size_t bytes = 0;
+};
+
+class Registry {
+public:
+  static Registry &instance();
+
+  FatBinary *add_binary(const void *wrapper);
+  void remove_binary(FatBinary *binary);
+  void add_kernel(FatBinary *binary, const void *host_function, std::string name);
+  void add_variable(FatBinary *binary, const void *host_variable, std::string name, std::size_t bytes);
+
+  /// By host function or by handle; nullptr when neither is known.
+  RegisteredKernel *kernel(const void *function_or_handle);
+  std::optional<RegisteredVariable> variable(const void *host_variable);
+
+private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<FatBinary>> binaries_;
+  std::unordered_map<const void *, std::unique_ptr<RegisteredKernel>> kernels_;
+  std::unordered_map<const void *, RegisteredKernel *> handles_;
+  std::unordered_map<const void *, RegisteredVariable> variables_;
+};
+
+} // namespace ladder::runtime

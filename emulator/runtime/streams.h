@@ -1,0 +1,11 @@
+// Streams. Work is done when it is asked for, so a stream is no more than its properties.
+#pragma once
+
+#include "runtime/cuda_api.h"
+
+namespace ladder::runtime {
+
+/// Throws CudaError(cudaErrorInvalidResourceHandle) for what is neither a live stream nor a default one.
+void require_stream(cudaStream_t stream);
+
+} // namespace ladder::runtime
