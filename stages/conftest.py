@@ -1,4 +1,4 @@
-"""Fixtures for the tests of all rungs. ``pytest stages/`` alone builds, runs, checks and compares every rung."""
+"""Fixtures for the tests of all rungs. ``pytest stages/`` alone builds, checks and compares every rung."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def run_stage() -> Callable[..., Evaluation]:
-    """``run_stage(stage, problem, arch=..., options=...)`` on the emulator, checked; a wrong result fails the test.
+    """``run_stage(stage, problem, arch=..., options=...)`` on the emulator; a wrong result fails the test.
 
     ``.row`` of what it returns holds the counts, ``.execution`` the outputs and launches.
     """

@@ -1,0 +1,53 @@
+import sys
+
+import pytest
+
+from ladder import toolchain
+from ladder.errors import ToolchainError
+
+
+def test_an_override_that_cannot_be_run(monkeypatch):
+    monkeypatch.setenv("LADDER_NVCC", "/nowhere/nvcc")
+    with pytest.raises(ToolchainError, match="LADDER_NVCC names /nowhere/nvcc"):
+        toolchain.pinned_nvcc()
+
+
+def test_a_missing_host_compiler_is_named(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ToolchainError, match="no-such-compiler is not there") as caught:
+        toolchain.gxx()
+    assert "apt-get install g++" in caught.value.hint
+
+
+def test_missing_python_headers_are_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(ToolchainError, match=r"Python\.h") as caught:
+        toolchain.python_include()
+    assert f"python{sys.version_info.major}.{sys.version_info.minor}-dev" in caught.value.hint
+
+
+def test_a_download_that_fails_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("LADDER_NVCC", raising=False)
+    monkeypatch.setattr(toolchain, "REQUIREMENT", "no-such-compiler==13.0.*")
+    with pytest.raises(ToolchainError, match="could not be fetched") as caught:
+        toolchain.pinned_nvcc()
+    assert "pip install" in caught.value.hint and "'no-such-compiler==13.0.*'" in caught.value.hint
+    assert [path.name for path in tmp_path.rglob("*") if not path.name.endswith(".lock")] == ["flash-ladder"]
+
+
+def test_system_compiler_is_that_of_cuda_home(monkeypatch, tmp_path):
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.write_text('#!/bin/sh\necho "Cuda compilation tools, release 12.4, V12.4.131"\n')
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    found = toolchain.system_nvcc()
+    assert found is not None and found.path == nvcc and not found.pinned
+    assert found.version == "12.4.131"
+
+
+def test_g_plus_plus_is_found():
+    assert "g++" in toolchain.gxx()
+    assert toolchain.gxx_version()
