@@ -9,9 +9,12 @@ from ladder.problem import Problem
 from ladder.reference import reference
 from ladder.table import COLUMNS, COUNTERS, fill_row, make_row, to_frame, to_json
 
-SCHEMA = """stage, backend, arch, B, H, Hkv, N, M, d, dtype, causal, error, error_bound, passed, lse_error,
-shared_load_instructions, shared_store_instructions, ldmatrix_instructions, wavefronts_ld, wavefronts_st, conflicts_ld,
-conflicts_st, conflicts_atom, conflicts, mma_instructions, global_sectors_ld, global_sectors_st, time_ms, tflops"""
+SCHEMA = """
+stage, backend, arch, B, H, Hkv, N, M, d, dtype, causal, error, error_bound, passed, lse_error,
+shared_load_instructions, shared_store_instructions, ldmatrix_instructions, wavefronts_ld, wavefronts_st,
+conflicts_ld, conflicts_st, conflicts_atom, conflicts, mma_instructions, global_sectors_ld, global_sectors_st,
+time_ms, tflops
+"""
 
 PROBLEM = Problem(1, 2, 4, 4, 32, dtype="f32", kv_heads=1)
 
@@ -26,7 +29,7 @@ def row(error=1e-9, lse_error=1e-9, counters=None, time_ms=None):
 
 
 def test_schema():
-    assert list(COLUMNS) == re.split(r",\s*", SCHEMA)
+    assert list(COLUMNS) == re.split(r",\s*", SCHEMA.strip())
     assert list(to_frame([row()]).columns) == list(COLUMNS)
     assert list(json.loads(to_json([row()]))[0]) == list(COLUMNS)
 
