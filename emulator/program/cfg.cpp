@@ -58,7 +58,8 @@ ControlFlow build_control_flow(const std::vector<Instruction> &code) {
   return flow;
 }
 
-// --- dominators ------------------------------------------------------------------------------------------------------
+// --- dominators
+// ------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -194,7 +195,8 @@ std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors,
   return result;
 }
 
-// --- reconvergence ---------------------------------------------------------------------------------------------------
+// --- reconvergence
+// ---------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -231,8 +233,9 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
   }
   const std::vector<std::uint32_t> post_dominator = immediate_post_dominators(successors, exits);
 
-  // A path that ends early (a trap, a return in the middle) takes all post-dominators from the branches around it. Their
-  // other lanes meet nonetheless, and those that leave are not waited for: so look again without such paths.
+  // A path that ends early (a trap, a return in the middle) takes all post-dominators from the branches
+  // around it. Their other lanes meet nonetheless, and those that leave are not waited for: so look again
+  // without such paths.
   std::vector<std::uint32_t> without_early_ends(flow.blocks.size(), kNone);
   std::vector<bool> goes_on(flow.blocks.size(), false);
   if (main_exit != kNone && exits.size() > 1) {
@@ -253,11 +256,13 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
     std::uint32_t meet = post_dominator[b];
     // Where one side only leaves, waiting for it would gain nothing.
     const std::vector<std::uint32_t> &sides = flow.blocks[b].successors;
-    if (meet == kNone && std::all_of(sides.begin(), sides.end(), [&](std::uint32_t side) { return goes_on[side]; }))
+    if (meet == kNone &&
+        std::all_of(sides.begin(), sides.end(), [&](std::uint32_t side) { return goes_on[side]; }))
       meet = without_early_ends[b];
     if (meet == kNone)
       continue;
-    // Lanes that are about to leave do so at once: others may be on their way to a barrier that must not count them.
+    // Lanes that are about to leave do so at once: others may be on their way to a barrier that must not
+    // count them.
     const std::uint32_t target = flow.blocks[meet].begin;
     if (!code[target].guarded && (code[target].opcode == "ret" || code[target].opcode == "exit"))
       continue;

@@ -19,7 +19,7 @@ struct BasicBlock {
 };
 
 struct ControlFlow {
-  std::vector<BasicBlock> blocks;     ///< in the order of the code; block 0 is the entry
+  std::vector<BasicBlock> blocks;      ///< in the order of the code; block 0 is the entry
   std::vector<std::uint32_t> block_of; ///< by instruction
 };
 
@@ -28,17 +28,19 @@ bool ends_path(const Instruction &instruction);
 /// True for bra and brx.
 bool is_branch(const Instruction &instruction);
 
-/// Branch targets must be resolved. A guarded ret or exit has the next instruction as its only successor: the lanes
-/// that take it are gone, and nobody waits for them.
+/// Branch targets must be resolved. A guarded ret or exit has the next instruction as its only successor: the
+/// lanes that take it are gone, and nobody waits for them.
 ControlFlow build_control_flow(const std::vector<Instruction> &code);
 
 /// Immediate dominators of the nodes reachable from `root`; kNone for the root and for unreachable nodes.
-/// Lengauer and Tarjan, "A fast algorithm for finding dominators in a flowgraph" (1979), the O(m log n) version.
+/// Lengauer and Tarjan, "A fast algorithm for finding dominators in a flowgraph" (1979), the O(m log n)
+/// version.
 std::vector<std::uint32_t> immediate_dominators(const Graph &successors, std::uint32_t root);
 
-/// Immediate post-dominators, with an exit joined to all `exits`; kNone where that exit is the only one. A node from
-/// which no exit can be reached (an endless loop) counts as leading to one.
-std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors, const std::vector<std::uint32_t> &exits);
+/// Immediate post-dominators, with an exit joined to all `exits`; kNone where that exit is the only one. A
+/// node from which no exit can be reached (an endless loop) counts as leading to one.
+std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors,
+                                                     const std::vector<std::uint32_t> &exits);
 
 /// Fills Instruction::reconverge and is_reconvergence_point.
 void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow);

@@ -10,17 +10,20 @@ namespace ladder::program {
 
 namespace {
 
-/// Opcodes whose first operand is written and nothing else. For any other opcode every register counts as read and
-/// perhaps written, which is always safe.
+/// Opcodes whose first operand is written and nothing else. For any other opcode every register counts as
+/// read and perhaps written, which is always safe.
 bool writes_first_operand(const Instruction &instruction) {
   static const std::unordered_set<std::string_view> kOpcodes = {
-      "abs",  "activemask", "add",   "addc",    "and",     "atom",    "bfe",  "bfi",   "bfind", "bmsk",      "brev",
-      "clz",  "cnot",       "copysign", "cos",  "createpolicy", "cvt", "cvta", "div",  "dp2a",  "dp4a",      "elect",
-      "ex2",  "fma",        "fns",   "getctarank", "isspacep", "ld",  "ldmatrix", "ldu", "lg2", "lop3",      "mad",
-      "mad24", "madc",      "mapa",  "match",   "max",     "mbarrier", "min",    "mma",  "mov",   "movmatrix", "mul",   "mul24",    "multimem",
-      "neg",  "not",        "or",    "popc",    "prmt",    "rcp",     "redux", "rem",  "rsqrt", "sad",       "selp",
-      "set",  "setp",       "shf",   "shfl",    "shl",     "shr",     "sin",  "slct",  "sqrt",  "sub",       "subc",
-      "szext", "tanh",      "testp", "vote",    "xor",
+      "abs",   "activemask", "add",       "addc", "and",      "atom",     "bfe",      "bfi",
+      "bfind", "bmsk",       "brev",      "clz",  "cnot",     "copysign", "cos",      "createpolicy",
+      "cvt",   "cvta",       "div",       "dp2a", "dp4a",     "elect",    "ex2",      "fma",
+      "fns",   "getctarank", "isspacep",  "ld",   "ldmatrix", "ldu",      "lg2",      "lop3",
+      "mad",   "mad24",      "madc",      "mapa", "match",    "max",      "mbarrier", "min",
+      "mma",   "mov",        "movmatrix", "mul",  "mul24",    "multimem", "neg",      "not",
+      "or",    "popc",       "prmt",      "rcp",  "redux",    "rem",      "rsqrt",    "sad",
+      "selp",  "set",        "setp",      "shf",  "shfl",     "shl",      "shr",      "sin",
+      "slct",  "sqrt",       "sub",       "subc", "szext",    "tanh",     "testp",    "vote",
+      "xor",
   };
   if (kOpcodes.contains(instruction.opcode))
     return true;
@@ -85,7 +88,8 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
     intervals[reg].last = std::max(intervals[reg].last, at);
   };
 
-  // What matters at a block's borders: the registers that it reads before it writes them, and those that it writes.
+  // What matters at a block's borders: the registers that it reads before it writes them, and those that it
+  // writes.
   struct Event {
     std::uint32_t reg, block;
     auto operator<=>(const Event &) const = default;
@@ -127,11 +131,14 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
     }
   }
 
-  // From each exposed read walk up to the writes that it may see. Linear in the size of what is live across blocks.
+  // From each exposed read walk up to the writes that it may see. Linear in the size of what is live across
+  // blocks.
   std::sort(exposed.begin(), exposed.end());
   std::sort(killed.begin(), killed.end());
-  std::vector<std::uint32_t> live_in(flow.blocks.size(), kNone); // the latest register found live at the block's start
-  std::vector<std::uint32_t> kills(flow.blocks.size(), kNone);   // the latest register that the block is known to write
+  std::vector<std::uint32_t> live_in(flow.blocks.size(),
+                                     kNone); // the latest register found live at the block's start
+  std::vector<std::uint32_t> kills(flow.blocks.size(),
+                                   kNone); // the latest register that the block is known to write
   std::vector<std::uint32_t> stack;
   std::size_t next_kill = 0;
   for (std::size_t e = 0; e < exposed.size();) {
@@ -164,7 +171,9 @@ namespace {
 /// Slots of one width, handed out to intervals in the order of their starts: linear scan.
 class SlotPool {
 public:
-  void add(std::uint32_t reg, const LiveInterval &interval) { pending_.push_back({interval.first, interval.last, reg}); }
+  void add(std::uint32_t reg, const LiveInterval &interval) {
+    pending_.push_back({interval.first, interval.last, reg});
+  }
 
   /// Sets slot[reg] for all added registers.
   void assign(std::vector<std::uint32_t> &slot) {
@@ -211,10 +220,12 @@ std::uint32_t allocate_registers(std::vector<Instruction> &code, const ControlFl
     SlotPool pool;
     std::uint32_t begin = 0;
   };
-  std::array<Width, 4> widths = {{{16, 16 * kLanes, {}}, {8, 8 * kLanes, {}}, {4, 4 * kLanes, {}}, {0, 4, {}}}};
+  std::array<Width, 4> widths = {
+      {{16, 16 * kLanes, {}}, {8, 8 * kLanes, {}}, {4, 4 * kLanes, {}}, {0, 4, {}}}};
   const auto width_of = [&](std::uint32_t reg) -> Width & {
-    return *std::find_if(widths.begin(), widths.end(),
-                         [&](const Width &width) { return width.lane_bytes == lane_bytes(registers[reg].type); });
+    return *std::find_if(widths.begin(), widths.end(), [&](const Width &width) {
+      return width.lane_bytes == lane_bytes(registers[reg].type);
+    });
   };
   for (std::uint32_t r = 0; r < registers.size(); ++r)
     if (intervals[r].is_used())

@@ -15,7 +15,8 @@ namespace {
 using ptx::StateSpace;
 using ptx::Type;
 
-constexpr std::uint64_t kMostFrameBytes = std::uint64_t(1) << 30; ///< local variables or parameters of a function
+constexpr std::uint64_t kMostFrameBytes = std::uint64_t(1)
+                                          << 30; ///< local variables or parameters of a function
 
 std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
@@ -42,8 +43,8 @@ unsigned component_index(char letter) {
 
 /// What functions of a module know of each other.
 struct ModuleNames {
-  std::vector<const ptx::Function *> sources;       ///< by function index
-  std::unordered_set<std::string_view> externals;   ///< declared, not defined
+  std::vector<const ptx::Function *> sources;     ///< by function index
+  std::unordered_set<std::string_view> externals; ///< declared, not defined
 };
 
 class FunctionResolver {
@@ -107,7 +108,8 @@ private:
       for (const ptx::Variable &variable : variables) {
         line_ = variable.ptx_line;
         if (variable.space == StateSpace::reg)
-          fail("parameter '" + variable.name + "' of '" + function_.name + "' is a register; only .param is supported");
+          fail("parameter '" + variable.name + "' of '" + function_.name +
+               "' is a register; only .param is supported");
         Parameter parameter;
         parameter.name = variable.name;
         parameter.type = variable.type;
@@ -378,7 +380,8 @@ private:
       result.negated = source.negated;
       if (result.negated && (result.kind != Operand::Kind::reg || result.reg.type != Type::pred))
         fail("'" + source.name + "' is negated and no predicate");
-      if (source.offset != 0 && result.kind != Operand::Kind::symbol && result.kind != Operand::Kind::parameter)
+      if (source.offset != 0 && result.kind != Operand::Kind::symbol &&
+          result.kind != Operand::Kind::parameter)
         fail("an offset is added to '" + source.name + "', which is no variable");
       return result;
     case ptx::Operand::Kind::integer:
@@ -445,11 +448,11 @@ private:
 
   /// The arguments of direct calls are copied as they are, so they must be of the sizes that the callee has.
   void check_calls() {
-    const auto check = [&](const Operand &list, const std::vector<ptx::Variable> &formal, const std::string &name,
-                           const char *what) {
+    const auto check = [&](const Operand &list, const std::vector<ptx::Variable> &formal,
+                           const std::string &name, const char *what) {
       if (list.elements.size() != formal.size())
-        fail("call of '" + name + "' with " + std::to_string(list.elements.size()) + " " + what + ", it has " +
-             std::to_string(formal.size()));
+        fail("call of '" + name + "' with " + std::to_string(list.elements.size()) + " " + what +
+             ", it has " + std::to_string(formal.size()));
       for (std::size_t i = 0; i < formal.size(); ++i) {
         const Operand &given = list.elements[i];
         if (given.kind == Operand::Kind::symbol && program_.symbols[given.symbol].bytes < formal[i].bytes)
@@ -522,8 +525,10 @@ ModuleNames enter_functions(Program &program) {
     function.is_entry = source.is_entry;
     function.min_blocks = source.min_blocks;
     std::copy(std::begin(source.max_threads), std::end(source.max_threads), function.max_threads);
-    std::copy(std::begin(source.required_threads), std::end(source.required_threads), function.required_threads);
-    std::copy(std::begin(source.required_cluster), std::end(source.required_cluster), function.required_cluster);
+    std::copy(std::begin(source.required_threads), std::end(source.required_threads),
+              function.required_threads);
+    std::copy(std::begin(source.required_cluster), std::end(source.required_cluster),
+              function.required_cluster);
     program.functions.push_back(std::move(function));
     names.sources.push_back(&source);
   }

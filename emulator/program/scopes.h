@@ -28,8 +28,8 @@ struct Entity {
   unsigned width = 1;               ///< reg_vector
 };
 
-/// The scopes of one function. Labels may be used before they stand, so they are entered beforehand, scope by scope in
-/// the order in which scopes open; everything else as it is declared. Names must outlive this.
+/// The scopes of one function. Labels may be used before they stand, so they are entered beforehand, scope by
+/// scope in the order in which scopes open; everything else as it is declared. Names must outlive this.
 class Scopes {
 public:
   Scopes() : scopes_(1) {}
@@ -46,8 +46,8 @@ public:
   /// Registers prefix0 to prefix(count-1).
   bool declare_range(std::string_view prefix, std::uint32_t count, const Entity &model);
 
-  /// Looks a name up from the current scope outwards. For a register of a range, `new_register(entity)` gives its virtual
-  /// register when it is met for the first time.
+  /// Looks a name up from the current scope outwards. For a register of a range, `new_register(entity)` gives
+  /// its virtual register when it is met for the first time.
   template <typename NewRegister> Entity find(std::string_view name, const NewRegister &new_register) {
     for (std::uint32_t s = current_;; s = scopes_[s].parent) {
       Scope &scope = scopes_[s];

@@ -28,7 +28,28 @@ enum class StateSpace { reg, sreg, constant, global, local, param, shared };
 
 /// Fundamental types; `bits` and kind come from functions below.
 enum class Type {
-  none, b8, b16, b32, b64, b128, u8, u16, u32, u64, s8, s16, s32, s64, f16, f16x2, bf16, bf16x2, tf32, f32, f64, pred,
+  none,
+  b8,
+  b16,
+  b32,
+  b64,
+  b128,
+  u8,
+  u16,
+  u32,
+  u64,
+  s8,
+  s16,
+  s32,
+  s64,
+  f16,
+  f16x2,
+  bf16,
+  bf16x2,
+  tf32,
+  f32,
+  f64,
+  pred,
 };
 
 /// The type a word such as "s32" names; nullopt when it names none.
@@ -92,45 +113,54 @@ struct Instruction {
 struct Variable {
   StateSpace space = StateSpace::global;
   Type type = Type::b8;
-  unsigned vector_width = 1;          ///< .v2 / .v4
-  std::uint64_t alignment = 0;        ///< bytes; at least the element's
+  unsigned vector_width = 1;   ///< .v2 / .v4
+  std::uint64_t alignment = 0; ///< bytes; at least the element's
   std::string name;
-  std::uint64_t bytes = 0;            ///< whole size; 0 for an unsized extern array
+  std::uint64_t bytes = 0; ///< whole size; 0 for an unsized extern array
   bool is_extern = false;
-  std::vector<std::uint8_t> initial;  ///< empty, or `bytes` long (zero filled)
-  struct Relocation {                 ///< an initialiser that is an address
+  std::vector<std::uint8_t> initial; ///< empty, or `bytes` long (zero filled)
+  struct Relocation {                ///< an initialiser that is an address
     std::uint64_t offset = 0;
     std::string symbol;
     std::int64_t addend = 0;
-    bool generic = false;             ///< generic(symbol)
-    unsigned bytes = 8;               ///< size of the element that holds it
-    std::uint64_t mask = 0;           ///< 0xFF00(symbol): the address bits kept, shifted down to bit 0; 0: all of them
+    bool generic = false;   ///< generic(symbol)
+    unsigned bytes = 8;     ///< size of the element that holds it
+    std::uint64_t mask = 0; ///< 0xFF00(symbol): the address bits kept, shifted down to bit 0; 0: all of them
   };
   std::vector<Relocation> relocations;
   int ptx_line = 0;
 };
 
-/// A body is a flat list; scopes `{ }` are opened and closed by statements, so that labels and registers declared in
-/// one of two equal scopes stay apart.
+/// A body is a flat list; scopes `{ }` are opened and closed by statements, so that labels and registers
+/// declared in one of two equal scopes stay apart.
 struct Statement {
-  enum class Kind { instruction, label, open_scope, close_scope, registers, variable, branch_targets, prototype };
+  enum class Kind {
+    instruction,
+    label,
+    open_scope,
+    close_scope,
+    registers,
+    variable,
+    branch_targets,
+    prototype
+  };
   Kind kind = Kind::instruction;
-  Instruction instruction;            ///< instruction
-  std::string name;                   ///< label; branch_targets / prototype: their label; registers: prefix or name
-  Type type = Type::none;             ///< registers
-  unsigned vector_width = 1;          ///< registers: .v2 / .v4, whose components are name.x, .y, .z, .w
-  unsigned count = 0;                 ///< registers: N of `%r<N>`, 0 for a single name
-  Variable variable;                  ///< variable (.local, .shared, .param declared in the body)
-  std::vector<std::string> targets;   ///< branch_targets (.branchtargets and .calltargets)
-  std::vector<Variable> returns;      ///< prototype
-  std::vector<Variable> parameters;   ///< prototype
+  Instruction instruction;   ///< instruction
+  std::string name;          ///< label; branch_targets / prototype: their label; registers: prefix or name
+  Type type = Type::none;    ///< registers
+  unsigned vector_width = 1; ///< registers: .v2 / .v4, whose components are name.x, .y, .z, .w
+  unsigned count = 0;        ///< registers: N of `%r<N>`, 0 for a single name
+  Variable variable;         ///< variable (.local, .shared, .param declared in the body)
+  std::vector<std::string> targets; ///< branch_targets (.branchtargets and .calltargets)
+  std::vector<Variable> returns;    ///< prototype
+  std::vector<Variable> parameters; ///< prototype
   int ptx_line = 0;
 };
 
 struct Function {
   std::string name;
   bool is_entry = false;
-  bool is_declaration = false;        ///< no body (.extern .func or a forward declaration)
+  bool is_declaration = false; ///< no body (.extern .func or a forward declaration)
   std::vector<Variable> returns;
   std::vector<Variable> parameters;
   std::vector<Statement> body;
@@ -141,20 +171,20 @@ struct Function {
   bool explicit_cluster = false;            ///< .explicitcluster
   bool no_return = false;                   ///< .noreturn
   int ptx_line = 0;
-  int end_line = 0;                         ///< of the closing brace
+  int end_line = 0; ///< of the closing brace
 };
 
 struct Module {
   int version_major = 0, version_minor = 0;
-  std::string target;                 ///< "sm_80", "sm_90a"
+  std::string target;                      ///< "sm_80", "sm_90a"
   std::vector<std::string> target_options; ///< what follows it: "debug", "texmode_independent"
   int address_size = 64;
-  std::map<int, std::string> files;   ///< .file index -> path
+  std::map<int, std::string> files; ///< .file index -> path
   std::vector<SourceLocation> locations;
-  std::vector<Variable> variables;    ///< module scope
+  std::vector<Variable> variables; ///< module scope
   std::vector<Function> functions;
   std::vector<std::pair<std::string, std::string>> aliases; ///< .alias name, aliasee
-  std::string text;                   ///< the source, for listings
+  std::string text;                                         ///< the source, for listings
 };
 
 /// Parses a whole module. Throws SyntaxError; never reads past `text`, whatever it holds.

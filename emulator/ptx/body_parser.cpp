@@ -163,13 +163,15 @@ void Parser::loc() {
       loc.at_line = small_integer("a line number");
       loc.at_column = small_integer("a column");
     } else {
-      throw SyntaxError(tokens_.token().line, "expected 'function_name' or 'inlined_at', found " + quoted(word));
+      throw SyntaxError(tokens_.token().line,
+                        "expected 'function_name' or 'inlined_at', found " + quoted(word));
     }
   }
   location_ = debug_.add(loc);
 }
 
-// --- instructions ----------------------------------------------------------------------------------------------------
+// --- instructions
+// ----------------------------------------------------------------------------------------------------
 
 Instruction Parser::instruction() {
   Instruction result;

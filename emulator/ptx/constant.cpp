@@ -6,7 +6,9 @@ namespace {
 
 constexpr int kDeepest = 64; ///< of nested parentheses, unary operators and conditional expressions
 
-Constant integer(std::uint64_t bits, bool is_unsigned) { return {Constant::Kind::integer, is_unsigned, bits}; }
+Constant integer(std::uint64_t bits, bool is_unsigned) {
+  return {Constant::Kind::integer, is_unsigned, bits};
+}
 
 /// Binding strength of a binary operator, 0 for anything else.
 int precedence(const Token &token) {
@@ -15,8 +17,9 @@ int precedence(const Token &token) {
   static constexpr struct {
     std::string_view text;
     int strength;
-  } kOperators[] = {{"||", 1}, {"&&", 2}, {"|", 3},  {"^", 4},  {"&", 5}, {"==", 6}, {"!=", 6}, {"<", 7},  {">", 7},
-                    {"<=", 7}, {">=", 7}, {"<<", 8}, {">>", 8}, {"+", 9}, {"-", 9},  {"*", 10}, {"/", 10}, {"%", 10}};
+  } kOperators[] = {{"||", 1}, {"&&", 2}, {"|", 3}, {"^", 4},  {"&", 5},  {"==", 6},
+                    {"!=", 6}, {"<", 7},  {">", 7}, {"<=", 7}, {">=", 7}, {"<<", 8},
+                    {">>", 8}, {"+", 9},  {"-", 9}, {"*", 10}, {"/", 10}, {"%", 10}};
   for (const auto &candidate : kOperators)
     if (candidate.text == token.text)
       return candidate.strength;
@@ -55,7 +58,8 @@ Constant apply(std::string_view op, const Constant &a, const Constant &b, int li
   if (op == "<<")
     return integer(y > 63 ? 0 : x << y, a.is_unsigned);
   if (op == ">>")
-    return integer(a.is_unsigned ? (y > 63 ? 0 : x >> y) : std::uint64_t(sx >> (y > 63 ? 63 : y)), a.is_unsigned);
+    return integer(a.is_unsigned ? (y > 63 ? 0 : x >> y) : std::uint64_t(sx >> (y > 63 ? 63 : y)),
+                   a.is_unsigned);
   if (op == "+")
     return integer(x + y, is_unsigned);
   if (op == "-")
@@ -98,7 +102,8 @@ private:
 
   Constant binary(int weakest) {
     Constant left = unary();
-    for (int strength = precedence(tokens_.token()); strength >= weakest; strength = precedence(tokens_.token())) {
+    for (int strength = precedence(tokens_.token()); strength >= weakest;
+         strength = precedence(tokens_.token())) {
       const Token op = tokens_.advance();
       const Constant right = binary(strength + 1);
       left = apply(op.text, left, right, op.line);
@@ -170,9 +175,10 @@ private:
 } // namespace
 
 void TokenStream::fail(const std::string &expected) const {
-  const std::string found = token_.kind == TokenKind::end         ? "the end of the text"
-                            : token_.kind == TokenKind::directive ? quoted("." + std::string(token_.text.substr(0, 64)))
-                                                                  : quoted(token_.text);
+  const std::string found = token_.kind == TokenKind::end ? "the end of the text"
+                            : token_.kind == TokenKind::directive
+                                ? quoted("." + std::string(token_.text.substr(0, 64)))
+                                : quoted(token_.text);
   throw SyntaxError(token_.line, "expected " + expected + ", found " + found);
 }
 

@@ -36,8 +36,8 @@ int DebugLines::add(const LocDirective &loc) {
     call.column = loc.at_column;
     const auto found = latest_.find({call.file, call.line, call.column});
     caller = found != latest_.end() ? found->second : add(call);
-    // A helper whose call has its own place (a macro, a lambda) finds itself there when it comes again: then the chain
-    // is the one it had.
+    // A helper whose call has its own place (a macro, a lambda) finds itself there when it comes again: then
+    // the chain is the one it had.
     for (int outer = caller; outer >= 0; outer = locations_[outer].second)
       if (locations_[outer].first == link) {
         latest_[place] = outer;

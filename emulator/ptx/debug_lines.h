@@ -14,13 +14,14 @@ namespace ladder::ptx {
 struct LocDirective {
   int file = 0, line = 0, column = 0;
   bool is_inlined = false;
-  std::string_view function_label;         ///< label in .debug_str, may be empty
-  std::uint64_t function_offset = 0;       ///< bytes after the label
+  std::string_view function_label;             ///< label in .debug_str, may be empty
+  std::uint64_t function_offset = 0;           ///< bytes after the label
   int at_file = 0, at_line = 0, at_column = 0; ///< inlined_at
 };
 
-/// Builds SourceLocations. `inlined_at` names the place of a call by file, line and column; the call may itself lie in
-/// an inlined function, which the latest earlier `.loc` of that place in the same function tells.
+/// Builds SourceLocations. `inlined_at` names the place of a call by file, line and column; the call may
+/// itself lie in an inlined function, which the latest earlier `.loc` of that place in the same function
+/// tells.
 class DebugLines {
 public:
   /// A new function: its `.loc`s do not see those of earlier ones.
@@ -54,9 +55,10 @@ private:
   };
   std::string name(const Link &link) const;
 
-  std::unordered_map<Place, int, PlaceHash> latest_;             ///< in this function: place -> location
-  std::unordered_map<std::pair<Link, int>, int, KeyHash> known_; ///< (link, location of its caller or -1) -> location
-  std::vector<std::pair<Link, int>> locations_;                  ///< innermost link, location of its caller or -1
+  std::unordered_map<Place, int, PlaceHash> latest_; ///< in this function: place -> location
+  std::unordered_map<std::pair<Link, int>, int, KeyHash>
+      known_;                                   ///< (link, location of its caller or -1) -> location
+  std::vector<std::pair<Link, int>> locations_; ///< innermost link, location of its caller or -1
   std::vector<int> depth_;
   std::unordered_map<std::string_view, std::size_t> labels_;
   std::string strings_;

@@ -35,7 +35,9 @@ public:
   }
 
 private:
-  [[noreturn]] void too_large() const { throw SyntaxError(tokens_.token().line, "initialised variable is too large"); }
+  [[noreturn]] void too_large() const {
+    throw SyntaxError(tokens_.token().line, "initialised variable is too large");
+  }
 
   /// `{ a, b, ... }` for elements [first, limit); a limit of 0 means none. Returns one past the last element.
   std::uint64_t aggregate(std::size_t depth, std::uint64_t first, std::uint64_t limit) {
@@ -45,12 +47,14 @@ private:
     std::uint64_t next = first;
     while (!tokens_.token().is("}")) {
       if (limit != 0 && next >= limit)
-        throw SyntaxError(tokens_.token().line, "too many values in the initialiser of " + quoted(variable_.name));
+        throw SyntaxError(tokens_.token().line,
+                          "too many values in the initialiser of " + quoted(variable_.name));
       if (tokens_.token().is("{")) {
         // A sub-aggregate begins at the next whole item.
         next = first + (next - first + strides_[depth] - 1) / strides_[depth] * strides_[depth];
         if (limit != 0 && next >= limit)
-          throw SyntaxError(tokens_.token().line, "too many values in the initialiser of " + quoted(variable_.name));
+          throw SyntaxError(tokens_.token().line,
+                            "too many values in the initialiser of " + quoted(variable_.name));
         aggregate(depth + 1, next, next + strides_[depth]);
         next += strides_[depth];
       } else {
@@ -104,8 +108,8 @@ private:
 
   void addend(Variable::Relocation &relocation) {
     if (tokens_.token().is("+") || tokens_.token().is("-"))
-      relocation.addend =
-          std::int64_t(std::uint64_t(relocation.addend) + parse_integer(tokens_)); // the sign is part of the constant
+      relocation.addend = std::int64_t(std::uint64_t(relocation.addend) +
+                                       parse_integer(tokens_)); // the sign is part of the constant
   }
 
   std::uint64_t encode(const Constant &value) const {
@@ -127,8 +131,8 @@ private:
                                     : value.kind == Constant::Kind::float64 && element_bytes_ == 4)
       return std::bit_cast<std::uint32_t>(float(as_double()));
     if (value.kind != Constant::Kind::integer && element_bytes_ < 4)
-      throw SyntaxError(tokens_.token().line, "a floating-point constant does not fit " +
-                                                  std::string(type_name(variable_.type)));
+      throw SyntaxError(tokens_.token().line,
+                        "a floating-point constant does not fit " + std::string(type_name(variable_.type)));
     return value.bits;
   }
 

@@ -201,8 +201,8 @@ Token Lexer::next() {
   if (kSingle.find(c) == std::string_view::npos)
     throw SyntaxError(line_, "unexpected character " + quoted(text_.substr(begin, 1)));
   const std::string_view two = text_.substr(begin, 2);
-  const bool is_double =
-      two == "<<" || two == ">>" || two == "<=" || two == ">=" || two == "==" || two == "!=" || two == "&&" || two == "||";
+  const bool is_double = two == "<<" || two == ">>" || two == "<=" || two == ">=" || two == "==" ||
+                         two == "!=" || two == "&&" || two == "||";
   token.kind = TokenKind::punctuation;
   token.text = text_.substr(begin, is_double ? 2 : 1);
   position_ += token.text.size();

@@ -27,7 +27,9 @@ struct Token {
   std::string_view text;
   std::uint64_t bits = 0;
 
-  bool is(std::string_view punctuation) const { return kind == TokenKind::punctuation && text == punctuation; }
+  bool is(std::string_view punctuation) const {
+    return kind == TokenKind::punctuation && text == punctuation;
+  }
   bool is_directive(std::string_view word) const { return kind == TokenKind::directive && text == word; }
 };
 

@@ -34,7 +34,8 @@ int Parser::small_integer(std::string_view what) {
   return int(tokens_.advance().bits);
 }
 
-// --- module scope ----------------------------------------------------------------------------------------------------
+// --- module scope
+// ----------------------------------------------------------------------------------------------------
 
 void Parser::directive() {
   if (tokens_.accept(";")) // as after a declaration
@@ -182,8 +183,8 @@ void Parser::performance_directives(Function &function) {
     } else if (word == "minnctapersm") {
       tokens_.advance();
       function.min_blocks = unsigned(small_integer("a number"));
-    } else if (word == "maxnreg" || word == "maxnctapersm" || word == "maxclusterrank" || word == "abi_preserve" ||
-               word == "abi_preserve_control") {
+    } else if (word == "maxnreg" || word == "maxnctapersm" || word == "maxclusterrank" ||
+               word == "abi_preserve" || word == "abi_preserve_control") {
       tokens_.advance();
       dimensions(ignored);
     } else if (word == "noreturn") {
@@ -231,7 +232,8 @@ void Parser::function(bool is_entry, bool is_extern) {
   module_.functions.push_back(std::move(function));
 }
 
-// --- variables -------------------------------------------------------------------------------------------------------
+// --- variables
+// -------------------------------------------------------------------------------------------------------
 
 bool Parser::at_linkage() const {
   const Token &token = tokens_.token();
