@@ -1,0 +1,196 @@
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from ladder import cache
+from ladder.build import Target, build, build_all, build_program, shortened
+from ladder.comparison import evaluate
+from ladder.emulator_library import emulator_library
+from ladder.errors import BuildError, CacheError
+from ladder.problem import Problem
+from ladder.stages import discover
+
+TARGET = Target("emulator", "sm_80")
+PROBLEM = Problem(1, 2, 20, 9, 32, kv_heads=1, is_causal=True)
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """An empty cache in which only the compiler is there."""
+    compiler = Target("emulator", "sm_80").nvcc().path
+    monkeypatch.setenv("LADDER_NVCC", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return cache.root()
+
+
+def test_a_dropped_stage_is_built_run_and_right(drop_stage):
+    drop_stage("naive")
+    result = evaluate("naive", PROBLEM, backend="emulator")
+    assert result.passed, result.describe()
+    assert result.row["wavefronts_ld"] == result.row["conflicts"] == 0
+    assert result.row["global_sectors_ld"] > 0
+
+
+def test_a_build_is_kept_until_something_changes(drop_stage):
+    folder = drop_stage("naive")
+    first = build(discover()["naive"], TARGET)
+    made = first.stat().st_mtime_ns
+    (folder / "README.md").write_text("a lesson")
+    assert build(discover()["naive"], TARGET) == first and first.stat().st_mtime_ns == made
+    (folder / "helper.cuh").write_text("// new")
+    assert build(discover()["naive"], TARGET) != first
+
+
+def test_options_are_macros(drop_stage):
+    toml_options = "\n[options]\nWRONG = [0, 1]\n"
+    folder = drop_stage("naive", drop_stage.kernel.replace("o[x] / l", "o[x] / l + WRONG"))
+    with open(folder / "stage.toml", "a") as file:
+        file.write(toml_options)
+    assert evaluate("naive", PROBLEM, backend="emulator").passed
+    wrong = evaluate("naive", PROBLEM, backend="emulator", options={"WRONG": "1"})
+    assert not wrong.passed and abs(wrong.error - 1) < 1e-3
+
+
+def test_a_kernel_that_does_not_compile_fails_alone(drop_stage):
+    drop_stage("naive")
+    drop_stage("broken", "void f() { undeclared_thing(); }\n")
+    stages = [discover()[name] for name in ("naive", "broken")]
+    results = build_all(stages, {stage.name: TARGET for stage in stages})
+    assert results["naive"].is_file()
+    error = results["broken"]
+    assert isinstance(error, BuildError)
+    assert "undeclared_thing" in error.message and "broken does not compile" in error.message
+    command = error.hint.removeprefix("To repeat: ")
+    assert "nvcc" in command and "kernel.cu" in command
+    again = subprocess.run(command, shell=True, cwd=cache.root(), capture_output=True, text=True)
+    assert again.returncode != 0 and "undeclared_thing" in again.stderr
+    assert not list((cache.root() / "build").glob("broken-*")) + list(
+        (cache.root() / "build").glob(".broken-*.so")
+    )
+
+
+def test_a_kernel_without_launch_does_not_link_quietly(drop_stage):
+    drop_stage("empty", "__global__ void f() {}\n")
+    with pytest.raises(Exception, match="launch"):
+        evaluate("empty", PROBLEM, backend="emulator")
+
+
+def test_an_entry_point_that_the_emulator_lacks_is_refused(drop_stage):
+    """It would bind to the CUDA runtime that torch may have loaded."""
+    call = "cudaNotInAnyRuntime(); naive<<<"
+    declared = 'extern "C" int cudaNotInAnyRuntime();\n' + drop_stage.kernel
+    drop_stage("naive", declared.replace("naive<<<", call))
+    with pytest.raises(BuildError, match="does not have: cudaNotInAnyRuntime"):
+        build(discover()["naive"], TARGET)
+
+
+def test_a_decoy_runtime_in_the_process_is_not_reached(drop_stage, tmp_path):
+    """torch's CUDA build loads libcudart with RTLD_GLOBAL; none of our calls may bind to it."""
+    drop_stage("naive")
+    entry_points = subprocess.run(
+        ["nm", "--defined-only", str(emulator_library().entry_points)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = sorted(
+        {line.split()[-1] for line in entry_points.splitlines() if line.split()[-1:] and "cuda" in line}
+    )
+    names = [name for name in names if name.isidentifier() and name.startswith(("cuda", "__cuda"))]
+    assert "cudaLaunchKernel" in names and "__cudaRegisterFatBinary" in names
+    decoy = tmp_path / "libcudart.c"
+    decoy.write_text(
+        "#include <stdlib.h>\n" + "".join(f"void {name}(void) {{ _Exit(77); }}\n" for name in names)
+    )
+    library = tmp_path / "libcudart.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(decoy)], check=True)
+    program = f"""
+        import ctypes
+        decoy = ctypes.CDLL({str(library)!r}, mode=ctypes.RTLD_GLOBAL)
+        from ladder.comparison import evaluate
+        from ladder.problem import Problem
+        result = evaluate("naive", {PROBLEM!r}, backend="emulator")
+        assert result.passed, result.describe()
+        decoy.cudaGetLastError()
+    """
+    code = subprocess.run([sys.executable, "-c", textwrap.dedent(program)]).returncode
+    assert code == 77, "the decoy must have been callable, and be reached by its own call alone"
+
+
+def test_a_file_in_the_way_of_the_cache(drop_stage, own_cache):
+    drop_stage("naive")
+    own_cache.parent.mkdir(parents=True)
+    own_cache.write_text("in the way")
+    with pytest.raises(CacheError, match="a file stands"):
+        build(discover()["naive"], TARGET)
+
+
+def test_a_full_disk_while_compiling_is_one_error(drop_stage, own_cache, monkeypatch):
+    drop_stage("naive")
+    run = subprocess.run
+
+    def full(command, **others):
+        result = run(command, **others)
+        if "-c" in command:
+            return subprocess.CompletedProcess(command, 1, "", "fatal error: No space left on device")
+        return result
+
+    monkeypatch.setattr(subprocess, "run", full)
+    with pytest.raises(CacheError, match="full"):
+        build(discover()["naive"], TARGET)
+    left = [path for path in own_cache.rglob("*") if path.is_file() and not path.name.endswith(".lock")]
+    assert left == []
+
+
+def test_message_is_shortened_to_its_errors():
+    noise = [f"note {n}" for n in range(30)]
+    errors = [f"x.cu({n}): error: number {n}" for n in range(20)]
+    lines = shortened("\n".join([*noise, *errors])).splitlines()
+    assert lines[0] == errors[0] and lines[-1] == "... and 8 more lines" and len(lines) == 13
+    assert shortened("one line") == "one line"
+
+
+HELLO = """
+#include "greeting.h"
+#include <cstdio>
+__global__ void hello(int *out) { out[threadIdx.x] = GREETING + threadIdx.x; }
+int main(int argc, char **argv) {
+  int *out;
+  cudaMallocManaged(&out, 32 * sizeof(int));
+  hello<<<1, 32>>>(out);
+  if (cudaDeviceSynchronize() != cudaSuccess) return 9;
+  std::printf("%d %d\\n", out[31], argc);
+  return argc > 1 ? 3 : 0;
+}
+"""
+
+
+@pytest.fixture
+def hello(tmp_path):
+    (tmp_path / "hello.cu").write_text(HELLO)
+    (tmp_path / "greeting.h").write_text("#define GREETING 100\n")
+    return tmp_path / "hello.cu"
+
+
+def test_a_program_is_built_again_when_a_header_changes(hello):
+    first = build_program([hello], TARGET)
+    assert build_program([hello], TARGET) == first
+    assert subprocess.run([first], capture_output=True, text=True).stdout == "131 1\n"
+    (hello.parent / "greeting.h").write_text("#define GREETING 200\n")
+    second = build_program([hello], TARGET)
+    assert subprocess.run([second], capture_output=True, text=True).stdout == "231 1\n"
+    (hello.parent / "greeting.h").write_text("#define GREETING 100\n")
+    assert build_program([hello], TARGET) == first
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    with pytest.raises(BuildError, match=r"no file .*nothing\.cu"):
+        build_program([tmp_path / "nothing.cu"], TARGET)
+
+
+def test_a_missing_header_is_shown(hello):
+    (hello.parent / "greeting.h").unlink()
+    with pytest.raises(BuildError, match=r"greeting\.h"):
+        build_program([hello], TARGET)

@@ -1,0 +1,146 @@
+"""The command line, run in this process."""
+
+import json
+
+import pytest
+
+from ladder.cli import main
+from ladder.table import COLUMNS
+
+SMALL = ["--problem", "1,2,20,9,32", "--backend", "emulator"]
+
+
+@pytest.fixture
+def naive(drop_stage):
+    return drop_stage("naive")
+
+
+def test_json_on_stdout_is_nothing_but_rows(naive, capsys):
+    assert (
+        main(["compare", "naive", *SMALL, "--kv-heads", "1", "--causal", "--scale", "-0.5", "--json", "-"])
+        == 0
+    )
+    rows = json.loads(capsys.readouterr().out)
+    assert [list(row) for row in rows] == [list(COLUMNS)]
+    assert (rows[0]["Hkv"], rows[0]["causal"], rows[0]["passed"], rows[0]["dtype"]) == (1, True, True, "f32")
+    assert rows[0]["time_ms"] is None and rows[0]["tflops"] is None
+
+
+def test_json_file_and_table(naive, capsys, tmp_path):
+    assert main(["compare", "naive", *SMALL, "--json", str(tmp_path / "rows.json")]) == 0
+    assert "naive" in capsys.readouterr().out
+    assert json.loads((tmp_path / "rows.json").read_text())[0]["stage"] == "naive"
+    assert main(["compare", "naive", *SMALL, "--json", str(tmp_path / "no" / "rows.json")]) == 2
+
+
+def test_rows_are_kept_and_fresh_computes_again(naive, capsys):
+    main(["compare", "naive", *SMALL])
+    assert "computed before" not in capsys.readouterr().err
+    main(["compare", "naive", *SMALL])
+    assert "1 row was computed before" in capsys.readouterr().err
+    main(["compare", "naive", *SMALL, "--fresh"])
+    assert "computed before" not in capsys.readouterr().err
+
+
+def test_a_wrong_stage_is_exit_code_1(drop_stage, capsys):
+    drop_stage("wrong", drop_stage.kernel.replace("m + logf(l)", "m"))
+    assert main(["compare", "wrong", *SMALL]) == 1
+    assert "NO" in capsys.readouterr().out
+    assert main(["run", "wrong", *SMALL]) == 1
+    assert "|lse - ref|" in capsys.readouterr().err
+
+
+def test_a_broken_stage_leaves_the_others_standing(naive, drop_stage, capsys):
+    drop_stage("broken", "int x = ;")
+    assert main(["compare", "naive", "broken", *SMALL, "--json", "-"]) == 1
+    captured = capsys.readouterr()
+    rows = {row["stage"]: row for row in json.loads(captured.out)}
+    assert rows["naive"]["passed"] and not rows["broken"]["passed"]
+    assert rows["broken"]["conflicts"] is None
+    assert "broken does not compile" in captured.err and "Traceback" not in captured.err
+
+
+def test_a_kernel_that_faults_names_the_place(drop_stage, capsys):
+    drop_stage("faulty", drop_stage.kernel.replace("p.lse[long(", "p.lse[(1l << 40) + long("))
+    assert main(["compare", "faulty", *SMALL]) == 1
+    message = capsys.readouterr().err
+    line = 1 + drop_stage.kernel.split("p.lse[")[0].count("\n")
+    assert f"kernel.cu:{line}" in message and "lane" in message and "block" in message
+
+
+def test_outputs_that_are_not_written_fail(drop_stage, capsys):
+    drop_stage("lazy", drop_stage.kernel.replace("row >= p.q_len", "row >= p.q_len - 1"))
+    assert main(["run", "lazy", *SMALL]) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["compare", "--problem", "1,1,0,8,64"], "N (q_len) is 0"),
+        (["compare", "--problem", "1,1,8"], "not five whole numbers"),
+        (["compare", "--dtype", "fp8"], "none of f32, f16, bf16"),
+        (["compare", "--kv-heads", "3"], "not a multiple"),
+        (["compare", "--scale", "nan"], "finite"),
+        (["compare", "--problem", "1,1,8,8,48", "naive"], "takes d = 32, not 48"),
+        (["compare", "--dtype", "f16", "naive"], "takes f32, not f16"),
+        (["compare", "--inputs", "odd", *SMALL, "naive"], "none of normal"),
+        (["compare", "--arch", "sm_70"], "none of sm_75"),
+        (["compare", "--backend", "tpu"], "none of auto, emulator, cuda"),
+        (["compare", "--option", "BR"], "has no value"),
+        (["compare", "--option", "NOTHING=1"], "no option NOTHING"),
+        (["run", "nonsense"], "no stage 'nonsense'"),
+        (["lines", "nonsense"], "no stage 'nonsense'"),
+        (["build", "nonsense"], "no stage 'nonsense'"),
+        (["emulate", "nothing.cu"], "no file nothing.cu"),
+        (["emulate", "x.cu", "--arch", "sm_12"], "none of sm_75"),
+    ],
+)
+def test_bad_input_is_one_clear_error(naive, capsys, arguments, message):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
+
+
+def test_cuda_without_a_gpu(naive, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["compare", "--backend", "cuda"]) == 2
+    assert "no CUDA GPU" in capsys.readouterr().err
+
+
+def test_lines_adds_up_to_the_row(naive, capsys):
+    assert main(["run", "naive", *SMALL, "--json", "-"]) == 0
+    row = json.loads(capsys.readouterr().out)[0]
+    assert main(["lines", "naive", *SMALL, "--json", "-"]) == 0
+    lines = json.loads(capsys.readouterr().out)
+    for column in ("global_sectors_ld", "global_sectors_st", "wavefronts_ld", "conflicts"):
+        assert sum(line[column] for line in lines) == row[column]
+    stored = next(n for n, text in enumerate(drop_stage.kernel.splitlines(), 1) if "p.lse[" in text)
+    assert any(line["kernel_line"] == stored and line["global_sectors_st"] > 0 for line in lines)
+    assert main(["lines", "naive", *SMALL]) == 0
+    assert "logf(l)" in capsys.readouterr().out
+
+
+def test_build_prints_where(naive, capsys):
+    assert main(["build", "naive", "--arch", "sm_75", "--backend", "emulator"]) == 0
+    assert "sm_75" in capsys.readouterr().out
+
+
+def test_stages_lists_them(naive, capsys):
+    assert main(["stages"]) == 0
+    assert "one thread a row" in capsys.readouterr().out
+
+
+def test_doctor_names_what_is_missing(capsys, monkeypatch):
+    assert main(["doctor"]) == 0
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "no-such-compiler is not there" in out and "apt-get install g++" in out
+
+
+def test_version_and_help(capsys):
+    for word in ("--version", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            main([word])
+        assert ended.value.code == 0
+    assert "https://" in capsys.readouterr().out
