@@ -82,7 +82,7 @@ def with_run(raw: pd.DataFrame) -> pd.DataFrame:
 def sum_launches(launches: pd.DataFrame) -> pd.DataFrame:
     """The table's counter columns, and every metric, one row a run: summed where a run launches several
     kernels."""
-    metrics = [name for name in launches.columns if "__" in name and launches[name].dtype == "float64"]
+    metrics = [name for name in launches.columns if launches[name].dtype == "float64"]
     frame = pd.concat([launches[["run", *metrics]], nsight.counters(launches)], axis=1)
     summed = frame.groupby("run").sum(min_count=1)
     summed.insert(0, "launches", launches.groupby("run").size())

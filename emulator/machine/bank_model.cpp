@@ -97,6 +97,21 @@ std::uint32_t ideal_wavefronts(Units units, unsigned unit_bytes) {
   return (deduplicate(units.unit.data(), units.count) * unit_bytes + kBankRowBytes - 1) / kBankRowBytes;
 }
 
+unsigned store_pass_lanes(unsigned bytes) { return bytes <= 4 ? 32 : bytes == 8 ? 16 : 8; }
+
+unsigned load_pass_lanes(const LaneAddresses &addresses, std::uint32_t active, unsigned bytes) {
+  if (bytes <= 4)
+    return 32;
+  const bool merged = partners_agree(addresses, active, 1) || partners_agree(addresses, active, 2);
+  return store_pass_lanes(bytes) * (merged ? 2 : 1);
+}
+
+constexpr unsigned kMatrixPassLanes = 8;
+
+std::uint32_t matrix_lanes(unsigned matrices) {
+  return matrices >= 4 ? kAllLanes : (1u << (8 * matrices)) - 1;
+}
+
 /// Accesses of 8 and 16 bytes, in passes of `pass_lanes`.
 SharedCost wide_access(const LaneAddresses &addresses, std::uint32_t active, unsigned bytes,
                        unsigned pass_lanes) {
@@ -144,20 +159,17 @@ SharedCost narrow_access(const LaneAddresses &addresses, std::uint32_t active) {
 SharedCost shared_load(const LaneAddresses &addresses, std::uint32_t active, unsigned bytes) {
   if (bytes <= 4)
     return narrow_access(addresses, active);
-  const bool merged = partners_agree(addresses, active, 1) || partners_agree(addresses, active, 2);
-  const unsigned pass_lanes = (bytes == 8 ? 16 : 8) * (merged ? 2 : 1);
-  return wide_access(addresses, active, bytes, pass_lanes);
+  return wide_access(addresses, active, bytes, load_pass_lanes(addresses, active, bytes));
 }
 
 SharedCost shared_store(const LaneAddresses &addresses, std::uint32_t active, unsigned bytes) {
   if (bytes <= 4)
     return narrow_access(addresses, active);
-  return wide_access(addresses, active, bytes, bytes == 8 ? 16 : 8);
+  return wide_access(addresses, active, bytes, store_pass_lanes(bytes));
 }
 
 SharedCost shared_matrix(const LaneAddresses &addresses, unsigned matrices) {
-  const std::uint32_t active = matrices >= 4 ? kAllLanes : (1u << (8 * matrices)) - 1;
-  return wide_access(addresses, active, 16, 8);
+  return wide_access(addresses, matrix_lanes(matrices), 16, kMatrixPassLanes);
 }
 
 SharedCost shared_atomic(const LaneAddresses &addresses, std::uint32_t active) {
@@ -197,6 +209,31 @@ SharedCost SharedCostCache::compute(Op op, const LaneAddresses &addresses, std::
     return shared_compare_and_swap(addresses, active);
   }
   return {};
+}
+
+std::vector<SharedPass> shared_passes(SharedCostCache::Op op, const LaneAddresses &addresses,
+                                      std::uint32_t active, unsigned width) {
+  using Op = SharedCostCache::Op;
+  unsigned pass_lanes = 32;
+  if (op == Op::load)
+    pass_lanes = load_pass_lanes(addresses, active, width);
+  if (op == Op::store)
+    pass_lanes = store_pass_lanes(width);
+  if (op == Op::matrix) {
+    pass_lanes = kMatrixPassLanes;
+    active = matrix_lanes(width);
+  }
+  std::vector<SharedPass> passes;
+  for (unsigned first = 0; first < 32; first += pass_lanes) {
+    const std::uint32_t lanes = active & ((pass_lanes == 32 ? kAllLanes : (1u << pass_lanes) - 1) << first);
+    if (lanes == 0)
+      continue;
+    // A part of an access that is one pass is one pass by itself.
+    const SharedCost cost = op == Op::matrix ? shared_load(addresses, lanes, 16)
+                                             : SharedCostCache::compute(op, addresses, lanes, width);
+    passes.push_back({lanes, op == Op::compare_and_swap ? cost.wavefronts / 2 : cost.wavefronts});
+  }
+  return passes;
 }
 
 const SharedCost &SharedCostCache::cost(std::uint32_t instruction, Op op, const LaneAddresses &addresses,

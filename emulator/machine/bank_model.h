@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace ladder::machine {
 
@@ -48,9 +49,10 @@ public:
   /// Whether the last call had to count, because the pattern was not the one remembered.
   bool has_counted() const { return has_counted_; }
 
-private:
+  /// The same without remembering anything.
   static SharedCost compute(Op op, const LaneAddresses &addresses, std::uint32_t active, unsigned width);
 
+private:
   static constexpr std::uint32_t kEntries = 64;
   struct Entry {
     std::uint32_t key = 0; ///< instruction + 1
@@ -61,5 +63,16 @@ private:
   std::array<Entry, kEntries> entries_{};
   bool has_counted_ = false;
 };
+
+struct SharedPass {
+  std::uint32_t lanes =
+      0; ///< served together; for a matrix access, lanes that give the addresses of its rows
+  std::uint32_t wavefronts = 0;
+};
+
+/// The passes of an access in order, for those who want to see them. Their wavefronts add up to the cost's,
+/// but for compare_and_swap, which goes through its one pass twice.
+std::vector<SharedPass> shared_passes(SharedCostCache::Op op, const LaneAddresses &addresses,
+                                      std::uint32_t active, unsigned width);
 
 } // namespace ladder::machine

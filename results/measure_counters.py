@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Measures the stages' hardware counters with Nsight Compute on the GPU that is there.
+
+    python3 results/measure_counters.py --out DIR
+
+needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
+It takes some minutes and writes into DIR:
+
+counters.csv      one row a stage and calibration problem (at most one block an SM, where the counters are
+                  exact): what was measured on what, then every metric as ncu gave it
+arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
+                  with the swizzle parameters that are right for d = 128: conflicts of addresses against
+                  lost arbitration between clients of the L1
+metric_names.txt  the metrics that this ncu has for this GPU
+pages.tar.gz      the reports and their pages as printed: raw.csv, source pages by SASS and by CUDA line
+
+``results/h200/`` holds what it wrote on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import pandas as pd  # noqa: E402
+
+from ladder import nsight, profiling  # noqa: E402
+from ladder.errors import LadderError  # noqa: E402
+from ladder.matrix import CALIBRATION_PROBLEMS, DEFAULT_GPU_PROBLEM  # noqa: E402
+from ladder.profiling import Run  # noqa: E402
+
+#: Beside the table's: what was once in question for its columns, and what explains them.
+OTHER_METRICS = (
+    *(
+        f"smsp__{prefix}inst_executed_op_{op}.sum"
+        for prefix in ("", "sass_")
+        for op in (
+            "shared_ld",
+            "shared_st",
+            "shared_atom",
+            "ldsm",
+            "stsm",
+            "ldgsts",
+            "global_ld",
+            "global_st",
+        )
+    ),
+    "smsp__sass_inst_executed_op_shared.sum",
+    "smsp__inst_executed.sum",
+    "sm__inst_executed_pipe_tensor.sum",
+    *(f"sm__inst_executed_pipe_tensor_op_{op}.sum" for op in ("hmma", "gmma", "imma", "dmma")),
+    "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+    "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+    "l1tex__data_pipe_lsu_wavefronts.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "memory_l1_wavefronts_shared",
+    "memory_l1_wavefronts_shared_ideal",
+    "memory_l2_theoretical_sectors_global",
+    "launch__grid_size",
+    "launch__block_size",
+    "launch__registers_per_thread",
+    "launch__shared_mem_per_block",
+)
+
+#: Known to exist wherever this was run, whatever the listing of metrics looks like.
+CERTAIN = {
+    name.partition(".")[0] for name in nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
+}
+
+REPEATS = 3
+
+
+def metrics_here(ncu: Path, out: Path) -> list[str]:
+    """The metrics of the table and of :data:`OTHER_METRICS` that this ncu has; writes the listing."""
+    listing = ""
+    for option in ((), ("--query-metrics-collection", "source"), ("--query-metrics-collection", "launch")):
+        done = subprocess.run([str(ncu), "--query-metrics", *option], capture_output=True, text=True)
+        listing += f"# ncu --query-metrics {' '.join(option)}\n{done.stdout}{done.stderr}\n"
+    (out / "metric_names.txt").write_text(listing)
+    wanted = [*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION, *OTHER_METRICS]
+    found = nsight.known(wanted, nsight.available_metrics(listing) | CERTAIN)
+    print(
+        f"{len(found)} of {len(set(wanted))} metrics; missing: {sorted(set(wanted) - set(found))}", flush=True
+    )
+    return found
+
+
+def collect(runs: list[Run], report: Path, metrics: list[str], ncu: Path) -> pd.DataFrame:
+    """Profiles the runs; a metric that ncu refuses after all is left out."""
+    metrics = list(metrics)
+    while True:
+        try:
+            started = time.monotonic()
+            profiling.collect(runs, report, metrics=metrics, ncu=ncu)
+            break
+        except LadderError as error:
+            unknown = [name for name in metrics if name.partition(".")[0] in error.message]
+            if not unknown:
+                raise
+            print(f"ncu does not know {unknown}", flush=True)
+            metrics = [name for name in metrics if name not in unknown]
+    launches = profiling.read_report(report, ncu)
+    print(f"{report.name}: {len(launches)} launches, {time.monotonic() - started:.0f} s", flush=True)
+    return launches
+
+
+def rows(runs: list[Run], launches: pd.DataFrame, environment: dict[str, str]) -> pd.DataFrame:
+    """One row a run: environment, problem, grid, metrics."""
+    from ladder.stages import discover
+
+    stages = discover()
+    summed = profiling.sum_launches(launches)
+    described = []
+    for number in summed.index:
+        run, first = runs[number], launches[launches["run"] == number].iloc[0]
+        problem = stages[run.stage].accept(run.problem)
+        described.append(
+            {
+                **environment,
+                "stage": run.stage,
+                "B": problem.batch,
+                "H": problem.heads,
+                "Hkv": problem.num_kv_heads,
+                "N": problem.q_len,
+                "M": problem.kv_len,
+                "d": problem.head_dim,
+                "dtype": problem.dtype,
+                "causal": problem.is_causal,
+                "kernel": first["Kernel Name"],
+                "grid": first["Grid Size"],
+                "block": first["Block Size"],
+            }
+        )
+    metrics = summed.drop(columns=[*nsight.COUNTERS, "time_ms"])
+    numbers = metrics.apply(lambda column: column.astype("Int64") if (column % 1 == 0).all() else column)
+    return pd.concat([pd.DataFrame(described, index=summed.index), numbers], axis=1)
+
+
+def environment_here(ncu: Path) -> dict[str, str]:
+    """What the numbers depend on, as columns."""
+    import torch
+
+    from ladder import toolchain
+
+    nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
+    version = re.search(
+        r"Version (\S+)", subprocess.run([str(ncu), "--version"], capture_output=True, text=True).stdout
+    )
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "sm_count": str(properties.multi_processor_count),
+        "driver": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
+        "compiler": f"nvcc {nvcc.version}",
+        "torch": torch.__version__,
+        "ncu": version[1] if version else "",
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def with_foreign_swizzle(folder: Path) -> str:
+    """Makes a stage of v3_swizzle whose tiles of 16-bit elements have the shift that is right for d = 128."""
+    from ladder.stages import root
+
+    name = "v3_swizzle_for_128"
+    shutil.copytree(root() / "v3_swizzle", folder / name)
+    kernel = folder / name / "kernel.cu"
+    text, changed = re.subn(
+        r"(static constexpr int S = )(.*?);", r"\1kSegmentBytes == 16 ? 4 : \2;", kernel.read_text()
+    )
+    if changed != 1:
+        raise LadderError(f"{changed} definitions of S in {kernel}; there should be one")
+    kernel.write_text(text)
+    return name
+
+
+def build_all(runs: Iterable[Run]) -> None:
+    """Builds at once what the runs need."""
+    from ladder import build
+    from ladder.backends.cuda import CudaBackend
+    from ladder.stages import discover
+
+    stages = [discover()[name] for name in dict.fromkeys(run.stage for run in runs)]
+    backend = CudaBackend()
+    for extension in build.build_all(
+        stages, {stage.name: backend.target(stage, None) for stage in stages}
+    ).values():
+        if isinstance(extension, LadderError):
+            raise extension
+
+
+def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
+    """The source page of one launch a stage: by SASS instruction and by CUDA line."""
+    report = directory / "source.ncu-rep"
+    profiling.collect(runs, report, sections=["SourceCounters"], ncu=ncu)
+    for view in ("sass", "cuda", "cuda,sass"):
+        words = nsight.import_command(report, "source", "--print-source", view, ncu=ncu)
+        done = subprocess.run(words, capture_output=True, text=True)
+        (directory / f"source_{view.replace(',', '_')}.csv").write_text(done.stdout + done.stderr)
+
+
+def measure(out: Path, names: list[str]) -> None:
+    """Does it all; what is done when a part fails is kept. Raises :class:`LadderError`."""
+    out.mkdir(parents=True, exist_ok=True)
+    ncu = nsight.find_ncu()
+    environment = environment_here(ncu)
+    print(environment, flush=True)
+    metrics = metrics_here(ncu, out)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    with tempfile.TemporaryDirectory() as temporary:
+        pages, foreign = Path(temporary) / "pages", Path(temporary) / "stages"
+        pages.mkdir()
+        foreign.mkdir()
+        os.environ["LADDER_STAGES"] = str(foreign)
+        wrong = [with_foreign_swizzle(foreign)] if "v3_swizzle" in names else []
+        calibration = [Run(name, problem) for name in names for problem in CALIBRATION_PROBLEMS]
+        arbitration = [
+            Run(name, replace(problem, head_dim=head_dim))
+            for name in [*(name for name in names if name != "v1_minimal"), *wrong]
+            for head_dim in (64, 128)
+            for problem in (CALIBRATION_PROBLEMS[0], DEFAULT_GPU_PROBLEM)
+            for _ in range(REPEATS)
+        ]
+        build_all([*calibration, *arbitration])
+        print("built", flush=True)
+        try:
+            launches = collect(calibration, pages / "calibration.ncu-rep", metrics, ncu)
+            rows(calibration, launches, environment).to_csv(out / "counters.csv", index=False)
+            fewer = {*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION}
+            few_metrics = [name for name in metrics if name in fewer]
+            launches = collect(arbitration, pages / "arbitration.ncu-rep", few_metrics, ncu)
+            rows(arbitration, launches, environment).to_csv(out / "arbitration.csv", index=False)
+            save_source_pages([Run(name, CALIBRATION_PROBLEMS[1]) for name in names], pages, ncu)
+            for report in ("calibration", "arbitration"):
+                words = nsight.import_command(pages / f"{report}.ncu-rep", "raw", ncu=ncu)
+                (pages / f"{report}_raw.csv").write_text(nsight.run(words))
+        finally:
+            with tarfile.open(out / "pages.tar.gz", "w:gz") as archive:
+                archive.add(pages, arcname="pages")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument(
+        "--stages", nargs="+", default=["v1_minimal", "v2_warp_mma", "v3_swizzle"], metavar="STAGE"
+    )
+    options = parser.parse_args()
+    try:
+        measure(options.out, options.stages)
+    except LadderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
