@@ -107,7 +107,7 @@ def test_cuda_without_a_gpu(naive, capsys, monkeypatch):
     assert "no CUDA GPU" in capsys.readouterr().err
 
 
-def test_lines_adds_up_to_the_row(naive, capsys):
+def test_lines_adds_up_to_the_row(naive, drop_stage, capsys):
     assert main(["run", "naive", *SMALL, "--json", "-"]) == 0
     row = json.loads(capsys.readouterr().out)[0]
     assert main(["lines", "naive", *SMALL, "--json", "-"]) == 0
