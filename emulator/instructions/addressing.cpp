@@ -277,13 +277,32 @@ void resolve(Warp &warp, Space space, Base base, std::uint32_t slot, std::int64_
   }
 }
 
-std::uint8_t *resolve_generic(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes,
-                              Direction direction) {
-  LaneAccess access;
-  for (std::uint64_t &each : access.host)
-    each = address;
-  resolve_generic_lanes(warp, 1u << lane, unsigned(bytes), direction, access);
-  return access.at<std::uint8_t>(lane);
+std::uint8_t *resolve_lane(Warp &warp, Space space, int lane, std::uint64_t address, std::uint64_t bytes,
+                           Direction direction) {
+  switch (space) {
+  case Space::global:
+  case Space::constant:
+    warp.global_range(address, bytes, direction == Direction::write, lane);
+    return reinterpret_cast<std::uint8_t *>(address);
+  case Space::shared:
+    return warp.block().shared(address, bytes, lane);
+  case Space::local:
+    return warp.local(lane, address, bytes);
+  case Space::param:
+    break;
+  case Space::generic:
+    switch (address & machine::kWindowMask) {
+    case 0:
+      return resolve_lane(warp, Space::global, lane, address, bytes, direction);
+    case machine::kSharedWindow:
+      return resolve_lane(warp, Space::shared, lane, address - machine::kSharedWindow, bytes, direction);
+    case machine::kLocalWindow:
+      return resolve_lane(warp, Space::local, lane, address - machine::kLocalWindow, bytes, direction);
+    }
+    break;
+  }
+  throw FaultError(FaultKind::out_of_bounds, "an address in a state space that is not allowed here", lane)
+      .at(address);
 }
 
 unsigned global_sectors(const std::uint64_t (&addresses)[32], std::uint32_t lanes, unsigned bytes) {

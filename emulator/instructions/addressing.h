@@ -53,9 +53,9 @@ void resolve(machine::Warp &warp, Space space, Binder::Address::Base base, std::
              std::int64_t offset, std::uint32_t lanes, unsigned bytes, unsigned alignment,
              Direction direction, LaneAccess &access);
 
-/// The same for one lane's generic address: what a system call is given. No alignment is asked for.
-std::uint8_t *resolve_generic(machine::Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes,
-                              Direction direction);
+/// The same for one address of one lane; no alignment is asked for.
+std::uint8_t *resolve_lane(machine::Warp &warp, Space space, int lane, std::uint64_t address,
+                           std::uint64_t bytes, Direction direction);
 
 /// Distinct 32-byte sectors that the lanes of one request touch. Requests of 8 and more bytes a lane are
 /// served in passes of 16, 8 or 4 lanes, each of which asks for its sectors anew.

@@ -1,0 +1,21 @@
+// printf's formats, for arguments that come one at a time from a program's memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace ladder::instructions {
+
+struct FormatSource {
+  std::function<std::uint64_t(unsigned bytes)> take;        ///< the next argument, of 4 or 8 bytes
+  std::function<std::string(std::uint64_t address)> string; ///< the string there
+};
+
+/// Appends the text to `output` and returns the number of arguments used. Flags, width, precision (also `*`),
+/// the sizes hh, h, l, ll, j, z, t and the conversions c d i o u x X p e E f F g G a A s % ("Formatted
+/// Output" of the CUDA C++ Programming Guide); what is none of them is copied.
+int format_text(std::string_view format, const FormatSource &source, std::string &output);
+
+} // namespace ladder::instructions

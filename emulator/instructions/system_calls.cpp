@@ -1,0 +1,86 @@
+#include "instructions/system_calls.h"
+
+#include "instructions/addressing.h"
+#include "instructions/format.h"
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace ladder::instructions {
+
+using machine::FaultError;
+using machine::FaultKind;
+using machine::Warp;
+
+namespace {
+
+/// A string of the program, up to its NUL.
+std::string read_string(Warp &warp, int lane, std::uint64_t address) {
+  constexpr std::size_t kLongest = 1 << 20;
+  std::string text;
+  while (text.size() < kLongest) {
+    const auto c = char(*resolve_lane(warp, Space::generic, lane, address + text.size(), 1, Direction::read));
+    if (c == '\0')
+      break;
+    text += c;
+  }
+  return text;
+}
+
+/// vprintf(format, arguments): the arguments lie one after the other, each at a multiple of its size.
+void vprintf(Warp &warp, CallArguments &arguments) {
+  static std::mutex mutex;
+  std::string output, format;
+  std::uint64_t format_address = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    const std::uint64_t address = arguments.argument(0, lane);
+    if (address != format_address) {
+      format = read_string(warp, lane, address);
+      format_address = address;
+    }
+    std::uint64_t next = arguments.argument(1, lane);
+    const FormatSource source{
+        .take =
+            [&](unsigned bytes) {
+              next = (next + bytes - 1) / bytes * bytes;
+              std::uint64_t value = 0;
+              std::memcpy(&value, resolve_lane(warp, Space::generic, lane, next, bytes, Direction::read),
+                          bytes);
+              next += bytes;
+              return value;
+            },
+        .string = [&](std::uint64_t at) { return at ? read_string(warp, lane, at) : std::string("(null)"); },
+    };
+    arguments.set_result(lane, std::uint64_t(format_text(format, source, output)));
+  });
+  // One write a call, so that what several blocks print does not mix within a line.
+  const std::lock_guard lock(mutex);
+  std::fwrite(output.data(), 1, output.size(), stdout);
+  std::fflush(stdout);
+}
+
+/// __assertfail(expression, file, line, function, character size)
+void assertfail(Warp &warp, CallArguments &arguments) {
+  const int lane = std::countr_zero(warp.active());
+  const std::string expression = read_string(warp, lane, arguments.argument(0, lane));
+  const std::string file = read_string(warp, lane, arguments.argument(1, lane));
+  const std::string function = read_string(warp, lane, arguments.argument(3, lane));
+  const auto line = std::uint32_t(arguments.argument(2, lane));
+  throw FaultError(
+      FaultKind::assertion,
+      file + ":" + std::to_string(line) + ": " + function + ": Assertion `" + expression + "` failed.", lane);
+}
+
+} // namespace
+
+SystemCall find_system_call(std::string_view name) {
+  if (name == "vprintf")
+    return vprintf;
+  if (name == "__assertfail" || name == "__assert_fail")
+    return assertfail;
+  return nullptr;
+}
+
+} // namespace ladder::instructions
