@@ -73,8 +73,10 @@ def make_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _load(extension: Path) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader("ladder_stage", str(extension))
-    spec = importlib.util.spec_from_file_location("ladder_stage", extension, loader=loader)
+    # pybind11 keeps one module for each full name; only the part after the last dot names the init function.
+    name = f"{extension.parent.name}.ladder_stage"
+    loader = importlib.machinery.ExtensionFileLoader(name, str(extension))
+    spec = importlib.util.spec_from_file_location(name, extension, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)

@@ -1,0 +1,59 @@
+// From a problem's run-time values to a kernel's template arguments, and CUDA errors to exceptions.
+#pragma once
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "ladder/problem.h"
+
+namespace ladder {
+
+/// Throws std::runtime_error, naming what was tried, unless `error` is success.
+inline void check(cudaError_t error, const char *what) {
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+/// Throws std::invalid_argument unless q, k, v and o can be read and written `bytes` at a time.
+inline void require_alignment(const AttentionProblem &problem, unsigned bytes) {
+  for (const void *pointer : {problem.q, problem.k, problem.v, static_cast<const void *>(problem.o)})
+    if (reinterpret_cast<std::uintptr_t>(pointer) % bytes != 0)
+      throw std::invalid_argument("q, k, v and o must be aligned to " + std::to_string(bytes) + " bytes");
+}
+
+/// Calls f(std::integral_constant<int, d>) for the problem's head dimension d.
+/// Throws std::invalid_argument unless d is 32, 64 or 128.
+template <typename F> void dispatch_head_dim(const AttentionProblem &problem, F &&f) {
+  switch (problem.head_dim) {
+  case 32:
+    return f(std::integral_constant<int, 32>{});
+  case 64:
+    return f(std::integral_constant<int, 64>{});
+  case 128:
+    return f(std::integral_constant<int, 128>{});
+  default:
+    throw std::invalid_argument("head_dim must be 32, 64 or 128, not " + std::to_string(problem.head_dim));
+  }
+}
+
+/// Calls f(__half{}) or f(__nv_bfloat16{}) for the problem's element type.
+/// Throws std::invalid_argument for fp32, and for bf16 on a GPU whose tensor cores lack it.
+template <typename F> void dispatch_16_bit(const AttentionProblem &problem, F &&f) {
+  if (problem.dtype == DType::f16)
+    return f(__half{});
+  if (problem.dtype != DType::bf16)
+    throw std::invalid_argument("dtype must be f16 or bf16");
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  if (major < 8)
+    throw std::invalid_argument("bf16 needs a GPU of compute capability 8.0 or later; use f16");
+  f(__nv_bfloat16{});
+}
+
+} // namespace ladder

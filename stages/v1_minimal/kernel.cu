@@ -1,0 +1,136 @@
+// v1_minimal: FlashAttention-1 (Dao et al. 2022, algorithm 1) with as little code as it takes.
+//
+// One block does one (batch, head). Its outer loop brings a tile of K and V into shared memory, its inner loop walks over all
+// tiles of Q and folds these keys into their rows of O. One thread owns one query row: it loads the row, its scores, its sum.
+// So lane i of a warp reads row i of a row-major tile, 32 addresses one row apart: all in the same bank, 32 wavefronts a load.
+#include <cmath>
+#include <cstdint>
+
+#include "ladder/dispatch.h"
+#include "ladder/problem.h"
+
+namespace {
+
+using ladder::AttentionProblem;
+
+template <int kHeadDim, int kBr, int kBc>
+__global__ void __launch_bounds__(kBr) flash_attention_1(const AttentionProblem p, float *m_workspace) {
+  constexpr int d = kHeadDim;
+  const int batch = blockIdx.x, head = blockIdx.y;
+  const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len;
+  const int64_t first_key = (int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len;
+  const float *q_gmem = static_cast<const float *>(p.q) + first_row * d;
+  const float *k_gmem = static_cast<const float *>(p.k) + first_key * d;
+  const float *v_gmem = static_cast<const float *>(p.v) + first_key * d;
+  float *o_gmem = static_cast<float *>(p.o) + first_row * d;
+  float *m_gmem = m_workspace + first_row; // running row maximum
+  float *l_gmem = p.lse + first_row;       // running row sum; becomes lse at the very end
+
+  extern __shared__ float smem[];
+  float *k_smem = smem;               // (kBc, d)
+  float *v_smem = k_smem + kBc * d;   // (kBc, d)
+  float *q_row = v_smem + kBc * d;    // (kBr, d), of which this thread uses one row
+  float *s_row = q_row + kBr * d;     // (kBr, kBc), likewise
+  q_row += threadIdx.x * d;
+  s_row += threadIdx.x * kBc;
+
+  // Only the owner of a row ever touches it in q, s, o, m and l: none of them needs a barrier.
+  for (int row = threadIdx.x; row < p.q_len; row += kBr) {
+    m_gmem[row] = -INFINITY;
+    l_gmem[row] = 0.f;
+    for (int x = 0; x < d; x++)
+      o_gmem[int64_t(row) * d + x] = 0.f;
+  }
+
+  // No loop over shared memory is unrolled: the compiler would merge neighbouring loads into wider ones, which the
+  // hardware then counts differently from what is written here.
+  for (int j0 = 0; j0 < p.kv_len; j0 += kBc) {
+    const int keys = min(kBc, p.kv_len - j0);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < keys * d; i += kBr) { // a tile is contiguous in global memory
+      k_smem[i] = k_gmem[int64_t(j0) * d + i];
+      v_smem[i] = v_gmem[int64_t(j0) * d + i];
+    }
+    __syncthreads();
+
+    // Causal: the rows of query tiles above this tile's first key see none of its keys.
+    for (int i0 = p.is_causal ? j0 / kBr * kBr : 0; i0 < p.q_len; i0 += kBr) {
+      const int row = i0 + threadIdx.x;
+      if (row >= p.q_len)
+        break;
+#pragma unroll 1
+      for (int x = 0; x < d; x++)
+        q_row[x] = q_gmem[int64_t(row) * d + x];
+
+      const int last_key = p.is_causal ? row : p.kv_len - 1; // the last one that this row sees
+      const float m_old = m_gmem[row];
+      float m_new = m_old;
+#pragma unroll 1
+      for (int y = 0; y < keys; y++) {
+        float s = 0.f;
+#pragma unroll 1
+        for (int x = 0; x < d; x++)
+          s += q_row[x] * k_smem[y * d + x];
+        s = j0 + y > last_key ? -INFINITY : s * p.scale;
+        s_row[y] = s;
+        m_new = fmaxf(m_new, s);
+      }
+
+      // m_new is finite: each row sees key 0, in its very first tile. So no -inf is ever subtracted from -inf.
+      float l_tile = 0.f;
+#pragma unroll 1
+      for (int y = 0; y < keys; y++) {
+        const float weight = expf(s_row[y] - m_new);
+        s_row[y] = weight;
+        l_tile += weight;
+      }
+      const float l_old = l_gmem[row] * expf(m_old - m_new);
+      const float l_new = l_old + l_tile;
+      const float inv_l = 1.f / l_new;
+#pragma unroll 1
+      for (int x = 0; x < d; x++) {
+        float pv = 0.f;
+#pragma unroll 1
+        for (int y = 0; y < keys; y++)
+          pv += s_row[y] * v_smem[y * d + x];
+        float &o = o_gmem[int64_t(row) * d + x];
+        o = (l_old * o + pv) * inv_l;
+      }
+      m_gmem[row] = m_new;
+      l_gmem[row] = l_new;
+    }
+    __syncthreads(); // or a fast warp would overwrite K and V under a slow one
+  }
+
+  for (int row = threadIdx.x; row < p.q_len; row += kBr)
+    l_gmem[row] = m_gmem[row] + logf(l_gmem[row]);
+}
+
+template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
+  constexpr int smem_bytes = (2 * kBc * kHeadDim + kBr * kHeadDim + kBr * kBc) * sizeof(float);
+  static_assert(smem_bytes <= 64 * 1024, "a block of an sm_75 has no more");
+  constexpr auto kernel = flash_attention_1<kHeadDim, kBr, kBc>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "v1_minimal: shared memory");
+  float *m_workspace = nullptr;
+  const size_t workspace_bytes = sizeof(float) * p.batch * p.heads * p.q_len;
+  ladder::check(cudaMallocAsync(&m_workspace, workspace_bytes, stream), "v1_minimal: workspace");
+  kernel<<<dim3(p.batch, p.heads), kBr, smem_bytes, stream>>>(p, m_workspace);
+  const cudaError_t launched = cudaGetLastError();
+  ladder::check(cudaFreeAsync(m_workspace, stream), "v1_minimal: workspace");
+  ladder::check(launched, "v1_minimal: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
+  if (p.dtype != DType::f32)
+    throw std::invalid_argument("v1_minimal supports dtype f32 only");
+  dispatch_head_dim(p, [&](auto d) {
+    // Br and Bc are free of each other; they fill the 64 KB of shared memory that every GPU has.
+    if constexpr (d == 128)
+      launch_tiles<d, 64, 16>(p, stream);
+    else
+      launch_tiles<d, 128, 32>(p, stream);
+  });
+}

@@ -1,0 +1,90 @@
+// Scopes: functions outside a group are one warp's; those of group<N> are N warps' together, and all N call
+// them.
+#pragma once
+
+#include "memory_global.h"
+#include "reductions.h"
+
+namespace tiles {
+
+/// kWarps neighbouring warps of a block, from a multiple of kWarps on. (group<4> is what Hopper calls a
+/// warpgroup: the scope of its wgmma.)
+template <int kWarps> struct group {
+  static constexpr int warps = kWarps, threads = 32 * kWarps;
+
+  __device__ static int thread() { return threadIdx.x % threads; }
+  __device__ static int warp() { return threadIdx.x / 32 % warps; }
+
+  /// Waits for all warps of the group. `barrier` tells groups apart that wait at the same time; 0 is the one
+  /// of __syncthreads.
+  __device__ static void sync(int barrier = 0) {
+    if constexpr (kWarps == 1)
+      __syncwarp();
+    else
+      ptx::barrier(barrier, threads);
+  }
+
+  // Shared and global memory: the warps bring or take 16 bytes a thread in turn. Everyone's part is there
+  // after sync().
+  template <SharedMemoryTile D, typename T, int kCols>
+  __device__ static void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
+    if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+      detail::load_chunks<threads>(dst, src, first_row, thread());
+  }
+  /// Without waiting: async_commit(), later async_wait<n>(), then sync().
+  template <SharedMemoryTile D, typename T, int kCols>
+  __device__ static void load_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
+    if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+      detail::load_chunks_async<threads>(dst, src, first_row, thread());
+  }
+  template <typename T, int kCols, SharedMemoryTile S>
+  __device__ static void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
+    if constexpr (detail::require_row_of<S>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+      detail::store_chunks<threads>(dst, src, first_row, thread());
+  }
+
+  // Shared memory and registers: warp w has the rows from w times its tile's height on.
+  template <RegisterTile D, SharedMemoryTile S> __device__ static void load(D &dst, const S &src) {
+    static_assert(D::rows * warps == S::rows,
+                  "group: wanted a shared tile with as many rows as the warps' register tiles together");
+    tiles::load(dst, src, warp() * D::rows);
+  }
+  template <SharedMemoryTile D, RegisterTile S> __device__ static void store(D &dst, const S &src) {
+    static_assert(S::rows * warps == D::rows,
+                  "group: wanted a shared tile with as many rows as the warps' register tiles together");
+    tiles::store(dst, src, warp() * S::rows);
+  }
+
+  // Reductions of the tiles that the warps hold above one another: a value for each column, the same in all
+  // warps. `scratch` holds kWarps vectors; it is free again when all warps have passed the next sync.
+  template <RegisterVector V, RegisterTile S, SharedMemoryVector W>
+  __device__ static void col_max(V &dst, const S &src, W &scratch, int barrier = 0) {
+    reduce<detail::Max>(dst, src, scratch, barrier);
+  }
+  template <RegisterVector V, RegisterTile S, SharedMemoryVector W>
+  __device__ static void col_min(V &dst, const S &src, W &scratch, int barrier = 0) {
+    reduce<detail::Min>(dst, src, scratch, barrier);
+  }
+  template <RegisterVector V, RegisterTile S, SharedMemoryVector W>
+  __device__ static void col_sum(V &dst, const S &src, W &scratch, int barrier = 0) {
+    reduce<detail::Add>(dst, src, scratch, barrier);
+  }
+
+private:
+  template <typename Op, RegisterVector V, RegisterTile S, SharedMemoryVector W>
+  __device__ static void reduce(V &dst, const S &src, W &scratch, int barrier) {
+    static_assert(W::length == warps * V::length, "group: wanted a scratch vector of warps * cols values");
+    V own;
+    detail::reduce_cols<Op>(own, src);
+    tiles::store(scratch, own, warp() * V::length);
+    sync(barrier);
+    tiles::load(dst, scratch, 0);
+#pragma unroll
+    for (int w = 1; w < warps; w++) {
+      tiles::load(own, scratch, w * V::length);
+      detail::map(dst, Op{}, dst, own);
+    }
+  }
+};
+
+} // namespace tiles

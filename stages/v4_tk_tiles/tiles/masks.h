@@ -1,0 +1,56 @@
+// Masks: dst = src where a condition on row and column holds, a value elsewhere.
+#pragma once
+
+#include "maps.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// dst[r][c] = keep(r, c) ? src[r][c] : value.
+template <RegisterTile D, RegisterTile S, typename F>
+__device__ inline void mask(D &dst, const S &src, float value, F keep) {
+  require_same_places<D, S>();
+#pragma unroll
+  for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < D::span / 16; j++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const int line = 16 * i + pair_line(pair), place = 16 * j + pair_span(pair);
+        const bool first = D::row_layout ? keep(line, place) : keep(place, line);
+        const bool second = D::row_layout ? keep(line, place + 1) : keep(place + 1, line);
+        const float2 values = unpack<typename S::Elem>(src.pairs[i][j][pair]);
+        dst.pairs[i][j][pair] = pack<typename D::Elem>({first ? values.x : value, second ? values.y : value});
+      }
+}
+
+} // namespace detail
+
+/// Keeps c <= r + diagonal, as torch.tril does.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void tril(D &dst, const S &src, int diagonal = 0, float value = 0.f) {
+  detail::mask(dst, src, value, [diagonal](int r, int c) { return c <= r + diagonal; });
+}
+
+/// Keeps c >= r + diagonal, as torch.triu does.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void triu(D &dst, const S &src, int diagonal = 0, float value = 0.f) {
+  detail::mask(dst, src, value, [diagonal](int r, int c) { return c >= r + diagonal; });
+}
+
+/// Keeps what a causal query may see, the keys up to its own: row r of the tile is query first_row + r,
+/// column c is key first_col + c.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int first_col = 0,
+                                   float value = -INFINITY) {
+  tril(dst, src, first_row - first_col, value);
+}
+
+/// Replaces the columns from `col` on.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void right_fill(D &dst, const S &src, int col, float value = -INFINITY) {
+  detail::mask(dst, src, value, [col](int, int c) { return c < col; });
+}
+
+} // namespace tiles

@@ -1,0 +1,179 @@
+// Between global memory and registers or shared memory. Rows past the end of a matrix are read as zeros and
+// not written.
+#pragma once
+
+#include "concepts.h"
+#include "memory_shared.h"
+
+namespace tiles {
+
+/// A row-major matrix of `rows` rows of kCols elements without gaps, at a multiple of 16 bytes. T may be
+/// const.
+template <typename T, int kCols>
+  requires Element<std::remove_const_t<T>>
+struct GlobalMatrix {
+  using Elem = std::remove_const_t<T>;
+  static constexpr int cols = kCols;
+  T *data;
+  int rows;
+
+  __device__ T *at(int row, int col) const { return data + int64_t(row) * kCols + col; }
+};
+
+/// `length` elements one behind the other.
+template <typename T>
+  requires Element<std::remove_const_t<T>>
+struct GlobalVec {
+  T *data;
+  int length;
+};
+
+namespace detail {
+
+template <typename X, typename T, int kCols>
+__device__ constexpr bool require_row_of(const GlobalMatrix<T, kCols> *) {
+  constexpr bool element = std::is_same_v<typename X::Elem, std::remove_const_t<T>>;
+  static_assert(element, "given a tile and a global matrix of different element types, wanted the same: "
+                         "insert copy(other, tile)");
+  static_assert(X::cols == kCols,
+                "given a tile and a global matrix of different widths, wanted the same cols");
+  return element && X::cols == kCols;
+}
+
+/// Calls f(place in shared memory, row, col) for the 16-byte chunks of a shared tile that fall to `thread` of
+/// kThreads. Chunks go along the 128-byte lines of the tile, 8 threads a line: without conflict, whatever the
+/// width.
+template <int kThreads, SharedMemoryTile S, typename F>
+__device__ inline void for_each_chunk(S &tile, int thread, F f) {
+  constexpr int row_chunks = S::row_bytes / 16, block_chunks = S::block_bytes / 16,
+                chunks = S::cols / S::block_cols * block_chunks;
+#pragma unroll
+  for (int first = 0; first < chunks; first += kThreads) {
+    const int chunk = first + thread;
+    if (chunks % kThreads != 0 && chunk >= chunks)
+      break;
+    const int row = chunk % block_chunks / row_chunks;
+    const int col =
+        chunk / block_chunks * S::block_cols + chunk % row_chunks * int(16 / sizeof(typename S::Elem));
+    f(tile.at(row, col), row, col);
+  }
+}
+
+template <int kThreads, SharedMemoryTile D, typename T, int kCols>
+__device__ inline void load_chunks(D &dst, const GlobalMatrix<T, kCols> &src, int first_row, int thread) {
+  for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int row, int col) {
+    const bool valid = first_row + row < src.rows;
+    ptx::store_shared(smem, valid ? *reinterpret_cast<const uint4 *>(src.at(first_row + row, col)) : uint4{});
+  });
+}
+
+template <int kThreads, SharedMemoryTile D, typename T, int kCols>
+__device__ inline void load_chunks_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row,
+                                         int thread) {
+  for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int row, int col) {
+    const bool valid = first_row + row < src.rows;
+    ptx::copy_async_16(smem, src.at(valid ? first_row + row : 0, col), valid);
+  });
+}
+
+template <int kThreads, SharedMemoryTile S, typename T, int kCols>
+__device__ inline void store_chunks(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row,
+                                    int thread) {
+  for_each_chunk<kThreads>(src, thread, [&](auto *smem, int row, int col) {
+    if (first_row + row < dst.rows)
+      *reinterpret_cast<uint4 *>(dst.at(first_row + row, col)) = ptx::load_shared<uint4>(smem);
+  });
+}
+
+} // namespace detail
+
+/// dst = src's rows from first_row on, through registers.
+template <SharedMemoryTile D, typename T, int kCols>
+__device__ inline void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
+  if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    detail::load_chunks<32>(dst, src, first_row, lane_id());
+}
+
+/// The same without waiting: after async_commit(), async_wait<n>() waits for all but the last n committed of
+/// the calling thread; then comes the barrier.
+template <SharedMemoryTile D, typename T, int kCols>
+__device__ inline void load_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
+  if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    detail::load_chunks_async<32>(dst, src, first_row, lane_id());
+}
+
+__device__ inline void async_commit() { ptx::copy_async_commit(); }
+template <int kPending = 0> __device__ inline void async_wait() { ptx::copy_async_wait<kPending>(); }
+
+/// dst's rows from first_row on = src.
+template <typename T, int kCols, SharedMemoryTile S>
+__device__ inline void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
+  if constexpr (detail::require_row_of<S>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    detail::store_chunks<32>(dst, src, first_row, lane_id());
+}
+
+/// dst = src's rows from first_row on, straight into registers.
+template <RegisterTile D, typename T, int kCols>
+__device__ inline void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
+  if constexpr (!detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    return;
+  using Elem = typename D::Elem;
+  detail::for_each_place<D>([&](int i, int j, int pair, int row, int col) {
+    Pair<Elem> &to = dst.pairs[i][j][pair];
+    row += first_row;
+    if constexpr (D::row_layout) {
+      to = row < src.rows ? *reinterpret_cast<const Pair<Elem> *>(src.at(row, col)) : Pair<Elem>{};
+    } else {
+      const float first = row < src.rows ? to_float(*src.at(row, col)) : 0.f;
+      const float second = row + 1 < src.rows ? to_float(*src.at(row + 1, col)) : 0.f;
+      to = pack<Elem>({first, second});
+    }
+  });
+}
+
+/// dst's rows from first_row on = src.
+template <typename T, int kCols, RegisterTile S>
+__device__ inline void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
+  if constexpr (!detail::require_row_of<S>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    return;
+  detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
+    row += first_row;
+    if constexpr (S::row_layout) {
+      if (row < dst.rows)
+        *reinterpret_cast<Pair<T> *>(dst.at(row, col)) = src.pairs[i][j][pair];
+    } else {
+      const float2 values = unpack<T>(src.pairs[i][j][pair]);
+      if (row < dst.rows)
+        *dst.at(row, col) = from_float<T>(values.x);
+      if (row + 1 < dst.rows)
+        *dst.at(row + 1, col) = from_float<T>(values.y);
+    }
+  });
+}
+
+/// dst = src's entries from `first` on; those past the end become 0.
+template <RegisterVector D, typename T>
+__device__ inline void load(D &dst, const GlobalVec<T> &src, int first = 0) {
+#pragma unroll
+  for (int i = 0; i < D::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < D::per_lane; slot++) {
+      const int entry = first + 16 * i + D::entry(slot);
+      dst.values[i][slot] =
+          from_float<typename D::Elem>(entry < src.length ? to_float(src.data[entry]) : 0.f);
+    }
+}
+
+/// dst's entries from `first` on = src, one lane for each entry.
+template <typename T, RegisterVector S>
+__device__ inline void store(const GlobalVec<T> &dst, const S &src, int first = 0) {
+  const bool owner = S::along == Along::lines ? lane_id() % 4 == 0 : lane_id() < 4;
+#pragma unroll
+  for (int i = 0; i < S::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < S::per_lane; slot++)
+      if (const int entry = first + 16 * i + S::entry(slot); owner && entry < dst.length)
+        dst.data[entry] = from_float<T>(to_float(src.values[i][slot]));
+}
+
+} // namespace tiles

@@ -1,0 +1,147 @@
+// Between shared memory and registers, by one warp. A barrier between writers and readers is the caller's:
+// __syncwarp, or a group's sync.
+#pragma once
+
+#include "concepts.h"
+#include "ptx.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// Where a lane's row address lies in the first 16x16 of a shared tile: lanes 8i..8i+7 give the rows of the
+/// quarter that goes to pairs[i].
+template <Layout kLayout, SharedMemoryTile S> __device__ inline int lane_offset() {
+  const int lane = lane_id();
+  return kLayout == Layout::row ? S::offset(lane % 16, lane / 16 * 8)
+                                : S::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+}
+
+template <Layout kLayout, SharedMemoryTile S> __device__ inline int offset_16x16(int i, int j) {
+  constexpr bool by_row = kLayout == Layout::row;
+  return S::moved(lane_offset<kLayout, S>(), 16 * (by_row ? i : j), 16 * (by_row ? j : i));
+}
+
+/// 16 lines i, 16 places j of the span, lines being rows if kLayout is row.
+template <Layout kLayout, SharedMemoryTile S>
+__device__ inline void load_16x16(uint32_t (&pairs)[4], const S &src, int i, int j) {
+  const char *row_smem = reinterpret_cast<const char *>(src.data) + offset_16x16<kLayout, S>(i, j);
+  if constexpr (kLayout == Layout::row)
+    ladder::ptx::ldmatrix_x4(pairs, ptx::shared_address(row_smem));
+  else
+    ladder::ptx::ldmatrix_x4_trans(pairs, ptx::shared_address(row_smem));
+}
+
+template <Layout kLayout, SharedMemoryTile D>
+__device__ inline void store_16x16(D &dst, const uint32_t (&pairs)[4], int i, int j) {
+  char *row_smem = reinterpret_cast<char *>(dst.data) + offset_16x16<kLayout, D>(i, j);
+  if constexpr (kLayout == Layout::row) {
+    ptx::stmatrix_x4(row_smem, pairs);
+  } else {
+    const uint32_t rows[4] = {ptx::movmatrix_trans(pairs[0]), ptx::movmatrix_trans(pairs[1]),
+                              ptx::movmatrix_trans(pairs[2]), ptx::movmatrix_trans(pairs[3])};
+    ptx::stmatrix_x4(row_smem, rows);
+  }
+}
+
+template <RegisterTile R, SharedMemoryTile S> __device__ constexpr bool require_part() {
+  static_assert(SameElement<R, S>, "given a register and a shared tile of different element types, wanted "
+                                   "the same: load or store a register "
+                                   "tile of the shared tile's type and insert copy(other, tile)");
+  static_assert(R::cols == S::cols,
+                "given a register and a shared tile of different widths, wanted the same cols");
+  static_assert(R::rows <= S::rows,
+                "given a register tile with more rows than the shared tile, wanted at most as many");
+  return SameElement<R, S> && R::cols == S::cols && R::rows <= S::rows;
+}
+
+/// Calls f(element of the register tile, row, col) for each of the calling lane's, in fp32 tiles.
+template <RegisterTile R, typename F> __device__ inline void for_each_place(F f) {
+#pragma unroll
+  for (int i = 0; i < R::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < R::span / 16; j++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const int line = 16 * i + pair_line(pair), place = 16 * j + pair_span(pair);
+        f(i, j, pair, R::row_layout ? line : place, R::row_layout ? place : line);
+      }
+}
+
+} // namespace detail
+
+/// dst = src's rows from first_row, a multiple of 16, on.
+template <RegisterTile D, SharedMemoryTile S>
+__device__ inline void load(D &dst, const S &src, int first_row = 0) {
+  if constexpr (!detail::require_part<D, S>())
+    return;
+  if constexpr (Element16<typename D::Elem>) {
+#pragma unroll
+    for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+      for (int j = 0; j < D::span / 16; j++)
+        detail::load_16x16<D::layout>(dst.pairs[i][j], src, i + (D::row_layout ? first_row / 16 : 0),
+                                      j + (D::row_layout ? 0 : first_row / 16));
+  } else {
+    detail::for_each_place<D>([&](int i, int j, int pair, int row, int col) {
+      float2 &to = dst.pairs[i][j][pair];
+      if constexpr (D::row_layout)
+        to = ptx::load_shared<float2>(src.at(first_row + row, col));
+      else
+        to = {ptx::load_shared<float>(src.at(first_row + row, col)),
+              ptx::load_shared<float>(src.at(first_row + row + 1, col))};
+    });
+  }
+}
+
+/// dst's rows from first_row, a multiple of 16, on = src.
+template <SharedMemoryTile D, RegisterTile S>
+__device__ inline void store(D &dst, const S &src, int first_row = 0) {
+  if constexpr (!detail::require_part<S, D>())
+    return;
+  if constexpr (Element16<typename D::Elem>) {
+#pragma unroll
+    for (int i = 0; i < S::lines / 16; i++)
+#pragma unroll
+      for (int j = 0; j < S::span / 16; j++)
+        detail::store_16x16<S::layout>(dst, src.pairs[i][j], i + (S::row_layout ? first_row / 16 : 0),
+                                       j + (S::row_layout ? 0 : first_row / 16));
+  } else {
+    detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
+      const float2 from = src.pairs[i][j][pair];
+      if constexpr (S::row_layout) {
+        ptx::store_shared(dst.at(first_row + row, col), from);
+      } else {
+        ptx::store_shared(dst.at(first_row + row, col), from.x);
+        ptx::store_shared(dst.at(first_row + row + 1, col), from.y);
+      }
+    });
+  }
+}
+
+/// dst = src's entries from `first` on.
+template <RegisterVector D, SharedMemoryVector S>
+__device__ inline void load(D &dst, const S &src, int first = 0) {
+  static_assert(D::length <= S::length, "given a register vector longer than the shared one");
+#pragma unroll
+  for (int i = 0; i < D::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < D::per_lane; slot++)
+      dst.values[i][slot] = from_float<typename D::Elem>(
+          to_float(ptx::load_shared<typename S::Elem>(src.data + first + 16 * i + D::entry(slot))));
+}
+
+/// dst's entries from `first` on = src. Lanes that hold the same entry store the same value to the same
+/// place.
+template <SharedMemoryVector D, RegisterVector S>
+__device__ inline void store(D &dst, const S &src, int first = 0) {
+  static_assert(S::length <= D::length, "given a register vector longer than the shared one");
+#pragma unroll
+  for (int i = 0; i < S::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < S::per_lane; slot++)
+      ptx::store_shared(dst.data + first + 16 * i + S::entry(slot),
+                        from_float<typename D::Elem>(to_float(src.values[i][slot])));
+}
+
+} // namespace tiles

@@ -1,0 +1,120 @@
+// Reductions: row_* give one value for each row of a tile, col_* one for each column. An accumulator, if
+// given, is one operand more.
+#pragma once
+
+#include "maps.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// The operation over the lanes that differ in the bits of kMask only.
+template <typename Op, int kMask> __device__ inline float reduce_lanes(float value) {
+#pragma unroll
+  for (int bit = 16; bit > 0; bit /= 2)
+    if (kMask & bit)
+      value = Op{}(value, __shfl_xor_sync(0xffffffffu, value, bit));
+  return value;
+}
+
+/// dst[line] = op over the line's span. The four lanes of a quad hold a line.
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_span(V &dst, const S &src) {
+#pragma unroll
+  for (int i = 0; i < S::lines / 16; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float value = 0.f;
+#pragma unroll
+      for (int j = 0; j < S::span / 8; j++) {
+        const float2 pair = unpack<typename S::Elem>(src.pairs[i][j / 2][half + j % 2 * 2]);
+        value = j == 0 ? pair.x : Op{}(value, pair.x);
+        value = Op{}(value, pair.y);
+      }
+      dst.values[i][half] = from_float<typename V::Elem>(reduce_lanes<Op, 3>(value));
+    }
+}
+
+/// dst[place of the span] = op over all lines. The eight lanes of the same l % 4 hold a place.
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_lines(V &dst, const S &src) {
+#pragma unroll
+  for (int j = 0; j < S::span / 8; j++) {
+    float2 value = {};
+#pragma unroll
+    for (int i = 0; i < S::lines / 8; i++) {
+      const float2 pair = unpack<typename S::Elem>(src.pairs[i / 2][j / 2][i % 2 + j % 2 * 2]);
+      value = i == 0 ? pair : float2{Op{}(value.x, pair.x), Op{}(value.y, pair.y)};
+    }
+    dst.values[j / 2][j % 2 * 2] = from_float<typename V::Elem>(reduce_lanes<Op, 28>(value.x));
+    dst.values[j / 2][j % 2 * 2 + 1] = from_float<typename V::Elem>(reduce_lanes<Op, 28>(value.y));
+  }
+}
+
+template <typename Op, RegisterVector V, RegisterTile S> __device__ inline void reduce(V &dst, const S &src) {
+  if constexpr (V::along == Along::lines)
+    reduce_span<Op>(dst, src);
+  else
+    reduce_lines<Op>(dst, src);
+}
+
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_rows(V &dst, const S &src) {
+  static_assert(V::length == S::rows && V::along == S::ColVec::along,
+                "a row_ reduction gives one value for each row: its destination is wanted as the tile's "
+                "ColVec; copy(other, col_vec) after it "
+                "changes the spread over the lanes");
+  reduce<Op>(dst, src);
+}
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_cols(V &dst, const S &src) {
+  static_assert(V::length == S::cols && V::along == S::RowVec::along,
+                "a col_ reduction gives one value for each column: its destination is wanted as the tile's "
+                "RowVec; copy(other, row_vec) after "
+                "it changes the spread over the lanes");
+  reduce<Op>(dst, src);
+}
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_rows(V &dst, const S &src, const V &accumulator) {
+  V partial;
+  reduce_rows<Op>(partial, src);
+  map(dst, Op{}, accumulator, partial);
+}
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_cols(V &dst, const S &src, const V &accumulator) {
+  V partial;
+  reduce_cols<Op>(partial, src);
+  map(dst, Op{}, accumulator, partial);
+}
+
+} // namespace detail
+
+// dst = op over each row of src; with an accumulator dst = accumulator op (op over each row).
+template <RegisterVector V, RegisterTile S, typename... Acc>
+__device__ inline void row_max(V &dst, const S &src, const Acc &...acc) {
+  detail::reduce_rows<detail::Max>(dst, src, acc...);
+}
+template <RegisterVector V, RegisterTile S, typename... Acc>
+__device__ inline void row_min(V &dst, const S &src, const Acc &...acc) {
+  detail::reduce_rows<detail::Min>(dst, src, acc...);
+}
+template <RegisterVector V, RegisterTile S, typename... Acc>
+__device__ inline void row_sum(V &dst, const S &src, const Acc &...acc) {
+  detail::reduce_rows<detail::Add>(dst, src, acc...);
+}
+
+// The same over each column.
+template <RegisterVector V, RegisterTile S, typename... Acc>
+__device__ inline void col_max(V &dst, const S &src, const Acc &...acc) {
+  detail::reduce_cols<detail::Max>(dst, src, acc...);
+}
+template <RegisterVector V, RegisterTile S, typename... Acc>
+__device__ inline void col_min(V &dst, const S &src, const Acc &...acc) {
+  detail::reduce_cols<detail::Min>(dst, src, acc...);
+}
+template <RegisterVector V, RegisterTile S, typename... Acc>
+__device__ inline void col_sum(V &dst, const S &src, const Acc &...acc) {
+  detail::reduce_cols<detail::Add>(dst, src, acc...);
+}
+
+} // namespace tiles

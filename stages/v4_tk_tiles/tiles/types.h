@@ -1,0 +1,77 @@
+// Elements, pairs of them, and the two layouts.
+//
+// The tensor cores of sm_75 to sm_90 spread a 16x16 tile over the 32 lanes of a warp always in the same way:
+// in pairs of neighbours.
+//
+//              span 0..7                  span 8..15
+//   lines 0..7   pairs[0]                   pairs[2]         lane l holds, of each 8x8 quarter, line l / 4
+//   and the lines 8..15  pairs[1]                   pairs[3]         two places 2 * (l % 4) and 2 * (l % 4) +
+//   1 of its span
+//
+// In a row-layout tile the lines are rows. In a col-layout tile they are columns: it holds its matrix as a
+// row-layout tile holds the transposed matrix. All that the library does is written once, for lines and
+// spans; which of the two a row is, the layout says.
+#pragma once
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <type_traits>
+
+#include "ladder/ptx.h"
+
+namespace tiles {
+
+enum class Layout { row, col };
+
+/// The elements that the tensor cores multiply.
+template <typename T>
+concept Element16 = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
+
+template <typename T>
+concept Element = Element16<T> || std::is_same_v<T, float>;
+
+/// Two neighbours as they lie in registers: 16-bit ones share one, the first in its lower half.
+template <Element T> using Pair = std::conditional_t<Element16<T>, uint32_t, float2>;
+
+template <Element T> __device__ inline Pair<T> pack(float2 values) {
+  if constexpr (Element16<T>)
+    return ladder::ptx::pack<T>(values.x, values.y);
+  else
+    return values;
+}
+
+template <Element T> __device__ inline float2 unpack(Pair<T> pair) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __half22float2(reinterpret_cast<const __half2 &>(pair));
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>) // the upper half of an fp32
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+  else
+    return pair;
+}
+
+template <Element T> __device__ inline float to_float(T value) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __half2float(value);
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __bfloat162float(value);
+  else
+    return value;
+}
+
+template <Element T> __device__ inline T from_float(float value) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __float2half_rn(value);
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16_rn(value);
+  else
+    return value;
+}
+
+__device__ inline int lane_id() { return threadIdx.x % 32; }
+
+/// Of a 16x16 tile: the line and the first place of its span that the calling lane holds in pairs[pair].
+__device__ inline int pair_line(int pair) { return lane_id() / 4 + pair % 2 * 8; }
+__device__ inline int pair_span(int pair) { return lane_id() % 4 * 2 + pair / 2 * 8; }
+
+} // namespace tiles
