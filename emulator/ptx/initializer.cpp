@@ -172,7 +172,7 @@ void parse_dimensions_and_initializer(TokenStream &tokens, Variable &variable, b
     }
     const std::uint64_t extent = parse_integer(tokens);
     tokens.expect("]");
-    if (extent > kMostBytes || bytes * extent > kMostBytes)
+    if (bytes != 0 && extent > kMostBytes / bytes)
       throw SyntaxError(line, "variable " + quoted(variable.name) + " is too large");
     if (extent == 0 && !dimensions.empty())
       throw SyntaxError(line, "inner dimension of " + quoted(variable.name) + " is 0");

@@ -207,15 +207,8 @@ void Parser::function(bool is_entry, bool is_extern) {
   function.ptx_line = tokens_.token().line;
   debug_.begin_function();
   location_ = -1;
-  if (tokens_.token().is_directive("attribute")) {
-    tokens_.advance();
-    tokens_.expect("(");
-    while (!tokens_.accept(")")) {
-      if (tokens_.token().kind == TokenKind::end)
-        fail("')'");
-      tokens_.advance();
-    }
-  }
+  if (tokens_.token().is_directive("attribute"))
+    attribute();
   if (!is_entry && tokens_.token().is("("))
     function.returns = parameters();
   function.name = tokens_.expect_identifier("the name of a function");
@@ -268,6 +261,18 @@ StateSpace Parser::space() {
   return *space;
 }
 
+/// `.attribute(.managed, .unified(1, 2))`: none of them changes what is emulated.
+void Parser::attribute() {
+  tokens_.advance();
+  tokens_.expect("(");
+  for (int depth = 1; depth > 0;) {
+    if (tokens_.token().kind == TokenKind::end)
+      fail("')'");
+    const Token token = tokens_.advance();
+    depth += token.is("(") - token.is(")");
+  }
+}
+
 void Parser::type_and_attributes(Variable &variable) {
   variable.type = Type::none;
   std::uint64_t alignment = 0;
@@ -298,13 +303,7 @@ void Parser::type_and_attributes(Variable &variable) {
     } else if (after_ptr && space_here()) {
       tokens_.advance();
     } else if (token.text == "attribute") {
-      tokens_.advance();
-      tokens_.expect("(");
-      while (!tokens_.accept(")")) {
-        if (tokens_.token().kind == TokenKind::end)
-          fail("')'");
-        tokens_.advance();
-      }
+      attribute();
     } else {
       fail("a type or a name");
     }

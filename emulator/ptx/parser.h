@@ -33,6 +33,7 @@ private:
   bool at_linkage() const;
   std::optional<StateSpace> space_here() const;
   StateSpace space();
+  void attribute();
   /// Attributes and type between the state space and the name.
   void type_and_attributes(Variable &variable);
   std::vector<Variable> module_variables(StateSpace space, bool is_extern);
