@@ -58,6 +58,10 @@ Device::Device()
   }
 }
 
+void Device::add_memory(machine::MemoryRange range) { memory_.add(std::move(range)); }
+
+void Device::remove_memory(std::uint64_t begin) { memory_.remove(begin); }
+
 void Device::check(const LaunchRequest &request) const {
   const program::KernelLayout &layout = request.code->layout;
   const program::Function &entry = request.code->program->functions[layout.functions.front()];

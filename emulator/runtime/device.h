@@ -57,6 +57,10 @@ public:
   std::uint64_t warp_instruction_limit() const { return warp_instruction_limit_; }
   void set_warp_instruction_limit(std::uint64_t limit) { warp_instruction_limit_ = limit; }
   machine::GlobalMemory &memory() { return memory_; }
+  /// Memory of the host's that kernels may use until it is removed. Throws std::invalid_argument when it
+  /// overlaps other memory in part.
+  void add_memory(machine::MemoryRange range);
+  void remove_memory(std::uint64_t begin);
 
   /// Runs a kernel to its end and logs it. Throws FaultError; one that is no mere refusal (see is_refusal)
   /// leaves the device broken.

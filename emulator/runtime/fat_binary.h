@@ -2,6 +2,7 @@
 #pragma once
 
 #include "machine/gpu.h"
+#include "runtime/visibility.h"
 
 #include <cstddef>
 #include <stdexcept>
@@ -21,6 +22,7 @@ public:
 std::string select_ptx(const void *wrapper, const machine::VirtualGpu &gpu);
 
 /// The same for a container of `size` bytes.
-std::string select_ptx(const std::byte *container, std::size_t size, const machine::VirtualGpu &gpu);
+LADDER_API std::string select_ptx(const std::byte *container, std::size_t size,
+                                  const machine::VirtualGpu &gpu);
 
 } // namespace ladder::runtime

@@ -1,0 +1,437 @@
+// ladder._emulator: what ladder/emulator.py is built on. Plain values in and out; the classes people use are
+// in Python.
+#include "machine/fault.h"
+#include "machine/gpu.h"
+#include "runtime/counts.h"
+#include "runtime/device.h"
+#include "runtime/fat_binary.h"
+#include "runtime/launch_log.h"
+#include "runtime/loaded_module.h"
+#include "runtime/lower_layers.h"
+#include "runtime/shared_access.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace py = pybind11;
+using namespace ladder;
+using runtime::Device;
+
+namespace {
+
+/// Address, bytes, name, writable.
+using Memory = std::tuple<std::uint64_t, std::uint64_t, std::string, bool>;
+using Size = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
+
+machine::Dim3 dim(const Size &size) { return {std::get<0>(size), std::get<1>(size), std::get<2>(size)}; }
+Size triple(const machine::Dim3 &size) { return {size.x, size.y, size.z}; }
+
+const machine::VirtualGpu &gpu_named(const std::string &arch) {
+  const machine::VirtualGpu *gpu = runtime::find_gpu(arch);
+  if (!gpu)
+    throw std::invalid_argument("there is no virtual GPU " + arch);
+  return *gpu;
+}
+
+/// Memory that the device may use for as long as this lives.
+class Registered {
+public:
+  explicit Registered(const std::vector<Memory> &memory) {
+    try {
+      for (const auto &[address, bytes, name, writable] : memory) {
+        if (bytes == 0)
+          continue;
+        Device::instance().add_memory({address, address + bytes, writable, name});
+        begins_.push_back(address);
+      }
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~Registered() { release(); }
+  Registered(const Registered &) = delete;
+
+private:
+  void release() {
+    for (const std::uint64_t begin : begins_)
+      Device::instance().remove_memory(begin);
+    begins_.clear();
+  }
+  std::vector<std::uint64_t> begins_;
+};
+
+/// A stretch of time with a virtual GPU of its own choice, memory handed in, and a log.
+class Session {
+public:
+  Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
+          std::uint64_t instruction_limit)
+      : registered_(std::make_unique<Registered>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
+    Device &device = Device::instance();
+    previous_gpu_ = &device.gpu();
+    previous_threads_ = device.threads();
+    previous_limit_ = device.warp_instruction_limit();
+    device.set_gpu(gpu_named(arch));
+    device.set_threads(threads);
+    device.set_warp_instruction_limit(instruction_limit);
+    device.reset();
+    device.open_log(log_);
+  }
+  ~Session() { end(); }
+
+  void end() {
+    if (!registered_)
+      return;
+    Device &device = Device::instance();
+    device.close_log(log_);
+    device.set_gpu(*previous_gpu_);
+    device.set_threads(previous_threads_);
+    device.set_warp_instruction_limit(previous_limit_);
+    registered_.reset();
+  }
+  const std::vector<runtime::LaunchRecord> &launches() const { return log_->records(); }
+
+private:
+  std::unique_ptr<Registered> registered_;
+  std::shared_ptr<runtime::LaunchLog> log_;
+  const machine::VirtualGpu *previous_gpu_ = nullptr;
+  unsigned previous_threads_ = 0;
+  std::uint64_t previous_limit_ = 0;
+};
+
+/// A PTX text with kernels to launch.
+class Module {
+public:
+  Module(const std::string &ptx, const std::string &arch)
+      : gpu_(gpu_named(arch)), module_(ptx, gpu_, Device::instance().memory()) {}
+
+  std::vector<std::string> kernels() const { return module_.kernels(); }
+
+  /// Type, bytes and offset of each parameter.
+  std::vector<std::tuple<std::string, std::uint32_t, std::uint32_t>>
+  parameters(const std::string &kernel) const {
+    std::vector<std::tuple<std::string, std::uint32_t, std::uint32_t>> all;
+    for (const program::Parameter &parameter : entry(kernel).parameters)
+      all.emplace_back(std::string(runtime::type_name(parameter.type)), parameter.bytes, parameter.offset);
+    return all;
+  }
+
+  std::uint32_t parameter_bytes(const std::string &kernel) const { return entry(kernel).parameter_bytes; }
+
+  std::optional<std::tuple<std::uint64_t, std::uint64_t>> variable(const std::string &name) const {
+    const auto found = module_.variable(name);
+    if (!found)
+      return std::nullopt;
+    return std::tuple(found->address, found->bytes);
+  }
+
+  void launch(const std::string &kernel, const Size &grid, const Size &block, const std::string &arguments,
+              std::uint64_t dynamic_shared_bytes) {
+    runtime::LaunchRequest request;
+    request.code = module_.kernel(kernel);
+    request.grid = dim(grid);
+    request.block = dim(block);
+    request.dynamic_shared_bytes = dynamic_shared_bytes;
+    const std::uint64_t most = gpu_.shared_bytes_per_block_opt_in;
+    request.dynamic_shared_limit = most - std::min(most, request.code->layout.dynamic_shared_offset);
+    request.params.assign(arguments.begin(), arguments.end());
+    Device::instance().launch(request);
+  }
+
+private:
+  const program::Function &entry(const std::string &kernel) const {
+    const program::Function *found = module_.entry(kernel);
+    if (!found)
+      throw py::key_error("the module has no kernel " + kernel);
+    return *found;
+  }
+
+  const machine::VirtualGpu &gpu_;
+  runtime::LoadedModule module_;
+};
+
+// --- signals
+// ----------------------------------------------------------------------------------------------------------
+
+/// What a signal handler raised during a launch, to be raised again where Python is back in control.
+py::object &pending_interrupt() {
+  static auto *pending = new py::object;
+  return *pending;
+}
+
+bool keep_going(std::uint64_t, std::uint64_t) {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0)
+    return true;
+  const py::error_already_set error;
+  pending_interrupt() = error.value();
+  return false;
+}
+
+void raise_interrupt() {
+  const py::object error = std::exchange(pending_interrupt(), py::object());
+  if (!error)
+    return;
+  PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(error.ptr())), error.ptr());
+  throw py::error_already_set();
+}
+
+// --- values
+// -----------------------------------------------------------------------------------------------------------
+
+py::dict fault_dict(const machine::Fault &fault) {
+  py::dict d;
+  d["kind"] = runtime::fault_kind_name(fault.kind);
+  d["message"] = fault.message;
+  d["kernel"] = fault.kernel;
+  d["block"] = std::tuple(fault.block[0], fault.block[1], fault.block[2]);
+  d["warp"] = fault.warp;
+  d["lane"] = fault.lane;
+  d["thread"] = std::tuple(fault.thread[0], fault.thread[1], fault.thread[2]);
+  d["address"] = fault.has_address ? py::cast(fault.address) : py::none();
+  d["opcode"] = fault.opcode;
+  d["file"] = fault.file;
+  d["line"] = fault.line;
+  d["kernel_file"] = fault.kernel_file;
+  d["kernel_line"] = fault.kernel_line;
+  d["ptx_line"] = fault.ptx_line;
+  d["text"] = runtime::describe(fault);
+  return d;
+}
+
+/// Lists by column name.
+class Columns {
+public:
+  void add(const runtime::CountRow &row) {
+    for (int i = 0; i < runtime::kColumns; ++i)
+      columns_[std::size_t(i)].append(row[std::size_t(i)] ? py::cast(*row[std::size_t(i)]) : py::none());
+  }
+  void add(const runtime::SourcePlace &place) {
+    file_.append(place.file);
+    line_.append(place.line);
+    kernel_file_.append(place.kernel_file);
+    kernel_line_.append(place.kernel_line);
+  }
+  void put_places(py::dict &into) const {
+    into["file"] = file_;
+    into["line"] = line_;
+    into["kernel_file"] = kernel_file_;
+    into["kernel_line"] = kernel_line_;
+  }
+  void put_counts(py::dict &into) const {
+    for (int i = 0; i < runtime::kColumns; ++i)
+      into[py::str(std::string(runtime::column_name(runtime::Column(i))))] = columns_[std::size_t(i)];
+  }
+
+private:
+  std::array<py::list, runtime::kColumns> columns_;
+  py::list file_, line_, kernel_file_, kernel_line_;
+};
+
+py::dict total_counts(const runtime::LaunchRecord &record) {
+  const runtime::CountRow row = runtime::count_all(*record.code, record.counters);
+  py::dict d;
+  for (int i = 0; i < runtime::kColumns; ++i)
+    d[py::str(std::string(runtime::column_name(runtime::Column(i))))] =
+        row[std::size_t(i)] ? py::cast(*row[std::size_t(i)]) : py::none();
+  return d;
+}
+
+py::dict instruction_columns(const runtime::LaunchRecord &record) {
+  const machine::Code &code = *record.code;
+  Columns columns;
+  py::list index, ptx_line;
+  for (std::size_t i = 0; i < code.instructions.size(); ++i) {
+    index.append(i);
+    ptx_line.append(code.sources[i] ? code.sources[i]->ptx_line : 0);
+    columns.add(runtime::source_place(code, i));
+    columns.add(runtime::count_instruction(code, record.counters, i));
+  }
+  py::dict d;
+  d["index"] = index;
+  d["ptx"] = runtime::ptx_texts(code);
+  d["ptx_line"] = ptx_line;
+  columns.put_places(d);
+  columns.put_counts(d);
+  return d;
+}
+
+py::dict line_columns(const runtime::LaunchRecord &record) {
+  Columns columns;
+  for (const auto &[place, row] : runtime::count_lines(*record.code, record.counters)) {
+    columns.add(place);
+    columns.add(row);
+  }
+  py::dict d;
+  columns.put_places(d);
+  columns.put_counts(d);
+  return d;
+}
+
+const char *op_name(machine::SharedCostCache::Op op) {
+  using Op = machine::SharedCostCache::Op;
+  switch (op) {
+  case Op::load:
+    return "ld";
+  case Op::store:
+    return "st";
+  case Op::matrix:
+    return "matrix";
+  case Op::atomic:
+    return "atom.add";
+  case Op::compare_and_swap:
+    return "atom.cas";
+  }
+  return "";
+}
+
+/// For each instruction that accessed shared memory, the access with the most conflicts.
+py::dict worst_accesses(const runtime::LaunchRecord &record) {
+  py::dict all;
+  for (const auto &[instruction, access] : record.counters.worst) {
+    const program::Instruction *source = record.code->sources[instruction];
+    const bool is_matrix = access.op == machine::SharedCostCache::Op::matrix;
+    py::list addresses;
+    for (int lane = 0; lane < 32; ++lane)
+      addresses.append(access.active >> lane & 1 ? py::cast(access.addresses[std::size_t(lane)])
+                                                 : py::none());
+    py::dict d;
+    d["op"] = is_matrix && source ? source->opcode : std::string(op_name(access.op));
+    d["width"] = access.width;
+    d["addresses"] = addresses;
+    d["wavefronts"] = access.cost.wavefronts;
+    d["passes"] = access.cost.passes;
+    d["conflicts"] = access.cost.conflicts;
+    d["ideal"] = access.cost.ideal;
+    d["block"] = access.block;
+    d["warp"] = access.warp;
+    all[py::int_(instruction)] = d;
+  }
+  return all;
+}
+
+py::tuple shared_access(const std::string &op, unsigned width,
+                        const std::vector<std::optional<std::uint32_t>> &lanes) {
+  if (lanes.size() != 32)
+    throw std::invalid_argument("a warp has 32 lanes; there are " + std::to_string(lanes.size()) +
+                                " addresses");
+  machine::LaneAddresses addresses{};
+  std::uint32_t active = 0;
+  for (std::size_t lane = 0; lane < 32; ++lane)
+    if (lanes[lane]) {
+      addresses[lane] = *lanes[lane];
+      active |= 1u << lane;
+    }
+  const machine::SharedCost cost = runtime::shared_access(op, width, addresses, active);
+  return py::make_tuple(cost.wavefronts, cost.passes, cost.conflicts, cost.ideal);
+}
+
+std::string select_ptx(const py::bytes &container, const std::string &arch) {
+  const std::string bytes = container;
+  return runtime::select_ptx(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size(),
+                             gpu_named(arch));
+}
+
+py::dict gpu_dict(const machine::VirtualGpu &gpu) {
+  py::dict d;
+  d["arch"] = gpu.arch;
+  d["name"] = gpu.name;
+  d["multiprocessors"] = gpu.multiprocessors;
+  d["shared_bytes_per_block"] = gpu.shared_bytes_per_block;
+  d["shared_bytes_per_block_opt_in"] = gpu.shared_bytes_per_block_opt_in;
+  d["shared_bytes_per_multiprocessor"] = gpu.shared_bytes_per_multiprocessor;
+  d["max_threads_per_multiprocessor"] = gpu.max_threads_per_multiprocessor;
+  d["max_blocks_per_multiprocessor"] = gpu.max_blocks_per_multiprocessor;
+  d["registers_per_multiprocessor"] = gpu.registers_per_multiprocessor;
+  return d;
+}
+
+} // namespace
+
+PYBIND11_MODULE(_emulator, m) {
+  m.doc() = "The emulator, as plain values. Use ladder.emulator.";
+
+  static py::exception<machine::FaultError> fault_error(m, "FaultError", PyExc_RuntimeError);
+  static py::exception<ptx::SyntaxError> ptx_error(m, "PtxError", PyExc_ValueError);
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    const auto raise_ptx = [](int line, const char *text) {
+      PyErr_SetObject(ptx_error.ptr(), py::make_tuple(line, text).ptr());
+    };
+    try {
+      if (pointer)
+        std::rethrow_exception(pointer);
+    } catch (const machine::FaultError &error) {
+      PyErr_SetObject(fault_error.ptr(), py::make_tuple(fault_dict(error.fault)).ptr());
+    } catch (const ptx::SyntaxError &error) {
+      raise_ptx(error.line(), error.what());
+    } catch (const program::LinkError &error) {
+      raise_ptx(error.ptx_line(), error.what());
+    } catch (const runtime::FatBinaryError &error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+    }
+  });
+
+  py::class_<runtime::LaunchRecord>(m, "LaunchRecord")
+      .def_readonly("kernel", &runtime::LaunchRecord::kernel)
+      .def_readonly("mangled", &runtime::LaunchRecord::mangled)
+      .def_readonly("arch", &runtime::LaunchRecord::arch)
+      .def_readonly("static_shared_bytes", &runtime::LaunchRecord::static_shared_bytes)
+      .def_readonly("dynamic_shared_bytes", &runtime::LaunchRecord::dynamic_shared_bytes)
+      .def_property_readonly("grid", [](const runtime::LaunchRecord &r) { return triple(r.grid); })
+      .def_property_readonly("block", [](const runtime::LaunchRecord &r) { return triple(r.block); })
+      .def("totals", total_counts)
+      .def("instructions", instruction_columns)
+      .def("lines", line_columns)
+      .def("worst_accesses", worst_accesses);
+
+  py::class_<Registered>(m, "Registered").def(py::init<const std::vector<Memory> &>());
+
+  py::class_<Session>(m, "Session")
+      .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t>(),
+           py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"))
+      .def("end", &Session::end)
+      .def("launches", &Session::launches);
+
+  py::class_<Module>(m, "Module")
+      .def(py::init<const std::string &, const std::string &>(), py::arg("ptx"), py::arg("arch"))
+      .def("kernels", &Module::kernels)
+      .def("parameters", &Module::parameters)
+      .def("parameter_bytes", &Module::parameter_bytes)
+      .def("variable", &Module::variable)
+      .def(
+          "launch",
+          [](Module &self, const std::string &kernel, const Size &grid, const Size &block,
+             const py::bytes &arguments, std::uint64_t dynamic_shared_bytes) {
+            const std::string bytes = arguments;
+            const py::gil_scoped_release released;
+            self.launch(kernel, grid, block, bytes, dynamic_shared_bytes);
+          },
+          py::arg("kernel"), py::arg("grid"), py::arg("block"), py::arg("arguments"),
+          py::arg("dynamic_shared_bytes"));
+
+  m.def("last_fault", [] {
+    const auto fault = Device::instance().last_fault();
+    return fault ? py::object(fault_dict(*fault)) : py::none();
+  });
+  m.def("reset", [] { Device::instance().reset(); });
+  m.def("raise_interrupt", raise_interrupt,
+        "Raises what a signal handler raised during a launch, if it did.");
+  m.def("shared_access", shared_access);
+  m.def("select_ptx", select_ptx);
+  m.def("gpus", [] {
+    py::list all;
+    for (const machine::VirtualGpu &gpu : runtime::virtual_gpus())
+      all.append(gpu_dict(gpu));
+    return all;
+  });
+  m.attr("default_instruction_limit") = runtime::kDefaultWarpInstructionLimit;
+
+  Device::instance().set_tick(keep_going);
+}

@@ -1,0 +1,11 @@
+#include "runtime/lower_layers.h"
+
+namespace ladder::runtime {
+
+const machine::VirtualGpu *find_gpu(std::string_view arch) { return machine::find_gpu(arch); }
+std::span<const machine::VirtualGpu> virtual_gpus() { return machine::virtual_gpus(); }
+std::string_view fault_kind_name(machine::FaultKind kind) { return machine::fault_kind_name(kind); }
+std::string describe(const machine::Fault &fault) { return fault.describe(); }
+std::string_view type_name(ptx::Type type) { return ptx::type_name(type); }
+
+} // namespace ladder::runtime
