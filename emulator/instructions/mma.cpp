@@ -1,0 +1,264 @@
+// mma.sync: "Warp Level Matrix Instructions" of the PTX manual.
+//
+// All shapes with 8 columns follow one pattern. With P elements in a register and W = 4 * P, register r of A
+// holds rows 8 * (r mod 2) .. + 7 and columns W * (r / 2) .. + W - 1; register r of B holds rows W * r .. + W
+// - 1. In both, lane 4 * g + t has row (of A) or column (of B) g and the elements t * P .. t * P + P - 1
+// along k. So a register of A, read lane by lane, is a tile of 8 rows of W elements, and one of B such a tile
+// transposed.
+#include "instructions/mma.h"
+
+#include "instructions/multiply.h"
+
+#include <string>
+
+namespace ladder::instructions {
+
+using machine::FaultError;
+using machine::FaultKind;
+using machine::Handler;
+using machine::Instruction;
+using machine::kAllLanes;
+using machine::Warp;
+using program::Operand;
+using ptx::Type;
+
+bool whole_warp(Warp &warp) {
+  if (warp.active() == kAllLanes) [[likely]]
+    return true;
+  if (!warp.converge(kAllLanes))
+    return false;
+  if (warp.active() != kAllLanes)
+    throw FaultError(FaultKind::bad_operand, "an instruction of the whole warp with only " +
+                                                 std::to_string(std::popcount(warp.active())) +
+                                                 " of its 32 lanes");
+  return true;
+}
+
+namespace {
+
+constexpr std::uint32_t kSaturate = 1;
+
+// --- accumulators
+// ----------------------------------------------------------------------------------------------------
+
+/// C and D as rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has columns 2t
+/// and 2t + 1 of row g, one in each.
+template <typename Elements> struct PairAccumulator {
+  using Value = typename Elements::Value;
+  static constexpr int kRegistersOf8Rows = 2;
+  static void load(Warp &warp, const std::uint32_t *slots, Value *c) {
+    const Value *const even = warp.lanes<Value>(slots[0]), *const odd = warp.lanes<Value>(slots[1]);
+    for (int lane = 0; lane < 32; ++lane) {
+      c[2 * lane] = even[lane];
+      c[2 * lane + 1] = odd[lane];
+    }
+  }
+  static void store(Warp &warp, const std::uint32_t *slots, const Value *c) {
+    Value *const even = warp.lanes<Value>(slots[0]), *const odd = warp.lanes<Value>(slots[1]);
+    for (int lane = 0; lane < 32; ++lane) {
+      even[lane] = c[2 * lane];
+      odd[lane] = c[2 * lane + 1];
+    }
+  }
+};
+
+/// With f16 both columns are in one register.
+struct HalfAccumulator {
+  using Value = float;
+  static constexpr int kRegistersOf8Rows = 1;
+  static void load(Warp &warp, const std::uint32_t *slots, float *c) {
+    F16Elements::unpack(warp.lanes<std::uint32_t>(slots[0]), c);
+  }
+  static void store(Warp &warp, const std::uint32_t *slots, const float *c) {
+    F16Elements::pack(c, warp.lanes<std::uint32_t>(slots[0]));
+  }
+};
+
+// --- transposition
+// ---------------------------------------------------------------------------------------------------
+
+/// to[k][n] = from[n][k] for 8 values of n and `Width` of k.
+template <int Width, typename T> [[gnu::always_inline]] inline void transpose(const T *from, T *to) {
+  if constexpr (sizeof(T) == 4) {
+    typedef T Four [[gnu::vector_size(16)]];
+    typedef std::int32_t Places [[gnu::vector_size(16)]];
+    for (int n = 0; n < 8; n += 4)
+      for (int k = 0; k < Width; k += 4) {
+        Four row[4];
+        for (int i = 0; i < 4; ++i)
+          std::memcpy(&row[i], from + (n + i) * Width + k, sizeof(Four));
+        const Four low02 = __builtin_shuffle(row[0], row[2], Places{0, 4, 1, 5});
+        const Four high02 = __builtin_shuffle(row[0], row[2], Places{2, 6, 3, 7});
+        const Four low13 = __builtin_shuffle(row[1], row[3], Places{0, 4, 1, 5});
+        const Four high13 = __builtin_shuffle(row[1], row[3], Places{2, 6, 3, 7});
+        const Four column[4] = {__builtin_shuffle(low02, low13, Places{0, 4, 1, 5}),
+                                __builtin_shuffle(low02, low13, Places{2, 6, 3, 7}),
+                                __builtin_shuffle(high02, high13, Places{0, 4, 1, 5}),
+                                __builtin_shuffle(high02, high13, Places{2, 6, 3, 7})};
+        for (int i = 0; i < 4; ++i)
+          std::memcpy(to + (k + i) * 8 + n, &column[i], sizeof(Four));
+      }
+  } else {
+    for (int n = 0; n < 8; ++n)
+      for (int k = 0; k < Width; ++k)
+        to[k * 8 + n] = from[n * Width + k];
+  }
+}
+
+// --- the product
+// -----------------------------------------------------------------------------------------------------
+
+/// D = A * B + C of M x 8 x K. More holds the slots of D, A, B and C.
+template <typename ElementsA, typename ElementsB, typename Accumulator, int M, int K>
+void mma(Warp &warp, const Instruction &in) {
+  using Value = typename Accumulator::Value;
+  constexpr int kWidth = 4 * ElementsA::kPerRegister;
+  constexpr int kRowBlocks = M / 8, kTilesOfK = K / kWidth;
+  constexpr int kRegistersA = kRowBlocks * kTilesOfK, kRegistersB = kTilesOfK;
+  constexpr int kRegistersC = kRowBlocks * Accumulator::kRegistersOf8Rows;
+  if (!whole_warp(warp))
+    return;
+  const std::uint32_t *const d_slots = warp.more(in), *const a_slots = d_slots + kRegistersC,
+                             *const b_slots = a_slots + kRegistersA, *const c_slots = b_slots + kRegistersB;
+
+  alignas(64) Value a[kRegistersA][8 * kWidth], b_lanes[8 * kWidth], b[K * 8], c[M * 8];
+  for (int r = 0; r < kRegistersA; ++r)
+    ElementsA::unpack(warp.lanes<std::uint32_t>(a_slots[r]), a[r]);
+  for (int r = 0; r < kRegistersB; ++r) {
+    ElementsB::unpack(warp.lanes<std::uint32_t>(b_slots[r]), b_lanes);
+    transpose<kWidth>(b_lanes, b + r * kWidth * 8);
+  }
+  for (int block = 0; block < kRowBlocks; ++block)
+    Accumulator::load(warp, c_slots + block * Accumulator::kRegistersOf8Rows, c + block * 64);
+  [[maybe_unused]] Value before[M * 8];
+  if constexpr (std::is_same_v<Value, std::int32_t>)
+    std::memcpy(before, c, sizeof before);
+
+  for (int block = 0; block < kRowBlocks; ++block)
+    for (int tile = 0; tile < kTilesOfK; ++tile)
+      for (int row = 0; row < 8; row += 4)
+        multiply_rows<kWidth, 4>(a[kRowBlocks * tile + block] + row * kWidth, kWidth, b + tile * kWidth * 8,
+                                 8, c + (block * 8 + row) * 8, 8);
+
+  if constexpr (std::is_same_v<Value, std::int32_t>)
+    if (in.flags & kSaturate)
+      for (int i = 0; i < M * 8; ++i) {
+        // The products alone stay far from the limits, so their sum is what wrapping left.
+        const std::int64_t products = std::int32_t(std::uint32_t(c[i]) - std::uint32_t(before[i]));
+        c[i] = std::int32_t(
+            std::min<std::int64_t>(std::max<std::int64_t>(before[i] + products, INT32_MIN), INT32_MAX));
+      }
+  for (int block = 0; block < kRowBlocks; ++block)
+    Accumulator::store(warp, d_slots + block * Accumulator::kRegistersOf8Rows, c + block * 64);
+}
+
+// --- binding
+// -----------------------------------------------------------------------------------------------------------
+
+struct Form {
+  Handler handler = nullptr;
+  int d = 0, a = 0, b = 0; ///< registers; C has as many as D
+};
+
+template <typename A, typename B, typename Accumulator, int M, int K> Form form() {
+  constexpr int kTiles = K / (4 * A::kPerRegister), kBlocks = M / 8;
+  return {mma<A, B, Accumulator, M, K>, kBlocks * Accumulator::kRegistersOf8Rows, kBlocks * kTiles, kTiles};
+}
+
+template <typename Elements, int M, int K> Form float_form(Type accumulator) {
+  if (accumulator == Type::f32)
+    return form<Elements, Elements, PairAccumulator<F32Elements>, M, K>();
+  if constexpr (std::is_same_v<Elements, F16Elements>)
+    if (accumulator == Type::f16)
+      return form<Elements, Elements, HalfAccumulator, M, K>();
+  return {};
+}
+
+template <int M, int K> Form byte_form(Type a, Type b) {
+  using C = PairAccumulator<S32Elements>;
+  if (a == Type::s8)
+    return b == Type::s8 ? form<S8Elements, S8Elements, C, M, K>() : form<S8Elements, U8Elements, C, M, K>();
+  return b == Type::s8 ? form<U8Elements, S8Elements, C, M, K>() : form<U8Elements, U8Elements, C, M, K>();
+}
+
+bool is_byte(Type type) { return type == Type::s8 || type == Type::u8; }
+
+Form find_form(const Binder &binder, Type d, Type a, Type b, Type c) {
+  const auto shape = [&](std::string_view name) { return binder.has(name); };
+  if (d != c)
+    return {};
+  if (a == Type::f16 && b == Type::f16) {
+    if (shape("m16n8k16"))
+      return float_form<F16Elements, 16, 16>(d);
+    if (shape("m16n8k8"))
+      return float_form<F16Elements, 16, 8>(d);
+  }
+  if (a == Type::bf16 && b == Type::bf16) {
+    if (shape("m16n8k16"))
+      return float_form<BF16Elements, 16, 16>(d);
+    if (shape("m16n8k8"))
+      return float_form<BF16Elements, 16, 8>(d);
+  }
+  if (a == Type::tf32 && b == Type::tf32) {
+    if (shape("m16n8k8"))
+      return float_form<TF32Elements, 16, 8>(d);
+    if (shape("m16n8k4"))
+      return float_form<TF32Elements, 16, 4>(d);
+  }
+  if (is_byte(a) && is_byte(b) && d == Type::s32) {
+    if (shape("m16n8k32"))
+      return byte_form<16, 32>(a, b);
+    if (shape("m16n8k16"))
+      return byte_form<16, 16>(a, b);
+    if (shape("m8n8k16"))
+      return byte_form<8, 16>(a, b);
+  }
+  if (a == Type::f64 && b == Type::f64 && d == Type::f64) {
+    using C = PairAccumulator<F64Elements>;
+    if (shape("m8n8k4"))
+      return form<F64Elements, F64Elements, C, 8, 4>();
+    if (shape("m16n8k4"))
+      return form<F64Elements, F64Elements, C, 16, 4>();
+    if (shape("m16n8k8"))
+      return form<F64Elements, F64Elements, C, 16, 8>();
+    if (shape("m16n8k16"))
+      return form<F64Elements, F64Elements, C, 16, 16>();
+  }
+  return {};
+}
+
+} // namespace
+
+bool bind_mma(Binder &binder) {
+  for (const std::string &modifier : binder.source.modifiers)
+    if (modifier.starts_with("sp") || modifier == "xor" || modifier == "and" || modifier == "block_scale" ||
+        modifier.starts_with("kind"))
+      binder.unsupported("." + modifier);
+  if (!binder.has("row") || !binder.has("col") || binder.types().size() != 4)
+    binder.unsupported("this shape and these types");
+  const Form found = find_form(binder, binder.type(0), binder.type(1), binder.type(2), binder.type(3));
+  if (!found.handler)
+    binder.unsupported("this shape and these types");
+
+  std::vector<std::uint32_t> slots;
+  const int counts[] = {found.d, found.a, found.b, found.d};
+  const bool wide = binder.type(0) == Type::f64;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Operand &operand = binder.operand(i);
+    const bool is_vector = operand.kind == Operand::Kind::vector;
+    if (int(is_vector ? operand.elements.size() : 1) != counts[i])
+      binder.unsupported("operand " + std::to_string(i + 1) + " has another number of registers");
+    // Register types differ between programs (b32 or f32 for an accumulator); only their width matters.
+    for (int r = 0; r < counts[i]; ++r) {
+      const Operand &element = is_vector ? operand.elements[std::size_t(r)] : operand;
+      const Type type = wide ? Type::f64 : element.kind == Operand::Kind::float32 ? Type::f32 : Type::b32;
+      slots.push_back(i == 0 ? binder.destination_slot(element, type) : binder.source_slot(element, type));
+    }
+  }
+  binder.set_more(slots);
+  binder.out.flags = binder.has("satfinite") ? kSaturate : 0;
+  binder.out.execute = found.handler;
+  return true;
+}
+
+} // namespace ladder::instructions

@@ -1,0 +1,146 @@
+// Small dense products and the unpacking of matrix fragments, for mma and wmma. Written for the vector
+// registers that the compiler has: eight columns at a time.
+#pragma once
+
+#include "instructions/half_type.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__AVX__) && defined(__FMA__) && defined(__F16C__)
+#include <immintrin.h>
+#define LADDER_HAS_FMA_F16C
+#endif
+
+namespace ladder::instructions {
+
+/// Eight values side by side (GCC and Clang lower this to what the CPU has).
+template <typename T> struct Eight {
+  typedef T Vector [[gnu::vector_size(8 * sizeof(T))]];
+};
+
+/// c[i][0..7] += a[i][0..K-1] * b[0..K-1][0..7] for `Rows` rows, the products added in order of k. The
+/// product of two 16-bit or tf32 values is exact in f32, so fused or not is the same; f64 is always fused.
+template <int K, int Rows, typename T>
+[[gnu::always_inline]] inline void multiply_rows(const T *a, std::size_t a_stride, const T *b,
+                                                 std::size_t b_stride, T *c, std::size_t c_stride) {
+  using Vector = typename Eight<T>::Vector;
+  Vector sums[Rows];
+  for (int i = 0; i < Rows; ++i)
+    std::memcpy(&sums[i], c + std::size_t(i) * c_stride, sizeof(Vector));
+#pragma GCC unroll 16
+  for (int k = 0; k < K; ++k) {
+    Vector row;
+    std::memcpy(&row, b + std::size_t(k) * b_stride, sizeof row);
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i) {
+      const T factor = a[std::size_t(i) * a_stride + std::size_t(k)];
+      if constexpr (std::is_same_v<T, double>) {
+        for (int n = 0; n < 8; ++n)
+          sums[i][n] = std::fma(factor, row[n], sums[i][n]);
+      } else {
+#ifdef LADDER_HAS_FMA_F16C
+        if constexpr (std::is_same_v<T, float>)
+          sums[i] = (Vector)_mm256_fmadd_ps(_mm256_set1_ps(factor), (__m256)row, (__m256)sums[i]);
+        else
+#endif
+          sums[i] += factor * row;
+      }
+    }
+  }
+  for (int i = 0; i < Rows; ++i)
+    std::memcpy(c + std::size_t(i) * c_stride, &sums[i], sizeof(Vector));
+}
+
+// --- elements of fragments
+// -------------------------------------------------------------------------------------------
+//
+// A fragment register is 32 lanes of 32 bits (64 for f64) that hold kPerRegister elements each, so in memory
+// 32 * kPerRegister elements in a row. `unpack` turns one register into as many values to compute with.
+
+struct F16Elements {
+  using Value = float;
+  static constexpr int kPerRegister = 2;
+  static void unpack(const std::uint32_t *lanes, float *values) {
+    std::uint16_t halves[64];
+    std::memcpy(halves, lanes, sizeof halves);
+#ifdef LADDER_HAS_FMA_F16C
+    for (int i = 0; i < 64; i += 8)
+      _mm256_storeu_ps(values + i,
+                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(halves + i))));
+#else
+    for (int i = 0; i < 64; ++i)
+      values[i] = Half::to_float(halves[i]);
+#endif
+  }
+  static void pack(const float *values, std::uint32_t *lanes) {
+    std::uint16_t halves[64];
+    for (int i = 0; i < 64; ++i)
+      halves[i] = std::uint16_t(Half::from_float(values[i]));
+    std::memcpy(lanes, halves, sizeof halves);
+  }
+};
+
+struct BF16Elements {
+  using Value = float;
+  static constexpr int kPerRegister = 2;
+  static void unpack(const std::uint32_t *lanes, float *values) {
+    std::uint16_t halves[64];
+    std::memcpy(halves, lanes, sizeof halves);
+    for (int i = 0; i < 64; ++i)
+      values[i] = BFloat::to_float(halves[i]);
+  }
+};
+
+/// The tensor cores leave the low 13 bits of a tf32 operand alone.
+struct TF32Elements {
+  using Value = float;
+  static constexpr int kPerRegister = 1;
+  static void unpack(const std::uint32_t *lanes, float *values) {
+    for (int i = 0; i < 32; ++i)
+      values[i] = float_from(lanes[i] & 0xffffe000u);
+  }
+};
+
+struct F32Elements {
+  using Value = float;
+  static constexpr int kPerRegister = 1;
+  static void unpack(const std::uint32_t *lanes, float *values) {
+    std::memcpy(values, lanes, 32 * sizeof(float));
+  }
+  static void pack(const float *values, std::uint32_t *lanes) {
+    std::memcpy(lanes, values, 32 * sizeof(float));
+  }
+};
+
+template <typename Byte> struct ByteElements {
+  using Value = std::int32_t;
+  static constexpr int kPerRegister = 4;
+  static void unpack(const std::uint32_t *lanes, std::int32_t *values) {
+    Byte bytes[128];
+    std::memcpy(bytes, lanes, sizeof bytes);
+    for (int i = 0; i < 128; ++i)
+      values[i] = bytes[i];
+  }
+};
+using S8Elements = ByteElements<std::int8_t>;
+using U8Elements = ByteElements<std::uint8_t>;
+
+struct S32Elements {
+  using Value = std::int32_t;
+  static constexpr int kPerRegister = 1;
+  static void unpack(const std::uint32_t *lanes, std::int32_t *values) { std::memcpy(values, lanes, 128); }
+  static void pack(const std::int32_t *values, std::uint32_t *lanes) { std::memcpy(lanes, values, 128); }
+};
+
+struct F64Elements {
+  using Value = double;
+  static constexpr int kPerRegister = 1;
+  static void unpack(const std::uint32_t *lanes, double *values) { std::memcpy(values, lanes, 256); }
+  static void pack(const double *values, std::uint32_t *lanes) { std::memcpy(lanes, values, 256); }
+};
+
+} // namespace ladder::instructions

@@ -1,0 +1,375 @@
+// wmma.load, wmma.store and wmma.mma: "Warp Level Matrix Instructions: wmma" of the PTX manual.
+//
+// The manual leaves open which lane holds which element. Here a fragment is the matrix in row-major order,
+// dealt out register by register: register r of lane l holds elements (32 r + l) P .. + P - 1 with P elements
+// a register. The f16 fragments of A and B have more registers than they need; those begin again at the first
+// element.
+//
+// How the hardware divides a fragment into shared and global accesses is not known to the model, so they
+// count as unmodelled.
+#include "instructions/addressing.h"
+#include "instructions/mma.h"
+#include "instructions/multiply.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ladder::instructions {
+
+using machine::AccessKind;
+using machine::FaultError;
+using machine::FaultKind;
+using machine::Handler;
+using machine::Instruction;
+using machine::Warp;
+using program::Operand;
+using ptx::Type;
+
+namespace {
+
+struct Shape {
+  int m, n, k;
+};
+
+Shape find_shape(const Binder &binder) {
+  const struct {
+    std::string_view name;
+    Shape shape;
+  } known[] = {
+      {"m16n16k16", {16, 16, 16}}, {"m32n8k16", {32, 8, 16}}, {"m8n32k16", {8, 32, 16}},
+      {"m16n16k8", {16, 16, 8}},   {"m8n8k4", {8, 8, 4}},
+  };
+  for (const auto &[name, shape] : known)
+    if (binder.has(name))
+      return shape;
+  binder.unsupported("this shape");
+}
+
+/// One of A, B, C and D.
+struct Fragment {
+  int rows = 0, columns = 0;
+  unsigned element_bytes = 0;
+  unsigned registers = 0; ///< of the instruction
+  unsigned distinct = 0;  ///< the first ones, which hold all elements
+};
+
+/// `which` is 'a', 'b', 'c' or 'd'.
+Fragment fragment(const Binder &binder, Shape shape, char which, Type type) {
+  Fragment result;
+  result.rows = which == 'b' ? shape.k : shape.m;
+  result.columns = which == 'a' ? shape.k : shape.n;
+  result.element_bytes = type == Type::tf32 ? 4 : ptx::type_bytes(type);
+  const bool is_input = which == 'a' || which == 'b';
+  const bool is_supported =
+      is_input ? (shape.k == 16 &&
+                  (type == Type::f16 || type == Type::bf16 || type == Type::s8 || type == Type::u8)) ||
+                     (shape.k == 8 && type == Type::tf32) || (shape.k == 4 && type == Type::f64)
+               : (shape.k == 16 && (type == Type::f16 || type == Type::f32 || type == Type::s32)) ||
+                     (shape.k == 8 && type == Type::f32) || (shape.k == 4 && type == Type::f64);
+  if (!is_supported)
+    binder.unsupported("this shape and these types");
+  const unsigned register_bytes = type == Type::f64 ? 8 : 4;
+  result.distinct = unsigned(result.rows * result.columns) * result.element_bytes / (32 * register_bytes);
+  result.registers = is_input && type == Type::f16 ? 8 : result.distinct;
+  return result;
+}
+
+// --- load and store
+// --------------------------------------------------------------------------------------------------
+
+// Operands: op[0] the address, op[1] the stride in elements, op[2] log2 of an element's bytes, op[3] rows,
+// op[4] columns, op[5] the number of distinct registers. More holds the number of registers, then their
+// slots.
+constexpr std::uint32_t kColumnMajor = 1u << kAddressFlagBits;
+constexpr std::uint32_t kWide = 1u << (kAddressFlagBits + 1); ///< 64-bit registers
+
+constexpr std::size_t kMostBytes = 16 * 32 * 4;
+
+/// Calls move(host address, place in the staging buffer in row-major order) for the matrix's lines, of rows
+/// or columns.
+template <typename Move> void for_lines(Warp &warp, const Instruction &in, Direction direction, Move move) {
+  const bool column_major = in.flags & kColumnMajor;
+  const unsigned bytes = 1u << in.op[2];
+  const std::uint32_t lines = column_major ? in.op[4] : in.op[3], length = column_major ? in.op[3] : in.op[4];
+  std::uint64_t addresses[32];
+  lane_addresses(warp, address_base(in.flags), in.op[0], in.imm, addresses);
+  const std::uint32_t *const strides = warp.lanes<std::uint32_t>(in.op[1]);
+  for (int lane = 1; lane < 32; ++lane)
+    if (addresses[lane] != addresses[0] || strides[lane] != strides[0])
+      throw FaultError(FaultKind::bad_operand,
+                       "the address or stride of a matrix is not the same in all lanes", lane);
+  const std::uint64_t pitch = std::uint64_t(strides[0]) * bytes;
+  constexpr std::uint64_t kAlignment = 16;
+  if (addresses[0] % kAlignment || pitch % kAlignment)
+    throw FaultError(FaultKind::misaligned,
+                     "a matrix whose rows or columns do not begin at multiples of 16 bytes", 0)
+        .at(addresses[0]);
+
+  Space space = address_space(in.flags);
+  for (std::uint32_t line = 0; line < lines; ++line)
+    move(resolve_lane(warp, space, 0, addresses[0] + line * pitch, length * bytes, direction), line,
+         length * bytes);
+
+  const bool writes = direction == Direction::write;
+  if (space == Space::generic)
+    space = addresses[0] >> 56 ? Space::shared : Space::global;
+  if (space == Space::shared)
+    count_unmodelled(warp, in, writes ? AccessKind::shared_store : AccessKind::shared_load);
+  else
+    count_unmodelled(warp, in, writes ? AccessKind::global_store : AccessKind::global_load);
+}
+
+template <typename T>
+void transpose(const std::uint8_t *from, std::uint8_t *to, std::uint32_t lines, std::uint32_t length) {
+  for (std::uint32_t line = 0; line < lines; ++line)
+    for (std::uint32_t i = 0; i < length; ++i)
+      std::memcpy(to + (i * lines + line) * sizeof(T), from + (line * length + i) * sizeof(T), sizeof(T));
+}
+
+void transpose(const std::uint8_t *from, std::uint8_t *to, std::uint32_t lines, std::uint32_t length,
+               unsigned bytes) {
+  switch (bytes) {
+  case 1:
+    return transpose<std::uint8_t>(from, to, lines, length);
+  case 2:
+    return transpose<std::uint16_t>(from, to, lines, length);
+  case 4:
+    return transpose<std::uint32_t>(from, to, lines, length);
+  default:
+    return transpose<std::uint64_t>(from, to, lines, length);
+  }
+}
+
+void load_fragment(Warp &warp, const Instruction &in) {
+  if (!whole_warp(warp))
+    return;
+  std::uint8_t lines[kMostBytes], elements[kMostBytes];
+  for_lines(warp, in, Direction::read,
+            [&](const std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
+              std::memcpy(lines + line * bytes, host, bytes);
+            });
+  const std::uint8_t *from = lines;
+  if (in.flags & kColumnMajor) {
+    transpose(lines, elements, in.op[4], in.op[3], 1u << in.op[2]);
+    from = elements;
+  }
+  const std::uint32_t *const more = warp.more(in);
+  const std::size_t register_bytes = in.flags & kWide ? 256 : 128;
+  for (std::uint32_t r = 0; r < more[0]; ++r)
+    std::memcpy(warp.lanes<std::uint8_t>(more[1 + r]), from + (r % in.op[5]) * register_bytes,
+                register_bytes);
+}
+
+void store_fragment(Warp &warp, const Instruction &in) {
+  if (!whole_warp(warp))
+    return;
+  std::uint8_t lines[kMostBytes], elements[kMostBytes];
+  const std::uint32_t *const more = warp.more(in);
+  const std::size_t register_bytes = in.flags & kWide ? 256 : 128;
+  for (std::uint32_t r = 0; r < in.op[5]; ++r)
+    std::memcpy(elements + r * register_bytes, warp.lanes<std::uint8_t>(more[1 + r]), register_bytes);
+  const std::uint8_t *from = elements;
+  if (in.flags & kColumnMajor) {
+    transpose(elements, lines, in.op[3], in.op[4], 1u << in.op[2]);
+    from = lines;
+  }
+  for_lines(warp, in, Direction::write, [&](std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
+    std::memcpy(host, from + line * bytes, bytes);
+  });
+}
+
+// --- the product
+// -----------------------------------------------------------------------------------------------------
+
+constexpr std::uint32_t kSaturate = 1;
+
+/// Reads the registers of a fragment as `count` values in row-major order.
+template <typename Elements>
+void unpack_fragment(Warp &warp, const std::uint32_t *slots, int count, typename Elements::Value *values) {
+  constexpr int kValues = 32 * Elements::kPerRegister;
+  for (int r = 0; r * kValues < count; ++r)
+    Elements::unpack(warp.lanes<std::uint32_t>(slots[r]), values + r * kValues);
+}
+
+/// More holds the slots of D, A, B and C, of each the distinct registers.
+template <typename ElementsA, typename ElementsB, typename ElementsC, typename ElementsD, int M, int N, int K>
+void multiply(Warp &warp, const Instruction &in) {
+  using Value = typename ElementsC::Value;
+  if (!whole_warp(warp))
+    return;
+  constexpr auto registers = [](int elements, int a_register) { return elements / (32 * a_register); };
+  const std::uint32_t *const d_slots = warp.more(in);
+  const std::uint32_t *const a_slots = d_slots + registers(M * N, ElementsD::kPerRegister);
+  const std::uint32_t *const b_slots = a_slots + registers(M * K, ElementsA::kPerRegister);
+  const std::uint32_t *const c_slots = b_slots + registers(K * N, ElementsB::kPerRegister);
+  alignas(64) Value a[M * K], b[K * N], c[M * N];
+  unpack_fragment<ElementsA>(warp, a_slots, M * K, a);
+  unpack_fragment<ElementsB>(warp, b_slots, K * N, b);
+  unpack_fragment<ElementsC>(warp, c_slots, M * N, c);
+  [[maybe_unused]] Value before[M * N];
+  if constexpr (std::is_same_v<Value, std::int32_t>)
+    std::memcpy(before, c, sizeof before);
+
+  for (int row = 0; row < M; row += 4)
+    for (int column = 0; column < N; column += 8)
+      multiply_rows<K, 4>(a + row * K, K, b + column, N, c + row * N + column, N);
+
+  if constexpr (std::is_same_v<Value, std::int32_t>)
+    if (in.flags & kSaturate)
+      for (int i = 0; i < M * N; ++i) {
+        const std::int64_t products = std::int32_t(std::uint32_t(c[i]) - std::uint32_t(before[i]));
+        c[i] = std::int32_t(std::clamp<std::int64_t>(before[i] + products, INT32_MIN, INT32_MAX));
+      }
+  constexpr int kValues = 32 * ElementsD::kPerRegister;
+  for (int r = 0; r * kValues < M * N; ++r)
+    ElementsD::pack(c + r * kValues, warp.lanes<std::uint32_t>(d_slots[r]));
+}
+
+// --- binding
+// -----------------------------------------------------------------------------------------------------------
+
+template <typename A, typename B, typename C, typename D> Handler handler_of_shape(Shape shape) {
+  if constexpr (std::is_same_v<A, TF32Elements>)
+    return multiply<A, B, C, D, 16, 16, 8>;
+  else if constexpr (std::is_same_v<A, F64Elements>)
+    return multiply<A, B, C, D, 8, 8, 4>;
+  else if (shape.m == 32)
+    return multiply<A, B, C, D, 32, 8, 16>;
+  else if (shape.m == 8)
+    return multiply<A, B, C, D, 8, 32, 16>;
+  else
+    return multiply<A, B, C, D, 16, 16, 16>;
+}
+
+Handler find_handler(Shape shape, Type d, Type a, Type b, Type c) {
+  if (a != b)
+    return nullptr;
+  switch (a) {
+  case Type::f16:
+    if (d == Type::f16)
+      return c == Type::f16 ? handler_of_shape<F16Elements, F16Elements, F16Elements, F16Elements>(shape)
+                            : handler_of_shape<F16Elements, F16Elements, F32Elements, F16Elements>(shape);
+    return c == Type::f16 ? handler_of_shape<F16Elements, F16Elements, F16Elements, F32Elements>(shape)
+                          : handler_of_shape<F16Elements, F16Elements, F32Elements, F32Elements>(shape);
+  case Type::bf16:
+    return handler_of_shape<BF16Elements, BF16Elements, F32Elements, F32Elements>(shape);
+  case Type::tf32:
+    return handler_of_shape<TF32Elements, TF32Elements, F32Elements, F32Elements>(shape);
+  case Type::s8:
+    return handler_of_shape<S8Elements, S8Elements, S32Elements, S32Elements>(shape);
+  case Type::u8:
+    return handler_of_shape<U8Elements, U8Elements, S32Elements, S32Elements>(shape);
+  case Type::f64:
+    return handler_of_shape<F64Elements, F64Elements, F64Elements, F64Elements>(shape);
+  default:
+    return nullptr;
+  }
+}
+
+/// The operand's registers, as many as the fragment has.
+std::vector<const Operand *> registers_of(Binder &binder, const Operand &operand, const Fragment &fragment) {
+  std::vector<const Operand *> registers;
+  if (operand.kind == Operand::Kind::vector)
+    for (const Operand &element : operand.elements)
+      registers.push_back(&element);
+  else
+    registers.push_back(&operand);
+  if (registers.size() != fragment.registers)
+    binder.unsupported("the number of registers is not the fragment's");
+  return registers;
+}
+
+Type register_type(const Fragment &fragment, const Operand &operand) {
+  if (fragment.element_bytes == 8)
+    return Type::f64;
+  return operand.kind == Operand::Kind::float32 ? Type::f32 : Type::b32;
+}
+
+bool bind_memory(Binder &binder, bool loads) {
+  const Shape shape = find_shape(binder);
+  char which = 0;
+  for (const char each : {'a', 'b', 'c', 'd'})
+    if (binder.has(std::string_view(&each, 1)))
+      which = each;
+  if (which == 0 || which == (loads ? 'd' : 'c'))
+    binder.unsupported("a matrix other than A, B, C and D");
+  const Fragment matrix = fragment(binder, shape, which, binder.type());
+  const Space space = space_of(binder);
+  if (space != Space::shared && space != Space::global && space != Space::generic)
+    binder.unsupported("matrices outside global and shared memory");
+  const bool column_major = binder.has("col");
+
+  machine::Instruction &out = binder.out;
+  std::vector<std::uint32_t> more{matrix.registers};
+  for (const Operand *const each : registers_of(binder, binder.operand(loads ? 0 : 1), matrix))
+    more.push_back(loads ? binder.destination_slot(*each, register_type(matrix, *each))
+                         : binder.source_slot(*each, register_type(matrix, *each)));
+  binder.set_more(more);
+  const Binder::Address place = binder.address(binder.operand(loads ? 1 : 0));
+  out.op[0] = place.slot;
+  out.imm = place.offset;
+  if (binder.operand_count() > 2) {
+    out.op[1] = binder.source_slot(2, Type::u32);
+  } else {
+    Operand stride;
+    stride.kind = Operand::Kind::integer;
+    stride.bits = std::uint64_t(column_major ? matrix.rows : matrix.columns);
+    out.op[1] = binder.source_slot(stride, Type::u32);
+  }
+  out.op[2] = std::uint32_t(std::countr_zero(matrix.element_bytes));
+  out.op[3] = std::uint32_t(matrix.rows);
+  out.op[4] = std::uint32_t(matrix.columns);
+  out.op[5] = matrix.distinct;
+  out.flags = address_flags(place.base, space) | (column_major ? kColumnMajor : 0) |
+              (matrix.element_bytes == 8 ? kWide : 0);
+  out.execute = loads ? load_fragment : store_fragment;
+  return true;
+}
+
+bool bind_multiply(Binder &binder) {
+  const Shape shape = find_shape(binder);
+  // Two types mean D and C of a product of f16; otherwise D, A, B, C are all named.
+  Type d, a, b, c;
+  if (binder.types().size() == 2) {
+    d = binder.type(0), c = binder.type(1);
+    a = b = Type::f16;
+  } else {
+    d = binder.type(0), a = binder.type(1), b = binder.type(2), c = binder.type(3);
+  }
+  const Fragment fragments[] = {fragment(binder, shape, 'd', d), fragment(binder, shape, 'a', a),
+                                fragment(binder, shape, 'b', b), fragment(binder, shape, 'c', c)};
+  binder.out.execute = find_handler(shape, d, a, b, c);
+  if (!binder.out.execute || ((d == Type::s32) != (a == Type::s8 || a == Type::u8)) ||
+      (a != Type::f16 && d != c))
+    binder.unsupported("these types");
+  std::vector<std::uint32_t> slots;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto registers = registers_of(binder, binder.operand(i), fragments[i]);
+    for (unsigned r = 0; r < fragments[i].distinct; ++r) {
+      const Type type = register_type(fragments[i], *registers[r]);
+      slots.push_back(i == 0 ? binder.destination_slot(*registers[r], type)
+                             : binder.source_slot(*registers[r], type));
+    }
+  }
+  binder.set_more(slots);
+  binder.out.flags = binder.has("satfinite") ? kSaturate : 0;
+  return true;
+}
+
+bool bind_wmma(Binder &binder) {
+  if (binder.has("load"))
+    return bind_memory(binder, true);
+  if (binder.has("store"))
+    return bind_memory(binder, false);
+  if (binder.has("mma"))
+    return bind_multiply(binder);
+  return false;
+}
+
+constexpr TableEntry kTable[] = {{"wmma", bind_wmma}};
+
+} // namespace
+
+std::span<const TableEntry> wmma_table() { return kTable; }
+
+} // namespace ladder::instructions
