@@ -108,24 +108,20 @@ struct TableEntry {
 };
 
 // One table a group; each in its own file.
-std::span<const TableEntry> integer_table(); // add sub mul mad mul24 mad24 sad div rem abs neg min max popc
-                                             // clz bfind brev bfe bfi fns dp4a dp2a addc subc madc
-std::span<const TableEntry> float_table();   // add sub mul fma mad div abs neg min max rcp sqrt rsqrt sin cos
-                                             // lg2 ex2 tanh testp copysign (f32, f64)
-std::span<const TableEntry> half_table();    // f16, f16x2, bf16, bf16x2 forms of the above
-std::span<const TableEntry> compare_table(); // set setp selp slct
-std::span<const TableEntry> logic_table();   // and or xor not cnot lop3 shf shl shr
-std::span<const TableEntry>
-convert_table(); // mov cvt cvta isspacep prmt pack/unpack (mov with vectors), szext, bmsk
-std::span<const TableEntry>
-memory_table(); // ld ldu st prefetch isspacep, ld.param/st.param, fence, membar, discard
+std::span<const TableEntry> integer_table();
+std::span<const TableEntry> float_table();      // f32, f64
+std::span<const TableEntry> half_table();       // f16, f16x2, bf16, bf16x2
+std::span<const TableEntry> compare_table();    // set setp selp slct
+std::span<const TableEntry> logic_table();      // and or xor not cnot lop3 shf shl shr
+std::span<const TableEntry> convert_table();    // cvt
+std::span<const TableEntry> move_table();       // mov (packing and unpacking too) prmt cvta isspacep
+std::span<const TableEntry> memory_table();     // ld ldu st prefetch fence membar discard
 std::span<const TableEntry> atomic_table();     // atom red
-std::span<const TableEntry> async_copy_table(); // cp.async, commit_group, wait_group, wait_all; mbarrier
+std::span<const TableEntry> async_copy_table(); // cp.async mbarrier
 std::span<const TableEntry> warp_table();       // shfl vote match redux activemask elect
-std::span<const TableEntry>
-control_table(); // bra brx call ret exit trap brkpt bar barrier nanosleep, pmevent, griddepcontrol
-std::span<const TableEntry> matrix_table(); // ldmatrix stmatrix movmatrix mma
-std::span<const TableEntry> wmma_table();   // wmma.load wmma.store wmma.mma
+std::span<const TableEntry> control_table();    // bra brx call ret exit trap bar barrier nanosleep
+std::span<const TableEntry> matrix_table();     // ldmatrix stmatrix movmatrix mma
+std::span<const TableEntry> wmma_table();       // wmma.load wmma.store wmma.mma
 
 /// Binds a kernel and all it can reach. Throws machine::FaultError of kind unsupported that lists every
 /// unsupported instruction with its source line (each form once).

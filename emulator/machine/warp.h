@@ -62,7 +62,7 @@ public:
   } ///< lanes that execute this instruction; never 0 in a handler
   std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, guard not applied
   std::uint32_t live() const { return live_; }      ///< lanes that have not exited
-  std::uint32_t &carry() { return carry_; }           ///< the condition code register CC.CF, a bit a lane
+  std::uint32_t &carry() { return carry_; }         ///< the condition code register CC.CF, a bit a lane
   std::uint32_t initial_lanes() const { return initial_; }
   int index() const { return index_; }
   Block &block() { return *block_; }
@@ -93,7 +93,8 @@ public:
   /// Calls the function with this index in Code::frames for the active lanes; they come back to the next
   /// instruction. The callee's parameter area is handed out so that the handler can copy the arguments in.
   Frame &call(std::uint32_t frame_index);
-  /// An indirect call: active lane i calls the function with index frame_indices[i]. Hands out each callee's frame.
+  /// An indirect call: active lane i calls the function with index frame_indices[i]. Hands out each callee's
+  /// frame.
   std::vector<Frame *> call_indexed(const std::uint32_t (&frame_indices)[32]);
   void ret();
   void exit();
@@ -139,6 +140,8 @@ public:
   bool finished() const { return live_ == 0; }
   bool ready() const; ///< some path can run
   std::uint64_t executed() const { return executed_; }
+  /// Instructions issued so far, while one runs.
+  std::uint64_t clock() const { return executed_ - remaining_; }
   /// True when the last slice was spent on polling: a loop around a volatile load, an atomic or a sleep.
   bool polled() const { return polled_; }
   /// Lets lanes that have waited at a join for long go on without the others, which may be spinning for them.

@@ -1,0 +1,618 @@
+// "Data Movement and Conversion Instructions": cvt.
+#include "instructions/elementwise.h"
+#include "instructions/float_type.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace ladder::instructions {
+
+namespace {
+
+// What `flags` of a conversion holds.
+enum : std::uint32_t {
+  kRoundingMask = 3, ///< a Rounding
+  kFtz = 4,
+  kSat = 8,
+  kRelu = 16,
+  kSatFinite = 32,
+};
+
+/// .rn .rz .rm .rp, or .rni .rzi .rmi .rpi; nullopt when the instruction has none.
+std::optional<Rounding> rounding_of(const Binder &b) {
+  constexpr std::string_view kNames[4][2] = {{"rn", "rni"}, {"rz", "rzi"}, {"rm", "rmi"}, {"rp", "rpi"}};
+  for (std::uint32_t mode = 0; mode < 4; ++mode)
+    if (b.has(kNames[mode][0]) || b.has(kNames[mode][1]))
+      return static_cast<Rounding>(mode);
+  return std::nullopt;
+}
+
+std::uint32_t flags_of(const Binder &b) {
+  return static_cast<std::uint32_t>(rounding_of(b).value_or(Rounding::nearest)) | (b.has("ftz") ? kFtz : 0u) |
+         (b.has("sat") ? kSat : 0u) | (b.has("relu") ? kRelu : 0u) | (b.has("satfinite") ? kSatFinite : 0u);
+}
+
+/// Which results of rounding to nearest a mode moves by one: those above or below a value of either sign.
+struct Direction {
+  explicit Direction(std::uint32_t flags) {
+    const auto mode = static_cast<Rounding>(flags & kRoundingMask);
+    down_positive = mode == Rounding::down || mode == Rounding::zero;
+    down_negative = mode == Rounding::down;
+    up_positive = mode == Rounding::up;
+    up_negative = mode == Rounding::up || mode == Rounding::zero;
+  }
+  bool down(bool negative) const { return negative ? down_negative : down_positive; }
+  bool up(bool negative) const { return negative ? up_negative : up_positive; }
+  bool down_positive, down_negative, up_positive, up_negative;
+};
+
+template <class Float> Float flush_if(bool ftz, Float value) { return ftz ? flush<true>(value) : value; }
+
+template <class Float> Float round_to_integral(Float value, const Direction &direction) {
+  const Float nearest = round_to_even(value);
+  const bool negative = value < 0;
+  const bool less = direction.down(negative) & (nearest > value),
+             more = direction.up(negative) & (nearest < value);
+  const Float rounded = nearest - (less ? Float(1) : Float(0)) + (more ? Float(1) : Float(0));
+  return value != value ? value : copy_sign(rounded, value);
+}
+
+// --- sources that become a float: exact, or rounded to odd
+// ----------------------------------------------------------
+
+/// An integer as a double that rounds like it: beyond 53 bits the last bit gathers what is cut off.
+template <class T> double odd_double(T value) {
+  if constexpr (sizeof(T) == 8) {
+    const bool large = value >= T(1) << 53 || (std::is_signed_v<T> && value <= -(T(1) << 53));
+    const T sticky = static_cast<T>((value >> 11 << 11) | ((value & 0x7ff) != 0 ? T(1) << 11 : T(0)));
+    return static_cast<double>(large ? sticky : value);
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+template <class T> float widen(T value) {
+  if constexpr (std::is_same_v<T, F16>)
+    return Half::to_float(to_lane(value));
+  else if constexpr (std::is_same_v<T, BF16>)
+    return BFloat::to_float(to_lane(value));
+  else if constexpr (std::is_same_v<T, float>)
+    return value;
+  else if constexpr (std::is_same_v<T, double>)
+    return to_odd(value);
+  else
+    return to_odd(odd_double(value));
+}
+
+/// Half-precision sources as float, the others as they are.
+template <class T> auto to_arithmetic(T value) {
+  if constexpr (std::is_enum_v<T>)
+    return widen(value);
+  else
+    return value;
+}
+
+// --- to half precision
+// ----------------------------------------------------------------------------------------------
+
+template <class Format> using FormatBits = std::conditional_t<std::is_same_v<Format, Half>, F16, BF16>;
+
+/// Rounded to nearest, no modifiers: what nearly all programs use.
+template <class Format> struct ToHalfNearest {
+  FormatBits<Format> operator()(float value) const { return FormatBits<Format>(Format::from_float(value)); }
+};
+
+template <class Format> struct ToHalf {
+  explicit ToHalf(const Instruction &in)
+      : direction_(in.flags), ftz_(in.flags & kFtz), sat_(in.flags & kSat), relu_(in.flags & kRelu),
+        satfinite_(in.flags & kSatFinite) {}
+
+  template <class T> FormatBits<Format> operator()(T source) const {
+    return FormatBits<Format>(bits(widen(source)));
+  }
+
+  std::uint32_t bits(float value) const {
+    value = flush_if(ftz_, value);
+    value = sat_ ? saturate(value) : value;
+    const bool negative = float_bits(value) >> 31;
+    std::uint32_t h = Format::from_float(value);
+    const float rounded = Format::to_float(h & 0x7fffu), magnitude = absolute(value);
+    const bool less = negative ? direction_.up_negative : direction_.down_positive; // in magnitude
+    const bool more = negative ? direction_.down_negative : direction_.up_positive;
+    h = h - (less & (rounded > magnitude)) + (more & (rounded < magnitude));
+    h = satfinite_ && (h & 0x7fffu) == Format::kInfinity ? h - 1 : h;
+    return relu_ && (h & 0x8000u) ? 0 : h;
+  }
+
+private:
+  Direction direction_;
+  bool ftz_, sat_, relu_, satfinite_;
+};
+
+template <class Format> struct PackNearest {
+  std::uint32_t operator()(float high, float low) const {
+    return Format::from_float(high) << 16 | Format::from_float(low);
+  }
+};
+template <class Format> struct Pack : ToHalf<Format> {
+  using ToHalf<Format>::ToHalf;
+  std::uint32_t operator()(float high, float low) const { return this->bits(high) << 16 | this->bits(low); }
+};
+
+using Sources = Types<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, std::int8_t, std::int16_t,
+                      std::int32_t, std::int64_t, F16, BF16, float, double>;
+
+template <class Format> bool bind_to_half(Binder &b, ptx::Type from) {
+  using Bits = FormatBits<Format>;
+  if (from == ptx::Type::f32 && (b.out.flags & ~kFtz) == 0) // a subnormal float is a zero in f16
+    if (std::is_same_v<Format, Half> || b.out.flags == 0)
+      return bind_elementwise<ToHalfNearest<Format>, Bits, float>(b);
+  return with_type(Sources{}, from, [&]<class S>() { return bind_elementwise<ToHalf<Format>, Bits, S>(b); });
+}
+
+template <class Format> bool bind_pack(Binder &b) {
+  if (b.out.flags == 0)
+    return bind_elementwise<PackNearest<Format>, std::uint32_t, float, float>(b);
+  return bind_elementwise<Pack<Format>, std::uint32_t, float, float>(b);
+}
+
+// --- to tf32
+// --------------------------------------------------------------------------------------------------------
+
+/// 19 significant bits of a float. .rna rounds ties away from zero.
+struct ToTf32 {
+  explicit ToTf32(const Instruction &in)
+      : ties_away_(in.imm), to_zero_(in.flags & kRoundingMask), relu_(in.flags & kRelu),
+        satfinite_(in.flags & kSatFinite) {}
+  std::uint32_t operator()(float value) const {
+    const std::uint32_t bits = float_bits(value);
+    const std::uint32_t half = to_zero_ ? 0u : ties_away_ ? 0x1000u : 0xfffu + (bits >> 13 & 1u);
+    std::uint32_t rounded = (bits + half) & 0xffffe000u;
+    rounded = satfinite_ && (rounded & 0x7fffffffu) == 0x7f800000u ? (rounded & 0x80000000u) | 0x7f7fe000u
+                                                                   : rounded;
+    rounded = relu_ && (bits >> 31) ? 0u : rounded;
+    return value != value ? 0x7fffffffu : rounded;
+  }
+
+private:
+  bool ties_away_, to_zero_, relu_, satfinite_;
+};
+
+bool bind_to_tf32(Binder &b) {
+  since(b, b.has("rna") && !b.has("satfinite") ? 80 : 90);
+  b.out.imm = b.has("rna");
+  return bind_elementwise<ToTf32, std::uint32_t, float>(b);
+}
+
+// --- 8-bit floats
+// ---------------------------------------------------------------------------------------------------
+
+/// e4m3 (no infinity, NaN 0x7f) and e5m2 (like a short f16).
+template <int ExponentBits, int MantissaBits> struct Float8 {
+  static constexpr int kBias = (1 << (ExponentBits - 1)) - 1;
+  static constexpr bool kHasInfinity = ExponentBits == 5;
+  static constexpr std::uint32_t kNaN = 0x7f, kMax = kHasInfinity ? 0x7b : 0x7e;
+
+  static float to_float(std::uint32_t bits) {
+    const std::uint32_t exponent = bits >> MantissaBits & ((1u << ExponentBits) - 1);
+    const std::uint32_t mantissa = bits & ((1u << MantissaBits) - 1);
+    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - kBias - MantissaBits)
+                                : std::ldexp(static_cast<float>(mantissa | 1u << MantissaBits),
+                                             static_cast<int>(exponent) - kBias - MantissaBits);
+    if (kHasInfinity && exponent == 31)
+      value = mantissa ? kFloatNaN : std::numeric_limits<float>::infinity();
+    else if (!kHasInfinity && (bits & 0x7f) == kNaN)
+      value = kFloatNaN;
+    return bits & 0x80 ? -value : value;
+  }
+
+  /// To nearest even; beyond the range, and from infinity, the largest value.
+  static std::uint32_t from_float(float value, bool relu) {
+    if (value != value)
+      return kNaN;
+    const std::uint32_t sign = float_bits(value) >> 24 & 0x80u;
+    if (relu && sign)
+      return 0;
+    const float magnitude = absolute(value);
+    if (magnitude >= to_float(kMax))
+      return sign | kMax;
+    int exponent = 0;
+    std::frexp(magnitude, &exponent);
+    exponent = std::max(exponent - 1, 1 - kBias);
+    const auto steps =
+        static_cast<std::uint32_t>(round_to_even(std::ldexp(magnitude, MantissaBits - exponent)));
+    // A carry out of the mantissa runs into the exponent, as it should.
+    const auto biased = static_cast<std::uint32_t>(exponent + kBias);
+    const std::uint32_t bits = ((biased - 1) << MantissaBits) + steps;
+    return sign | std::min(bits, kMax);
+  }
+};
+using E4M3 = Float8<4, 3>;
+using E5M2 = Float8<5, 2>;
+
+template <class Format> struct Float8Pair {
+  static constexpr bool is_scalar = true;
+  explicit Float8Pair(const Instruction &in) : relu_(in.flags & kRelu) {}
+  std::uint16_t operator()(float high, float low) const {
+    return static_cast<std::uint16_t>(Format::from_float(high, relu_) << 8 | Format::from_float(low, relu_));
+  }
+  std::uint16_t operator()(std::uint32_t halves) const {
+    return (*this)(Half::to_float(halves >> 16), Half::to_float(halves & 0xffffu));
+  }
+
+private:
+  bool relu_;
+};
+
+template <class Format> struct Float8ToHalves {
+  static constexpr bool is_scalar = true;
+  explicit Float8ToHalves(const Instruction &in) : relu_(in.flags & kRelu) {}
+  std::uint32_t operator()(std::uint16_t pair) const { return one(pair >> 8) << 16 | one(pair & 0xffu); }
+
+private:
+  std::uint32_t one(std::uint32_t bits) const {
+    const float value = Format::to_float(bits);
+    return Half::from_float(relu_ && value < 0 ? 0.0f : value);
+  }
+  bool relu_;
+};
+
+template <class Format> bool bind_to_float8(Binder &b, std::string_view from) {
+  since(b, 89);
+  if (!b.has("rn") || !b.has("satfinite"))
+    b.unsupported("needs .rn.satfinite");
+  if (from == "f32")
+    return bind_elementwise<Float8Pair<Format>, std::uint16_t, float, float>(b);
+  if (from == "f16x2")
+    return bind_elementwise<Float8Pair<Format>, std::uint16_t, std::uint32_t>(b);
+  b.unsupported("a conversion between these types");
+}
+
+template <class Format> bool bind_from_float8(Binder &b, std::string_view to) {
+  since(b, 89);
+  if (to != "f16x2")
+    b.unsupported("a conversion between these types");
+  return bind_elementwise<Float8ToHalves<Format>, std::uint32_t, std::uint16_t>(b);
+}
+
+// --- integers to integers
+// -------------------------------------------------------------------------------------------
+
+/// How to extend the low bits of a register: the bits above to shift out and back.
+template <bool Signed, class Word> Word extend(Word value, unsigned shift) {
+  using Shifted = std::conditional_t<Signed, std::make_signed_t<Word>, Word>;
+  return static_cast<Word>(static_cast<Shifted>(value << shift) >> shift);
+}
+
+unsigned bits_of_type(ptx::Type type) { return 8 * ptx::type_bytes(type); }
+
+bool is_signed(ptx::Type type) {
+  return type == ptx::Type::s8 || type == ptx::Type::s16 || type == ptx::Type::s32 || type == ptx::Type::s64;
+}
+bool is_integer(ptx::Type type) {
+  using T = ptx::Type;
+  return is_signed(type) || type == T::u8 || type == T::u16 || type == T::u32 || type == T::u64;
+}
+
+// imm: byte 0 the bits of the source type, byte 1 those of the destination's type, byte 2 those of its
+// register.
+template <class From, class To, bool FromSigned, bool ToSigned> struct Extend {
+  explicit Extend(const Instruction &in)
+      : from_(8 * sizeof(From) - std::min<unsigned>(in.imm & 0xff, 8 * sizeof(From))),
+        to_(8 * sizeof(To) - std::min<unsigned>(in.imm >> 8 & 0xff, 8 * sizeof(To))),
+        register_(8 * sizeof(To) - std::min<unsigned>(in.imm >> 16 & 0xff, 8 * sizeof(To))) {}
+  To operator()(From value) const {
+    const From extended = extend<FromSigned>(value, from_);
+    const To widened = FromSigned ? static_cast<To>(static_cast<std::make_signed_t<From>>(extended))
+                                  : static_cast<To>(extended);
+    return extend<false>(extend<ToSigned>(widened, to_), register_);
+  }
+
+private:
+  unsigned from_, to_, register_;
+};
+
+/// .sat: clamped to the destination's type.
+template <class From, class To, bool FromSigned, bool ToSigned> struct Clamped {
+  static constexpr bool is_scalar = true;
+  explicit Clamped(const Instruction &in)
+      : from_(8 * sizeof(From) - (in.imm & 0xff)), to_bits_(in.imm >> 8 & 0xff),
+        register_bits_(in.imm >> 16 & 0xff) {}
+  To operator()(From value) const {
+    const From extended = extend<FromSigned>(value, from_);
+    std::uint64_t result;
+    const std::uint64_t top = ~std::uint64_t(0) >> (64 - to_bits_ + ToSigned);
+    if (FromSigned && static_cast<std::make_signed_t<From>>(extended) < 0) {
+      const auto number = static_cast<std::int64_t>(static_cast<std::make_signed_t<From>>(extended));
+      const std::int64_t bottom = ToSigned ? -static_cast<std::int64_t>(top) - 1 : 0;
+      result = static_cast<std::uint64_t>(std::max(number, bottom));
+    } else {
+      result = std::min<std::uint64_t>(extended, top);
+    }
+    return static_cast<To>(result & (~std::uint64_t(0) >> (64 - register_bits_)));
+  }
+
+private:
+  unsigned from_, to_bits_, register_bits_;
+};
+
+template <template <class, class, bool, bool> class Op, class From, class To>
+machine::Handler integer_handler(bool from_signed, bool to_signed) {
+  if (from_signed)
+    return to_signed ? elementwise<Op<From, To, true, true>, To, From>
+                     : elementwise<Op<From, To, true, false>, To, From>;
+  return to_signed ? elementwise<Op<From, To, false, true>, To, From>
+                   : elementwise<Op<From, To, false, false>, To, From>;
+}
+
+template <template <class, class, bool, bool> class Op>
+machine::Handler integer_handler(unsigned from_bytes, unsigned to_bytes, bool from_signed, bool to_signed) {
+  using W = std::uint32_t;
+  using D = std::uint64_t;
+  if (from_bytes == 8)
+    return to_bytes == 8 ? integer_handler<Op, D, D>(from_signed, to_signed)
+                         : integer_handler<Op, D, W>(from_signed, to_signed);
+  return to_bytes == 8 ? integer_handler<Op, W, D>(from_signed, to_signed)
+                       : integer_handler<Op, W, W>(from_signed, to_signed);
+}
+
+/// Registers may be wider than the types: the source's upper bits are ignored, the result is extended.
+bool bind_integer_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
+  expect_operands(b, 2);
+  const program::Operand &d = b.operand(0), &a = b.operand(1);
+  const bool is_register = a.kind == program::Operand::Kind::reg;
+  const unsigned from_lane = is_register ? b.operand_lane_bytes(a) : ptx::type_bytes(from) == 8 ? 8 : 4;
+  const unsigned to_lane = d.kind == program::Operand::Kind::sink ? 4 : b.operand_lane_bytes(d);
+  if (from_lane > 8 || to_lane > 8 || from_lane < std::min(8u, ptx::type_bytes(from)) ||
+      (to_lane == 4 && ptx::type_bytes(to) == 8))
+    b.unsupported("a register is too narrow for its type");
+  const unsigned register_bits = d.kind == program::Operand::Kind::sink ? 32 : bits_of_type(d.reg.type);
+  b.out.op[0] = b.raw_slot(d);
+  b.out.op[1] = is_register ? b.raw_slot(a) : b.source_slot(a, from);
+  b.out.imm = bits_of_type(from) | bits_of_type(to) << 8 | register_bits << 16;
+  b.out.execute = b.has("sat") ? integer_handler<Clamped>(from_lane, to_lane, is_signed(from), is_signed(to))
+                               : integer_handler<Extend>(from_lane, to_lane, is_signed(from), is_signed(to));
+  return true;
+}
+
+// --- integers to float and double
+// -----------------------------------------------------------------------------------
+
+template <class To, bool Sat> struct FromInteger {
+  template <class T> To operator()(T value) const {
+    const To result = static_cast<To>(value);
+    return Sat ? saturate(result) : result;
+  }
+};
+
+template <class To> bool bind_integer_to_float(Binder &b, ptx::Type from) {
+  using Integers = Types<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, std::int8_t, std::int16_t,
+                         std::int32_t, std::int64_t>;
+  return with_type(Integers{}, from, [&]<class T>() {
+    bind_operands<To, T>(b);
+    const bool sat = b.out.flags & kSat;
+    const auto rounding = b.out.flags & kRoundingMask;
+    b.out.flags = rounding;
+    if (rounding == 0)
+      b.out.execute =
+          sat ? elementwise<FromInteger<To, true>, To, T> : elementwise<FromInteger<To, false>, To, T>;
+    else
+      b.out.execute = sat ? elementwise_rounded<FromInteger<To, true>, To, T>
+                          : elementwise_rounded<FromInteger<To, false>, To, T>;
+    return true;
+  });
+}
+
+// --- floats to integers
+// ---------------------------------------------------------------------------------------------
+
+/// float to .s32 towards zero: what a cast in C++ is.
+struct Truncate {
+  std::uint32_t operator()(float value) const {
+    const float low = value < -0x1p31f ? -0x1p31f : value;
+    const float inside = low > 0x1.fffffep30f ? 0x1.fffffep30f : low;
+    const auto integer = static_cast<std::int32_t>(value == value ? inside : 0.0f);
+    return static_cast<std::uint32_t>(value >= 0x1p31f ? 0x7fffffff : integer);
+  }
+};
+
+/// imm: the mask of the destination register's bits.
+template <class T> struct ToInteger {
+  explicit ToInteger(const Instruction &in)
+      : direction_(in.flags), ftz_(in.flags & kFtz), mask_(static_cast<Lane<T>>(in.imm)) {}
+
+  template <class S> Lane<T> operator()(S source) const {
+    using Limits = std::numeric_limits<T>;
+    constexpr bool kWide = sizeof(T) == 8;
+    // The hardware's NaN: zero, but the sign bit where a 64-bit type takes part.
+    constexpr T kFromNaN = kWide || std::is_same_v<S, double>
+                               ? static_cast<T>(std::make_unsigned_t<T>(1) << (8 * sizeof(T) - 1))
+                               : T(0);
+    const auto value = static_cast<double>(flush_if(ftz_, to_arithmetic(source)));
+    const double integral = round_to_integral(value, direction_);
+    constexpr double kLowest = static_cast<double>(Limits::min());
+    constexpr double kEnd = -2.0 * static_cast<double>(std::numeric_limits<std::make_signed_t<T>>::min()) /
+                            (Limits::is_signed ? 2 : 1); // the first number above the type's
+    constexpr double kLast = kWide ? kEnd / 2 : kEnd - 1;
+    const bool inside = (integral >= kLowest) & (integral < kEnd);
+    T result = static_cast<T>(inside ? integral : kWide ? 0.0 : integral < kLowest ? kLowest : kLast);
+    result = integral < kLowest ? Limits::min() : result;
+    result = integral >= kEnd ? Limits::max() : result;
+    result = value != value ? kFromNaN : result;
+    return static_cast<Lane<T>>(result) & mask_;
+  }
+
+private:
+  Direction direction_;
+  bool ftz_;
+  Lane<T> mask_;
+};
+
+template <class T> bool bind_to_integer(Binder &b, ptx::Type from) {
+  using Floats = Types<F16, BF16, float, double>;
+  b.out.imm = static_cast<std::int64_t>(~std::uint64_t(0));
+  const program::Operand &d = b.operand(0);
+  if (d.kind == program::Operand::Kind::reg && ptx::type_bytes(d.reg.type) < 4)
+    b.out.imm = (1 << bits_of_type(d.reg.type)) - 1;
+  if (std::is_same_v<T, std::int32_t> && from == ptx::Type::f32 &&
+      b.out.flags == static_cast<std::uint32_t>(Rounding::zero))
+    return bind_elementwise<Truncate, std::uint32_t, float>(b);
+  return with_type(Floats{}, from, [&]<class S>() { return bind_elementwise<ToInteger<T>, Lane<T>, S>(b); });
+}
+
+bool bind_float_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
+  using Integers = Types<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, std::int8_t, std::int16_t,
+                         std::int32_t, std::int64_t>;
+  if (!rounding_of(b))
+    b.unsupported("a rounding mode is missing");
+  b.out.flags &= ~kSat; // they saturate anyway
+  return with_type(Integers{}, to, [&]<class T>() { return bind_to_integer<T>(b, from); });
+}
+
+// --- floats to floats
+// -----------------------------------------------------------------------------------------------
+
+/// Between float and double, and from half precision; .ftz concerns float on either side.
+template <class To> struct ToFloat {
+  explicit ToFloat(const Instruction &in) : ftz_(in.flags & kFtz), sat_(in.flags & kSat) {}
+  template <class S> To operator()(S source) const {
+    const To value = flush_if(ftz_, static_cast<To>(flush_if(ftz_, to_arithmetic(source))));
+    return sat_ ? saturate(value) : canonical(value);
+  }
+
+private:
+  bool ftz_, sat_;
+};
+/// As ToFloat, under the rounding mode in `flags` (elementwise_rounded), the modifiers in `imm`.
+struct NarrowDouble {
+  explicit NarrowDouble(const Instruction &in) : ftz_(in.imm & kFtz), sat_(in.imm & kSat) {}
+  float operator()(double source) const {
+    const float value = flush_if(ftz_, static_cast<float>(source));
+    return sat_ ? saturate(value) : canonical(value);
+  }
+
+private:
+  bool ftz_, sat_;
+};
+
+/// .rni .rzi .rmi .rpi: to an integral value of the same type.
+struct ToIntegral {
+  explicit ToIntegral(const Instruction &in)
+      : direction_(in.flags), ftz_(in.flags & kFtz), sat_(in.flags & kSat) {}
+  template <class T> T operator()(T source) const {
+    if constexpr (std::is_same_v<T, F16>) {
+      return F16(Half::from_float((*this)(Half::to_float(to_lane(source)))));
+    } else if constexpr (std::is_same_v<T, BF16>) {
+      return BF16(BFloat::from_float((*this)(BFloat::to_float(to_lane(source)))));
+    } else {
+      const T value = flush_if(ftz_, source);
+      const T integral = canonical(round_to_integral(value, direction_));
+      return sat_ ? saturate(integral) : integral;
+    }
+  }
+
+private:
+  Direction direction_;
+  bool ftz_, sat_;
+};
+
+bool rounds_to_integral(const Binder &b) {
+  return b.has("rni") || b.has("rzi") || b.has("rmi") || b.has("rpi");
+}
+
+bool bind_float_to_float(Binder &b, ptx::Type to, ptx::Type from) {
+  using ptx::Type;
+  if (rounds_to_integral(b)) {
+    if (to != from)
+      b.unsupported("rounding to an integral value does not change the type");
+    return with_type(Types<F16, BF16, float, double>{}, to,
+                     [&]<class T>() { return bind_elementwise<ToIntegral, T, T>(b); });
+  }
+  switch (to) {
+  case Type::f16:
+    return bind_to_half<Half>(b, from);
+  case Type::bf16:
+    return bind_to_half<BFloat>(b, from);
+  case Type::f32:
+    if (from == Type::f64 && b.out.flags & kRoundingMask) {
+      bind_operands<float, double>(b);
+      b.out.imm = b.out.flags;
+      b.out.flags &= kRoundingMask;
+      b.out.execute = elementwise_rounded<NarrowDouble, float, double>;
+      return true;
+    }
+    return with_type(Types<F16, BF16, float, double>{}, from,
+                     [&]<class S>() { return bind_elementwise<ToFloat<float>, float, S>(b); });
+  default:
+    return with_type(Types<F16, BF16, float, double>{}, from,
+                     [&]<class S>() { return bind_elementwise<ToFloat<double>, double, S>(b); });
+  }
+}
+
+// --- cvt
+// ------------------------------------------------------------------------------------------------------------
+
+bool is_float(ptx::Type type) {
+  using T = ptx::Type;
+  return type == T::f16 || type == T::bf16 || type == T::f32 || type == T::f64;
+}
+
+bool bind_cvt(Binder &b) {
+  using ptx::Type;
+  only(b, {"rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "rna", "ftz", "sat", "relu", "satfinite",
+           "e4m3x2", "e5m2x2"});
+  const auto &modifiers = b.source.modifiers;
+  if (modifiers.size() < 2)
+    b.unsupported("two types are missing");
+  const std::string_view to_name = modifiers[modifiers.size() - 2], from_name = modifiers.back();
+  b.out.flags = flags_of(b);
+  if (to_name == "e4m3x2")
+    return bind_to_float8<E4M3>(b, from_name);
+  if (to_name == "e5m2x2")
+    return bind_to_float8<E5M2>(b, from_name);
+  if (from_name == "e4m3x2")
+    return bind_from_float8<E4M3>(b, to_name);
+  if (from_name == "e5m2x2")
+    return bind_from_float8<E5M2>(b, to_name);
+  const Type to = b.type(0), from = b.type(1);
+  if (to == Type::tf32 && from == Type::f32)
+    return bind_to_tf32(b);
+  if ((to == Type::f16x2 || to == Type::bf16x2) && from == Type::f32) {
+    since(b, 80);
+    return to == Type::f16x2 ? bind_pack<Half>(b) : bind_pack<BFloat>(b);
+  }
+  if (to == Type::bf16 || from == Type::bf16)
+    since(b, to == Type::bf16 && from == Type::f32 ? 80 : 90);
+  if (is_integer(to) && is_integer(from))
+    return bind_integer_to_integer(b, to, from);
+  if (is_integer(from)) {
+    switch (to) {
+    case Type::f16:
+      return bind_to_half<Half>(b, from);
+    case Type::bf16:
+      return bind_to_half<BFloat>(b, from);
+    case Type::f32:
+      return bind_integer_to_float<float>(b, from);
+    case Type::f64:
+      return bind_integer_to_float<double>(b, from);
+    default:
+      return false;
+    }
+  }
+  if (is_integer(to) && is_float(from))
+    return bind_float_to_integer(b, to, from);
+  if (is_float(to) && is_float(from))
+    return bind_float_to_float(b, to, from);
+  return false;
+}
+
+constexpr TableEntry kTable[] = {
+    {"cvt", bind_cvt},
+};
+
+} // namespace
+
+std::span<const TableEntry> convert_table() { return kTable; }
+
+} // namespace ladder::instructions

@@ -1,0 +1,341 @@
+// "Floating Point Instructions": f32 and f64.
+#include "instructions/elementwise.h"
+#include "instructions/float_type.h"
+
+#include <optional>
+
+namespace ladder::instructions {
+
+namespace {
+
+// --- operations on values
+// -------------------------------------------------------------------------------------------
+
+struct Add {
+  template <class T> T operator()(T a, T b) const { return a + b; }
+};
+struct Sub {
+  template <class T> T operator()(T a, T b) const { return a - b; }
+};
+struct Mul {
+  template <class T> T operator()(T a, T b) const { return a * b; }
+};
+struct Fma {
+  float operator()(float a, float b, float c) const { return fused_multiply_add(a, b, c); }
+  double operator()(double a, double b, double c) const { return std::fma(a, b, c); }
+};
+/// For directed rounding, where fused_multiply_add's own steps must not be rounded that way.
+struct FmaInMode {
+  template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); }
+};
+struct Div {
+  template <class T> T operator()(T a, T b) const { return a / b; }
+};
+/// div.approx is a * (1 / b): the reciprocal of a huge number is flushed to zero.
+struct DivApprox {
+  float operator()(float a, float b) const {
+    const float reciprocal_sign = copy_sign(0.0f, b);
+    return absolute(b) > 0x1p126f ? a * reciprocal_sign : a / b;
+  }
+};
+struct Rcp {
+  template <class T> T operator()(T a) const { return T(1) / a; }
+};
+struct Sqrt {
+  template <class T> T operator()(T a) const { return std::sqrt(a); }
+};
+struct Rsqrt {
+  float operator()(float a) const { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
+  double operator()(double a) const { return 1.0 / std::sqrt(a); }
+};
+struct Ex2 {
+  float operator()(float a) const { return power_of_two(a); }
+};
+struct Lg2 {
+  static constexpr bool is_scalar = true;
+  float operator()(float a) const { return static_cast<float>(std::log2(static_cast<double>(a))); }
+};
+struct Sin {
+  static constexpr bool is_scalar = true;
+  float operator()(float a) const { return static_cast<float>(std::sin(static_cast<double>(a))); }
+};
+struct Cos {
+  static constexpr bool is_scalar = true;
+  float operator()(float a) const { return static_cast<float>(std::cos(static_cast<double>(a))); }
+};
+struct Tanh {
+  static constexpr bool is_scalar = true;
+  float operator()(float a) const { return static_cast<float>(std::tanh(static_cast<double>(a))); }
+};
+
+/// Op with its modifiers. Every result that is a NaN is the GPU's one.
+template <class Op, bool Ftz, bool Sat> struct WithModifiers {
+  static constexpr bool is_scalar = ScalarOp<Op>;
+  template <class... T> auto operator()(T... x) const {
+    const auto result = flush<Ftz>(Op{}(flush<Ftz>(x)...));
+    if constexpr (Sat)
+      return saturate(result);
+    else
+      return canonical(result);
+  }
+};
+
+// --- binding
+// --------------------------------------------------------------------------------------------------------
+
+bool is_float(ptx::Type type) { return type == ptx::Type::f32 || type == ptx::Type::f64; }
+
+Rounding rounding_of(const Binder &b) {
+  return b.has("rz")   ? Rounding::zero
+         : b.has("rm") ? Rounding::down
+         : b.has("rp") ? Rounding::up
+                       : Rounding::nearest;
+}
+
+template <class Op, class Float, int Arity> bool bind_arity(Binder &b) {
+  if constexpr (Arity == 1)
+    return bind_elementwise<Op, Float, Float>(b);
+  else if constexpr (Arity == 2)
+    return bind_elementwise<Op, Float, Float, Float>(b);
+  else
+    return bind_elementwise<Op, Float, Float, Float, Float>(b);
+}
+
+/// Binds Op with .ftz and .sat as the instruction has them.
+template <class Op, int Arity> bool bind_modified(Binder &b) {
+  if (b.type() == ptx::Type::f64) {
+    if (b.has("ftz") || b.has("sat"))
+      b.unsupported(".ftz and .sat are for f32");
+    return bind_arity<WithModifiers<Op, false, false>, double, Arity>(b);
+  }
+  if (b.has("sat"))
+    return b.has("ftz") ? bind_arity<WithModifiers<Op, true, true>, float, Arity>(b)
+                        : bind_arity<WithModifiers<Op, false, true>, float, Arity>(b);
+  return b.has("ftz") ? bind_arity<WithModifiers<Op, true, false>, float, Arity>(b)
+                      : bind_arity<WithModifiers<Op, false, false>, float, Arity>(b);
+}
+
+template <class Op, class Float, int Arity> machine::Handler rounded_handler() {
+  if constexpr (Arity == 1)
+    return elementwise_rounded<Op, Float, Float>;
+  else if constexpr (Arity == 2)
+    return elementwise_rounded<Op, Float, Float, Float>;
+  else
+    return elementwise_rounded<Op, Float, Float, Float, Float>;
+}
+
+/// As bind_modified, in the rounding mode that the instruction names; InMode is Op for directed rounding.
+template <class Op, int Arity, class InMode = Op> bool bind_rounded(Binder &b) {
+  bind_modified<Op, Arity>(b);
+  const Rounding rounding = rounding_of(b);
+  if (rounding == Rounding::nearest)
+    return true;
+  b.out.flags = static_cast<std::uint32_t>(rounding);
+  if (b.type() == ptx::Type::f64)
+    b.out.execute = rounded_handler<WithModifiers<InMode, false, false>, double, Arity>();
+  else if (b.has("sat"))
+    b.out.execute = b.has("ftz") ? rounded_handler<WithModifiers<InMode, true, true>, float, Arity>()
+                                 : rounded_handler<WithModifiers<InMode, false, true>, float, Arity>();
+  else
+    b.out.execute = b.has("ftz") ? rounded_handler<WithModifiers<InMode, true, false>, float, Arity>()
+                                 : rounded_handler<WithModifiers<InMode, false, false>, float, Arity>();
+  return true;
+}
+
+/// add sub mul: rounding to nearest unless they say otherwise.
+template <class Op> bool bind_arithmetic(Binder &b) {
+  if (!is_float(b.type()))
+    return false;
+  only(b, {"rn", "rz", "rm", "rp", "ftz", "sat"});
+  return bind_rounded<Op, 2>(b);
+}
+
+/// fma, and mad, which is the same since sm_20.
+bool bind_fma(Binder &b) {
+  if (!is_float(b.type()))
+    return false;
+  only(b, {"rn", "rz", "rm", "rp", "ftz", "sat"});
+  return bind_rounded<Fma, 3, FmaInMode>(b);
+}
+
+/// div rcp sqrt: .approx (and .full), or rounded.
+template <class Approximate, class Exact, int Arity> bool bind_approx_or_rounded(Binder &b) {
+  if (!is_float(b.type()))
+    return false;
+  only(b, {"approx", "full", "rn", "rz", "rm", "rp", "ftz"});
+  if (b.has("approx"))
+    return b.type() == ptx::Type::f32 ? bind_modified<Approximate, Arity>(b) : false;
+  return bind_rounded<Exact, Arity>(b);
+}
+
+template <class Op> bool bind_approx(Binder &b) {
+  if (b.type() != ptx::Type::f32)
+    return false;
+  only(b, {"approx", "ftz"});
+  if (b.has("ftz"))
+    return bind_elementwise<WithModifiers<Op, true, false>, float, float>(b);
+  return bind_elementwise<WithModifiers<Op, false, false>, float, float>(b);
+}
+
+bool bind_tanh(Binder &b) {
+  if (b.type() == ptx::Type::f32)
+    since(b, 75);
+  return bind_approx<Tanh>(b);
+}
+
+/// rcp and rsqrt .approx.ftz.f64: a gross approximation whose low 32 bits are zero.
+template <class Op> struct HighWord {
+  double operator()(double a) const {
+    const double result = flush_double(Op{}(flush_double(a)));
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(result) & 0xffffffff00000000u);
+  }
+  static double flush_double(double value) {
+    const auto bits = std::bit_cast<std::uint64_t>(value);
+    return std::bit_cast<double>((bits << 1) < 0x0020000000000000u ? bits & 0x8000000000000000u : bits);
+  }
+};
+
+bool bind_rcp(Binder &b) {
+  if (b.type() == ptx::Type::f64 && b.has("approx")) {
+    only(b, {"approx", "ftz"});
+    if (!b.has("ftz"))
+      b.unsupported("rcp.approx.f64 needs .ftz");
+    return bind_elementwise<HighWord<Rcp>, double, double>(b);
+  }
+  return bind_approx_or_rounded<Rcp, Rcp, 1>(b);
+}
+
+bool bind_rsqrt(Binder &b) {
+  if (b.type() == ptx::Type::f64) {
+    only(b, {"approx", "ftz"});
+    return b.has("ftz") ? bind_elementwise<HighWord<Rsqrt>, double, double>(b)
+                        : bind_elementwise<Rsqrt, double, double>(b);
+  }
+  return bind_approx<Rsqrt>(b);
+}
+
+// --- minimum, maximum, signs
+// ----------------------------------------------------------------------------------------
+
+template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
+  if (!is_float(b.type()))
+    return false;
+  only(b, {"ftz", "NaN", "xorsign", "abs"});
+  if (b.type() == ptx::Type::f64) {
+    only(b, {});
+    return bind_elementwise<Extremum<false>, double, double, double>(b);
+  }
+  if (b.has("NaN"))
+    since(b, 80);
+  if (b.has("xorsign")) {
+    since(b, 86);
+    return b.has("NaN") ? bind_modified<XorSign<Extremum<true>>, 2>(b)
+                        : bind_modified<XorSign<Extremum<false>>, 2>(b);
+  }
+  return b.has("NaN") ? bind_modified<Extremum<true>, 2>(b) : bind_modified<Extremum<false>, 2>(b);
+}
+
+struct Abs {
+  template <class T> T operator()(T a) const { return absolute(a); }
+};
+struct Neg {
+  template <class T> T operator()(T a) const { return -a; }
+};
+template <class Op, bool Ftz> struct Flushed {
+  template <class T> T operator()(T a) const { return Op{}(flush<Ftz>(a)); }
+};
+template <class Op> bool bind_sign(Binder &b) {
+  if (!is_float(b.type()))
+    return false;
+  only(b, {"ftz"});
+  if (b.type() == ptx::Type::f64)
+    return bind_elementwise<Op, double, double>(b);
+  return b.has("ftz") ? bind_elementwise<Flushed<Op, true>, float, float>(b)
+                      : bind_elementwise<Op, float, float>(b);
+}
+
+struct CopySign {
+  template <class T> T operator()(T sign, T magnitude) const { return copy_sign(magnitude, sign); }
+};
+
+// --- testp
+// ----------------------------------------------------------------------------------------------------------
+
+template <class Float> bool finite(Float a) { return a - a == 0; }
+template <class Float> bool is_subnormal(Float a) {
+  const Float magnitude = absolute(a);
+  return (magnitude > 0) & (magnitude < std::numeric_limits<Float>::min());
+}
+struct Finite {
+  template <class T> bool operator()(T a) const { return finite(a); }
+};
+struct Infinite {
+  template <class T> bool operator()(T a) const { return absolute(a) == std::numeric_limits<T>::infinity(); }
+};
+struct Number {
+  template <class T> bool operator()(T a) const { return a == a; }
+};
+struct NotANumber {
+  template <class T> bool operator()(T a) const { return a != a; }
+};
+struct Normal {
+  template <class T> bool operator()(T a) const { return finite(a) & !is_subnormal(a); }
+};
+struct Subnormal {
+  template <class T> bool operator()(T a) const { return is_subnormal(a); }
+};
+
+template <class Test, class Float> void test_property(Warp &warp, const Instruction &in) {
+  const Lane<Float> *a = warp.lanes<Lane<Float>>(in.op[1]);
+  warp.set_predicate(in.op[0], lanes_where([=](int lane) { return Test{}(from_lane<Float>(a[lane])); }));
+}
+
+template <class Test> machine::Handler test_handler(ptx::Type type) {
+  return type == ptx::Type::f64 ? test_property<Test, double> : test_property<Test, float>;
+}
+
+bool bind_testp(Binder &b) {
+  const ptx::Type type = b.type();
+  if (!is_float(type))
+    return false;
+  only(b, {"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
+  expect_operands(b, 2);
+  b.out.op[0] = b.destination_predicate(b.operand(0));
+  b.out.op[1] = b.source_slot(1, type);
+  b.out.execute = b.has("finite")       ? test_handler<Finite>(type)
+                  : b.has("infinite")   ? test_handler<Infinite>(type)
+                  : b.has("number")     ? test_handler<Number>(type)
+                  : b.has("notanumber") ? test_handler<NotANumber>(type)
+                  : b.has("normal")     ? test_handler<Normal>(type)
+                                        : test_handler<Subnormal>(type);
+  return true;
+}
+
+constexpr TableEntry kTable[] = {
+    {"add", bind_arithmetic<Add>},
+    {"sub", bind_arithmetic<Sub>},
+    {"mul", bind_arithmetic<Mul>},
+    {"fma", bind_fma},
+    {"mad", bind_fma},
+    {"div", bind_approx_or_rounded<DivApprox, Div, 2>},
+    {"rcp", bind_rcp},
+    {"sqrt", bind_approx_or_rounded<Sqrt, Sqrt, 1>},
+    {"rsqrt", bind_rsqrt},
+    {"min", bind_extremum<Minimum>},
+    {"max", bind_extremum<Maximum>},
+    {"abs", bind_sign<Abs>},
+    {"neg", bind_sign<Neg>},
+    {"copysign", plain<bind_binary<CopySign, Types<float, double>>>},
+    {"testp", bind_testp},
+    {"sin", bind_approx<Sin>},
+    {"cos", bind_approx<Cos>},
+    {"lg2", bind_approx<Lg2>},
+    {"ex2", bind_approx<Ex2>},
+    {"tanh", bind_tanh},
+};
+
+} // namespace
+
+std::span<const TableEntry> float_table() { return kTable; }
+
+} // namespace ladder::instructions

@@ -1,0 +1,193 @@
+// "Half Precision Floating Point Instructions": f16, f16x2, bf16 and bf16x2.
+//
+// Values are widened to float, in which an operation on them is either exact or rounded so that rounding it
+// to half precision gives the correctly rounded result.
+#include "instructions/elementwise.h"
+#include "instructions/float_type.h"
+
+namespace ladder::instructions {
+
+namespace {
+
+// --- operations on values: Format is Half or BFloat
+// -----------------------------------------------------------------
+
+// A float has more than twice the bits: rounding a sum twice is as good as once.
+struct Add {
+  template <class Format> static float apply(float a, float b) { return a + b; }
+};
+struct Sub {
+  template <class Format> static float apply(float a, float b) { return a - b; }
+};
+struct Mul {
+  template <class Format> static float apply(float a, float b) { return Format::multiply(a, b); }
+};
+struct Fma {
+  template <class Format> static float apply(float a, float b, float c) {
+    return Format::multiply_add(a, b, c);
+  }
+};
+struct Ex2 {
+  template <class Format> static float apply(float a) { return power_of_two(a); }
+};
+struct Tanh {
+  static constexpr bool is_scalar = true;
+  template <class Format> static float apply(float a) {
+    return static_cast<float>(std::tanh(static_cast<double>(a)));
+  }
+};
+template <class Extremum> struct Select {
+  template <class Format> static float apply(float a, float b) { return Extremum{}(a, b); }
+};
+
+enum class Clamp { none, sat, relu };
+
+/// A result below zero gives zero; NaN stays.
+inline float relu(float value) { return value <= 0 ? 0.0f : value; }
+
+/// Op on the bits of one value, with its modifiers.
+template <class Format, class Op, bool Ftz, Clamp Clamped> struct OnBits {
+  static constexpr bool is_scalar = ScalarOp<Op>;
+  template <class... Bits> std::uint32_t operator()(Bits... bits) const {
+    float result = Op::template apply<Format>(Format::to_float(flush_half(bits))...);
+    if constexpr (Clamped == Clamp::sat)
+      result = saturate(result);
+    if constexpr (Clamped == Clamp::relu)
+      result = relu(result);
+    return flush_half(Format::from_float(result));
+  }
+  static std::uint32_t flush_half(std::uint32_t bits) {
+    if constexpr (Ftz)
+      return (bits & Format::kInfinity) == 0 ? bits & 0x8000u : bits;
+    else
+      return bits;
+  }
+};
+
+struct NegBits {
+  std::uint32_t operator()(std::uint32_t a) const { return a ^ 0x8000u; }
+};
+struct AbsBits {
+  std::uint32_t operator()(std::uint32_t a) const { return a & 0x7fffu; }
+};
+/// .ftz of neg and abs, which otherwise only touch the sign.
+template <class Op, class Format> struct FlushedBits {
+  std::uint32_t operator()(std::uint32_t a) const {
+    return Op{}((a & Format::kInfinity) == 0 ? a & 0x8000u : a);
+  }
+};
+
+/// Op on both halves of a register.
+template <class Op> struct BothHalves {
+  static constexpr bool is_scalar = ScalarOp<Op>;
+  template <class... Bits> std::uint32_t operator()(Bits... bits) const {
+    return Op{}((bits & 0xffffu)...) | Op{}((bits >> 16)...) << 16;
+  }
+};
+
+// --- binding
+// --------------------------------------------------------------------------------------------------------
+
+bool is_packed(ptx::Type type) { return type == ptx::Type::f16x2 || type == ptx::Type::bf16x2; }
+bool is_bfloat(ptx::Type type) { return type == ptx::Type::bf16 || type == ptx::Type::bf16x2; }
+bool is_half(ptx::Type type) { return type == ptx::Type::f16 || type == ptx::Type::f16x2 || is_bfloat(type); }
+
+template <class Op, class Word, int Arity> bool bind_arity(Binder &b) {
+  if constexpr (Arity == 1)
+    return bind_elementwise<Op, Word, Word>(b);
+  else if constexpr (Arity == 2)
+    return bind_elementwise<Op, Word, Word, Word>(b);
+  else
+    return bind_elementwise<Op, Word, Word, Word, Word>(b);
+}
+
+/// Binds Op (on bits) for one value or two in a register.
+template <class Op, int Arity> bool bind_scalar_or_packed(Binder &b) {
+  return is_packed(b.type()) ? bind_arity<BothHalves<Op>, std::uint32_t, Arity>(b)
+                             : bind_arity<Op, std::uint16_t, Arity>(b);
+}
+
+/// Binds Op (on floats) with the modifiers that the instruction has, of those that the opcode may have.
+template <class Op, int Arity, bool MayBeSat = false, bool MayBeRelu = false> bool bind_format(Binder &b) {
+  const bool ftz = b.has("ftz");
+  if constexpr (MayBeRelu) {
+    if (b.has("relu") && is_bfloat(b.type()))
+      return bind_scalar_or_packed<OnBits<BFloat, Op, false, Clamp::relu>, Arity>(b);
+    if (b.has("relu"))
+      return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::relu>, Arity>(b)
+                 : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::relu>, Arity>(b);
+  }
+  if constexpr (MayBeSat) {
+    if (b.has("sat") && is_bfloat(b.type()))
+      b.unsupported(".sat is for f16");
+    if (b.has("sat"))
+      return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::sat>, Arity>(b)
+                 : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::sat>, Arity>(b);
+  }
+  // ex2 is the one bf16 instruction with .ftz, which would not show: 2^x is 1 for any subnormal x.
+  if (is_bfloat(b.type()))
+    return bind_scalar_or_packed<OnBits<BFloat, Op, false, Clamp::none>, Arity>(b);
+  return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::none>, Arity>(b)
+             : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::none>, Arity>(b);
+}
+
+template <class Op> bool bind_arithmetic(Binder &b) {
+  if (!is_half(b.type()))
+    return false;
+  only(b, {"rn", "ftz", "sat"});
+  if (is_bfloat(b.type()))
+    since(b, 90);
+  return bind_format<Op, 2, true>(b);
+}
+
+bool bind_fma(Binder &b) {
+  if (!is_half(b.type()))
+    return false;
+  only(b, {"rn", "ftz", "sat", "relu"});
+  if (is_bfloat(b.type()) || b.has("relu"))
+    since(b, 80);
+  return bind_format<Fma, 3, true, true>(b);
+}
+
+template <class Op, int FirstF16, int FirstBF16> bool bind_approx(Binder &b) {
+  if (!is_half(b.type()))
+    return false;
+  only(b, {"approx", "ftz"});
+  since(b, is_bfloat(b.type()) ? FirstBF16 : FirstF16);
+  return bind_format<Op, 1>(b);
+}
+
+template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
+  if (!is_half(b.type()))
+    return false;
+  only(b, {"ftz", "NaN", "xorsign", "abs"});
+  since(b, b.has("xorsign") ? 86 : 80);
+  if (b.has("xorsign"))
+    return b.has("NaN") ? bind_format<Select<XorSign<Extremum<true>>>, 2>(b)
+                        : bind_format<Select<XorSign<Extremum<false>>>, 2>(b);
+  return b.has("NaN") ? bind_format<Select<Extremum<true>>, 2>(b)
+                      : bind_format<Select<Extremum<false>>, 2>(b);
+}
+
+template <class Op> bool bind_sign(Binder &b) {
+  if (!is_half(b.type()))
+    return false;
+  only(b, {"ftz"});
+  if (is_bfloat(b.type()))
+    since(b, 80);
+  return b.has("ftz") ? bind_scalar_or_packed<FlushedBits<Op, Half>, 1>(b) : bind_scalar_or_packed<Op, 1>(b);
+}
+
+constexpr TableEntry kTable[] = {
+    {"add", bind_arithmetic<Add>},     {"sub", bind_arithmetic<Sub>},
+    {"mul", bind_arithmetic<Mul>},     {"fma", bind_fma},
+    {"neg", bind_sign<NegBits>},       {"abs", bind_sign<AbsBits>},
+    {"min", bind_extremum<Minimum>},   {"max", bind_extremum<Maximum>},
+    {"ex2", bind_approx<Ex2, 75, 90>}, {"tanh", bind_approx<Tanh, 75, 90>},
+};
+
+} // namespace
+
+std::span<const TableEntry> half_table() { return kTable; }
+
+} // namespace ladder::instructions

@@ -1,0 +1,531 @@
+// "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions".
+#include "instructions/elementwise.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ladder::instructions {
+
+namespace {
+
+template <class T> using Unsigned = std::make_unsigned_t<T>;
+
+/// The type of twice the width; a signed or unsigned __int128 for 64 bits.
+__extension__ using Int128 = __int128;
+__extension__ using UInt128 = unsigned __int128;
+template <class T>
+using Double = std::conditional_t<
+    sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>,
+    std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>,
+                       std::conditional_t<std::is_signed_v<T>, Int128, UInt128>>>;
+
+// Results wrap, so sums and products are made in a type that may overflow: at least 32 bits wide and
+// unsigned.
+template <class T> auto wrapping(T value) {
+  return static_cast<std::common_type_t<Unsigned<T>, std::uint32_t>>(value);
+}
+
+template <class T> T saturate(std::int64_t value) {
+  return static_cast<T>(
+      std::clamp<std::int64_t>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+}
+
+// --- operations on values
+// -------------------------------------------------------------------------------------------
+
+struct Add {
+  template <class T> T operator()(T a, T b) const { return static_cast<T>(wrapping(a) + wrapping(b)); }
+};
+struct Sub {
+  template <class T> T operator()(T a, T b) const { return static_cast<T>(wrapping(a) - wrapping(b)); }
+};
+struct AddSat {
+  std::int32_t operator()(std::int32_t a, std::int32_t b) const {
+    return saturate<std::int32_t>(std::int64_t(a) + std::int64_t(b));
+  }
+};
+struct SubSat {
+  std::int32_t operator()(std::int32_t a, std::int32_t b) const {
+    return saturate<std::int32_t>(std::int64_t(a) - std::int64_t(b));
+  }
+};
+
+struct MulLo {
+  template <class T> T operator()(T a, T b) const { return static_cast<T>(wrapping(a) * wrapping(b)); }
+};
+struct MulHi {
+  template <class T> T operator()(T a, T b) const {
+    return static_cast<T>((Double<T>(a) * Double<T>(b)) >> (8 * sizeof(T)));
+  }
+};
+struct MulWide {
+  template <class T> Double<T> operator()(T a, T b) const { return Double<T>(a) * Double<T>(b); }
+};
+struct MadHiSat {
+  std::int32_t operator()(std::int32_t a, std::int32_t b, std::int32_t c) const {
+    return saturate<std::int32_t>(std::int64_t(MulHi{}(a, b)) + c);
+  }
+};
+
+/// The 48-bit product of the low 24 bits.
+template <class T> std::int64_t multiply24(T a, T b) {
+  const auto low = [](T value) {
+    return static_cast<std::int64_t>(static_cast<T>(Unsigned<T>(value) << 8) >> 8);
+  };
+  return low(a) * low(b);
+}
+struct Mul24Lo {
+  template <class T> T operator()(T a, T b) const { return static_cast<T>(multiply24(a, b)); }
+};
+struct Mul24Hi {
+  template <class T> T operator()(T a, T b) const { return static_cast<T>(multiply24(a, b) >> 16); }
+};
+struct Mad24HiSat {
+  std::int32_t operator()(std::int32_t a, std::int32_t b, std::int32_t c) const {
+    return saturate<std::int32_t>(std::int64_t(Mul24Hi{}(a, b)) + c);
+  }
+};
+
+/// Product and sum: mad from mul.
+template <class Product> struct ThenAdd {
+  template <class T, class U> U operator()(T a, T b, U c) const {
+    return Add{}(static_cast<U>(Product{}(a, b)), c);
+  }
+};
+
+struct Sad {
+  template <class T> T operator()(T a, T b, T c) const { return Add{}(c, a < b ? Sub{}(b, a) : Sub{}(a, b)); }
+};
+
+// The manual leaves division by zero open; the hardware's answer is all ones.
+template <class T> bool overflows(T a, T b) {
+  return std::is_signed_v<T> && b == static_cast<T>(-1) && a == std::numeric_limits<T>::min();
+}
+struct Div {
+  static constexpr bool is_scalar = true;
+  template <class T> T operator()(T a, T b) const {
+    return b == 0 ? static_cast<T>(~T(0)) : overflows(a, b) ? a : static_cast<T>(a / b);
+  }
+};
+struct Rem {
+  static constexpr bool is_scalar = true;
+  template <class T> T operator()(T a, T b) const {
+    return b == 0 ? static_cast<T>(~T(0)) : overflows(a, b) ? T(0) : static_cast<T>(a % b);
+  }
+};
+
+struct Neg {
+  template <class T> T operator()(T a) const { return Sub{}(T(0), a); }
+};
+struct Abs {
+  template <class T> T operator()(T a) const { return a < 0 ? Neg{}(a) : a; }
+};
+struct Min {
+  template <class T> T operator()(T a, T b) const { return b < a ? b : a; }
+};
+struct Max {
+  template <class T> T operator()(T a, T b) const { return a < b ? b : a; }
+};
+/// .relu: not below zero.
+template <class Op> struct Relu {
+  template <class T> T operator()(T a, T b) const { return Max{}(Op{}(a, b), T(0)); }
+};
+
+struct Popc {
+  template <class T> std::uint32_t operator()(T a) const {
+    return static_cast<std::uint32_t>(std::popcount(a));
+  }
+};
+struct Clz {
+  template <class T> std::uint32_t operator()(T a) const {
+    return static_cast<std::uint32_t>(std::countl_zero(a));
+  }
+};
+template <bool ShiftAmount> struct Bfind {
+  template <class T> std::uint32_t operator()(T a) const {
+    const auto bits = static_cast<Unsigned<T>>(std::is_signed_v<T> && a < 0 ? ~a : a);
+    const auto zeros = static_cast<std::uint32_t>(std::countl_zero(bits));
+    const std::uint32_t found = ShiftAmount ? zeros : 8 * sizeof(T) - 1 - zeros;
+    return bits == 0 ? 0xffffffffu : found;
+  }
+};
+struct Brev {
+  template <class T> T operator()(T a) const {
+    a = swap<T>(a, 1, T(0x5555555555555555u));
+    a = swap<T>(a, 2, T(0x3333333333333333u));
+    a = swap<T>(a, 4, T(0x0f0f0f0f0f0f0f0fu));
+    a = swap<T>(a, 8, T(0x00ff00ff00ff00ffu));
+    a = swap<T>(a, 16, T(0x0000ffff0000ffffu));
+    if constexpr (sizeof(T) == 8)
+      a = swap<T>(a, 32, T(0x00000000ffffffffu));
+    return a;
+  }
+  template <class T> static T swap(T a, int width, T low) {
+    return static_cast<T>((a >> width & low) | (a & low) << width);
+  }
+};
+
+/// value << amount or >> amount; 0, or all sign bits, for amounts beyond the width.
+template <class T> T shift_left(T value, std::uint32_t amount) {
+  constexpr std::uint32_t kBits = 8 * sizeof(T);
+  return amount < kBits ? static_cast<T>(Unsigned<T>(value) << (amount % kBits)) : T(0);
+}
+template <class T> T shift_right(T value, std::uint32_t amount) {
+  constexpr std::uint32_t kBits = 8 * sizeof(T);
+  const std::uint32_t clamped = std::min(amount, kBits - 1);
+  return !std::is_signed_v<T> && amount >= kBits ? T(0) : static_cast<T>(value >> clamped);
+}
+
+struct Bfe {
+  template <class T> T operator()(T a, std::uint32_t position, std::uint32_t length) const {
+    constexpr std::uint32_t kBits = 8 * sizeof(T);
+    position &= 0xff;
+    length &= 0xff;
+    // The field's top bit goes to the register's, and comes back with the sign.
+    const std::uint32_t end = std::min(position + length, kBits);
+    const T top = shift_left(a, kBits - end);
+    const std::uint32_t down = kBits - end + std::min(position, kBits);
+    // A field that starts beyond the register is all sign.
+    const T beyond = std::is_signed_v<T> ? static_cast<T>(a >> (kBits - 1)) : T(0);
+    const T field = position >= kBits ? beyond : shift_right(top, down);
+    return length == 0 ? T(0) : field;
+  }
+};
+struct Bfi {
+  template <class T> T operator()(T a, T b, std::uint32_t position, std::uint32_t length) const {
+    position &= 0xff;
+    length &= 0xff;
+    const T ones = static_cast<T>(shift_left(T(1), length) - 1); // length 32 and more: 0 - 1
+    const T mask = shift_left(ones, position);
+    return static_cast<T>((b & ~mask) | (shift_left(a, position) & mask));
+  }
+};
+
+struct Fns {
+  static constexpr bool is_scalar = true;
+  std::uint32_t operator()(std::uint32_t mask, std::uint32_t base, std::int32_t offset) const {
+    if (offset == 0)
+      return base < 32 && (mask >> base & 1) ? base : 0xffffffffu;
+    std::int64_t left = std::abs(std::int64_t(offset));
+    const int step = offset > 0 ? 1 : -1;
+    for (std::int64_t position = base; position >= 0 && position < 32; position += step)
+      if ((mask >> position & 1) && --left == 0)
+        return static_cast<std::uint32_t>(position);
+    return 0xffffffffu;
+  }
+};
+
+/// Part i of a word: an 8-bit or 16-bit field, extended as Field is signed or not.
+template <class Field> std::uint32_t part(std::uint32_t word, unsigned i) {
+  return static_cast<std::uint32_t>(static_cast<Field>(word >> (8 * sizeof(Field) * i)));
+}
+template <class A, class B> struct Dp4a {
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b, std::uint32_t c) const {
+    for (unsigned i = 0; i < 4; ++i)
+      c += part<A>(a, i) * part<B>(b, i);
+    return c;
+  }
+};
+template <class A, class B, unsigned First> struct Dp2a {
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b, std::uint32_t c) const {
+    return c + part<A>(a, 0) * part<B>(b, First) + part<A>(a, 1) * part<B>(b, First + 1);
+  }
+};
+
+/// Op on the two halves of a word.
+template <class Op, class Half> struct Packed {
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const {
+    const auto low = Op{}(static_cast<Half>(a), static_cast<Half>(b));
+    const auto high = Op{}(static_cast<Half>(a >> 16), static_cast<Half>(b >> 16));
+    return static_cast<std::uint16_t>(low) | std::uint32_t(static_cast<std::uint16_t>(high)) << 16;
+  }
+};
+
+struct Szext {
+  explicit Szext(const Instruction &in) : wrap_(in.flags & 1), is_signed_(in.flags & 2) {}
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const {
+    const std::uint32_t bits = b & 31;
+    const std::uint32_t mask = b >= 32 && !wrap_ ? 0 : ~0u << bits;
+    const bool sign = is_signed_ && bits != 0 && mask != 0 && (a >> ((bits - 1) & 31) & 1);
+    return (a & ~mask) | (sign ? mask : 0);
+  }
+
+private:
+  bool wrap_, is_signed_;
+};
+
+struct Bmsk {
+  explicit Bmsk(const Instruction &in) : wrap_(in.flags & 1) {}
+  std::uint32_t operator()(std::uint32_t position, std::uint32_t width) const {
+    if (wrap_) {
+      position &= 31;
+      width &= 31;
+    }
+    const std::uint32_t ones = shift_left(1u, width) - 1;
+    return shift_left(ones, position);
+  }
+
+private:
+  bool wrap_;
+};
+
+// --- carries
+// --------------------------------------------------------------------------------------------------------
+
+/// add.cc, addc, sub.cc, subc and the sums of mad.cc and madc: with the condition code, a flag a lane.
+template <class T, bool Subtract>
+void add_with_carry(Warp &warp, const Instruction &in, const T *a, const T *b) {
+  const bool reads = in.flags & 1, writes = in.flags & 2;
+  T *d = warp.lanes<T>(in.op[0]);
+  std::uint32_t carry = warp.carry();
+  for_each_lane(warp.active(), [&](int lane) {
+    const std::uint32_t bit = kLaneBit[unsigned(lane)];
+    const T carry_in = reads && (carry & bit);
+    T result;
+    bool out = Subtract ? __builtin_sub_overflow(a[lane], b[lane], &result)
+                        : __builtin_add_overflow(a[lane], b[lane], &result);
+    out |= Subtract ? __builtin_sub_overflow(result, carry_in, &result)
+                    : __builtin_add_overflow(result, carry_in, &result);
+    d[lane] = result;
+    if (writes)
+      carry = out ? carry | bit : carry & ~bit;
+  });
+  warp.carry() = carry;
+}
+
+template <class T, bool Subtract> void carry_sum(Warp &warp, const Instruction &in) {
+  add_with_carry<T, Subtract>(warp, in, warp.lanes<T>(in.op[1]), warp.lanes<T>(in.op[2]));
+}
+
+template <class Product, class T> void carry_mad(Warp &warp, const Instruction &in) {
+  using U = Unsigned<T>;
+  const U *a = warp.lanes<U>(in.op[1]), *b = warp.lanes<U>(in.op[2]);
+  U product[32];
+  for (int lane = 0; lane < 32; ++lane)
+    product[lane] = static_cast<U>(Product{}(static_cast<T>(a[lane]), static_cast<T>(b[lane])));
+  add_with_carry<U, false>(warp, in, product, warp.lanes<U>(in.op[3]));
+}
+
+/// Whether an instruction uses the condition code, and how (in `flags`).
+bool uses_carry(Binder &b) {
+  const bool reads = b.source.opcode.ends_with('c');
+  b.out.flags = (reads ? 1u : 0u) | (b.has("cc") ? 2u : 0u);
+  return b.out.flags != 0;
+}
+
+template <bool Subtract> bool bind_carry_sum(Binder &b) {
+  only(b, {"cc"});
+  uses_carry(b);
+  return with_type(Words{}, b.type(), [&]<class T>() {
+    bind_operands<T, T, T>(b);
+    b.out.execute = carry_sum<Unsigned<T>, Subtract>;
+    return true;
+  });
+}
+
+bool bind_carry_mad(Binder &b) {
+  only(b, {"cc", "lo", "hi"});
+  uses_carry(b);
+  return with_type(Words{}, b.type(), [&]<class T>() {
+    bind_operands<T, T, T, T>(b);
+    b.out.execute = b.has("hi") ? carry_mad<MulHi, T> : carry_mad<MulLo, T>;
+    return true;
+  });
+}
+
+// --- binding
+// --------------------------------------------------------------------------------------------------------
+
+bool is_packed(const Binder &b) { return b.has("u16x2") || b.has("s16x2"); }
+
+/// add, min and max of .u16x2 and .s16x2.
+template <class Op> bool bind_packed(Binder &b) {
+  since(b, 90);
+  if (b.has("u16x2"))
+    return bind_elementwise<Packed<Op, std::uint16_t>, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+  return bind_elementwise<Packed<Op, std::int16_t>, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+}
+
+bool bind_add(Binder &b) {
+  if (is_packed(b)) {
+    only(b, {"u16x2", "s16x2"});
+    return bind_packed<Add>(b);
+  }
+  if (b.has("cc"))
+    return bind_carry_sum<false>(b);
+  if (b.type() == ptx::Type::s32 && b.has("sat")) {
+    only(b, {"sat"});
+    return bind_elementwise<AddSat, std::int32_t, std::int32_t, std::int32_t>(b);
+  }
+  return plain<bind_binary<Add, Integers>>(b);
+}
+
+bool bind_sub(Binder &b) {
+  if (b.has("cc"))
+    return bind_carry_sum<true>(b);
+  if (b.type() == ptx::Type::s32 && b.has("sat")) {
+    only(b, {"sat"});
+    return bind_elementwise<SubSat, std::int32_t, std::int32_t, std::int32_t>(b);
+  }
+  return plain<bind_binary<Sub, Integers>>(b);
+}
+
+bool bind_mul(Binder &b) {
+  return with_type(Integers{}, b.type(), [&]<class T>() {
+    only(b, {"lo", "hi", "wide"});
+    if (b.has("wide")) {
+      if constexpr (sizeof(T) == 8)
+        return false;
+      else
+        return bind_elementwise<MulWide, Double<T>, T, T>(b);
+    }
+    return b.has("hi") ? bind_elementwise<MulHi, T, T, T>(b) : bind_elementwise<MulLo, T, T, T>(b);
+  });
+}
+
+bool bind_mad(Binder &b) {
+  if (b.has("cc"))
+    return bind_carry_mad(b);
+  if (b.type() == ptx::Type::s32 && b.has("sat")) {
+    only(b, {"hi", "sat"});
+    return bind_elementwise<MadHiSat, std::int32_t, std::int32_t, std::int32_t, std::int32_t>(b);
+  }
+  return with_type(Integers{}, b.type(), [&]<class T>() {
+    only(b, {"lo", "hi", "wide"});
+    if (b.has("wide")) {
+      if constexpr (sizeof(T) == 8)
+        return false;
+      else
+        return bind_elementwise<ThenAdd<MulWide>, Double<T>, T, T, Double<T>>(b);
+    }
+    return b.has("hi") ? bind_elementwise<ThenAdd<MulHi>, T, T, T, T>(b)
+                       : bind_elementwise<ThenAdd<MulLo>, T, T, T, T>(b);
+  });
+}
+
+using Words32 = Types<std::uint32_t, std::int32_t>;
+
+bool bind_mul24(Binder &b) {
+  only(b, {"lo", "hi"});
+  return b.has("hi") ? bind_binary<Mul24Hi, Words32>(b) : bind_binary<Mul24Lo, Words32>(b);
+}
+
+bool bind_mad24(Binder &b) {
+  only(b, {"lo", "hi", "sat"});
+  if (b.has("sat"))
+    return bind_elementwise<Mad24HiSat, std::int32_t, std::int32_t, std::int32_t, std::int32_t>(b);
+  return b.has("hi") ? bind_ternary<ThenAdd<Mul24Hi>, Words32>(b)
+                     : bind_ternary<ThenAdd<Mul24Lo>, Words32>(b);
+}
+
+template <class Op> bool bind_extremum(Binder &b) {
+  if (is_packed(b)) {
+    only(b, {"u16x2", "s16x2", "relu"});
+    return b.has("relu") ? bind_packed<Relu<Op>>(b) : bind_packed<Op>(b);
+  }
+  if (b.type() == ptx::Type::s32 && b.has("relu")) {
+    only(b, {"relu"});
+    since(b, 90);
+    return bind_elementwise<Relu<Op>, std::int32_t, std::int32_t, std::int32_t>(b);
+  }
+  return plain<bind_binary<Op, Integers>>(b);
+}
+
+/// popc clz bfind: the result is a .u32.
+template <class Op, class List> bool bind_count(Binder &b) {
+  return with_type(List{}, b.type(), [&]<class T>() { return bind_elementwise<Op, std::uint32_t, T>(b); });
+}
+
+bool bind_bfind(Binder &b) {
+  only(b, {"shiftamt"});
+  return b.has("shiftamt") ? bind_count<Bfind<true>, Words>(b) : bind_count<Bfind<false>, Words>(b);
+}
+
+bool bind_bfe(Binder &b) {
+  return with_type(Words{}, b.type(),
+                   [&]<class T>() { return bind_elementwise<Bfe, T, T, std::uint32_t, std::uint32_t>(b); });
+}
+
+bool bind_bfi(Binder &b) {
+  return with_type(Types<std::uint32_t, std::uint64_t>{}, b.type(), [&]<class T>() {
+    return bind_elementwise<Bfi, T, T, T, std::uint32_t, std::uint32_t>(b);
+  });
+}
+
+bool bind_fns(Binder &b) {
+  return bind_elementwise<Fns, std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>(b);
+}
+
+/// Calls f.operator()<A, B>() with A and B signed or not as the instruction's two types are.
+template <class Unsigned8, class Signed8, class UnsignedA, class SignedA, class F>
+bool with_signs(Binder &b, F f) {
+  const bool a = b.type(0) == ptx::Type::s32, other = b.type(1) == ptx::Type::s32;
+  if (a)
+    return other ? f.template operator()<SignedA, Signed8>() : f.template operator()<SignedA, Unsigned8>();
+  return other ? f.template operator()<UnsignedA, Signed8>() : f.template operator()<UnsignedA, Unsigned8>();
+}
+
+bool bind_dp4a(Binder &b) {
+  return with_signs<std::uint8_t, std::int8_t, std::uint8_t, std::int8_t>(b, [&]<class A, class B>() {
+    return bind_elementwise<Dp4a<A, B>, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+  });
+}
+
+bool bind_dp2a(Binder &b) {
+  only(b, {"lo", "hi"});
+  return with_signs<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t>(b, [&]<class A, class B>() {
+    if (b.has("hi"))
+      return bind_elementwise<Dp2a<A, B, 2>, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+    return bind_elementwise<Dp2a<A, B, 0>, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+  });
+}
+
+bool bind_szext(Binder &b) {
+  only(b, {"clamp", "wrap"});
+  b.out.flags = (b.has("wrap") ? 1u : 0u) | (b.type() == ptx::Type::s32 ? 2u : 0u);
+  return bind_elementwise<Szext, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+}
+
+bool bind_bmsk(Binder &b) {
+  only(b, {"clamp", "wrap"});
+  b.out.flags = b.has("wrap") ? 1u : 0u;
+  return bind_elementwise<Bmsk, std::uint32_t, std::uint32_t, std::uint32_t>(b);
+}
+
+using Bits32And64 = Types<std::uint32_t, std::uint64_t>;
+
+constexpr TableEntry kTable[] = {
+    {"add", bind_add},
+    {"sub", bind_sub},
+    {"mul", bind_mul},
+    {"mad", bind_mad},
+    {"mul24", bind_mul24},
+    {"mad24", bind_mad24},
+    {"sad", plain<bind_ternary<Sad, Integers>>},
+    {"div", plain<bind_binary<Div, Integers>>},
+    {"rem", plain<bind_binary<Rem, Integers>>},
+    {"abs", plain<bind_unary<Abs, SignedIntegers>>},
+    {"neg", plain<bind_unary<Neg, SignedIntegers>>},
+    {"min", bind_extremum<Min>},
+    {"max", bind_extremum<Max>},
+    {"popc", plain<bind_count<Popc, Bits32And64>>},
+    {"clz", plain<bind_count<Clz, Bits32And64>>},
+    {"bfind", bind_bfind},
+    {"brev", plain<bind_unary<Brev, Bits32And64>>},
+    {"bfe", plain<bind_bfe>},
+    {"bfi", plain<bind_bfi>},
+    {"fns", plain<bind_fns>},
+    {"dp4a", plain<bind_dp4a>},
+    {"dp2a", bind_dp2a},
+    {"szext", bind_szext},
+    {"bmsk", bind_bmsk},
+    {"addc", bind_carry_sum<false>},
+    {"subc", bind_carry_sum<true>},
+    {"madc", bind_carry_mad},
+};
+
+} // namespace
+
+std::span<const TableEntry> integer_table() { return kTable; }
+
+} // namespace ladder::instructions

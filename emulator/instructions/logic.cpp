@@ -1,0 +1,192 @@
+// "Logic and Shift Instructions".
+#include "instructions/elementwise.h"
+
+#include <algorithm>
+
+namespace ladder::instructions {
+
+namespace {
+
+// --- operations on values
+// -------------------------------------------------------------------------------------------
+
+struct And {
+  template <class T> T operator()(T a, T b) const { return a & b; }
+};
+struct Or {
+  template <class T> T operator()(T a, T b) const { return a | b; }
+};
+struct Xor {
+  template <class T> T operator()(T a, T b) const { return a ^ b; }
+};
+struct Complement {
+  template <class T> T operator()(T a) const { return static_cast<T>(~a); }
+};
+struct Cnot {
+  template <class T> T operator()(T a) const { return a == 0; }
+};
+
+/// Any function of three bits. `imm` is its table: bit 4a + 2b + c.
+struct Lop3 {
+  explicit Lop3(const Instruction &in) {
+    for (unsigned i = 0; i < 8; ++i)
+      bit_[i] = in.imm >> i & 1 ? ~0u : 0;
+  }
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b, std::uint32_t c) const {
+    const std::uint32_t b0 = choose(b, choose(c, bit_[3], bit_[2]), choose(c, bit_[1], bit_[0]));
+    const std::uint32_t b1 = choose(b, choose(c, bit_[7], bit_[6]), choose(c, bit_[5], bit_[4]));
+    return choose(a, b1, b0);
+  }
+
+private:
+  static std::uint32_t choose(std::uint32_t selector, std::uint32_t one, std::uint32_t zero) {
+    return zero ^ (selector & (one ^ zero));
+  }
+  std::uint32_t bit_[8];
+};
+
+// Amounts are clamped to the width.
+struct Shl {
+  template <class T> T operator()(T a, std::uint32_t amount) const {
+    constexpr std::uint32_t kBits = 8 * sizeof(T);
+    return amount < kBits ? static_cast<T>(a << (amount % kBits)) : T(0);
+  }
+};
+struct Shr {
+  template <class T> T operator()(T a, std::uint32_t amount) const {
+    constexpr std::uint32_t kBits = 8 * sizeof(T);
+    if constexpr (std::is_signed_v<T>)
+      return static_cast<T>(a >> std::min(amount, kBits - 1));
+    else
+      return amount < kBits ? static_cast<T>(a >> (amount % kBits)) : T(0);
+  }
+};
+
+/// The upper (left) or lower (right) word of {b, a} shifted.
+template <bool Left, bool Wrap> struct Shf {
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b, std::uint32_t c) const {
+    const std::uint32_t amount = Wrap ? c & 31 : std::min(c, 32u);
+    const std::uint64_t both = std::uint64_t(b) << 32 | a;
+    return static_cast<std::uint32_t>(Left ? (both << amount) >> 32 : both >> amount);
+  }
+};
+
+// --- predicates: a mask at a time
+// -----------------------------------------------------------------------------------
+
+// op = d, a, b; flags: bit 0 inverts a, bit 1 b.
+template <class Op> void combine_predicates(Warp &warp, const Instruction &in) {
+  const std::uint32_t a = warp.predicate(in.op[1]) ^ (in.flags & 1 ? ~0u : 0);
+  const std::uint32_t b = warp.predicate(in.op[2]) ^ (in.flags & 2 ? ~0u : 0);
+  warp.set_predicate(in.op[0], Op{}(a, b));
+}
+
+void invert_predicate(Warp &warp, const Instruction &in) {
+  const std::uint32_t a = warp.predicate(in.op[1]) ^ (in.flags & 1 ? ~0u : 0);
+  warp.set_predicate(in.op[0], ~a);
+}
+
+void bind_predicates(Binder &b) {
+  b.out.op[0] = b.destination_predicate(b.operand(0));
+  for (std::size_t i = 1; i < b.operand_count(); ++i) {
+    const Binder::Predicate source = b.predicate(b.operand(i));
+    b.out.op[i] = source.offset;
+    b.out.flags |= source.negated ? 1u << (i - 1) : 0;
+  }
+}
+
+template <class Op> bool bind_logic(Binder &b) {
+  only(b, {});
+  if (b.type() != ptx::Type::pred)
+    return bind_binary<Op, Bits>(b);
+  expect_operands(b, 3);
+  bind_predicates(b);
+  b.out.execute = combine_predicates<Op>;
+  return true;
+}
+
+bool bind_not(Binder &b) {
+  only(b, {});
+  if (b.type() != ptx::Type::pred)
+    return bind_unary<Complement, Bits>(b);
+  expect_operands(b, 2);
+  bind_predicates(b);
+  b.out.execute = invert_predicate;
+  return true;
+}
+
+// --- lop3
+// -----------------------------------------------------------------------------------------------------------
+
+// op = d, a, b, c, p, q; imm: the table; flags: bit 0 .or (else .and), bit 1 inverts q.
+void lop3_with_predicate(Warp &warp, const Instruction &in) {
+  const Lop3 lop(in);
+  const auto *a = warp.lanes<std::uint32_t>(in.op[1]), *b = warp.lanes<std::uint32_t>(in.op[2]),
+             *c = warp.lanes<std::uint32_t>(in.op[3]);
+  const std::uint32_t nonzero = lanes_where([=](int lane) { return lop(a[lane], b[lane], c[lane]) != 0; });
+  const std::uint32_t q = warp.predicate(in.op[5]) ^ (in.flags & 2 ? ~0u : 0);
+  elementwise<Lop3, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(warp, in);
+  warp.set_predicate(in.op[4], in.flags & 1 ? nonzero | q : nonzero & q);
+}
+
+bool bind_lop3(Binder &b) {
+  only(b, {"or", "and"});
+  const bool with_predicate = b.has("or") || b.has("and");
+  expect_operands(b, with_predicate ? 6 : 5);
+  const program::Operand &table = b.operand(4);
+  if (table.kind != program::Operand::Kind::integer || table.bits > 255)
+    b.unsupported("the look-up table must be a constant of 0 to 255");
+  b.out.imm = static_cast<std::int64_t>(table.bits);
+  const program::Operand &d = b.operand(0);
+  const bool pair = d.kind == program::Operand::Kind::pair;
+  if (pair != with_predicate)
+    b.unsupported("a predicate destination goes with .and or .or");
+  b.out.op[0] = b.destination_slot(pair ? d.elements.at(0) : d, ptx::Type::b32);
+  for (std::size_t i = 1; i <= 3; ++i)
+    b.out.op[i] = b.source_slot(i, ptx::Type::b32);
+  if (!with_predicate) {
+    b.out.execute = elementwise<Lop3, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+    return true;
+  }
+  b.out.op[4] = b.destination_predicate(d.elements.at(1));
+  const Binder::Predicate q = b.predicate(b.operand(5));
+  b.out.op[5] = q.offset;
+  b.out.flags = (b.has("or") ? 1u : 0u) | (q.negated ? 2u : 0u);
+  b.out.execute = lop3_with_predicate;
+  return true;
+}
+
+// --- shifts
+// ---------------------------------------------------------------------------------------------------------
+
+template <class Op, class List> bool bind_shift(Binder &b) {
+  return with_type(List{}, b.type(), [&]<class T>() { return bind_elementwise<Op, T, T, std::uint32_t>(b); });
+}
+
+bool bind_shf(Binder &b) {
+  only(b, {"l", "r", "wrap", "clamp"});
+  using W = std::uint32_t;
+  if (b.has("l"))
+    return b.has("wrap") ? bind_elementwise<Shf<true, true>, W, W, W, W>(b)
+                         : bind_elementwise<Shf<true, false>, W, W, W, W>(b);
+  return b.has("wrap") ? bind_elementwise<Shf<false, true>, W, W, W, W>(b)
+                       : bind_elementwise<Shf<false, false>, W, W, W, W>(b);
+}
+
+constexpr TableEntry kTable[] = {
+    {"and", bind_logic<And>},
+    {"or", bind_logic<Or>},
+    {"xor", bind_logic<Xor>},
+    {"not", bind_not},
+    {"cnot", plain<bind_unary<Cnot, Bits>>},
+    {"lop3", bind_lop3},
+    {"shf", bind_shf},
+    {"shl", plain<bind_shift<Shl, Bits>>},
+    {"shr", plain<bind_shift<Shr, Integers>>},
+};
+
+} // namespace
+
+std::span<const TableEntry> logic_table() { return kTable; }
+
+} // namespace ladder::instructions
