@@ -1,8 +1,9 @@
 // v1_minimal: FlashAttention-1 (Dao et al. 2022, algorithm 1) with as little code as it takes.
 //
-// One block does one (batch, head). Its outer loop brings a tile of K and V into shared memory, its inner loop walks over all
-// tiles of Q and folds these keys into their rows of O. One thread owns one query row: it loads the row, its scores, its sum.
-// So lane i of a warp reads row i of a row-major tile, 32 addresses one row apart: all in the same bank, 32 wavefronts a load.
+// One block does one (batch, head). Its outer loop brings a tile of K and V into shared memory, its inner
+// loop walks over all tiles of Q and folds these keys into their rows of O. One thread owns one query row: it
+// loads the row, its scores, its sum. So lane i of a warp reads row i of a row-major tile, 32 addresses one
+// row apart: all in the same bank, 32 wavefronts a load.
 #include <cmath>
 #include <cstdint>
 
@@ -13,8 +14,9 @@ namespace {
 
 using ladder::AttentionProblem;
 
+// One block an SM is all that the grid gives it: without the 1, ptxas spills registers to make room for more.
 template <int kHeadDim, int kBr, int kBc>
-__global__ void __launch_bounds__(kBr) flash_attention_1(const AttentionProblem p, float *m_workspace) {
+__global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProblem p, float *m_workspace) {
   constexpr int d = kHeadDim;
   const int batch = blockIdx.x, head = blockIdx.y;
   const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len;
@@ -27,10 +29,10 @@ __global__ void __launch_bounds__(kBr) flash_attention_1(const AttentionProblem 
   float *l_gmem = p.lse + first_row;       // running row sum; becomes lse at the very end
 
   extern __shared__ float smem[];
-  float *k_smem = smem;               // (kBc, d)
-  float *v_smem = k_smem + kBc * d;   // (kBc, d)
-  float *q_row = v_smem + kBc * d;    // (kBr, d), of which this thread uses one row
-  float *s_row = q_row + kBr * d;     // (kBr, kBc), likewise
+  float *k_smem = smem;             // (kBc, d)
+  float *v_smem = k_smem + kBc * d; // (kBc, d)
+  float *q_row = v_smem + kBc * d;  // (kBr, d), of which this thread uses one row
+  float *s_row = q_row + kBr * d;   // (kBr, kBc), likewise
   q_row += threadIdx.x * d;
   s_row += threadIdx.x * kBc;
 
@@ -42,8 +44,8 @@ __global__ void __launch_bounds__(kBr) flash_attention_1(const AttentionProblem 
       o_gmem[int64_t(row) * d + x] = 0.f;
   }
 
-  // No loop over shared memory is unrolled: the compiler would merge neighbouring loads into wider ones, which the
-  // hardware then counts differently from what is written here.
+  // No loop over shared memory is unrolled: the compiler would merge neighbouring loads into wider ones,
+  // which the hardware then counts differently from what is written here.
   for (int j0 = 0; j0 < p.kv_len; j0 += kBc) {
     const int keys = min(kBc, p.kv_len - j0);
 #pragma unroll 1
@@ -69,14 +71,21 @@ __global__ void __launch_bounds__(kBr) flash_attention_1(const AttentionProblem 
       for (int y = 0; y < keys; y++) {
         float s = 0.f;
 #pragma unroll 1
-        for (int x = 0; x < d; x++)
-          s += q_row[x] * k_smem[y * d + x];
+        for (int x0 = 0; x0 < d;
+             x0 += 16) { // a sum of short sums: its rounding errors are a third of a long one's
+          float part = 0.f;
+#pragma unroll 1
+          for (int x = x0; x < x0 + 16; x++)
+            part += q_row[x] * k_smem[y * d + x];
+          s += part;
+        }
         s = j0 + y > last_key ? -INFINITY : s * p.scale;
         s_row[y] = s;
         m_new = fmaxf(m_new, s);
       }
 
-      // m_new is finite: each row sees key 0, in its very first tile. So no -inf is ever subtracted from -inf.
+      // m_new is finite: each row sees key 0, in its very first tile. So no -inf is ever subtracted from
+      // -inf.
       float l_tile = 0.f;
 #pragma unroll 1
       for (int y = 0; y < keys; y++) {

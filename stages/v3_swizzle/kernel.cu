@@ -1,8 +1,8 @@
-// v3_swizzle: FlashAttention-2 (Dao 2023, algorithm 1) on tensor cores.
+// v3_swizzle: v2_warp_mma without a bank conflict. Tiles are stored swizzled, see Tile; nothing else is new.
 //
-// One block does kWarps * 16 query rows of one (batch, head): the query dimension is on the grid. Its warps share each tile of K and V
-// and nothing else: a warp owns 16 query rows, and their O, l and m stay in its registers from the first key to the last. O is
-// divided by l once, at the end.
+// One block does kWarps * 16 query rows of one (batch, head): the query dimension is on the grid. Its warps
+// share each tile of K and V and nothing else: a warp owns 16 query rows, and their O, l and m stay in its
+// registers from the first key to the last. O is divided by l once, at the end.
 //
 // The tensor cores want fragments, softmax wants rows. Tiles of shared memory turn one into the other:
 //   q (16 bit)  rows -> A fragments        s (fp32)    accumulators -> rows, for softmax
@@ -25,15 +25,18 @@ constexpr int kWarpRows = 16; // query rows a warp: the height of an mma
 constexpr float kLog2E = 1.4426950408889634f;
 
 // XORs the B bits of a from bit M + S on into the B bits from bit M on.
-template <int B, int M, int S> __device__ int swizzle(int a) { return a ^ ((a >> S) & (((1 << B) - 1) << M)); }
+template <int B, int M, int S> __device__ int swizzle(int a) {
+  return a ^ ((a >> S) & (((1 << B) - 1) << M));
+}
 
 constexpr int exponent(int power_of_two) { return power_of_two == 1 ? 0 : 1 + exponent(power_of_two / 2); }
 
 // A row-major tile in shared memory. Every access to a tile goes through at().
 //
-// One pass over the banks moves 128 bytes. When it takes a segment of kSegmentBytes from each of several rows, row-major order
-// puts all these segments in the same banks. So we XOR the number of the segment inside its 128 bytes with the number of the
-// row (where 128 bytes hold several rows: of the 128 bytes), and no two rows of a pass meet.
+// One pass over the banks moves 128 bytes. When it takes a segment of kSegmentBytes from each of several
+// rows, row-major order puts all these segments in the same banks. So we XOR the number of the segment inside
+// its 128 bytes with the number of the row (where 128 bytes hold several rows: of the 128 bytes), and no two
+// rows of a pass meet.
 template <typename T, int kRows, int kCols, int kSegmentBytes = 16> struct Tile {
   static constexpr int bytes = kRows * kCols * sizeof(T), row_bytes = kCols * sizeof(T);
   static constexpr int B = exponent(std::min(row_bytes, 128) / kSegmentBytes);
@@ -41,7 +44,9 @@ template <typename T, int kRows, int kCols, int kSegmentBytes = 16> struct Tile 
   static constexpr int S = exponent(std::max(row_bytes, 128) / kSegmentBytes);
   uint32_t smem; // the address of its first element
 
-  __device__ uint32_t at(int row, int col) const { return smem + swizzle<B, M, S>(row * kCols + col) * sizeof(T); }
+  __device__ uint32_t at(int row, int col) const {
+    return smem + swizzle<B, M, S>(row * kCols + col) * sizeof(T);
+  }
 };
 
 template <typename T, int kHeadDim, int kWarps, int kBc> struct Tiles {
@@ -51,12 +56,12 @@ template <typename T, int kHeadDim, int kWarps, int kBc> struct Tiles {
   using S = Tile<float, kWarpRows, kBc, 32>; // four lanes of a fragment, 8 bytes each
   using P = Tile<T, kWarpRows, kBc>;
   using O = Tile<T, kWarpRows, kHeadDim>;
-  // q, s and o of a warp take turns in the same bytes: q is in registers before the first s is written, o comes after the last s.
+  // A warp's q, s and o take turns in the same bytes: q is in registers before there is an s, o comes last.
   static constexpr int qso_bytes = std::max({Q::bytes, S::bytes, O::bytes});
   static constexpr int smem_bytes = K::bytes + V::bytes + kWarps * (qso_bytes + P::bytes);
 };
 
-// Fills a tile from a row-major matrix of the same width, 16 bytes a thread. Rows from valid_rows on become 0.
+// Fills a tile from a row-major matrix of the same width, 16 bytes a thread. Rows past valid_rows become 0.
 template <int kThreads, typename T, int kRows, int kCols>
 __device__ void load_tile(Tile<T, kRows, kCols> tile, const T *gmem, int valid_rows, int thread) {
   constexpr int width = 16 / sizeof(T), step = kThreads * width / kCols;
@@ -70,7 +75,7 @@ __device__ void load_tile(Tile<T, kRows, kCols> tile, const T *gmem, int valid_r
   }
 }
 
-// The way back, by one warp. Rows from valid_rows on stay unwritten.
+// The way back, by one warp. Rows past valid_rows stay unwritten.
 template <typename T, int kRows, int kCols>
 __device__ void store_tile(T *gmem, Tile<T, kRows, kCols> tile, int valid_rows, int lane) {
   constexpr int width = 16 / sizeof(T), step = 32 * width / kCols;
@@ -110,8 +115,9 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
   const typename Tiles::O o_smem{warp_smem};
   const typename Tiles::P p_smem{warp_smem + Tiles::qso_bytes};
 
-  // Where this lane reads and writes. In an accumulator: rows frag_row and frag_row + 8, columns frag_col and + 1 of every 8.
-  // In softmax, two rows a step: row t for the lanes 0-15, row t + 8 for the lanes 16-31; four columns of every 64.
+  // Where this lane reads and writes. In an accumulator: rows frag_row and frag_row + 8, columns frag_col and
+  // + 1 of every 8. In softmax, two rows a step: row t for the lanes 0-15, row t + 8 for the lanes 16-31;
+  // four columns of every 64.
   const int frag_row = lane / 4, frag_col = lane % 4 * 2;
   const int half_row = lane / 16 * 8, half_col = lane % 16 * 4;
 
@@ -136,7 +142,8 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     load_tile<kThreads>(v_smem, v_gmem + int64_t(kv0) * d, p.kv_len - kv0, threadIdx.x);
     __syncthreads();
 
-    // S = Q K^T, 16 keys a step. A row of K is a column of K^T: K needs no transposing.
+    // S = Q K^T, 16 keys a step. A row of K is a column of K^T: K needs no transposing. (Unrolled, this loop
+    // and that over P V are no faster: other warps fill the gaps.)
 #pragma unroll 1
     for (int n = 0; n < kBc; n += 16) {
       float s_rmem[2][4] = {};
@@ -156,8 +163,9 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     }
     __syncwarp();
 
-    // P = exp(S - m) with the running maximum m. Every row sees key 0, in its first tile: m is finite from there on, and
-    // -inf is never subtracted from -inf.
+    // P = exp(S - m) with the running maximum m. Every row sees key 0, in its first tile: m is finite from
+    // there on, and -inf is never subtracted from -inf. m is taken off before log2(e) is multiplied in: the
+    // other way round, rounding hurts when logits are in the hundreds.
     float rescale = 1.f; // of row half_row + lane % 8
 #pragma unroll
     for (int t = 0; t < 8; t++) {
@@ -199,7 +207,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     }
     __syncwarp();
 
-    // O = O * rescale + P V. A row of V is a row of V: its fragments are loaded transposed.
+    // O = O * rescale + P V. A fragment of V runs down its columns: it is transposed while it is loaded.
     const float rescale_upper = __shfl_sync(0xffffffff, rescale, frag_row);
     const float rescale_lower = __shfl_sync(0xffffffff, rescale, frag_row + 16);
 #pragma unroll
@@ -223,7 +231,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     }
   }
 
-  // The only normalisation: l is added up over the 16 lanes of a row, then O / l goes out through shared memory.
+  // The only normalisation: add l up over the 16 lanes of a row, and O / l goes out through shared memory.
   float l = 1.f; // of row half_row + lane % 8
 #pragma unroll
   for (int t = 0; t < 8; t++) {
@@ -243,13 +251,15 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
   for (int n = 0; n < d / 8; n++) {
     const int col = 8 * n + frag_col;
     store_shared(o_smem.at(frag_row, col), pack<T>(o_rmem[n][0] * inv_l_upper, o_rmem[n][1] * inv_l_upper));
-    store_shared(o_smem.at(frag_row + 8, col), pack<T>(o_rmem[n][2] * inv_l_lower, o_rmem[n][3] * inv_l_lower));
+    store_shared(o_smem.at(frag_row + 8, col),
+                 pack<T>(o_rmem[n][2] * inv_l_lower, o_rmem[n][3] * inv_l_lower));
   }
   __syncwarp();
   store_tile(o_gmem, o_smem, p.q_len - warp_row, lane);
 }
 
-template <typename T, int kHeadDim, int kWarps, int kBc> void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
+template <typename T, int kHeadDim, int kWarps, int kBc>
+void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
   constexpr int smem_bytes = Tiles<T, kHeadDim, kWarps, kBc>::smem_bytes, kBr = kWarps * kWarpRows;
   static_assert(smem_bytes <= 64 * 1024, "a block of an sm_75 has no more");
   constexpr auto kernel = flash_attention_2<T, kHeadDim, kWarps, kBc>;

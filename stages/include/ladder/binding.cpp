@@ -1,5 +1,5 @@
-// The Python side of every rung: module ladder_stage with one function, forward. It takes raw device pointers, so that
-// it needs neither torch's headers nor its ABI, and is compiled once for all rungs.
+// The Python side of every rung: module ladder_stage with one function, forward. It takes raw device
+// pointers, so that it needs neither torch's headers nor its ABI, and is compiled once for all rungs.
 #include <cstdint>
 #include <pybind11/pybind11.h>
 #include <stdexcept>
@@ -19,9 +19,9 @@ ladder::DType parse_dtype(const std::string &name) {
   throw std::invalid_argument("dtype must be f32, f16 or bf16, not " + name);
 }
 
-void forward(std::uintptr_t q, std::uintptr_t k, std::uintptr_t v, std::uintptr_t o, std::uintptr_t lse, int batch, int heads,
-             int kv_heads, int q_len, int kv_len, int head_dim, const std::string &dtype, bool is_causal, float scale,
-             std::uintptr_t stream) {
+void forward(std::uintptr_t q, std::uintptr_t k, std::uintptr_t v, std::uintptr_t o, std::uintptr_t lse,
+             int batch, int heads, int kv_heads, int q_len, int kv_len, int head_dim,
+             const std::string &dtype, bool is_causal, float scale, std::uintptr_t stream) {
   if (batch < 1 || heads < 1 || kv_heads < 1 || q_len < 1 || kv_len < 1)
     throw std::invalid_argument("batch, heads, kv_heads, q_len and kv_len must be at least 1");
   if (heads % kv_heads != 0)
@@ -47,11 +47,13 @@ void forward(std::uintptr_t q, std::uintptr_t k, std::uintptr_t v, std::uintptr_
 
 PYBIND11_MODULE(ladder_stage, module) {
   namespace py = pybind11;
-  module.def("forward", &forward, py::call_guard<py::gil_scoped_release>(), py::arg("q"), py::arg("k"), py::arg("v"),
-             py::arg("o"), py::arg("lse"), py::arg("batch"), py::arg("heads"), py::arg("kv_heads"), py::arg("q_len"),
-             py::arg("kv_len"), py::arg("head_dim"), py::arg("dtype"), py::arg("is_causal"), py::arg("scale"),
-             py::arg("stream"),
-             "Enqueues one attention forward pass on `stream`; tensors are device pointers as ints.\n\n"
-             "q, o (batch, heads, q_len, head_dim), k, v (batch, kv_heads, kv_len, head_dim), lse (batch, heads, q_len) fp32.\n"
-             "Raises ValueError for a problem that the rung does not support, RuntimeError when CUDA refuses it.");
+  module.def(
+      "forward", &forward, py::call_guard<py::gil_scoped_release>(), py::arg("q"), py::arg("k"), py::arg("v"),
+      py::arg("o"), py::arg("lse"), py::arg("batch"), py::arg("heads"), py::arg("kv_heads"), py::arg("q_len"),
+      py::arg("kv_len"), py::arg("head_dim"), py::arg("dtype"), py::arg("is_causal"), py::arg("scale"),
+      py::arg("stream"),
+      "Enqueues one attention forward pass on `stream`; tensors are device pointers as ints.\n\n"
+      "q, o (batch, heads, q_len, head_dim), k, v (batch, kv_heads, kv_len, head_dim), lse (batch, heads, "
+      "q_len) fp32.\n"
+      "Raises ValueError for a problem that the rung does not support, RuntimeError when CUDA refuses it.");
 }

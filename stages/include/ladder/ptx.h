@@ -15,8 +15,8 @@ __device__ inline uint32_t shared_address(const void *smem) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(smem));
 }
 
-/// Writes 4, 8 or 16 bytes to shared memory in one instruction. Through a pointer the compiler is free to split and merge
-/// accesses, and what the hardware then counts is no longer what the source says.
+/// Writes 4, 8 or 16 bytes to shared memory in one instruction. Through a pointer the compiler is free to
+/// split and merge accesses, and what the hardware then counts is no longer what the source says.
 template <typename V> __device__ inline void store_shared(uint32_t address, V value) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
   uint32_t words[sizeof(V) / 4];
@@ -26,7 +26,8 @@ template <typename V> __device__ inline void store_shared(uint32_t address, V va
   else if constexpr (sizeof(V) == 8)
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(words[0]), "r"(words[1]) : "memory");
   else
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]),
+                 "r"(words[2]), "r"(words[3])
                  : "memory");
 }
 
@@ -43,8 +44,9 @@ template <typename V> __device__ inline V load_shared(uint32_t address) {
   return value;
 }
 
-/// Loads four 8x8 tiles of 16-bit elements from shared memory; lanes 8i..8i+7 give the addresses of the 8 rows (16 bytes each) of tile i.
-/// tiles[i] then holds, of tile i, row lane / 4, columns lane % 4 * 2 and + 1.
+/// Loads four 8x8 tiles of 16-bit elements from shared memory; lanes 8i..8i+7 give the addresses of the 8
+/// rows (16 bytes each) of tile i. tiles[i] then holds, of tile i, row lane / 4, columns lane % 4 * 2 and
+/// + 1.
 __device__ inline void ldmatrix_x4(uint32_t (&tiles)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
@@ -60,29 +62,35 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&tiles)[4], uint32_t address)
                : "memory");
 }
 
-/// acc += a b on the tensor cores: a is 16x16 (four 8x8 tiles: upper left, lower left, upper right, lower right), b is 16x8 (two tiles, upper
-/// and lower), acc is 16x8 in fp32: acc[0..1] at row lane / 4, columns lane % 4 * 2 and + 1; acc[2..3] eight rows below.
-/// T is the element type of a and b. GPUs before sm_80 know only half the depth and no bf16.
+/// acc += a b on the tensor cores: a is 16x16 (four 8x8 tiles: upper left, lower left, upper right, lower
+/// right), b is 16x8 (two tiles, upper and lower), acc is 16x8 in fp32: acc[0..1] at row lane / 4, columns
+/// lane % 4 * 2 and + 1; acc[2..3] eight rows below. T is the element type of a and b. GPUs before sm_80 know
+/// only half the depth and no bf16.
 template <typename T>
-__device__ inline void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uint32_t b_upper, uint32_t b_lower) {
+__device__ inline void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uint32_t b_upper,
+                                    uint32_t b_lower) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
 #if __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<T, __half>)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+                 "%9}, {%0, %1, %2, %3};"
                  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_upper), "r"(b_lower));
   else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_upper), "r"(b_lower));
 #else
   if constexpr (std::is_same_v<T, __half>) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b_upper));
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-                 : "r"(a[2]), "r"(a[3]), "r"(b_lower));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b_upper));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b_lower));
   } else {
     __trap(); // dispatch_16_bit refuses bf16 before any such launch
   }
