@@ -50,19 +50,18 @@ template <int d> struct Arrangement {
 
 /// The tensors of one (batch, head), as the tile library wants them.
 template <typename T, int d> struct Head {
-  GlobalMatrix<const T, d> q, k, v;
-  GlobalMatrix<T, d> o;
-  GlobalVec<float> lse;
+  const AttentionProblem &p;
+  int64_t query, key; // rows before the first one in q, o and lse, and in k and v
 
-  __device__ Head(const AttentionProblem &p, int batch, int head) {
-    const int64_t query = (int64_t(batch) * p.heads + head) * p.q_len;
-    const int64_t key = (int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len;
-    q = {static_cast<const T *>(p.q) + query * d, p.q_len};
-    k = {static_cast<const T *>(p.k) + key * d, p.kv_len};
-    v = {static_cast<const T *>(p.v) + key * d, p.kv_len};
-    o = {static_cast<T *>(p.o) + query * d, p.q_len};
-    lse = {p.lse + query, p.q_len};
-  }
+  __device__ Head(const AttentionProblem &problem, int batch, int head)
+      : p(problem), query((int64_t(batch) * p.heads + head) * p.q_len),
+        key((int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len) {}
+
+  __device__ GlobalMatrix<const T, d> q() const { return {static_cast<const T *>(p.q) + query * d, p.q_len}; }
+  __device__ GlobalMatrix<const T, d> k() const { return {static_cast<const T *>(p.k) + key * d, p.kv_len}; }
+  __device__ GlobalMatrix<const T, d> v() const { return {static_cast<const T *>(p.v) + key * d, p.kv_len}; }
+  __device__ GlobalMatrix<T, d> o() const { return {static_cast<T *>(p.o) + query * d, p.q_len}; }
+  __device__ GlobalVec<float> lse() const { return {p.lse + query, p.q_len}; }
 };
 
 template <typename T, int d, typename A> constexpr int smem_bytes() {
@@ -71,7 +70,7 @@ template <typename T, int d, typename A> constexpr int smem_bytes() {
 }
 
 template <typename T, int d, typename A>
-__global__ void __launch_bounds__(A::workers * 32) attend(const AttentionProblem problem) {
+__global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant__ AttentionProblem problem) {
   using block = group<A::workers>;
   const Head<T, d> gmem(problem, blockIdx.z, blockIdx.x);
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows; // the longest causal blocks start first
@@ -94,24 +93,24 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const AttentionProblem
   RegTile<float, A::rows, d> o;
   typename RegTile<float, A::rows, d>::ColVec m, m_scaled, l, rescale;
   if constexpr (A::q_in_registers)
-    load(q, gmem.q, row);
+    load(q, gmem.q(), row);
   else
-    load_async(q_smem, gmem.q, row);
+    load_async(q_smem, gmem.q(), row);
   zero(o);
   zero(l);
   neg_infty(m);
-  neg_infty(m_scaled);
 
   for (int stage = 0; stage < A::stages - 1; stage++) {
-    block::load_async(k_smem[stage], gmem.k, stage * A::keys);
-    block::load_async(v_smem[stage], gmem.v, stage * A::keys);
+    block::load_async(k_smem[stage], gmem.k(), stage * A::keys);
+    block::load_async(v_smem[stage], gmem.v(), stage * A::keys);
     async_commit();
   }
-  for (int key = 0, stage = 0; key < block_keys; key += A::keys, stage = (stage + 1) % A::stages) {
+  for (int key = 0; key < block_keys; key += A::keys) {
+    const int stage = key / A::keys % A::stages, last = (stage + A::stages - 1) % A::stages;
     async_wait<A::stages - 2>();
     block::sync();
-    block::load_async(k_smem[(stage + A::stages - 1) % A::stages], gmem.k, key + (A::stages - 1) * A::keys);
-    block::load_async(v_smem[(stage + A::stages - 1) % A::stages], gmem.v, key + (A::stages - 1) * A::keys);
+    block::load_async(k_smem[last], gmem.k(), key + (A::stages - 1) * A::keys);
+    block::load_async(v_smem[last], gmem.v(), key + (A::stages - 1) * A::keys);
     async_commit();
     if (key >= keys)
       continue;
@@ -126,7 +125,7 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const AttentionProblem
       right_fill(s, s, problem.kv_len - key);
     if (problem.is_causal && key + A::keys > row + 1)
       make_causal(s, s, row, key);
-    copy(rescale, m_scaled);
+    mul(rescale, m, scale);
     row_max(m, s, m);
     mul(m_scaled, m, scale);
     mul(s, s, scale);
@@ -140,13 +139,15 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const AttentionProblem
     mul_row(o, o, rescale);
     mma_AB(o, p_16, v_smem[stage], o);
   }
-  div_row(o, o, l);
+  one(rescale);
+  div(rescale, rescale, l);
+  mul_row(o, o, rescale);
   copy(o_16, o);
-  store(gmem.o, o_16, row);
+  store(gmem.o(), o_16, row);
   log(l, l);
-  mul(m_scaled, m_scaled, kLn2);
-  add(l, l, m_scaled);
-  store(gmem.lse, l, row);
+  mul(m, m, scale * kLn2);
+  add(l, l, m);
+  store(gmem.lse(), l, row);
 }
 
 template <typename T, int d> void launch_arrangement(const AttentionProblem &p, cudaStream_t stream) {

@@ -13,7 +13,8 @@ template <int kWarps> struct group {
   static constexpr int warps = kWarps, threads = 32 * kWarps;
 
   __device__ static int thread() { return threadIdx.x % threads; }
-  __device__ static int warp() { return threadIdx.x / 32 % warps; }
+  /// Taken from lane 0, so that the compiler knows it to be the same in all lanes and keeps what follows from it in uniform registers.
+  __device__ static int warp() { return __shfl_sync(0xffffffffu, threadIdx.x / 32 % warps, 0); }
 
   /// Waits for all warps of the group. `barrier` tells groups apart that wait at the same time; 0 is the one
   /// of __syncthreads.

@@ -9,32 +9,36 @@ namespace tiles {
 
 namespace detail {
 
-/// Where a lane's row address lies in the first 16x16 of a shared tile: lanes 8i..8i+7 give the rows of the
-/// quarter that goes to pairs[i].
-template <Layout kLayout, SharedMemoryTile S> __device__ inline int lane_offset() {
-  const int lane = lane_id();
-  return kLayout == Layout::row ? S::offset(lane % 16, lane / 16 * 8)
-                                : S::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
-}
+/// In which order the quarters of a 16x16 tile come: those of the same span together (0 1 2 3, as they lie in
+/// tiles and as an mma wants its first factor), or those of the same lines (0 2 1 3, as it wants its second).
+enum class Quarters { by_span, by_lines };
 
-template <Layout kLayout, SharedMemoryTile S> __device__ inline int offset_16x16(int i, int j) {
+/// Bytes to the row of 8 elements of which this lane gives the address: lanes 8i..8i+7 those of the i-th
+/// quarter.
+template <Layout kLayout, Quarters kOrder, SharedMemoryTile S>
+__device__ inline int row_offset(int i, int j) {
   constexpr bool by_row = kLayout == Layout::row;
-  return S::moved(lane_offset<kLayout, S>(), 16 * (by_row ? i : j), 16 * (by_row ? j : i));
+  const int lane = lane_id();
+  const int first = by_row == (kOrder == Quarters::by_span)
+                        ? S::offset(lane % 16, lane / 16 * 8)
+                        : S::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+  return S::moved(first, 16 * (by_row ? i : j), 16 * (by_row ? j : i));
 }
 
 /// 16 lines i, 16 places j of the span, lines being rows if kLayout is row.
-template <Layout kLayout, SharedMemoryTile S>
+template <Layout kLayout, Quarters kOrder = Quarters::by_span, SharedMemoryTile S>
 __device__ inline void load_16x16(uint32_t (&pairs)[4], const S &src, int i, int j) {
-  const char *row_smem = reinterpret_cast<const char *>(src.data) + offset_16x16<kLayout, S>(i, j);
+  const uint32_t address =
+      ptx::shared_address(reinterpret_cast<const char *>(src.data) + row_offset<kLayout, kOrder, S>(i, j));
   if constexpr (kLayout == Layout::row)
-    ladder::ptx::ldmatrix_x4(pairs, ptx::shared_address(row_smem));
+    ladder::ptx::ldmatrix_x4(pairs, address);
   else
-    ladder::ptx::ldmatrix_x4_trans(pairs, ptx::shared_address(row_smem));
+    ladder::ptx::ldmatrix_x4_trans(pairs, address);
 }
 
 template <Layout kLayout, SharedMemoryTile D>
 __device__ inline void store_16x16(D &dst, const uint32_t (&pairs)[4], int i, int j) {
-  char *row_smem = reinterpret_cast<char *>(dst.data) + offset_16x16<kLayout, D>(i, j);
+  char *row_smem = reinterpret_cast<char *>(dst.data) + row_offset<kLayout, Quarters::by_span, D>(i, j);
   if constexpr (kLayout == Layout::row) {
     ptx::stmatrix_x4(row_smem, pairs);
   } else {

@@ -19,16 +19,16 @@ namespace tiles {
 
 namespace detail {
 
-/// 16 lines i, 16 places j of the span of an operand, loaded if it is in shared memory. kLayout is how it is
-/// wanted.
-template <Layout kLayout, AnyTile X>
-__device__ inline void fragment(uint32_t (&pairs)[4], const X &x, int i, int j) {
+/// 16 lines i, 16 places j of the span of a factor that is wanted in kLayout, its quarters in the order
+/// wanted: loaded, if it is in shared memory.
+template <Layout kLayout, Quarters kOrder, AnyTile X>
+__device__ inline void fragment(uint32_t (&quarters)[4], const X &x, int i, int j) {
   if constexpr (SharedMemoryTile<X>) {
-    load_16x16<kLayout>(pairs, x, i, j);
+    load_16x16<kLayout, kOrder>(quarters, x, i, j);
   } else {
 #pragma unroll
-    for (int pair = 0; pair < 4; pair++)
-      pairs[pair] = x.pairs[i][j][pair];
+    for (int q = 0; q < 4; q++)
+      quarters[q] = x.pairs[i][j][kOrder == Quarters::by_span ? q : q / 2 + q % 2 * 2];
   }
 }
 
@@ -39,7 +39,7 @@ __device__ inline void mma_16x16(float2 (&acc)[4], const uint32_t (&a)[4], const
   for (int half = 0; half < 2; half++) {
     float2 &upper = acc[2 * half], &lower = acc[2 * half + 1];
     float sums[4] = {upper.x, upper.y, lower.x, lower.y};
-    ladder::ptx::mma_m16n8k16<T>(sums, a, b[half], b[half + 2]);
+    ladder::ptx::mma_m16n8k16<T>(sums, a, b[2 * half], b[2 * half + 1]);
     upper = {sums[0], sums[1]};
     lower = {sums[2], sums[3]};
   }
@@ -52,17 +52,17 @@ __device__ inline void mma(D &dst, const A &a, const B &b, const D &c) {
     dst = c;
 #pragma unroll
   for (int kk = 0; kk < k; kk++) {
-    uint32_t a_pairs[m][4];
+    uint32_t a_quarters[m][4];
 #pragma unroll
     for (int i = 0; i < m; i++)
-      fragment<kA>(a_pairs[i], a, i, kk);
+      fragment<kA, Quarters::by_span>(a_quarters[i], a, i, kk);
 #pragma unroll
     for (int j = 0; j < n; j++) {
-      uint32_t b_pairs[4];
-      fragment<kB>(b_pairs, b, j, kk);
+      uint32_t b_quarters[4];
+      fragment<kB, Quarters::by_lines>(b_quarters, b, j, kk);
 #pragma unroll
       for (int i = 0; i < m; i++)
-        mma_16x16<typename A::Elem>(dst.pairs[i][j], a_pairs[i], b_pairs);
+        mma_16x16<typename A::Elem>(dst.pairs[i][j], a_quarters[i], b_quarters);
     }
   }
 }
