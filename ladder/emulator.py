@@ -344,11 +344,24 @@ def shared_access(op: str, width: int, addresses: Sequence[int | None]) -> Share
 
     Raises ValueError for what is no access, or one that the model does not cover (cp.async of 4 and 8 bytes).
     """
+    lanes = _lane_addresses(addresses)
+    wavefronts, passes, conflicts, ideal = _emulator.shared_access(op, width, list(lanes))
+    return SharedAccess(op, width, lanes, wavefronts, passes, conflicts, ideal)
+
+
+def shared_passes(op: str, width: int, addresses: Sequence[int | None]) -> list[tuple[int, int]]:
+    """The passes that such an access is served in: (mask of its lanes, wavefronts), in order.
+
+    Raises ValueError as :func:`shared_access`.
+    """
+    return list(_emulator.shared_passes(op, width, list(_lane_addresses(addresses))))
+
+
+def _lane_addresses(addresses: Sequence[int | None]) -> tuple[int | None, ...]:
     lanes = tuple(None if address is None else int(address) for address in addresses)
     if any(address is not None and not 0 <= address < 2**32 for address in lanes):
         raise ValueError("an address in shared memory is a number of 32 bits")
-    wavefronts, passes, conflicts, ideal = _emulator.shared_access(op, width, list(lanes))
-    return SharedAccess(op, width, lanes, wavefronts, passes, conflicts, ideal)
+    return lanes
 
 
 @dataclass(frozen=True)
@@ -385,5 +398,6 @@ __all__ = [
     "last_fault",
     "session",
     "shared_access",
+    "shared_passes",
     "virtual_gpus",
 ]

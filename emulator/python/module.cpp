@@ -317,8 +317,10 @@ py::dict worst_accesses(const runtime::LaunchRecord &record) {
   return all;
 }
 
-py::tuple shared_access(const std::string &op, unsigned width,
-                        const std::vector<std::optional<std::uint32_t>> &lanes) {
+/// None for a lane that takes no part.
+using OptionalAddresses = std::vector<std::optional<std::uint32_t>>;
+
+std::tuple<machine::LaneAddresses, std::uint32_t> active_addresses(const OptionalAddresses &lanes) {
   if (lanes.size() != 32)
     throw std::invalid_argument("a warp has 32 lanes; there are " + std::to_string(lanes.size()) +
                                 " addresses");
@@ -329,8 +331,21 @@ py::tuple shared_access(const std::string &op, unsigned width,
       addresses[lane] = *lanes[lane];
       active |= 1u << lane;
     }
+  return {addresses, active};
+}
+
+py::tuple shared_access(const std::string &op, unsigned width, const OptionalAddresses &lanes) {
+  const auto [addresses, active] = active_addresses(lanes);
   const machine::SharedCost cost = runtime::shared_access(op, width, addresses, active);
   return py::make_tuple(cost.wavefronts, cost.passes, cost.conflicts, cost.ideal);
+}
+
+py::list shared_passes(const std::string &op, unsigned width, const OptionalAddresses &lanes) {
+  const auto [addresses, active] = active_addresses(lanes);
+  py::list all;
+  for (const machine::SharedPass &pass : runtime::shared_passes(op, width, addresses, active))
+    all.append(py::make_tuple(pass.lanes, pass.wavefronts));
+  return all;
 }
 
 std::string select_ptx(const py::bytes &container, const std::string &arch) {
@@ -424,6 +439,7 @@ PYBIND11_MODULE(_emulator, m) {
   m.def("raise_interrupt", raise_interrupt,
         "Raises what a signal handler raised during a launch, if it did.");
   m.def("shared_access", shared_access);
+  m.def("shared_passes", shared_passes);
   m.def("select_ptx", select_ptx);
   m.def("gpus", [] {
     py::list all;

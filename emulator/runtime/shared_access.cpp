@@ -65,4 +65,19 @@ machine::SharedCost shared_access(std::string_view op, unsigned width,
                               "' is none of ld, st, ldmatrix, stmatrix, atom.add, atom.cas, cp.async");
 }
 
+std::vector<machine::SharedPass> shared_passes(std::string_view op, unsigned width,
+                                               const machine::LaneAddresses &addresses,
+                                               std::uint32_t active) {
+  using Op = machine::SharedCostCache::Op;
+  shared_access(op, width, addresses, active); // refuses what is no access
+  if (op == "cp.async")
+    return {};
+  const Op kind = op == "ld"         ? Op::load
+                  : op == "st"       ? Op::store
+                  : op == "atom.add" ? Op::atomic
+                  : op == "atom.cas" ? Op::compare_and_swap
+                                     : Op::matrix;
+  return machine::shared_passes(kind, addresses, active, width);
+}
+
 } // namespace ladder::runtime

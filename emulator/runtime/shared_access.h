@@ -5,6 +5,7 @@
 #include "runtime/visibility.h"
 
 #include <string_view>
+#include <vector>
 
 namespace ladder::runtime {
 
@@ -13,5 +14,11 @@ namespace ladder::runtime {
 /// std::invalid_argument for what is no access, or one that the model does not cover.
 LADDER_API machine::SharedCost shared_access(std::string_view op, unsigned width,
                                              const machine::LaneAddresses &addresses, std::uint32_t active);
+
+/// The passes that the same access is served in, in order; none for cp.async, whose copies the counters do
+/// not see.
+LADDER_API std::vector<machine::SharedPass> shared_passes(std::string_view op, unsigned width,
+                                                          const machine::LaneAddresses &addresses,
+                                                          std::uint32_t active);
 
 } // namespace ladder::runtime
