@@ -79,9 +79,13 @@ public:
       break;
     case AccessKind::global_load:
       add(Column::global_sectors_ld, access.sectors);
+      if (access.unmodelled)
+        clear(Column::global_sectors_ld);
       break;
     case AccessKind::global_store:
       add(Column::global_sectors_st, access.sectors);
+      if (access.unmodelled)
+        clear(Column::global_sectors_st);
       break;
     case AccessKind::global_atomic:
     case AccessKind::local_load:

@@ -1,0 +1,308 @@
+"""cp.async, its groups and mbarriers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from warp_kernel import lane_address, run
+
+from ladder.emulator import FaultError
+
+RNG = np.random.default_rng(3)
+
+
+def bytes_of(count: int) -> np.ndarray:
+    return RNG.integers(1, 256, count, np.uint8)
+
+
+def copy_kernel(copy: str, size: int, wait: str = "cp.async.wait_all;") -> str:
+    """Shared memory is filled with 7s, copied to, and copied out."""
+    words = size // 4
+    regs = "{" + ", ".join(f"%r{20 + i}" for i in range(words)) + "}"
+    kind = f"v{words}.u32" if words > 1 else "u32"
+    regs = regs if words > 1 else "%r20"
+    return (
+        lane_address("%rd0", "%rd10", size)
+        + lane_address("%rd1", "%rd11", size)
+        + f"""
+  mov.u32 %r10, smem;
+  mad.lo.u32 %r10, %r0, {size}, %r10;
+  cvt.u64.u32 %rd12, %r10;
+"""
+        + "".join(f"st.shared.u32 [%r10+{4 * i}], 0x07070707;\n" for i in range(words))
+        + f"""
+  {copy}
+  {wait}
+  ld.shared.{kind} {regs}, [%r10];
+  st.global.{kind} [%rd11], {regs};
+"""
+    )
+
+
+@pytest.mark.parametrize("register", ["%r10", "%rd12"])
+@pytest.mark.parametrize(
+    ("form", "size"),
+    [
+        ("cp.async.ca.shared.global", 4),
+        ("cp.async.ca.shared.global", 8),
+        ("cp.async.ca.shared.global", 16),
+        ("cp.async.cg.shared.global", 16),
+        ("cp.async.cg.shared::cta.global.L2::128B", 16),
+    ],
+)
+def test_copies(form: str, size: int, register: str) -> None:
+    source, result = bytes_of(32 * size), np.zeros(32 * size, np.uint8)
+    launch = run(
+        copy_kernel(f"{form} [{register}], [%rd10], {size};", size), source, result, shared_bytes=512
+    )
+    assert np.array_equal(result, source)
+    table = launch.instructions()
+    copies = table[table.ptx.str.contains("cp.async.c")]
+    assert len(copies) == 1
+    assert copies.conflicts.isna().all() == (size != 16)
+    assert size != 16 or copies.conflicts.iloc[0] == 0
+    assert copies.shared_store_instructions.iloc[0] == 0
+    assert (
+        size <= copies.global_sectors_ld.iloc[0] <= size + 4
+    )  # a pass that begins within a sector takes one more
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_source_size(size: int) -> None:
+    """What is not read is zero, and need not exist."""
+    source, result = bytes_of(16 * size + size // 2), np.zeros(32 * size, np.uint8)
+    copy = f"""
+  setp.lt.u32 %p1, %r0, 16;
+  setp.eq.u32 %p2, %r0, 16;
+  selp.u32 %r11, {size}, 0, %p1;
+  selp.u32 %r11, {size // 2}, %r11, %p2;
+  cp.async.ca.shared.global [%r10], [%rd10], {size}, %r11;
+"""
+    run(copy_kernel(copy, size), source, result, shared_bytes=512)
+    expected = np.zeros(32 * size, np.uint8)
+    expected[: len(source)] = source
+    assert np.array_equal(result, expected)
+
+
+def test_source_size_as_a_constant() -> None:
+    source, result = bytes_of(512), np.ones(512, np.uint8)
+    run(
+        copy_kernel("cp.async.cg.shared.global [%r10], [%rd10], 16, 0;", 16), source, result, shared_bytes=512
+    )
+    assert not result.any()
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_ignored_sources(negated: bool) -> None:
+    source, result = bytes_of(512), np.zeros(512, np.uint8)
+    ignore = "!%p1" if negated else "%p1"
+    copy = f"setp.lt.u32 %p1, %r0, 8; cp.async.cg.shared.global [%r10], [%rd10], 16, {ignore};"
+    launch = run(copy_kernel(copy, 16), source, result, shared_bytes=512)
+    ignored = (np.arange(32) >= 8) if negated else (np.arange(32) < 8)
+    assert np.array_equal(result, np.where(np.repeat(ignored, 16), 0, source))
+    table = launch.instructions()
+    copies = table[table.ptx.str.contains("cp.async.cg")]
+    assert int(copies.global_sectors_ld.iloc[0]) <= (32 - ignored.sum()) // 2 + 4
+
+
+def test_predicated_copies() -> None:
+    source, result = bytes_of(512), np.zeros(512, np.uint8)
+    copy = "setp.lt.u32 %p1, %r0, 8; @%p1 cp.async.cg.shared.global [%r10], [%rd10], 16;"
+    run(copy_kernel(copy, 16), source, result, shared_bytes=512)
+    assert np.array_equal(result, np.where(np.arange(512) < 128, source, 7))
+
+
+def test_data_is_not_there_before_the_wait() -> None:
+    source, result = bytes_of(512), np.zeros(512, np.uint8)
+    copy = "cp.async.cg.shared.global [%r10], [%rd10], 16;"
+    run(copy_kernel(copy, 16, wait=""), source, result, shared_bytes=512)
+    assert (result == 7).all()
+    run(copy_kernel(copy, 16, wait="cp.async.wait_group 0;"), source, result, shared_bytes=512)
+    assert (result == 7).all()  # never committed
+    run(
+        copy_kernel(copy, 16, wait="cp.async.commit_group; cp.async.wait_group 1;"),
+        source,
+        result,
+        shared_bytes=512,
+    )
+    assert (result == 7).all()
+
+
+def test_groups_complete_in_order() -> None:
+    """Three groups, of which all but the newest n are waited for."""
+    source = bytes_of(3 * 512)
+    for pending in range(4):
+        result = np.zeros(3 * 512, np.uint8)
+        body = lane_address("%rd0", "%rd10", 16) + lane_address("%rd1", "%rd11", 16)
+        body += "mov.u32 %r10, smem; mad.lo.u32 %r10, %r0, 16, %r10;\n"
+        for i in range(3):
+            body += f"st.shared.v4.u32 [%r10+{512 * i}], {{0, 0, 0, 0}};\n"
+        for i in range(3):
+            body += (
+                f"cp.async.cg.shared.global [%r10+{512 * i}], [%rd10+{512 * i}], 16; cp.async.commit_group;\n"
+            )
+        body += f"cp.async.wait_group {pending};\n"
+        for i in range(3):
+            body += (
+                f"ld.shared.v4.u32 {{%r20, %r21, %r22, %r23}}, [%r10+{512 * i}];\n"
+                f"st.global.v4.u32 [%rd11+{512 * i}], {{%r20, %r21, %r22, %r23}};\n"
+            )
+        run(body, source, result, shared_bytes=3 * 512)
+        done = np.repeat(np.arange(3) < 3 - pending, 512)
+        assert np.array_equal(result, np.where(done, source, 0))
+
+
+@pytest.mark.parametrize(
+    ("copy", "kind"),
+    [
+        ("cp.async.cg.shared.global [%r10+4], [%rd10], 16;", "misaligned"),
+        ("cp.async.cg.shared.global [%r10], [%rd10+4], 16;", "misaligned"),
+        ("cp.async.cg.shared.global [%r10], [%rd10+4096], 16;", "out of bounds"),
+        ("cp.async.cg.shared.global [%r10+4096], [%rd10], 16;", "out of bounds"),
+        ("mov.u32 %r11, 17; cp.async.cg.shared.global [%r10], [%rd10], 16, %r11;", "bad operand"),
+        ("cp.async.cg.shared.global [%r10], [%rd10], 8;", "unsupported"),
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group [%rd10], [%r10], 16;",
+            "unsupported",
+        ),
+    ],
+)
+def test_refusals(copy: str, kind: str) -> None:
+    with pytest.raises(FaultError) as caught:
+        run(copy_kernel(copy, 16), bytes_of(512), np.zeros(512, np.uint8), shared_bytes=512, arch="sm_90")
+    assert caught.value.fault.kind == kind
+
+
+# --- mbarrier -----------------------------------------------------------------------------------------------
+
+
+def test_a_producer_and_its_consumers() -> None:
+    """Warp 0 fills shared memory, the others wait for its 32 arrivals; ten phases by parity."""
+    result = np.zeros((10, 96), np.uint32)
+    run(
+        """
+  .shared .align 8 .b64 full; .shared .align 8 .b64 empty;
+  setp.eq.u32 %p1, %r0, 0;
+  @%p1 mbarrier.init.shared.b64 [full], 32;
+  @%p1 mbarrier.init.shared.b64 [empty], 96;
+  bar.sync 0;
+  mov.u32 %r20, 0;
+  setp.ge.u32 %p2, %r0, 32;
+  mov.u32 %r21, smem;
+  and.b32 %r22, %r0, 31;
+  mad.lo.u32 %r21, %r22, 4, %r21;
+  @%p2 bra CONSUMER;
+PRODUCER:
+  and.b32 %r23, %r20, 1;
+  xor.b32 %r24, %r23, 1;
+WAIT_EMPTY:
+  mbarrier.try_wait.parity.shared.b64 %p3, [empty], %r24;
+  @!%p3 bra WAIT_EMPTY;
+  mad.lo.u32 %r25, %r20, 1000, %r22;
+  st.shared.u32 [%r21], %r25;
+  mbarrier.arrive.shared.b64 %rd20, [full];
+  add.u32 %r20, %r20, 1;
+  setp.lt.u32 %p4, %r20, 10;
+  @%p4 bra PRODUCER;
+  bra DONE;
+CONSUMER:
+  and.b32 %r23, %r20, 1;
+WAIT_FULL:
+  mbarrier.try_wait.parity.shared.b64 %p3, [full], %r23;
+  @!%p3 bra WAIT_FULL;
+  ld.shared.u32 %r25, [%r21];
+  mbarrier.arrive.shared.b64 %rd20, [empty];
+  mul.lo.u32 %r26, %r20, 96;
+  add.u32 %r26, %r26, %r0;
+  sub.u32 %r26, %r26, 32;
+  mul.wide.u32 %rd10, %r26, 4;
+  add.u64 %rd10, %rd0, %rd10;
+  st.global.u32 [%rd10], %r25;
+  add.u32 %r20, %r20, 1;
+  setp.lt.u32 %p4, %r20, 10;
+  @%p4 bra CONSUMER;
+DONE:
+""",
+        result,
+        block=128,
+        shared_bytes=128,
+        arch="sm_90",
+    )
+    assert np.array_equal(result, np.arange(10)[:, None] * 1000 + np.tile(np.arange(32), 3))
+
+
+def test_states_counts_and_bytes() -> None:
+    result = np.zeros(16, np.uint32)
+    run(
+        """
+  .shared .align 8 .b64 bar;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra END;
+  mbarrier.init.shared::cta.b64 [bar], 3;
+  mbarrier.arrive.shared.b64 %rd20, [bar];
+  mbarrier.pending_count.b64 %r10, %rd20;
+  st.global.u32 [%rd0], %r10;
+  mbarrier.arrive.shared.b64 %rd21, [bar], 1;
+  mbarrier.pending_count.b64 %r10, %rd21;
+  st.global.u32 [%rd0+4], %r10;
+  mbarrier.test_wait.shared.b64 %p2, [bar], %rd21;
+  selp.u32 %r10, 1, 0, %p2;
+  st.global.u32 [%rd0+8], %r10;
+  mbarrier.arrive.expect_tx.shared.b64 %rd22, [bar], 64;
+  mbarrier.test_wait.shared.b64 %p2, [bar], %rd21;
+  selp.u32 %r10, 1, 0, %p2;
+  st.global.u32 [%rd0+12], %r10;
+  mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64;
+  mbarrier.test_wait.shared.b64 %p2, [bar], %rd21;
+  selp.u32 %r10, 1, 0, %p2;
+  st.global.u32 [%rd0+16], %r10;
+  mbarrier.test_wait.parity.shared.b64 %p2, [bar], 0;
+  selp.u32 %r10, 1, 0, %p2;
+  st.global.u32 [%rd0+20], %r10;
+  mbarrier.test_wait.parity.shared.b64 %p2, [bar], 1;
+  selp.u32 %r10, 1, 0, %p2;
+  st.global.u32 [%rd0+24], %r10;
+  mbarrier.arrive_drop.shared.b64 %rd23, [bar];
+  mbarrier.arrive.shared.b64 %rd23, [bar], 2;
+  mbarrier.arrive.shared.b64 %rd24, [bar];
+  mbarrier.pending_count.b64 %r10, %rd24;
+  st.global.u32 [%rd0+28], %r10;
+  mbarrier.inval.shared.b64 [bar];
+END:
+""",
+        result,
+        arch="sm_90",
+    )
+    assert list(result[:8]) == [3, 2, 0, 0, 1, 1, 0, 2]
+
+
+def test_copies_arrive_at_an_mbarrier() -> None:
+    source, result = bytes_of(512), np.zeros(512, np.uint8)
+    copy = """
+  .shared .align 8 .b64 bar;
+  setp.eq.u32 %p1, %r0, 0;
+  @%p1 mbarrier.init.shared.b64 [bar], 32;
+  bar.warp.sync -1;
+  cp.async.cg.shared.global [%r10], [%rd10], 16;
+  cp.async.mbarrier.arrive.noinc.shared.b64 [bar];
+WAIT:
+  mbarrier.test_wait.parity.shared.b64 %p2, [bar], 0;
+  @!%p2 bra WAIT;
+"""
+    run(copy_kernel(copy, 16, wait=""), source, result, shared_bytes=512)
+    assert np.array_equal(result, source)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("mbarrier.arrive.shared.b64 %rd20, [bar];", "bad operand"),
+        ("mbarrier.init.shared.b64 [bar], 0;", "bad operand"),
+        ("mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.shared.b64 %rd20, [bar], 2;", "barrier"),
+        ("mov.u64 %rd10, bar; mbarrier.init.shared.b64 [%rd10+4], 1;", "misaligned"),
+    ],
+)
+def test_mbarrier_refusals(body: str, kind: str) -> None:
+    with pytest.raises(FaultError) as caught:
+        run(".shared .align 8 .b64 bar[2];" + body, arch="sm_90")
+    assert caught.value.fault.kind == kind
