@@ -1,4 +1,5 @@
 // What a kernel brings with it: reachable functions and shared memory.
+#include "program/align.h"
 #include "program/program.h"
 
 #include <algorithm>
@@ -25,10 +26,6 @@ void collect(const Operand &operand, bool is_call_target, Mentions &mentions) {
   }
   for (const Operand &element : operand.elements)
     collect(element, false, mentions);
-}
-
-std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
-  return (value + alignment - 1) & ~(alignment - 1);
 }
 
 } // namespace

@@ -100,9 +100,9 @@ struct Operand {
     symbol,    ///< address of a variable: symbol (index into Program::symbols) + offset
     parameter, ///< one of the function's own: offset bytes into the parameter block (entry) or the parameter
                ///< area (func). A .param variable declared in the body is a symbol
-    label,    ///< target: instruction index in the function
-    function, ///< function: index into Program::functions, or an external name
-    address,  ///< [elements[0] + offset]; elements[0] is reg, integer, symbol or parameter
+    label,     ///< target: instruction index in the function
+    function,  ///< function: index into Program::functions, or an external name
+    address,   ///< [elements[0] + offset]; elements[0] is reg, integer, symbol or parameter
     vector,
     pair,
     list,

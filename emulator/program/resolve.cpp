@@ -1,4 +1,5 @@
 // From syntax to a program: every name gets its meaning.
+#include "program/align.h"
 #include "program/cfg.h"
 #include "program/program.h"
 #include "program/registers.h"
@@ -17,10 +18,6 @@ using ptx::Type;
 
 constexpr std::uint64_t kMostFrameBytes = std::uint64_t(1)
                                           << 30; ///< local variables or parameters of a function
-
-std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
-  return (value + alignment - 1) & ~(alignment - 1);
-}
 
 /// Places `bytes` at the end of an area and returns its offset; `end` moves behind it.
 std::uint32_t place(std::uint64_t &end, std::uint64_t bytes, std::uint64_t alignment, int line) {

@@ -45,23 +45,23 @@ inline int finish(const char *name) {
 
 } // namespace check
 
-#define CHECK(condition)                                                                                               \
-  do {                                                                                                                 \
-    if (!(condition))                                                                                                  \
-      check::report(__FILE__, __LINE__, #condition);                                                                   \
+#define CHECK(condition)                                                                                     \
+  do {                                                                                                       \
+    if (!(condition))                                                                                        \
+      check::report(__FILE__, __LINE__, #condition);                                                         \
   } while (false)
 #define CHECK_EQUAL(actual, expected) check::equal((actual), (expected), #actual, __FILE__, __LINE__)
 /// `statement` throws `Error`, for which `condition` (over `error`) holds.
-#define CHECK_THROWS(statement, Error, condition)                                                                      \
-  do {                                                                                                                 \
-    bool thrown = false;                                                                                               \
-    try {                                                                                                              \
-      statement;                                                                                                       \
-    } catch (const Error &error) {                                                                                     \
-      thrown = true;                                                                                                   \
-      if (!(condition))                                                                                                \
-        check::report(__FILE__, __LINE__, std::string(#condition) + " does not hold: " + error.what());                \
-    }                                                                                                                  \
-    if (!thrown)                                                                                                       \
-      check::report(__FILE__, __LINE__, #statement " does not throw " #Error);                                         \
+#define CHECK_THROWS(statement, Error, condition)                                                            \
+  do {                                                                                                       \
+    bool thrown = false;                                                                                     \
+    try {                                                                                                    \
+      statement;                                                                                             \
+    } catch (const Error &error) {                                                                           \
+      thrown = true;                                                                                         \
+      if (!(condition))                                                                                      \
+        check::report(__FILE__, __LINE__, std::string(#condition) + " does not hold: " + error.what());      \
+    }                                                                                                        \
+    if (!thrown)                                                                                             \
+      check::report(__FILE__, __LINE__, #statement " does not throw " #Error);                               \
   } while (false)

@@ -14,7 +14,9 @@ namespace {
 
 const std::string kHeader = ".version 9.0\n.target sm_80\n.address_size 64\n";
 
-Module parse_body(const std::string &body) { return parse(kHeader + ".visible .entry k()\n{\n" + body + "\n}\n"); }
+Module parse_body(const std::string &body) {
+  return parse(kHeader + ".visible .entry k()\n{\n" + body + "\n}\n");
+}
 
 Instruction parse_instruction(const std::string &text) {
   return parse_body(text).functions.at(0).body.at(0).instruction;
@@ -22,7 +24,9 @@ Instruction parse_instruction(const std::string &text) {
 
 Variable parse_variable(const std::string &text) { return parse(kHeader + text).variables.at(0); }
 
-std::uint64_t bits_of(const std::string &constant) { return parse_instruction("mov.b64 %r, " + constant + ";").operands.at(1).bits; }
+std::uint64_t bits_of(const std::string &constant) {
+  return parse_instruction("mov.b64 %r, " + constant + ";").operands.at(1).bits;
+}
 
 bool has_text(const std::exception &error, const char *text) {
   return std::string(error.what()).find(text) != std::string::npos;
@@ -69,16 +73,16 @@ void test_constants() {
   CHECK_EQUAL(bits_of("0d3FF0000000000000"), 0x3FF0000000000000u);
   CHECK_EQUAL(bits_of("1.5"), std::bit_cast<std::uint64_t>(1.5));
   CHECK_EQUAL(bits_of("-1.5e-3"), std::bit_cast<std::uint64_t>(-1.5e-3));
-  for (const char *wrong : {"0f3F8000", "0x", "08", "0b2", "12ab", "18446744073709551616", "1 / 0", "1 % 0", "~1.5",
-                            "(1", "1e999", "0d3FF", "+"})
+  for (const char *wrong : {"0f3F8000", "0x", "08", "0b2", "12ab", "18446744073709551616", "1 / 0", "1 % 0",
+                            "~1.5", "(1", "1e999", "0d3FF", "+"})
     CHECK_THROWS(bits_of(wrong), SyntaxError, error.line() == 6);
   CHECK_THROWS(bits_of(std::string(100000, '(')), SyntaxError, has_text(error, "too deeply"));
   CHECK_THROWS(bits_of(std::string(100000, '~') + "1"), SyntaxError, has_text(error, "too deeply"));
 }
 
 void test_operands() {
-  const Instruction mma =
-      parse_instruction("@!%p1 mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1}, {%r2}, {_, %f2};");
+  const Instruction mma = parse_instruction(
+      "@!%p1 mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1}, {%r2}, {_, %f2};");
   CHECK_EQUAL(mma.full_opcode(), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
   CHECK(mma.guard && mma.guard->negated && mma.guard->predicate == "%p1");
   CHECK_EQUAL(mma.ptx_line, 6);
@@ -109,18 +113,20 @@ void test_operands() {
 
   CHECK_EQUAL(parse_instruction("mov.u32 %r1, %tid.x;").operands[1].name, "%tid.x");
   CHECK_EQUAL(parse_instruction("mov.u64 %r1, name+8;").operands[1].offset, 8);
-  CHECK_EQUAL(parse_instruction("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [a], [b], 4, [c];")
-                  .modifiers.at(4),
-              "mbarrier::complete_tx::bytes");
+  CHECK_EQUAL(
+      parse_instruction("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [a], [b], 4, [c];")
+          .modifiers.at(4),
+      "mbarrier::complete_tx::bytes");
 
-  const Instruction call = parse_instruction("call.uni (retval0), \n_Z4facti, \n(\nparam0, \nparam1\n)\n, proto;");
+  const Instruction call =
+      parse_instruction("call.uni (retval0), \n_Z4facti, \n(\nparam0, \nparam1\n)\n, proto;");
   CHECK_EQUAL(call.operands.size(), 4u);
   CHECK(call.operands[0].kind == Operand::Kind::list && call.operands[2].elements.size() == 2);
   CHECK(parse_instruction("call f, ();").operands[1].elements.empty());
   CHECK(parse_instruction("ret;").operands.empty());
 
-  for (const char *wrong : {"add.s32 %r1, ;", "ld.u32 %r1, [%rd1;", "mov.b32 {%r1, %r2;", "add.s32 %r1 %r2;", "@%p1;",
-                            "ld.u32 %r1, [];", "mov.u32 %r1, %r2", "ld.u32 %r1, [1.5];"})
+  for (const char *wrong : {"add.s32 %r1, ;", "ld.u32 %r1, [%rd1;", "mov.b32 {%r1, %r2;", "add.s32 %r1 %r2;",
+                            "@%p1;", "ld.u32 %r1, [];", "mov.u32 %r1, %r2", "ld.u32 %r1, [1.5];"})
     CHECK_THROWS(parse_instruction(wrong), SyntaxError, error.line() == 6 || error.line() == 7);
   for (const std::string open : {"[", "{"}) {
     std::string deep = "mov.u32 ";
@@ -131,7 +137,8 @@ void test_operands() {
 }
 
 void test_variables() {
-  const Variable array = parse_variable(".visible .global .align 16 .f32 a[2][3] = {{1.0, 0f40000000}, {3, 4, 5}};");
+  const Variable array =
+      parse_variable(".visible .global .align 16 .f32 a[2][3] = {{1.0, 0f40000000}, {3, 4, 5}};");
   CHECK_EQUAL(array.bytes, 24u);
   CHECK_EQUAL(array.alignment, 16u);
   CHECK_EQUAL(array.initial.size(), 24u);
@@ -158,8 +165,7 @@ void test_variables() {
   const Variable dynamic = parse_variable(".extern .shared .align 16 .b8 dyn[];");
   CHECK(dynamic.is_extern && dynamic.bytes == 0 && dynamic.space == StateSpace::shared);
 
-  const Variable pointers =
-      parse_variable(".global .u64 p[5] = {f, generic(a)+12, a-4, generic(a+4), 0};");
+  const Variable pointers = parse_variable(".global .u64 p[5] = {f, generic(a)+12, a-4, generic(a+4), 0};");
   CHECK_EQUAL(pointers.relocations.size(), 4u);
   CHECK_EQUAL(pointers.relocations[1].offset, 8u);
   CHECK_EQUAL(pointers.relocations[1].addend, 12);
@@ -172,12 +178,14 @@ void test_variables() {
   CHECK_EQUAL(bytes.relocations[1].addend, 4);
 
   for (const char *wrong :
-       {".global .b32 a[2] = {1, 2, 3};", ".global .b32 a[2] = {{1}};", ".global .b32 a[4294967296][4294967296];",
-        ".global .b8 a[1000000000000] = {1};", ".global .align 3 .b8 a;", ".global a;", ".global .b32 a[2][];",
-        ".extern .global .b32 a = 1;", ".shared .b32 a = 1;", ".global .pred p;", ".global .b8 x = 1.5;",
-        ".global .b64 x = 0(a);", ".reg .b32 %r;", ".global .b32 a[0] = {1};"})
+       {".global .b32 a[2] = {1, 2, 3};", ".global .b32 a[2] = {{1}};",
+        ".global .b32 a[4294967296][4294967296];", ".global .b8 a[1000000000000] = {1};",
+        ".global .align 3 .b8 a;", ".global a;", ".global .b32 a[2][];", ".extern .global .b32 a = 1;",
+        ".shared .b32 a = 1;", ".global .pred p;", ".global .b8 x = 1.5;", ".global .b64 x = 0(a);",
+        ".reg .b32 %r;", ".global .b32 a[0] = {1};"})
     CHECK_THROWS(parse_variable(wrong), SyntaxError, error.line() == 4);
-  CHECK_THROWS(parse_variable(".global .b32 a[1] = " + std::string(100000, '{')), SyntaxError, error.line() == 4);
+  CHECK_THROWS(parse_variable(".global .b32 a[1] = " + std::string(100000, '{')), SyntaxError,
+               error.line() == 4);
 }
 
 void test_functions() {
@@ -215,7 +223,8 @@ L2: { ; }
   CHECK_EQUAL(module.files.at(1), "a.cu");
   CHECK_EQUAL(module.functions.size(), 3u);
   CHECK_EQUAL(module.aliases.at(0).first, "g");
-  CHECK(module.functions[0].is_declaration && !module.functions[1].is_declaration && module.functions[1].no_return);
+  CHECK(module.functions[0].is_declaration && !module.functions[1].is_declaration &&
+        module.functions[1].no_return);
   CHECK_EQUAL(module.functions[1].returns.at(0).bytes, 24u);
   const Function &k = module.functions[2];
   CHECK(k.is_entry && k.explicit_cluster);
@@ -229,14 +238,16 @@ L2: { ; }
   for (const Statement &statement : k.body)
     kinds.push_back(statement.kind);
   using K = Statement::Kind;
-  CHECK(kinds == (std::vector<K>{K::registers, K::registers, K::registers, K::registers, K::variable, K::branch_targets,
-                                 K::prototype, K::label, K::label, K::open_scope, K::close_scope, K::instruction}));
+  CHECK(kinds == (std::vector<K>{K::registers, K::registers, K::registers, K::registers, K::variable,
+                                 K::branch_targets, K::prototype, K::label, K::label, K::open_scope,
+                                 K::close_scope, K::instruction}));
   CHECK_EQUAL(k.body[0].count, 3u);
   CHECK_EQUAL(k.body[1].vector_width, 2u);
   CHECK_EQUAL(k.body[5].targets.at(1), "L2");
   CHECK_EQUAL(k.body[6].parameters.at(1).bytes, 24u);
 
-  CHECK_THROWS(parse(kHeader + ".entry k() { " + std::string(100000, '{')), SyntaxError, has_text(error, "too deeply"));
+  CHECK_THROWS(parse(kHeader + ".entry k() { " + std::string(100000, '{')), SyntaxError,
+               has_text(error, "too deeply"));
   CHECK_THROWS(parse(kHeader + ".entry k() {\n\n"), SyntaxError, error.line() == 6);
   CHECK_THROWS(parse(kHeader + ".entry k() { /* "), SyntaxError, has_text(error, "not closed"));
   CHECK_THROWS(parse(kHeader + ".file 1 \"a"), SyntaxError, has_text(error, "not closed"));

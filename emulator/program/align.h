@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+
+namespace ladder::program {
+
+/// The first multiple of `alignment`, a power of two, that is not below `value`.
+inline std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
+  return (value + alignment - 1) & ~(alignment - 1);
+}
+
+} // namespace ladder::program
