@@ -1,4 +1,4 @@
-"""The C++ tests of the layers ``ptx`` and ``program``: compiled with g++, without the rest of the emulator, and run."""
+"""The C++ tests of the layers ``ptx`` and ``program``, compiled with g++ without the rest of the emulator."""
 
 import os
 import subprocess
