@@ -26,6 +26,9 @@
 #ifndef STAGES
 #define STAGES 0
 #endif
+#ifndef PARTS
+#define PARTS 0
+#endif
 #ifndef Q_IN_REGISTERS
 #define Q_IN_REGISTERS -1
 #endif
@@ -44,6 +47,7 @@ template <int d> struct Arrangement {
   static constexpr int keys = KEYS ? KEYS : d == 128 ? 32 : 64; // of a tile of K and V
   static constexpr int stages =
       STAGES ? STAGES : 2; // tiles of K and V in shared memory: one in use, the others on their way
+  static constexpr int parts = PARTS ? PARTS : d == 128 ? 1 : 2; // tiles of a stage
   static constexpr bool q_in_registers = Q_IN_REGISTERS >= 0 ? Q_IN_REGISTERS : d < 128;
   static constexpr int block_rows = workers * rows;
 };
@@ -65,8 +69,18 @@ template <typename T, int d> struct Head {
 };
 
 template <typename T, int d, typename A> constexpr int smem_bytes() {
-  constexpr int kv = 2 * SharedAllocator::bytes<SharedTile<T, A::keys, d>, A::stages>;
+  constexpr int kv = 2 * SharedAllocator::bytes<SharedTile<T, A::keys, d>[A::parts], A::stages>;
   return kv + (A::q_in_registers ? 0 : SharedAllocator::bytes<SharedTile<T, A::rows, d>, A::workers>);
+}
+
+/// Starts to bring a stage's tiles of K and V, from row `key` on.
+template <typename Block, typename Tiles, typename T, int d>
+__device__ inline void fetch(Tiles &k_smem, Tiles &v_smem, const Head<T, d> &gmem, int key) {
+  for (auto &tile : k_smem) {
+    Block::load_async(tile, gmem.k(), key + int(&tile - k_smem) * tile.rows);
+    Block::load_async(v_smem[&tile - k_smem], gmem.v(), key + int(&tile - k_smem) * tile.rows);
+  }
+  async_commit();
 }
 
 template <typename T, int d, typename A>
@@ -78,13 +92,14 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   const int keys =
       problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len; // that this worker sees
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
+  constexpr int stage_keys = A::parts * A::keys;
   const float scale =
       problem.scale > 0.f ? problem.scale * kLog2E : 1.f; // only a positive factor may wait for the maximum
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
-  auto &k_smem = allocator.allocate<SharedTile<T, A::keys, d>, A::stages>();
-  auto &v_smem = allocator.allocate<SharedTile<T, A::keys, d>, A::stages>();
+  auto &k_smem = allocator.allocate<SharedTile<T, A::keys, d>[A::parts], A::stages>();
+  auto &v_smem = allocator.allocate<SharedTile<T, A::keys, d>[A::parts], A::stages>();
   auto &q_smem = allocator.allocate<SharedTile<T, A::rows, d>, A::workers>()[block::warp()];
 
   RegTile<T, A::rows, d> q, o_16;
@@ -100,44 +115,39 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   zero(l);
   neg_infty(m);
 
-  for (int stage = 0; stage < A::stages - 1; stage++) {
-    block::load_async(k_smem[stage], gmem.k(), stage * A::keys);
-    block::load_async(v_smem[stage], gmem.v(), stage * A::keys);
-    async_commit();
-  }
-  for (int key = 0; key < block_keys; key += A::keys) {
-    const int stage = key / A::keys % A::stages, last = (stage + A::stages - 1) % A::stages;
+  for (int stage = 0; stage < A::stages - 1; stage++)
+    fetch<block>(k_smem[stage], v_smem[stage], gmem, stage * stage_keys);
+  for (int key0 = 0; key0 < block_keys; key0 += stage_keys) {
+    const int stage = key0 / stage_keys % A::stages, last = (stage + A::stages - 1) % A::stages;
     async_wait<A::stages - 2>();
     block::sync();
-    block::load_async(k_smem[last], gmem.k(), key + (A::stages - 1) * A::keys);
-    block::load_async(v_smem[last], gmem.v(), key + (A::stages - 1) * A::keys);
-    async_commit();
-    if (key >= keys)
-      continue;
-    zero(s);
-    if constexpr (A::q_in_registers)
-      mma_ABt(s, q, k_smem[stage], s);
-    else
-      mma_ABt(s, q_smem, k_smem[stage], s);
-    if (problem.scale <= 0.f)
-      mul(s, s, problem.scale * kLog2E);
-    if (key + A::keys > problem.kv_len)
-      right_fill(s, s, problem.kv_len - key);
-    if (problem.is_causal && key + A::keys > row + 1)
-      make_causal(s, s, row, key);
-    mul(rescale, m, scale);
-    row_max(m, s, m);
-    mul(m_scaled, m, scale);
-    mul(s, s, scale);
-    sub_row(s, s, m_scaled);
-    exp2(s, s);
-    sub(rescale, rescale, m_scaled);
-    exp2(rescale, rescale);
-    mul(l, l, rescale);
-    row_sum(l, s, l);
-    copy(p_16, s);
-    mul_row(o, o, rescale);
-    mma_AB(o, p_16, v_smem[stage], o);
+    fetch<block>(k_smem[last], v_smem[last], gmem, key0 + (A::stages - 1) * stage_keys);
+    for (int part = 0, key = key0; part < A::parts && key < keys; part++, key += A::keys) {
+      zero(s);
+      if constexpr (A::q_in_registers)
+        mma_ABt(s, q, k_smem[stage][part], s);
+      else
+        mma_ABt(s, q_smem, k_smem[stage][part], s);
+      if (problem.scale <= 0.f)
+        mul(s, s, problem.scale * kLog2E);
+      if (key + A::keys > problem.kv_len)
+        right_fill(s, s, problem.kv_len - key);
+      if (problem.is_causal && key + A::keys > row + 1)
+        make_causal(s, s, row, key);
+      mul(rescale, m, scale);
+      row_max(m, s, m);
+      mul(m_scaled, m, scale);
+      mul(s, s, scale);
+      sub_row(s, s, m_scaled);
+      exp2(s, s);
+      sub(rescale, rescale, m_scaled);
+      exp2(rescale, rescale);
+      mul(l, l, rescale);
+      row_sum(l, s, l);
+      copy(p_16, s);
+      mul_row(o, o, rescale);
+      mma_AB(o, p_16, v_smem[stage][part], o);
+    }
   }
   one(rescale);
   div(rescale, rescale, l);
