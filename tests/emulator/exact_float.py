@@ -1,0 +1,243 @@
+"""Binary floating point in rational numbers: what an operation on bits must give, in any format and rounding.
+
+Independent of the machine's floating point. The values are Python ints holding bit patterns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+
+RN, RZ, RM, RP = "rn", "rz", "rm", "rp"
+MODES = (RN, RZ, RM, RP)
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A number: ``kind`` is "nan", "inf" or "finite"; ``value`` is the magnitude."""
+
+    kind: str
+    negative: bool = False
+    value: Fraction = Fraction(0)
+
+    @property
+    def signed(self) -> Fraction:
+        return -self.value if self.negative else self.value
+
+
+NAN = Unpacked("nan")
+
+
+@dataclass(frozen=True)
+class Format:
+    """An IEEE interchange format with the NaN that a GPU produces in it."""
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    nan: int
+
+    @property
+    def bits(self) -> int:
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @property
+    def inf(self) -> int:
+        return ((1 << self.exponent_bits) - 1) << self.mantissa_bits
+
+    @property
+    def largest(self) -> int:
+        return self.inf - 1
+
+    @property
+    def smallest_normal(self) -> int:
+        return 1 << self.mantissa_bits
+
+    def unpack(self, bits: int) -> Unpacked:
+        negative = bool(bits & self.sign)
+        exponent = bits >> self.mantissa_bits & ((1 << self.exponent_bits) - 1)
+        mantissa = bits & ((1 << self.mantissa_bits) - 1)
+        if exponent == (1 << self.exponent_bits) - 1:
+            return NAN if mantissa else Unpacked("inf", negative)
+        if exponent:
+            mantissa |= 1 << self.mantissa_bits
+        power = max(exponent, 1) - self.bias - self.mantissa_bits
+        return Unpacked("finite", negative, mantissa * Fraction(2) ** power)
+
+    def pack(self, number: Unpacked, mode: str = RN) -> int:
+        """Rounds a number of any precision."""
+        if number.kind == "nan":
+            return self.nan
+        sign = self.sign if number.negative else 0
+        if number.kind == "inf":
+            return sign | self.inf
+        value = number.value
+        if value == 0:
+            return sign
+        exponent = value.numerator.bit_length() - value.denominator.bit_length()
+        if Fraction(2) ** exponent > value:
+            exponent -= 1
+        exponent = max(exponent, 1 - self.bias)
+        steps = value / Fraction(2) ** (exponent - self.mantissa_bits)
+        whole, rest = divmod(steps.numerator, steps.denominator)
+        remainder = Fraction(rest, steps.denominator)
+        up = {
+            RN: remainder > Fraction(1, 2) or (remainder == Fraction(1, 2) and whole % 2 == 1),
+            RZ: False,
+            RM: number.negative and remainder > 0,
+            RP: not number.negative and remainder > 0,
+        }[mode]
+        whole += up
+        # A carry runs into the exponent; a subnormal has no hidden bit.
+        packed = ((exponent + self.bias - 1) << self.mantissa_bits) + whole
+        if packed < self.inf:
+            return sign | packed
+        away = mode == RN or (mode == RM and number.negative) or (mode == RP and not number.negative)
+        return sign | (self.inf if away else self.largest)
+
+    def flush(self, bits: int) -> int:
+        """A subnormal becomes a zero of its sign."""
+        return bits & self.sign if bits & self.inf == 0 else bits
+
+    def is_nan(self, bits: int) -> bool:
+        return bits & ~self.sign > self.inf
+
+
+F16 = Format("f16", 5, 10, 0x7FFF)
+BF16 = Format("bf16", 8, 7, 0x7FFF)
+F32 = Format("f32", 8, 23, 0x7FFFFFFF)
+F64 = Format("f64", 11, 52, 0x7FF8000000000000)
+
+
+def _sum(a: Unpacked, b: Unpacked, mode: str) -> Unpacked:
+    if "nan" in (a.kind, b.kind):
+        return NAN
+    if a.kind == "inf" or b.kind == "inf":
+        if a.kind == b.kind and a.negative != b.negative:
+            return NAN
+        return a if a.kind == "inf" else b
+    total = a.signed + b.signed
+    if total == 0:
+        if a.value == 0 and a.negative == b.negative:
+            return a
+        return Unpacked("finite", mode == RM)
+    return Unpacked("finite", total < 0, abs(total))
+
+
+def _product(a: Unpacked, b: Unpacked) -> Unpacked:
+    if "nan" in (a.kind, b.kind):
+        return NAN
+    negative = a.negative != b.negative
+    if a.kind == "inf" or b.kind == "inf":
+        other = b if a.kind == "inf" else a
+        return NAN if other.kind == "finite" and other.value == 0 else Unpacked("inf", negative)
+    return Unpacked("finite", negative, a.value * b.value)
+
+
+def add(f: Format, a: int, b: int, mode: str = RN) -> int:
+    return f.pack(_sum(f.unpack(a), f.unpack(b), mode), mode)
+
+
+def sub(f: Format, a: int, b: int, mode: str = RN) -> int:
+    return add(f, a, b ^ f.sign, mode)
+
+
+def mul(f: Format, a: int, b: int, mode: str = RN) -> int:
+    return f.pack(_product(f.unpack(a), f.unpack(b)), mode)
+
+
+def fma(f: Format, a: int, b: int, c: int, mode: str = RN) -> int:
+    return f.pack(_sum(_product(f.unpack(a), f.unpack(b)), f.unpack(c), mode), mode)
+
+
+def div(f: Format, a: int, b: int, mode: str = RN) -> int:
+    x, y = f.unpack(a), f.unpack(b)
+    if "nan" in (x.kind, y.kind) or (x.kind == "inf" and y.kind == "inf"):
+        return f.nan
+    negative = x.negative != y.negative
+    if x.kind == "inf":
+        return f.pack(Unpacked("inf", negative))
+    if y.kind == "inf":
+        return f.pack(Unpacked("finite", negative))
+    if y.value == 0:
+        return f.nan if x.value == 0 else f.pack(Unpacked("inf", negative))
+    return f.pack(Unpacked("finite", negative, x.value / y.value), mode)
+
+
+def sqrt(f: Format, a: int, mode: str = RN) -> int:
+    x = f.unpack(a)
+    if x.kind == "nan" or (x.negative and (x.kind == "inf" or x.value != 0)):
+        return f.nan
+    if x.kind == "inf" or x.value == 0:
+        return f.pack(x)
+    # Enough bits for any rounding, and a sticky one below them.
+    scale = 4 ** (f.mantissa_bits + 4) * 4**600
+    scaled = x.value * scale
+    root = isqrt(scaled.numerator // scaled.denominator)
+    exact = Fraction(root * root) == scaled
+    value = Fraction(root) + (0 if exact else Fraction(1, 2))
+    return f.pack(Unpacked("finite", False, value / isqrt(scale)), mode)
+
+
+def convert(to: Format, source: Format, bits: int, mode: str = RN) -> int:
+    return to.pack(source.unpack(bits), mode)
+
+
+def from_integer(f: Format, value: int, mode: str = RN) -> int:
+    return f.pack(Unpacked("finite", value < 0, Fraction(abs(value))), mode)
+
+
+def to_integral(value: Fraction, mode: str) -> int:
+    """The integer that .rni, .rzi, .rmi or .rpi gives (``mode`` without the i)."""
+    down = value.numerator // value.denominator
+    rest = value - down
+    if mode == RM or rest == 0:
+        return down
+    if mode == RP:
+        return down + 1
+    if mode == RZ:
+        return down if value > 0 else down + 1
+    if rest == Fraction(1, 2):
+        return down + down % 2
+    return down + (rest > Fraction(1, 2))
+
+
+def edge_bits(f: Format) -> list[int]:
+    """Zeros, subnormals, ones, halves, powers, the largest, infinity and NaNs, of both signs."""
+    one = f.bias << f.mantissa_bits
+    ulp = 1
+    positive = [
+        0,
+        1,
+        2,
+        3,
+        f.smallest_normal - 1,
+        f.smallest_normal,
+        f.smallest_normal + 1,
+        one - f.smallest_normal,  # 0.5
+        one - ulp,
+        one,
+        one + ulp,
+        one + f.smallest_normal // 2,  # 1.5
+        one + f.smallest_normal,  # 2
+        one + f.smallest_normal * 3 // 2,  # 3
+        one + f.smallest_normal * (f.mantissa_bits // 2),
+        one + f.smallest_normal * f.mantissa_bits + 1,
+        one + f.smallest_normal * (f.mantissa_bits + 1),
+        f.largest - f.smallest_normal,
+        f.largest - 1,
+        f.largest,
+        f.inf,
+        f.inf | f.smallest_normal >> 1,  # the quiet NaN of other machines
+        f.nan,
+    ]
+    return positive + [bits | f.sign for bits in positive]
