@@ -1,36 +1,38 @@
-"""Binary floating point in rational numbers: what an operation on bits must give, in any format and rounding.
+"""Binary floating point in integers: what an operation on bits must give, in any format and rounding.
 
-Independent of the machine's floating point. The values are Python ints holding bit patterns.
+Independent of the machine's floating point. The values are Python ints holding bit patterns; in between a number is
+``significand * 2**power`` with a significand of any length.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
+from typing import NamedTuple
 
 RN, RZ, RM, RP = "rn", "rz", "rm", "rp"
 MODES = (RN, RZ, RM, RP)
 
 
-@dataclass(frozen=True)
-class Unpacked:
-    """A number: ``kind`` is "nan", "inf" or "finite"; ``value`` is the magnitude."""
+class Unpacked(NamedTuple):
+    """A number of this magnitude; ``kind`` is "nan", "inf" or "finite"."""
 
     kind: str
     negative: bool = False
-    value: Fraction = Fraction(0)
+    significand: int = 0
+    power: int = 0
 
     @property
-    def signed(self) -> Fraction:
-        return -self.value if self.negative else self.value
+    def value(self) -> Fraction:
+        magnitude = self.significand * Fraction(2) ** self.power
+        return -magnitude if self.negative else magnitude
 
 
 NAN = Unpacked("nan")
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """An IEEE interchange format with the NaN that a GPU produces in it."""
 
     name: str
@@ -63,15 +65,7 @@ class Format:
         return 1 << self.mantissa_bits
 
     def unpack(self, bits: int) -> Unpacked:
-        negative = bool(bits & self.sign)
-        exponent = bits >> self.mantissa_bits & ((1 << self.exponent_bits) - 1)
-        mantissa = bits & ((1 << self.mantissa_bits) - 1)
-        if exponent == (1 << self.exponent_bits) - 1:
-            return NAN if mantissa else Unpacked("inf", negative)
-        if exponent:
-            mantissa |= 1 << self.mantissa_bits
-        power = max(exponent, 1) - self.bias - self.mantissa_bits
-        return Unpacked("finite", negative, mantissa * Fraction(2) ** power)
+        return _unpack(self, bits)
 
     def pack(self, number: Unpacked, mode: str = RN) -> int:
         """Rounds a number of any precision."""
@@ -80,23 +74,21 @@ class Format:
         sign = self.sign if number.negative else 0
         if number.kind == "inf":
             return sign | self.inf
-        value = number.value
-        if value == 0:
+        significand = number.significand
+        if significand == 0:
             return sign
-        exponent = value.numerator.bit_length() - value.denominator.bit_length()
-        if Fraction(2) ** exponent > value:
-            exponent -= 1
-        exponent = max(exponent, 1 - self.bias)
-        steps = value / Fraction(2) ** (exponent - self.mantissa_bits)
-        whole, rest = divmod(steps.numerator, steps.denominator)
-        remainder = Fraction(rest, steps.denominator)
-        up = {
-            RN: remainder > Fraction(1, 2) or (remainder == Fraction(1, 2) and whole % 2 == 1),
-            RZ: False,
-            RM: number.negative and remainder > 0,
-            RP: not number.negative and remainder > 0,
-        }[mode]
-        whole += up
+        exponent = max(significand.bit_length() - 1 + number.power, 1 - self.bias)
+        shift = exponent - self.mantissa_bits - number.power
+        if shift <= 0:
+            whole = significand << -shift
+        else:
+            whole, rest, half = significand >> shift, significand & ((1 << shift) - 1), 1 << (shift - 1)
+            whole += {
+                RN: rest > half or (rest == half and whole % 2 == 1),
+                RZ: False,
+                RM: number.negative and rest > 0,
+                RP: not number.negative and rest > 0,
+            }[mode]
         # A carry runs into the exponent; a subnormal has no hidden bit.
         packed = ((exponent + self.bias - 1) << self.mantissa_bits) + whole
         if packed < self.inf:
@@ -118,6 +110,18 @@ F32 = Format("f32", 8, 23, 0x7FFFFFFF)
 F64 = Format("f64", 11, 52, 0x7FF8000000000000)
 
 
+@lru_cache(maxsize=1 << 16)
+def _unpack(f: Format, bits: int) -> Unpacked:
+    negative = bool(bits & f.sign)
+    exponent = bits >> f.mantissa_bits & ((1 << f.exponent_bits) - 1)
+    mantissa = bits & ((1 << f.mantissa_bits) - 1)
+    if exponent == (1 << f.exponent_bits) - 1:
+        return NAN if mantissa else Unpacked("inf", negative)
+    if exponent:
+        mantissa |= 1 << f.mantissa_bits
+    return Unpacked("finite", negative, mantissa, max(exponent, 1) - f.bias - f.mantissa_bits)
+
+
 def _sum(a: Unpacked, b: Unpacked, mode: str) -> Unpacked:
     if "nan" in (a.kind, b.kind):
         return NAN
@@ -125,12 +129,14 @@ def _sum(a: Unpacked, b: Unpacked, mode: str) -> Unpacked:
         if a.kind == b.kind and a.negative != b.negative:
             return NAN
         return a if a.kind == "inf" else b
-    total = a.signed + b.signed
+    power = min(a.power, b.power)
+    x, y = a.significand << (a.power - power), b.significand << (b.power - power)
+    total = (-x if a.negative else x) + (-y if b.negative else y)
     if total == 0:
-        if a.value == 0 and a.negative == b.negative:
+        if x == 0 and a.negative == b.negative:
             return a
         return Unpacked("finite", mode == RM)
-    return Unpacked("finite", total < 0, abs(total))
+    return Unpacked("finite", total < 0, abs(total), power)
 
 
 def _product(a: Unpacked, b: Unpacked) -> Unpacked:
@@ -139,8 +145,8 @@ def _product(a: Unpacked, b: Unpacked) -> Unpacked:
     negative = a.negative != b.negative
     if a.kind == "inf" or b.kind == "inf":
         other = b if a.kind == "inf" else a
-        return NAN if other.kind == "finite" and other.value == 0 else Unpacked("inf", negative)
-    return Unpacked("finite", negative, a.value * b.value)
+        return NAN if other.kind == "finite" and other.significand == 0 else Unpacked("inf", negative)
+    return Unpacked("finite", negative, a.significand * b.significand, a.power + b.power)
 
 
 def add(f: Format, a: int, b: int, mode: str = RN) -> int:
@@ -168,24 +174,24 @@ def div(f: Format, a: int, b: int, mode: str = RN) -> int:
         return f.pack(Unpacked("inf", negative))
     if y.kind == "inf":
         return f.pack(Unpacked("finite", negative))
-    if y.value == 0:
-        return f.nan if x.value == 0 else f.pack(Unpacked("inf", negative))
-    return f.pack(Unpacked("finite", negative, x.value / y.value), mode)
+    if y.significand == 0:
+        return f.nan if x.significand == 0 else f.pack(Unpacked("inf", negative))
+    # Enough bits for any rounding, and a sticky one below them.
+    shift = 2 * f.mantissa_bits + 8
+    whole, rest = divmod(x.significand << shift, y.significand)
+    return f.pack(Unpacked("finite", negative, whole << 1 | (rest != 0), x.power - y.power - shift - 1), mode)
 
 
 def sqrt(f: Format, a: int, mode: str = RN) -> int:
     x = f.unpack(a)
-    if x.kind == "nan" or (x.negative and (x.kind == "inf" or x.value != 0)):
+    if x.kind == "nan" or (x.negative and (x.kind == "inf" or x.significand != 0)):
         return f.nan
-    if x.kind == "inf" or x.value == 0:
+    if x.kind == "inf" or x.significand == 0:
         return f.pack(x)
-    # Enough bits for any rounding, and a sticky one below them.
-    scale = 4 ** (f.mantissa_bits + 4) * 4**600
-    scaled = x.value * scale
-    root = isqrt(scaled.numerator // scaled.denominator)
-    exact = Fraction(root * root) == scaled
-    value = Fraction(root) + (0 if exact else Fraction(1, 2))
-    return f.pack(Unpacked("finite", False, value / isqrt(scale)), mode)
+    shift = 2 * f.mantissa_bits + 8 + x.power % 2
+    scaled = x.significand << shift
+    root = isqrt(scaled)
+    return f.pack(Unpacked("finite", False, root << 1 | (root * root != scaled), (x.power - shift) // 2 - 1), mode)
 
 
 def convert(to: Format, source: Format, bits: int, mode: str = RN) -> int:
@@ -193,7 +199,7 @@ def convert(to: Format, source: Format, bits: int, mode: str = RN) -> int:
 
 
 def from_integer(f: Format, value: int, mode: str = RN) -> int:
-    return f.pack(Unpacked("finite", value < 0, Fraction(abs(value))), mode)
+    return f.pack(Unpacked("finite", value < 0, abs(value)), mode)
 
 
 def to_integral(value: Fraction, mode: str) -> int:
