@@ -294,10 +294,9 @@ std::uint32_t Binder::source_slot(const Operand &operand, Type type) {
   case Operand::Kind::parameter:
     return builder_.constant(std::uint64_t(operand.offset), lane_bytes);
   case Operand::Kind::function: {
-    const int index = frame_index(operand);
-    if (index < 0)
+    if (operand.function < 0)
       unsupported("the address of the external function " + operand.name);
-    return builder_.constant(machine::kFunctionWindow + std::uint64_t(index) * 16, lane_bytes);
+    return builder_.constant(machine::kFunctionWindow + std::uint64_t(operand.function) * 16, lane_bytes);
   }
   default:
     break;

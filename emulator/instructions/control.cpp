@@ -3,6 +3,7 @@
 #include "instructions/system_calls.h"
 #include "machine/address_space.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -126,14 +127,16 @@ void call(Warp &warp, const Instruction &in) {
 
 void call_indirect(Warp &warp, const Instruction &in) {
   const std::uint64_t *const addresses = warp.lanes<std::uint64_t>(in.op[0]);
-  const std::size_t functions = warp.block().code().frames.size();
+  const std::vector<std::uint32_t> &functions = warp.block().code().layout.functions;
   std::uint32_t targets[32] = {};
   for_lanes(warp.active(), [&](int lane) {
     const std::uint64_t address = addresses[lane], index = (address - machine::kFunctionWindow) / 16;
-    if ((address & machine::kWindowMask) != machine::kFunctionWindow || address % 16 || index >= functions)
+    // The kernel itself is the first; it cannot be called.
+    const auto frame = std::find(functions.begin() + 1, functions.end(), index);
+    if ((address & machine::kWindowMask) != machine::kFunctionWindow || address % 16 || frame == functions.end())
       throw FaultError(FaultKind::bad_operand, "a call to an address that is no function's", lane)
           .at(address);
-    targets[lane] = std::uint32_t(index);
+    targets[lane] = std::uint32_t(frame - functions.begin());
   });
   Frame &caller = warp.frame();
   std::uint32_t left = warp.active();

@@ -10,7 +10,7 @@ inline constexpr std::uint64_t kSharedWindow = 0x0100'0000'0000'0000;
 inline constexpr std::uint64_t kLocalWindow = 0x0200'0000'0000'0000;
 inline constexpr std::uint64_t kParamWindow = 0x0300'0000'0000'0000; ///< kernel parameters (cvta.param)
 inline constexpr std::uint64_t kFunctionWindow =
-    0x0400'0000'0000'0000; ///< address of a function: its index * 16
+    0x0400'0000'0000'0000; ///< address of a function: its index in the program * 16
 inline constexpr std::uint64_t kWindowMask = 0xff00'0000'0000'0000;
 
 } // namespace ladder::machine

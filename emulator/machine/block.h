@@ -29,6 +29,7 @@ struct LaunchContext {
   std::vector<std::uint8_t> params;         ///< the kernel's argument block
   std::uint64_t warp_instruction_limit = 0; ///< 0: none
   std::uint64_t grid_id = 0;
+  std::uint64_t grid_workspace = 0; ///< of a cooperative launch: zeroed global memory for the grid's barrier
   std::atomic<bool> stop{false};  ///< set to end the launch
   std::function<void()> on_round; ///< called by the launching thread's blocks after each round of slices
 };

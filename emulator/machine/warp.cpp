@@ -93,6 +93,11 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
     return 0;
   case S::reserved_smem_offset_end:
     return block.shared_begin();
+  // Where the driver tells cooperative groups the address of the grid's workspace.
+  case S::envreg1:
+    return launch.grid_workspace >> 32;
+  case S::envreg2:
+    return launch.grid_workspace & 0xffffffffu;
   // Without clusters every block is a cluster of its own.
   case S::cluster_ctaid_x:
   case S::cluster_ctaid_y:

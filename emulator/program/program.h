@@ -72,6 +72,8 @@ enum class Special {
   aggr_smem_size,
   reserved_smem_offset_begin,
   reserved_smem_offset_end,
+  envreg1,
+  envreg2,
   cluster_ctaid_x,
   cluster_ctaid_y,
   cluster_ctaid_z,

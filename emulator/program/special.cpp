@@ -40,6 +40,8 @@ std::optional<Special> special_from_name(std::string_view name) {
       {"%aggr_smem_size", Special::aggr_smem_size},
       {"%reserved_smem_offset_begin", Special::reserved_smem_offset_begin},
       {"%reserved_smem_offset_end", Special::reserved_smem_offset_end},
+      {"%envreg1", Special::envreg1},
+      {"%envreg2", Special::envreg2},
       {"%cluster_ctaid.x", Special::cluster_ctaid_x},
       {"%cluster_ctaid.y", Special::cluster_ctaid_y},
       {"%cluster_ctaid.z", Special::cluster_ctaid_z},

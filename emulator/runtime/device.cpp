@@ -36,6 +36,25 @@ const machine::VirtualGpu &gpu_from_environment() {
   throw std::invalid_argument("LADDER_ARCH names the GPU '" + arch + "'; there are " + known);
 }
 
+/// What grid.sync() of cooperative groups counts in (cooperative_groups/details/driver_abi.h); none without memory.
+class GridWorkspace {
+public:
+  explicit GridWorkspace(machine::GlobalMemory *memory) : memory_(memory) {
+    if (memory_)
+      memory_->add({.begin = address(), .end = address() + sizeof words_, .writable = true, .name = "grid workspace"});
+  }
+  ~GridWorkspace() {
+    if (memory_)
+      memory_->remove(address());
+  }
+  GridWorkspace(const GridWorkspace &) = delete;
+  std::uint64_t address() const { return memory_ ? reinterpret_cast<std::uint64_t>(words_) : 0; }
+
+private:
+  machine::GlobalMemory *memory_;
+  alignas(64) std::uint32_t words_[16] = {};
+};
+
 } // namespace
 
 Device &Device::instance() {
@@ -107,6 +126,8 @@ void Device::launch(const LaunchRequest &request) {
     context.params = request.params;
     context.warp_instruction_limit = warp_instruction_limit_;
     context.grid_id = ++launches_;
+    const GridWorkspace workspace(request.cooperative ? &memory_ : nullptr);
+    context.grid_workspace = workspace.address();
     machine::LaunchOptions options;
     options.threads = threads_;
     options.on_tick = tick_;
