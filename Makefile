@@ -4,6 +4,8 @@
 #   make lint      ruff, mypy, clang-format
 # Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
 
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -70,11 +72,14 @@ $(VENV)/.build-tools: $(VENV)/.created
 	@touch $@
 
 # Without build isolation, so that a second build of the emulator compiles only what has changed.
+# pip would show nothing for minutes; of its verbose output the compiler's progress is shown, and all of it on failure.
 define install_editable
 @include=$$($(BIN)/python -m ladder.toolchain) || exit 2; \
   echo "Building the emulator ..."; \
   PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
-  $(PIP) install -q --no-build-isolation --editable '$(1)'
+  $(PIP) install -v --no-build-isolation --editable '$(1)' 2>&1 | tee $(VENV)/install.log | \
+  awk '$$1 ~ /^\[[0-9]+\/[0-9]+\]$$/ { printf "\r  %s ", $$1; fflush(); n = 1 } END { if (n) print "" }' || \
+  { tail -n 60 $(VENV)/install.log; echo "error: the install failed; all of its output is in $(VENV)/install.log" >&2; exit 2; }
 @touch $@
 endef
 
