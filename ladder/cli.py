@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from ladder import project
 from ladder.errors import InvalidProblem, LadderError
 
 if TYPE_CHECKING:
+    from ladder.access import Service
     from ladder.problem import Problem
 
 console = Console()
@@ -47,8 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _show(error: LadderError) -> None:
-    errors.print(f"[bold red]error:[/] {escape(error.message)}", highlight=False, soft_wrap=True)
+def _show(error: LadderError, stage: str = "") -> None:
+    where = "" if not stage or stage in error.message.partition("\n")[0] else f"{stage}: "
+    errors.print(f"[bold red]error:[/] {where}{escape(error.message)}", highlight=False, soft_wrap=True)
     if error.hint:
         errors.print(escape(error.hint), highlight=False, soft_wrap=True)
 
@@ -83,8 +86,41 @@ def _parser() -> argparse.ArgumentParser:
         "--context", type=int, default=3, metavar="LINES", help="lines around those that count (3)"
     )
     lines.add_argument("--all", action="store_true", help="whole files")
+    lines.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing else, too")
     _add_problem_options(lines)
     _add_json_option(lines)
+
+    explain = _command(
+        commands, "explain", _explain, "show one shared-memory access of a line: lanes, banks, passes"
+    )
+    explain.add_argument(
+        "place", metavar="STAGE:LINE", help="of kernel.cu; STAGE:FILE:LINE of a helper's file"
+    )
+    explain.add_argument(
+        "--instruction", type=int, metavar="N", help="of several at that line (the one with most conflicts)"
+    )
+    _add_picture_option(explain)
+    _add_problem_options(explain)
+
+    bank = _command(
+        commands, "bank", _bank, "count the bank conflicts of an access that you write down, and mend them"
+    )
+    bank.add_argument("op", metavar="OP", help="ld, st, ldmatrix, stmatrix, atom, or PTX: ld.v4.f32")
+    bank.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help='byte address in terms of lane: "(lane %% 16) * 256 + lane / 16 * 16"',
+    )
+    bank.add_argument("--width", type=int, help="bytes a lane (4), or 8x8 tiles (4)")
+    bank.add_argument("--swizzle", metavar="B,M,S", help="swizzle<B, M, S> applied to the byte addresses")
+    bank.add_argument("--active", metavar="LANES", help="lanes that take part: 0-15,20 or a mask 0x0000ffff")
+    bank.add_argument(
+        "--element",
+        type=int,
+        metavar="BYTES",
+        help="say swizzles for elements of this size as well (2 and 4)",
+    )
+    _add_picture_option(bank)
 
     _command(commands, "stages", _stages, "list the stages")
     _command(commands, "doctor", _doctor, "say what is installed and what to do about what is missing")
@@ -144,6 +180,10 @@ def _add_json_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_picture_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write it as .png, .svg or .pdf, too")
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -201,8 +241,8 @@ def _compare(options: argparse.Namespace) -> int:
         errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")
     if any(row["backend"] == "cuda" for row in result.rows):
         errors.print("a GPU's counters are not read here; --backend emulator counts", style="dim")
-    for error in result.failed.values():
-        _show(error)
+    for name, error in result.failed.items():
+        _show(error, name)
     return 0 if result.passed else 1
 
 
@@ -212,10 +252,14 @@ def _write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
     if target == "-":
         print(to_json(rows))
     elif target:
-        try:
-            Path(target).write_text(to_json(rows) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise LadderError(f"cannot write {target}: {error.strerror}") from error
+        _write(Path(target), to_json(rows) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LadderError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -262,8 +306,9 @@ def _build(options: argparse.Namespace) -> int:
 
 def _lines(options: argparse.Namespace) -> int:
     from ladder.comparison import evaluate
-    from ladder.lines import by_helper_line, by_kernel_line, line_table
-    from ladder.render import source_table
+    from ladder.lines import annotate, line_table
+    from ladder.lines_page import page
+    from ladder.render import source_note, source_table
 
     problem = _problem(options)
     assert problem is not None
@@ -271,23 +316,67 @@ def _lines(options: argparse.Namespace) -> int:
         options.stage, problem, backend="emulator", arch=options.arch, options=_options(options)
     )
     table = line_table(evaluation.execution.launches)
-    rows = [
-        {name: None if value != value else value for name, value in row.items()}
-        for row in table.astype(object).where(table.notna(), None).to_dict("records")
-    ]
+    annotated = annotate(table)
+    if options.html:
+        _write(options.html, page(annotated, options.stage, evaluation.row))
     if options.json != "-":
-        total = evaluation.row["conflicts"] or 0
-        context = None if options.all else options.context
-        kernel_files = by_kernel_line(table)
-        shown = {file.path for file in kernel_files}
-        for file in kernel_files:
-            console.print(source_table(file, total, context))
-        for file in by_helper_line(table):
-            if file.path not in shown:
-                console.print()
-                console.print(source_table(file, total, context))
-    _write_rows(options.json, rows)  # type: ignore[arg-type]
+        for listing in annotated.files:
+            context = None if options.all else options.context
+            console.print(source_table(listing, annotated, context, console.width))
+            console.print()
+        console.print(source_note(annotated), style="dim", highlight=False)
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    _write_rows(options.json, [{str(name): value for name, value in row.items()} for row in rows])
     return 0
+
+
+def _bank(options: argparse.Namespace) -> int:
+    from ladder import bank
+    from ladder.access import parse_mask
+    from ladder.render_access import exploration_lines
+
+    found = bank.explore(
+        options.op,
+        options.address,
+        width=options.width,
+        swizzle=bank.Swizzle.parse(options.swizzle) if options.swizzle else None,
+        active=parse_mask(options.active) if options.active else 2**32 - 1,
+    )
+    if options.picture:
+        swizzled = f", swizzled by {found.swizzle} (bytes)" if found.swizzle else ""
+        _save_picture(found.service, f"{found.access} at {options.address}{swizzled}", options.picture)
+    _print_lines(exploration_lines(found, console.width, options.element))
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from ladder.explanation import explain
+    from ladder.render_access import explanation_lines
+
+    found = explain(
+        options.place,
+        _problem(options),
+        arch=options.arch,
+        options=_options(options),
+        instruction=options.instruction,
+    )
+    if options.picture:
+        _save_picture(found.service, found.title, options.picture)
+    _print_lines(explanation_lines(found, console.width))
+    return 0
+
+
+def _print_lines(lines: Iterable[Any]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=not isinstance(line, Table), highlight=False)
+
+
+def _save_picture(service: Service, title: str, path: Path) -> None:
+    from ladder import plots
+    from ladder.plots.access import access_picture
+
+    plots.save(access_picture(service, title), path)
+    errors.print(f"wrote {path}", style="dim", highlight=False)
 
 
 def _stages(options: argparse.Namespace) -> int:

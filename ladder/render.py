@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from ladder.comparison import Comparison
 from ladder.emulate import ProgramLaunches
-from ladder.lines import LineCounts, SourceFile
+from ladder.lines import Annotated, Line, Listing
 from ladder.stages import Ladder
 from ladder.table import Row
 
@@ -25,33 +26,38 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("shared loads", "shared_load_instructions", lambda x: f"{x:,}"),
     ("shared stores", "shared_store_instructions", lambda x: f"{x:,}"),
     ("ldmatrix", "ldmatrix_instructions", lambda x: f"{x:,}"),
-    ("wavefronts, loads", "wavefronts_ld", lambda x: f"{x:,}"),
-    ("wavefronts, stores", "wavefronts_st", lambda x: f"{x:,}"),
-    ("bank conflicts, loads", "conflicts_ld", lambda x: f"{x:,}"),
-    ("bank conflicts, stores", "conflicts_st", lambda x: f"{x:,}"),
-    ("bank conflicts, atomics", "conflicts_atom", lambda x: f"{x:,}"),
+    ("wavefronts ld", "wavefronts_ld", lambda x: f"{x:,}"),
+    ("wavefronts st", "wavefronts_st", lambda x: f"{x:,}"),
     ("bank conflicts", "conflicts", lambda x: f"{x:,}"),
+    ("  ld", "conflicts_ld", lambda x: f"{x:,}"),
+    ("  st", "conflicts_st", lambda x: f"{x:,}"),
+    ("  atom", "conflicts_atom", lambda x: f"{x:,}"),
     ("mma", "mma_instructions", lambda x: f"{x:,}"),
-    ("global sectors read", "global_sectors_ld", lambda x: f"{x:,}"),
-    ("global sectors written", "global_sectors_st", lambda x: f"{x:,}"),
+    ("sectors read", "global_sectors_ld", lambda x: f"{x:,}"),
+    ("sectors written", "global_sectors_st", lambda x: f"{x:,}"),
     ("time, ms", "time_ms", lambda x: f"{x:.3f}"),
     ("TFLOP/s", "tflops", lambda x: f"{x:.1f}"),
 )
-_SECTION_BEFORE = {"shared_load_instructions", "conflicts_ld", "mma_instructions", "time_ms"}
+_SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instructions", "time_ms"}
+
+
+def _table(**settings: Any) -> Table:
+    return Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title_justify="left", **settings)
 
 
 def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
     """A column for each stage, with the share of conflicts that it has less than the rung before."""
     rows = comparison.rows
-    table = Table(title=_title(rows), title_justify="left", header_style="bold", pad_edge=False)
-    table.add_column("")
+    table = _table(title=_title(rows))
+    table.add_column("", no_wrap=True)
     for row in rows:
         table.add_column(row["stage"], justify="right")
     table.add_row("dtype", *(row["dtype"] for row in rows))
-    table.add_row("runs on", *(f"{row['backend']}, {row['arch']}" for row in rows))
+    if len({row["arch"] for row in rows}) > 1:
+        table.add_row("arch", *(row["arch"] for row in rows))
     table.add_row("right", *(_verdict(row) for row in rows))
     for heading, column, write in _MEASURES:
-        if all(row[column] is None for row in rows):
+        if not any(row[column] for row in rows) and column not in ("error", "conflicts"):
             continue
         if column in _SECTION_BEFORE:
             table.add_section()
@@ -61,7 +67,7 @@ def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
         if column == "conflicts":
             reductions = [_reduction(row, rows, ladder) for row in rows]
             if any(reductions):
-                table.add_row("  less than the rung before", *reductions)
+                table.add_row("  fewer than before", *reductions)
     return table
 
 
@@ -69,7 +75,8 @@ def _title(rows: Sequence[Row]) -> str:
     row = rows[0]
     heads = f"H={row['H']}" + (f" Hkv={row['Hkv']}" if row["Hkv"] != row["H"] else "")
     causal = " causal" if row["causal"] else ""
-    return f"B={row['B']} {heads} N={row['N']} M={row['M']} d={row['d']}{causal}"
+    where = ", ".join(dict.fromkeys(f"{row['backend']} {row['arch']}" for row in rows))
+    return f"B={row['B']} {heads} N={row['N']} M={row['M']} d={row['d']}{causal} on the {where}"
 
 
 def _verdict(row: Row) -> Text:
@@ -86,7 +93,7 @@ def _reduction(row: Row, rows: Sequence[Row], ladder: Ladder) -> str:
 
 def stages_table(ladder: Ladder) -> Table:
     """What there is to run."""
-    table = Table(header_style="bold", pad_edge=False)
+    table = _table()
     for heading in ("stage", "idea", "dtypes", "d", "from"):
         table.add_column(heading)
     for stage in ladder:
@@ -98,38 +105,62 @@ def stages_table(ladder: Ladder) -> Table:
     return table
 
 
-_LINE_COLUMNS: tuple[tuple[str, Callable[[LineCounts], int | None]], ...] = (
-    ("executed", lambda counts: counts.executed),
-    ("wavefronts", lambda counts: counts.wavefronts),
-    ("ideal", lambda counts: counts.ideal),
-    ("conflicts", lambda counts: counts.conflicts),
-)
+_LINE_HEADINGS = ("wavefronts", "share", "ideal", "conflicts", "share", "line")
 
 
-def source_table(file: SourceFile, total_conflicts: int, context: int | None) -> Table:
-    """A source file with its counts; a gap in the numbers is left out code that costs nothing."""
-    table = Table(
-        title=escape(_short(file.path)), title_justify="left", header_style="bold", pad_edge=False, box=None
-    )
-    for heading, _ in _LINE_COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("line", justify="right", style="dim", no_wrap=True)
-    table.add_column("source", no_wrap=True, overflow="crop")
-    previous = 0
-    for number, text, counts in file.listing(context):
-        if previous and number > previous + 1:
-            table.add_row(*[""] * 5, "⋮", "")
-        previous = number
-        if counts is None:
-            table.add_row(*[""] * 5, str(number), Text(text, "dim"))
-            continue
-        conflicts = counts.conflicts or 0
-        style = "bold red" if conflicts * 10 >= total_conflicts > 0 else "yellow" if conflicts else ""
-        cells = [_count(read(counts)) for _, read in _LINE_COLUMNS]
-        share = f"{conflicts / total_conflicts:.1%}" if conflicts and total_conflicts else ""
-        table.add_row(*(Text(cell, style) for cell in (*cells, share)), str(number), Text(text, style))
+def source_table(listing: Listing, annotated: Annotated, context: int | None, width: int) -> Table:
+    """A source file with its costs; lines that cost nothing are shown near others alone.
+
+    ``width`` is the terminal's: source that does not fit is cut off, numbers never are.
+    """
+    rows = [_line_cells(line, annotated) for line in listing.near(context)]
+    columns = zip(_LINE_HEADINGS, *(cells for cells, _, _ in rows), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    title = escape(_short(listing.path))
+    table = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
+    for heading, needed in zip(_LINE_HEADINGS, widths, strict=True):
+        table.add_column(heading, justify="right", no_wrap=True, width=needed)
+    table.add_column("source", no_wrap=True)
+    room = max(20, width - sum(widths) - 2 * len(widths))
+    for cells, source, style in rows:
+        source = source if len(source) <= room else source[: room - 1] + "…"
+        table.add_row(*(Text(cell, style) for cell in (*cells, source)))
     return table
+
+
+def _line_cells(line: Line | None, annotated: Annotated) -> tuple[tuple[str, ...], str, str]:
+    """The numbers of a line, its source and its style; None is a gap."""
+    if line is None:
+        return ("", "", "", "", "", "⋮"), "", "dim"
+    # A helper's cost is part of that of the kernel lines that call it.
+    number = f"↳ {line.number}" if line.is_helper else str(line.number)
+    counts = line.counts
+    if counts is None:
+        return ("", "", "", "", "", number), line.text, "dim"
+    share = annotated.conflict_share(counts)
+    style = "bold red" if (share or 0) >= 0.1 else "yellow" if counts.conflicts != 0 else "green"
+    cells = (
+        _count(counts.wavefronts),
+        _percent(annotated.wavefront_share(counts)),
+        _count(counts.ideal),
+        _count(counts.conflicts),
+        _percent(share) if counts.conflicts else "",
+        number,
+    )
+    return cells, line.text, f"{style} italic" if line.is_helper else style
+
+
+def source_note(annotated: Annotated) -> str:
+    """What the marks of :func:`source_table` mean, and the totals."""
+    total = annotated.total
+    note = f"all: {_count(total.wavefronts) or 0} wavefronts, {_count(total.conflicts) or 0} conflicts"
+    if any(line.is_helper for listing in annotated.files for line in listing.lines):
+        note += "; ↳ in a helper, counted again at the kernel's lines that call it"
+    return note
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
 
 
 def _count(value: int | None) -> str:
@@ -145,7 +176,7 @@ def _short(path: Path) -> str:
 
 def launches_table(launches: Sequence[ProgramLaunches]) -> Table:
     """A column for each kernel of a program, a row for each count that is not 0 throughout."""
-    table = Table(header_style="bold", pad_edge=False)
+    table = _table()
     table.add_column("")
     for launch in launches:
         table.add_column(escape(launch.kernel), justify="right", overflow="fold")
