@@ -75,9 +75,9 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
     """One row a contender and problem, with the ratio of its speed to torch's flash and cuDNN backends.
 
     Columns: the environment, ``contender``, B H Hkv N M d dtype causal, ``time_ms`` (median) with
-    ``time_ms_p10`` and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16 matrix
-    product measured in the same run), ``of_flash`` and ``of_cudnn`` (speed as a multiple of theirs), ``error``,
-    ``error_bound``, ``passed``.
+    ``time_ms_p10`` and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16
+    matrix product measured in the same run), ``of_flash`` and ``of_cudnn`` (speed as a multiple of theirs),
+    ``error``, ``error_bound``, ``passed``.
 
     Raises :class:`LadderError` when there is no GPU or nothing takes a problem.
     """
