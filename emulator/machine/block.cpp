@@ -10,6 +10,8 @@ namespace {
 
 /// Instructions a warp runs before the next one has its turn.
 constexpr std::uint64_t kSlice = 16384;
+/// The same for a warp that has only polled: what it waits for is for others to do.
+constexpr std::uint64_t kPollSlice = 512;
 /// What shared memory holds before a program writes it: not zero, so that reading it unwritten shows (as a
 /// NaN in floating point).
 constexpr std::uint8_t kUnwritten = 0xff;
@@ -53,7 +55,7 @@ Block::State Block::run() {
                            "a warp has executed " + std::to_string(warp.executed()) +
                                " instructions and is not done; is a loop endless? (raise the limit with "
                                "LADDER_WARP_INSTRUCTION_LIMIT)");
-        const RunResult result = warp.run(kSlice);
+        const RunResult result = warp.run(warp.polled() ? kPollSlice : kSlice);
         only_polls = only_polls && (result != RunResult::slice_over || warp.polled());
         if (result == RunResult::exited)
           progressed_ = true;

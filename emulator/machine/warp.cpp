@@ -160,7 +160,7 @@ std::string lanes_text(std::uint32_t lanes) {
 } // namespace
 
 Warp::Warp(Block &block, int index, std::uint32_t live_lanes)
-    : block_(&block), index_(index), initial_(live_lanes), live_(live_lanes) {
+    : block_(&block), index_(index), initial_(live_lanes), live_(live_lanes), patience_(kPatience) {
   Path path;
   path.mask = live_lanes;
   path.frame = make_frame(0, nullptr);
@@ -272,8 +272,9 @@ RunResult Warp::run(std::uint64_t slice) {
   const std::uint64_t spent = slice - remaining_;
   polled_ = result == RunResult::slice_over && (polls_after - polls_before) * kPollShare >= spent;
   poll_slices_ = polled_ ? poll_slices_ + 1 : 0;
-  if (poll_slices_ > kPatience) {
-    release_joins();
+  if (poll_slices_ > patience_) {
+    if (release_joins())
+      patience_ = std::max<std::uint64_t>(patience_ / 2, 1);
     poll_slices_ = 0;
   }
   if (result == RunResult::slice_over && !switch_path_ && paths_.size() > 1) {
@@ -503,7 +504,7 @@ void Warp::exit() {
   block_->lanes_exited(lanes);
 }
 
-void Warp::release_joins() {
+bool Warp::release_joins() {
   if (!switch_path_)
     leave();
   std::vector<std::shared_ptr<Join>> joins;
@@ -522,6 +523,7 @@ void Warp::release_joins() {
     paths_.insert(paths_.begin(), std::move(path));
     ++current_;
   }
+  return !joins.empty();
 }
 
 // --- waiting

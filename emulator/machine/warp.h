@@ -145,7 +145,8 @@ public:
   /// True when the last slice was spent on polling: a loop around a volatile load, an atomic or a sleep.
   bool polled() const { return polled_; }
   /// Lets lanes that have waited at a join for long go on without the others, which may be spinning for them.
-  void release_joins();
+  /// Returns whether there were any.
+  bool release_joins();
   /// What the waiting paths wait for, for the message about a deadlock.
   std::string describe_waits() const;
   /// For messages: the instruction that the warp executes or, when all its paths wait, the first one waiting.
@@ -200,6 +201,7 @@ private:
   std::uint64_t executed_ = 0;
   bool polled_ = false;
   std::uint64_t poll_slices_ = 0;   ///< in a row
+  std::uint64_t patience_;          ///< how many of them are too many; less after each time that it helped
   std::vector<std::uint8_t> local_; ///< [lane][local_capacity_]
   std::uint64_t local_capacity_ = 0;
   std::vector<PendingCopy> open_copies_;
