@@ -10,6 +10,8 @@ namespace ladder::program {
 
 namespace {
 
+constexpr std::uint64_t kMostVisits = 4'000'000; ///< of liveness: a fraction of a second
+
 /// Opcodes whose first operand is written and nothing else. For any other opcode every register counts as
 /// read and perhaps written, which is always safe.
 bool writes_first_operand(const Instruction &instruction) {
@@ -131,8 +133,10 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
     }
   }
 
-  // From each exposed read walk up to the writes that it may see. Linear in the size of what is live across
-  // blocks.
+  // From each exposed read walk up to the writes that it may see. The cost is the number of pairs of a block
+  // and a register that is live there; a text made to be slow has very many, so past a limit registers live
+  // throughout.
+  std::uint64_t visits_left = kMostVisits;
   std::sort(exposed.begin(), exposed.end());
   std::sort(killed.begin(), killed.end());
   std::vector<std::uint32_t> live_in(flow.blocks.size(),
@@ -149,11 +153,18 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
       kills[killed[next_kill].block] = reg;
     for (; e < exposed.size() && exposed[e].reg == reg; ++e)
       stack.push_back(exposed[e].block);
+    if (visits_left == 0) {
+      stack.clear();
+      extend(reg, 0);
+      extend(reg, std::uint32_t(code.size() - 1));
+      continue;
+    }
     while (!stack.empty()) {
       const std::uint32_t b = stack.back();
       stack.pop_back();
       if (live_in[b] == reg)
         continue;
+      visits_left -= visits_left > 0;
       live_in[b] = reg;
       extend(reg, flow.blocks[b].begin);
       for (const std::uint32_t predecessor : flow.blocks[b].predecessors) {

@@ -16,6 +16,7 @@ namespace {
 using ptx::StateSpace;
 using ptx::Type;
 
+constexpr std::size_t kMostTargets = 1'000'000; ///< of all brx.idx of a function together
 constexpr std::uint64_t kMostFrameBytes = std::uint64_t(1)
                                           << 30; ///< local variables or parameters of a function
 
@@ -248,6 +249,9 @@ private:
     const Entity list = find(source.operands[1].name);
     if (list.kind != Entity::Kind::targets)
       fail("'" + source.operands[1].name + "' is no list of branch targets");
+    targets_ += source_.body[list.index].targets.size();
+    if (targets_ > kMostTargets)
+      fail("brx.idx has too many targets");
     for (const std::string &name : source_.body[list.index].targets) {
       const Entity target = find(name);
       if (target.kind != Entity::Kind::label)
@@ -479,6 +483,7 @@ private:
   std::vector<std::uint32_t> calls_; ///< direct ones
   std::vector<std::uint64_t> area_ends_;
   std::uint64_t local_end_ = 0, area_end_ = 0, area_most_ = 0;
+  std::size_t targets_ = 0; ///< of all brx.idx
   bool needs_tail_ = false;
   int line_ = 0;
 };
