@@ -1,0 +1,200 @@
+"""The CUDA runtime through real small programs, each built as a user's would be and run as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ladder.build import Target, build_program
+from ladder.errors import BuildError
+
+PROGRAMS = Path(__file__).parent / "programs"
+FAULT_EXIT_CODE = 4
+
+
+@dataclass
+class Result:
+    exit_code: int
+    stdout: str
+    stderr: str
+    log: dict
+
+    def kernel(self, part: str) -> dict:
+        """The one kernel whose name holds ``part``."""
+        (found,) = [kernel for kernel in self.log["kernels"] if part in kernel["kernel"]]
+        return found
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(name: str, *arguments: str, arch: str = "sm_80", **environment: str) -> Result:
+        program = build_program([PROGRAMS / f"{name}.cu"], Target("emulator", arch))
+        log = tmp_path / "launches.json"
+        variables = {**os.environ, "LADDER_ARCH": arch, "LADDER_LAUNCH_LOG": str(log), **environment}
+        result = subprocess.run(
+            [str(program), *arguments], env=variables, capture_output=True, text=True, timeout=300
+        )
+        return Result(result.returncode, result.stdout, result.stderr, json.loads(log.read_text()))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cooperative",
+        "divergence",
+        "errors",
+        "histogram",
+        "matmul",
+        "memory",
+        "occupancy",
+        "reduction",
+        "shared_limits",
+        "spin",
+        "streams",
+        "symbols",
+        "transpose",
+    ],
+)
+def test_program_finds_what_it_expects(run, name):
+    result = run(name)
+    assert result.exit_code == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_86", "sm_89", "sm_90"])
+@pytest.mark.parametrize("name", ["occupancy", "shared_limits"])
+def test_limits_are_those_of_the_named_gpu(run, name, arch):
+    result = run(name, arch=arch)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    most = {"sm_75": 64, "sm_86": 99, "sm_89": 99, "sm_90": 227}[arch]
+    expected = f"{most * 1024}\n" if name == "shared_limits" else f"{arch[3]}.{arch[4]}"
+    assert expected in result.stdout
+
+
+def test_grid_sized_at_run_time(run):
+    for count in (1, 255, 256, 257, 4000):
+        result = run("vector_add", str(count))
+        assert result.exit_code == 0, result.stdout
+        kernel = result.kernel("vector_add")
+        blocks = -(-count // 256)
+        assert kernel["grid"] == [blocks, 1, 1] and kernel["block"] == [256, 1, 1]
+        # Two loads and a store of 4 bytes: 8 elements to a sector, and cudaMalloc aligns.
+        sectors = -(-count // 8)
+        assert kernel["totals"]["global_sectors_ld"] == 2 * sectors
+        assert kernel["totals"]["global_sectors_st"] == sectors
+        assert kernel["totals"]["conflicts"] == 0
+
+
+def test_transpose_conflicts_are_exact(run):
+    result = run("transpose")
+    plain, padded = result.kernel("transpose<0>")["totals"], result.kernel("transpose<1>")["totals"]
+    blocks, warps_a_tile = 16, 32
+    assert plain["shared_load_instructions"] == padded["shared_load_instructions"] == blocks * warps_a_tile
+    # A column of a tile without padding lies in one bank.
+    assert plain["conflicts_ld"] == blocks * warps_a_tile * 31
+    assert plain["wavefronts_ld"] == blocks * warps_a_tile * 32
+    assert plain["conflicts_st"] == 0
+    assert padded["conflicts"] == 0 and padded["wavefronts_ld"] == blocks * warps_a_tile
+
+
+def test_counts_belong_to_source_lines(run):
+    lines = run("transpose").kernel("transpose<0>")["lines"]
+    source = (PROGRAMS / "transpose.cu").read_text().splitlines()
+    conflicts = {line["line"]: line["conflicts"] for line in lines if line["conflicts"]}
+    ((number, count),) = conflicts.items()
+    assert "= tile[threadIdx.x]" in source[number - 1] and count == 16 * 32 * 31
+
+
+@pytest.mark.parametrize("name", ["reduction", "transpose", "matmul", "divergence"])
+def test_counts_do_not_depend_on_the_number_of_threads(run, name):
+    logs = [run(name, LADDER_THREADS=threads).log for threads in ("1", "3", "8")]
+    assert logs[0]["kernels"] and logs[0] == logs[1] == logs[2]
+
+
+def test_printf_goes_to_standard_output_in_order(run):
+    result = run("printing")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "lane 3 of 32:  3.14 1.000000e+10 text x %",
+        "-5000000000 5000000000 ff (nil)",
+        "cudaSuccess",
+    ]
+
+
+def test_assert_names_the_condition_and_the_thread(run):
+    result = run("printing", "fail")
+    assert result.exit_code == 3 and "cudaErrorAssert" in result.stdout
+    assert "i < limit" in result.stderr and "lane 20" in result.stderr
+    assert result.log["fault"]["kind"] == "assertion"
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "words"),
+    [
+        (
+            "out_of_bounds",
+            "cudaErrorIllegalAddress",
+            [
+                "0 bytes past the end of 'cudaMalloc'",
+                "out_of_bounds(int const*, int*), block (0, 0, 0), warp 0, lane 10",
+                "faults.cu:6",
+                "faults.cu:9",
+                "ld.global",
+            ],
+        ),
+        ("shared", "cudaErrorIllegalAddress", ["shared address", "128 bytes of shared memory", "lane 16"]),
+        ("constant", "cudaErrorIllegalAddress", ["read-only", "values"]),
+        ("endless", "cudaErrorLaunchTimeout", ["endless", "LADDER_WARP_INSTRUCTION_LIMIT"]),
+        ("deadlock", "cudaErrorLaunchTimeout", ["deadlock(int volatile*)", "warp 1"]),
+    ],
+)
+def test_fault_is_reported_once_with_its_place(run, way, code, words):
+    result = run("faults", way, LADDER_WARP_INSTRUCTION_LIMIT="1000000")
+    assert result.exit_code == FAULT_EXIT_CODE and result.stdout == f"{code}\n"
+    (line,) = result.stderr.splitlines()
+    for word in words:
+        assert word in line
+    assert result.log["fault"]["text"] in line
+
+
+def test_unknown_gpu_in_the_environment_is_an_error_and_no_crash(run):
+    program = build_program([PROGRAMS / "vector_add.cu"], Target("emulator", "sm_80"))
+    result = subprocess.run(
+        [str(program)], env={**os.environ, "LADDER_ARCH": "sm_12"}, capture_output=True, text=True
+    )
+    assert result.returncode == 1 and "cudaErrorInitializationError" in result.stdout
+    assert result.stderr.count("sm_12") == 1 and "sm_80" in result.stderr
+
+
+def test_ptx_for_a_newer_gpu_is_refused(tmp_path):
+    program = build_program([PROGRAMS / "vector_add.cu"], Target("emulator", "sm_90"))
+    result = subprocess.run(
+        [str(program)], env={**os.environ, "LADDER_ARCH": "sm_80"}, capture_output=True, text=True
+    )
+    assert result.returncode == 1 and "cudaErrorNoKernelImageForDevice" in result.stdout
+    assert "compute_90" in result.stderr and "sm_80" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "call", ["cudaGraphCreate(nullptr, 0)", "cudaMallocArray(nullptr, nullptr, 1, 1, 0)"]
+)
+def test_missing_entry_point_fails_the_build(tmp_path, call):
+    source = tmp_path / "missing.cu"
+    source.write_text(f"#include <cuda_runtime.h>\nint main() {{ return {call}; }}\n")
+    with pytest.raises(BuildError, match=call.partition("(")[0]):
+        build_program([source], Target("emulator", "sm_80"))
+
+
+def test_per_thread_default_streams(tmp_path):
+    source = tmp_path / "threads.cu"
+    source.write_text((PROGRAMS / "streams.cu").read_text())
+    flags = ["--default-stream=per-thread", f"-I{PROGRAMS}"]
+    program = build_program([source], Target("emulator", "sm_80"), flags)
+    result = subprocess.run([str(program)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
