@@ -215,6 +215,8 @@ template <int ExponentBits, int MantissaBits> struct Float8 {
     if (relu && sign)
       return 0;
     const float magnitude = absolute(value);
+    if (magnitude == 0)
+      return sign;
     if (magnitude >= to_float(kMax))
       return sign | kMax;
     int exponent = 0;
