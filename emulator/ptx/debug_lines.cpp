@@ -25,33 +25,47 @@ std::size_t DebugLines::KeyHash::operator()(const std::pair<Link, int> &key) con
              std::uint64_t(caller));
 }
 
+int DebugLines::caller_of(const LocDirective &loc) {
+  const Place place{loc.at_file, loc.at_line, loc.at_column};
+  const auto found = latest_.find(place);
+  if (found != latest_.end())
+    return found->second;
+  return latest_[place] = enter({place, {}, 0}, -1);
+}
+
 int DebugLines::add(const LocDirective &loc) {
   const Place place{loc.file, loc.line, loc.column};
   const Link link{place, loc.function_label, loc.function_offset};
-  int caller = -1;
-  if (loc.is_inlined) {
-    LocDirective call;
-    call.file = loc.at_file;
-    call.line = loc.at_line;
-    call.column = loc.at_column;
-    const auto found = latest_.find({call.file, call.line, call.column});
-    caller = found != latest_.end() ? found->second : add(call);
-    // A helper whose call has its own place (a macro, a lambda) finds itself there when it comes again: then
-    // the chain is the one it had.
-    for (int outer = caller; outer >= 0; outer = locations_[outer].second)
-      if (locations_[outer].first == link) {
-        latest_[place] = outer;
-        return outer;
-      }
-    if (depth_[caller] >= kLongestChain)
-      caller = locations_[caller].second;
+  if (loc.line == 0) {
+    if (loc.is_inlined)
+      return current_ = caller_of(loc);
+    after_unknown_ = true;
+    return current_;
   }
+  if (!loc.is_inlined && after_unknown_ && current_ >= 0 && locations_[current_].first.place == place) {
+    // The compiler goes back to the place before and leaves out where it was inlined.
+    after_unknown_ = false;
+    return current_;
+  }
+  after_unknown_ = false;
+  current_ = enter(link, loc.is_inlined ? caller_of(loc) : -1);
+  latest_[place] = current_;
+  return current_;
+}
+
+int DebugLines::enter(const Link &link, int caller) {
+  // A helper whose call has its own place (a macro, a lambda) finds itself there when it comes again: then
+  // the chain is the one it had.
+  for (int outer = caller; outer >= 0; outer = locations_[outer].second)
+    if (locations_[outer].first == link)
+      return outer;
+  if (caller >= 0 && depth_[caller] >= kLongestChain)
+    caller = locations_[caller].second;
   const auto [entry, is_new] = known_.try_emplace({link, caller}, int(locations_.size()));
   if (is_new) {
     locations_.push_back({link, caller});
     depth_.push_back(caller < 0 ? 1 : depth_[caller] + 1);
   }
-  latest_[place] = entry->second;
   return entry->second;
 }
 

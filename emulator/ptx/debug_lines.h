@@ -25,8 +25,13 @@ struct LocDirective {
 class DebugLines {
 public:
   /// A new function: its `.loc`s do not see those of earlier ones.
-  void begin_function() { latest_.clear(); }
-  /// Returns the location's index.
+  void begin_function() {
+    latest_.clear();
+    current_ = -1;
+    after_unknown_ = false;
+  }
+  /// Returns the location's index, -1 when there is none. Line 0 means that the compiler knows no line: then it is the
+  /// place of the call where that is given, else the location before.
   int add(const LocDirective &loc);
 
   /// .section .debug_str: labels and bytes, in the order they stand.
@@ -53,6 +58,8 @@ private:
   struct KeyHash {
     std::size_t operator()(const std::pair<Link, int> &key) const;
   };
+  int enter(const Link &link, int caller);
+  int caller_of(const LocDirective &loc);
   std::string name(const Link &link) const;
 
   std::unordered_map<Place, int, PlaceHash> latest_; ///< in this function: place -> location
@@ -60,6 +67,8 @@ private:
       known_;                                   ///< (link, location of its caller or -1) -> location
   std::vector<std::pair<Link, int>> locations_; ///< innermost link, location of its caller or -1
   std::vector<int> depth_;
+  int current_ = -1;           ///< the latest location in this function
+  bool after_unknown_ = false; ///< a `.loc` of line 0 stands between it and here
   std::unordered_map<std::string_view, std::size_t> labels_;
   std::string strings_;
 };

@@ -245,7 +245,7 @@ void test_parameters_and_calls() {
   ld.param.u64 %rd2, [p];
   mov.f32 %v.y, 0f3F800000;
   st.v4.f32 [%rd2+16], %v;
-  mov.u32 %r14, %envreg2;
+  mov.u32 %r14, %envreg3;
   { .param .b32 a; .param .align 16 .b8 b[20]; .param .b64 x; call (x), f, (a, b); }
   { .param .b32 a; .param .b32 x; P: .callprototype (.param .b32 _) _ (.param .b32 _); call (x), %rd1, (a), P; }
   { .param .b64 a; .param .b32 x; call (x), vprintf, (a, a); }

@@ -299,7 +299,12 @@ void test_loc_chains(const std::string &data) {
   CHECK_EQUAL(lines.add(loc(7, 7, "h")), own_place);  // and the chain does not grow
   const int unknown = lines.add(loc(8, 99, "i"));     // a call that no .loc told of
   CHECK_EQUAL(lines.add(loc(10)), 0);                 // equal ones are one
+  CHECK_EQUAL(lines.add(loc(3, 5, "g")), nested_again);
+  CHECK_EQUAL(lines.add(loc(0)), nested_again); // a line that is not known: the one before
+  CHECK_EQUAL(lines.add(loc(3)), nested_again); // and back to it, without its inlined_at
+  CHECK_EQUAL(lines.add(loc(0, 10, "g")), 0);   // a line that is not known, of a known call
   lines.begin_function();
+  CHECK_EQUAL(lines.add(loc(0)), -1);
   const int other_function = lines.add(loc(3, 5, "g"));
   lines.add_label("f");
   lines.add_bytes(0x0066, 2);
