@@ -1,7 +1,7 @@
 """Binary floating point in integers: what an operation on bits must give, in any format and rounding.
 
-Independent of the machine's floating point. The values are Python ints holding bit patterns; in between a number is
-``significand * 2**power`` with a significand of any length.
+Independent of the machine's floating point. The values are Python ints holding bit patterns; in between a
+number is ``significand * 2**power`` with a significand of any length.
 """
 
 from __future__ import annotations
@@ -191,7 +191,9 @@ def sqrt(f: Format, a: int, mode: str = RN) -> int:
     shift = 2 * f.mantissa_bits + 8 + x.power % 2
     scaled = x.significand << shift
     root = isqrt(scaled)
-    return f.pack(Unpacked("finite", False, root << 1 | (root * root != scaled), (x.power - shift) // 2 - 1), mode)
+    return f.pack(
+        Unpacked("finite", False, root << 1 | (root * root != scaled), (x.power - shift) // 2 - 1), mode
+    )
 
 
 def convert(to: Format, source: Format, bits: int, mode: str = RN) -> int:

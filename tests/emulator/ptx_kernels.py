@@ -2,8 +2,8 @@
 
     run_instruction("add.s32 %d, %a, %b;", {"a": ("s32", a), "b": ("s32", b)}, {"d": "s32"})["d"]
 
-Inputs and outputs are registers of the same name, with a ``%``. Beside the PTX types there is ``pred``: an array
-of zeros and ones. Half-precision types are registers of bits.
+Inputs and outputs are registers of the same name, with a ``%``. Beside the PTX types there is ``pred``: an
+array of zeros and ones. Half-precision types are registers of bits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def element_type(ptx_type: str) -> Any:
 def kernel_text(name: str, lines: str | Sequence[str], inputs: Mapping[str, str], outputs: Outputs) -> str:
     """An entry that runs ``lines`` for each of its ``n`` threads; inputs and outputs are given as types."""
     body = lines if isinstance(lines, str) else "\n  ".join(lines)
-    parameters = [f".param .u64 {name}_{kind}_{r}" for kind, rs in (("i", inputs), ("o", outputs)) for r in rs]
+    parameters = [
+        f".param .u64 {name}_{kind}_{r}" for kind, rs in (("i", inputs), ("o", outputs)) for r in rs
+    ]
     text = [
         f".visible .entry {name}({', '.join([*parameters, f'.param .u32 {name}_n'])})",
         "{",
@@ -148,4 +150,7 @@ def run_instruction(
 def grid_of(*values: Any) -> list[np.ndarray]:
     """All combinations of the values of several arrays, as flat arrays of the arrays' types."""
     mesh = np.meshgrid(*values, indexing="ij")
-    return [np.ascontiguousarray(axis.reshape(-1), dtype=np.asarray(v).dtype) for axis, v in zip(mesh, values)]
+    return [
+        np.ascontiguousarray(axis.reshape(-1), dtype=np.asarray(v).dtype)
+        for axis, v in zip(mesh, values, strict=True)
+    ]

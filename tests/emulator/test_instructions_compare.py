@@ -82,7 +82,9 @@ def test_comparisons_of_floats(name: str) -> None:
 @pytest.mark.parametrize("boolean", BOOLEANS)
 @pytest.mark.parametrize("negated", ("", "!"))
 def test_a_comparison_combined_with_a_predicate_has_two_results(boolean: str, negated: str) -> None:
-    a, b, c = grid_of(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(2, dtype=np.uint32))
+    a, b, c = grid_of(
+        np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(2, dtype=np.uint32)
+    )
     inputs = {"a": ("s32", a), "b": ("s32", b), "c": ("pred", c)}
     forms = {
         "both": f"setp.lt.{boolean}.s32 %p|%q, %a, %b, {negated}%c;",
@@ -125,15 +127,21 @@ def test_packed_comparisons(name: str) -> None:
     a, b = (v[: v.size // 2 * 2] for v in grid_of(edges, edges))
     inputs = {"a": ("b32", a.view(np.uint32)), "b": ("b32", b.view(np.uint32))}
     pairs = run_forms(
-        {c: f"setp.{c}.{name}x2 %p|%q, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"p": "pred", "q": "pred"}
+        {c: f"setp.{c}.{name}x2 %p|%q, %a, %b;" for c in FLOAT_COMPARISONS},
+        inputs,
+        {"p": "pred", "q": "pred"},
     )
-    words = run_forms({c: f"set.{c}.u32.{name}x2 %d, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"d": "u32"})
+    words = run_forms(
+        {c: f"set.{c}.u32.{name}x2 %d, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"d": "u32"}
+    )
     halves = run_forms(
         {c: f"set.{c}.{name}x2.{name}x2 %d, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"d": "u32"}
     )
     one = f.bias << f.mantissa_bits
     for c in FLOAT_COMPARISONS:
-        expected = np.array([holds(c, number(f, int(x)), number(f, int(y))) for x, y in zip(a, b, strict=True)])
+        expected = np.array(
+            [holds(c, number(f, int(x)), number(f, int(y))) for x, y in zip(a, b, strict=True)]
+        )
         assert pairs[c]["p"].tolist() == expected[0::2].astype(int).tolist(), c
         assert pairs[c]["q"].tolist() == expected[1::2].astype(int).tolist(), c
         assert words[c]["d"].view(np.uint16).tolist() == np.where(expected, 0xFFFF, 0).tolist(), c
@@ -204,7 +212,9 @@ def test_selection_by_a_sign(t: str) -> None:
         return a, b
 
     a, b = operands(c.size)
-    got = run_instruction(f"slct.{t}.s32 %d, %a, %b, %c;", {"a": (t, a), "b": (t, b), "c": ("s32", c)}, {"d": t})
+    got = run_instruction(
+        f"slct.{t}.s32 %d, %a, %b, %c;", {"a": (t, a), "b": (t, b), "c": ("s32", c)}, {"d": t}
+    )
     assert got["d"].tobytes() == np.where(c >= 0, a, b).tobytes()
     a, b = operands(x.size)
     forms = {"": f"slct.{t}.f32 %d, %a, %b, %c;", "ftz": f"slct.ftz.{t}.f32 %d, %a, %b, %c;"}
@@ -215,7 +225,13 @@ def test_selection_by_a_sign(t: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["setp.lo.f32 %p, %a, %a;", "setp.ltu.s32 %p, %i, %i;", "setp.eq.f16x2 %p, %i, %i;", "setp.f32 %p, %a, %a;"]
+    "line",
+    [
+        "setp.lo.f32 %p, %a, %a;",
+        "setp.ltu.s32 %p, %i, %i;",
+        "setp.eq.f16x2 %p, %i, %i;",
+        "setp.f32 %p, %a, %a;",
+    ],
 )
 def test_comparisons_that_do_not_exist_are_refused(line: str) -> None:
     with pytest.raises(FaultError, match=r"not supported: setp"):

@@ -69,7 +69,7 @@ def fails(have: list[int], want: list[int], sources: list[int], what: str) -> st
     return ""
 
 
-# --- integers ---------------------------------------------------------------------------------------------------------
+# --- integers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", INTEGERS)
@@ -92,8 +92,14 @@ def test_registers_wider_than_their_types() -> None:
         # A result is extended as its type says.
         "s8 in 64": ("cvt.s8.u64 %d, %a;", lambda v: wrap(v, "s8")),
         "u16 in 64": ("cvt.u16.u64 %d, %a;", lambda v: wrap(v, "u16")),
-        "s8 in 32": (".reg .b32 %w; cvt.s8.u64 %w, %a; cvt.u64.u32 %d, %w;", lambda v: wrap(wrap(v, "s8"), "u32")),
-        "s8 in 16": (".reg .b16 %h; cvt.s8.u64 %h, %a; cvt.u64.u16 %d, %h;", lambda v: wrap(wrap(v, "s8"), "u16")),
+        "s8 in 32": (
+            ".reg .b32 %w; cvt.s8.u64 %w, %a; cvt.u64.u32 %d, %w;",
+            lambda v: wrap(wrap(v, "s8"), "u32"),
+        ),
+        "s8 in 16": (
+            ".reg .b16 %h; cvt.s8.u64 %h, %a; cvt.u64.u16 %d, %h;",
+            lambda v: wrap(wrap(v, "s8"), "u16"),
+        ),
         "float": (
             ".reg .b16 %h; .reg .f32 %f; cvt.rn.f32.s8 %f, %a0; cvt.rzi.s8.f32 %h, %f; cvt.u64.u16 %d, %h;",
             lambda v: wrap(wrap(v, "s8"), "u16"),
@@ -105,7 +111,7 @@ def test_registers_wider_than_their_types() -> None:
         assert got[form]["d"].tolist() == [wrap(function(int(v)), "u64") for v in a], form
 
 
-# --- integers and floats ----------------------------------------------------------------------------------------------
+# --- integers and floats --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", FLOATS)
@@ -149,7 +155,7 @@ def test_floats_to_integers_round_and_clamp(to: str, source: str) -> None:
         assert not (why := fails(got[form]["d"].tolist(), expected, bits.tolist(), forms[form])), why
 
 
-# --- floats -----------------------------------------------------------------------------------------------------------
+# --- floats ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("to", "source"), [p for p in itertools.product(FLOATS, FLOATS) if p[0] != p[1]])
@@ -159,10 +165,18 @@ def test_floats_to_floats(to: str, source: str) -> None:
     if f.mantissa_bits < g.mantissa_bits:  # near the middle of two neighbours
         shift = g.mantissa_bits - f.mantissa_bits
         rng = random.Random(4)
-        near = [(rng.getrandbits(g.bits) >> shift << shift) + (1 << (shift - 1)) + d for d in (-1, 0, 1) for _ in range(60)]
+        near = [
+            (rng.getrandbits(g.bits) >> shift << shift) + (1 << (shift - 1)) + d
+            for d in (-1, 0, 1)
+            for _ in range(60)
+        ]
         bits = np.concatenate([bits, np.array(near, unsigned(g))])
     narrows = not (f.mantissa_bits >= g.mantissa_bits and f.exponent_bits >= g.exponent_bits)
-    forms = {mode: f"cvt.{mode}.{to}.{source} %d, %a;" for mode in MODES} if narrows else {RN: f"cvt.{to}.{source} %d, %a;"}
+    forms = (
+        {mode: f"cvt.{mode}.{to}.{source} %d, %a;" for mode in MODES}
+        if narrows
+        else {RN: f"cvt.{to}.{source} %d, %a;"}
+    )
     got = run_forms(forms, {"a": (source, bits)}, {"d": to})
     for mode in forms:
         expected = [exact.convert(f, g, pattern, mode) for pattern in bits.tolist()]
@@ -207,7 +221,9 @@ def test_modifiers_of_conversions_between_floats() -> None:
     forms = {
         "cvt.ftz.f32.f32": lambda x: canonical(F32.flush(x)),
         "cvt.sat.f32.f32": lambda x: saturated(F32, x),
-        "cvt.rni.ftz.f32.f32": lambda x: x & F32.sign if F32.unpack(x).kind == "finite" and x & F32.inf == 0 else None,
+        "cvt.rni.ftz.f32.f32": lambda x: (
+            x & F32.sign if F32.unpack(x).kind == "finite" and x & F32.inf == 0 else None
+        ),
     }
     got = run_forms({k: f"{k} %d, %a;" for k in forms}, {"a": ("f32", bits)}, {"d": "f32"})
     for form, function in forms.items():
@@ -251,7 +267,9 @@ def test_pairs_of_floats_to_packed_halves(name: str) -> None:
     }
     got = run_forms(forms, {"a": ("f32", high), "b": ("f32", low)}, {"d": "b32"})
     one = run_forms(
-        {k: line.replace("x2", "").replace(", %b", "") for k, line in forms.items()}, {"a": ("f32", high)}, {"d": "b16"}
+        {k: line.replace("x2", "").replace(", %b", "") for k, line in forms.items()},
+        {"a": ("f32", high)},
+        {"d": "b16"},
     )
     for mode, relu, sat in forms:
         first = [modified(f, x, mode, bool(relu), bool(sat)) for x in high.tolist()]
@@ -268,7 +286,11 @@ def test_tf32() -> None:
     ties = np.array([0x3F801000, 0x3F803000, 0x3F801001, 0x3F800FFF, 0xBF801000, 0x7F7FF000], np.uint32)
     bits = np.concatenate([bits, ties])
     tf32 = Format("tf32", 8, 10, F32.nan >> 13)
-    forms = {"rna": "cvt.rna.tf32.f32 %d, %a;", "rn": "cvt.rn.tf32.f32 %d, %a;", "rz": "cvt.rz.tf32.f32 %d, %a;"}
+    forms = {
+        "rna": "cvt.rna.tf32.f32 %d, %a;",
+        "rn": "cvt.rn.tf32.f32 %d, %a;",
+        "rz": "cvt.rz.tf32.f32 %d, %a;",
+    }
     forms["relu"] = "cvt.rn.relu.tf32.f32 %d, %a;"
     forms["satfinite"] = "cvt.rna.satfinite.tf32.f32 %d, %a;"
     got = run_forms(forms, {"a": ("f32", bits)}, {"d": "b32"})
@@ -285,14 +307,18 @@ def test_tf32() -> None:
             if F32.is_nan(pattern):
                 assert d == F32.nan
                 continue
-            want = away(pattern) if form in ("rna", "satfinite") else exact.convert(tf32, F32, pattern, {"rz": RZ}.get(form, RN))
+            want = (
+                away(pattern)
+                if form in ("rna", "satfinite")
+                else exact.convert(tf32, F32, pattern, {"rz": RZ}.get(form, RN))
+            )
             if form == "satfinite" and want & ~tf32.sign == tf32.inf:
                 want -= 1
             want = 0 if form == "relu" and pattern & F32.sign else want << 13
             assert d == want, (form, hex(pattern), hex(d), hex(want))
 
 
-# --- 8-bit floats -----------------------------------------------------------------------------------------------------
+# --- 8-bit floats ----------------------------------------------------------------------------------
 
 
 def decode8(bits: int, kind: str) -> float:
@@ -327,7 +353,9 @@ def test_floats_to_8_bit_floats_saturate(kind: str) -> None:
     table = sorted((decode8(bits, kind), bits) for bits in range(0x80) if 0 <= decode8(bits, kind) <= largest)
     values = np.array([v for v, _ in table])
     middles = (values[1:] + values[:-1]) / 2
-    positive = np.concatenate([values, middles, np.nextafter(middles, 0), np.nextafter(middles, 1e9), [largest * 1.5, 1e9]])
+    positive = np.concatenate(
+        [values, middles, np.nextafter(middles, 0), np.nextafter(middles, 1e9), [largest * 1.5, 1e9]]
+    )
     a = np.concatenate([positive, -positive, [np.inf, -np.inf, np.nan]]).astype(np.float32)
 
     def nearest(x: float, relu: bool) -> int:
@@ -351,17 +379,22 @@ def test_floats_to_8_bit_floats_saturate(kind: str) -> None:
     got = run_forms(forms, {"a": ("f32", a), "b": ("f32", b)}, {"d": "b16"})
     for form in forms:
         expected = [
-            nearest(float(x), bool(form)) << 8 | nearest(float(y), bool(form)) for x, y in zip(a, b, strict=True)
+            nearest(float(x), bool(form)) << 8 | nearest(float(y), bool(form))
+            for x, y in zip(a, b, strict=True)
         ]
-        assert not (why := fails(got[form]["d"].tolist(), expected, a.view(np.uint32).tolist(), forms[form])), why
+        assert not (
+            why := fails(got[form]["d"].tolist(), expected, a.view(np.uint32).tolist(), forms[form])
+        ), why
     with np.errstate(over="ignore"):
         halves = a[: a.size // 2 * 2].astype(np.float16)
-    packed = run_instruction(f"cvt.rn.satfinite.{kind}x2.f16x2 %d, %a;", {"a": ("b32", halves.view(np.uint32))}, {"d": "b16"})
+    packed = run_instruction(
+        f"cvt.rn.satfinite.{kind}x2.f16x2 %d, %a;", {"a": ("b32", halves.view(np.uint32))}, {"d": "b16"}
+    )
     expected = [nearest(float(h), False) for h in halves]
     assert packed["d"].view(np.uint8).tolist() == expected
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,7 @@ def test_sums_products_and_quotients_round_correctly_in_every_mode(name: str) ->
     more = random_bits(f, 600, seed=1)
     a = np.concatenate([a, bits_of(name, more[:300])])
     b = np.concatenate([b, bits_of(name, more[300:])])
-    forms = {
-        (op, mode): f"{op}.{mode}.{name} %d, %a, %b;" for op, mode in itertools.product(BINARY, MODES)
-    }
+    forms = {(op, mode): f"{op}.{mode}.{name} %d, %a, %b;" for op, mode in itertools.product(BINARY, MODES)}
     got = run_forms(forms, {"a": (name, a), "b": (name, b)}, {"d": name})
     for op, mode in forms:
         expected = [BINARY[op](f, int(x), int(y), mode) for x, y in zip(a, b, strict=True)]
@@ -145,7 +143,9 @@ def test_fma_with_ftz_and_sat() -> None:
     triples = [tuple(rng.choice(edges) for _ in range(3)) for _ in range(500)]
     a, b, c = (bits_of("f32", list(column)) for column in zip(*triples, strict=True))
     got = run_instruction(
-        "fma.rn.ftz.sat.f32 %d, %a, %b, %c;", {"a": ("f32", a), "b": ("f32", b), "c": ("f32", c)}, {"d": "f32"}
+        "fma.rn.ftz.sat.f32 %d, %a, %b, %c;",
+        {"a": ("f32", a), "b": ("f32", b), "c": ("f32", c)},
+        {"d": "f32"},
     )
     expected = [saturated(F32.flush(exact.fma(F32, *(F32.flush(x) for x in t)))) for t in triples]
     assert_same(F32, got["d"], expected, a, b, c)
@@ -189,7 +189,11 @@ def test_signs(name: str) -> None:
     f = FORMATS[name]
     edges = bits_of(name, exact.edge_bits(f))
     a, b = grid_of(edges, edges)
-    forms = {"abs": f"abs.{name} %d, %a;", "neg": f"neg.{name} %d, %a;", "copysign": f"copysign.{name} %d, %a, %b;"}
+    forms = {
+        "abs": f"abs.{name} %d, %a;",
+        "neg": f"neg.{name} %d, %a;",
+        "copysign": f"copysign.{name} %d, %a, %b;",
+    }
     if name == "f32":
         forms |= {"abs.ftz": "abs.ftz.f32 %d, %a;", "neg.ftz": "neg.ftz.f32 %d, %a;"}
     got = run_forms(forms, {"a": (name, a), "b": (name, b)}, {"d": name})
@@ -259,7 +263,11 @@ def test_approximations_are_within_what_the_manual_promises(op: str) -> None:
             if form == "ftz" and abs(x) < 2**-126:
                 x = np.copysign(np.float32(0), x)
             want = math.nan if math.isnan(x) else reference(float(x))
-            want = math.copysign(want, x) if x == 0 and op in ("rcp.approx", "rsqrt.approx", "sqrt.approx") else want
+            want = (
+                math.copysign(want, x)
+                if x == 0 and op in ("rcp.approx", "rsqrt.approx", "sqrt.approx")
+                else want
+            )
             if form == "ftz" and abs(want) < 2**-126:
                 assert d == 0, (x, d)
             elif math.isnan(want):

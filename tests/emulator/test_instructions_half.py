@@ -85,7 +85,9 @@ def test_fma_rounds_once(name: str) -> None:
     for _ in range(1500):
         x, y = rng.getrandbits(16), rng.getrandbits(16)
         product = exact.mul(f, x, y)
-        triples.append([x, y, rng.choice([product ^ f.sign, 1, f.sign | 1, rng.getrandbits(16), f.smallest_normal])])
+        triples.append(
+            [x, y, rng.choice([product ^ f.sign, 1, f.sign | 1, rng.getrandbits(16), f.smallest_normal])]
+        )
     a, b, c = (np.array(column, np.uint16) for column in zip(*triples, strict=True))
     forms: dict[str, tuple[str, Operation]] = {
         "fma": ("fma.rn.TYPE %d, %a, %b, %c;", lambda *x: exact.fma(f, *x)),
@@ -105,7 +107,9 @@ def test_fma_rounds_once(name: str) -> None:
 def test_fma_of_any_bits(name: str, triples: list[tuple[int, int, int]]) -> None:
     f = FORMATS[name]
     a, b, c = (np.array(column, np.uint16) for column in zip(*triples, strict=True))
-    check(name, {"fma": ("fma.rn.TYPE %d, %a, %b, %c;", lambda *x: exact.fma(f, *x))}, {"a": a, "b": b, "c": c})
+    check(
+        name, {"fma": ("fma.rn.TYPE %d, %a, %b, %c;", lambda *x: exact.fma(f, *x))}, {"a": a, "b": b, "c": c}
+    )
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -117,11 +121,15 @@ def test_minimum_maximum_and_signs(name: str) -> None:
         "neg": ("neg.TYPE %d, %a;", lambda x, y: x ^ 0x8000),
         "abs": ("abs.TYPE %d, %a;", lambda x, y: x & 0x7FFF),
     }
-    for op, nan, xorsign, ftz in itertools.product(("min", "max"), ("", ".NaN"), ("", ".xorsign.abs"), ("", ".ftz")):
+    for op, nan, xorsign, ftz in itertools.product(
+        ("min", "max"), ("", ".NaN"), ("", ".xorsign.abs"), ("", ".ftz")
+    ):
         if ftz and name == "bf16":
             continue
 
-        def reference(x: int, y: int, op: str = op, nan: str = nan, xorsign: str = xorsign, ftz: str = ftz) -> int:
+        def reference(
+            x: int, y: int, op: str = op, nan: str = nan, xorsign: str = xorsign, ftz: str = ftz
+        ) -> int:
             if ftz:
                 x, y = f.flush(x), f.flush(y)
             sign = (x ^ y) & f.sign
@@ -146,7 +154,9 @@ def test_approximations(name: str, op: str) -> None:
     forms = {"one": f"{op}.approx{ftz}.{name} %d, %a;"}
     got = run_forms(forms, {"a": ("b16", a)}, {"d": "b16"})["one"]["d"]
     packed = run_instruction(
-        f"{op}.approx{ftz}.{name}x2 %d, %a;", {"a": ("b32", a[: a.size // 2 * 2].view(np.uint32))}, {"d": "b32"}
+        f"{op}.approx{ftz}.{name}x2 %d, %a;",
+        {"a": ("b32", a[: a.size // 2 * 2].view(np.uint32))},
+        {"d": "b32"},
     )["d"]
     assert packed.view(np.uint16).tolist() == got[: 2 * packed.size].tolist()
     for x, d in zip(a.tolist(), got.tolist(), strict=True):
@@ -154,7 +164,9 @@ def test_approximations(name: str, op: str) -> None:
         if number.kind == "nan":
             assert d == f.nan
             continue
-        value = math.copysign(math.inf, -number.negative or 1) if number.kind == "inf" else float(number.value)
+        value = (
+            math.copysign(math.inf, -number.negative or 1) if number.kind == "inf" else float(number.value)
+        )
         want = math.tanh(value) if op == "tanh" else 2.0**value if value < 200 else math.inf
         if want >= float(f.unpack(f.largest).value) * 1.001:
             assert d == f.inf, hex(x)

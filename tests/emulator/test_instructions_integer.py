@@ -36,7 +36,22 @@ def limits(ptx_type: str) -> tuple[int, int]:
 def edges(ptx_type: str) -> np.ndarray:
     bits = width(ptx_type)
     low, high = limits(ptx_type)
-    values = {low, low + 1, high, high - 1, 0, 1, 2, 3, 7, 10, 255, 256, 1 << (bits // 2), (1 << (bits // 2)) - 1}
+    values = {
+        low,
+        low + 1,
+        high,
+        high - 1,
+        0,
+        1,
+        2,
+        3,
+        7,
+        10,
+        255,
+        256,
+        1 << (bits // 2),
+        (1 << (bits // 2)) - 1,
+    }
     values |= {-v for v in values}
     rng = random.Random(bits)
     values |= {rng.getrandbits(bits) for _ in range(6)}
@@ -174,7 +189,9 @@ def test_counting_bits(bits: int) -> None:
         found = find_msb(a, bits)
         return found if found < 0 else bits - 1 - found
 
-    powers = np.array([1 << i for i in range(bits)] + [(1 << i) - 1 for i in range(bits)], dtype=element_type(u))
+    powers = np.array(
+        [1 << i for i in range(bits)] + [(1 << i) - 1 for i in range(bits)], dtype=element_type(u)
+    )
     a = np.concatenate([edges(u), powers, ~powers])
     unsigned = {
         "popc": (f"popc.b{bits} %d, %a;", lambda a: bin(a).count("1")),
@@ -191,7 +208,9 @@ def test_counting_bits(bits: int) -> None:
     check({"brev": (f"brev.b{bits} %d, %a;", lambda a: int(f"{a:0{bits}b}"[::-1], 2))}, {"a": (u, a)}, u)
 
 
-POSITIONS = np.array([0, 1, 4, 7, 8, 15, 16, 31, 32, 33, 40, 63, 64, 65, 128, 255, 256, 0xFFFFFF01], np.uint32)
+POSITIONS = np.array(
+    [0, 1, 4, 7, 8, 15, 16, 31, 32, 33, 40, 63, 64, 65, 128, 255, 256, 0xFFFFFF01], np.uint32
+)
 
 
 @pytest.mark.parametrize("t", WORDS)
@@ -202,7 +221,9 @@ def test_extracting_bit_fields(t: str) -> None:
         position, length = b & 255, c & 255
         bit = [a >> i & 1 for i in range(bits)]
         sign = 0 if t[0] == "u" or length == 0 else bit[min(position + length - 1, bits - 1)]
-        return sum((bit[position + i] if i < length and position + i < bits else sign) << i for i in range(bits))
+        return sum(
+            (bit[position + i] if i < length and position + i < bits else sign) << i for i in range(bits)
+        )
 
     a, b, c = grid_of(edges(t)[::4], POSITIONS, POSITIONS)
     check({"bfe": (f"bfe.{t} %d, %a, %b, %c;", extract)}, {"a": (t, a), "b": ("u32", b), "c": ("u32", c)}, t)
@@ -249,7 +270,9 @@ def test_dot_products_of_bytes() -> None:
         for bt in ("u32", "s32"):
 
             def dp4a(a: int, b: int, c: int, at: str = at, bt: str = bt) -> int:
-                return c + sum(x * y for x, y in zip(parts(a, 8, at == "s32"), parts(b, 8, bt == "s32"), strict=True))
+                return c + sum(
+                    x * y for x, y in zip(parts(a, 8, at == "s32"), parts(b, 8, bt == "s32"), strict=True)
+                )
 
             forms[f"dp4a.{at}.{bt}"] = (f"dp4a.{at}.{bt} %d, %a, %b, %c;", dp4a)
             for mode in ("lo", "hi"):
@@ -322,7 +345,8 @@ def test_carries_make_128_bit_sums_and_differences(pairs: list[tuple[int, int]])
     words = [
         ".reg .b32 %a<4>, %b<4>, %d<4>;",
         "mov.b64 {%a0, %a1}, %al; mov.b64 {%a2, %a3}, %ah; mov.b64 {%b0, %b1}, %bl; mov.b64 {%b2, %b3}, %bh;",
-        "add.cc.u32 %d0, %a0, %b0; addc.cc.u32 %d1, %a1, %b1; addc.cc.s32 %d2, %a2, %b2; addc.cc.u32 %d3, %a3, %b3;",
+        "add.cc.u32 %d0, %a0, %b0; addc.cc.u32 %d1, %a1, %b1;",
+        "addc.cc.s32 %d2, %a2, %b2; addc.cc.u32 %d3, %a3, %b3;",
         carry_out,
         "mov.b64 %dl, {%d0, %d1}; mov.b64 %dh, {%d2, %d3};",
     ]
@@ -371,12 +395,12 @@ def test_the_carry_of_a_lane_is_its_own_and_survives_divergence() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(INTEGERS), st.lists(st.tuples(*[st.integers(0, 2**64 - 1)] * 3), min_size=1, max_size=70))
+@given(
+    st.sampled_from(INTEGERS), st.lists(st.tuples(*[st.integers(0, 2**64 - 1)] * 3), min_size=1, max_size=70)
+)
 def test_any_integers(t: str, rows: list[tuple[int, int, int]]) -> None:
     bits = width(t)
-    a, b, c = (
-        np.array([wrap(row[i], t) for row in rows], dtype=element_type(t)) for i in range(3)
-    )
+    a, b, c = (np.array([wrap(row[i], t) for row in rows], dtype=element_type(t)) for i in range(3))
     forms = {
         "mad.lo": (f"mad.lo.{t} %d, %a, %b, %c;", lambda a, b, c: a * b + c),
         "mad.hi": (f"mad.hi.{t} %d, %a, %b, %c;", lambda a, b, c: (a * b >> bits) + c),

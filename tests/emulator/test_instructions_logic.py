@@ -71,7 +71,9 @@ def test_lop3_with_every_table() -> None:
 
 
 def test_lop3_with_a_predicate() -> None:
-    a, b, q = grid_of(np.array([0, 1, 6], np.uint32), np.array([0, 1, 4], np.uint32), np.arange(2, dtype=np.uint32))
+    a, b, q = grid_of(
+        np.array([0, 1, 6], np.uint32), np.array([0, 1, 4], np.uint32), np.arange(2, dtype=np.uint32)
+    )
     inputs = {"a": ("b32", a), "b": ("b32", b), "q": ("pred", q)}
     forms = {
         "or": "lop3.or.b32 %d|%p, %a, %b, 0, 192, %q;",
@@ -92,7 +94,11 @@ def test_shifts_clamp_their_amount(bits: int) -> None:
     a, b = grid_of(words(bits), AMOUNTS)
     mask = (1 << bits) - 1
     unsigned = run_forms(
-        {"shl": f"shl.b{bits} %d, %a, %b;", "shr.u": f"shr.u{bits} %d, %a, %b;", "shr.b": f"shr.b{bits} %d, %a, %b;"},
+        {
+            "shl": f"shl.b{bits} %d, %a, %b;",
+            "shr.u": f"shr.u{bits} %d, %a, %b;",
+            "shr.b": f"shr.b{bits} %d, %a, %b;",
+        },
         {"a": (f"b{bits}", a), "b": ("u32", b)},
         {"d": f"b{bits}"},
     )
@@ -131,7 +137,9 @@ def permuted(a: int, b: int, selectors: list[int]) -> int:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 3), min_size=1, max_size=64), st.integers(0, 2**16 - 1))
+@given(
+    st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 3), min_size=1, max_size=64), st.integers(0, 2**16 - 1)
+)
 def test_prmt_selects_bytes_and_signs(rows: list[tuple[int, int, int]], constant: int) -> None:
     a, b, c = (np.array([row[i] for row in rows], np.uint32) for i in range(3))
     forms = {"register": "prmt.b32 %d, %a, %b, %c;", "constant": f"prmt.b32 %d, %a, %b, {constant};"}
@@ -160,7 +168,9 @@ def test_prmt_modes() -> None:
         assert got[mode]["d"].tolist() == expected, mode
 
 
-@pytest.mark.parametrize("line", ["lop3.b32 %d, %a, %a, %a, 256;", "shl.s32 %d, %a, 1;", "and.b32 %d, %a, %a, %a;"])
+@pytest.mark.parametrize(
+    "line", ["lop3.b32 %d, %a, %a, %a, 256;", "shl.s32 %d, %a, 1;", "and.b32 %d, %a, %a, %a;"]
+)
 def test_what_does_not_exist_is_refused(line: str) -> None:
     with pytest.raises(FaultError, match="not supported"):
         run_instruction(line, {"a": ("b32", np.zeros(32, np.uint32))}, {"d": "b32"})

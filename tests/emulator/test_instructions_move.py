@@ -24,7 +24,10 @@ def test_immediates() -> None:
         "mov.f32 %d, 0f3FC00000; mov.f64 %e, 0dBFF0000000000000;": (0x3FC00000, 0xBFF0000000000000),
         "mov.f32 %d, 0.5; mov.f64 %e, 0.25;": (0x3F000000, 0x3FD0000000000000),
         ".reg .u16 %h; mov.u16 %h, -1; cvt.u32.u16 %d, %h; mov.b64 %e, 1;": (0xFFFF, 1),
-        ".reg .b16 %h; mov.b16 %h, 0x3C00; mov.b32 %d, {%h, %h}; mov.b64 %e, {%d, 7};": (0x3C003C00, 0x73C003C00),
+        ".reg .b16 %h; mov.b16 %h, 0x3C00; mov.b32 %d, {%h, %h}; mov.b64 %e, {%d, 7};": (
+            0x3C003C00,
+            0x73C003C00,
+        ),
     }
     got = run_forms({line: line for line in forms}, {}, {"d": "b32", "e": "b64"})
     for line, (d, e) in forms.items():
@@ -40,7 +43,8 @@ def test_packing_and_unpacking() -> None:
         "b32 two": """.reg .b32 %x, %y; .reg .b16 %h<2>; mov.b64 {%x, %y}, %a;
                       mov.b32 {%h0, %h1}, %x; mov.b32 %x, {%h1, %h0}; mov.b64 %d, {%x, %y};""",
         "b32 four": """.reg .b32 %x, %y; .reg .b8 %c<4>; mov.b64 {%x, %y}, %a;
-                       mov.b32 {%c0, %c1, %c2, %c3}, %x; mov.b32 %x, {%c3, %c2, %c1, %c0}; mov.b64 %d, {%x, %y};""",
+                       mov.b32 {%c0, %c1, %c2, %c3}, %x;
+                       mov.b32 %x, {%c3, %c2, %c1, %c0}; mov.b64 %d, {%x, %y};""",
         "b16": """.reg .b16 %h<4>; .reg .b8 %c<2>; mov.b64 {%h0, %h1, %h2, %h3}, %a;
                   mov.b16 {%c0, %c1}, %h0; mov.b16 %h0, {%c1, %c0}; mov.b64 %d, {%h0, %h1, %h2, %h3};""",
         "sinks": """.reg .b32 %x; .reg .b16 %h; mov.b64 {_, %x}, %a; mov.b32 {%h, _}, %x;
@@ -76,10 +80,9 @@ def test_packing_and_unpacking() -> None:
 
 
 def test_special_registers() -> None:
-    registers = (
-        "tid.x tid.y tid.z ntid.x ntid.y ntid.z ctaid.x ctaid.y ctaid.z nctaid.x nctaid.y nctaid.z "
-        "laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge dynamic_smem_size"
-    ).split()
+    registers = [f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"]
+    registers += ["laneid", "warpid", *(f"lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge"))]
+    registers += ["dynamic_smem_size"]
     stores = "\n".join(
         f"mov.u32 %v, %{register}; st.global.u32 [%at+{4 * i}], %v;" for i, register in enumerate(registers)
     )
@@ -134,17 +137,25 @@ def test_generic_addresses_lead_back_to_their_space() -> None:
                         setp.eq.u32 %p, %d, 7;""",
         "local": """mov.u64 %s, stack; st.local.u32 [%s+4], %a; cvta.local.u64 %t, %s; ld.u32 %d, [%t+4];
                     isspacep.local %p, %t;""",
-        "local back": """cvta.local.u64 %t, stack; st.u32 [%t], %a; cvta.to.local.u64 %s, %t; ld.local.u32 %d, [%s];
-                         isspacep.local %p, %t;""",
+        "local back": """cvta.local.u64 %t, stack; st.u32 [%t], %a; cvta.to.local.u64 %s, %t;
+                         ld.local.u32 %d, [%s]; isspacep.local %p, %t;""",
         "global": "mov.u64 %s, g; cvta.global.u64 %t, %s; ld.u32 %d, [%t]; isspacep.global %p, %t;",
-        "global back": "cvta.global.u64 %t, g; cvta.to.global.u64 %s, %t; ld.global.u32 %d, [%s]; isspacep.global %p, %t;",
+        "global back": """cvta.global.u64 %t, g; cvta.to.global.u64 %s, %t; ld.global.u32 %d, [%s];
+                          isspacep.global %p, %t;""",
         "const": "mov.u64 %s, c+4; cvta.const.u64 %t, %s; ld.u32 %d, [%t]; setp.eq.u32 %p, 0, 0;",
-        "const back": "cvta.const.u64 %t, c; cvta.to.const.u64 %s, %t; ld.const.u32 %d, [%s]; setp.eq.u32 %p, 0, 0;",
+        "const back": """cvta.const.u64 %t, c; cvta.to.const.u64 %s, %t; ld.const.u32 %d, [%s];
+                         setp.eq.u32 %p, 0, 0;""",
     }
     a = np.arange(70, dtype=np.uint32)
-    got = run_forms({k: common + v for k, v in forms.items()}, {"a": ("u32", a)}, {"d": "u32", "p": "pred"}, declare=declare)
+    got = run_forms(
+        {k: common + v for k, v in forms.items()},
+        {"a": ("u32", a)},
+        {"d": "u32", "p": "pred"},
+        declare=declare,
+    )
     expected = {
-        "shared": 5, "shared::cta": 6, "shared 32": 7, "global": 11, "global back": 11, "const": 33, "const back": 22,
+        "shared": 5, "shared::cta": 6, "shared 32": 7, "global": 11, "global back": 11,
+        "const": 33, "const back": 22,
     }  # fmt: skip
     for form in forms:
         want = [expected[form]] * a.size if form in expected else a.tolist()
@@ -154,7 +165,11 @@ def test_generic_addresses_lead_back_to_their_space() -> None:
 
 def test_a_generic_address_is_in_one_space_only() -> None:
     local = ".local .align 4 .b8 stack[16]; .shared .align 4 .b8 tile[64]; .reg .u64 %t;"
-    addresses = {"shared": "cvta.shared.u64 %t, tile;", "local": "cvta.local.u64 %t, stack;", "global": "cvta.global.u64 %t, g;"}
+    addresses = {
+        "shared": "cvta.shared.u64 %t, tile;",
+        "local": "cvta.local.u64 %t, stack;",
+        "global": "cvta.global.u64 %t, g;",
+    }
     forms = {
         (space, asked): f"{local} {line} isspacep.{asked} %p, %t;"
         for space, line in addresses.items()
@@ -177,7 +192,8 @@ def test_local_variables_of_a_called_function_are_its_own() -> None:
     lines = [
         ".local .align 8 .b8 mine[16]; .reg .u64 %s; .reg .u32 %v;",
         "mov.u64 %s, mine; st.local.u32 [%s+8], 7;",
-        "{ .param .u32 to; .param .u32 from; st.param.u32 [to], %a; call (from), sum, (to); ld.param.u32 %d, [from]; }",
+        "{ .param .u32 to; .param .u32 from; st.param.u32 [to], %a; call (from), sum, (to);",
+        "ld.param.u32 %d, [from]; }",
         "ld.local.u32 %v, [%s+8]; mad.lo.u32 %d, %v, 1000, %d;",
     ]
     a = np.arange(40, dtype=np.uint32)
@@ -205,7 +221,9 @@ def test_the_address_of_a_kernel_parameter() -> None:
     assert out.tolist() == [11, 12, 1, 1]
 
 
-@pytest.mark.parametrize("line", ["mov.u64 %d, %a;", "mov.b32 {%d, %d, %d}, %d;", "isspacep.const %p, %e;", "cvta.u64 %e, %e;"])
+@pytest.mark.parametrize(
+    "line", ["mov.u64 %d, %a;", "mov.b32 {%d, %d, %d}, %d;", "isspacep.const %p, %e;", "cvta.u64 %e, %e;"]
+)
 def test_what_does_not_exist_is_refused(line: str) -> None:
     with pytest.raises(FaultError, match="not supported: " + line.split()[0]):
         run_instruction(

@@ -35,7 +35,8 @@ def test_shuffles_in_all_segments(mode: str, sync: str) -> None:
     clamps = [0x1F, 0, 0x1E1F, 0x1C1F, 0x181F, 0x101F, 0x1800, 0x0F0F, 0x1C03]
     offsets = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 35]
     forms = {
-        (b, c): f"shfl{sync}.{mode}.b32 %d|%p, %a, {b}, {c}{members};" for b, c in itertools.product(offsets, clamps)
+        (b, c): f"shfl{sync}.{mode}.b32 %d|%p, %a, {b}, {c}{members};"
+        for b, c in itertools.product(offsets, clamps)
     }
     a = np.random.default_rng(1).integers(0, 2**32, 64, dtype=np.uint32)
     got = run_forms(forms, {"a": ("b32", a)}, {"d": "b32", "p": "pred"})
@@ -49,7 +50,10 @@ def test_shuffles_in_all_segments(mode: str, sync: str) -> None:
 def test_shuffles_with_operands_of_each_lane() -> None:
     rng = np.random.default_rng(2)
     a = rng.integers(0, 2**32, 32, dtype=np.uint32)
-    b, c = rng.integers(0, 32, 32, dtype=np.uint32), rng.choice(np.array([0x1F, 0x1C1F, 0x101F], np.uint32), 32)
+    b, c = (
+        rng.integers(0, 32, 32, dtype=np.uint32),
+        rng.choice(np.array([0x1F, 0x1C1F, 0x101F], np.uint32), 32),
+    )
     forms = {mode: f"shfl.sync.{mode}.b32 %d, %a, %b, %c, -1;" for mode in ("up", "down", "bfly", "idx")}
     got = run_forms(forms, {"a": ("b32", a), "b": ("b32", b), "c": ("b32", c)}, {"d": "b32"})
     for mode in forms:
@@ -94,7 +98,8 @@ def test_votes(sync: str) -> None:
         for no in ("", "!")
     }
     votes |= {
-        ("ballot", no): f"vote{sync}.ballot.b32 %d, {no}%a{members}; setp.ne.u32 %p, %d, 0;" for no in ("", "!")
+        ("ballot", no): f"vote{sync}.ballot.b32 %d, {no}%a{members}; setp.ne.u32 %p, %d, 0;"
+        for no in ("", "!")
     }
     got = run_forms(votes, {"a": ("pred", a)}, {"p": "pred", "d": "b32"})
     for mode, no in votes:
@@ -138,7 +143,9 @@ def test_matches(t: str) -> None:
 
 def test_reductions() -> None:
     rng = np.random.default_rng(5)
-    a = np.concatenate([rng.integers(0, 2**32, 64), [0, ALL] * 16, [0x80000000, 0x7FFFFFFF] * 16]).astype(np.uint32)
+    a = np.concatenate([rng.integers(0, 2**32, 64), [0, ALL] * 16, [0x80000000, 0x7FFFFFFF] * 16]).astype(
+        np.uint32
+    )
     operations: dict[str, Callable[[int, int], int]] = {
         "add.u32": lambda x, y: x + y,
         "add.s32": lambda x, y: x + y,
