@@ -30,8 +30,8 @@ public:
     current_ = -1;
     after_unknown_ = false;
   }
-  /// Returns the location's index, -1 when there is none. Line 0 means that the compiler knows no line: then it is the
-  /// place of the call where that is given, else the location before.
+  /// Returns the location's index, -1 when there is none. Line 0 means that the compiler knows no line: then
+  /// it is the place of the call where that is given, else the location before.
   int add(const LocDirective &loc);
 
   /// .section .debug_str: labels and bytes, in the order they stand.
