@@ -4,6 +4,7 @@
 #include "machine/fault.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -67,11 +68,14 @@ void LoadedModule::fill_variable(std::uint32_t symbol) {
   const std::uint64_t bytes = program_->symbols[symbol].bytes;
   std::copy_n(variable.initial.begin(), std::min<std::uint64_t>(variable.initial.size(), bytes), memory);
   for (const ptx::Variable::Relocation &relocation : variable.relocations) {
-    const std::uint64_t value = address_of(relocation, variable.ptx_line);
-    if (relocation.offset > bytes || sizeof value > bytes - relocation.offset)
+    std::uint64_t value = address_of(relocation, variable.ptx_line);
+    if (relocation.mask) // 0xFF00(symbol): these bits of it
+      value = (value & relocation.mask) >> std::countr_zero(relocation.mask);
+    const std::uint64_t size = std::min<std::uint64_t>(relocation.bytes, sizeof value);
+    if (relocation.offset > bytes || size > bytes - relocation.offset)
       throw program::LinkError(variable.ptx_line,
                                "an address does not fit into the variable " + variable.name);
-    std::memcpy(memory + relocation.offset, &value, sizeof value);
+    std::memcpy(memory + relocation.offset, &value, size);
   }
 }
 
