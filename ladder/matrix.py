@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ladder.inputs import KINDS
-from ladder.problem import DTYPES, Problem
+from ladder.problem import DTYPES, INPUTS, Problem
 
 #: What ``ladder compare`` takes on the emulator unless told otherwise: about a second of emulation a rung.
 DEFAULT_PROBLEM = Problem(1, 2, 256, 256, 64)
@@ -25,7 +24,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "dtype": DTYPES,
     "is_causal": (False, True),
     "batch_heads_kv": ((1, 2, 2), (2, 4, 2), (1, 3, 1)),
-    "inputs": tuple(KINDS),
+    "inputs": INPUTS,
     "scale": (None, 0.25, -0.125, 0.0),
 }
 

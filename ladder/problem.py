@@ -9,6 +9,8 @@ from typing import Any
 from ladder.errors import InvalidProblem
 
 DTYPES = ("f32", "f16", "bf16")
+#: Made by ladder.inputs.
+INPUTS = ("normal", "large", "negative", "equal", "dominant")
 _DTYPE_ALIASES = {
     "fp32": "f32",
     "float32": "f32",
@@ -27,7 +29,7 @@ class Problem:
 
     ``kv_heads`` is Hkv; head h reads kv head h // (H / Hkv). ``is_causal`` is upper-left (key j <= query i)
     and ``scale`` any finite number, 1 / sqrt(d) if None, both as in
-    ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of ``ladder.inputs.KINDS``.
+    ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of :data:`INPUTS`.
     Without a ``dtype`` each stage takes the first that it lists.
 
     Raises :class:`InvalidProblem`.
@@ -67,6 +69,8 @@ class Problem:
             )
         if self.dtype is not None and self.dtype not in DTYPES:
             raise InvalidProblem(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
+        if self.inputs not in INPUTS:
+            raise InvalidProblem(f"inputs {self.inputs!r} is none of {', '.join(INPUTS)}")
         if self.scale is not None and not math.isfinite(self.scale):
             raise InvalidProblem(f"scale is {self.scale}; it must be finite")
 

@@ -26,8 +26,7 @@ def own_cache(tmp_path, monkeypatch):
     return cache.root()
 
 
-def test_a_dropped_stage_is_built_run_and_right(drop_stage):
-    drop_stage("naive")
+def test_a_dropped_stage_is_built_run_and_right(naive):
     result = evaluate("naive", PROBLEM, backend="emulator")
     assert result.passed, result.describe()
     assert result.row["wavefronts_ld"] == result.row["conflicts"] == 0
@@ -35,27 +34,26 @@ def test_a_dropped_stage_is_built_run_and_right(drop_stage):
 
 
 def test_a_build_is_kept_until_something_changes(drop_stage):
-    folder = drop_stage("naive")
-    first = build(discover()["naive"], TARGET)
+    folder = drop_stage("mine")
+    first = build(discover()["mine"], TARGET)
     made = first.stat().st_mtime_ns
     (folder / "README.md").write_text("a lesson")
-    assert build(discover()["naive"], TARGET) == first and first.stat().st_mtime_ns == made
+    assert build(discover()["mine"], TARGET) == first and first.stat().st_mtime_ns == made
     (folder / "helper.cuh").write_text("// new")
-    assert build(discover()["naive"], TARGET) != first
+    assert build(discover()["mine"], TARGET) != first
 
 
 def test_options_are_macros(drop_stage):
     toml_options = "\n[options]\nWRONG = [0, 1]\n"
-    folder = drop_stage("naive", drop_stage.kernel.replace("o[x] / l", "o[x] / l + WRONG"))
+    folder = drop_stage("mine", drop_stage.kernel.replace("o[x] / l", "o[x] / l + WRONG"))
     with open(folder / "stage.toml", "a") as file:
         file.write(toml_options)
-    assert evaluate("naive", PROBLEM, backend="emulator").passed
-    wrong = evaluate("naive", PROBLEM, backend="emulator", options={"WRONG": "1"})
+    assert evaluate("mine", PROBLEM, backend="emulator").passed
+    wrong = evaluate("mine", PROBLEM, backend="emulator", options={"WRONG": "1"})
     assert not wrong.passed and abs(wrong.error - 1) < 1e-3
 
 
 def test_a_kernel_that_does_not_compile_fails_alone(drop_stage):
-    drop_stage("naive")
     drop_stage("broken", "void f() { undeclared_thing(); }\n")
     stages = [discover()[name] for name in ("naive", "broken")]
     results = build_all(stages, {stage.name: TARGET for stage in stages})
@@ -80,14 +78,13 @@ def test_an_entry_point_that_the_emulator_lacks_is_refused(drop_stage):
     """It would bind to the CUDA runtime that torch may have loaded."""
     call = "cudaNotInAnyRuntime(); naive<<<"
     declared = 'extern "C" int cudaNotInAnyRuntime();\n' + drop_stage.kernel
-    drop_stage("naive", declared.replace("naive<<<", call))
+    drop_stage("mine", declared.replace("naive<<<", call))
     with pytest.raises(BuildError, match="does not have: cudaNotInAnyRuntime"):
-        build(discover()["naive"], TARGET)
+        build(discover()["mine"], TARGET)
 
 
-def test_a_decoy_runtime_in_the_process_is_not_reached(drop_stage, tmp_path):
+def test_a_decoy_runtime_in_the_process_is_not_reached(naive, tmp_path):
     """torch's CUDA build loads libcudart with RTLD_GLOBAL; none of our calls may bind to it."""
-    drop_stage("naive")
     archive = str(emulator_library().entry_points)
     symbols = subprocess.run(["nm", archive], capture_output=True, text=True, check=True).stdout
     names = sorted(set(re.findall(r" T ((?:__)?cuda\w+)$", symbols, re.MULTILINE)))
@@ -111,16 +108,14 @@ def test_a_decoy_runtime_in_the_process_is_not_reached(drop_stage, tmp_path):
     assert code == 77, "the decoy must have been callable, and be reached by its own call alone"
 
 
-def test_a_file_in_the_way_of_the_cache(drop_stage, own_cache):
-    drop_stage("naive")
+def test_a_file_in_the_way_of_the_cache(naive, own_cache):
     own_cache.parent.mkdir(parents=True)
     own_cache.write_text("in the way")
     with pytest.raises(CacheError, match="a file stands"):
         build(discover()["naive"], TARGET)
 
 
-def test_a_full_disk_while_compiling_is_one_error(drop_stage, own_cache, monkeypatch):
-    drop_stage("naive")
+def test_a_full_disk_while_compiling_is_one_error(naive, own_cache, monkeypatch):
     run = subprocess.run
 
     def full(command, **others):

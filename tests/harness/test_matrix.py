@@ -5,7 +5,7 @@ import torch
 
 from ladder.inputs import KINDS, make_inputs
 from ladder.matrix import AXES, CALIBRATION_PROBLEMS, full_problems, pairwise_problems
-from ladder.problem import Problem
+from ladder.problem import INPUTS, Problem
 from ladder.reference import attention_float64
 
 
@@ -38,7 +38,7 @@ def test_full_grid_holds_every_combination_of_sizes():
     names = ("q_len", "kv_len", "head_dim", "is_causal", "batch_heads_kv")
     wanted = itertools.product(*(AXES[name] for name in names))
     assert {tuple(axis_values(p)[name] for name in names) for p in plain} >= set(wanted)
-    assert {(p.inputs, p.scale) for p in problems} >= set(itertools.product(KINDS, AXES["scale"]))
+    assert {(p.inputs, p.scale) for p in problems} >= set(itertools.product(INPUTS, AXES["scale"]))
 
 
 def test_calibration_problems_fill_no_more_than_one_block_an_sm():
@@ -47,7 +47,11 @@ def test_calibration_problems_fill_no_more_than_one_block_an_sm():
         assert problem.batch * problem.heads * -(-problem.q_len // 16) <= 132
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_inputs_can_be_made():
+    assert tuple(KINDS) == INPUTS
+
+
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_inputs_are_what_their_name_says(kind, dtype):
     problem = Problem(1, 2, 64, 80, 64, dtype=dtype, kv_heads=1, inputs=kind)
