@@ -123,11 +123,13 @@ class Listing:
     lines: tuple[Line, ...]
 
     def near(self, context: int | None) -> Iterator[Line | None]:
-        """The lines within ``context`` of one that costs something, None for a gap; all lines for None."""
+        """The lines within ``context`` of one that costs something, None for a gap; all lines for None, or
+        where none costs anything."""
         counted = [line.number for line in self.lines if line.counts is not None]
         previous = 0
         for line in self.lines:
-            if context is not None and all(abs(line.number - number) > context for number in counted):
+            is_far = all(abs(line.number - number) > (context or 0) for number in counted)
+            if context is not None and counted and is_far:
                 continue
             if previous and line.number > previous + 1:
                 yield None
@@ -137,7 +139,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Annotated:
-    """All files in which shared memory is accessed, the kernel's first, and the total over the kernel."""
+    """The kernel's file and all others in which shared memory is accessed, and the total over the kernel."""
 
     files: tuple[Listing, ...]
     total: LineCounts
@@ -155,11 +157,10 @@ def annotate(table: pd.DataFrame) -> Annotated:
     """The sources of a :func:`line_table` with the cost of every line that accesses shared memory."""
     rows = [_Row(row) for row in table.to_dict("records")]
     total = LineCounts({name: _total(table[name]) for name in VALUES})
+    kernel_files = [row.kernel[0] for row in rows]
     rows = [row for row in rows if row.counts.touches_shared_memory]
-    sources: dict[Path, tuple[str, ...]] = {}
-    paths = dict.fromkeys([*(row.kernel[0] for row in rows), *(row.place[0] for row in rows)])
-    for path in paths:
-        sources[path] = _read(path)
+    paths = dict.fromkeys([*kernel_files, *(row.place[0] for row in rows)])
+    sources = {path: _read(path) for path in paths}
 
     def part(place: tuple[Path, int], same: Iterable[_Row]) -> Part:
         path, number = place

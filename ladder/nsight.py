@@ -402,9 +402,8 @@ def read_source(source: str | Path) -> pd.DataFrame:
         launch["opcode"] = launch["sass"].map(opcode)
         for name, spellings in SOURCE_COLUMNS.items():
             found = next((spelling for spelling in spellings if spelling in frame.columns), None)
-            cells = [] if found is None else [_number(cell) for cell in frame[found]]
-            launch[name] = pd.array(cells or [pd.NA] * len(frame), dtype="Float64")
-            launch[name] = launch[name].astype("Int64")
+            cells = [_number(cell) if found else None for cell in frame[found or "Source"]]
+            launch[name] = pd.Series(cells, dtype="Float64").round().astype("Int64")
         others = [name for name in frame.columns if name not in ("Source", *launch.columns)]
         frames.append(pd.concat([launch, frame[others]], axis=1))
     if not frames:

@@ -153,6 +153,8 @@ def _line_cells(line: Line | None, annotated: Annotated) -> tuple[tuple[str, ...
 def source_note(annotated: Annotated) -> str:
     """What the marks of :func:`source_table` mean, and the totals."""
     total = annotated.total
+    if total.wavefronts == 0 and total.conflicts == 0:
+        return "no access to shared memory"
     note = f"all: {_count(total.wavefronts) or 0} wavefronts, {_count(total.conflicts) or 0} conflicts"
     if any(line.is_helper for listing in annotated.files for line in listing.lines):
         note += "; ↳ in a helper, counted again at the kernel's lines that call it"

@@ -1,0 +1,63 @@
+"""The pictures hold what they are to show; whether they can be read is for people to judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from ladder import bank, plots
+from ladder.errors import LadderError
+from ladder.plots.access import access_picture
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def colours(figure) -> set[str]:
+    from matplotlib.colors import to_hex
+
+    return {to_hex(patch.get_facecolor()).upper() for axes in figure.axes for patch in axes.patches}
+
+
+def test_a_panel_a_pass() -> None:
+    found = bank.explore("ldmatrix.x4", "lane % 16 * 128 + lane / 16 * 16")
+    figure = access_picture(found.service, "a title")
+    assert "28 bank conflicts" in figure.get_suptitle() and "a title" in figure.get_suptitle()
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[2] == "pass 3, lanes 16-23: 8 wavefronts, 7 conflicts"
+    assert {str(lane) for lane in range(32)} <= set(texts(figure))
+    assert plots.ORANGE in colours(figure)
+
+
+def test_nothing_waits_without_conflicts() -> None:
+    figure = access_picture(bank.explore("ld", "lane * 4").service, "")
+    assert "no bank conflict" in figure.get_suptitle()
+    assert plots.ORANGE not in colours(figure) and plots.BLUE in colours(figure)
+
+
+def test_one_word_for_many_lanes() -> None:
+    assert "0-15" in texts(access_picture(bank.explore("ld.v4.f32", "0").service, ""))
+    assert "0+" in texts(access_picture(bank.explore("ld", "0").service, ""))
+    assert "×32" in texts(access_picture(bank.explore("atom.add", "0").service, ""))
+
+
+def test_no_lane_at_all() -> None:
+    figure = access_picture(bank.explore("ld", lambda lane: None).service, "")
+    assert "no lane takes part" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_files(tmp_path: Path, name: str, start: bytes) -> None:
+    plots.save(access_picture(bank.explore("ld", "lane * 4").service, ""), tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_files_that_cannot_be(tmp_path: Path) -> None:
+    figure = access_picture(bank.explore("ld", "lane * 4").service, "")
+    for path in (tmp_path / "a.jpeg", tmp_path / "none", tmp_path / "nowhere" / "a.png"):
+        with pytest.raises(LadderError):
+            plots.save(figure, path)
