@@ -68,12 +68,17 @@ def read_report(report: Path, ncu: Path | str | None = None) -> pd.DataFrame:
     """The raw page of a report with the column ``run``, the index into the list of runs. Raises
     :class:`LadderError`."""
     raw = nsight.read_raw(nsight.run(nsight.import_command(report, "raw", ncu=ncu or nsight.find_ncu())))
-    return with_run(raw)
+    return with_run(raw, len(read_runs(report)))
 
 
-def with_run(raw: pd.DataFrame) -> pd.DataFrame:
-    """The raw page of such a report with the column ``run``; launches of no run are left out."""
+def with_run(raw: pd.DataFrame, runs: int) -> pd.DataFrame:
+    """The raw page of such a report with the column ``run``; launches of no run are left out.
+
+    An ncu that shows no NVTX ranges leaves only the order, which will do when each run is one launch.
+    """
     numbers = nsight.ranges(raw, rf"{_RANGE}(\d+)")
+    if numbers.isna().all() and len(raw) == runs:
+        numbers = pd.Series(range(runs), index=raw.index)
     launches = raw[numbers.notna()].copy()
     launches.insert(0, "run", numbers[numbers.notna()].astype("int64"))
     return launches

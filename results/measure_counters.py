@@ -79,42 +79,48 @@ OTHER_METRICS = (
 )
 
 #: Known to exist wherever this was run, whatever the listing of metrics looks like.
-CERTAIN = {
-    name.partition(".")[0] for name in nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
-}
+CERTAIN_METRICS = nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
+CERTAIN = {name.partition(".")[0] for name in CERTAIN_METRICS}
 
+#: At most one block an SM. Each dtype takes the same path through shared memory; one problem shows it.
+PROBLEMS = (*CALIBRATION_PROBLEMS, replace(CALIBRATION_PROBLEMS[1], dtype="bf16"))
 REPEATS = 3
 
 
 def metrics_here(ncu: Path, out: Path) -> list[str]:
-    """The metrics of the table and of :data:`OTHER_METRICS` that this ncu has; writes the listing."""
+    """The metrics of the table and of :data:`OTHER_METRICS` that this ncu has; writes the listing.
+
+    Attributes of the launch and of the source are not in every listing; ncu says itself if it lacks one.
+    """
     listing = ""
     for option in ((), ("--query-metrics-collection", "source"), ("--query-metrics-collection", "launch")):
         done = subprocess.run([str(ncu), "--query-metrics", *option], capture_output=True, text=True)
         listing += f"# ncu --query-metrics {' '.join(option)}\n{done.stdout}{done.stderr}\n"
     (out / "metric_names.txt").write_text(listing)
     wanted = [*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION, *OTHER_METRICS]
-    found = nsight.known(wanted, nsight.available_metrics(listing) | CERTAIN)
-    print(
-        f"{len(found)} of {len(set(wanted))} metrics; missing: {sorted(set(wanted) - set(found))}", flush=True
-    )
+    unlisted = {name for name in wanted if name.startswith(("launch__", "memory_"))}
+    found = nsight.known(wanted, nsight.available_metrics(listing) | CERTAIN | unlisted)
+    missing = sorted(set(wanted) - set(found))
+    print(f"{len(found)} of {len(set(wanted))} metrics; missing: {missing}", flush=True)
     return found
 
 
 def collect(runs: list[Run], report: Path, metrics: list[str], ncu: Path) -> pd.DataFrame:
-    """Profiles the runs; a metric that ncu refuses after all is left out."""
+    """Profiles the runs; metrics that ncu refuses after all are left out."""
     metrics = list(metrics)
+    started = time.monotonic()
     while True:
         try:
-            started = time.monotonic()
             profiling.collect(runs, report, metrics=metrics, ncu=ncu)
             break
         except LadderError as error:
-            unknown = [name for name in metrics if name.partition(".")[0] in error.message]
-            if not unknown:
+            print(f"ncu: {error.message}", flush=True)
+            refused = [name for name in metrics if name.partition(".")[0] in error.message]
+            # Without a name in the message: only what is measured everywhere.
+            kept = [name for name in metrics if (name not in refused if refused else name in CERTAIN_METRICS)]
+            if kept == metrics or not kept:
                 raise
-            print(f"ncu does not know {unknown}", flush=True)
-            metrics = [name for name in metrics if name not in unknown]
+            metrics = kept
     launches = profiling.read_report(report, ncu)
     print(f"{report.name}: {len(launches)} launches, {time.monotonic() - started:.0f} s", flush=True)
     return launches
@@ -191,19 +197,18 @@ def with_foreign_swizzle(folder: Path) -> str:
     return name
 
 
-def build_all(runs: Iterable[Run]) -> None:
-    """Builds at once what the runs need."""
+def build_all(names: Iterable[str]) -> list[str]:
+    """Builds the stages at once; returns those that do build."""
     from ladder import build
     from ladder.backends.cuda import CudaBackend
     from ladder.stages import discover
 
-    stages = [discover()[name] for name in dict.fromkeys(run.stage for run in runs)]
-    backend = CudaBackend()
-    for extension in build.build_all(
-        stages, {stage.name: backend.target(stage, None) for stage in stages}
-    ).values():
-        if isinstance(extension, LadderError):
-            raise extension
+    stages, backend = [discover()[name] for name in names], CudaBackend()
+    built = build.build_all(stages, {stage.name: backend.target(stage, None) for stage in stages})
+    for name, result in built.items():
+        if isinstance(result, LadderError):
+            print(f"{name} is left out: {result}", flush=True)
+    return [name for name, result in built.items() if not isinstance(result, LadderError)]
 
 
 def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
@@ -218,7 +223,10 @@ def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
 
 def measure(out: Path, names: list[str]) -> None:
     """Does it all; what is done when a part fails is kept. Raises :class:`LadderError`."""
+    from ladder.stages import discover
+
     out.mkdir(parents=True, exist_ok=True)
+    names = names or [stage.name for stage in discover()]
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
     print(environment, flush=True)
@@ -230,16 +238,22 @@ def measure(out: Path, names: list[str]) -> None:
         foreign.mkdir()
         os.environ["LADDER_STAGES"] = str(foreign)
         wrong = [with_foreign_swizzle(foreign)] if "v3_swizzle" in names else []
-        calibration = [Run(name, problem) for name in names for problem in CALIBRATION_PROBLEMS]
+        names = build_all([*names, *wrong])
+        print(f"built {', '.join(names)}", flush=True)
+        calibration = [
+            Run(name, problem)
+            for name in names
+            for problem in PROBLEMS
+            if name not in wrong and problem.dtype in (None, *discover()[name].dtypes)
+        ]
         arbitration = [
             Run(name, replace(problem, head_dim=head_dim))
-            for name in [*(name for name in names if name != "v1_minimal"), *wrong]
+            for name in names
+            if name != "v1_minimal"
             for head_dim in (64, 128)
             for problem in (CALIBRATION_PROBLEMS[0], DEFAULT_GPU_PROBLEM)
             for _ in range(REPEATS)
         ]
-        build_all([*calibration, *arbitration])
-        print("built", flush=True)
         try:
             launches = collect(calibration, pages / "calibration.ncu-rep", metrics, ncu)
             rows(calibration, launches, environment).to_csv(out / "counters.csv", index=False)
@@ -247,7 +261,8 @@ def measure(out: Path, names: list[str]) -> None:
             few_metrics = [name for name in metrics if name in fewer]
             launches = collect(arbitration, pages / "arbitration.ncu-rep", few_metrics, ncu)
             rows(arbitration, launches, environment).to_csv(out / "arbitration.csv", index=False)
-            save_source_pages([Run(name, CALIBRATION_PROBLEMS[1]) for name in names], pages, ncu)
+            sources = [Run(name, CALIBRATION_PROBLEMS[1]) for name in names if name not in wrong]
+            save_source_pages(sources, pages, ncu)
             for report in ("calibration", "arbitration"):
                 words = nsight.import_command(pages / f"{report}.ncu-rep", "raw", ncu=ncu)
                 (pages / f"{report}_raw.csv").write_text(nsight.run(words))
@@ -259,9 +274,7 @@ def measure(out: Path, names: list[str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument(
-        "--stages", nargs="+", default=["v1_minimal", "v2_warp_mma", "v3_swizzle"], metavar="STAGE"
-    )
+    parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help="default: all")
     options = parser.parse_args()
     try:
         measure(options.out, options.stages)
