@@ -63,6 +63,11 @@ class SourceFile:
     lines: tuple[str, ...]
     counts: Mapping[int, LineCounts]
 
+    def listing(self) -> Iterator[tuple[int, str, LineCounts | None]]:
+        """(number, text, counts) of every line."""
+        for number, text in enumerate(self.lines, start=1):
+            yield number, text, self.counts.get(number)
+
 
 def line_table(launches: Iterable[Launch]) -> pd.DataFrame:
     """One row a source line, summed over launches: :data:`PLACE` and :data:`VALUES`."""
