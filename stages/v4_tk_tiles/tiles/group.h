@@ -13,8 +13,7 @@ template <int kWarps> struct group {
   static constexpr int warps = kWarps, threads = 32 * kWarps;
 
   __device__ static int thread() { return threadIdx.x % threads; }
-  /// Taken from lane 0, so that the compiler knows it to be the same in all lanes and keeps what follows from it in uniform registers.
-  __device__ static int warp() { return __shfl_sync(0xffffffffu, threadIdx.x / 32 % warps, 0); }
+  __device__ static int warp() { return uniform(threadIdx.x / 32 % warps); }
 
   /// Waits for all warps of the group. `barrier` tells groups apart that wait at the same time; 0 is the one
   /// of __syncthreads.
@@ -54,6 +53,24 @@ template <int kWarps> struct group {
     static_assert(S::rows * warps == D::rows,
                   "group: wanted a shared tile with as many rows as the warps' register tiles together");
     tiles::store(dst, src, warp() * S::rows);
+  }
+
+  // Global memory and registers, likewise, from row first_row of the matrix on.
+  template <RegisterTile D, typename T, int kCols>
+  __device__ static void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
+    tiles::load(dst, src, first_row + warp() * D::rows);
+  }
+  template <typename T, int kCols, RegisterTile S>
+  __device__ static void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
+    tiles::store(dst, src, first_row + warp() * S::rows);
+  }
+  template <RegisterVector D, typename T>
+  __device__ static void load(D &dst, const GlobalVec<T> &src, int first = 0) {
+    tiles::load(dst, src, first + warp() * D::length);
+  }
+  template <typename T, RegisterVector S>
+  __device__ static void store(const GlobalVec<T> &dst, const S &src, int first = 0) {
+    tiles::store(dst, src, first + warp() * S::length);
   }
 
   // Reductions of the tiles that the warps hold above one another: a value for each column, the same in all

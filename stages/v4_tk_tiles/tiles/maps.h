@@ -31,6 +31,13 @@ __device__ inline void map(D &dst, F f, const S &...src) {
   }
 }
 
+/// 1 / vec in fp32.
+template <RegisterVector V> __device__ inline auto inverse(const V &vec) {
+  RegVec<float, V::length, V::along> result;
+  map(result, [](float x) { return 1.f / x; }, vec);
+  return result;
+}
+
 /// dst[..] = f(src[..], vec[of the same line]) or [of the same place of the span]: the vector's direction
 /// says which.
 template <RegisterTile D, RegisterTile S, RegisterVector V, typename F>
@@ -183,7 +190,8 @@ template <InRegisters D, InRegisters A> __device__ inline void min(D &dst, const
   detail::by_number<detail::Min>(dst, a, b);
 }
 
-// A tile and a vector with one value for each row: dst[r][c] = src[r][c] op vec[r].
+// A tile and a vector with one value for each row: dst[r][c] = src[r][c] op vec[r]. (div_row multiplies by
+// the inverse, which costs one division a row; the last bit may differ from a division's.)
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void add_row(D &dst, const S &src, const V &vec) {
   detail::by_row<detail::Add>(dst, src, vec);
@@ -198,7 +206,7 @@ __device__ inline void mul_row(D &dst, const S &src, const V &vec) {
 }
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void div_row(D &dst, const S &src, const V &vec) {
-  detail::by_row<detail::Div>(dst, src, vec);
+  detail::by_row<detail::Mul>(dst, src, detail::inverse(vec));
 }
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void max_row(D &dst, const S &src, const V &vec) {
@@ -224,7 +232,7 @@ __device__ inline void mul_col(D &dst, const S &src, const V &vec) {
 }
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void div_col(D &dst, const S &src, const V &vec) {
-  detail::by_col<detail::Div>(dst, src, vec);
+  detail::by_col<detail::Mul>(dst, src, detail::inverse(vec));
 }
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void max_col(D &dst, const S &src, const V &vec) {

@@ -1,7 +1,7 @@
 // Masks: dst = src where a condition on row and column holds, a value elsewhere.
 #pragma once
 
-#include "maps.h"
+#include "conversions.h"
 
 namespace tiles {
 
@@ -40,17 +40,23 @@ __device__ inline void triu(D &dst, const S &src, int diagonal = 0, float value 
 }
 
 /// Keeps what a causal query may see, the keys up to its own: row r of the tile is query first_row + r,
-/// column c is key first_col + c.
+/// column c is key first_col + c. Nothing is done, and next to no time taken, where all rows see all columns.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int first_col = 0,
                                    float value = -INFINITY) {
-  tril(dst, src, first_row - first_col, value);
+  if (first_row - first_col < S::cols - 1)
+    tril(dst, src, first_row - first_col, value);
+  else
+    copy(dst, src);
 }
 
-/// Replaces the columns from `col` on.
+/// Replaces the columns from `col` on; takes next to no time where there are none.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void right_fill(D &dst, const S &src, int col, float value = -INFINITY) {
-  detail::mask(dst, src, value, [col](int, int c) { return c < col; });
+  if (col < S::cols)
+    detail::mask(dst, src, value, [col](int, int c) { return c < col; });
+  else
+    copy(dst, src);
 }
 
 } // namespace tiles

@@ -41,21 +41,26 @@ __device__ constexpr bool require_row_of(const GlobalMatrix<T, kCols> *) {
 }
 
 /// Calls f(place in shared memory, row, col) for the 16-byte chunks of a shared tile that fall to `thread` of
-/// kThreads. Chunks go along the 128-byte lines of the tile, 8 threads a line: without conflict, whatever the
-/// width.
+/// kThreads. Neighbouring threads take neighbouring chunks, 8 of them a 128-byte line: without conflict,
+/// whatever the tile's width.
 template <int kThreads, SharedMemoryTile S, typename F>
 __device__ inline void for_each_chunk(S &tile, int thread, F f) {
+  using Byte = std::conditional_t<std::is_const_v<S>, const char, char>;
   constexpr int row_chunks = S::row_bytes / 16, block_chunks = S::block_bytes / 16,
                 chunks = S::cols / S::block_cols * block_chunks;
+  // Where kThreads chunks are whole rounds of the swizzle, the place of a thread's next chunk is a constant
+  // away from the last one's.
+  constexpr bool whole_rounds = kThreads * 16 % 1024 == 0;
 #pragma unroll
   for (int first = 0; first < chunks; first += kThreads) {
     const int chunk = first + thread;
     if (chunks % kThreads != 0 && chunk >= chunks)
       break;
+    const int byte = whole_rounds ? S::swizzle(16 * thread) + 16 * first : S::swizzle(16 * chunk);
     const int row = chunk % block_chunks / row_chunks;
     const int col =
         chunk / block_chunks * S::block_cols + chunk % row_chunks * int(16 / sizeof(typename S::Elem));
-    f(tile.at(row, col), row, col);
+    f(reinterpret_cast<Byte *>(tile.data) + byte, row, col);
   }
 }
 
@@ -72,7 +77,7 @@ __device__ inline void load_chunks_async(D &dst, const GlobalMatrix<T, kCols> &s
                                          int thread) {
   for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int row, int col) {
     const bool valid = first_row + row < src.rows;
-    ptx::copy_async_16(smem, src.at(valid ? first_row + row : 0, col), valid);
+    ptx::copy_async_16(smem, src.at(first_row + row, col), valid);
   });
 }
 

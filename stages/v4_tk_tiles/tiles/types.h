@@ -70,6 +70,10 @@ template <Element T> __device__ inline T from_float(float value) {
 
 __device__ inline int lane_id() { return threadIdx.x % 32; }
 
+/// What lane 0 gives. For values that all lanes of a warp share but the compiler cannot know to: it then
+/// keeps them, and what follows from them, in uniform registers and not in one of every lane.
+__device__ inline int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+
 /// Of a 16x16 tile: the line and the first place of its span that the calling lane holds in pairs[pair].
 __device__ inline int pair_line(int pair) { return lane_id() / 4 + pair % 2 * 8; }
 __device__ inline int pair_span(int pair) { return lane_id() % 4 * 2 + pair / 2 * 8; }
