@@ -158,6 +158,16 @@ def rows(runs: list[Run], launches: pd.DataFrame, environment: dict[str, str]) -
     return pd.concat([pd.DataFrame(described, index=summed.index), numbers], axis=1)
 
 
+def summary(measured: pd.DataFrame) -> str:
+    """Conflicts and lost arbitration of each kernel and grid, least and most over the repeats."""
+    frame = pd.concat([measured[["stage", "d", "grid"]], nsight.counters(measured)["conflicts"]], axis=1)
+    lost = nsight.ARBITRATION[0]
+    if lost in measured.columns:
+        frame["lost arbitration"] = measured[lost]
+    grouped = frame.groupby(["stage", "d", "grid"], sort=False)
+    return str(grouped.agg(["min", "max"]).to_string())
+
+
 def environment_here(ncu: Path) -> dict[str, str]:
     """What the numbers depend on, as columns."""
     import torch
@@ -260,7 +270,9 @@ def measure(out: Path, names: list[str]) -> None:
             fewer = {*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION}
             few_metrics = [name for name in metrics if name in fewer]
             launches = collect(arbitration, pages / "arbitration.ncu-rep", few_metrics, ncu)
-            rows(arbitration, launches, environment).to_csv(out / "arbitration.csv", index=False)
+            measured = rows(arbitration, launches, environment)
+            measured.to_csv(out / "arbitration.csv", index=False)
+            print(summary(measured), flush=True)
             sources = [Run(name, CALIBRATION_PROBLEMS[1]) for name in names if name not in wrong]
             save_source_pages(sources, pages, ncu)
             for report in ("calibration", "arbitration"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -11,6 +12,7 @@ pytest.importorskip("matplotlib")
 from ladder import bank, plots
 from ladder.errors import LadderError
 from ladder.plots.access import access_picture
+from ladder.plots.comparison import comparison_picture
 
 
 def texts(figure) -> list[str]:
@@ -61,3 +63,20 @@ def test_files_that_cannot_be(tmp_path: Path) -> None:
     for path in (tmp_path / "a.jpeg", tmp_path / "none", tmp_path / "nowhere" / "a.png"):
         with pytest.raises(LadderError):
             plots.save(figure, path)
+
+
+def test_comparison() -> None:
+    table = pd.DataFrame({"stage": ["a", "b", "empty"]})
+    for column, values in (
+        ("wavefronts_ld", [90, 40, 1]),
+        ("wavefronts_st", [10, 5, 1]),
+        ("conflicts", [60, 0, None]),
+    ):
+        table[column] = pd.array(values, dtype="Int64")
+    figure = comparison_picture(table, "a title")
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert texts(figure) == ["40", "45", "60", "0"]
+    # A bar begins at 1, where the axis does; 0 has none.
+    assert sorted(round(bar.get_width()) for bar in axes.patches) == [0, 39, 44, 59]
+    assert figure.axes[0].get_title(loc="left") == "a title"
