@@ -310,6 +310,7 @@ def _lines(options: argparse.Namespace) -> int:
     from ladder.lines_page import page
     from ladder.render import source_note, source_table
 
+    options.backend = "emulator"  # only it counts line by line, so the problem is of its size
     problem = _problem(options)
     assert problem is not None
     evaluation = evaluate(
@@ -353,6 +354,7 @@ def _explain(options: argparse.Namespace) -> int:
     from ladder.explanation import explain
     from ladder.render_access import explanation_lines
 
+    options.backend = "emulator"  # only it sees addresses, so the problem is of its size
     found = explain(
         options.place,
         _problem(options),
