@@ -1,1 +1,1 @@
-"""Measurements of speed: of the rungs on a GPU, of the emulator on this machine's processor."""
+"""Benchmarks of the project's own parts: ``python -m ladder.bench emulator``."""

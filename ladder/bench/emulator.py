@@ -1,0 +1,80 @@
+"""How fast the interpreter is: warp instructions a second and core."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ladder import toolchain
+from ladder.emulator import Launch, Module
+from ladder.errors import BuildError
+
+RUNS = 5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one kernel on ``threads`` host threads. ``cpu_seconds`` is their time on a core, added up."""
+
+    kernel: str
+    threads: int
+    warp_instructions: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def per_second_and_core(self) -> float:
+        """Warp instructions for each second on a core, whatever else the machine does meanwhile."""
+        return self.warp_instructions / self.cpu_seconds
+
+
+def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
+    """Median times of a scalar and a tensor-core kernel; the first run of each warms up and is left out."""
+    module = Module(_ptx())
+    return [_measure(name, run, threads, runs) for name, run in _workloads(module, threads).items()]
+
+
+def _measure(name: str, run: Callable[[], Launch], threads: int, runs: int) -> Speed:
+    instructions = run().totals()["executed"]
+    assert instructions is not None
+    walls, cpus = [], []
+    for _ in range(runs):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return Speed(name, threads, instructions, statistics.median(walls), statistics.median(cpus))
+
+
+def _workloads(module: Module, threads: int) -> dict[str, Callable[[], Launch]]:
+    n, rounds, blocks = 256, 200, 8
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+    half = generator.standard_normal(2 * 4096).astype(np.float16)
+    c, sums = np.empty((n, n), np.float32), np.empty(blocks * 4 * 32 * 32, np.float32)
+    tiles = n // 32
+    return {
+        "scalar": lambda: module.launch("scalar", (tiles, tiles), (32, 32), [a, b, c, n], threads=threads),
+        "tensor": lambda: module.launch(
+            "tensor", blocks, 128, [half[:4096], half[4096:], sums, rounds], threads=threads
+        ),
+    }
+
+
+def _ptx() -> str:
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        output = Path(directory) / "kernels.ptx"
+        source = Path(__file__).parent / "kernels.cu"
+        command = [str(toolchain.pinned_nvcc().path), "-std=c++20", "-O3", "-arch=compute_80", "-ptx"]
+        command += ["-ccbin", toolchain.gxx(), str(source), "-o", str(output)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise BuildError(f"{source.name} does not compile:\n{result.stderr.strip()}")
+        return output.read_text()
