@@ -36,36 +36,41 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// How a block goes about elements T and head dimension d. The shared memory of one block is 99 KB at most.
+/// What is taken off the logits need not be their maximum, only near it. While the maximum has grown by less
+/// than a factor of 2^kSlack in the weights, the old one serves, and O need not be rescaled: for most tiles.
+/// Nothing is lost, as O and l have the same factor.
+constexpr float kSlack = 8.f;
+
+/// How a block goes about elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = ROWS;                                       // query rows a worker
   static constexpr int workers = WORKERS ? WORKERS : rows == 16 ? 16 : 4; // warps a block
-  static constexpr int blocks = workers <= 4 ? 2 : 1;                     // an SM, by their registers
-  static constexpr int keys = KEYS ? KEYS : d == 128 ? 32 : 64;           // a tile of K and V
-  static constexpr int parts = PARTS        ? PARTS
-                               : d == 128   ? 1
-                               : rows == 16 ? 3
-                                            : 2; // tiles a stage: brought together, between two barriers
-  static constexpr int stages = STAGES;          // one in use, the others on their way
-  static constexpr int block_rows = workers * rows, stage_keys = parts * keys;
+  static constexpr int blocks = workers <= 4 ? 2 : 1; // an SM, for the compiler's share of registers
+  static constexpr int keys = KEYS ? KEYS : d < 128 ? 64 : rows == 16 ? 32 : 48; // a tile of K and V
+  static constexpr int block_rows = workers * rows;
 
-  /// One stage of K and V in shared memory.
+  /// Q is kept in registers, or at d = 128, where these are taken, in shared memory.
+  static constexpr bool q_in_registers = d < 128;
+  static constexpr int q_bytes = q_in_registers ? 0 : SharedAllocator::bytes<SharedTile<T, rows, d>, workers>;
+
+  // A stage is what is brought between two barriers: as many tiles as fit into 96 KB. One stage is in use,
+  // the others are on their way.
+  static constexpr int stages = STAGES;
+  static constexpr int parts =
+      PARTS ? PARTS : (96 * 1024 - q_bytes) / (stages * 2 * sizeof(SharedTile<T, keys, d>));
+  static constexpr int stage_keys = parts * keys;
   struct Stage {
     SharedTile<T, keys, d> k[parts], v[parts];
   };
+  static constexpr int smem_bytes = SharedAllocator::bytes<Stage, stages> + q_bytes;
 
-  /// A worker's rows of Q: in registers, or at d = 128, where those are taken, in shared memory.
-  static constexpr bool q_in_registers = d < 128;
+  /// A worker's rows of Q.
   __device__ static decltype(auto) place_q(SharedAllocator &allocator, int worker) {
     if constexpr (q_in_registers)
       return RegTile<T, rows, d>{};
     else
       return (allocator.allocate<SharedTile<T, rows, d>, workers>()[worker]);
   }
-
-  static constexpr int smem_bytes =
-      SharedAllocator::bytes<Stage, stages> +
-      (q_in_registers ? 0 : SharedAllocator::bytes<SharedTile<T, rows, d>, workers>);
 };
 
 /// The tensors of one (batch, head), as the tile library wants them.
@@ -132,7 +137,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   RegTile<T, A::rows, A::keys> p_16;
   RegTile<float, A::rows, d> o;
   RegTile<T, A::rows, d> o_16;
-  typename RegTile<float, A::rows, d>::ColVec m, m_last, rescale, l;
+  typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l;
   load(q, gmem.q(), share.row);
   zero(o);
   zero(l);
@@ -153,19 +158,21 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
       right_fill(s, s, problem.kv_len - key);
       if (problem.is_causal)
         make_causal(s, s, share.row, key);
-      copy(m_last, m);
-      row_max(m, s);
-      mul(m, m, scale);
-      max(m, m, m_last);
+      row_max(m_new, s);
+      mul(m_new, m_new, scale);
+      max(m_new, m_new, m);
+      sub(rescale, m, m_new);
+      if (any_below(rescale, -kSlack)) {
+        exp2(rescale, rescale);
+        mul(l, l, rescale);
+        mul_row(o, o, rescale);
+        copy(m, m_new);
+      }
       mul(s, s, scale);
       sub_row(s, s, m);
       exp2(s, s);
-      sub(rescale, m_last, m);
-      exp2(rescale, rescale);
-      mul(l, l, rescale);
       row_sum(l, s, l);
       copy(p_16, s);
-      mul_row(o, o, rescale);
       mma_AB(o, p_16, kv_smem[stage].v[part], o);
     }
   }

@@ -17,21 +17,21 @@ template <typename Op, int kMask> __device__ inline float reduce_lanes(float val
   return value;
 }
 
-/// dst[line] = op over the line's span. The four lanes of a quad hold a line.
+/// dst[line] = op over the line's span, in two chains of half the length. The four lanes of a quad hold a
+/// line.
 template <typename Op, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_span(V &dst, const S &src) {
 #pragma unroll
   for (int i = 0; i < S::lines / 16; i++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      float value = 0.f;
+      float2 values = unpack<typename S::Elem>(src.pairs[i][0][half]);
 #pragma unroll
-      for (int j = 0; j < S::span / 8; j++) {
+      for (int j = 1; j < S::span / 8; j++) {
         const float2 pair = unpack<typename S::Elem>(src.pairs[i][j / 2][half + j % 2 * 2]);
-        value = j == 0 ? pair.x : Op{}(value, pair.x);
-        value = Op{}(value, pair.y);
+        values = {Op{}(values.x, pair.x), Op{}(values.y, pair.y)};
       }
-      dst.values[i][half] = from_float<typename V::Elem>(reduce_lanes<Op, 3>(value));
+      dst.values[i][half] = from_float<typename V::Elem>(reduce_lanes<Op, 3>(Op{}(values.x, values.y)));
     }
 }
 
@@ -40,14 +40,14 @@ template <typename Op, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_lines(V &dst, const S &src) {
 #pragma unroll
   for (int j = 0; j < S::span / 8; j++) {
-    float2 value = {};
+    float2 values = unpack<typename S::Elem>(src.pairs[0][j / 2][j % 2 * 2]);
 #pragma unroll
-    for (int i = 0; i < S::lines / 8; i++) {
+    for (int i = 1; i < S::lines / 8; i++) {
       const float2 pair = unpack<typename S::Elem>(src.pairs[i / 2][j / 2][i % 2 + j % 2 * 2]);
-      value = i == 0 ? pair : float2{Op{}(value.x, pair.x), Op{}(value.y, pair.y)};
+      values = {Op{}(values.x, pair.x), Op{}(values.y, pair.y)};
     }
-    dst.values[j / 2][j % 2 * 2] = from_float<typename V::Elem>(reduce_lanes<Op, 28>(value.x));
-    dst.values[j / 2][j % 2 * 2 + 1] = from_float<typename V::Elem>(reduce_lanes<Op, 28>(value.y));
+    dst.values[j / 2][j % 2 * 2] = from_float<typename V::Elem>(reduce_lanes<Op, 28>(values.x));
+    dst.values[j / 2][j % 2 * 2 + 1] = from_float<typename V::Elem>(reduce_lanes<Op, 28>(values.y));
   }
 }
 
@@ -115,6 +115,17 @@ __device__ inline void col_min(V &dst, const S &src, const Acc &...acc) {
 template <RegisterVector V, RegisterTile S, typename... Acc>
 __device__ inline void col_sum(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_cols<detail::Add>(dst, src, acc...);
+}
+
+/// Whether any value of the vector is below the limit: the same answer in all lanes of the warp.
+template <RegisterVector V> __device__ inline bool any_below(const V &vec, float limit) {
+  bool below = false;
+#pragma unroll
+  for (int i = 0; i < V::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < V::per_lane; slot++)
+      below |= to_float(vec.values[i][slot]) < limit;
+  return __any_sync(0xffffffffu, below);
 }
 
 } // namespace tiles
