@@ -78,7 +78,7 @@ define install_editable
   echo "Building the emulator ..."; \
   PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
   $(PIP) install -v --no-build-isolation --editable '$(1)' 2>&1 | tee $(VENV)/install.log | \
-  awk '$$1 ~ /^\[[0-9]+\/[0-9]+\]$$/ { printf "\r  %s ", $$1; fflush(); n = 1 } END { if (n) print "" }' || \
+  sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\).*/\1/p' | { while read -r step; do printf '\r  %s ' "$$step"; done; echo; } || \
   { tail -n 60 $(VENV)/install.log; echo "error: the install failed; all of its output is in $(VENV)/install.log" >&2; exit 2; }
 @touch $@
 endef
