@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ladder import emulator
 from ladder.cli import main
+from ladder.comparison import evaluate
+from ladder.emulator import WorstAccess
 from ladder.errors import LadderError
 from ladder.explanation import explain, parse_place
 from ladder.problem import Problem
@@ -102,3 +105,20 @@ def test_bank_command(capsys, tmp_path) -> None:
     ):
         assert main(["bank", *wrong]) == 2
         assert "error:" in capsys.readouterr().err
+
+
+def test_the_worst_access_does_not_depend_on_the_host_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(2, 2, 100, 70, 32)
+
+    def worst(threads: int) -> list[WorstAccess]:
+        monkeypatch.setenv("LADDER_THREADS", str(threads))
+        launches = evaluate("v2_warp_mma", problem, backend="emulator").execution.launches
+        return [access for launch in launches for access in launch.worst_accesses()]
+
+    accesses = worst(1)
+    assert accesses == worst(4)
+    for access in accesses:
+        cost = emulator.shared_access(
+            {"matrix": "ldmatrix"}.get(access.op, access.op), access.width, access.addresses
+        )
+        assert (cost.wavefronts, cost.conflicts) == (access.wavefronts, access.conflicts)
