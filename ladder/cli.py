@@ -409,12 +409,13 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _emulate(options: argparse.Namespace) -> int:
     from ladder.emulate import emulate
-    from ladder.render import launches_table
+    from ladder.render import launches_tables
 
     flags = [f"-I{directory}" for directory in options.include] + [f"-D{name}" for name in options.define]
     result = emulate(options.sources, options.program_arguments, flags=flags, arch=options.arch)
     if options.json != "-" and result.launches:
-        console.print(launches_table(result.launches))
+        for table in launches_tables(result.launches):
+            console.print(table)
     if result.fault:
         errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
     _write_rows(options.json, [launch.as_row() for launch in result.launches])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,23 +176,51 @@ def _short(path: Path) -> str:
         return str(path)
 
 
-def launches_table(launches: Sequence[ProgramLaunches]) -> Table:
-    """A column for each kernel of a program, a row for each count that is not 0 throughout."""
-    table = _table()
-    table.add_column("")
-    for launch in launches:
-        table.add_column(escape(launch.kernel), justify="right", overflow="fold")
-    table.add_row("grid", *(_dim3(launch.grid) for launch in launches))
-    table.add_row("block", *(_dim3(launch.block) for launch in launches))
-    table.add_row("shared memory, bytes", *(f"{launch.smem_bytes:,}" for launch in launches))
-    table.add_row("launches", *(f"{launch.launches:,}" for launch in launches))
-    table.add_section()
-    for name in launches[0].counters:
-        values = [launch.counters[name] for launch in launches]
-        if any(value != 0 for value in values):
-            table.add_row(name.replace("_", " "), *("?" if v is None else f"{v:,}" for v in values))
-    return table
+_LAUNCHES_A_TABLE = 4
+
+
+def launches_tables(launches: Sequence[ProgramLaunches]) -> Iterator[Table]:
+    """A column for each kernel of a program, four to a table; a row for each count that is not all 0."""
+    headings = {column: heading.strip() for heading, column, _ in _MEASURES} | _CONFLICT_HEADINGS
+    shown = [name for name in launches[0].counters if any(launch.counters[name] != 0 for launch in launches)]
+    for first in range(0, len(launches), _LAUNCHES_A_TABLE):
+        part = launches[first : first + _LAUNCHES_A_TABLE]
+        table = _table()
+        table.add_column("", no_wrap=True)
+        for launch in part:
+            table.add_column(escape(_without_parameters(launch.kernel)), justify="right", overflow="fold")
+        table.add_row("grid", *(_dim3(launch.grid) for launch in part))
+        table.add_row("block", *(_dim3(launch.block) for launch in part))
+        table.add_row("shared bytes", *(f"{launch.smem_bytes:,}" for launch in part))
+        table.add_row("launches", *(f"{launch.launches:,}" for launch in part))
+        table.add_section()
+        for name in shown:
+            table.add_row(headings.get(name, name), *(_cell(launch.counters[name]) for launch in part))
+        yield table
+
+
+_CONFLICT_HEADINGS = {
+    "executed": "warp instructions",
+    "conflicts_ld": "bank conflicts ld",
+    "conflicts_st": "bank conflicts st",
+    "conflicts_atom": "bank conflicts atom",
+}
+
+
+def _cell(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _without_parameters(kernel: str) -> str:
+    """``transpose<float>`` of ``void transpose<float>(float*)``."""
+    depth = 0
+    for place in range(len(kernel) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(kernel[place], 0)
+        if depth == 0:
+            return kernel[:place].removeprefix("void ") if kernel.endswith(")") else kernel
+    return kernel
 
 
 def _dim3(sizes: tuple[int, int, int]) -> str:
-    return " x ".join(str(size) for size in sizes)
+    kept = max((i for i, size in enumerate(sizes, 1) if size != 1), default=1)
+    return " x ".join(str(size) for size in sizes[:kept])
