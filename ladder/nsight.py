@@ -29,11 +29,13 @@ import pandas as pd
 from ladder.errors import LadderError
 
 #: The table's columns and ncu's names for them, best first: a column is the sum over the first alternative
-#: whose metrics are all in the report. With no such alternative the cell is empty.
+#: whose metrics are all in the report, those with a minus sign subtracted. With no such alternative the cell
+#: is empty.
 #:
 #: wavefronts and conflicts: the counters of the L1 data stage; op_ld holds ldmatrix, op_st stmatrix.
 #: ldmatrix_instructions, mma_instructions: warp instructions. conflicts: the sum of the kinds that the
 #: emulator's bank model covers.
+#: mma_instructions: the tensor pipe's HMMA count also holds HFMA2.MMA, with which ptxas sets registers.
 #: global_sectors: 32-byte sectors that the L1 looked up for ld.global and st.global.
 COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "shared_load_instructions": (
@@ -61,8 +63,10 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "mma_instructions": (
-        ("sm__inst_executed_pipe_tensor_op_hmma.sum",),
-        ("smsp__inst_executed_pipe_tensor_op_hmma.sum",),
+        (
+            "sm__inst_executed_pipe_tensor_op_hmma.sum",
+            "-sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
+        ),
     ),
     "global_sectors_ld": (("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),),
     "global_sectors_st": (("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",),),
@@ -143,7 +147,8 @@ def find_ncu() -> Path:
 
 def metric_names(columns: Iterable[str] = COUNTERS) -> list[str]:
     """Every metric that any alternative of the columns needs, each once."""
-    return list(dict.fromkeys(name for column in columns for group in COUNTERS[column] for name in group))
+    groups = (group for column in columns for group in COUNTERS[column])
+    return list(dict.fromkeys(name.removeprefix("-") for group in groups for name in group))
 
 
 def command(
@@ -274,8 +279,12 @@ def counters(raw: pd.DataFrame) -> pd.DataFrame:
     for column, alternatives in COUNTERS.items():
         total = pd.Series(pd.NA, index=raw.index, dtype="Float64")
         for names in alternatives:
-            if set(names) <= set(raw.columns):
-                total = total.fillna(raw[list(names)].astype("Float64").sum(axis=1, skipna=False))
+            if {name.removeprefix("-") for name in names} <= set(raw.columns):
+                terms = [
+                    -raw[name[1:]].astype("Float64") if name[0] == "-" else raw[name].astype("Float64")
+                    for name in names
+                ]
+                total = total.fillna(pd.concat(terms, axis=1).sum(axis=1, skipna=False))
         result[column] = total.round().astype("Int64")
     time = raw[TIME] if TIME in raw.columns else pd.Series(float("nan"), index=raw.index)
     result["time_ms"] = (time * 1e3).astype("Float64")

@@ -11,7 +11,6 @@ counters.csv      one row a stage and calibration problem (at most one block an 
 arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
                   with the swizzle parameters that are right for d = 128: conflicts of addresses against
                   lost arbitration between clients of the L1
-metric_names.txt  the metrics that this ncu has for this GPU
 pages.tar.gz      the reports and their pages as printed: raw.csv, source pages by SASS and by CUDA line
 
 ``results/h200/`` holds what it wrote on an H200.
@@ -20,7 +19,6 @@ pages.tar.gz      the reports and their pages as printed: raw.csv, source pages 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import re
 import shutil
@@ -87,7 +85,7 @@ PROBLEMS = (*CALIBRATION_PROBLEMS, replace(CALIBRATION_PROBLEMS[1], dtype="bf16"
 REPEATS = 3
 
 
-def metrics_here(ncu: Path, out: Path) -> list[str]:
+def metrics_here(ncu: Path, pages: Path) -> list[str]:
     """The metrics of the table and of :data:`OTHER_METRICS` that this ncu has; writes the listing.
 
     Attributes of the launch and of the source are not in every listing; ncu says itself if it lacks one.
@@ -96,7 +94,7 @@ def metrics_here(ncu: Path, out: Path) -> list[str]:
     for option in ((), ("--query-metrics-collection", "source"), ("--query-metrics-collection", "launch")):
         done = subprocess.run([str(ncu), "--query-metrics", *option], capture_output=True, text=True)
         listing += f"# ncu --query-metrics {' '.join(option)}\n{done.stdout}{done.stderr}\n"
-    (out / "metric_names.txt").write_text(listing)
+    (pages / "metric_names.txt").write_text(listing)
     wanted = [*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION, *OTHER_METRICS]
     unlisted = {name for name in wanted if name.startswith(("launch__", "memory_"))}
     found = nsight.known(wanted, nsight.available_metrics(listing) | CERTAIN | unlisted)
@@ -126,7 +124,9 @@ def collect(runs: list[Run], report: Path, metrics: list[str], ncu: Path) -> pd.
     return launches
 
 
-def rows(runs: list[Run], launches: pd.DataFrame, environment: dict[str, str]) -> pd.DataFrame:
+def rows(
+    runs: list[Run], launches: pd.DataFrame, environment: dict[str, str], metrics: list[str]
+) -> pd.DataFrame:
     """One row a run: environment, problem, grid, metrics."""
     from ladder.stages import discover
 
@@ -153,8 +153,9 @@ def rows(runs: list[Run], launches: pd.DataFrame, environment: dict[str, str]) -
                 "block": first["Block Size"],
             }
         )
-    metrics = summed.drop(columns=[*nsight.COUNTERS, "time_ms"])
-    numbers = metrics.apply(lambda column: column.astype("Int64") if (column % 1 == 0).all() else column)
+    # ncu adds attributes of the device, and the average, least and most of each metric.
+    kept = summed[[name for name in ("launches", *metrics) if name in summed.columns]]
+    numbers = kept.apply(lambda column: column.astype("Int64") if (column % 1 == 0).all() else column)
     return pd.concat([pd.DataFrame(described, index=summed.index), numbers], axis=1)
 
 
@@ -170,25 +171,11 @@ def summary(measured: pd.DataFrame) -> str:
 
 def environment_here(ncu: Path) -> dict[str, str]:
     """What the numbers depend on, as columns."""
-    import torch
+    from ladder import machine
 
-    from ladder import toolchain
-
-    nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
-    version = re.search(
-        r"Version (\S+)", subprocess.run([str(ncu), "--version"], capture_output=True, text=True).stdout
-    )
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
-    properties = torch.cuda.get_device_properties(0)
-    return {
-        "gpu": properties.name,
-        "sm_count": str(properties.multi_processor_count),
-        "driver": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
-        "compiler": f"nvcc {nvcc.version}",
-        "torch": torch.__version__,
-        "ncu": version[1] if version else "",
-        "date": datetime.date.today().isoformat(),
-    }
+    said = subprocess.run([str(ncu), "--version"], capture_output=True, text=True).stdout
+    version = re.search(r"Version (\S+)", said)
+    return {**machine.environment(), "ncu": version[1] if version else ""}
 
 
 def with_foreign_swizzle(folder: Path) -> str:
@@ -240,12 +227,12 @@ def measure(out: Path, names: list[str]) -> None:
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
     print(environment, flush=True)
-    metrics = metrics_here(ncu, out)
     os.environ["PYTHONPATH"] = str(ROOT)
     with tempfile.TemporaryDirectory() as temporary:
         pages, foreign = Path(temporary) / "pages", Path(temporary) / "stages"
         pages.mkdir()
         foreign.mkdir()
+        metrics = metrics_here(ncu, pages)
         os.environ["LADDER_STAGES"] = str(foreign)
         wrong = [with_foreign_swizzle(foreign)] if "v3_swizzle" in names else []
         names = build_all([*names, *wrong])
@@ -266,11 +253,11 @@ def measure(out: Path, names: list[str]) -> None:
         ]
         try:
             launches = collect(calibration, pages / "calibration.ncu-rep", metrics, ncu)
-            rows(calibration, launches, environment).to_csv(out / "counters.csv", index=False)
+            rows(calibration, launches, environment, metrics).to_csv(out / "counters.csv", index=False)
             fewer = {*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION}
             few_metrics = [name for name in metrics if name in fewer]
             launches = collect(arbitration, pages / "arbitration.ncu-rep", few_metrics, ncu)
-            measured = rows(arbitration, launches, environment)
+            measured = rows(arbitration, launches, environment, few_metrics)
             measured.to_csv(out / "arbitration.csv", index=False)
             print(summary(measured), flush=True)
             sources = [Run(name, CALIBRATION_PROBLEMS[1]) for name in names if name not in wrong]

@@ -1,40 +1,33 @@
-"""``python -m ladder.bench emulator [--threads N]``: prints a table."""
+"""``python -m ladder.bench WHAT``: measures and prints a table; see ``--help``."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-
-from rich.console import Console
-from rich.table import Table
 
 from ladder.errors import LadderError
 
+#: Modules of this package, each with add_arguments(parser) and main(options).
+BENCHMARKS = {
+    "emulator": "how fast the interpreter is: warp instructions a second and core",
+    "gpu": "the speed of every rung on the GPU that is there, beside torch's attention",
+}
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m ladder.bench", description="Benchmarks.")
-    parser.add_argument("part", choices=["emulator"], help="what to measure")
-    parser.add_argument("--threads", type=int, default=1, help="host threads (1)")
+    parser = argparse.ArgumentParser(prog="python -m ladder.bench", description=__doc__)
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    modules = {}
+    for name, description in BENCHMARKS.items():
+        modules[name] = importlib.import_module(f"ladder.bench.{name}")
+        modules[name].add_arguments(commands.add_parser(name, help=description, description=description))
     options = parser.parse_args()
-    from ladder.bench.emulator import measure
-
     try:
-        speeds = measure(max(1, options.threads))
+        return int(modules[options.what].main(options))
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    table = Table("kernel", "warp instructions", "seconds", "million a second and core")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for speed in speeds:
-        table.add_row(
-            speed.kernel,
-            f"{speed.warp_instructions:,}",
-            f"{speed.seconds:.3f}",
-            f"{speed.per_second_and_core / 1e6:.1f}",
-        )
-    Console().print(table)
-    return 0
 
 
 if __name__ == "__main__":

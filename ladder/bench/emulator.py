@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import tempfile
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from ladder import toolchain
 from ladder.emulator import Launch, Module
@@ -78,3 +81,23 @@ def _ptx() -> str:
         if result.returncode != 0:
             raise BuildError(f"{source.name} does not compile:\n{result.stderr.strip()}")
         return output.read_text()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, default=1, help="host threads (1)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures and prints the table."""
+    table = Table("kernel", "warp instructions", "seconds", "million a second and core")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for speed in measure(max(1, options.threads)):
+        table.add_row(
+            speed.kernel,
+            f"{speed.warp_instructions:,}",
+            f"{speed.seconds:.3f}",
+            f"{speed.per_second_and_core / 1e6:.1f}",
+        )
+    Console().print(table)
+    return 0

@@ -103,7 +103,7 @@ def test_rows_of_the_measuring_script(ncu: Path, tmp_path: Path, monkeypatch: py
             LD: [12.0],
         }
     )
-    (row,) = measure_counters.rows(RUNS[:1], launches, {"gpu": "H200"}).to_dict("records")
+    (row,) = measure_counters.rows(RUNS[:1], launches, {"gpu": "H200"}, [LD]).to_dict("records")
     assert (row["gpu"], row["stage"], row["H"], row["dtype"]) == ("H200", "v1_minimal", 2, "f32")
     assert (row["grid"], row["launches"], row[LD]) == ("(1, 2, 1)", 1, 12)
     # What is written is raw: the table's columns are made of it where it is read.
