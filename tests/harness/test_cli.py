@@ -1,6 +1,10 @@
 """The command line, run in this process."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -62,6 +66,23 @@ def test_a_kernel_that_faults_names_the_place(drop_stage, capsys):
     message = capsys.readouterr().err
     line = 1 + drop_stage.kernel.split("p.lse[")[0].count("\n")
     assert f"kernel.cu:{line}" in message and "lane" in message and "block" in message
+
+
+def test_an_endless_kernel_meets_a_limit_and_ctrl_c(drop_stage, capsys, monkeypatch):
+    drop_stage("endless", drop_stage.kernel.replace("float s = 0;", "float s = 0; --j;"))
+    monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
+    assert main(["compare", "endless", *SMALL]) == 1
+    assert "kernel.cu:" in capsys.readouterr().err
+    monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", str(10**15))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ladder.cli", "compare", "endless", *SMALL], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert any(line.startswith("Running endless") for line in process.stderr)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert process.stderr.read() == "interrupted\n"
 
 
 def test_outputs_that_are_not_written_fail(drop_stage, capsys):

@@ -78,7 +78,7 @@ def test_ctrl_c_ends_an_endless_kernel(program):
         start_new_session=True,
         stdout=subprocess.DEVNULL,
     )
-    time.sleep(4)
+    time.sleep(5)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=10) == 130
