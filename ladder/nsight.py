@@ -33,18 +33,20 @@ from ladder.errors import LadderError
 #: is empty.
 #:
 #: wavefronts and conflicts: the counters of the L1 data stage; op_ld holds ldmatrix, op_st stmatrix.
+#: shared_*_instructions: those counted in the code (sass) are accesses with an active lane; those counted in
+#: the pipeline also hold instructions whose lanes are all predicated off and, as loads, cp.async.commit_group.
 #: ldmatrix_instructions, mma_instructions: warp instructions. conflicts: the sum of the kinds that the
 #: emulator's bank model covers.
 #: mma_instructions: the tensor pipe's HMMA count also holds HFMA2.MMA, with which ptxas sets registers.
 #: global_sectors: 32-byte sectors that the L1 looked up for ld.global and st.global.
 COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "shared_load_instructions": (
-        ("smsp__inst_executed_op_shared_ld.sum",),
         ("smsp__sass_inst_executed_op_shared_ld.sum",),
+        ("smsp__inst_executed_op_shared_ld.sum",),
     ),
     "shared_store_instructions": (
-        ("smsp__inst_executed_op_shared_st.sum",),
         ("smsp__sass_inst_executed_op_shared_st.sum",),
+        ("smsp__inst_executed_op_shared_st.sum",),
     ),
     "ldmatrix_instructions": (
         ("smsp__inst_executed_op_ldsm.sum",),
