@@ -191,8 +191,8 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
 
 
-def _problem(options: argparse.Namespace) -> Problem | None:
-    """The problem that the options describe; None when they say nothing, for the backend's default."""
+def _problem(options: argparse.Namespace) -> Problem:
+    """The problem that the options describe, with the backend's default sizes where they give none."""
     from ladder.backends import get_backend
     from ladder.matrix import DEFAULT_GPU_PROBLEM, DEFAULT_PROBLEM
     from ladder.problem import Problem, parse_dtype
@@ -268,7 +268,6 @@ def _run(options: argparse.Namespace) -> int:
     from ladder.stages import discover
 
     problem = _problem(options)
-    assert problem is not None
     evaluation = evaluate(
         options.stage, problem, backend=options.backend, arch=options.arch, options=_options(options)
     )
@@ -312,7 +311,6 @@ def _lines(options: argparse.Namespace) -> int:
 
     options.backend = "emulator"  # only it counts line by line, so the problem is of its size
     problem = _problem(options)
-    assert problem is not None
     evaluation = evaluate(
         options.stage, problem, backend="emulator", arch=options.arch, options=_options(options)
     )
