@@ -84,8 +84,6 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
   const T *q_gmem = static_cast<const T *>(p.q) + first_row * d;
   const T *k_gmem = static_cast<const T *>(p.k) + first_key * d;
   const T *v_gmem = static_cast<const T *>(p.v) + first_key * d;
-  T *o_gmem = static_cast<T *>(p.o) + first_row * d;
-  float *lse_gmem = p.lse + first_row;
 
   extern __shared__ __align__(128) unsigned char smem[];
   const uint32_t block_smem = shared_address(smem);
@@ -112,8 +110,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     ldmatrix_x4(q_rmem[k / 16], q_smem.at(lane % 16, k + lane / 16 * 8));
 
   float o_rmem[d / 8][4] = {};
-  float m_rmem = -INFINITY; // of row half_row + lane % 8
-  float l_rmem[8] = {};     // of row half_row + t, only this lane's columns: they are added up at the end
+  float m_rmem = -INFINITY, l_rmem = 0.f; // of row half_row + lane % 8
 
   // Row half_row + t sees the keys below min(kv_len, key_limit + t).
   const int key_limit = p.is_causal ? warp_row + half_row + 1 : p.kv_len;
@@ -125,8 +122,10 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     load_tile<kThreads>(v_smem, v_gmem + int64_t(kv0) * d, p.kv_len - kv0, threadIdx.x);
     __syncthreads();
 
-    // S = Q K^T, 16 keys a step. A row of K is a column of K^T: K needs no transposing. (Unrolled, this loop
-    // and that over P V are no faster: other warps fill the gaps.)
+    // S = Q K^T, 16 keys a step. A row of K is a column of K^T: K needs no transposing. Tensor cores truncate
+    // when they add to an accumulator; with logits in the hundreds lse would feel it. So they add up short
+    // sums, and the sums are added here. (Unrolled, this loop and that over P V are no faster: other warps
+    // fill the gaps.)
 #pragma unroll 1
     for (int n = 0; n < kBc; n += 16) {
       float s_rmem[2][4] = {};
@@ -134,8 +133,12 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
       for (int k = 0; k < d; k += 16) {
         uint32_t k_rmem[4];
         ldmatrix_x4(k_rmem, k_smem.at(n + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
-        mma_m16n8k16<T>(s_rmem[0], q_rmem[k / 16], k_rmem[0], k_rmem[1]);
-        mma_m16n8k16<T>(s_rmem[1], q_rmem[k / 16], k_rmem[2], k_rmem[3]);
+        float part[2][4] = {};
+        mma_m16n8k16<T>(part[0], q_rmem[k / 16], k_rmem[0], k_rmem[1]);
+        mma_m16n8k16<T>(part[1], q_rmem[k / 16], k_rmem[2], k_rmem[3]);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+          s_rmem[i / 4][i % 4] += part[i / 4][i % 4];
       }
 #pragma unroll
       for (int i = 0; i < 2; i++) {
@@ -149,7 +152,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     // P = exp(S - m) with the running maximum m. Every row sees key 0, in its first tile: m is finite from
     // there on, and -inf is never subtracted from -inf. m is taken off before log2(e) is multiplied in: the
     // other way round, rounding hurts when logits are in the hundreds.
-    float rescale = 1.f; // of row half_row + lane % 8
+    float rescale = 1.f; // of the row that m and l are of
 #pragma unroll
     for (int t = 0; t < 8; t++) {
       const int row = half_row + t;
@@ -171,21 +174,25 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
       for (int mask = 8; mask > 0; mask /= 2)
         m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffff, m_new, mask));
 
-      const float row_rescale = exp2_approx((m_old - m_new) * kLog2E);
-      l_rmem[t] *= row_rescale;
-      if (lane % 8 == t) {
-        rescale = row_rescale;
-        m_rmem = m_new;
-      }
+      float l_tile = 0.f;
 #pragma unroll
       for (int c = 0; c < kBc / 64; c++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           s[c][i] = exp2_approx((s[c][i] - m_new) * kLog2E);
-          l_rmem[t] += s[c][i];
+          l_tile += s[c][i];
         }
         store_shared(p_smem.at(row, 64 * c + half_col),
                      uint2{pack<T>(s[c][0], s[c][1]), pack<T>(s[c][2], s[c][3])});
+      }
+#pragma unroll
+      for (int mask = 8; mask > 0; mask /= 2)
+        l_tile += __shfl_xor_sync(0xffffffff, l_tile, mask);
+
+      if (lane % 8 == t) {
+        rescale = exp2_approx((m_old - m_new) * kLog2E);
+        m_rmem = m_new;
+        l_rmem = l_rmem * rescale + l_tile;
       }
     }
     __syncwarp();
@@ -214,22 +221,12 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
     }
   }
 
-  // The only normalisation: add l up over the 16 lanes of a row, and O / l goes out through shared memory.
-  float l = 1.f; // of row half_row + lane % 8
-#pragma unroll
-  for (int t = 0; t < 8; t++) {
-    float sum = l_rmem[t];
-#pragma unroll
-    for (int mask = 8; mask > 0; mask /= 2)
-      sum += __shfl_xor_sync(0xffffffff, sum, mask);
-    if (lane % 8 == t)
-      l = sum;
-  }
+  // The only normalisation. O / l goes out through shared memory.
   if (const int row = half_row + lane % 8; lane % 16 < 8 && warp_row + row < p.q_len)
-    lse_gmem[row] = m_rmem + logf(l);
+    p.lse[first_row + row] = m_rmem + logf(l_rmem);
 
-  const float inv_l_upper = __shfl_sync(0xffffffff, 1.f / l, frag_row);
-  const float inv_l_lower = __shfl_sync(0xffffffff, 1.f / l, frag_row + 16);
+  const float inv_l_upper = __shfl_sync(0xffffffff, 1.f / l_rmem, frag_row);
+  const float inv_l_lower = __shfl_sync(0xffffffff, 1.f / l_rmem, frag_row + 16);
 #pragma unroll
   for (int n = 0; n < d / 8; n++) {
     const int col = 8 * n + frag_col;
@@ -238,7 +235,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
                  pack<T>(o_rmem[n][2] * inv_l_lower, o_rmem[n][3] * inv_l_lower));
   }
   __syncwarp();
-  store_tile(o_gmem, o_smem, p.q_len - warp_row, lane);
+  store_tile(static_cast<T *>(p.o) + first_row * d, o_smem, p.q_len - warp_row, lane);
 }
 
 template <typename T, int kHeadDim, int kWarps, int kBc>

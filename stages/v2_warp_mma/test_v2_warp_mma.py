@@ -1,0 +1,62 @@
+"""v2's claims: which accesses conflict, how often, and that the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ladder.comparison import Evaluation
+from ladder.lines import by_kernel_line, line_table
+from ladder.problem import Problem
+
+RunStage = Callable[..., Evaluation]
+
+# Rows of 64 (d = 32), 128 and 256 bytes: so many of the 8 rows of a pass of ldmatrix meet in a bank.
+WAYS = {32: 4, 64: 8, 128: 8}
+BR, BC = 64, 64
+
+
+@pytest.mark.parametrize("d", sorted(WAYS))
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_conflicts_follow_from_the_row_length(run_stage: RunStage, d: int, dtype: str) -> None:
+    heads, n, m = 2, 100, 150
+    row = run_stage("v2_warp_mma", Problem(1, heads, n, m, d, dtype=dtype)).row
+    warps = heads * -(-n // BR) * 4
+    tiles = -(-m // BC)
+    passes_q, passes_kv, passes_p = 4 * d // 16, 4 * BC * d // 256, 4 * BC // 16
+    ways = WAYS[d] - 1
+    assert row["conflicts_ld"] == warps * (passes_q * ways + tiles * (2 * passes_kv * ways + passes_p * 7))
+    # Fragments of S: two passes of four rows; fragments of O: eight rows, once.
+    assert row["conflicts_st"] == warps * (tiles * 2 * (BC // 8) * 2 * 3 + 2 * (d // 8) * ways)
+    assert row["ldmatrix_instructions"] == warps * (passes_q + tiles * (2 * passes_kv + passes_p)) // 4
+    assert row["mma_instructions"] == warps * tiles * 2 * (BC // 8) * (d // 16)
+
+
+def test_conflicts_are_at_ldmatrix_and_where_fragments_are_stored(run_stage: RunStage) -> None:
+    result = run_stage("v2_warp_mma", Problem(1, 2, 100, 150, 64, is_causal=True))
+    [kernel] = [
+        file
+        for file in by_kernel_line(line_table(result.execution.launches))
+        if file.path.name == "kernel.cu" and file.path.parent.name == "v2_warp_mma"
+    ]
+    conflicting = {text.strip() for _, text, counts in kernel.listing() if counts and counts.conflicts}
+    assert any(line.startswith("ldmatrix_x4(") for line in conflicting)
+    assert any("s_smem.at(frag_row" in line for line in conflicting)
+    assert all("ldmatrix_x4" in line or ".at(frag_row" in line for line in conflicting), conflicting
+
+
+def test_causal_skips_the_tiles_beyond_the_diagonal(run_stage: RunStage) -> None:
+    problem = {"batch": 1, "heads": 1, "q_len": 256, "kv_len": 256, "head_dim": 64}
+    full = run_stage("v2_warp_mma", Problem(**problem)).row
+    causal = run_stage("v2_warp_mma", Problem(**problem, is_causal=True)).row
+    assert causal["mma_instructions"] * 16 == full["mma_instructions"] * 10
+
+
+@pytest.mark.parametrize("d", sorted(WAYS))
+def test_half_the_depth_on_sm_75(run_stage: RunStage, d: int) -> None:
+    problem = Problem(1, 2, 70, 90, d, dtype="f16", is_causal=True)
+    old = run_stage("v2_warp_mma", problem, arch="sm_75").row
+    new = run_stage("v2_warp_mma", problem, arch="sm_80").row
+    assert old["mma_instructions"] == 2 * new["mma_instructions"]
+    assert old["conflicts"] == new["conflicts"]
