@@ -167,12 +167,13 @@ struct ToTf32 {
         satfinite_(in.flags & kSatFinite) {}
   std::uint32_t operator()(float value) const {
     const std::uint32_t bits = float_bits(value);
+    const std::uint32_t nan = ties_away_ ? bits & 0xffffe000u : 0x7fffe000u;
     const std::uint32_t half = to_zero_ ? 0u : ties_away_ ? 0x1000u : 0xfffu + (bits >> 13 & 1u);
     std::uint32_t rounded = (bits + half) & 0xffffe000u;
     rounded = satfinite_ && (rounded & 0x7fffffffu) == 0x7f800000u ? (rounded & 0x80000000u) | 0x7f7fe000u
                                                                    : rounded;
     rounded = relu_ && (bits >> 31) ? 0u : rounded;
-    return value != value ? 0x7fffffffu : rounded;
+    return value != value ? nan : rounded;
   }
 
 private:
@@ -255,7 +256,7 @@ template <class Format> struct Float8ToHalves {
 private:
   std::uint32_t one(std::uint32_t bits) const {
     const float value = Format::to_float(bits);
-    return Half::from_float(relu_ && value < 0 ? 0.0f : value);
+    return Half::from_float(relu_ && value <= 0 ? 0.0f : value);
   }
   bool relu_;
 };
@@ -479,8 +480,13 @@ bool bind_float_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
 template <class To> struct ToFloat {
   explicit ToFloat(const Instruction &in) : ftz_(in.flags & kFtz), sat_(in.flags & kSat) {}
   template <class S> To operator()(S source) const {
-    const To value = flush_if(ftz_, static_cast<To>(flush_if(ftz_, to_arithmetic(source))));
-    return sat_ ? saturate(value) : canonical(value);
+    auto wide = to_arithmetic(source);
+    if constexpr (std::is_same_v<S, float>)
+      wide = ftz_ ? canonical(flush<true>(wide)) : wide;
+    To value = flush_if(ftz_, static_cast<To>(wide));
+    if constexpr (std::is_same_v<S, float> || std::is_same_v<S, F16>)
+      value = canonical(value); // other NaNs keep their payload
+    return sat_ ? saturate(value) : value;
   }
 
 private:
@@ -491,7 +497,7 @@ struct NarrowDouble {
   explicit NarrowDouble(const Instruction &in) : ftz_(in.imm & kFtz), sat_(in.imm & kSat) {}
   float operator()(double source) const {
     const float value = flush_if(ftz_, static_cast<float>(source));
-    return sat_ ? saturate(value) : canonical(value);
+    return sat_ ? saturate(value) : value;
   }
 
 private:
@@ -584,8 +590,11 @@ bool bind_cvt(Binder &b) {
     since(b, 80);
     return to == Type::f16x2 ? bind_pack<Half>(b) : bind_pack<BFloat>(b);
   }
-  if (to == Type::bf16 || from == Type::bf16)
+  if (to == Type::bf16 || from == Type::bf16) {
     since(b, to == Type::bf16 && from == Type::f32 ? 80 : 90);
+    if (ptx::type_bytes(to) == 1 || ptx::type_bytes(from) == 1)
+      b.unsupported("there is no conversion between bf16 and 8-bit integers");
+  }
   if (is_integer(to) && is_integer(from))
     return bind_integer_to_integer(b, to, from);
   if (is_integer(from)) {

@@ -202,7 +202,7 @@ constexpr ptx::Type untyped_as_unsigned(ptx::Type type) {
 template <class... Ts> struct Types {};
 using Integers = Types<std::uint16_t, std::uint32_t, std::uint64_t, std::int16_t, std::int32_t, std::int64_t>;
 using SignedIntegers = Types<std::int16_t, std::int32_t, std::int64_t>;
-using Words = Types<std::uint32_t, std::uint64_t, std::int32_t, std::int64_t>;
+using WideIntegers = Types<std::uint32_t, std::uint64_t, std::int32_t, std::int64_t>;
 using Bits = Types<std::uint16_t, std::uint32_t, std::uint64_t>;
 
 /// Calls f.operator()<T>() for the T among Ts that `type` names and returns what it returns; false when none

@@ -19,13 +19,15 @@ struct Sub {
 };
 struct Mul {
   template <class T> T operator()(T a, T b) const { return a * b; }
+  static double before_rounding(float a, float b) { return double(a) * double(b); }
 };
 struct Fma {
+  static double before_rounding(float a, float b, float c) { return double(a) * double(b) + double(c); }
   float operator()(float a, float b, float c) const { return fused_multiply_add(a, b, c); }
   double operator()(double a, double b, double c) const { return std::fma(a, b, c); }
 };
 /// For directed rounding, where fused_multiply_add's own steps must not be rounded that way.
-struct FmaInMode {
+struct FmaInMode : Fma {
   template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); }
 };
 struct Div {
@@ -68,11 +70,20 @@ struct Tanh {
   float operator()(float a) const { return static_cast<float>(std::tanh(static_cast<double>(a))); }
 };
 
-/// Op with its modifiers. Every result that is a NaN is the GPU's one.
+/// A result that is subnormal before it is rounded is flushed, even where it would round to a normal number.
+template <bool Ftz, class Op, class... T> auto flushed_result(T... x) {
+  const auto result = Op{}(x...);
+  if constexpr (Ftz && requires { Op::before_rounding(x...); })
+    return std::fabs(Op::before_rounding(x...)) < 0x1p-126 ? copy_sign(0.0f, result) : result;
+  else
+    return flush<Ftz>(result);
+}
+
+/// Op with its modifiers. Every f32 result that is a NaN is the GPU's one.
 template <class Op, bool Ftz, bool Sat> struct WithModifiers {
   static constexpr bool is_scalar = ScalarOp<Op>;
   template <class... T> auto operator()(T... x) const {
-    const auto result = flush<Ftz>(Op{}(flush<Ftz>(x)...));
+    const auto result = flushed_result<Ftz, Op>(flush<Ftz>(x)...);
     if constexpr (Sat)
       return saturate(result);
     else
@@ -183,11 +194,14 @@ bool bind_tanh(Binder &b) {
   return bind_approx<Tanh>(b);
 }
 
-/// rcp and rsqrt .approx.ftz.f64: a gross approximation whose low 32 bits are zero.
+/// rcp and rsqrt .approx.ftz.f64: a gross approximation that reads and writes the upper 32 bits.
 template <class Op> struct HighWord {
   double operator()(double a) const {
-    const double result = flush_double(Op{}(flush_double(a)));
-    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(result) & 0xffffffff00000000u);
+    const double result = flush_double(Op{}(flush_double(high_word(a))));
+    return high_word(result != result ? std::bit_cast<double>(0x7fffffffffffffffu) : result);
+  }
+  static double high_word(double value) {
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0xffffffff00000000u);
   }
   static double flush_double(double value) {
     const auto bits = std::bit_cast<std::uint64_t>(value);
@@ -235,23 +249,18 @@ template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
   return b.has("NaN") ? bind_modified<Extremum<true>, 2>(b) : bind_modified<Extremum<false>, 2>(b);
 }
 
+// The sign of a NaN does not change.
 struct Abs {
-  template <class T> T operator()(T a) const { return absolute(a); }
+  template <class T> T operator()(T a) const { return a != a ? a : absolute(a); }
 };
 struct Neg {
-  template <class T> T operator()(T a) const { return -a; }
-};
-template <class Op, bool Ftz> struct Flushed {
-  template <class T> T operator()(T a) const { return Op{}(flush<Ftz>(a)); }
+  template <class T> T operator()(T a) const { return a != a ? a : -a; }
 };
 template <class Op> bool bind_sign(Binder &b) {
   if (!is_float(b.type()))
     return false;
   only(b, {"ftz"});
-  if (b.type() == ptx::Type::f64)
-    return bind_elementwise<Op, double, double>(b);
-  return b.has("ftz") ? bind_elementwise<Flushed<Op, true>, float, float>(b)
-                      : bind_elementwise<Op, float, float>(b);
+  return bind_modified<Op, 1>(b);
 }
 
 struct CopySign {

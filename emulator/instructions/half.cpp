@@ -49,12 +49,16 @@ inline float relu(float value) { return value <= 0 ? 0.0f : value; }
 template <class Format, class Op, bool Ftz, Clamp Clamped> struct OnBits {
   static constexpr bool is_scalar = ScalarOp<Op>;
   template <class... Bits> std::uint32_t operator()(Bits... bits) const {
-    float result = Op::template apply<Format>(Format::to_float(flush_half(bits))...);
+    float result = flush_float(Op::template apply<Format>(Format::to_float(flush_half(bits))...));
     if constexpr (Clamped == Clamp::sat)
       result = saturate(result);
     if constexpr (Clamped == Clamp::relu)
       result = relu(result);
-    return flush_half(Format::from_float(result));
+    return Format::from_float(result);
+  }
+  /// What is subnormal before it is rounded is flushed, even where it would round to a normal number.
+  static float flush_float(float value) {
+    return Ftz && absolute(value) < 0x1p-14f ? copy_sign(0.0f, value) : value;
   }
   static std::uint32_t flush_half(std::uint32_t bits) {
     if constexpr (Ftz)
@@ -64,16 +68,17 @@ template <class Format, class Op, bool Ftz, Clamp Clamped> struct OnBits {
   }
 };
 
-struct NegBits {
-  std::uint32_t operator()(std::uint32_t a) const { return a ^ 0x8000u; }
+struct Neg {
+  static std::uint32_t apply(std::uint32_t a) { return a ^ 0x8000u; }
 };
-struct AbsBits {
-  std::uint32_t operator()(std::uint32_t a) const { return a & 0x7fffu; }
+struct Abs {
+  static std::uint32_t apply(std::uint32_t a) { return a & 0x7fffu; }
 };
-/// .ftz of neg and abs, which otherwise only touch the sign.
-template <class Op, class Format> struct FlushedBits {
+/// neg and abs only touch the sign, but of a NaN make the GPU's one.
+template <class Op, class Format, bool Ftz> struct OnSign {
   std::uint32_t operator()(std::uint32_t a) const {
-    return Op{}((a & Format::kInfinity) == 0 ? a & 0x8000u : a);
+    const std::uint32_t flushed = Ftz && (a & Format::kInfinity) == 0 ? a & 0x8000u : a;
+    return (a & 0x7fffu) > Format::kInfinity ? Format::kNaN : Op::apply(flushed);
   }
 };
 
@@ -173,15 +178,18 @@ template <class Op> bool bind_sign(Binder &b) {
   if (!is_half(b.type()))
     return false;
   only(b, {"ftz"});
-  if (is_bfloat(b.type()))
+  if (is_bfloat(b.type())) {
     since(b, 80);
-  return b.has("ftz") ? bind_scalar_or_packed<FlushedBits<Op, Half>, 1>(b) : bind_scalar_or_packed<Op, 1>(b);
+    return bind_scalar_or_packed<OnSign<Op, BFloat, false>, 1>(b);
+  }
+  return b.has("ftz") ? bind_scalar_or_packed<OnSign<Op, Half, true>, 1>(b)
+                      : bind_scalar_or_packed<OnSign<Op, Half, false>, 1>(b);
 }
 
 constexpr TableEntry kTable[] = {
     {"add", bind_arithmetic<Add>},     {"sub", bind_arithmetic<Sub>},
     {"mul", bind_arithmetic<Mul>},     {"fma", bind_fma},
-    {"neg", bind_sign<NegBits>},       {"abs", bind_sign<AbsBits>},
+    {"neg", bind_sign<Neg>},           {"abs", bind_sign<Abs>},
     {"min", bind_extremum<Minimum>},   {"max", bind_extremum<Maximum>},
     {"ex2", bind_approx<Ex2, 75, 90>}, {"tanh", bind_approx<Tanh, 75, 90>},
 };

@@ -316,7 +316,7 @@ bool uses_carry(Binder &b) {
 template <bool Subtract> bool bind_carry_sum(Binder &b) {
   only(b, {"cc"});
   uses_carry(b);
-  return with_type(Words{}, b.type(), [&]<class T>() {
+  return with_type(WideIntegers{}, b.type(), [&]<class T>() {
     bind_operands<T, T, T>(b);
     b.out.execute = carry_sum<Unsigned<T>, Subtract>;
     return true;
@@ -326,7 +326,7 @@ template <bool Subtract> bool bind_carry_sum(Binder &b) {
 bool bind_carry_mad(Binder &b) {
   only(b, {"cc", "lo", "hi"});
   uses_carry(b);
-  return with_type(Words{}, b.type(), [&]<class T>() {
+  return with_type(WideIntegers{}, b.type(), [&]<class T>() {
     bind_operands<T, T, T, T>(b);
     b.out.execute = b.has("hi") ? carry_mad<MulHi, T> : carry_mad<MulLo, T>;
     return true;
@@ -403,19 +403,19 @@ bool bind_mad(Binder &b) {
   });
 }
 
-using Words32 = Types<std::uint32_t, std::int32_t>;
+using Integers32 = Types<std::uint32_t, std::int32_t>;
 
 bool bind_mul24(Binder &b) {
   only(b, {"lo", "hi"});
-  return b.has("hi") ? bind_binary<Mul24Hi, Words32>(b) : bind_binary<Mul24Lo, Words32>(b);
+  return b.has("hi") ? bind_binary<Mul24Hi, Integers32>(b) : bind_binary<Mul24Lo, Integers32>(b);
 }
 
 bool bind_mad24(Binder &b) {
   only(b, {"lo", "hi", "sat"});
   if (b.has("sat"))
     return bind_elementwise<Mad24HiSat, std::int32_t, std::int32_t, std::int32_t, std::int32_t>(b);
-  return b.has("hi") ? bind_ternary<ThenAdd<Mul24Hi>, Words32>(b)
-                     : bind_ternary<ThenAdd<Mul24Lo>, Words32>(b);
+  return b.has("hi") ? bind_ternary<ThenAdd<Mul24Hi>, Integers32>(b)
+                     : bind_ternary<ThenAdd<Mul24Lo>, Integers32>(b);
 }
 
 template <class Op> bool bind_extremum(Binder &b) {
@@ -438,11 +438,12 @@ template <class Op, class List> bool bind_count(Binder &b) {
 
 bool bind_bfind(Binder &b) {
   only(b, {"shiftamt"});
-  return b.has("shiftamt") ? bind_count<Bfind<true>, Words>(b) : bind_count<Bfind<false>, Words>(b);
+  return b.has("shiftamt") ? bind_count<Bfind<true>, WideIntegers>(b)
+                           : bind_count<Bfind<false>, WideIntegers>(b);
 }
 
 bool bind_bfe(Binder &b) {
-  return with_type(Words{}, b.type(),
+  return with_type(WideIntegers{}, b.type(),
                    [&]<class T>() { return bind_elementwise<Bfe, T, T, std::uint32_t, std::uint32_t>(b); });
 }
 

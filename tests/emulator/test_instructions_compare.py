@@ -135,7 +135,7 @@ def test_packed_comparisons(name: str) -> None:
         {c: f"set.{c}.u32.{name}x2 %d, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"d": "u32"}
     )
     halves = run_forms(
-        {c: f"set.{c}.{name}x2.{name}x2 %d, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"d": "u32"}
+        {c: f"set.{c}.{name}x2.{name}x2 %d, %a, %b;" for c in FLOAT_COMPARISONS}, inputs, {"d": "b32"}
     )
     one = f.bias << f.mantissa_bits
     for c in FLOAT_COMPARISONS:

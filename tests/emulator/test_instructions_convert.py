@@ -76,10 +76,12 @@ def fails(have: list[int], want: list[int], sources: list[int], what: str) -> st
 def test_integers_are_cut_extended_or_clamped(to: str) -> None:
     for source in INTEGERS:
         values = np.array(integers(source), element_type(source))
-        forms = {"": f"cvt.{to}.{source} %d, %a;", "sat": f"cvt.sat.{to}.{source} %d, %a;"}
+        forms = {wrap: f"cvt.{to}.{source} %d, %a;"}
+        if any(clamp(limit, to) != limit for limit in limits(source)):  # else there is no .sat
+            forms[clamp] = f"cvt.sat.{to}.{source} %d, %a;"
         got = run_forms(forms, {"a": (source, values)}, {"d": to})
-        assert got[""]["d"].tolist() == [wrap(int(v), to) for v in values], source
-        assert got["sat"]["d"].tolist() == [clamp(int(v), to) for v in values], source
+        for function in forms:
+            assert got[function]["d"].tolist() == [function(int(v), to) for v in values], source
 
 
 def test_registers_wider_than_their_types() -> None:
@@ -114,8 +116,13 @@ def test_registers_wider_than_their_types() -> None:
 # --- integers and floats --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", FLOATS)
-@pytest.mark.parametrize("source", INTEGERS)
+def convertible(a: str, b: str) -> bool:
+    return not {a, b} & {"u8", "s8"} or "bf16" not in (a, b)
+
+
+@pytest.mark.parametrize(
+    ("to", "source"), [p for p in itertools.product(FLOATS, INTEGERS) if convertible(*p)]
+)
 def test_integers_to_floats_round_in_every_mode(to: str, source: str) -> None:
     f = FLOATS[to]
     values = integers(source)
@@ -127,8 +134,9 @@ def test_integers_to_floats_round_in_every_mode(to: str, source: str) -> None:
         assert not (why := fails(found, expected, values, forms[mode])), why
 
 
-@pytest.mark.parametrize("source", FLOATS)
-@pytest.mark.parametrize("to", INTEGERS)
+@pytest.mark.parametrize(
+    ("to", "source"), [p for p in itertools.product(INTEGERS, FLOATS) if convertible(*p)]
+)
 def test_floats_to_integers_round_and_clamp(to: str, source: str) -> None:
     f = FLOATS[source]
     bits = bit_patterns(f)
@@ -181,7 +189,7 @@ def test_floats_to_floats(to: str, source: str) -> None:
     for mode in forms:
         expected = [exact.convert(f, g, pattern, mode) for pattern in bits.tolist()]
         found = got[mode]["d"].view(unsigned(f)).tolist()
-        if f is F64:
+        if f is F64 or g in (F64, BF16):  # NaNs keep their payload
             found = [f.nan if f.is_nan(pattern) else pattern for pattern in found]
         assert not (why := fails(found, expected, bits.tolist(), forms[mode])), why
 
@@ -240,7 +248,8 @@ def test_modifiers_of_conversions_between_floats() -> None:
     got = run_forms({k: f"{k} %d, %a;" for k in narrow}, {"a": ("f64", wide)}, {"d": "f32"})
     for form, function in narrow.items():
         expected = [function(pattern) for pattern in wide.tolist()]
-        assert not (why := fails(got[form]["d"].view(np.uint32).tolist(), expected, wide.tolist(), form)), why
+        found = [F32.nan if F32.is_nan(d) else d for d in got[form]["d"].view(np.uint32).tolist()]
+        assert not (why := fails(found, expected, wide.tolist(), form)), why
     got = run_forms({"": "cvt.ftz.f64.f32 %d, %a;"}, {"a": ("f32", bits)}, {"d": "f64"})[""]["d"]
     for pattern, d in zip(bits.tolist(), got.view(np.uint64).tolist(), strict=True):
         want = exact.convert(F64, F32, F32.flush(pattern))
@@ -305,7 +314,7 @@ def test_tf32() -> None:
     for form in forms:
         for pattern, d in zip(bits.tolist(), got[form]["d"].tolist(), strict=True):
             if F32.is_nan(pattern):
-                assert d == F32.nan
+                assert d == (pattern & ~0x1FFF if form in ("rna", "satfinite") else 0x7FFFE000)
                 continue
             want = (
                 away(pattern)
@@ -330,7 +339,7 @@ def decode8(bits: int, kind: str) -> float:
     if kind == "e5m2" and exponent == 31:
         return float("nan") if mantissa else float("-inf" if bits & 128 else "inf")
     scale = 2.0 ** (max(exponent, 1) - bias - mantissa_bits)
-    return (-1 if bits & 128 else 1) * (mantissa + (1 << mantissa_bits if exponent else 0)) * scale
+    return (-1.0 if bits & 128 else 1.0) * (mantissa + (1 << mantissa_bits if exponent else 0)) * scale
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
@@ -343,8 +352,9 @@ def test_every_8_bit_float_to_f16(kind: str) -> None:
         for pair, (low, high) in zip(a[::97].tolist(), halves, strict=True):
             for bits, d in ((pair & 255, low), (pair >> 8, high)):
                 want = decode8(bits, kind)
-                want = 0.0 if form == "relu" and want < 0 else want
+                want = 0.0 if form == "relu" and want <= 0 else want
                 assert d == want or (np.isnan(d) and np.isnan(want)), (form, bits)
+                assert np.signbit(d) == np.signbit(want) or np.isnan(want)
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
@@ -402,6 +412,8 @@ def test_floats_to_8_bit_floats_saturate(kind: str) -> None:
     [
         ("cvt.s32.f32 %i, %a;", "sm_80"),
         ("cvt.rn.f64.bf16 %e, %h;", "sm_80"),
+        ("cvt.rzi.s8.bf16 %h, %h;", "sm_90"),
+        ("cvt.rn.bf16.u8 %h, %h;", "sm_90"),
         ("cvt.rn.bf16.f32 %h, %a;", "sm_75"),
         ("cvt.rn.f16x2.f32 %i, %a, %a;", "sm_75"),
         ("cvt.rna.tf32.f32 %i, %a;", "sm_75"),

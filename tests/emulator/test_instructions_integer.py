@@ -326,7 +326,7 @@ def test_packed_16_bit_integers() -> None:
         lambda a, b: sum(max(min(wrap(a >> s, "s16"), wrap(b >> s, "s16")), 0) << s for s in (0, 16)),
     )
     a, b = grid_of(edges("u32"), edges("u32"))
-    check(forms, {"a": ("u32", a), "b": ("u32", b)}, "u32")
+    check(forms, {"a": ("b32", a), "b": ("b32", b)}, "b32")
 
 
 @settings(max_examples=30, deadline=None)
