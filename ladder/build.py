@@ -70,24 +70,8 @@ def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | Non
 
     Raises :class:`BuildError` with the compiler's message, :class:`ToolchainError` or :class:`CacheError`.
     """
-    defines = [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in (options or {}).items()]
-    include = include_directory()
-    nvcc = target.nvcc()
-    compile_flags = [*target.flags(), *defines, f"-I{include}"]
-    key = _key(target, nvcc, compile_flags, [stage.path, include])
-    final = cache.root() / "build" / f"{stage.name}-{target.backend}-{target.arch}-{key}"
-    extension = final / "ladder_stage.so"
-    if extension.exists():
-        return extension
-    with cache.lock(final):
-        if extension.exists():
-            return extension
-        binding = _binding(target)
-        with cache.new_directory(final) as directory:
-            command = [str(nvcc.path), *compile_flags, "-c", str(stage.kernel), "-o", "kernel.o"]
-            _run(command, directory, f"{stage.name} does not compile")
-            _link_extension(stage.name, target, nvcc, binding, directory)
-    return extension
+    plan = _plan(stage, target, options or {})
+    return plan.extension if plan.extension.exists() else _carry_out(plan)
 
 
 def build_all(
@@ -97,22 +81,57 @@ def build_all(
 ) -> dict[str, Path | LadderError]:
     """Builds several stages at once; a stage that fails has its error in place of the extension."""
 
-    def attempt(stage: Stage) -> Path | LadderError:
+    def attempt(plan: _Plan) -> Path | LadderError:
         try:
-            with progress.step(stage.name):
-                return build(stage, targets[stage.name], (options or {}).get(stage.name))
+            with progress.step(plan.stage.name):
+                return _carry_out(plan)
         except LadderError as error:
             return error
 
-    if not stages:
-        return {}
-    # What all share comes first, so that its download or its failure is reported once.
-    _binding(targets[stages[0].name])
-    with (
-        steps("Building", len(stages)) as progress,
-        ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
-    ):
-        return dict(zip([s.name for s in stages], pool.map(attempt, stages), strict=True))
+    plans = [_plan(stage, targets[stage.name], (options or {}).get(stage.name, {})) for stage in stages]
+    results: dict[str, Path | LadderError] = {plan.stage.name: plan.extension for plan in plans}
+    missing = [plan for plan in plans if not plan.extension.exists()]
+    if missing:
+        with (
+            steps("Building", len(missing)) as progress,
+            ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+        ):
+            results.update(zip([p.stage.name for p in missing], pool.map(attempt, missing), strict=True))
+    return results
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a stage's extension is made, and where it will be."""
+
+    stage: Stage
+    target: Target
+    nvcc: toolchain.Nvcc
+    flags: tuple[str, ...]
+    extension: Path
+
+
+def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _Plan:
+    defines = [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in options.items()]
+    include = include_directory()
+    nvcc = target.nvcc()
+    flags = [*target.flags(), *defines, f"-I{include}"]
+    key = _key(target, nvcc, flags, [stage.path, include])
+    directory = cache.root() / "build" / f"{stage.name}-{target.backend}-{target.arch}-{key}"
+    return _Plan(stage, target, nvcc, tuple(flags), directory / "ladder_stage.so")
+
+
+def _carry_out(plan: _Plan) -> Path:
+    final = plan.extension.parent
+    with cache.lock(final):
+        if plan.extension.exists():
+            return plan.extension
+        binding = _binding(plan.target)
+        with cache.new_directory(final) as directory:
+            command = [str(plan.nvcc.path), *plan.flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
+            _run(command, directory, f"{plan.stage.name} does not compile")
+            _link_extension(plan.stage.name, plan.target, plan.nvcc, binding, directory)
+    return plan.extension
 
 
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:

@@ -1,4 +1,8 @@
-"""Runs stages on a problem, checks them against float64 and makes the table of it."""
+"""Runs stages on a problem, checks them against float64 and makes the table of it.
+
+torch and pandas, which take seconds to load, are loaded where they are used: rows from the cache need
+neither.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ladder import cache
 from ladder.backends import Backend, Execution, get_backend
 from ladder.build import Target, build, build_all
 from ladder.emulator_library import emulator_library
 from ladder.errors import LadderError, StageError, UnsupportedProblem
-from ladder.inputs import make_inputs
 from ladder.matrix import DEFAULT_GPU_PROBLEM, DEFAULT_PROBLEM
 from ladder.problem import Problem
 from ladder.progress import steps
-from ladder.reference import Reference, reference
 from ladder.stages import OptionValue, Stage, discover
 from ladder.table import COLUMNS, Row, fill_row, make_row, to_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ladder.reference import Reference
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,9 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
 
 
 def _evaluate(job: _Job, backend: Backend, extension: Path) -> Evaluation:
+    from ladder.inputs import make_inputs
+    from ladder.reference import reference
+
     q, k, v = make_inputs(job.problem, backend.device)
     execution = backend.execute(extension, job.target, job.problem, q, k, v, timed=True)
     expected = reference(q, k, v, is_causal=job.problem.is_causal, scale=job.problem.softmax_scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
@@ -13,9 +13,11 @@ from rich.text import Text
 
 from ladder.comparison import Comparison
 from ladder.emulate import ProgramLaunches
-from ladder.lines import Annotated, Line, Listing
 from ladder.stages import Ladder
 from ladder.table import Row
+
+if TYPE_CHECKING:
+    from ladder.lines import Annotated, Line, Listing
 
 #: Rows of the comparison: heading, column, how to write a value. A stage is a column of the picture, since
 #: there are more things to say than stages.

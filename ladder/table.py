@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ladder.problem import Problem
-from ladder.reference import Reference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ladder.reference import Reference
 
 #: What the emulator or a profiler counts. A cell that a backend cannot know is empty, never 0.
 COUNTERS = (
@@ -91,6 +93,8 @@ def fill_row(
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """The rows as a data frame with exactly :data:`COLUMNS`."""
+    import pandas as pd
+
     rows = list(rows)
     kinds: dict[str, Any] = dict(COLUMNS)
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=kinds[name]) for name in kinds})

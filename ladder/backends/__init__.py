@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from ladder.backends.base import Backend, Execution
 from ladder.errors import LadderError
 
@@ -9,7 +11,11 @@ NAMES = ("auto", "emulator", "cuda")
 
 
 def gpu_is_there() -> bool:
-    """Whether torch can use a CUDA GPU."""
+    """Whether torch can use a CUDA GPU. Without a driver there is none, and torch need not be asked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
     import torch
 
     return torch.cuda.is_available()
@@ -17,18 +23,19 @@ def gpu_is_there() -> bool:
 
 def get_backend(name: str = "auto") -> Backend:
     """The backend of that name; ``auto`` is the GPU when there is one. Raises :class:`LadderError`."""
-    from ladder.backends.cuda import CudaBackend
-    from ladder.backends.emulator import EmulatorBackend
-
     if name == "auto":
         name = "cuda" if gpu_is_there() else "emulator"
     if name == "emulator":
+        from ladder.backends.emulator import EmulatorBackend
+
         return EmulatorBackend()
     if name == "cuda":
         if not gpu_is_there():
             raise LadderError(
                 "torch sees no CUDA GPU", "--backend emulator needs none; ladder doctor says what torch sees."
             )
+        from ladder.backends.cuda import CudaBackend
+
         return CudaBackend()
     raise LadderError(f"backend {name!r} is none of {', '.join(NAMES)}")
 

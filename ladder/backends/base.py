@@ -13,14 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from ladder.build import Target
 from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.problem import Problem
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ladder.emulator import Launch
     from ladder.stages import Stage
 
@@ -66,6 +65,8 @@ class Backend(ABC):
 
 def make_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
     """o like q and lse (B, H, N) in fp32, full of NaN, so that what a kernel does not write is seen."""
+    import torch
+
     return torch.full_like(q, math.nan), torch.full(
         q.shape[:3], math.nan, dtype=torch.float32, device=q.device
     )

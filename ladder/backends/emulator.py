@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from ladder import emulator
 from ladder.backends.base import Backend, Execution, call, make_outputs
 from ladder.build import Target
 from ladder.errors import ExecutionError, UnsupportedProblem
@@ -17,6 +14,8 @@ from ladder.stages import ARCHITECTURES
 from ladder.table import COUNTERS
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ladder.stages import Stage
 
 
@@ -42,6 +41,8 @@ class EmulatorBackend(Backend):
         *,
         timed: bool = False,
     ) -> Execution:
+        from ladder import emulator
+
         o, lse = make_outputs(q)
         named = (("q", q, False), ("k", k, False), ("v", v, False), ("o", o, True), ("lse", lse, True))
         memory = [(t.data_ptr(), t.numel() * t.element_size(), name, writable) for name, t, writable in named]
