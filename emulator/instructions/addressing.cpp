@@ -75,7 +75,7 @@ void resolve_global(Warp &warp, std::uint32_t lanes, unsigned bytes, Direction d
 
 void resolve_shared(Warp &warp, std::uint32_t lanes, unsigned bytes, LaneAccess &access) {
   machine::Block &block = warp.block();
-  if (any_outside(access.host, block.shared_begin(), block.shared_end(), bytes)) [[unlikely]]
+  if (any_outside(access.host, block.shared_first(), block.shared_end(), bytes)) [[unlikely]]
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int lane = std::countr_zero(rest);
       block.shared(access.host[lane], bytes, lane);

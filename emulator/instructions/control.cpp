@@ -248,12 +248,16 @@ void barrier(Warp &warp, const Instruction &in) {
   }
 }
 
-/// bar.warp.sync: op[0] the members.
+/// bar.warp.sync: op[0] the members. Groups of lanes may come to it together, each with its own mask; then
+/// they wait for the members of all.
 void warp_barrier(Warp &warp, const Instruction &in) {
-  const std::uint32_t members = warp.lanes<std::uint32_t>(in.op[0])[std::countr_zero(warp.active())];
-  if (const std::uint32_t outside = warp.active() & ~members)
-    throw FaultError(FaultKind::bad_operand, "bar.warp.sync by a lane that its mask does not name",
-                     std::countr_zero(outside));
+  const std::uint32_t *const masks = warp.lanes<std::uint32_t>(in.op[0]);
+  std::uint32_t members = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    if (!(masks[lane] >> lane & 1))
+      throw FaultError(FaultKind::bad_operand, "bar.warp.sync by a lane that its mask does not name", lane);
+    members |= masks[lane];
+  });
   warp.converge(members);
 }
 

@@ -22,7 +22,7 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
     : launch_(&launch), index_(index), counters_(&counters), threads_(std::uint32_t(launch.block.count())),
       live_threads_(threads_), on_launching_thread_(on_launching_thread) {
   const program::KernelLayout &layout = launch.code->layout;
-  shared_begin_ = launch.gpu->reserved_shared_bytes_per_block;
+  shared_begin_ = shared_first_ = launch.gpu->reserved_shared_bytes_per_block;
   const std::uint64_t own = launch.dynamic_shared_bytes
                                 ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
                                 : layout.static_shared_bytes;
@@ -35,6 +35,13 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
     const std::uint32_t lanes = std::min(32u, threads_ - 32 * warp);
     warps_.emplace_back(*this, int(warp), lanes == 32 ? kAllLanes : (1u << lanes) - 1);
   }
+}
+
+void Block::open_system_shared() {
+  if (shared_first_ == 0)
+    return;
+  shared_first_ = 0;
+  std::fill_n(shared_.begin(), shared_begin_, std::uint8_t(0));
 }
 
 Block::State Block::run() {

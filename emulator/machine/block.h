@@ -59,7 +59,7 @@ public:
   /// Shared memory. Addresses are those the program sees: the first byte of the window is 0, the block's own
   /// begins after the reserved bytes. Throws out_of_bounds when [address, address + bytes) is not all inside.
   std::uint8_t *shared(std::uint64_t address, std::uint64_t bytes, int lane) {
-    if (address < shared_begin_ || address + bytes > shared_end_ || address + bytes < address)
+    if (address < shared_first_ || address + bytes > shared_end_ || address + bytes < address)
       shared_out_of_bounds(address, bytes, lane);
     return shared_.data() + address;
   }
@@ -67,6 +67,10 @@ public:
   std::uint8_t *shared_base() { return shared_.data(); }
   SharedCostCache &shared_costs() { return shared_costs_; }
   std::uint32_t shared_begin() const { return shared_begin_; }
+  std::uint32_t shared_first() const { return shared_first_; } ///< shared_begin(), unless that was opened
+  /// Lets the block use the reserved bytes before its own: cooperative groups that span warps keep their
+  /// barriers there and take them to be zero at first. Before, using them is out of bounds.
+  void open_system_shared();
   std::uint32_t shared_end() const { return shared_end_; }
 
   enum class Reduction { none, popc, all, any };
@@ -104,7 +108,8 @@ private:
   Counters *counters_;
   std::uint32_t threads_, live_threads_;
   std::uint32_t shared_begin_, shared_end_;
-  std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there and unused
+  std::uint32_t shared_first_; ///< the first byte that may be accessed
+  std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there too
   SharedCostCache shared_costs_;
   std::vector<Warp> warps_;
   std::array<Barrier, kBarriers> barriers_;

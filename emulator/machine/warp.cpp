@@ -11,6 +11,8 @@ namespace ladder::machine {
 namespace {
 
 constexpr int kMaxCallDepth = 1024;
+/// Of the reserved shared memory, what programs may be told of.
+constexpr std::uint32_t kSystemSharedBytes = 288;
 constexpr std::uint64_t kMaxLocalBytes = 512 * 1024; // a thread, as on hardware
 /// A slice is polling when one polling instruction took at least this part of it.
 constexpr std::uint64_t kPollShare = 256;
@@ -89,9 +91,14 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
     return block.shared_end() - block.shared_begin();
   case S::aggr_smem_size:
     return block.shared_end();
+  // As an H200 answers: what cooperative groups use is at the start of the reserved bytes.
   case S::reserved_smem_offset_begin:
+  case S::reserved_smem_offset_0:
+  case S::reserved_smem_offset_1:
     return 0;
   case S::reserved_smem_offset_end:
+    return std::min(block.shared_begin(), kSystemSharedBytes);
+  case S::reserved_smem_offset_cap:
     return block.shared_begin();
   // Where the driver tells cooperative groups the address of the grid's workspace.
   case S::envreg1:
@@ -194,7 +201,9 @@ std::shared_ptr<Frame> Warp::make_frame(std::uint32_t frame_index, const std::sh
   frame->registers = frame->storage.get() + ((kAlignment - raw % kAlignment) % kAlignment);
   if (!layout.constants.empty())
     std::memcpy(frame->registers + layout.register_bytes, layout.constants.data(), layout.constants.size());
-  for (const FrameLayout::SpecialSlot &slot : layout.specials)
+  for (const FrameLayout::SpecialSlot &slot : layout.specials) {
+    if (slot.special == program::Special::reserved_smem_offset_1)
+      block_->open_system_shared();
     for (int lane = 0; lane < 32; ++lane) {
       const std::uint64_t value = special_value(slot.special, *block_, index_, lane);
       if (slot.wide)
@@ -202,6 +211,7 @@ std::shared_ptr<Frame> Warp::make_frame(std::uint32_t frame_index, const std::sh
       else
         reinterpret_cast<std::uint32_t *>(frame->registers + slot.offset)[lane] = std::uint32_t(value);
     }
+  }
   frame->params.resize(std::size_t(layout.param_area_bytes) * 32);
   return frame;
 }

@@ -535,6 +535,45 @@ MEET:
     assert np.array_equal(lanes(body, shared_bytes=128), np.where(LANES < 16, LANES + 116, LANES - 16))
 
 
+@pytest.mark.parametrize("group", [4, 16])
+def test_warp_barriers_of_groups(group: int) -> None:
+    """Groups of a warp come to one bar.warp.sync together, each with the mask of its own lanes."""
+    body = f"""
+  and.b32 %r11, %r0, {32 - group};
+  mov.u32 %r12, {(1 << group) - 1};
+  shl.b32 %r12, %r12, %r11;
+  mov.u32 %r20, smem;
+  mad.lo.u32 %r21, %r0, 4, %r20;
+  st.shared.u32 [%r21], %r0;
+  bar.warp.sync %r12;
+  xor.b32 %r23, %r0, 1;
+  mad.lo.u32 %r21, %r23, 4, %r20;
+  ld.shared.u32 %r10, [%r21];
+"""
+    assert np.array_equal(lanes(body, shared_bytes=128), LANES ^ 1)
+
+
+def test_system_shared_memory() -> None:
+    """The reserved bytes before a block's own are zero, and its own to use once it asks where they are."""
+    use = """
+  mad.lo.u32 %r21, %r0, 4, %r20;
+  atom.shared.add.u32 %r11, [%r21], %r0;
+  ld.shared.u32 %r10, [%r21];
+"""
+    asked = "mov.u32 %r20, %reserved_smem_offset_1;"
+    assert np.array_equal(lanes(asked + use, shared_bytes=128), LANES)
+    with pytest.raises(FaultError) as caught:
+        lanes("mov.u32 %r20, 0;" + use, shared_bytes=128)
+    assert caught.value.fault.kind == "out of bounds"
+
+
+@pytest.mark.parametrize("name", ["begin", "end", "cap", "0", "1"])
+def test_where_system_shared_memory_is(name: str) -> None:
+    """What an H200 answers."""
+    expected = {"end": 288, "cap": 1024}.get(name, 0)
+    assert set(lanes(f"mov.u32 %r10, %reserved_smem_offset_{name};", arch="sm_90")) == {expected}
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [

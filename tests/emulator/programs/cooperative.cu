@@ -33,6 +33,16 @@ __global__ void groups(int *out) {
   out[rank] = sum * 1000 + from_first;
 }
 
+// A group of several warps keeps its barrier in shared memory that the driver reserves.
+__global__ void wide_groups(int *out) {
+  cg::thread_block block = cg::this_thread_block();
+  cg::thread_block_tile<64> tile = cg::tiled_partition<64>(block);
+  const int rank = int(block.thread_rank());
+  const int sum = cg::reduce(tile, rank, cg::plus<int>());
+  out[rank] = sum;
+  tile.sync();
+}
+
 int main() {
   int device_can = 0;
   CUDA(cudaDeviceGetAttribute(&device_can, cudaDevAttrCooperativeLaunch, 0));
@@ -62,4 +72,9 @@ int main() {
       together += j % 3 == 0;
     CHECK(data[i + 64] == (i % 3 == 0 ? together : 0));
   }
+
+  wide_groups<<<1, 128>>>(data);
+  CUDA(cudaDeviceSynchronize());
+  for (int i = 0; i < 128; ++i)
+    CHECK(data[i] == (i < 64 ? 63 * 32 : 63 * 32 + 64 * 64));
 }
