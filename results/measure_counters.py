@@ -6,8 +6,8 @@
 needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
 It takes some minutes and writes into DIR:
 
-counters.csv      one row a stage and calibration problem (at most one block an SM, where the counters are
-                  exact): what was measured on what, then every metric as ncu gave it
+counters.csv      five rows a stage and calibration problem (at most one block an SM): what was measured on
+                  what, then every metric as ncu gave it
 arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
                   with the swizzle parameters that are right for d = 128: conflicts of addresses against
                   lost arbitration between clients of the L1
@@ -83,6 +83,8 @@ CERTAIN = {name.partition(".")[0] for name in CERTAIN_METRICS}
 #: At most one block an SM. Each dtype takes the same path through shared memory; one problem shows it.
 PROBLEMS = (*CALIBRATION_PROBLEMS, replace(CALIBRATION_PROBLEMS[1], dtype="bf16"))
 REPEATS = 3
+#: Lost arbitration only ever adds to a counter, so the least of several launches is the access's own cost.
+CALIBRATION_REPEATS = 5
 
 
 def metrics_here(ncu: Path, pages: Path) -> list[str]:
@@ -242,6 +244,7 @@ def measure(out: Path, names: list[str]) -> None:
             for name in names
             for problem in PROBLEMS
             if name not in wrong and problem.dtype in (None, *discover()[name].dtypes)
+            for _ in range(CALIBRATION_REPEATS)
         ]
         arbitration = [
             Run(name, replace(problem, head_dim=head_dim))

@@ -1,7 +1,9 @@
 """What the emulator counts for the stages against what the H200's counters said: no difference.
 
 ``results/h200/counters.csv`` holds what ``results/measure_counters.py`` measured, with at most one block an
-SM, where the counters are exact. The emulator runs the same source for the same architecture.
+SM, several launches of each problem. Lost arbitration between clients of the L1 only ever adds to the
+hardware's counters, so the least of the launches is compared. The emulator runs the same source for the same
+architecture.
 """
 
 from __future__ import annotations
@@ -34,21 +36,22 @@ COMPARED = [
     "global_sectors_st",
 ]
 
+#: The columns that name a problem of a stage.
+PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
+
 
 def measured() -> list[Any]:
-    """Stage, problem and counts of each row of the file."""
+    """Stage, problem and counts of each problem of the file."""
     if not MEASURED.exists():
         return [pytest.param("", None, None, id="no-measurements")]
     rows = pd.read_csv(MEASURED)
-    counts = nsight.counters(rows)
+    counts = pd.concat([rows, nsight.counters(rows)[COMPARED]], axis=1)
     parameters = []
-    for number, row in rows.iterrows():
-        problem = Problem(
-            int(row["B"]), int(row["H"]), int(row["N"]), int(row["M"]), int(row["d"]),
-            kv_heads=int(row["Hkv"]), dtype=str(row["dtype"]), is_causal=bool(row["causal"]),
-        )  # fmt: skip
-        name = f"{row['stage']}-{problem}".replace(" ", "-")
-        parameters.append(pytest.param(row["stage"], problem, counts.loc[number], id=name))
+    for (stage, *sizes, dtype, causal), launches in counts.groupby(PROBLEM, sort=False):
+        b, h, hkv, n, m, d = map(int, sizes)
+        problem = Problem(b, h, n, m, d, kv_heads=hkv, dtype=dtype, is_causal=bool(causal))
+        name = f"{stage}-{problem}".replace(" ", "-")
+        parameters.append(pytest.param(stage, problem, launches[COMPARED].min(), id=name))
     return parameters
 
 
