@@ -36,12 +36,14 @@ const machine::VirtualGpu &gpu_from_environment() {
   throw std::invalid_argument("LADDER_ARCH names the GPU '" + arch + "'; there are " + known);
 }
 
-/// What grid.sync() of cooperative groups counts in (cooperative_groups/details/driver_abi.h); none without memory.
+/// What grid.sync() of cooperative groups counts in (cooperative_groups/details/driver_abi.h); none without
+/// memory.
 class GridWorkspace {
 public:
   explicit GridWorkspace(machine::GlobalMemory *memory) : memory_(memory) {
     if (memory_)
-      memory_->add({.begin = address(), .end = address() + sizeof words_, .writable = true, .name = "grid workspace"});
+      memory_->add(
+          {.begin = address(), .end = address() + sizeof words_, .writable = true, .name = "grid workspace"});
   }
   ~GridWorkspace() {
     if (memory_)
@@ -184,6 +186,7 @@ void Device::report(const machine::Fault &fault) {
 }
 
 void Device::reset() {
+  forget_last_error();
   const std::lock_guard lock(state_);
   broken_.reset();
   last_fault_.reset();

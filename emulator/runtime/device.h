@@ -43,6 +43,9 @@ public:
   Reason reason;
 };
 
+/// Clears the error that cudaGetLastError would give this host thread.
+void forget_last_error();
+
 class LADDER_API Device {
 public:
   /// The one of the process, made at first use: LADDER_ARCH, LADDER_THREADS, LADDER_WARP_INSTRUCTION_LIMIT.
@@ -77,6 +80,7 @@ public:
   std::optional<machine::Fault> last_fault() const;
   /// Keeps the fault for last_fault and, unless a session is open, prints it.
   void report(const machine::Fault &fault);
+  /// Mends a broken device and forgets errors; memory and modules stay.
   void reset();
 
   /// A message to the person who runs the program, once for each text, unless a session is open.

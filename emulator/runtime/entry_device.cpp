@@ -314,12 +314,10 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaDeviceReset() {
-  const cudaError_t code = query([] {
+  return query([] {
     Allocations::instance().free_all();
     Device::instance().reset();
   });
-  cudaGetLastError();
-  return code;
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {

@@ -82,6 +82,8 @@ cudaError_t error_of(const machine::Fault &fault) {
   return cudaErrorUnknown;
 }
 
+void forget_last_error() { last_error = cudaSuccess; }
+
 cudaError_t record(cudaError_t code) {
   if (code != cudaSuccess && code != cudaErrorNotReady)
     last_error = code;

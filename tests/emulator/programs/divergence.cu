@@ -35,7 +35,9 @@ __host__ __device__ int choose(int i) {
   }
 }
 
-__host__ __device__ __noinline__ int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
+__host__ __device__ __noinline__ int fibonacci(int n) {
+  return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
+}
 
 using Function = int (*)(int);
 __host__ __device__ __noinline__ int twice(int i) { return 2 * i; }

@@ -45,14 +45,16 @@ template <typename Launch> void broken_by(cudaError_t code, Launch launch) {
 }
 
 int main() {
-  CHECK(std::strcmp(cudaGetErrorString(cudaErrorIllegalAddress), "an illegal memory access was encountered") == 0);
+  CHECK(std::strcmp(cudaGetErrorString(cudaErrorIllegalAddress),
+                    "an illegal memory access was encountered") == 0);
   CHECK(std::strcmp(cudaGetErrorName(cudaErrorInvalidValue), "cudaErrorInvalidValue") == 0);
   CHECK(std::strcmp(cudaGetErrorString(cudaError_t(12345)), "unrecognized error code") == 0);
   refused_launches();
   broken_by(cudaErrorIllegalAddress, [](int *data) { write_at<<<1, 1>>>(data, 16); });
   broken_by(cudaErrorIllegalAddress, [](int *data) { write_at<<<1, 1>>>(data, 1ll << 40); });
   broken_by(cudaErrorIllegalAddress, [](int *) { write_at<<<1, 1>>>(nullptr, 0); });
-  broken_by(cudaErrorMisalignedAddress,
-            [](int *data) { write_at<<<1, 1>>>(reinterpret_cast<int *>(reinterpret_cast<char *>(data) + 2), 0); });
+  broken_by(cudaErrorMisalignedAddress, [](int *data) {
+    write_at<<<1, 1>>>(reinterpret_cast<int *>(reinterpret_cast<char *>(data) + 2), 0);
+  });
   broken_by(cudaErrorLaunchFailure, [](int *) { stop<<<1, 1>>>(); });
 }

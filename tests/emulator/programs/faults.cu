@@ -6,7 +6,9 @@ __device__ int helper(const int *data, int i) {
   return data[i]; // reads beyond the end
 }
 
-__global__ void out_of_bounds(const int *data, int *out) { out[threadIdx.x] = helper(data, threadIdx.x + 90); }
+__global__ void out_of_bounds(const int *data, int *out) {
+  out[threadIdx.x] = helper(data, threadIdx.x + 90);
+}
 
 __global__ void shared_out_of_bounds(int *out) {
   __shared__ int data[32];

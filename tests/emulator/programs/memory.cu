@@ -26,8 +26,10 @@ void two_dimensions() {
                     cudaMemcpyDeviceToHost));
   for (int i = 0; i < width * height; ++i)
     CHECK(out[i] == (i < width * (height - 1) ? i : -1));
-  CHECK_CODE(cudaMemcpy2D(out.data(), 4, gmem, pitch, 8, 2, cudaMemcpyDeviceToHost), cudaErrorInvalidPitchValue);
-  CHECK_CODE(cudaMemcpy2D(out.data(), pitch, gmem, pitch, 400, 1000, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  CHECK_CODE(cudaMemcpy2D(out.data(), 4, gmem, pitch, 8, 2, cudaMemcpyDeviceToHost),
+             cudaErrorInvalidPitchValue);
+  CHECK_CODE(cudaMemcpy2D(out.data(), pitch, gmem, pitch, 400, 1000, cudaMemcpyDeviceToHost),
+             cudaErrorInvalidValue);
   CUDA(cudaFree(gmem));
 }
 

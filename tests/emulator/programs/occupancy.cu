@@ -1,4 +1,5 @@
-// As the occupancy calculator has it for the GPU that is named: blocks by threads, by shared memory, by their number.
+// As the occupancy calculator has it for the GPU that is named: blocks by threads, by shared memory, by their
+// number.
 #include "check.h"
 
 #include <algorithm>
@@ -21,9 +22,11 @@ int main() {
   CHECK(blocks(1024, 0) == p.maxThreadsPerMultiProcessor / 1024);
   CHECK(blocks(32, 0) == p.maxBlocksPerMultiProcessor);
   CHECK(blocks(33, 0) == std::min(p.maxBlocksPerMultiProcessor, p.maxThreadsPerMultiProcessor / 64));
-  CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(p.sharedMemPerBlockOptin)));
+  CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                            int(p.sharedMemPerBlockOptin)));
   CHECK(blocks(128, p.sharedMemPerBlockOptin) == 1);
-  CHECK(blocks(128, 20 * 1024) == int(p.sharedMemPerMultiprocessor / (20 * 1024 + p.reservedSharedMemPerBlock)));
+  CHECK(blocks(128, 20 * 1024) ==
+        int(p.sharedMemPerMultiprocessor / (20 * 1024 + p.reservedSharedMemPerBlock)));
   CHECK(blocks(2048, 0) == 0);
   int grid = 0, block = 0;
   CUDA(cudaOccupancyMaxPotentialBlockSize(&grid, &block, kernel, 0, 0));

@@ -1,4 +1,5 @@
-// Blocks that wait for each other: the first for the last, each for the one before it, and threads for a lock.
+// Blocks that wait for each other: the first for the last, each for the one before it, and threads for a
+// lock.
 #include "check.h"
 
 __global__ void first_waits_for_last(volatile int *flag, int *out) {
