@@ -2,8 +2,10 @@
 // PTX manual.
 #include "instructions/addressing.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace ladder::instructions {
 
@@ -30,6 +32,27 @@ constexpr std::uint32_t kSizeShift = 12; ///< 5 bits: bytes to write
 constexpr std::uint32_t kHasSourceSize = 1u << 17;
 constexpr std::uint32_t kHasIgnore = 1u << 18;
 constexpr std::uint32_t kIgnoreNegated = 1u << 19;
+
+/// Sectors that copies of 16 bytes look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and asks
+/// once for every line of 128 bytes that a piece comes from: rows that a padding shifts by 16 bytes against
+/// their sectors cost one look-up more.
+unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes) {
+  constexpr int kPass = 8, kLineShift = 7, kPieceShift = 5;
+  unsigned pieces = 0;
+  for (int begin = 0; begin < 32; begin += kPass) {
+    std::pair<std::uint64_t, std::uint32_t> seen[kPass];
+    int count = 0;
+    for (int lane = begin; lane < begin + kPass; ++lane) {
+      if (!(lanes >> lane & 1))
+        continue;
+      const std::pair piece{from.host[lane] >> kLineShift, to.shared[std::size_t(lane)] >> kPieceShift};
+      if (std::find(seen, seen + count, piece) == seen + count)
+        seen[count++] = piece;
+    }
+    pieces += unsigned(count);
+  }
+  return std::max(pieces, global_sectors(from.host, lanes, 16));
+}
 
 void copy_async(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
@@ -79,9 +102,18 @@ void copy_async(Warp &warp, const Instruction &in) {
   if (bytes != 16)
     ++counters.unmodelled;
   if (whole | part)
-    counters.sectors += global_sectors(from.host, whole | part, bytes);
+    counters.sectors += bytes == 16 ? copied_sectors(from, to, whole | part)
+                                    : global_sectors(from.host, whole | part, bytes);
 
   std::vector<PendingCopy> &copies = warp.open_copies();
+  if (bytes == 16 && whole == active) {
+    for_lanes(active, [&](int lane) {
+      PendingCopy copy{to.shared[std::size_t(lane)], std::uint8_t(lane), 16, {}};
+      std::memcpy(copy.data, from.at<const std::uint8_t>(lane), 16);
+      copies.push_back(copy);
+    });
+    return;
+  }
   for_lanes(active, [&](int lane) {
     PendingCopy &copy = copies.emplace_back();
     copy.shared_address = to.shared[lane];

@@ -1,6 +1,7 @@
 // ld, ldu, st, prefetch and fences: "Data Movement and Conversion Instructions" and "Parallel
 // Synchronization" of the PTX manual. Vectors are one access of all their elements.
 #include "instructions/addressing.h"
+#include "instructions/whole_warp_access.h"
 
 #include <atomic>
 #include <cstring>
@@ -49,23 +50,76 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
     ++warp.access(in, is_load ? AccessKind::local_load : AccessKind::local_store).executed;
 }
 
-/// Loads elements of type Memory, extended to the register's type Register (by Memory's sign), into lanes of
-/// type Lane.
-template <Space S, typename Memory, typename Register, typename Lane>
-void load(Warp &warp, const Instruction &in) {
-  const std::uint32_t active = warp.active();
-  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(Memory));
-  LaneAccess access;
-  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, active, bytes, bytes, Direction::read, access);
-  count<S>(warp, in, access, bytes, true);
+/// Reads elements of type Memory at the host addresses that `host(lane)` gives, extended to the register's type Register
+/// (by Memory's sign), into lanes of type Lane.
+template <typename Memory, typename Register, typename Lane, typename Host>
+[[gnu::always_inline]] inline void read_elements(Warp &warp, const Instruction &in, std::uint32_t active, Host host) {
+  const unsigned elements = element_count(in);
   for (unsigned element = 0; element < elements; ++element) {
     Lane *const to = warp.lanes<Lane>(element_slot(warp, in, element));
-    const auto transfer = [&](int lane) {
+    for_lanes(active, [&](int lane) {
       Memory value;
-      std::memcpy(&value, access.at<const std::uint8_t>(lane) + element * sizeof value, sizeof value);
+      std::memcpy(&value, host(lane) + element * sizeof value, sizeof value);
       to[lane] = Lane(Register(value));
-    };
-    for_lanes(active, transfer);
+    });
+  }
+}
+
+template <typename Memory, typename Lane, typename Host>
+[[gnu::always_inline]] inline void write_elements(Warp &warp, const Instruction &in, std::uint32_t active, Host host) {
+  const unsigned elements = element_count(in);
+  for (unsigned element = 0; element < elements; ++element) {
+    const Lane *const from = warp.lanes<Lane>(element_slot(warp, in, element));
+    for_lanes(active, [&](int lane) {
+      const auto value = Memory(from[lane]);
+      std::memcpy(host(lane) + element * sizeof value, &value, sizeof value);
+    });
+  }
+}
+
+/// The fast case of both: calls transfer(host) and returns true when the whole warp makes a plain access.
+template <Space S, typename Transfer>
+[[gnu::always_inline]] inline bool whole_warp_access(Warp &warp, const Instruction &in, unsigned bytes, bool is_load,
+                                                     Transfer transfer) {
+  if (warp.active() != kAllLanes)
+    return false;
+  if constexpr (S == Space::shared) {
+    alignas(64) machine::LaneAddresses addresses;
+    if (bytes > 16 || !whole_warp_shared(warp, in, bytes, addresses))
+      return false;
+    count_shared(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store,
+                 is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, addresses, kAllLanes, bytes);
+    std::uint8_t *const base = warp.block().shared_base();
+    transfer([&](int lane) { return base + addresses[std::size_t(lane)]; });
+    return true;
+  }
+  if constexpr (S == Space::global || S == Space::generic || S == Space::constant) {
+    alignas(64) std::uint64_t addresses[32];
+    alignas(64) std::uint32_t sectors[32];
+    if (!whole_warp_global(warp, in, bytes, !is_load, addresses, sectors))
+      return false;
+    if constexpr (S != Space::constant) {
+      machine::AccessCounters &counters =
+          warp.access(in, is_load ? AccessKind::global_load : AccessKind::global_store);
+      ++counters.executed;
+      counters.sectors += whole_warp_sectors(addresses, sectors, bytes);
+    }
+    transfer([&](int lane) { return reinterpret_cast<std::uint8_t *>(addresses[lane]); });
+    return true;
+  }
+  return false;
+}
+
+template <Space S, typename Memory, typename Register, typename Lane> void load(Warp &warp, const Instruction &in) {
+  const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
+  const auto from = [&](std::uint32_t active, auto host) {
+    read_elements<Memory, Register, Lane>(warp, in, active, host);
+  };
+  if (!whole_warp_access<S>(warp, in, bytes, true, [&](auto host) { from(kAllLanes, host); })) {
+    LaneAccess access;
+    resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read, access);
+    count<S>(warp, in, access, bytes, true);
+    from(warp.active(), [&](int lane) { return access.at<const std::uint8_t>(lane); });
   }
   if (in.flags & kAcquire)
     std::atomic_thread_fence(std::memory_order_acquire);
@@ -91,21 +145,16 @@ void load_entry_param(Warp &warp, const Instruction &in) {
 }
 
 template <Space S, typename Memory, typename Lane> void store(Warp &warp, const Instruction &in) {
-  const std::uint32_t active = warp.active();
-  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(Memory));
-  LaneAccess access;
-  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, active, bytes, bytes, Direction::write, access);
-  count<S>(warp, in, access, bytes, false);
+  const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
   if (in.flags & kRelease)
     std::atomic_thread_fence(std::memory_order_release);
-  for (unsigned element = 0; element < elements; ++element) {
-    const Lane *const from = warp.lanes<Lane>(element_slot(warp, in, element));
-    const auto transfer = [&](int lane) {
-      const auto value = Memory(from[lane]);
-      std::memcpy(access.at<std::uint8_t>(lane) + element * sizeof value, &value, sizeof value);
-    };
-    for_lanes(active, transfer);
-  }
+  const auto to = [&](std::uint32_t active, auto host) { write_elements<Memory, Lane>(warp, in, active, host); };
+  if (whole_warp_access<S>(warp, in, bytes, false, [&](auto host) { to(kAllLanes, host); }))
+    return;
+  LaneAccess access;
+  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::write, access);
+  count<S>(warp, in, access, bytes, false);
+  to(warp.active(), [&](int lane) { return access.at<std::uint8_t>(lane); });
 }
 
 void fence(Warp &, const Instruction &) { std::atomic_thread_fence(std::memory_order_seq_cst); }

@@ -7,6 +7,7 @@
 // transposed.
 #include "instructions/mma.h"
 
+#include "instructions/elementwise.h"
 #include "instructions/multiply.h"
 
 #include <string>
@@ -37,27 +38,25 @@ bool whole_warp(Warp &warp) {
 namespace {
 
 constexpr std::uint32_t kSaturate = 1;
+constexpr std::uint32_t kCrossed = 2; ///< a register of D is another one of C
 
 // --- accumulators
 // ----------------------------------------------------------------------------------------------------
 
-/// C and D as rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has columns 2t
-/// and 2t + 1 of row g, one in each.
+/// D = C + product, in rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has columns 2t and
+/// 2t + 1 of row g, one in each.
 template <typename Elements> struct PairAccumulator {
   using Value = typename Elements::Value;
   static constexpr int kRegistersOf8Rows = 2;
-  static void load(Warp &warp, const std::uint32_t *slots, Value *c) {
-    const Value *const even = warp.lanes<Value>(slots[0]), *const odd = warp.lanes<Value>(slots[1]);
+  static void finish(Value *const *d, const Value *const *c, const Value *product, bool saturate) {
+    Value *const d_even = d[0], *const d_odd = d[1];
+    const Value *const c_even = c[0], *const c_odd = c[1];
+    LADDER_LANES_ARE_INDEPENDENT
     for (int lane = 0; lane < 32; ++lane) {
-      c[2 * lane] = even[lane];
-      c[2 * lane + 1] = odd[lane];
-    }
-  }
-  static void store(Warp &warp, const std::uint32_t *slots, const Value *c) {
-    Value *const even = warp.lanes<Value>(slots[0]), *const odd = warp.lanes<Value>(slots[1]);
-    for (int lane = 0; lane < 32; ++lane) {
-      even[lane] = c[2 * lane];
-      odd[lane] = c[2 * lane + 1];
+      const Value even = add_products(c_even[lane], product[2 * lane], saturate);
+      const Value odd = add_products(c_odd[lane], product[2 * lane + 1], saturate);
+      d_even[lane] = even;
+      d_odd[lane] = odd;
     }
   }
 };
@@ -66,11 +65,12 @@ template <typename Elements> struct PairAccumulator {
 struct HalfAccumulator {
   using Value = float;
   static constexpr int kRegistersOf8Rows = 1;
-  static void load(Warp &warp, const std::uint32_t *slots, float *c) {
-    F16Elements::unpack(warp.lanes<std::uint32_t>(slots[0]), c);
-  }
-  static void store(Warp &warp, const std::uint32_t *slots, const float *c) {
-    F16Elements::pack(c, warp.lanes<std::uint32_t>(slots[0]));
+  static void finish(Value *const *d, const Value *const *c, const Value *product, bool) {
+    float sums[64];
+    F16Elements::unpack(reinterpret_cast<const std::uint32_t *>(c[0]), sums);
+    for (int i = 0; i < 64; ++i)
+      sums[i] += product[i];
+    F16Elements::pack(sums, reinterpret_cast<std::uint32_t *>(d[0]));
   }
 };
 
@@ -121,7 +121,7 @@ void mma(Warp &warp, const Instruction &in) {
   const std::uint32_t *const d_slots = warp.more(in), *const a_slots = d_slots + kRegistersC,
                              *const b_slots = a_slots + kRegistersA, *const c_slots = b_slots + kRegistersB;
 
-  alignas(64) Value a[kRegistersA][8 * kWidth], b_lanes[8 * kWidth], b[K * 8], c[M * 8];
+  alignas(64) Value a[kRegistersA][8 * kWidth], b_lanes[8 * kWidth], b[K * 8], product[M * 8];
   for (int r = 0; r < kRegistersA; ++r)
     ElementsA::unpack(warp.lanes<std::uint32_t>(a_slots[r]), a[r]);
   for (int r = 0; r < kRegistersB; ++r) {
@@ -129,27 +129,27 @@ void mma(Warp &warp, const Instruction &in) {
     transpose<kWidth>(b_lanes, b + r * kWidth * 8);
   }
   for (int block = 0; block < kRowBlocks; ++block)
-    Accumulator::load(warp, c_slots + block * Accumulator::kRegistersOf8Rows, c + block * 64);
-  [[maybe_unused]] Value before[M * 8];
-  if constexpr (std::is_same_v<Value, std::int32_t>)
-    std::memcpy(before, c, sizeof before);
+    for (int row = 0; row < 8; row += kRowsAtOnce)
+      multiply_rows<K>(
+          [&](int i, int k) { return a[kRowBlocks * (k / kWidth) + block][(row + i) * kWidth + k % kWidth]; }, b, 8,
+          product + (block * 8 + row) * 8, 8);
 
-  for (int block = 0; block < kRowBlocks; ++block)
-    for (int tile = 0; tile < kTilesOfK; ++tile)
-      for (int row = 0; row < 8; row += 4)
-        multiply_rows<kWidth, 4>(a[kRowBlocks * tile + block] + row * kWidth, kWidth, b + tile * kWidth * 8,
-                                 8, c + (block * 8 + row) * 8, 8);
-
-  if constexpr (std::is_same_v<Value, std::int32_t>)
-    if (in.flags & kSaturate)
-      for (int i = 0; i < M * 8; ++i) {
-        // The products alone stay far from the limits, so their sum is what wrapping left.
-        const std::int64_t products = std::int32_t(std::uint32_t(c[i]) - std::uint32_t(before[i]));
-        c[i] = std::int32_t(
-            std::min<std::int64_t>(std::max<std::int64_t>(before[i] + products, INT32_MIN), INT32_MAX));
-      }
-  for (int block = 0; block < kRowBlocks; ++block)
-    Accumulator::store(warp, d_slots + block * Accumulator::kRegistersOf8Rows, c + block * 64);
+  Value *d[kRegistersC];
+  const Value *c[kRegistersC];
+  for (int r = 0; r < kRegistersC; ++r) {
+    d[r] = warp.lanes<Value>(d_slots[r]);
+    c[r] = warp.lanes<Value>(c_slots[r]);
+  }
+  [[maybe_unused]] Value copies[kRegistersC][32];
+  if (in.flags & kCrossed)
+    for (int r = 0; r < kRegistersC; ++r) {
+      std::memcpy(copies[r], c[r], sizeof copies[r]);
+      c[r] = copies[r];
+    }
+  for (int block = 0; block < kRowBlocks; ++block) {
+    constexpr int kEach = Accumulator::kRegistersOf8Rows;
+    Accumulator::finish(d + block * kEach, c + block * kEach, product + block * 64, in.flags & kSaturate);
+  }
 }
 
 // --- binding
@@ -257,6 +257,11 @@ bool bind_mma(Binder &binder) {
   }
   binder.set_more(slots);
   binder.out.flags = binder.has("satfinite") ? kSaturate : 0;
+  const auto d = slots.begin(), c = slots.end() - found.d;
+  for (int i = 0; i < found.d; ++i)
+    for (int j = 0; j < found.d; ++j)
+      if (i != j && d[i] == c[j])
+        binder.out.flags |= kCrossed;
   binder.out.execute = found.handler;
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include "instructions/half_type.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,22 +23,26 @@ template <typename T> struct Eight {
   typedef T Vector [[gnu::vector_size(8 * sizeof(T))]];
 };
 
-/// c[i][0..7] += a[i][0..K-1] * b[0..K-1][0..7] for `Rows` rows, the products added in order of k. The
-/// product of two 16-bit or tf32 values is exact in f32, so fused or not is the same; f64 is always fused.
-template <int K, int Rows, typename T>
-[[gnu::always_inline]] inline void multiply_rows(const T *a, std::size_t a_stride, const T *b,
-                                                 std::size_t b_stride, T *c, std::size_t c_stride) {
+/// Rows of a product that are computed at once, as many as leave the sums in registers.
+#ifdef LADDER_HAS_FMA_F16C
+inline constexpr int kRowsAtOnce = 8;
+#else
+inline constexpr int kRowsAtOnce = 4;
+#endif
+
+/// out[i][0..7] = the sum over k of a(i, k) * b[k][0..7] for kRowsAtOnce rows, added in order of k. The product of two
+/// 16-bit or tf32 values is exact in f32, so fused or not is the same; f64 is always fused.
+template <int K, typename T, typename A>
+[[gnu::always_inline]] inline void multiply_rows(A a, const T *b, std::size_t b_stride, T *out, std::size_t out_stride) {
   using Vector = typename Eight<T>::Vector;
-  Vector sums[Rows];
-  for (int i = 0; i < Rows; ++i)
-    std::memcpy(&sums[i], c + std::size_t(i) * c_stride, sizeof(Vector));
-#pragma GCC unroll 16
+  Vector sums[kRowsAtOnce] = {};
+#pragma GCC unroll 32
   for (int k = 0; k < K; ++k) {
     Vector row;
     std::memcpy(&row, b + std::size_t(k) * b_stride, sizeof row);
 #pragma GCC unroll 8
-    for (int i = 0; i < Rows; ++i) {
-      const T factor = a[std::size_t(i) * a_stride + std::size_t(k)];
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const T factor = a(i, k);
       if constexpr (std::is_same_v<T, double>) {
         for (int n = 0; n < 8; ++n)
           sums[i][n] = std::fma(factor, row[n], sums[i][n]);
@@ -51,9 +56,17 @@ template <int K, int Rows, typename T>
       }
     }
   }
-  for (int i = 0; i < Rows; ++i)
-    std::memcpy(c + std::size_t(i) * c_stride, &sums[i], sizeof(Vector));
+  for (int i = 0; i < kRowsAtOnce; ++i)
+    std::memcpy(out + std::size_t(i) * out_stride, &sums[i], sizeof(Vector));
 }
+
+/// c + product, wrapping or clamped.
+inline std::int32_t add_products(std::int32_t c, std::int32_t products, bool saturate) {
+  if (saturate)
+    return std::int32_t(std::clamp<std::int64_t>(std::int64_t(c) + products, INT32_MIN, INT32_MAX));
+  return std::int32_t(std::uint32_t(c) + std::uint32_t(products));
+}
+template <typename T> inline T add_products(T c, T products, bool) { return c + products; }
 
 // --- elements of fragments
 // -------------------------------------------------------------------------------------------
@@ -61,12 +74,15 @@ template <int K, int Rows, typename T>
 // A fragment register is 32 lanes of 32 bits (64 for f64) that hold kPerRegister elements each, so in memory
 // 32 * kPerRegister elements in a row. `unpack` turns one register into as many values to compute with.
 
+// Registers as they are read here, whatever wrote them.
+typedef std::uint16_t Halves [[gnu::may_alias]];
+typedef std::uint32_t Words [[gnu::may_alias]];
+
 struct F16Elements {
   using Value = float;
   static constexpr int kPerRegister = 2;
   static void unpack(const std::uint32_t *lanes, float *values) {
-    std::uint16_t halves[64];
-    std::memcpy(halves, lanes, sizeof halves);
+    const auto *const halves = reinterpret_cast<const Halves *>(lanes);
 #ifdef LADDER_HAS_FMA_F16C
     for (int i = 0; i < 64; i += 8)
       _mm256_storeu_ps(values + i,
@@ -77,10 +93,9 @@ struct F16Elements {
 #endif
   }
   static void pack(const float *values, std::uint32_t *lanes) {
-    std::uint16_t halves[64];
+    auto *const halves = reinterpret_cast<Halves *>(lanes);
     for (int i = 0; i < 64; ++i)
       halves[i] = std::uint16_t(Half::from_float(values[i]));
-    std::memcpy(lanes, halves, sizeof halves);
   }
 };
 
@@ -88,8 +103,7 @@ struct BF16Elements {
   using Value = float;
   static constexpr int kPerRegister = 2;
   static void unpack(const std::uint32_t *lanes, float *values) {
-    std::uint16_t halves[64];
-    std::memcpy(halves, lanes, sizeof halves);
+    const auto *const halves = reinterpret_cast<const Halves *>(lanes);
     for (int i = 0; i < 64; ++i)
       values[i] = BFloat::to_float(halves[i]);
   }
@@ -100,8 +114,9 @@ struct TF32Elements {
   using Value = float;
   static constexpr int kPerRegister = 1;
   static void unpack(const std::uint32_t *lanes, float *values) {
+    const auto *const words = reinterpret_cast<const Words *>(lanes);
     for (int i = 0; i < 32; ++i)
-      values[i] = float_from(lanes[i] & 0xffffe000u);
+      values[i] = float_from(words[i] & 0xffffe000u);
   }
 };
 
@@ -120,8 +135,7 @@ template <typename Byte> struct ByteElements {
   using Value = std::int32_t;
   static constexpr int kPerRegister = 4;
   static void unpack(const std::uint32_t *lanes, std::int32_t *values) {
-    Byte bytes[128];
-    std::memcpy(bytes, lanes, sizeof bytes);
+    const auto *const bytes = reinterpret_cast<const Byte *>(lanes);
     for (int i = 0; i < 128; ++i)
       values[i] = bytes[i];
   }

@@ -202,24 +202,15 @@ void multiply(Warp &warp, const Instruction &in) {
   const std::uint32_t *const a_slots = d_slots + registers(M * N, ElementsD::kPerRegister);
   const std::uint32_t *const b_slots = a_slots + registers(M * K, ElementsA::kPerRegister);
   const std::uint32_t *const c_slots = b_slots + registers(K * N, ElementsB::kPerRegister);
-  alignas(64) Value a[M * K], b[K * N], c[M * N];
+  alignas(64) Value a[M * K], b[K * N], c[M * N], product[M * N];
   unpack_fragment<ElementsA>(warp, a_slots, M * K, a);
   unpack_fragment<ElementsB>(warp, b_slots, K * N, b);
   unpack_fragment<ElementsC>(warp, c_slots, M * N, c);
-  [[maybe_unused]] Value before[M * N];
-  if constexpr (std::is_same_v<Value, std::int32_t>)
-    std::memcpy(before, c, sizeof before);
-
-  for (int row = 0; row < M; row += 4)
+  for (int row = 0; row < M; row += kRowsAtOnce)
     for (int column = 0; column < N; column += 8)
-      multiply_rows<K, 4>(a + row * K, K, b + column, N, c + row * N + column, N);
-
-  if constexpr (std::is_same_v<Value, std::int32_t>)
-    if (in.flags & kSaturate)
-      for (int i = 0; i < M * N; ++i) {
-        const std::int64_t products = std::int32_t(std::uint32_t(c[i]) - std::uint32_t(before[i]));
-        c[i] = std::int32_t(std::clamp<std::int64_t>(before[i] + products, INT32_MIN, INT32_MAX));
-      }
+      multiply_rows<K>([&](int i, int k) { return a[(row + i) * K + k]; }, b + column, N, product + row * N + column, N);
+  for (int i = 0; i < M * N; ++i)
+    c[i] = add_products(c[i], product[i], in.flags & kSaturate);
   constexpr int kValues = 32 * ElementsD::kPerRegister;
   for (int r = 0; r * kValues < M * N; ++r)
     ElementsD::pack(c + r * kValues, warp.lanes<std::uint32_t>(d_slots[r]));

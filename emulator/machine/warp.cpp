@@ -642,6 +642,8 @@ void Warp::commit_copies() { groups_.push_back(std::move(open_copies_)), open_co
 void Warp::wait_copies(std::size_t pending, bool all) {
   while (groups_.size() > pending) {
     complete_copies(groups_.front());
+    if (open_copies_.capacity() == 0)
+      open_copies_.swap(groups_.front()); // its room is wanted again
     groups_.erase(groups_.begin());
   }
   if (all)
@@ -649,8 +651,13 @@ void Warp::wait_copies(std::size_t pending, bool all) {
 }
 
 void Warp::complete_copies(std::vector<PendingCopy> &copies) {
-  for (const PendingCopy &copy : copies)
-    std::memcpy(block_->shared(copy.shared_address, copy.bytes, copy.lane), copy.data, copy.bytes);
+  for (const PendingCopy &copy : copies) {
+    std::uint8_t *const to = block_->shared(copy.shared_address, copy.bytes, copy.lane);
+    if (copy.bytes == sizeof copy.data) // of constant size, which is much faster
+      std::memcpy(to, copy.data, sizeof copy.data);
+    else
+      std::memcpy(to, copy.data, copy.bytes);
+  }
   copies.clear();
 }
 
@@ -677,6 +684,16 @@ std::uint8_t *Warp::local(int lane, std::uint64_t address, std::uint64_t bytes) 
   return local_.data() + std::uint64_t(lane) * local_capacity_ + address;
 }
 
+const MemoryRange *Warp::recall_range(std::uint64_t address, std::uint64_t bytes, bool write) {
+  const auto place = std::find_if(recent_ranges_.begin(), recent_ranges_.end(), [&](const MemoryRange *range) {
+    return range && holds(*range, address, bytes, write);
+  });
+  if (place == recent_ranges_.end())
+    return nullptr;
+  std::rotate(recent_ranges_.begin(), place, place + 1);
+  return recent_ranges_.front();
+}
+
 const MemoryRange &Warp::find_global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
   const GlobalMemory &memory = *block_->launch().memory;
   const MemoryRange *range = memory.find(address, bytes);
@@ -689,7 +706,8 @@ const MemoryRange &Warp::find_global_range(std::uint64_t address, std::uint64_t 
   if (write && !range->writable)
     throw FaultError(FaultKind::read_only, "a write to read-only memory (" + range->name + ")", lane)
         .at(address);
-  last_range_ = range;
+  std::rotate(recent_ranges_.begin(), recent_ranges_.end() - 1, recent_ranges_.end());
+  recent_ranges_.front() = range;
   return *range;
 }
 

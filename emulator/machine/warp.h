@@ -13,6 +13,7 @@
 #include "machine/fault.h"
 #include "machine/global_memory.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -129,12 +130,15 @@ public:
   /// From a lane's byte to the next lane's byte at the same local address.
   std::uint64_t local_stride() const { return local_capacity_; }
 
-  /// A global range that holds the bytes; throws out_of_bounds. The last one found is remembered.
+  /// A global range that holds the bytes; throws out_of_bounds or read_only.
   const MemoryRange &global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
-    if (last_range_ && address >= last_range_->begin && address + bytes <= last_range_->end &&
-        address + bytes > address && (!write || last_range_->writable))
-      return *last_range_;
-    return find_global_range(address, bytes, write, lane);
+    const MemoryRange *const range = remembered_range(address, bytes, write);
+    return range ? *range : find_global_range(address, bytes, write, lane);
+  }
+  /// The same if it is one of the last few found, else nullptr.
+  const MemoryRange *remembered_range(std::uint64_t address, std::uint64_t bytes, bool write) {
+    const MemoryRange *const last = recent_ranges_.front();
+    return last && holds(*last, address, bytes, write) ? last : recall_range(address, bytes, write);
   }
 
   bool finished() const { return live_ == 0; }
@@ -182,6 +186,11 @@ private:
   void leave_join(const std::shared_ptr<Join> &join, std::uint32_t lanes);
   void complete(const std::shared_ptr<Join> &join);
   void try_release_converge(std::uint32_t members);
+  static bool holds(const MemoryRange &range, std::uint64_t address, std::uint64_t bytes, bool write) {
+    return address >= range.begin && address + bytes <= range.end && address + bytes > address &&
+           (!write || range.writable);
+  }
+  const MemoryRange *recall_range(std::uint64_t address, std::uint64_t bytes, bool write);
   const MemoryRange &find_global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane);
   void complete_copies(std::vector<PendingCopy> &copies);
 
@@ -191,7 +200,7 @@ private:
   std::uint64_t remaining_ = 0;
   bool switch_path_ = false; ///< the current path is gone or waits
   Frame *frame_ = nullptr;
-  const MemoryRange *last_range_ = nullptr;
+  std::array<const MemoryRange *, 4> recent_ranges_{}; ///< global memory, the last one first
 
   Block *block_;
   int index_;
