@@ -84,6 +84,31 @@ def test_source_size(size: int) -> None:
     assert np.array_equal(result, expected)
 
 
+@pytest.mark.parametrize(
+    ("row_bytes", "pitch", "sectors"),
+    [(128, 128, 16), (128, 144, 18), (128, 160, 16), (32, 32, 16), (32, 48, 24), (256, 272, 18)],
+)
+def test_sectors_of_padded_rows(row_bytes: int, pitch: int, sectors: int) -> None:
+    """What an H200 counts for adjacent rows of global memory that get a pitch in shared memory."""
+    room = bytes_of(512 + 128)
+    source = room[-room.ctypes.data % 128 :][:512]
+    shift = row_bytes.bit_length() - 1
+    body = f"""
+  shl.b32 %r20, %r0, 4;
+  cvt.u64.u32 %rd11, %r20;
+  add.u64 %rd10, %rd0, %rd11;
+  shr.u32 %r21, %r20, {shift};
+  and.b32 %r22, %r20, {row_bytes - 1};
+  mad.lo.u32 %r22, %r21, {pitch}, %r22;
+  mov.u32 %r23, smem;
+  add.u32 %r22, %r22, %r23;
+  cp.async.cg.shared.global [%r22], [%rd10], 16;
+  cp.async.wait_all;
+"""
+    table = run(body, source, shared_bytes=1024).instructions()
+    assert int(table[table.ptx.str.contains("cp.async.cg")].global_sectors_ld.iloc[0]) == sectors
+
+
 def test_source_size_as_a_constant() -> None:
     source, result = bytes_of(512), np.ones(512, np.uint8)
     run(
