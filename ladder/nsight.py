@@ -34,7 +34,7 @@ from ladder.errors import LadderError
 #:
 #: wavefronts and conflicts: the counters of the L1 data stage; op_ld holds ldmatrix, op_st stmatrix.
 #: shared_*_instructions: those counted in the code (sass) are accesses with an active lane; those counted in
-#: the pipeline also hold instructions whose lanes are all predicated off and, as loads, some of cp.async's work.
+#: the pipeline also hold those whose lanes are all predicated off and, as loads, some of cp.async's work.
 #: ldmatrix_instructions, mma_instructions: warp instructions. conflicts: the sum of the kinds that the
 #: emulator's bank model covers.
 #: mma_instructions: the tensor pipe's HMMA count also holds HFMA2.MMA, with which ptxas sets registers.
