@@ -144,7 +144,7 @@ def test_assert_names_the_condition_and_the_thread(run):
                 "0 bytes past the end of 'cudaMalloc'",
                 "out_of_bounds(int const*, int*), block (0, 0, 0), warp 0, lane 10",
                 "faults.cu:6",
-                "faults.cu:9",
+                "faults.cu:10",
                 "ld.global",
             ],
         ),
