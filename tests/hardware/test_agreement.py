@@ -1,9 +1,11 @@
-"""What the emulator counts for the stages against what the H200's counters said: no difference.
+"""What the emulator counts for the stages against what the H200's counters said.
 
 ``results/h200/counters.csv`` holds what ``results/measure_counters.py`` measured, with at most one block an
-SM, several launches of each problem. Lost arbitration between clients of the L1 only ever adds to the
-hardware's counters, so the least of the launches is compared. The emulator runs the same source for the same
-architecture.
+SM, several launches of each problem. The emulator runs the same source for the same architecture.
+Instructions and sectors are equal. Wavefronts and conflicts are equal, too, but for lost arbitration: when a
+warp's ldmatrix meets another warp's data on its way into the L1, the hardware counts a wavefront and a
+conflict more, differently many from launch to launch. It has a counter of its own for these, which bounds
+the difference.
 """
 
 from __future__ import annotations
@@ -36,6 +38,11 @@ COMPARED = [
     "global_sectors_st",
 ]
 
+#: To these the hardware adds lost arbitration.
+ARBITRATED = {"wavefronts_ld", "wavefronts_st", "conflicts_ld", "conflicts_st", "conflicts"}
+#: The least of several launches never held more of it, out of tens of thousands of wavefronts.
+MOST_LOST = 20
+
 #: The columns that name a problem of a stage.
 PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
 
@@ -43,7 +50,7 @@ PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
 def measured() -> list[Any]:
     """Stage, problem and counts of each problem of the file."""
     if not MEASURED.exists():
-        return [pytest.param("", None, None, id="no-measurements")]
+        return [pytest.param("", None, None, 0, id="no-measurements")]
     rows = pd.read_csv(MEASURED)
     counts = pd.concat([rows, nsight.counters(rows)[COMPARED]], axis=1)
     parameters = []
@@ -51,19 +58,22 @@ def measured() -> list[Any]:
         b, h, hkv, n, m, d = map(int, sizes)
         problem = Problem(b, h, n, m, d, kv_heads=hkv, dtype=dtype, is_causal=bool(causal))
         name = f"{stage}-{problem}".replace(" ", "-")
-        parameters.append(pytest.param(stage, problem, launches[COMPARED].min(), id=name))
+        lost = int(launches[nsight.ARBITRATION[0]].max())
+        parameters.append(pytest.param(stage, problem, launches[COMPARED].min(), lost, id=name))
     return parameters
 
 
-@pytest.mark.parametrize(("stage", "problem", "counted"), measured())
+@pytest.mark.parametrize(("stage", "problem", "counted", "lost"), measured())
 def test_emulator_counts_what_the_gpu_counted(
-    stage: str, problem: Problem | None, counted: pd.Series
+    stage: str, problem: Problem | None, counted: pd.Series, lost: int
 ) -> None:
     assert problem is not None, f"{MEASURED} is missing; results/measure_counters.py makes it"
     emulated = evaluate(stage, problem, backend="emulator", arch="sm_90")
     assert emulated.passed, emulated.describe()
-    hardware = {name: None if pd.isna(counted[name]) else int(counted[name]) for name in COMPARED}
-    assert {name: emulated.row[name] for name in COMPARED} == hardware
+    excess = {name: int(counted[name]) - emulated.row[name] for name in COMPARED}
+    allowed = {name: min(lost, MOST_LOST) if name in ARBITRATED else 0 for name in COMPARED}
+    wrong = {name: excess[name] for name in COMPARED if not 0 <= excess[name] <= allowed[name]}
+    assert not wrong, f"the H200 counted more by {wrong}; lost arbitration: {lost}"
 
 
 def test_measured_with_at_most_one_block_an_sm() -> None:
