@@ -33,20 +33,25 @@ constexpr std::uint32_t kHasSourceSize = 1u << 17;
 constexpr std::uint32_t kHasIgnore = 1u << 18;
 constexpr std::uint32_t kIgnoreNegated = 1u << 19;
 
-/// Sectors that copies of 16 bytes look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and asks
-/// once for every line of 128 bytes that a piece comes from: rows that a padding shifts by 16 bytes against
-/// their sectors cost one look-up more.
+/// Sectors that copies of 16 bytes look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and
+/// asks once for every line of 128 bytes that a piece comes from: rows that a padding shifts by 16 bytes
+/// against their sectors cost one look-up more.
 unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes) {
   constexpr int kPass = 8, kLineShift = 7, kPieceShift = 5;
+  constexpr int kPieceBits = 16; // a host address leaves them free
   unsigned pieces = 0;
   for (int begin = 0; begin < 32; begin += kPass) {
-    std::pair<std::uint64_t, std::uint32_t> seen[kPass];
+    std::uint64_t seen[kPass];
     int count = 0;
     for (int lane = begin; lane < begin + kPass; ++lane) {
       if (!(lanes >> lane & 1))
         continue;
-      const std::pair piece{from.host[lane] >> kLineShift, to.shared[std::size_t(lane)] >> kPieceShift};
-      if (std::find(seen, seen + count, piece) == seen + count)
+      const std::uint64_t piece =
+          (from.host[lane] >> kLineShift) << kPieceBits | to.shared[std::size_t(lane)] >> kPieceShift;
+      int known = count; // neighbours mostly share a piece, so the last one seen is looked at first
+      while (known > 0 && seen[known - 1] != piece)
+        --known;
+      if (known == 0)
         seen[count++] = piece;
     }
     pieces += unsigned(count);
@@ -102,28 +107,30 @@ void copy_async(Warp &warp, const Instruction &in) {
   if (bytes != 16)
     ++counters.unmodelled;
   if (whole | part)
-    counters.sectors += bytes == 16 ? copied_sectors(from, to, whole | part)
-                                    : global_sectors(from.host, whole | part, bytes);
+    counters.sectors +=
+        bytes == 16 ? copied_sectors(from, to, whole | part) : global_sectors(from.host, whole | part, bytes);
 
   std::vector<PendingCopy> &copies = warp.open_copies();
-  if (bytes == 16 && whole == active) {
-    for_lanes(active, [&](int lane) {
-      PendingCopy copy{to.shared[std::size_t(lane)], std::uint8_t(lane), 16, {}};
-      std::memcpy(copy.data, from.at<const std::uint8_t>(lane), 16);
-      copies.push_back(copy);
-    });
+  const std::size_t begin = copies.size();
+  copies.resize(begin + std::size_t(std::popcount(active)));
+  PendingCopy *copy = copies.data() + begin;
+  for_lanes(active, [&](int lane) {
+    copy->shared_address = to.shared[std::size_t(lane)];
+    copy->lane = std::uint8_t(lane);
+    copy->bytes = std::uint8_t(bytes);
+    ++copy;
+  });
+  copy = copies.data() + begin;
+  if (bytes == 16 && whole == active) { // of constant size, which is much faster
+    for_lanes(active, [&](int lane) { std::memcpy((copy++)->data, from.at<const std::uint8_t>(lane), 16); });
     return;
   }
   for_lanes(active, [&](int lane) {
-    PendingCopy &copy = copies.emplace_back();
-    copy.shared_address = to.shared[lane];
-    copy.lane = std::uint8_t(lane);
-    copy.bytes = std::uint8_t(bytes);
-    std::memset(copy.data, 0, sizeof copy.data);
     if (whole >> lane & 1)
-      std::memcpy(copy.data, from.at<const std::uint8_t>(lane), bytes);
+      std::memcpy(copy->data, from.at<const std::uint8_t>(lane), bytes);
     else if (part >> lane & 1)
-      std::memcpy(copy.data, from.at<const std::uint8_t>(lane), warp.lanes<std::uint32_t>(in.op[2])[lane]);
+      std::memcpy(copy->data, from.at<const std::uint8_t>(lane), warp.lanes<std::uint32_t>(in.op[2])[lane]);
+    ++copy;
   });
 }
 

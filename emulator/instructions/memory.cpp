@@ -50,10 +50,11 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
     ++warp.access(in, is_load ? AccessKind::local_load : AccessKind::local_store).executed;
 }
 
-/// Reads elements of type Memory at the host addresses that `host(lane)` gives, extended to the register's type Register
-/// (by Memory's sign), into lanes of type Lane.
+/// Reads elements of type Memory at the host addresses that `host(lane)` gives, extended to the register's
+/// type Register (by Memory's sign), into lanes of type Lane.
 template <typename Memory, typename Register, typename Lane, typename Host>
-[[gnu::always_inline]] inline void read_elements(Warp &warp, const Instruction &in, std::uint32_t active, Host host) {
+[[gnu::always_inline]] inline void read_elements(Warp &warp, const Instruction &in, std::uint32_t active,
+                                                 Host host) {
   const unsigned elements = element_count(in);
   for (unsigned element = 0; element < elements; ++element) {
     Lane *const to = warp.lanes<Lane>(element_slot(warp, in, element));
@@ -66,7 +67,8 @@ template <typename Memory, typename Register, typename Lane, typename Host>
 }
 
 template <typename Memory, typename Lane, typename Host>
-[[gnu::always_inline]] inline void write_elements(Warp &warp, const Instruction &in, std::uint32_t active, Host host) {
+[[gnu::always_inline]] inline void write_elements(Warp &warp, const Instruction &in, std::uint32_t active,
+                                                  Host host) {
   const unsigned elements = element_count(in);
   for (unsigned element = 0; element < elements; ++element) {
     const Lane *const from = warp.lanes<Lane>(element_slot(warp, in, element));
@@ -79,8 +81,8 @@ template <typename Memory, typename Lane, typename Host>
 
 /// The fast case of both: calls transfer(host) and returns true when the whole warp makes a plain access.
 template <Space S, typename Transfer>
-[[gnu::always_inline]] inline bool whole_warp_access(Warp &warp, const Instruction &in, unsigned bytes, bool is_load,
-                                                     Transfer transfer) {
+[[gnu::always_inline]] inline bool whole_warp_access(Warp &warp, const Instruction &in, unsigned bytes,
+                                                     bool is_load, Transfer transfer) {
   if (warp.active() != kAllLanes)
     return false;
   if constexpr (S == Space::shared) {
@@ -88,7 +90,8 @@ template <Space S, typename Transfer>
     if (bytes > 16 || !whole_warp_shared(warp, in, bytes, addresses))
       return false;
     count_shared(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store,
-                 is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, addresses, kAllLanes, bytes);
+                 is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, addresses, kAllLanes,
+                 bytes);
     std::uint8_t *const base = warp.block().shared_base();
     transfer([&](int lane) { return base + addresses[std::size_t(lane)]; });
     return true;
@@ -110,14 +113,16 @@ template <Space S, typename Transfer>
   return false;
 }
 
-template <Space S, typename Memory, typename Register, typename Lane> void load(Warp &warp, const Instruction &in) {
+template <Space S, typename Memory, typename Register, typename Lane>
+void load(Warp &warp, const Instruction &in) {
   const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
   const auto from = [&](std::uint32_t active, auto host) {
     read_elements<Memory, Register, Lane>(warp, in, active, host);
   };
   if (!whole_warp_access<S>(warp, in, bytes, true, [&](auto host) { from(kAllLanes, host); })) {
     LaneAccess access;
-    resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read, access);
+    resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read,
+            access);
     count<S>(warp, in, access, bytes, true);
     from(warp.active(), [&](int lane) { return access.at<const std::uint8_t>(lane); });
   }
@@ -148,11 +153,14 @@ template <Space S, typename Memory, typename Lane> void store(Warp &warp, const 
   const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
   if (in.flags & kRelease)
     std::atomic_thread_fence(std::memory_order_release);
-  const auto to = [&](std::uint32_t active, auto host) { write_elements<Memory, Lane>(warp, in, active, host); };
+  const auto to = [&](std::uint32_t active, auto host) {
+    write_elements<Memory, Lane>(warp, in, active, host);
+  };
   if (whole_warp_access<S>(warp, in, bytes, false, [&](auto host) { to(kAllLanes, host); }))
     return;
   LaneAccess access;
-  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::write, access);
+  resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::write,
+          access);
   count<S>(warp, in, access, bytes, false);
   to(warp.active(), [&](int lane) { return access.at<std::uint8_t>(lane); });
 }

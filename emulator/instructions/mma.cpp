@@ -43,8 +43,8 @@ constexpr std::uint32_t kCrossed = 2; ///< a register of D is another one of C
 // --- accumulators
 // ----------------------------------------------------------------------------------------------------
 
-/// D = C + product, in rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has columns 2t and
-/// 2t + 1 of row g, one in each.
+/// D = C + product, in rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has
+/// columns 2t and 2t + 1 of row g, one in each.
 template <typename Elements> struct PairAccumulator {
   using Value = typename Elements::Value;
   static constexpr int kRegistersOf8Rows = 2;
@@ -128,11 +128,14 @@ void mma(Warp &warp, const Instruction &in) {
     ElementsB::unpack(warp.lanes<std::uint32_t>(b_slots[r]), b_lanes);
     transpose<kWidth>(b_lanes, b + r * kWidth * 8);
   }
+  keep_in_memory(a);
+  keep_in_memory(b);
+#pragma GCC unroll 1
   for (int block = 0; block < kRowBlocks; ++block)
+#pragma GCC unroll 1
     for (int row = 0; row < 8; row += kRowsAtOnce)
-      multiply_rows<K>(
-          [&](int i, int k) { return a[kRowBlocks * (k / kWidth) + block][(row + i) * kWidth + k % kWidth]; }, b, 8,
-          product + (block * 8 + row) * 8, 8);
+      multiply_rows<kWidth, kTilesOfK>(a[block] + row * kWidth, kWidth, kRowBlocks * 8 * kWidth, b, 8,
+                                       product + (block * 8 + row) * 8, 8);
 
   Value *d[kRegistersC];
   const Value *c[kRegistersC];

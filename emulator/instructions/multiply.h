@@ -23,6 +23,10 @@ template <typename T> struct Eight {
   typedef T Vector [[gnu::vector_size(8 * sizeof(T))]];
 };
 
+/// Makes the compiler write the values to memory. What follows reads them one by one, many times; kept in
+/// vector registers they would have to be shuffled out of them.
+inline void keep_in_memory(const void *values) { asm volatile("" : : "r"(values) : "memory"); }
+
 /// Rows of a product that are computed at once, as many as leave the sums in registers.
 #ifdef LADDER_HAS_FMA_F16C
 inline constexpr int kRowsAtOnce = 8;
@@ -30,31 +34,40 @@ inline constexpr int kRowsAtOnce = 8;
 inline constexpr int kRowsAtOnce = 4;
 #endif
 
-/// out[i][0..7] = the sum over k of a(i, k) * b[k][0..7] for kRowsAtOnce rows, added in order of k. The product of two
+/// out[i][0..7] = the sum over k of a[i][k] * b[k][0..7] for kRowsAtOnce rows, added in order of k. A is in
+/// `Tiles` tiles of `Width` columns, rows `a_stride` and tiles `a_tile` values apart. The product of two
 /// 16-bit or tf32 values is exact in f32, so fused or not is the same; f64 is always fused.
-template <int K, typename T, typename A>
-[[gnu::always_inline]] inline void multiply_rows(A a, const T *b, std::size_t b_stride, T *out, std::size_t out_stride) {
+template <int Width, int Tiles, typename T>
+[[gnu::always_inline]] inline void multiply_rows(const T *a, std::size_t a_stride, std::size_t a_tile,
+                                                 const T *b, std::size_t b_stride, T *out,
+                                                 std::size_t out_stride) {
   using Vector = typename Eight<T>::Vector;
   Vector sums[kRowsAtOnce] = {};
-#pragma GCC unroll 32
-  for (int k = 0; k < K; ++k) {
-    Vector row;
-    std::memcpy(&row, b + std::size_t(k) * b_stride, sizeof row);
+  // Unrolled further, the compiler would hold on to rows of B and spill the sums.
+#pragma GCC unroll 1
+  for (int tile = 0; tile < Tiles; ++tile) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-      const T factor = a(i, k);
-      if constexpr (std::is_same_v<T, double>) {
-        for (int n = 0; n < 8; ++n)
-          sums[i][n] = std::fma(factor, row[n], sums[i][n]);
-      } else {
+    for (int k = 0; k < Width; ++k) {
+      Vector row;
+      std::memcpy(&row, b + std::size_t(k) * b_stride, sizeof row);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        const T factor = a[std::size_t(i) * a_stride + std::size_t(k)];
+        if constexpr (std::is_same_v<T, double>) {
+          for (int n = 0; n < 8; ++n)
+            sums[i][n] = std::fma(factor, row[n], sums[i][n]);
+        } else {
 #ifdef LADDER_HAS_FMA_F16C
-        if constexpr (std::is_same_v<T, float>)
-          sums[i] = (Vector)_mm256_fmadd_ps(_mm256_set1_ps(factor), (__m256)row, (__m256)sums[i]);
-        else
+          if constexpr (std::is_same_v<T, float>)
+            sums[i] = (Vector)_mm256_fmadd_ps(_mm256_set1_ps(factor), (__m256)row, (__m256)sums[i]);
+          else
 #endif
-          sums[i] += factor * row;
+            sums[i] += factor * row;
+        }
       }
     }
+    a += a_tile;
+    b += std::size_t(Width) * b_stride;
   }
   for (int i = 0; i < kRowsAtOnce; ++i)
     std::memcpy(out + std::size_t(i) * out_stride, &sums[i], sizeof(Vector));
@@ -87,6 +100,10 @@ struct F16Elements {
     for (int i = 0; i < 64; i += 8)
       _mm256_storeu_ps(values + i,
                        _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(halves + i))));
+#elif defined(__aarch64__)
+    typedef __fp16 NativeHalf [[gnu::may_alias]];
+    for (int i = 0; i < 64; ++i)
+      values[i] = reinterpret_cast<const NativeHalf *>(halves)[i];
 #else
     for (int i = 0; i < 64; ++i)
       values[i] = Half::to_float(halves[i]);

@@ -1,6 +1,6 @@
-// The common case of a load or store, made fast: all 32 lanes active, addresses in registers, all of them good and in one
-// piece of memory. The loops carry no branches, so that they vectorise. Whatever is not so plain, faults included, is left
-// to `resolve`, which these never contradict.
+// The common case of a load or store, made fast: all 32 lanes active, addresses in registers, all of them
+// good and in one piece of memory. The loops carry no branches, so that they vectorise. Whatever is not so
+// plain, faults included, is left to `resolve`, which these never contradict.
 #pragma once
 
 #include "instructions/addressing.h"
@@ -47,8 +47,9 @@ inline bool whole_warp_shared(machine::Warp &warp, const machine::Instruction &i
   return !(outside >> 31) && !(low & (bytes - 1));
 }
 
-/// Global addresses of a full warp, which are host addresses, and the numbers of their sectors in the range that holds
-/// them all; false when the access is for `resolve`. Also right for generic addresses: no window looks like memory.
+/// Global addresses of a full warp, which are host addresses, and the numbers of their sectors in the range
+/// that holds them all; false when the access is for `resolve`. Also right for generic addresses: no window
+/// looks like memory.
 inline bool whole_warp_global(machine::Warp &warp, const machine::Instruction &in, unsigned bytes, bool write,
                               std::uint64_t (&addresses)[32], std::uint32_t (&sectors)[32]) {
   if (address_base(in.flags) != Binder::Address::Base::reg64)
@@ -56,10 +57,12 @@ inline bool whole_warp_global(machine::Warp &warp, const machine::Instruction &i
   const std::uint64_t *const registers = warp.lanes<std::uint64_t>(in.op[0]);
   const auto offset = std::uint64_t(in.imm);
   const machine::MemoryRange *const range = warp.remembered_range(registers[0] + offset, bytes, write);
-  constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 35; // sector numbers are 32 bits, and compared as signed
+  constexpr std::uint64_t kMostBytes = std::uint64_t(1)
+                                       << 35; // sector numbers are 32 bits, and compared as signed
   if (!range || range->end - range->begin > kMostBytes)
     return false;
-  const std::uint64_t begin = range->begin, last = range->end - bytes, first_sector = begin & ~std::uint64_t(31);
+  const std::uint64_t begin = range->begin, last = range->end - bytes,
+                      first_sector = begin & ~std::uint64_t(31);
   std::uint64_t outside = 0, low = 0;
   for (int lane = 0; lane < 32; ++lane) {
     const std::uint64_t address = registers[lane] + offset;

@@ -206,9 +206,13 @@ void multiply(Warp &warp, const Instruction &in) {
   unpack_fragment<ElementsA>(warp, a_slots, M * K, a);
   unpack_fragment<ElementsB>(warp, b_slots, K * N, b);
   unpack_fragment<ElementsC>(warp, c_slots, M * N, c);
+  keep_in_memory(a);
+  keep_in_memory(b);
+#pragma GCC unroll 1
   for (int row = 0; row < M; row += kRowsAtOnce)
+#pragma GCC unroll 1
     for (int column = 0; column < N; column += 8)
-      multiply_rows<K>([&](int i, int k) { return a[(row + i) * K + k]; }, b + column, N, product + row * N + column, N);
+      multiply_rows<K, 1>(a + row * K, K, 0, b + column, N, product + row * N + column, N);
   for (int i = 0; i < M * N; ++i)
     c[i] = add_products(c[i], product[i], in.flags & kSaturate);
   constexpr int kValues = 32 * ElementsD::kPerRegister;

@@ -39,10 +39,10 @@ struct Frame {
 
 /// cp.async: data on its way to shared memory.
 struct PendingCopy {
+  std::uint8_t data[16];
   std::uint32_t shared_address; ///< offset in the block's shared memory
   std::uint8_t lane;
   std::uint8_t bytes;
-  std::uint8_t data[16];
 };
 
 /// What happens when a warp is run.
