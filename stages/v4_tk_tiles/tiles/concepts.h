@@ -53,9 +53,9 @@ concept SamePlaces =
     (RegisterTile<A> && RegisterTile<B> && SameSize<A, B> && A::layout == B::layout) ||
     (RegisterVector<A> && RegisterVector<B> && A::length == B::length && A::along == B::along);
 
-/// Explains a pair of operands of an elementwise operation that do not match. Instantiated by every such
-/// operation.
-template <InRegisters D, InRegisters S> __device__ constexpr void require_same_places() {
+/// Whether two operands of an elementwise operation match; explains it if they do not. Every such operation
+/// asks it.
+template <InRegisters D, InRegisters S> __device__ constexpr bool require_same_places() {
   static_assert(RegisterTile<D> == RegisterTile<S>,
                 "given a tile and a vector, wanted two of a kind: add_row, sub_row, mul_row, div_row, "
                 "max_row, min_row and their "
@@ -71,6 +71,7 @@ template <InRegisters D, InRegisters S> __device__ constexpr void require_same_p
                   "given a vector along a tile's lines and one along its span, wanted the same: insert "
                   "copy(other, vector) first");
   }
+  return SamePlaces<D, S>;
 }
 
 } // namespace tiles

@@ -36,35 +36,38 @@ __device__ inline void exchange_lines_and_span(D &dst, const S &src) {
         dst.pairs[j][i][pair % 2 * 2 + pair / 2] = transpose_8x8<typename S::Elem>(src.pairs[i][j][pair]);
 }
 
+/// dst = src, which is spread over the lanes along a tile's other direction.
+template <RegisterVector D, RegisterVector S> __device__ inline void copy_across(D &dst, const S &src) {
+#pragma unroll
+  for (int i = 0; i < D::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < D::per_lane; slot++) {
+      float value;
+      if constexpr (D::along ==
+                    Along::span) { // entry 2 * (l % 4) + slot % 2 lies with the quad of that number
+        value = __shfl_sync(0xffffffffu, to_float(src.values[i][slot / 2]), lane_id() % 4 * 8 + slot % 2 * 4);
+      } else { // entry l / 4 lies with lane l / 8, as its value l / 4 % 2
+        const float even = __shfl_sync(0xffffffffu, to_float(src.values[i][2 * slot]), lane_id() / 8);
+        const float odd = __shfl_sync(0xffffffffu, to_float(src.values[i][2 * slot + 1]), lane_id() / 8);
+        value = lane_id() / 4 % 2 ? odd : even;
+      }
+      dst.values[i][slot] = from_float<typename D::Elem>(value);
+    }
+}
+
+/// Two vectors of the same length along different directions.
+template <typename D, typename S>
+concept Across = RegisterVector<D> && RegisterVector<S> && D::length == S::length && D::along != S::along;
+
 } // namespace detail
 
 /// dst = src in dst's element type, rounded to nearest. Vectors may also differ in their spread over the
 /// lanes, tiles not in their layout.
 template <InRegisters D, InRegisters S> __device__ inline void copy(D &dst, const S &src) {
-  if constexpr (RegisterVector<D> && RegisterVector<S>) {
-    static_assert(D::length == S::length, "given vectors of different lengths, wanted the same length");
-    if constexpr (D::along != S::along) {
-      const int first = D::along == Along::span ? lane_id() % 4 * 8 : lane_id() / 8;
-#pragma unroll
-      for (int i = 0; i < D::length / 16; i++)
-#pragma unroll
-        for (int slot = 0; slot < D::per_lane; slot++) {
-          float value;
-          if constexpr (D::along == Along::span) { // entry 2 * (l % 4) + slot % 2 lies with lane 4 times that
-            value = __shfl_sync(0xffffffffu, to_float(src.values[i][slot / 2]), first + slot % 2 * 4);
-          } else { // entry l / 4 lies with lane l / 8 of the first quad, in its half l / 4 % 2
-            const float even = __shfl_sync(0xffffffffu, to_float(src.values[i][2 * slot]), first);
-            const float odd = __shfl_sync(0xffffffffu, to_float(src.values[i][2 * slot + 1]), first);
-            value = lane_id() / 4 % 2 ? odd : even;
-          }
-          dst.values[i][slot] = from_float<typename D::Elem>(value);
-        }
-      return;
-    }
-  }
-  if constexpr (RegisterTile<D> == RegisterTile<S> &&
-                SameElement<D, S>) // nothing to convert, NaN payloads stay
-    require_same_places<D, S>(), dst = src;
+  if constexpr (detail::Across<D, S>)
+    detail::copy_across(dst, src);
+  else if constexpr (std::is_same_v<D, S>)
+    dst = src;
   else
     detail::map(dst, [](float x) { return x; }, src);
 }
@@ -79,9 +82,10 @@ template <RegisterTile D, RegisterTile S> __device__ inline void swap_layout(D &
       SameSize<D, S>,
       "given tiles of different sizes, wanted the same rows and cols: transpose_sep exchanges them");
   static_assert(
-      D::layout != S::layout,
+      !SameElement<D, S> || !SameSize<D, S> || D::layout != S::layout,
       "given two tiles of the same layout, wanted two different ones: insert copy(dst, src) instead");
-  detail::exchange_lines_and_span(dst, src);
+  if constexpr (SameElement<D, S> && SameSize<D, S> && D::layout != S::layout)
+    detail::exchange_lines_and_span(dst, src);
 }
 
 /// A tile of the same matrix in the other layout, in place of `tile` from here on: `auto &b =
@@ -104,7 +108,8 @@ template <RegisterTile D, RegisterTile S> __device__ inline void transpose_sep(D
                 "a tile of rows x cols is transposed into one of cols x rows");
   static_assert(D::layout == S::layout, "given a row-layout and a col-layout tile, wanted the same layout: "
                                         "insert swap_layout(other, tile) first");
-  detail::exchange_lines_and_span(dst, src);
+  if constexpr (SameElement<D, S> && D::rows == S::cols && D::cols == S::rows && D::layout == S::layout)
+    detail::exchange_lines_and_span(dst, src);
 }
 
 } // namespace tiles

@@ -28,18 +28,18 @@ template <int kWarps> struct group {
   // after sync().
   template <SharedMemoryTile D, typename T, int kCols>
   __device__ static void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
-    if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    if constexpr (detail::require_row_of<D, GlobalMatrix<T, kCols>>())
       detail::load_chunks<threads>(dst, src, first_row, thread());
   }
   /// Without waiting: async_commit(), later async_wait<n>(), then sync().
   template <SharedMemoryTile D, typename T, int kCols>
   __device__ static void load_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
-    if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    if constexpr (detail::require_row_of<D, GlobalMatrix<T, kCols>>())
       detail::load_chunks_async<threads>(dst, src, first_row, thread());
   }
   template <typename T, int kCols, SharedMemoryTile S>
   __device__ static void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
-    if constexpr (detail::require_row_of<S>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+    if constexpr (detail::require_row_of<S, GlobalMatrix<T, kCols>>())
       detail::store_chunks<threads>(dst, src, first_row, thread());
   }
 

@@ -11,9 +11,10 @@ namespace detail {
 /// dst[..] = f(src[..]...) for all that the calling lane holds; f takes and returns floats.
 template <InRegisters D, typename F, InRegisters... S>
 __device__ inline void map(D &dst, F f, const S &...src) {
-  (require_same_places<D, S>(), ...);
   using T = typename D::Elem;
-  if constexpr (RegisterTile<D>) {
+  if constexpr (!(require_same_places<D, S>() && ...)) {
+    return;
+  } else if constexpr (RegisterTile<D>) {
 #pragma unroll
     for (int i = 0; i < D::lines / 16; i++)
 #pragma unroll

@@ -30,14 +30,13 @@ struct GlobalVec {
 
 namespace detail {
 
-template <typename X, typename T, int kCols>
-__device__ constexpr bool require_row_of(const GlobalMatrix<T, kCols> *) {
-  constexpr bool element = std::is_same_v<typename X::Elem, std::remove_const_t<T>>;
+template <typename X, typename Matrix> __device__ constexpr bool require_row_of() {
+  constexpr bool element = std::is_same_v<typename X::Elem, typename Matrix::Elem>;
   static_assert(element, "given a tile and a global matrix of different element types, wanted the same: "
                          "insert copy(other, tile)");
-  static_assert(X::cols == kCols,
+  static_assert(X::cols == Matrix::cols,
                 "given a tile and a global matrix of different widths, wanted the same cols");
-  return element && X::cols == kCols;
+  return element && X::cols == Matrix::cols;
 }
 
 /// Calls f(place in shared memory, row, col) for the 16-byte chunks of a shared tile that fall to `thread` of
@@ -95,7 +94,7 @@ __device__ inline void store_chunks(const GlobalMatrix<T, kCols> &dst, const S &
 /// dst = src's rows from first_row on, through registers.
 template <SharedMemoryTile D, typename T, int kCols>
 __device__ inline void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
-  if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+  if constexpr (detail::require_row_of<D, GlobalMatrix<T, kCols>>())
     detail::load_chunks<32>(dst, src, first_row, lane_id());
 }
 
@@ -103,7 +102,7 @@ __device__ inline void load(D &dst, const GlobalMatrix<T, kCols> &src, int first
 /// the calling thread; then comes the barrier.
 template <SharedMemoryTile D, typename T, int kCols>
 __device__ inline void load_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
-  if constexpr (detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+  if constexpr (detail::require_row_of<D, GlobalMatrix<T, kCols>>())
     detail::load_chunks_async<32>(dst, src, first_row, lane_id());
 }
 
@@ -113,14 +112,14 @@ template <int kPending = 0> __device__ inline void async_wait() { ptx::copy_asyn
 /// dst's rows from first_row on = src.
 template <typename T, int kCols, SharedMemoryTile S>
 __device__ inline void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
-  if constexpr (detail::require_row_of<S>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+  if constexpr (detail::require_row_of<S, GlobalMatrix<T, kCols>>())
     detail::store_chunks<32>(dst, src, first_row, lane_id());
 }
 
 /// dst = src's rows from first_row on, straight into registers.
 template <RegisterTile D, typename T, int kCols>
 __device__ inline void load(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
-  if constexpr (!detail::require_row_of<D>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+  if constexpr (!detail::require_row_of<D, GlobalMatrix<T, kCols>>())
     return;
   using Elem = typename D::Elem;
   detail::for_each_place<D>([&](int i, int j, int pair, int row, int col) {
@@ -139,7 +138,7 @@ __device__ inline void load(D &dst, const GlobalMatrix<T, kCols> &src, int first
 /// dst's rows from first_row on = src.
 template <typename T, int kCols, RegisterTile S>
 __device__ inline void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {
-  if constexpr (!detail::require_row_of<S>(static_cast<GlobalMatrix<T, kCols> *>(nullptr)))
+  if constexpr (!detail::require_row_of<S, GlobalMatrix<T, kCols>>())
     return;
   detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
     row += first_row;
