@@ -8,8 +8,7 @@ namespace ladder::instructions {
 
 namespace {
 
-// --- comparisons of values
-// ------------------------------------------------------------------------------------------
+// --- comparisons of values ---------------------------------------------------------------------------------
 
 struct Eq {
   template <class T> bool operator()(T a, T b) const { return a == b; }
@@ -68,8 +67,7 @@ std::uint64_t compared(Warp &warp, const Instruction &in) {
   return reinterpret_cast<Compare>(in.imm)(warp, in);
 }
 
-// --- combining with a predicate
-// -------------------------------------------------------------------------------------
+// --- combining with a predicate ----------------------------------------------------------------------------
 
 // `flags` of setp and set.
 enum : std::uint32_t { kAnd = 1, kOr = 2, kXor = 3, kCombine = 3, kNegated = 4, kSecond = 8 };
@@ -131,8 +129,7 @@ void set_packed(Warp &warp, const Instruction &in) {
   });
 }
 
-// --- binding
-// --------------------------------------------------------------------------------------------------------
+// --- binding -----------------------------------------------------------------------------------------------
 
 /// f.operator()<Op>() for the comparison that the instruction names.
 template <bool Integer, class F> Compare with_comparison(Binder &b, F f) {
@@ -298,15 +295,16 @@ bool bind_set(Binder &b) {
   return true;
 }
 
-// --- selection
-// ------------------------------------------------------------------------------------------------------
+// --- selection ---------------------------------------------------------------------------------------------
 
 // selp: op = d, a, b, p; flags: the inversion of p.
 template <class Word> void selp(Warp &warp, const Instruction &in) {
   const std::uint32_t chosen = warp.predicate(in.op[3]) ^ in.flags;
   const Word *a = warp.lanes<Word>(in.op[1]), *b = warp.lanes<Word>(in.op[2]);
-  write_lanes<Word>(warp.lanes<Word>(in.op[0]), warp.active(),
-                    [=](int lane) { return chosen & kLaneBit[unsigned(lane)] ? a[lane] : b[lane]; });
+  write_lanes<Word>(warp.lanes<Word>(in.op[0]), warp.active(), [=](int lane) {
+    const Word one = a[lane], other = b[lane];
+    return chosen & kLaneBit[unsigned(lane)] ? one : other;
+  });
 }
 
 bool bind_selp(Binder &b) {

@@ -33,33 +33,50 @@ std::uint32_t flags_of(const Binder &b) {
          (b.has("sat") ? kSat : 0u) | (b.has("relu") ? kRelu : 0u) | (b.has("satfinite") ? kSatFinite : 0u);
 }
 
-/// Which results of rounding to nearest a mode moves by one: those above or below a value of either sign.
-struct Direction {
+/// How far a mode moves a result of rounding to nearest that is above (less) or below (more) a value of
+/// either sign: 0 or 1, in the type of what is moved, so that loops over lanes vectorise.
+template <class Number> struct Direction {
   explicit Direction(std::uint32_t flags) {
     const auto mode = static_cast<Rounding>(flags & kRoundingMask);
-    down_positive = mode == Rounding::down || mode == Rounding::zero;
-    down_negative = mode == Rounding::down;
-    up_positive = mode == Rounding::up;
-    up_negative = mode == Rounding::up || mode == Rounding::zero;
+    less_positive = mode == Rounding::down || mode == Rounding::zero;
+    less_negative = mode == Rounding::down;
+    more_positive = mode == Rounding::up;
+    more_negative = mode == Rounding::up || mode == Rounding::zero;
   }
-  bool down(bool negative) const { return negative ? down_negative : down_positive; }
-  bool up(bool negative) const { return negative ? up_negative : up_positive; }
-  bool down_positive, down_negative, up_positive, up_negative;
+  // Both are read whatever the sign: a load under a condition would not vectorise.
+  Number less(bool negative) const {
+    const Number one = less_negative, other = less_positive;
+    return negative ? one : other;
+  }
+  Number more(bool negative) const {
+    const Number one = more_negative, other = more_positive;
+    return negative ? one : other;
+  }
+  Number less_positive, less_negative, more_positive, more_negative;
 };
 
-template <class Float> Float flush_if(bool ftz, Float value) { return ftz ? flush<true>(value) : value; }
+/// .ftz when the instruction has it, as a mask and not as a condition, which would not vectorise.
+class Flush {
+public:
+  explicit Flush(bool ftz) : kept_of_subnormals_(ftz ? 0x80000000u : ~0u) {}
+  double operator()(double value) const { return value; }
+  float operator()(float value) const {
+    const std::uint32_t bits = float_bits(value);
+    return float_from((bits & 0x7f800000u) == 0 ? bits & kept_of_subnormals_ : bits);
+  }
 
-template <class Float> Float round_to_integral(Float value, const Direction &direction) {
+private:
+  std::uint32_t kept_of_subnormals_;
+};
+
+template <class Float> Float round_to_integral(Float value, const Direction<Float> &direction) {
   const Float nearest = round_to_even(value);
-  const bool negative = value < 0;
-  const bool less = direction.down(negative) & (nearest > value),
-             more = direction.up(negative) & (nearest < value);
-  const Float rounded = nearest - (less ? Float(1) : Float(0)) + (more ? Float(1) : Float(0));
+  const Float less = direction.less(value < 0), more = direction.more(value < 0);
+  const Float rounded = nearest - (nearest > value ? less : Float(0)) + (nearest < value ? more : Float(0));
   return value != value ? value : copy_sign(rounded, value);
 }
 
-// --- sources that become a float: exact, or rounded to odd
-// ----------------------------------------------------------
+// --- sources that become a float: exact, or rounded to odd -------------------------------------------------
 
 /// An integer as a double that rounds like it: beyond 53 bits the last bit gathers what is cut off.
 template <class T> double odd_double(T value) {
@@ -93,8 +110,9 @@ template <class T> auto to_arithmetic(T value) {
     return value;
 }
 
-// --- to half precision
-// ----------------------------------------------------------------------------------------------
+template <class T> using Arithmetic = decltype(to_arithmetic(T{}));
+
+// --- to half precision -------------------------------------------------------------------------------------
 
 template <class Format> using FormatBits = std::conditional_t<std::is_same_v<Format, Half>, F16, BF16>;
 
@@ -105,7 +123,7 @@ template <class Format> struct ToHalfNearest {
 
 template <class Format> struct ToHalf {
   explicit ToHalf(const Instruction &in)
-      : direction_(in.flags), ftz_(in.flags & kFtz), sat_(in.flags & kSat), relu_(in.flags & kRelu),
+      : direction_(in.flags), flush_(in.flags & kFtz), sat_(in.flags & kSat), relu_(in.flags & kRelu),
         satfinite_(in.flags & kSatFinite) {}
 
   template <class T> FormatBits<Format> operator()(T source) const {
@@ -113,21 +131,22 @@ template <class Format> struct ToHalf {
   }
 
   std::uint32_t bits(float value) const {
-    value = flush_if(ftz_, value);
+    value = flush_(value);
     value = sat_ ? saturate(value) : value;
-    const bool negative = float_bits(value) >> 31;
     std::uint32_t h = Format::from_float(value);
     const float rounded = Format::to_float(h & 0x7fffu), magnitude = absolute(value);
-    const bool less = negative ? direction_.up_negative : direction_.down_positive; // in magnitude
-    const bool more = negative ? direction_.down_negative : direction_.up_positive;
-    h = h - (less & (rounded > magnitude)) + (more & (rounded < magnitude));
+    // What is more of a negative number is less of its magnitude.
+    const std::uint32_t less = direction_.less(value < 0), more = direction_.more(value < 0);
+    h -= rounded > magnitude ? (value < 0 ? more : less) : 0;
+    h += rounded < magnitude ? (value < 0 ? less : more) : 0;
     h = satfinite_ && (h & 0x7fffu) == Format::kInfinity ? h - 1 : h;
     return relu_ && (h & 0x8000u) ? 0 : h;
   }
 
 private:
-  Direction direction_;
-  bool ftz_, sat_, relu_, satfinite_;
+  Direction<std::uint32_t> direction_;
+  Flush flush_;
+  bool sat_, relu_, satfinite_;
 };
 
 template <class Format> struct PackNearest {
@@ -157,8 +176,7 @@ template <class Format> bool bind_pack(Binder &b) {
   return bind_elementwise<Pack<Format>, std::uint32_t, float, float>(b);
 }
 
-// --- to tf32
-// --------------------------------------------------------------------------------------------------------
+// --- to tf32 -----------------------------------------------------------------------------------------------
 
 /// 19 significant bits of a float. .rna rounds ties away from zero.
 struct ToTf32 {
@@ -186,8 +204,7 @@ bool bind_to_tf32(Binder &b) {
   return bind_elementwise<ToTf32, std::uint32_t, float>(b);
 }
 
-// --- 8-bit floats
-// ---------------------------------------------------------------------------------------------------
+// --- 8-bit floats ------------------------------------------------------------------------------------------
 
 /// e4m3 (no infinity, NaN 0x7f) and e5m2 (like a short f16).
 template <int ExponentBits, int MantissaBits> struct Float8 {
@@ -279,8 +296,7 @@ template <class Format> bool bind_from_float8(Binder &b, std::string_view to) {
   return bind_elementwise<Float8ToHalves<Format>, std::uint32_t, std::uint16_t>(b);
 }
 
-// --- integers to integers
-// -------------------------------------------------------------------------------------------
+// --- integers to integers ----------------------------------------------------------------------------------
 
 /// How to extend the low bits of a register: the bits above to shift out and back.
 template <bool Signed, class Word> Word extend(Word value, unsigned shift) {
@@ -379,8 +395,7 @@ bool bind_integer_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
   return true;
 }
 
-// --- integers to float and double
-// -----------------------------------------------------------------------------------
+// --- integers to float and double --------------------------------------------------------------------------
 
 template <class To, bool Sat> struct FromInteger {
   template <class T> To operator()(T value) const {
@@ -407,48 +422,48 @@ template <class To> bool bind_integer_to_float(Binder &b, ptx::Type from) {
   });
 }
 
-// --- floats to integers
-// ---------------------------------------------------------------------------------------------
+// --- floats to integers ------------------------------------------------------------------------------------
 
-/// float to .s32 towards zero: what a cast in C++ is.
-struct Truncate {
-  std::uint32_t operator()(float value) const {
-    const float low = value < -0x1p31f ? -0x1p31f : value;
-    const float inside = low > 0x1.fffffep30f ? 0x1.fffffep30f : low;
-    const auto integer = static_cast<std::int32_t>(value == value ? inside : 0.0f);
-    return static_cast<std::uint32_t>(value >= 0x1p31f ? 0x7fffffff : integer);
+/// The integral part as a T, clamped to its range; 0 for a NaN.
+template <class T, class Float> T saturating_cast(Float value) {
+  using Limits = std::numeric_limits<T>;
+  constexpr int kBits = Limits::digits; // without the sign
+  constexpr Float kEnd = static_cast<Float>(std::uint64_t(1) << (kBits - 1)) * 2;
+  constexpr Float kUlp = kEnd * std::numeric_limits<Float>::epsilon() / 2;
+  constexpr Float kLast = kUlp > 1 ? kEnd - kUlp : kEnd - 1; // the largest integer below the end
+  constexpr Float kLowest = static_cast<Float>(Limits::min());
+  Float inside = value < kLowest ? kLowest : value;
+  inside = inside > kLast ? kLast : inside;
+  inside = value == value ? inside : Float(0);
+  T result;
+  if constexpr (std::is_same_v<T, std::uint32_t>) {
+    // Through a signed conversion, which every CPU has.
+    const bool high = inside >= Float(0x1p31);
+    const auto low = static_cast<std::int32_t>(inside - (high ? Float(0x1p31) : Float(0)));
+    result = static_cast<std::uint32_t>(low) ^ (high ? 0x80000000u : 0u);
+  } else {
+    result = static_cast<T>(inside);
   }
-};
+  return value >= kEnd ? Limits::max() : result;
+}
 
-/// imm: the mask of the destination register's bits.
-template <class T> struct ToInteger {
+/// `flags` hold a rounding mode, unless it is Truncates; imm: the mask of the destination register's bits.
+template <class T, class S, bool Truncates> struct ToInteger {
   explicit ToInteger(const Instruction &in)
-      : direction_(in.flags), ftz_(in.flags & kFtz), mask_(static_cast<Lane<T>>(in.imm)) {}
+      : direction_(in.flags), flush_(in.flags & kFtz), mask_(static_cast<Lane<T>>(in.imm)) {}
 
-  template <class S> Lane<T> operator()(S source) const {
-    using Limits = std::numeric_limits<T>;
-    constexpr bool kWide = sizeof(T) == 8;
+  Lane<T> operator()(S source) const {
     // The hardware's NaN: zero, but the sign bit where a 64-bit type takes part.
-    constexpr T kFromNaN = kWide || std::is_same_v<S, double>
-                               ? static_cast<T>(std::make_unsigned_t<T>(1) << (8 * sizeof(T) - 1))
-                               : T(0);
-    const auto value = static_cast<double>(flush_if(ftz_, to_arithmetic(source)));
-    const double integral = round_to_integral(value, direction_);
-    constexpr double kLowest = static_cast<double>(Limits::min());
-    constexpr double kEnd = -2.0 * static_cast<double>(std::numeric_limits<std::make_signed_t<T>>::min()) /
-                            (Limits::is_signed ? 2 : 1); // the first number above the type's
-    constexpr double kLast = kWide ? kEnd / 2 : kEnd - 1;
-    const bool inside = (integral >= kLowest) & (integral < kEnd);
-    T result = static_cast<T>(inside ? integral : kWide ? 0.0 : integral < kLowest ? kLowest : kLast);
-    result = integral < kLowest ? Limits::min() : result;
-    result = integral >= kEnd ? Limits::max() : result;
-    result = value != value ? kFromNaN : result;
-    return static_cast<Lane<T>>(result) & mask_;
+    constexpr bool kWide = sizeof(T) == 8 || std::is_same_v<S, double>;
+    constexpr T kFromNaN = kWide ? static_cast<T>(std::make_unsigned_t<T>(1) << (8 * sizeof(T) - 1)) : T(0);
+    const auto value = flush_(to_arithmetic(source));
+    const T result = saturating_cast<T>(Truncates ? value : round_to_integral(value, direction_));
+    return static_cast<Lane<T>>(value != value ? kFromNaN : result) & mask_;
   }
 
 private:
-  Direction direction_;
-  bool ftz_;
+  Direction<Arithmetic<S>> direction_;
+  Flush flush_;
   Lane<T> mask_;
 };
 
@@ -458,10 +473,10 @@ template <class T> bool bind_to_integer(Binder &b, ptx::Type from) {
   const program::Operand &d = b.operand(0);
   if (d.kind == program::Operand::Kind::reg && ptx::type_bytes(d.reg.type) < 4)
     b.out.imm = (1 << bits_of_type(d.reg.type)) - 1;
-  if (std::is_same_v<T, std::int32_t> && from == ptx::Type::f32 &&
-      b.out.flags == static_cast<std::uint32_t>(Rounding::zero))
-    return bind_elementwise<Truncate, std::uint32_t, float>(b);
-  return with_type(Floats{}, from, [&]<class S>() { return bind_elementwise<ToInteger<T>, Lane<T>, S>(b); });
+  return with_type(Floats{}, from, [&]<class S>() {
+    return rounding_of(b) == Rounding::zero ? bind_elementwise<ToInteger<T, S, true>, Lane<T>, S>(b)
+                                            : bind_elementwise<ToInteger<T, S, false>, Lane<T>, S>(b);
+  });
 }
 
 bool bind_float_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
@@ -473,56 +488,55 @@ bool bind_float_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
   return with_type(Integers{}, to, [&]<class T>() { return bind_to_integer<T>(b, from); });
 }
 
-// --- floats to floats
-// -----------------------------------------------------------------------------------------------
+// --- floats to floats --------------------------------------------------------------------------------------
 
 /// Between float and double, and from half precision; .ftz concerns float on either side.
 template <class To> struct ToFloat {
-  explicit ToFloat(const Instruction &in) : ftz_(in.flags & kFtz), sat_(in.flags & kSat) {}
+  explicit ToFloat(const Instruction &in) : flush_(in.flags & kFtz), sat_(in.flags & kSat) {}
   template <class S> To operator()(S source) const {
-    auto wide = to_arithmetic(source);
-    if constexpr (std::is_same_v<S, float>)
-      wide = ftz_ ? canonical(flush<true>(wide)) : wide;
-    To value = flush_if(ftz_, static_cast<To>(wide));
+    To value = flush_(static_cast<To>(flush_(to_arithmetic(source))));
     if constexpr (std::is_same_v<S, float> || std::is_same_v<S, F16>)
       value = canonical(value); // other NaNs keep their payload
     return sat_ ? saturate(value) : value;
   }
 
 private:
-  bool ftz_, sat_;
+  Flush flush_;
+  bool sat_;
 };
 /// As ToFloat, under the rounding mode in `flags` (elementwise_rounded), the modifiers in `imm`.
 struct NarrowDouble {
-  explicit NarrowDouble(const Instruction &in) : ftz_(in.imm & kFtz), sat_(in.imm & kSat) {}
+  explicit NarrowDouble(const Instruction &in) : flush_(in.imm & kFtz), sat_(in.imm & kSat) {}
   float operator()(double source) const {
-    const float value = flush_if(ftz_, static_cast<float>(source));
+    const float value = flush_(static_cast<float>(source));
     return sat_ ? saturate(value) : value;
   }
 
 private:
-  bool ftz_, sat_;
+  Flush flush_;
+  bool sat_;
 };
 
 /// .rni .rzi .rmi .rpi: to an integral value of the same type.
-struct ToIntegral {
+template <class T> struct ToIntegral {
   explicit ToIntegral(const Instruction &in)
-      : direction_(in.flags), ftz_(in.flags & kFtz), sat_(in.flags & kSat) {}
-  template <class T> T operator()(T source) const {
-    if constexpr (std::is_same_v<T, F16>) {
-      return F16(Half::from_float((*this)(Half::to_float(to_lane(source)))));
-    } else if constexpr (std::is_same_v<T, BF16>) {
-      return BF16(BFloat::from_float((*this)(BFloat::to_float(to_lane(source)))));
-    } else {
-      const T value = flush_if(ftz_, source);
-      const T integral = canonical(round_to_integral(value, direction_));
-      return sat_ ? saturate(integral) : integral;
-    }
+      : direction_(in.flags), flush_(in.flags & kFtz), sat_(in.flags & kSat) {}
+  T operator()(T source) const {
+    const Arithmetic<T> value = flush_(to_arithmetic(source));
+    const Arithmetic<T> integral = canonical(round_to_integral(value, direction_));
+    const Arithmetic<T> result = sat_ ? saturate(integral) : integral;
+    if constexpr (std::is_same_v<T, F16>)
+      return F16(Half::from_float(result));
+    else if constexpr (std::is_same_v<T, BF16>)
+      return BF16(BFloat::from_float(result));
+    else
+      return result;
   }
 
 private:
-  Direction direction_;
-  bool ftz_, sat_;
+  Direction<Arithmetic<T>> direction_;
+  Flush flush_;
+  bool sat_;
 };
 
 bool rounds_to_integral(const Binder &b) {
@@ -535,7 +549,7 @@ bool bind_float_to_float(Binder &b, ptx::Type to, ptx::Type from) {
     if (to != from)
       b.unsupported("rounding to an integral value does not change the type");
     return with_type(Types<F16, BF16, float, double>{}, to,
-                     [&]<class T>() { return bind_elementwise<ToIntegral, T, T>(b); });
+                     [&]<class T>() { return bind_elementwise<ToIntegral<T>, T, T>(b); });
   }
   switch (to) {
   case Type::f16:
@@ -558,8 +572,7 @@ bool bind_float_to_float(Binder &b, ptx::Type to, ptx::Type from) {
   }
 }
 
-// --- cvt
-// ------------------------------------------------------------------------------------------------------------
+// --- cvt ---------------------------------------------------------------------------------------------------
 
 bool is_float(ptx::Type type) {
   using T = ptx::Type;

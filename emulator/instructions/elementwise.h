@@ -41,8 +41,7 @@ enum class BF16 : std::uint16_t {};
 enum class F16x2 : std::uint32_t {};
 enum class BF16x2 : std::uint32_t {};
 
-// --- lanes
-// ----------------------------------------------------------------------------------------------------------
+// --- lanes -------------------------------------------------------------------------------------------------
 
 /// How a value of T lies in a frame: in 32 bits, zero-extended, or in 64.
 template <class T> using Lane = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -79,8 +78,10 @@ template <class F> inline void for_each_lane(std::uint32_t mask, F f) {
 /// d[lane] = values[lane] for the lanes of the mask.
 template <class Word> void blend_lanes(Word *d, const Word *values, std::uint32_t mask) {
   LADDER_LANES_ARE_INDEPENDENT
-  for (int lane = 0; lane < 32; ++lane)
-    d[lane] = (mask & kLaneBit[unsigned(lane)]) != 0 ? values[lane] : d[lane];
+  for (int lane = 0; lane < 32; ++lane) {
+    const Word value = values[lane], before = d[lane]; // loads under a condition would not vectorise
+    d[lane] = (mask & kLaneBit[unsigned(lane)]) != 0 ? value : before;
+  }
 }
 
 /// Writes f(lane) to the active lanes. With Vectorised, f is also called for the lanes that are not active.
@@ -108,8 +109,7 @@ template <class F> [[gnu::always_inline]] inline std::uint32_t lanes_where(F f) 
   return mask;
 }
 
-// --- handlers
-// -------------------------------------------------------------------------------------------------------
+// --- handlers ----------------------------------------------------------------------------------------------
 
 template <class Op>
 concept ScalarOp = requires { requires Op::is_scalar; };
@@ -137,8 +137,7 @@ template <class Op, class D, class... S> void elementwise(Warp &warp, const Inst
   elementwise_lanes<Op, D, S...>(warp, in, std::index_sequence_for<S...>{});
 }
 
-// --- rounding
-// -------------------------------------------------------------------------------------------------------
+// --- rounding ----------------------------------------------------------------------------------------------
 
 enum class Rounding : std::uint32_t { nearest, zero, down, up };
 
@@ -164,8 +163,7 @@ template <class Op, class D, class... S> void elementwise_rounded(Warp &warp, co
   elementwise_lanes<Op, D, S...>(warp, in, std::index_sequence_for<S...>{});
 }
 
-// --- binding
-// --------------------------------------------------------------------------------------------------------
+// --- binding -----------------------------------------------------------------------------------------------
 
 template <class T> inline constexpr ptx::Type kType = ptx::Type::none;
 template <> inline constexpr ptx::Type kType<std::uint8_t> = ptx::Type::u8;

@@ -8,8 +8,7 @@ namespace ladder::instructions {
 
 namespace {
 
-// --- operations on values
-// -------------------------------------------------------------------------------------------
+// --- operations on values ----------------------------------------------------------------------------------
 
 struct Add {
   template <class T> T operator()(T a, T b) const { return a + b; }
@@ -91,8 +90,7 @@ template <class Op, bool Ftz, bool Sat> struct WithModifiers {
   }
 };
 
-// --- binding
-// --------------------------------------------------------------------------------------------------------
+// --- binding -----------------------------------------------------------------------------------------------
 
 bool is_float(ptx::Type type) { return type == ptx::Type::f32 || type == ptx::Type::f64; }
 
@@ -112,18 +110,23 @@ template <class Op, class Float, int Arity> bool bind_arity(Binder &b) {
     return bind_elementwise<Op, Float, Float, Float, Float>(b);
 }
 
-/// Binds Op with .ftz and .sat as the instruction has them.
-template <class Op, int Arity> bool bind_modified(Binder &b) {
-  if (b.type() == ptx::Type::f64) {
-    if (b.has("ftz") || b.has("sat"))
-      b.unsupported(".ftz and .sat are for f32");
-    return bind_arity<WithModifiers<Op, false, false>, double, Arity>(b);
-  }
-  if (b.has("sat"))
-    return b.has("ftz") ? bind_arity<WithModifiers<Op, true, true>, float, Arity>(b)
-                        : bind_arity<WithModifiers<Op, false, true>, float, Arity>(b);
-  return b.has("ftz") ? bind_arity<WithModifiers<Op, true, false>, float, Arity>(b)
-                      : bind_arity<WithModifiers<Op, false, false>, float, Arity>(b);
+/// Binds Op for f32 with .ftz and .sat as the instruction has them; .sat where the opcode may have it.
+template <class Op, int Arity, bool MayBeSat = false> bool bind_f32(Binder &b) {
+  const bool ftz = b.has("ftz");
+  if constexpr (MayBeSat)
+    if (b.has("sat"))
+      return ftz ? bind_arity<WithModifiers<Op, true, true>, float, Arity>(b)
+                 : bind_arity<WithModifiers<Op, false, true>, float, Arity>(b);
+  return ftz ? bind_arity<WithModifiers<Op, true, false>, float, Arity>(b)
+             : bind_arity<WithModifiers<Op, false, false>, float, Arity>(b);
+}
+
+template <class Op, int Arity, bool MayBeSat = false> bool bind_either(Binder &b) {
+  if (b.type() == ptx::Type::f32)
+    return bind_f32<Op, Arity, MayBeSat>(b);
+  if (b.has("ftz") || b.has("sat"))
+    b.unsupported(".ftz and .sat are for f32");
+  return bind_arity<WithModifiers<Op, false, false>, double, Arity>(b);
 }
 
 template <class Op, class Float, int Arity> machine::Handler rounded_handler() {
@@ -135,21 +138,23 @@ template <class Op, class Float, int Arity> machine::Handler rounded_handler() {
     return elementwise_rounded<Op, Float, Float, Float, Float>;
 }
 
-/// As bind_modified, in the rounding mode that the instruction names; InMode is Op for directed rounding.
-template <class Op, int Arity, class InMode = Op> bool bind_rounded(Binder &b) {
-  bind_modified<Op, Arity>(b);
+/// As bind_either, in the rounding mode that the instruction names; InMode is Op for directed rounding.
+template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bind_rounded(Binder &b) {
+  bind_either<Op, Arity, MayBeSat>(b);
   const Rounding rounding = rounding_of(b);
   if (rounding == Rounding::nearest)
     return true;
   b.out.flags = static_cast<std::uint32_t>(rounding);
+  const bool ftz = b.has("ftz");
   if (b.type() == ptx::Type::f64)
     b.out.execute = rounded_handler<WithModifiers<InMode, false, false>, double, Arity>();
-  else if (b.has("sat"))
-    b.out.execute = b.has("ftz") ? rounded_handler<WithModifiers<InMode, true, true>, float, Arity>()
-                                 : rounded_handler<WithModifiers<InMode, false, true>, float, Arity>();
   else
-    b.out.execute = b.has("ftz") ? rounded_handler<WithModifiers<InMode, true, false>, float, Arity>()
-                                 : rounded_handler<WithModifiers<InMode, false, false>, float, Arity>();
+    b.out.execute = ftz ? rounded_handler<WithModifiers<InMode, true, false>, float, Arity>()
+                        : rounded_handler<WithModifiers<InMode, false, false>, float, Arity>();
+  if constexpr (MayBeSat)
+    if (b.has("sat"))
+      b.out.execute = ftz ? rounded_handler<WithModifiers<InMode, true, true>, float, Arity>()
+                          : rounded_handler<WithModifiers<InMode, false, true>, float, Arity>();
   return true;
 }
 
@@ -158,7 +163,7 @@ template <class Op> bool bind_arithmetic(Binder &b) {
   if (!is_float(b.type()))
     return false;
   only(b, {"rn", "rz", "rm", "rp", "ftz", "sat"});
-  return bind_rounded<Op, 2>(b);
+  return bind_rounded<Op, 2, true>(b);
 }
 
 /// fma, and mad, which is the same since sm_20.
@@ -166,7 +171,7 @@ bool bind_fma(Binder &b) {
   if (!is_float(b.type()))
     return false;
   only(b, {"rn", "rz", "rm", "rp", "ftz", "sat"});
-  return bind_rounded<Fma, 3, FmaInMode>(b);
+  return bind_rounded<Fma, 3, true, FmaInMode>(b);
 }
 
 /// div rcp sqrt: .approx (and .full), or rounded.
@@ -175,7 +180,7 @@ template <class Approximate, class Exact, int Arity> bool bind_approx_or_rounded
     return false;
   only(b, {"approx", "full", "rn", "rz", "rm", "rp", "ftz"});
   if (b.has("approx"))
-    return b.type() == ptx::Type::f32 ? bind_modified<Approximate, Arity>(b) : false;
+    return b.type() == ptx::Type::f32 && bind_f32<Approximate, Arity>(b);
   return bind_rounded<Exact, Arity>(b);
 }
 
@@ -183,9 +188,7 @@ template <class Op> bool bind_approx(Binder &b) {
   if (b.type() != ptx::Type::f32)
     return false;
   only(b, {"approx", "ftz"});
-  if (b.has("ftz"))
-    return bind_elementwise<WithModifiers<Op, true, false>, float, float>(b);
-  return bind_elementwise<WithModifiers<Op, false, false>, float, float>(b);
+  return bind_f32<Op, 1>(b);
 }
 
 bool bind_tanh(Binder &b) {
@@ -228,8 +231,7 @@ bool bind_rsqrt(Binder &b) {
   return bind_approx<Rsqrt>(b);
 }
 
-// --- minimum, maximum, signs
-// ----------------------------------------------------------------------------------------
+// --- minimum, maximum, signs -------------------------------------------------------------------------------
 
 template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
   if (!is_float(b.type()))
@@ -243,10 +245,9 @@ template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
     since(b, 80);
   if (b.has("xorsign")) {
     since(b, 86);
-    return b.has("NaN") ? bind_modified<XorSign<Extremum<true>>, 2>(b)
-                        : bind_modified<XorSign<Extremum<false>>, 2>(b);
+    return b.has("NaN") ? bind_f32<XorSign<Extremum<true>>, 2>(b) : bind_f32<XorSign<Extremum<false>>, 2>(b);
   }
-  return b.has("NaN") ? bind_modified<Extremum<true>, 2>(b) : bind_modified<Extremum<false>, 2>(b);
+  return b.has("NaN") ? bind_f32<Extremum<true>, 2>(b) : bind_f32<Extremum<false>, 2>(b);
 }
 
 // The sign of a NaN does not change.
@@ -260,15 +261,14 @@ template <class Op> bool bind_sign(Binder &b) {
   if (!is_float(b.type()))
     return false;
   only(b, {"ftz"});
-  return bind_modified<Op, 1>(b);
+  return bind_either<Op, 1>(b);
 }
 
 struct CopySign {
   template <class T> T operator()(T sign, T magnitude) const { return copy_sign(magnitude, sign); }
 };
 
-// --- testp
-// ----------------------------------------------------------------------------------------------------------
+// --- testp -------------------------------------------------------------------------------------------------
 
 template <class Float> bool finite(Float a) { return a - a == 0; }
 template <class Float> bool is_subnormal(Float a) {

@@ -9,8 +9,7 @@ namespace ladder::instructions {
 
 namespace {
 
-// --- operations on values: Format is Half or BFloat
-// -----------------------------------------------------------------
+// --- operations on values: Format is Half or BFloat --------------------------------------------------------
 
 // A float has more than twice the bits: rounding a sum twice is as good as once.
 struct Add {
@@ -90,8 +89,7 @@ template <class Op> struct BothHalves {
   }
 };
 
-// --- binding
-// --------------------------------------------------------------------------------------------------------
+// --- binding -----------------------------------------------------------------------------------------------
 
 bool is_packed(ptx::Type type) { return type == ptx::Type::f16x2 || type == ptx::Type::bf16x2; }
 bool is_bfloat(ptx::Type type) { return type == ptx::Type::bf16 || type == ptx::Type::bf16x2; }

@@ -10,27 +10,30 @@ namespace ladder::instructions {
 inline std::uint32_t float_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 inline float float_from(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-/// The sum rounded to odd: where it is not exact, the neighbour whose last bit is set. Rounding that once
-/// more, to a format with at least two bits less, gives what one rounding of the exact sum would (Boldo and
+/// `rounded` is the nearest to a number, `error` what that number is above it (NaN where it is not finite).
+/// Gives the number rounded to odd: where it is not exact, the neighbour whose last bit is set. Rounding that
+/// once more, to a format with at least two bits less, gives what one rounding of the number would (Boldo and
 /// Melquiond, 2008).
-template <class Float> inline Float add_to_odd(Float a, Float b) {
+template <class Float> inline Float to_odd(Float rounded, Float error) {
   using Word = std::conditional_t<sizeof(Float) == 8, std::uint64_t, std::uint32_t>;
+  const Word bits = std::bit_cast<Word>(rounded);
+  const Word signs_differ = (bits ^ std::bit_cast<Word>(error)) >> (8 * sizeof(Float) - 1);
+  const Word step = std::fabs(error) > 0 ? 1 - 2 * signs_differ : Word(0);
+  return std::bit_cast<Float>(bits + (step & ((bits & 1) - 1)));
+}
+
+/// The sum rounded to odd.
+template <class Float> inline Float add_to_odd(Float a, Float b) {
   const Float sum = a + b;
   const Float b_part = sum - a;
-  const Float error = (a - (sum - b_part)) + (b - b_part); // exact (Knuth); NaN where the sum is not finite
-  const Word bits = std::bit_cast<Word>(sum);
-  const Word away = ((error > 0) == (sum > 0)) ? Word(1) : ~Word(0);
-  const bool inexact = (error > 0) | (error < 0);
-  return std::bit_cast<Float>(bits + ((inexact & ((bits & 1) == 0)) ? away : Word(0)));
+  return to_odd(sum, (a - (sum - b_part)) + (b - b_part)); // the error is exact (Knuth)
 }
 
 /// A double as a float, rounded to odd.
 inline float to_odd(double value) {
-  const float nearest = static_cast<float>(value);
-  const std::uint32_t bits = float_bits(nearest);
-  const double magnitude = std::fabs(value), rounded = std::fabs(static_cast<double>(nearest));
-  const std::uint32_t step = rounded < magnitude ? 1u : rounded > magnitude ? ~0u : 0u;
-  return float_from(bits + ((bits & 1) == 0 ? step : 0u));
+  const auto nearest = static_cast<float>(value);
+  // Of the error only the sign and whether it is zero matter: scaled, it stays apart from zero as a float.
+  return to_odd(nearest, static_cast<float>((value - static_cast<double>(nearest)) * 0x1p1000));
 }
 
 /// a * b + c rounded once, on CPUs with and without the instruction.
@@ -49,9 +52,11 @@ struct Half {
 
   static float to_float(std::uint32_t h) {
     const std::uint32_t magnitude = (h & 0x7fffu) << 13;
-    const std::uint32_t finite = float_bits(float_from(magnitude) * 0x1p112f);
-    const std::uint32_t special = static_cast<std::int32_t>(magnitude) >= 0x0f800000 ? 0x7f800000u : 0u;
-    return float_from(finite | special | (h & 0x8000u) << 16);
+    const auto m = static_cast<std::int32_t>(magnitude);
+    const std::uint32_t normal =
+        magnitude + (m >= 0x0f800000 ? 0x70000000u : 0x38000000u); // infinity and NaN go up
+    const std::uint32_t subnormal = float_bits(float_from(magnitude | 0x38800000u) - 0x1p-14f);
+    return float_from((m < 0x00800000 ? subnormal : normal) | (h & 0x8000u) << 16);
   }
 
   static std::uint32_t from_float(float value) {

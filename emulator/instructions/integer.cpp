@@ -30,8 +30,7 @@ template <class T> T saturate(std::int64_t value) {
       std::clamp<std::int64_t>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
 }
 
-// --- operations on values
-// -------------------------------------------------------------------------------------------
+// --- operations on values ----------------------------------------------------------------------------------
 
 struct Add {
   template <class T> T operator()(T a, T b) const { return static_cast<T>(wrapping(a) + wrapping(b)); }
@@ -131,9 +130,17 @@ template <class Op> struct Relu {
   template <class T> T operator()(T a, T b) const { return Max{}(Op{}(a, b), T(0)); }
 };
 
+/// By adding up neighbouring fields, which needs no instruction of its own and vectorises.
 struct Popc {
   template <class T> std::uint32_t operator()(T a) const {
-    return static_cast<std::uint32_t>(std::popcount(a));
+    a = a - (a >> 1 & T(0x5555555555555555u));
+    a = (a & T(0x3333333333333333u)) + (a >> 2 & T(0x3333333333333333u));
+    a = (a + (a >> 4)) & T(0x0f0f0f0f0f0f0f0fu);
+    a += a >> 8;
+    a += a >> 16;
+    if constexpr (sizeof(T) == 8)
+      a += a >> 32;
+    return static_cast<std::uint32_t>(a & 127);
   }
 };
 struct Clz {
@@ -269,8 +276,7 @@ private:
   bool wrap_;
 };
 
-// --- carries
-// --------------------------------------------------------------------------------------------------------
+// --- carries -----------------------------------------------------------------------------------------------
 
 /// add.cc, addc, sub.cc, subc and the sums of mad.cc and madc: with the condition code, a flag a lane.
 template <class T, bool Subtract>
@@ -333,8 +339,7 @@ bool bind_carry_mad(Binder &b) {
   });
 }
 
-// --- binding
-// --------------------------------------------------------------------------------------------------------
+// --- binding -----------------------------------------------------------------------------------------------
 
 bool is_packed(const Binder &b) { return b.has("u16x2") || b.has("s16x2"); }
 

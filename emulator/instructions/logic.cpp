@@ -7,8 +7,7 @@ namespace ladder::instructions {
 
 namespace {
 
-// --- operations on values
-// -------------------------------------------------------------------------------------------
+// --- operations on values ----------------------------------------------------------------------------------
 
 struct And {
   template <class T> T operator()(T a, T b) const { return a & b; }
@@ -71,8 +70,7 @@ template <bool Left, bool Wrap> struct Shf {
   }
 };
 
-// --- predicates: a mask at a time
-// -----------------------------------------------------------------------------------
+// --- predicates: a mask at a time --------------------------------------------------------------------------
 
 // op = d, a, b; flags: bit 0 inverts a, bit 1 b.
 template <class Op> void combine_predicates(Warp &warp, const Instruction &in) {
@@ -115,8 +113,7 @@ bool bind_not(Binder &b) {
   return true;
 }
 
-// --- lop3
-// -----------------------------------------------------------------------------------------------------------
+// --- lop3 --------------------------------------------------------------------------------------------------
 
 // op = d, a, b, c, p, q; imm: the table; flags: bit 0 .or (else .and), bit 1 inverts q.
 void lop3_with_predicate(Warp &warp, const Instruction &in) {
@@ -156,8 +153,7 @@ bool bind_lop3(Binder &b) {
   return true;
 }
 
-// --- shifts
-// ---------------------------------------------------------------------------------------------------------
+// --- shifts ------------------------------------------------------------------------------------------------
 
 template <class Op, class List> bool bind_shift(Binder &b) {
   return with_type(List{}, b.type(), [&]<class T>() { return bind_elementwise<Op, T, T, std::uint32_t>(b); });

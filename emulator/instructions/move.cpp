@@ -15,8 +15,7 @@ using ptx::Type;
 
 constexpr std::size_t kWideLaneBytes = 32 * sizeof(std::uint64_t); // of one half of a .b128 register
 
-// --- mov of one value
-// -----------------------------------------------------------------------------------------------
+// --- mov of one value --------------------------------------------------------------------------------------
 
 struct Same {
   template <class T> T operator()(T a) const { return a; }
@@ -92,8 +91,7 @@ bool bind_local_address(Binder &b, const Operand &a, bool wide) {
   return true;
 }
 
-// --- mov with vectors: pack and unpack
-// ------------------------------------------------------------------------------
+// --- mov with vectors: pack and unpack ---------------------------------------------------------------------
 
 /// op[0] = {op[1], op[2], ...}, each of Bits bits.
 template <class Word, unsigned Count, unsigned Bits> void pack(Warp &warp, const Instruction &in) {
@@ -196,8 +194,7 @@ bool bind_vector_move(Binder &b, bool packs) {
   return true;
 }
 
-// --- mov
-// ------------------------------------------------------------------------------------------------------------
+// --- mov ---------------------------------------------------------------------------------------------------
 
 bool bind_mov(Binder &b) {
   only(b, {});
@@ -235,8 +232,7 @@ bool bind_mov(Binder &b) {
   return true;
 }
 
-// --- prmt
-// -----------------------------------------------------------------------------------------------------------
+// --- prmt --------------------------------------------------------------------------------------------------
 
 /// Byte i of the result is byte (selector >> 4i & 7) of {b, a}, or eight copies of its sign where bit 3 is
 /// set.
@@ -305,8 +301,7 @@ bool bind_prmt(Binder &b) {
   return true;
 }
 
-// --- generic addresses
-// ----------------------------------------------------------------------------------------------
+// --- generic addresses -------------------------------------------------------------------------------------
 
 enum class Window { global, constant, shared, local, param };
 

@@ -15,8 +15,7 @@ namespace {
 using machine::FaultError;
 using machine::FaultKind;
 
-// --- members
-// --------------------------------------------------------------------------------------------------------
+// --- members -----------------------------------------------------------------------------------------------
 
 /// Where an instruction with members keeps the register that names them. kNoMembers: not a .sync form.
 constexpr int kMembers = 5;
@@ -74,8 +73,7 @@ void bind_members(Binder &b, std::size_t operand) {
   b.out.op[kMembers] = b.source_slot(operand, ptx::Type::b32);
 }
 
-// --- shfl
-// -----------------------------------------------------------------------------------------------------------
+// --- shfl --------------------------------------------------------------------------------------------------
 
 enum class Shuffle { up, down, bfly, idx };
 
@@ -102,7 +100,7 @@ template <Shuffle Mode> void shfl(Warp &warp, const Instruction &in) {
       j = Mode == Shuffle::down ? lane + b : Mode == Shuffle::bfly ? lane ^ b : first | (b & ~segment);
       in_range = j <= last;
     }
-    source[lane] = static_cast<std::uint32_t>(in_range ? j : lane | 32);
+    source[lane] = static_cast<std::uint32_t>(in_range ? j : lane | 32); // 32: out of range
   }
   write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
                              [&](int lane) { return value[source[lane] & 31]; });
@@ -130,8 +128,7 @@ bool bind_shfl(Binder &b) {
   return true;
 }
 
-// --- vote
-// -----------------------------------------------------------------------------------------------------------
+// --- vote --------------------------------------------------------------------------------------------------
 
 enum class Vote { all, any, uni, ballot };
 
@@ -168,8 +165,7 @@ bool bind_vote(Binder &b) {
   return true;
 }
 
-// --- match
-// ----------------------------------------------------------------------------------------------------------
+// --- match -------------------------------------------------------------------------------------------------
 
 // op = d, p, a
 template <class Word> void match_any(Warp &warp, const Instruction &in) {
@@ -227,8 +223,7 @@ bool bind_match(Binder &b) {
   return true;
 }
 
-// --- redux
-// ----------------------------------------------------------------------------------------------------------
+// --- redux -------------------------------------------------------------------------------------------------
 
 struct Sum {
   template <class T> T operator()(T a, T b) const { return a + b; }
@@ -286,8 +281,7 @@ bool bind_redux(Binder &b) {
   return true;
 }
 
-// --- activemask, elect
-// ----------------------------------------------------------------------------------------------
+// --- activemask, elect -------------------------------------------------------------------------------------
 
 void activemask(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();

@@ -32,7 +32,7 @@ def relu(f: Format, bits: int) -> int:
 
 
 def flushed(f: Format, operation: Callable[[str], int]) -> int:
-    """The result with .ftz of an operation that takes a rounding mode: zero if it is subnormal before rounding."""
+    """The result with .ftz of an operation that takes a rounding mode: no subnormal, even before rounding."""
     towards_zero = operation(exact.RZ)
     return towards_zero & f.sign if towards_zero & f.inf == 0 else operation(exact.RN)
 
