@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Fills the tables of the lessons and of the README from what was measured or counted.
+
+    python results/tables.py [--check]
+
+A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``. With ``--check`` nothing is written,
+and the exit code is 1 if a table is not what its data says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from ladder import nsight
+from ladder.comparison import evaluate
+from ladder.problem import Problem
+from ladder.stages import discover
+
+ROOT = Path(__file__).resolve().parent.parent
+H200 = ROOT / "results" / "h200"
+
+#: The files that hold tables.
+PAGES = (ROOT / "README.md", ROOT / "stages" / "v3_swizzle" / "README.md")
+
+_TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def swizzle_parameters() -> str:
+    """Conflicts of reading with each swizzle in every tile of v3_swizzle, counted by the emulator."""
+    stage = discover()["v3_swizzle"]
+    source = stage.kernel.read_text()
+    rows = []
+    for name, parameters in (("none", "0, 3, 3"), ("<3, 3, 3>", "3, 3, 3"), ("<3, 3, 4>", "3, 3, 4")):
+        changed = source.replace("swizzle<B, M, S>(", f"swizzle<{parameters}>(")
+        if changed == source:
+            raise SystemExit(f"{stage.kernel} no longer calls swizzle<B, M, S>")
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "kernel.cu").write_text(changed)
+            counted = []
+            for head_dim in (64, 128):
+                problem = Problem(1, 2, 256, 256, head_dim)
+                result = evaluate(replace(stage, path=Path(folder)), problem, backend="emulator")
+                counted.append(f"{result.row['conflicts_ld']:,}")
+        rows.append([f"`{name}`" if name != "none" else name, *counted])
+    return _markdown(["swizzle", "d = 64", "d = 128"], rows)
+
+
+def arbitration() -> str:
+    """Conflicts and lost arbitration, least and most of the launches, at two grids."""
+    frame = pd.read_csv(H200 / "arbitration.csv")
+    frame["conflicts"] = nsight.counters(frame)["conflicts"]
+    rows = []
+    for (stage, d, n), launches in frame.groupby(["stage", "d", "N"], sort=False):
+        if stage == "v4_tk_tiles":
+            continue  # not yet on this rung
+        name = f"{stage}" if stage != "v3_swizzle_for_128" else "v3_swizzle with `<3, 3, 4>`"
+        grid = "one block an SM" if n == frame.N.min() else "full"
+        spans = [_span(launches[column]) for column in ("conflicts", nsight.ARBITRATION[0])]
+        rows.append([name, d, grid, *spans])
+    return _markdown(["kernel", "d", "grid", "conflicts", "lost arbitration"], rows)
+
+
+def _span(values: pd.Series) -> str:
+    least, most = int(values.min()), int(values.max())
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def speed() -> str:
+    """TFLOP/s of the rungs and of torch's backends, and the multiple of torch's flash backend."""
+    frame = pd.read_csv(H200 / "speed.csv")
+    measured = frame[frame.N.notna()]
+    problems = ["N", "d", "dtype", "causal"]
+    titles, cells = [], {}
+    for (n, d, dtype, causal), rows in measured.groupby(problems, sort=False):
+        title = f"N{int(n)} d{int(d)} {dtype}{' causal' if causal in (True, 'True') else ''}"
+        titles.append(title)
+        for _, row in rows.iterrows():
+            ratio = f" ({row.of_flash:.2f})" if pd.notna(row.of_flash) else ""
+            cells[row.contender, title] = f"{row.tflops:.3g}{ratio}"
+    contenders = list(dict.fromkeys(measured.contender))
+    rows_out = [
+        [f"`{name}`" if not name.startswith("torch") else name, *(cells.get((name, t), "") for t in titles)]
+        for name in sorted(contenders, key=lambda name: (name.startswith("torch"), contenders.index(name)))
+    ]
+    return _markdown(["", *titles], rows_out)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "swizzle-parameters": swizzle_parameters,
+    "arbitration": arbitration,
+    "speed": speed,
+}
+
+
+def fill(text: str) -> str:
+    """The page with its tables made anew."""
+    return _TABLE.sub(lambda match: match[1] + TABLES[match["name"]]() + match[3], text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a table is out of date")
+    options = parser.parse_args()
+    stale = []
+    for page in PAGES:
+        before = page.read_text()
+        after = fill(before)
+        if after == before:
+            continue
+        stale.append(page)
+        if not options.check:
+            page.write_text(after)
+    for page in stale:
+        print(f"{page.relative_to(ROOT)}: {'out of date' if options.check else 'written'}")
+    return 1 if stale and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
