@@ -3,8 +3,8 @@
 
     python results/tables.py [--check]
 
-A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``. With ``--check`` nothing is written,
-and the exit code is 1 if a table is not what its data says.
+A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``. With ``--check`` nothing is
+written, and the exit code is 1 if a table is not what its data says.
 """
 
 from __future__ import annotations
