@@ -73,18 +73,20 @@ $(VENV)/.build-tools: $(VENV)/.created
 
 # Without build isolation, so that a second build of the emulator compiles only what has changed.
 # pip would show nothing for minutes; of its verbose output the compiler's progress is shown, and all of it on failure.
-define install_editable
-@include=$$($(BIN)/python -m ladder.toolchain) || exit 2; \
-  echo "Building the emulator ..."; \
-  PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
-  $(PIP) install -v --no-build-isolation --editable '$(1)' 2>&1 | tee $(VENV)/install.log | \
-  sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\).*/\1/p' | { while read -r step; do printf '\r  %s ' "$$step"; done; echo; } || \
-  { tail -n 60 $(VENV)/install.log; echo "error: the install failed; all of its output is in $(VENV)/install.log" >&2; exit 2; }
-@touch $@
-endef
-
 $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeLists.txt $(EMULATOR_SOURCES)
-	$(call install_editable,.)
+	@include=$$($(BIN)/python -m ladder.toolchain) || exit 2; \
+	  echo "Building the emulator ..."; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
+	  $(PIP) install -v --no-build-isolation --editable . 2>&1 | tee $(VENV)/install.log | \
+	  sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\).*/\1/p' | { while read -r step; do printf '\r  %s ' "$$step"; done; echo; } || \
+	  { tail -n 60 $(VENV)/install.log; \
+	    echo "error: the install failed; all of its output is in $(VENV)/install.log" >&2; exit 2; }
+	@touch $@
 
+# The extra's requirements alone: installing .[dev] would build the emulator once more.
 $(VENV)/.dev: pyproject.toml | $(VENV)/.installed
-	$(call install_editable,.[dev])
+	@echo "Installing what the tests need ..."
+	@$(BIN)/python -c 'import importlib.metadata as m; parts = [r.partition(";") for r in m.requires("flash-ladder")]; \
+	  print(*(name for name, _, marker in parts if "extra ==" in marker and "dev" in marker), sep="\n")' >$(VENV)/dev.txt
+	@$(PIP) install -q -r $(VENV)/dev.txt
+	@touch $@

@@ -59,12 +59,13 @@ def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
         table.add_row("arch", *(row["arch"] for row in rows))
     table.add_row("right", *(_verdict(row) for row in rows))
     for heading, column, write in _MEASURES:
-        if not any(row[column] for row in rows) and column not in ("error", "conflicts"):
+        values = [row[column] for row in rows]
+        if all(value is None for value in values) or (column != "conflicts" and not any(values)):
             continue
         if column in _SECTION_BEFORE:
             table.add_section()
         style = "bold" if column == "conflicts" else ""
-        cells = ["" if row[column] is None else write(row[column]) for row in rows]
+        cells = ["" if value is None else write(value) for value in values]
         table.add_row(Text(heading, style), *(Text(cell, style) for cell in cells))
         if column == "conflicts":
             reductions = [_reduction(row, rows, ladder) for row in rows]
