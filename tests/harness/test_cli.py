@@ -77,12 +77,15 @@ def test_an_endless_kernel_meets_a_limit_and_ctrl_c(drop_stage, capsys, monkeypa
     process = subprocess.Popen(
         [sys.executable, "-m", "ladder.cli", "compare", "endless", *SMALL], stderr=subprocess.PIPE, text=True
     )
-    assert process.stderr is not None
-    assert any(line.startswith("Running endless") for line in process.stderr)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
-    assert process.stderr.read() == "interrupted\n"
+    try:
+        assert process.stderr is not None
+        assert any(line.startswith("Running endless") for line in process.stderr)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr.read() == "interrupted\n"
+    finally:
+        process.kill()
 
 
 def test_outputs_that_are_not_written_fail(drop_stage, capsys):

@@ -1,11 +1,11 @@
 """``ladder emulate``: any program, as it is."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -28,7 +28,11 @@ int main(int argc, char **argv) {
   float *in, *out;
   cudaMalloc(&in, 4096);
   cudaMalloc(&out, 4096);
-  if (argc > 1 && argv[1][0] == 'f') forever<<<1, 1>>>((int *)in);
+  if (argc > 1 && argv[1][0] == 'f') {
+    std::puts("started");
+    std::fflush(stdout);
+    forever<<<1, 1>>>((int *)in);
+  }
   if (argc > 1 && argv[1][0] == 'b') in += 100000;
   for (int i = 0; i < 2; ++i) transpose<<<1, dim3(32, 32)>>>(in, out);
   const cudaError_t error = cudaDeviceSynchronize();
@@ -71,17 +75,19 @@ def test_a_fault_is_shown_with_its_line(program, capfd):
 
 def test_ctrl_c_ends_an_endless_kernel(program):
     environment = {**os.environ, "LADDER_WARP_INSTRUCTION_LIMIT": str(10**15)}
-    main(["emulate", program])
     process = subprocess.Popen(
         [sys.executable, "-m", "ladder.cli", "emulate", program, "--", "f"],
         env=environment,
         start_new_session=True,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
-    time.sleep(5)
-    assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=10) == 130
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"started\n"
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_an_endless_kernel_meets_a_limit(program, capfd, monkeypatch):
