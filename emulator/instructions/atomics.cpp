@@ -317,7 +317,7 @@ bool bind_atomic(Binder &binder) {
     binder.out.op[3] = binder.source_slot(next, type);
   // The forms that were measured. Adding an immediate is none of them: ptxas makes another instruction of
   // adding 1.
-  if (returns && destination->kind != Operand::Kind::sink) {
+  if (returns && destination->kind != Operand::Kind::sink && binder.is_named_again(*destination)) {
     if (operation == "add" && type == Type::u32 && b.kind == Operand::Kind::reg)
       binder.out.flags |= kCostOfAdd;
     if (operation == "cas" && type == Type::b32)

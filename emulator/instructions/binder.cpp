@@ -107,6 +107,7 @@ void CodeBuilder::add_function(std::uint32_t frame_index, std::vector<Refusal> &
   constants_.clear();
   specials_.clear();
   scratch_.reset();
+  mentions_.clear();
   frame_.entry = current_begin_;
   frame_.program_function = current_function_;
   frame_.register_bytes = (function.frame_bytes + 63) & ~63u;
@@ -223,6 +224,22 @@ std::uint32_t CodeBuilder::special(program::Special special, bool wide) {
   place->second = reserve(std::size_t(wide ? 8 : 4) * program::kLanes);
   frame_.specials.push_back({special, place->second, wide});
   return place->second;
+}
+
+unsigned CodeBuilder::mentions(const std::string &name) {
+  if (mentions_.empty()) {
+    const std::function<void(const Operand &)> count = [&](const Operand &operand) {
+      if (operand.kind == Operand::Kind::reg)
+        ++mentions_[operand.name];
+      for (const Operand &element : operand.elements)
+        count(element);
+    };
+    for (const program::Instruction &instruction : program_->functions[current_function_].code)
+      for (const Operand &operand : instruction.operands)
+        count(operand);
+  }
+  const auto found = mentions_.find(name);
+  return found == mentions_.end() ? 0 : found->second;
 }
 
 std::uint32_t CodeBuilder::scratch() {
@@ -374,6 +391,8 @@ Binder::Address Binder::address(const Operand &operand) {
     unsupported("an address of this form");
   }
 }
+
+bool Binder::is_named_again(const Operand &operand) const { return builder_.mentions(operand.name) > 1; }
 
 void Binder::set_more(const std::vector<std::uint32_t> &slots) { out.more_begin = builder_.add_more(slots); }
 

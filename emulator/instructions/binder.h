@@ -54,6 +54,9 @@ public:
   /// Frame offset of a destination register with lanes as wide as `type`; a sink gets a scratch slot.
   std::uint32_t destination_slot(const program::Operand &operand, ptx::Type type);
   std::uint32_t destination_slot(std::size_t i, ptx::Type type) { return destination_slot(operand(i), type); }
+  /// Whether another operand of the function names the same register: one that is written and never named
+  /// again is not used.
+  bool is_named_again(const program::Operand &operand) const;
   /// 4 or 8: how wide the lanes of a register operand are in the frame. 0 for operands that are no register.
   unsigned operand_lane_bytes(const program::Operand &operand) const;
   /// Offset of a register operand whatever its width (ld, st and cvt may use wider registers than their

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace ladder::instructions {
@@ -30,6 +32,9 @@ public:
   std::uint32_t predicate_constant(bool value);
   std::uint32_t special(program::Special special, bool wide);
   std::uint32_t scratch(); ///< room for 32 lanes of 8 bytes that nobody reads
+
+  /// How often operands of the function that is being bound name this register.
+  unsigned mentions(const std::string &name);
 
   std::uint64_t symbol_address(std::uint32_t symbol) const;
   std::uint32_t add_more(const std::vector<std::uint32_t> &slots) {
@@ -61,6 +66,7 @@ private:
       constants_; ///< (bits, lane bytes; 0 for a predicate)
   std::map<std::pair<program::Special, bool>, std::uint32_t> specials_;
   std::optional<std::uint32_t> scratch_;
+  std::unordered_map<std::string, unsigned> mentions_; ///< filled when first asked for
 };
 
 } // namespace ladder::instructions

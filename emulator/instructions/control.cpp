@@ -133,7 +133,8 @@ void call_indirect(Warp &warp, const Instruction &in) {
     const std::uint64_t address = addresses[lane], index = (address - machine::kFunctionWindow) / 16;
     // The kernel itself is the first; it cannot be called.
     const auto frame = std::find(functions.begin() + 1, functions.end(), index);
-    if ((address & machine::kWindowMask) != machine::kFunctionWindow || address % 16 || frame == functions.end())
+    if ((address & machine::kWindowMask) != machine::kFunctionWindow || address % 16 ||
+        frame == functions.end())
       throw FaultError(FaultKind::bad_operand, "a call to an address that is no function's", lane)
           .at(address);
     targets[lane] = std::uint32_t(frame - functions.begin());
@@ -183,11 +184,11 @@ public:
     return value;
   }
 
-  void set_result(int lane, std::uint64_t value) override {
+  void set_result(int lane, std::uint64_t value, std::uint32_t bytes) override {
     if (operands_.returns() == 0)
       return;
     const CallOperand operand = operands_.returned(0);
-    const std::uint32_t room = operand.lane_bytes ? operand.lane_bytes : 4;
+    const std::uint32_t room = operand.lane_bytes ? operand.lane_bytes : bytes;
     std::memcpy(operand_bytes(frame_, operand, lane, room), &value, room);
   }
 

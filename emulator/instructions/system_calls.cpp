@@ -53,7 +53,7 @@ void vprintf(Warp &warp, CallArguments &arguments) {
             },
         .string = [&](std::uint64_t at) { return at ? read_string(warp, lane, at) : std::string("(null)"); },
     };
-    arguments.set_result(lane, std::uint64_t(format_text(format, source, output)));
+    arguments.set_result(lane, std::uint64_t(format_text(format, source, output)), 4);
   });
   // One write a call, so that what several blocks print does not mix within a line.
   const std::lock_guard lock(mutex);
@@ -73,6 +73,30 @@ void assertfail(Warp &warp, CallArguments &arguments) {
       file + ":" + std::to_string(line) + ": " + function + ": Assertion `" + expression + "` failed.", lane);
 }
 
+machine::DeviceHeap &heap_of(Warp &warp) {
+  if (machine::DeviceHeap *const heap = warp.block().launch().heap)
+    return *heap;
+  throw FaultError(FaultKind::unsupported, "there is no heap to allocate from");
+}
+
+/// malloc(bytes)
+void allocate(Warp &warp, CallArguments &arguments) {
+  for_lanes(warp.active(), [&](int lane) {
+    arguments.set_result(lane, heap_of(warp).allocate(arguments.argument(0, lane)), 8);
+  });
+}
+
+/// free(address)
+void release(Warp &warp, CallArguments &arguments) {
+  for_lanes(warp.active(), [&](int lane) {
+    const std::uint64_t address = arguments.argument(0, lane);
+    if (address != 0 && !heap_of(warp).release(address))
+      throw FaultError(FaultKind::bad_operand, "free of what malloc did not return, or of the same twice",
+                       lane)
+          .at(address);
+  });
+}
+
 } // namespace
 
 SystemCall find_system_call(std::string_view name) {
@@ -80,6 +104,10 @@ SystemCall find_system_call(std::string_view name) {
     return vprintf;
   if (name == "__assertfail" || name == "__assert_fail")
     return assertfail;
+  if (name == "malloc")
+    return allocate;
+  if (name == "free")
+    return release;
   return nullptr;
 }
 

@@ -13,7 +13,7 @@ class CallArguments {
 public:
   virtual ~CallArguments() = default;
   virtual std::uint64_t argument(std::size_t index, int lane) const = 0;
-  virtual void set_result(int lane, std::uint64_t value) = 0;
+  virtual void set_result(int lane, std::uint64_t value, std::uint32_t bytes) = 0;
 };
 
 /// Acts for warp.active(). Throws FaultError.

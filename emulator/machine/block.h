@@ -1,6 +1,7 @@
 // A block: its warps, its shared memory and its barriers.
 #pragma once
 
+#include "machine/device_heap.h"
 #include "machine/gpu.h"
 #include "machine/warp.h"
 
@@ -24,14 +25,15 @@ struct LaunchContext {
   std::shared_ptr<const Code> code;
   const VirtualGpu *gpu = nullptr;
   const GlobalMemory *memory = nullptr;
+  DeviceHeap *heap = nullptr; ///< nullptr: kernels cannot allocate
   Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
   std::vector<std::uint8_t> params;         ///< the kernel's argument block
   std::uint64_t warp_instruction_limit = 0; ///< 0: none
   std::uint64_t grid_id = 0;
   std::uint64_t grid_workspace = 0; ///< of a cooperative launch: zeroed global memory for the grid's barrier
-  std::atomic<bool> stop{false};  ///< set to end the launch
-  std::function<void()> on_round; ///< called by the launching thread's blocks after each round of slices
+  std::atomic<bool> stop{false};    ///< set to end the launch
+  std::function<void()> on_round;   ///< called by the launching thread's blocks after each round of slices
 };
 
 class Block {
@@ -108,7 +110,7 @@ private:
   Counters *counters_;
   std::uint32_t threads_, live_threads_;
   std::uint32_t shared_begin_, shared_end_;
-  std::uint32_t shared_first_; ///< the first byte that may be accessed
+  std::uint32_t shared_first_;       ///< the first byte that may be accessed
   std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there too
   SharedCostCache shared_costs_;
   std::vector<Warp> warps_;

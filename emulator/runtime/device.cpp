@@ -122,6 +122,7 @@ void Device::launch(const LaunchRequest &request) {
     context.code = request.code;
     context.gpu = gpu_;
     context.memory = &memory_;
+    context.heap = &heap_;
     context.grid = request.grid;
     context.block = request.block;
     context.dynamic_shared_bytes = std::uint32_t(request.dynamic_shared_bytes);

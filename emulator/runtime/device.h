@@ -60,6 +60,7 @@ public:
   std::uint64_t warp_instruction_limit() const { return warp_instruction_limit_; }
   void set_warp_instruction_limit(std::uint64_t limit) { warp_instruction_limit_ = limit; }
   machine::GlobalMemory &memory() { return memory_; }
+  machine::DeviceHeap &heap() { return heap_; }
   /// Memory of the host's that kernels may use until it is removed. Throws std::invalid_argument when it
   /// overlaps other memory in part.
   void add_memory(machine::MemoryRange range);
@@ -104,6 +105,7 @@ private:
   unsigned threads_ = 0;
   std::uint64_t warp_instruction_limit_ = kDefaultWarpInstructionLimit;
   machine::GlobalMemory memory_;
+  machine::DeviceHeap heap_{memory_};
   std::mutex launching_; ///< one kernel at a time
   mutable std::mutex state_;
   std::atomic<bool> is_broken_{false};

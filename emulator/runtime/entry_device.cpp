@@ -153,7 +153,7 @@ cudaDeviceProp properties_of(const machine::VirtualGpu &gpu) {
   return p;
 }
 
-/// Limits that a program may set and read back. They limit nothing here.
+/// Limits that a program may set and read back. Only that of the heap limits anything here.
 struct Limits {
   std::mutex mutex;
   std::array<std::size_t, 7> values = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
@@ -247,6 +247,8 @@ cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit limit) {
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
   return on_device([&] {
     require(std::size_t(limit) < limits.values.size(), cudaErrorUnsupportedLimit);
+    if (limit == cudaLimitMallocHeapSize)
+      require(Device::instance().heap().set_bytes(value), cudaErrorInvalidValue);
     const std::lock_guard lock(limits.mutex);
     limits.values[limit] = value;
   });

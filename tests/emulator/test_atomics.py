@@ -281,6 +281,15 @@ def test_what_is_measured_is_counted(opcode: str, form: str, conflicts: int | No
     assert totals["conflicts"] == conflicts
 
 
+def test_results_that_nobody_reads_were_not_measured() -> None:
+    launch = run("mov.u32 %r11, smem; atom.shared.add.u32 %r10, [%r11], %r0;", shared_bytes=128)
+    assert launch.totals()["conflicts_atom"] is None
+    launch = run(
+        "mov.u32 %r11, smem; atom.shared.add.u32 %r10, [%r11], 1; mov.u32 %r12, %r10;", shared_bytes=128
+    )
+    assert launch.totals()["conflicts_atom"] is None
+
+
 def test_global_atomics_have_no_bank_conflicts() -> None:
     zeros = np.zeros(32, np.uint32)
     _, _, launch = launch_form("atom", "min.u32", "global", zeros, LANES * 0, zeros)

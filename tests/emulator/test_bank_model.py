@@ -125,6 +125,7 @@ def test_launched(access: str) -> None:
   mov.u32 %r9, smem;
   add.u32 %r1, %r1, %r9;
   {instruction(access)}
+  st.global.u32 [%rd1], %r10;
 """
     module = Module(kernel_text(body, 2, shared_bytes=16384, target="sm_90"), arch="sm_90")
     source = np.zeros(16, np.uint8)

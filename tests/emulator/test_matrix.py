@@ -338,11 +338,9 @@ def test_special_values() -> None:
 
 
 def test_unknown_shapes_are_refused_by_name() -> None:
-    d = registers(10, 4, "%f")
+    c, a, b = registers(10, 4, "%f"), registers(10, 4), registers(14, 2)
     with pytest.raises(FaultError, match="m16n8k32") as caught:
-        run(
-            f"mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {d}, {registers(10, 4)}, {registers(14, 2)}, {d};"
-        )
+        run(f"mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {c}, {a}, {b}, {c};")
     assert caught.value.fault.kind == "unsupported"
 
 
