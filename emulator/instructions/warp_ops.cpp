@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 namespace ladder::instructions {
 
@@ -17,45 +18,63 @@ using machine::FaultKind;
 
 // --- members -----------------------------------------------------------------------------------------------
 
-/// Where an instruction with members keeps the register that names them. kNoMembers: not a .sync form.
+/// Where an instruction with members keeps the register that names them. Two values stand for no register:
+/// the form is not .sync, or the members are a constant, in `imm`.
 constexpr int kMembers = 5;
-constexpr std::uint32_t kNoMembers = 0xffffffffu;
+constexpr std::uint32_t kNoMembers = 0xffffffffu, kConstantMembers = 0xfffffffeu;
 
-bool same_for_all(const std::uint32_t *lanes, std::uint32_t active) {
-  const std::uint32_t first = lanes[std::countr_zero(active)];
-  return (lanes_where([=](int lane) { return lanes[lane] != first; }) & active) == 0;
+void bind_members(Binder &b, std::size_t operand) {
+  if (!b.has("sync")) {
+    b.out.op[kMembers] = kNoMembers;
+    return;
+  }
+  const program::Operand &members = b.operand(operand);
+  const std::uint32_t slot = b.source_slot(members, ptx::Type::b32);
+  const bool constant = members.kind == program::Operand::Kind::integer;
+  b.out.op[kMembers] = constant ? kConstantMembers : slot;
+  b.out.imm = constant ? static_cast<std::int64_t>(members.bits & 0xffffffffu) : 0;
+}
+
+/// The members that the active lanes name, all together. Refuses lanes that do not name themselves.
+std::uint32_t named_members(Warp &warp, const Instruction &in) {
+  const std::uint32_t active = warp.active();
+  std::uint32_t members = static_cast<std::uint32_t>(in.imm), outside = active & ~members;
+  if (in.op[kMembers] != kConstantMembers) {
+    const auto *masks = warp.lanes<std::uint32_t>(in.op[kMembers]);
+    members = 0;
+    LADDER_LANES_ARE_INDEPENDENT
+    for (int lane = 0; lane < 32; ++lane) {
+      const std::uint32_t mask = masks[lane];
+      members |= active & kLaneBit[unsigned(lane)] ? mask : 0;
+    }
+    outside = active & lanes_where([=](int lane) { return (masks[lane] & kLaneBit[unsigned(lane)]) == 0; });
+  }
+  if (outside)
+    throw FaultError(FaultKind::bad_operand, "the thread is not in the member mask of the instruction",
+                     std::countr_zero(outside));
+  return members;
 }
 
 /// False when the path must wait for members, and the handler must return at once.
 bool members_are_here(Warp &warp, const Instruction &in) {
   if (in.op[kMembers] == kNoMembers)
     return true;
-  const auto *masks = warp.lanes<std::uint32_t>(in.op[kMembers]);
-  const std::uint32_t active = warp.active();
-  const std::uint32_t outside =
-      active & lanes_where([=](int lane) { return (masks[lane] & kLaneBit[unsigned(lane)]) == 0; });
-  if (outside)
-    throw FaultError(FaultKind::bad_operand, "the thread is not in the member mask of the instruction",
-                     std::countr_zero(outside));
-  std::uint32_t members = 0;
-  for_each_lane(active, [&](int lane) { members |= masks[lane]; });
+  const std::uint32_t members = named_members(warp, in);
   if (!warp.converge(members))
     return false;
   if (members & warp.live() & ~warp.path_mask())
     throw FaultError(FaultKind::unsupported,
                      "the lanes of the member mask meet from different instructions, which is not modelled",
-                     std::countr_zero(active));
+                     std::countr_zero(warp.active()));
   return true;
 }
 
 /// Calls f(lanes) for each set of active lanes that work together.
 template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
   std::uint32_t left = warp.active();
-  if (in.op[kMembers] == kNoMembers)
+  if (in.op[kMembers] == kNoMembers || in.op[kMembers] == kConstantMembers)
     return f(left);
   const auto *masks = warp.lanes<std::uint32_t>(in.op[kMembers]);
-  if (same_for_all(masks, left))
-    return f(left);
   while (left) {
     const std::uint32_t members = masks[std::countr_zero(left)];
     const std::uint32_t group =
@@ -65,47 +84,62 @@ template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
   }
 }
 
-void bind_members(Binder &b, std::size_t operand) {
-  if (!b.has("sync")) {
-    b.out.op[kMembers] = kNoMembers;
-    return;
-  }
-  b.out.op[kMembers] = b.source_slot(operand, ptx::Type::b32);
-}
-
 // --- shfl --------------------------------------------------------------------------------------------------
 
 enum class Shuffle { up, down, bfly, idx };
 
-// op = d, p, a, b, c, members; flags: 1 when p is wanted.
+/// The lane that `lane` reads from, with bit 5 set when the one it asked for is out of range.
+template <Shuffle Mode> std::uint32_t source_lane(int lane, std::uint32_t b_bits, std::uint32_t c_bits) {
+  const int b = static_cast<int>(b_bits & 31);
+  const int segment = static_cast<int>(c_bits >> 8 & 31), clamp = static_cast<int>(c_bits & 31);
+  const int first = lane & segment, last = first | (clamp & ~segment);
+  const int j = Mode == Shuffle::up     ? lane - b
+                : Mode == Shuffle::down ? lane + b
+                : Mode == Shuffle::bfly ? lane ^ b
+                                        : first | (b & ~segment);
+  const bool in_range = Mode == Shuffle::up ? j >= last : j <= last;
+  return static_cast<std::uint32_t>(in_range ? j : lane | 32);
+}
+
+// op = d, p, a, ...; flags: 1 when p is wanted.
+void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
+  std::uint32_t value[32];
+  std::copy_n(warp.lanes<std::uint32_t>(in.op[2]), 32, value); // the destination may be the source
+  write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
+                             [&](int lane) { return value[sources[lane] & 31]; });
+  if (in.flags)
+    warp.set_predicate(in.op[1], lanes_where([=](int lane) { return sources[lane] < 32; }));
+}
+
+// op = d, p, a, b, c, members
 template <Shuffle Mode> void shfl(Warp &warp, const Instruction &in) {
   if (!members_are_here(warp, in))
     return;
-  const auto *a = warp.lanes<std::uint32_t>(in.op[2]);
-  const auto *offsets = warp.lanes<std::uint32_t>(in.op[3]);
-  const auto *clamps = warp.lanes<std::uint32_t>(in.op[4]);
-  std::uint32_t value[32], source[32];
-  std::copy_n(a, 32, value); // the destination may be the source
+  const auto *b = warp.lanes<std::uint32_t>(in.op[3]), *c = warp.lanes<std::uint32_t>(in.op[4]);
+  std::uint32_t sources[32];
   LADDER_LANES_ARE_INDEPENDENT
-  for (int lane = 0; lane < 32; ++lane) {
-    const int b = static_cast<int>(offsets[lane] & 31);
-    const int segment = static_cast<int>(clamps[lane] >> 8 & 31), clamp = static_cast<int>(clamps[lane] & 31);
-    const int first = lane & segment, last = first | (clamp & ~segment);
-    int j;
-    bool in_range;
-    if constexpr (Mode == Shuffle::up) {
-      j = lane - b;
-      in_range = j >= last;
-    } else {
-      j = Mode == Shuffle::down ? lane + b : Mode == Shuffle::bfly ? lane ^ b : first | (b & ~segment);
-      in_range = j <= last;
-    }
-    source[lane] = static_cast<std::uint32_t>(in_range ? j : lane | 32); // 32: out of range
-  }
-  write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
-                             [&](int lane) { return value[source[lane] & 31]; });
-  if (in.flags)
-    warp.set_predicate(in.op[1], lanes_where([&](int lane) { return source[lane] < 32; }));
+  for (int lane = 0; lane < 32; ++lane)
+    sources[lane] = source_lane<Mode>(lane, b[lane], c[lane]);
+  exchange(warp, in, sources);
+}
+
+/// With constant b and c: the lanes to read from are in Code::more.
+void shfl_constant(Warp &warp, const Instruction &in) {
+  if (members_are_here(warp, in))
+    exchange(warp, in, warp.more(in));
+}
+
+template <Shuffle Mode> void bind_sources(Binder &b) {
+  const program::Operand &offset = b.operand(2), &clamp = b.operand(3);
+  b.out.execute = shfl<Mode>;
+  if (offset.kind != program::Operand::Kind::integer || clamp.kind != program::Operand::Kind::integer)
+    return;
+  std::vector<std::uint32_t> sources;
+  for (int lane = 0; lane < 32; ++lane)
+    sources.push_back(source_lane<Mode>(lane, static_cast<std::uint32_t>(offset.bits),
+                                        static_cast<std::uint32_t>(clamp.bits)));
+  b.set_more(sources);
+  b.out.execute = shfl_constant;
 }
 
 bool bind_shfl(Binder &b) {
@@ -121,10 +155,14 @@ bool bind_shfl(Binder &b) {
   for (std::size_t i = 1; i <= 3; ++i)
     b.out.op[i + 1] = b.source_slot(i, ptx::Type::b32);
   bind_members(b, 4);
-  b.out.execute = b.has("up")     ? shfl<Shuffle::up>
-                  : b.has("down") ? shfl<Shuffle::down>
-                  : b.has("bfly") ? shfl<Shuffle::bfly>
-                                  : shfl<Shuffle::idx>;
+  if (b.has("up"))
+    bind_sources<Shuffle::up>(b);
+  else if (b.has("down"))
+    bind_sources<Shuffle::down>(b);
+  else if (b.has("bfly"))
+    bind_sources<Shuffle::bfly>(b);
+  else
+    bind_sources<Shuffle::idx>(b);
   return true;
 }
 
@@ -250,10 +288,17 @@ template <class Op, class T> void redux(Warp &warp, const Instruction &in) {
     return;
   const auto *a = warp.lanes<std::uint32_t>(in.op[1]);
   auto *d = warp.lanes<std::uint32_t>(in.op[0]);
-  for_each_group(warp, in, [&](std::uint32_t group) {
-    auto result = static_cast<T>(a[std::countr_zero(group)]);
-    for_each_lane(group & (group - 1), [&](int lane) { result = Op{}(result, static_cast<T>(a[lane])); });
-    for_each_lane(group, [&](int lane) { d[lane] = static_cast<std::uint32_t>(result); });
+  for_each_group(warp, in, [=](std::uint32_t group) {
+    // Lanes outside the group stand in for its first, which does not change a minimum, maximum, and or or.
+    constexpr bool kCounts = std::is_same_v<Op, Sum> || std::is_same_v<Op, Xor>;
+    const std::uint32_t first = a[std::countr_zero(group)];
+    T result = kCounts ? T(0) : static_cast<T>(first);
+    LADDER_LANES_ARE_INDEPENDENT
+    for (int lane = 0; lane < 32; ++lane) {
+      const std::uint32_t value = a[lane];
+      result = Op{}(result, static_cast<T>(group & kLaneBit[unsigned(lane)] ? value : kCounts ? 0 : first));
+    }
+    write_lanes<std::uint32_t>(d, group, [=](int) { return static_cast<std::uint32_t>(result); });
   });
 }
 

@@ -107,6 +107,18 @@ def test_fma_of_any_bits(triples: list[tuple[int, int, int]]) -> None:
     assert_same(F32, got["d"], [exact.fma(F32, *t) for t in triples], a, b, c)
 
 
+def test_ftz_flushes_what_would_round_up_to_a_normal_number() -> None:
+    # (1 + 2^-23) (1 - 2^-23) 2^-126 is less than the smallest normal number by 2^-46 of it.
+    a = bits_of("f32", [0x20000001, 0x20000001, 0x20000001])
+    b = bits_of("f32", [0x1FFFFFFE, 0x9FFFFFFE, 0x20000000])
+    forms = {"mul": "mul.ftz.f32 %d, %a, %b;", "fma": "fma.rn.ftz.f32 %d, %a, %b, 0f80000000;"}
+    got = run_forms(forms, {"a": ("f32", a), "b": ("f32", b)}, {"d": "f32"})
+    assert got["mul"]["d"].view(np.uint32).tolist() == [0, 0x80000000, 0x00800001]
+    assert got["fma"]["d"].view(np.uint32).tolist() == [0, 0x80000000, 0x00800001]
+    got = run_forms({"": "mul.f32 %d, %a, %b;"}, {"a": ("f32", a), "b": ("f32", b)}, {"d": "f32"})
+    assert got[""]["d"].view(np.uint32).tolist() == [0x00800000, 0x80800000, 0x00800001]
+
+
 def saturated(bits: int) -> int:
     number = F32.unpack(bits)
     if number.kind == "nan" or number.negative or bits == 0:
