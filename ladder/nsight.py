@@ -87,6 +87,69 @@ ARBITRATION = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_gds_op_st.sum",
 )
 
+#: What can bound a kernel, by ncu's names: percentages of what each unit can do, over the cycles in which an
+#: SM had work. ``shared`` is the data stage of the L1, 128 bytes a cycle, which shared and global accesses go
+#: through; ``shared_most`` that of the SM with most to do. ``sms`` is the share of SM time in which they
+#: had work; ``dram`` and ``l2`` are over the whole launch. ``warps`` is of the warps that an SM has room for.
+BOUNDS: Mapping[str, str] = {
+    "sms": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "shared": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+    "shared_most": "l1tex__data_pipe_lsu_wavefronts.max.pct_of_peak_sustained_active",
+    "tensor": "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
+    "issue": "sm__inst_issued.avg.pct_of_peak_sustained_active",
+    "fma": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "alu": "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
+    "xu": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
+    "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
+}
+
+#: Beside them: the tensor pipe's own cycles, warps a scheduler has and could issue from, spills, what limits
+#: the number of blocks on an SM.
+BOUND_DETAILS = (
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "smsp__warps_active.avg.per_cycle_active",
+    "smsp__warps_eligible.avg.per_cycle_active",
+    "smsp__sass_inst_executed_op_local.sum",
+    "dram__bytes.sum",
+    "lts__t_sectors.sum",
+    "launch__grid_size",
+    "launch__block_size",
+    "launch__registers_per_thread",
+    "launch__shared_mem_per_block",
+    "launch__waves_per_multiprocessor",
+    *(f"launch__occupancy_limit_{what}" for what in ("blocks", "registers", "shared_mem", "warps")),
+)
+
+#: Why the warps of a scheduler did not issue: how many of them waited for it, a cycle that issued one.
+_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+STALLS: Mapping[str, str] = {
+    reason: _STALL.format(reason)
+    for reason in (
+        "barrier",
+        "branch_resolving",
+        "dispatch_stall",
+        "drain",
+        "gmma",
+        "imc_miss",
+        "lg_throttle",
+        "long_scoreboard",
+        "math_pipe_throttle",
+        "membar",
+        "mio_throttle",
+        "misc",
+        "no_instruction",
+        "not_selected",
+        "selected",
+        "short_scoreboard",
+        "sleeping",
+        "tex_throttle",
+        "wait",
+    )
+}
+
 #: From ncu's names on the source page (of several versions) to those of :func:`read_source`.
 SOURCE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "executed": ("Instructions Executed", "inst_executed"),
@@ -291,6 +354,19 @@ def counters(raw: pd.DataFrame) -> pd.DataFrame:
     time = raw[TIME] if TIME in raw.columns else pd.Series(float("nan"), index=raw.index)
     result["time_ms"] = (time * 1e3).astype("Float64")
     return result
+
+
+def bounds(raw: pd.DataFrame) -> pd.DataFrame:
+    """The columns of :data:`BOUNDS` in percent and those of :data:`STALLS` as ``stall_...``, a row a launch;
+    <NA> where ncu has none."""
+    names = {**BOUNDS, **{f"stall_{reason}": metric for reason, metric in STALLS.items()}}
+    empty = pd.Series(pd.NA, index=raw.index, dtype="Float64")
+    return pd.DataFrame(
+        {
+            name: raw[metric].astype("Float64") if metric in raw.columns else empty
+            for name, metric in names.items()
+        }
+    )
 
 
 def ranges(raw: pd.DataFrame, pattern: str) -> pd.Series:

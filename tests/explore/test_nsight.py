@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tarfile
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -213,3 +215,24 @@ gpu__time_duration                           Counter      ns   duration
 def test_a_tool_that_is_missing(monkeypatch) -> None:
     with pytest.raises(LadderError, match="not there"):
         nsight.run(["/nowhere/ncu"])
+
+
+PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"
+
+
+def test_every_name_is_one_that_ncu_lists_for_the_h200() -> None:
+    with tarfile.open(PAGES) as archive:
+        member = archive.extractfile("pages/metric_names.txt")
+        assert member is not None
+        available = nsight.available_metrics(member.read().decode())
+    first = [name for names in nsight.COUNTERS.values() for name in names[0]]
+    bounds = [*nsight.BOUNDS.values(), *nsight.BOUND_DETAILS, *nsight.STALLS.values(), nsight.TIME]
+    wanted = {name.removeprefix("-") for name in [*first, *nsight.ARBITRATION, *bounds]}
+    assert wanted - set(nsight.known(wanted, available)) == set()
+
+
+def test_bounds() -> None:
+    shared, wait = nsight.BOUNDS["shared"], nsight.STALLS["wait"]
+    row = nsight.bounds(nsight.read_raw(f"ID,{shared},{wait}\n,%,inst\n0,98.9,1.25\n")).iloc[0]
+    assert (row["shared"], row["stall_wait"]) == (98.9, 1.25)
+    assert pd.isna(row["tensor"]) and pd.isna(row["stall_barrier"])

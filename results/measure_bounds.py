@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Measures with Nsight Compute what bounds each rung on the GPU that is there.
+
+    python3 results/measure_bounds.py --out results/h200
+
+needs what ``measure_counters.py`` needs and takes about a minute. It writes ``bounds.csv`` into the folder,
+one row a stage and problem: how busy each unit was, what the warps waited for, how many of them there were.
+The problems are those of the speed table, on which the GPU is full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "results")]
+
+from measure_counters import build_all, collect, environment_here, rows  # noqa: E402
+
+from ladder import nsight  # noqa: E402
+from ladder.errors import LadderError, UnsupportedProblem  # noqa: E402
+from ladder.problem import Problem  # noqa: E402
+from ladder.profiling import Run  # noqa: E402
+from ladder.stages import discover  # noqa: E402
+
+#: One that every rung takes, each in its first dtype, and those at which the upper rungs are quoted.
+PROBLEMS = (
+    Problem(4, 16, 1024, 1024, 64),
+    Problem(4, 16, 4096, 4096, 64, dtype="bf16"),
+    Problem(4, 16, 4096, 4096, 128, dtype="bf16"),
+)
+METRICS = [
+    nsight.TIME,
+    *nsight.BOUNDS.values(),
+    *nsight.BOUND_DETAILS,
+    *nsight.STALLS.values(),
+    *nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts", "mma_instructions")),
+]
+
+
+def measure(out: Path, names: list[str]) -> None:
+    """Writes ``out``/bounds.csv. Raises :class:`LadderError`."""
+    if not out.is_dir():
+        raise LadderError(f"{out} is no folder")
+    ncu = nsight.find_ncu()
+    environment = environment_here(ncu)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    stages = discover()
+    names = build_all(names or [stage.name for stage in stages])
+    runs = [Run(name, problem) for name in names for problem in PROBLEMS if _takes(name, problem)]
+    with tempfile.TemporaryDirectory() as temporary:
+        launches = collect(runs, Path(temporary) / "bounds.ncu-rep", METRICS, ncu)
+    # Shares cannot be added up: of a rung with several kernels the longest speaks for it.
+    longest = launches.loc[launches.groupby("run")[nsight.TIME].idxmax()]
+    rows(runs, longest, environment, METRICS).to_csv(out / "bounds.csv", index=False)
+    print(nsight.bounds(longest).assign(run=[runs[n].stage for n in longest["run"]]).to_string())
+
+
+def _takes(name: str, problem: Problem) -> bool:
+    try:
+        discover()[name].accept(problem)
+    except UnsupportedProblem:
+        return False
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help="default: all")
+    options = parser.parse_args()
+    try:
+        measure(options.out, options.stages)
+    except LadderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
