@@ -7,6 +7,7 @@ interrupted.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -124,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
 
     _command(commands, "stages", _stages, "list the stages")
     _command(commands, "doctor", _doctor, "say what is installed and what to do about what is missing")
+
+    new = _command(commands, "new", _new, "make a rung of your own: a working copy of one that is there")
+    new.add_argument("name", metavar="NAME")
+    new.add_argument("--from", dest="origin", required=True, metavar="STAGE", help="what to start from")
+    new.add_argument(
+        "--folder", type=Path, metavar="DIR", help="where to put it (my_rungs, here or in a folder above)"
+    )
 
     emulate = _command(
         commands, "emulate", _emulate, "build and run any CUDA program: ladder emulate prog.cu [-- arguments]"
@@ -377,6 +385,23 @@ def _save_picture(service: Service, title: str, path: Path) -> None:
 
     plots.save(access_picture(service, title), path)
     errors.print(f"wrote {path}", style="dim", highlight=False)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from ladder.new_stage import new_stage
+    from ladder.stages import OWN_STAGES, discover, own_folder
+
+    stage = new_stage(options.name, options.origin, options.folder)
+    folder = stage.path.parent
+    lines = [f"{stage.kernel} is yours to change."]
+    if own_folder(OWN_STAGES) == folder:
+        lines.append(f"It is a rung wherever you are in {folder.parent}.")
+    elif stage.name not in [found.name for found in discover()]:
+        lines.append(f"To have it found there: export LADDER_STAGES={shlex.quote(str(folder))}")
+    lines += [f"  ladder compare {options.origin} {stage.name}", f"  ladder lines {stage.name}"]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return 0
 
 
 def _stages(options: argparse.Namespace) -> int:

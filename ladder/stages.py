@@ -1,4 +1,4 @@
-"""Discovery of the rungs: every folder in stages/ and in the folders named by LADDER_STAGES.
+"""Discovery of the rungs: every folder in stages/, in the folders named by LADDER_STAGES and in my_rungs/.
 
 A folder that is broken is kept aside with its error, so that only it fails.
 """
@@ -27,6 +27,11 @@ OptionValue = int | str | bool
 #: The virtual GPUs of the emulator.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 DEFAULT_ARCH = "sm_80"
+
+#: The user's own rungs, and the exercises that they work on: folders that are found without being named, in
+#: the working directory or the nearest one above it.
+OWN_STAGES = "my_rungs"
+OWN_EXERCISES = "my_exercises"
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Ladder:
-    """All rungs, lowest first, and the folders that are none because something is wrong with them."""
+    """All rungs, lowest first, and the folders that are none because something is wrong with them.
+
+    ``aside`` are exercises being worked on: they answer to their names, but no comparison of all takes them.
+    """
 
     stages: tuple[Stage, ...]
     broken: Mapping[str, StageError]
+    aside: Mapping[str, Stage | StageError] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)
@@ -110,7 +119,12 @@ class Ladder:
                 return stage
         if name in self.broken:
             raise self.broken[name]
-        names = [stage.name for stage in self.stages]
+        found = self.aside.get(name)
+        if isinstance(found, Stage):
+            return found
+        if found is not None:
+            raise found
+        names = [*(stage.name for stage in self.stages), *self.aside]
         near = difflib.get_close_matches(name, names, n=1) or [n for n in names if n.startswith(name)]
         raise StageError(
             f"there is no stage {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
@@ -137,7 +151,8 @@ def include_directory() -> Path:
 
 
 def discover() -> Ladder:
-    """Reads all stage folders; those of LADDER_STAGES (separated like PATH) come after the project's own."""
+    """Reads all stage folders: the project's own, then those of LADDER_STAGES (separated like PATH), then
+    those in my_rungs/; and the exercises in my_exercises/, which come aside."""
     stages: dict[str, Stage] = {}
     broken: dict[str, StageError] = {}
     for folder in _folders():
@@ -158,10 +173,39 @@ def discover() -> Ladder:
     broken.update(misplaced)
     sound = {name: stage for name, stage in stages.items() if name not in broken}
     order = sorted(sound.values(), key=lambda stage: (_depth(stage, sound), stage.name))
-    return Ladder(tuple(order), broken)
+    return Ladder(tuple(order), broken, _exercises(sound))
+
+
+def own_folder(name: str) -> Path | None:
+    """The folder of that name in the working directory, or in the nearest one above it that has one."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it has been deleted
+        return None
+    return next((folder / name for folder in (here, *here.parents) if (folder / name).is_dir()), None)
+
+
+def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:
+    found: dict[str, Stage | StageError] = {}
+    directory = own_folder(OWN_EXERCISES)
+    for folder in _stage_folders(directory) if directory else ():
+        if folder.name not in stages:
+            try:
+                found[folder.name] = read_stage(folder)
+            except StageError as error:
+                found[folder.name] = error
+    return found
 
 
 def _folders() -> Iterator[Path]:
+    seen = set()
+    for folder in _all_folders():
+        if folder not in seen:
+            seen.add(folder)
+            yield folder
+
+
+def _all_folders() -> Iterator[Path]:
     yield from _stage_folders(root())
     for entry in os.environ.get("LADDER_STAGES", "").split(os.pathsep):
         if not entry:
@@ -175,6 +219,9 @@ def _folders() -> Iterator[Path]:
             yield directory
         else:
             yield from _stage_folders(directory)
+    own = own_folder(OWN_STAGES)
+    if own is not None:
+        yield from _stage_folders(own)
 
 
 def _stage_folders(directory: Path) -> Iterator[Path]:
