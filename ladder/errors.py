@@ -44,3 +44,7 @@ class CacheError(LadderError):
 
 class ExecutionError(LadderError):
     """A kernel failed while it ran: a fault of the emulated GPU or a CUDA error."""
+
+
+class ProfilerError(LadderError):
+    """Nsight Compute is missing, or cannot read the counters here."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import sys
 import tarfile
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pandas as pd
 import pytest
 
 from ladder import nsight
-from ladder.errors import LadderError
+from ladder.errors import LadderError, ProfilerError
+from ladder.nsight.raw import base_unit
 
 LD = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 ST = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
@@ -97,7 +100,7 @@ def test_long_form() -> None:
     ],
 )
 def test_units(unit: str, expected: tuple[float, str]) -> None:
-    factor, name = nsight._base_unit(unit)
+    factor, name = base_unit(unit)
     assert (pytest.approx(factor), name) == expected
 
 
@@ -180,7 +183,13 @@ def test_text_without_a_table(text: str) -> None:
     ("message", "expected"),
     [
         ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "no permission"),
-        ("==ERROR== Profiling is not supported, another profiling tool is running", "another profiler"),
+        ("==ERROR== Profiling is not supported, another profiling tool is running", "another process"),
+        (
+            "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool "
+            "(like DCGM) is concurrently collecting profiling data.",
+            "another process",
+        ),
+        ("==ERROR== Cuda driver is not compatible with Nsight Compute.", "do not go together"),
         ("==ERROR== Failed to find metric smsp__nothing.sum", "smsp__nothing.sum"),
         ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"),
     ],
@@ -236,3 +245,109 @@ def test_bounds() -> None:
     row = nsight.bounds(nsight.read_raw(f"ID,{shared},{wait}\n,%,inst\n0,98.9,1.25\n")).iloc[0]
     assert (row["shared"], row["stall_wait"]) == (98.9, 1.25)
     assert pd.isna(row["tensor"]) and pd.isna(row["stall_barrier"])
+
+
+DATA = Path(__file__).parents[1] / "data" / "nsight"
+
+
+def page(name: str) -> str:
+    """A page as ncu 2025.3.1 printed it on an H200."""
+    return gzip.decompress((DATA / f"{name}.csv.gz").read_bytes()).decode()
+
+
+def test_raw_page_of_somebodys_kernels() -> None:
+    frame = nsight.read_raw(page("transpose_raw"))
+    counts = nsight.counters(frame).set_index(frame["Kernel Name"].str.partition("(")[0])
+    assert list(counts.index[:3]) == ["copySharedMem", "transposeNaive", "transposeCoalesced"]
+    # A 32 x 32 tile of floats, read by columns: 31 wavefronts more for each of 512 loads.
+    assert counts["conflicts_ld"].to_list() == [0, 0, 512 * 31, 0, 0]
+    assert counts["global_sectors_st"].to_list() == [2048, 16384, 2048, 2048, 2048]
+    # Not collected, so not known.
+    assert counts["mma_instructions"].isna().all()
+
+
+def test_a_page_with_each_launch_twice() -> None:
+    text = page("transpose_source")
+    assert text.count("Kernel Name") == 10
+    frame = nsight.read_source(text)
+    assert frame["kernel"].drop_duplicates().str.partition("(")[0].to_list()[2:4] == [
+        "transposeCoalesced",
+        "transposeNoBankConflicts",
+    ]
+    wavefronts = frame.groupby("launch")["wavefronts"].sum()
+    assert wavefronts.to_list() == [1024, 0, 512 + 512 * 32, 1024, 1024]
+    pd.testing.assert_frame_equal(frame, nsight.read_source(text, launches=5))
+    # If there were ten launches, none is a copy.
+    assert nsight.read_source(text, launches=10)["launch"].nunique() == 10
+
+
+def test_a_page_by_cuda_line() -> None:
+    frame = nsight.read_source(page("stages_source"))
+    assert frame.groupby("launch")["instruction"].nunique().to_list() == [1248, 1400]
+    assert (~frame.groupby("launch")["instruction"].diff().lt(0)).all()
+    once = frame.drop_duplicates(["launch", "instruction"])
+    # The instructions' counts add up to the kernel's counters, those of lost arbitration aside.
+    raw = nsight.counters(nsight.read_raw(page("stages_raw")))
+    patched = once.groupby("launch")["wavefronts"].sum().to_list()
+    hardware = (raw["wavefronts_ld"] + raw["wavefronts_st"]).to_list()
+    assert [0 <= h - p < 40 for h, p in zip(hardware, patched, strict=True)] == [True, True]
+    lines = nsight.source_lines(frame)
+    ldmatrix = lines[lines["file"].str.endswith("ptx.h") & lines["line"].isin([53, 61])]
+    assert ldmatrix["wavefronts"].to_list() == [86016, 65536, 10752, 8192]
+    assert ldmatrix["ideal"].to_list() == [10752, 8192, 10752, 8192]
+
+
+def test_a_page_by_cuda_line_without_counts_is_refused() -> None:
+    text = '"File Name","/a/kernel.cu"\n"Line No","Source"\n"1","#include "b.h""\n'
+    with pytest.raises(LadderError, match="no source page") as caught:
+        nsight.read_source(text)
+    assert "--print-source cuda,sass" in caught.value.hint
+
+
+def test_pages_are_told_apart(tmp_path: Path) -> None:
+    for name in ("stages_raw", "stages_source", "transpose_source"):
+        path = tmp_path / "page.csv"
+        path.write_text(page(name))
+        report = nsight.load(path)
+        assert (report.raw is None, report.source is None) == (not name.endswith("raw"), name.endswith("raw"))
+    with pytest.raises(LadderError, match="no file"):
+        nsight.load(tmp_path / "nothing.csv")
+
+
+def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ncu_report", reason="pip install ncu-report")
+    monkeypatch.setattr("ladder.nsight.report.find_ncu", no_ncu)
+    with tarfile.open(PAGES) as archive:
+        member, pages = (
+            archive.extractfile("pages/source.ncu-rep"),
+            archive.extractfile("pages/source_sass.csv"),
+        )
+        assert member is not None and pages is not None
+        path = tmp_path / "source.ncu-rep"
+        path.write_bytes(member.read())
+        printed = nsight.read_source(pages.read().decode())
+    report = nsight.load(path)
+    assert report.raw is not None and report.source is not None
+    assert nsight.ranges(report.raw, r"ladder-run-(\d+)").to_list() == [
+        str(number) for number in range(printed["launch"].nunique())
+    ]
+    # The module leaves out the branch to itself behind a kernel's last instruction.
+    known = printed["Address"].map(lambda text: int(text, 16)).isin(report.source["Address"])
+    assert printed[~known]["sass"].str.startswith("BRA").all() and (~known).sum() == len(report.raw)
+    for column in ("launch", "opcode", "executed", "wavefronts", "ideal"):
+        assert report.source[column].to_list() == printed[known][column].to_list(), column
+    assert report.source["file"].str.endswith("kernel.cu").any()
+
+
+def no_ncu() -> Path:
+    raise ProfilerError("Nsight Compute (ncu) is not there")
+
+
+def test_a_report_without_anything_to_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ladder.nsight.report.find_ncu", no_ncu)
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(b"")
+    with pytest.raises(LadderError, match="not there") as caught:
+        nsight.load(path)
+    assert "pip install ncu-report" in caught.value.hint and "--page raw" in caught.value.hint

@@ -1,0 +1,131 @@
+"""The raw page: one row a kernel launch.
+
+A header row, then a row of units, then the launches. Around them stand lines of noise (``==PROF== ...``) and
+whatever the program printed. Numbers have thousands separators, and ncu scales units as it sees fit (Kbyte,
+usecond).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ladder.errors import LadderError
+from ladder.nsight.cells import number, read_text
+from ladder.nsight.command import check_messages, why_empty
+
+# Columns of the raw page that are no metrics.
+_TEXT_COLUMNS = {
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
+    "Block Size", "Grid Size", "Device", "CC", "Section Name", "Rule Name", "Rule Type", "Rule Description",
+}  # fmt: skip
+
+_PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+# Spelled as ncu spells them, old and new; a prefix may stand before each.
+_BASE_UNITS = {"byte": "byte", "second": "second", "s": "second", "hz": "hz", "Hz": "hz"}
+
+
+def read_raw(source: str | Path) -> pd.DataFrame:
+    """The raw page as ncu printed it: one row a launch, metrics as floats in base units.
+
+    Base units are byte, second, hz and their quotients, with no prefix; ``attrs["units"]`` maps each metric
+    to its own. A metric that a launch lacks is NaN. ``source`` is the text or a file. The long form that
+    older versions print (a row for each metric) gives the same frame. Raises :class:`LadderError`.
+    """
+    text = read_text(source)
+    check_messages(text)
+    header, rows = _table(text)
+    if "Metric Name" in header:
+        header, units, rows = _widen(header, rows)
+    else:
+        has_units = bool(rows) and not rows[0][0].strip()
+        units = dict(zip(header, rows[0], strict=True)) if has_units else dict.fromkeys(header, "")
+        rows = rows[1:] if has_units else rows
+    columns: dict[str, Any] = {}
+    base_units: dict[str, str] = {}
+    for index, name in enumerate(header):
+        cells = [row[index] for row in rows]
+        values = None if name in _TEXT_COLUMNS or "Range:" in name else [number(cell) for cell in cells]
+        # A launch attribute such as "CachePreferNone" is text; an empty column is a missing metric.
+        if values is None or any(value is None for value in values):
+            columns[name] = pd.Series(cells, dtype="object")
+            continue
+        factor, base_units[name] = base_unit(units[name])
+        columns[name] = pd.Series(values, dtype="float64") * factor
+    frame = pd.DataFrame(columns)
+    frame.attrs["units"] = base_units
+    return frame
+
+
+def ranges(raw: pd.DataFrame, pattern: str) -> pd.Series:
+    """For each launch the first group of ``pattern`` in its NVTX ranges, None where it has none."""
+    expression = re.compile(pattern)
+    columns = [name for name in raw.columns if "Range" in name]
+
+    def find(row: pd.Series) -> str | None:
+        found = (expression.search(str(row[name])) for name in columns)
+        return next((match[1] for match in found if match), None)
+
+    return pd.Series([find(row) for _, row in raw.iterrows()], index=raw.index, dtype="object")
+
+
+def _table(text: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the CSV in what ncu and the program printed. Tables of several runs, one after the
+    other, are one when they have the same columns."""
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if re.match(r'"?ID"?,', line)]
+    if not starts:
+        raise LadderError("there is no table of Nsight Compute in this text", why_empty(text))
+    header: list[str] = []
+    rows: list[list[str]] = []
+    for row in csv.reader(line for line in lines[starts[0] :] if not line.startswith("==")):
+        if row[:1] == ["ID"]:
+            if header and row != header:
+                raise LadderError("this text holds two tables of Nsight Compute with different columns")
+            repeated = bool(header)
+            header = row
+            continue
+        if len(row) != len(header) or not (row[0].strip().isdigit() or not row[0].strip()):
+            continue  # printed by the program
+        if not row[0].strip() and (repeated or rows):
+            continue  # the units of a second table
+        rows.append(row)
+    return header, rows
+
+
+def _widen(header: list[str], rows: list[list[str]]) -> tuple[list[str], dict[str, str], list[list[str]]]:
+    """From a row for each metric to a row for each launch."""
+    fixed = [name for name in header if name not in ("Metric Name", "Metric Unit", "Metric Value")]
+    launches: dict[str, dict[str, str]] = {}
+    units = dict.fromkeys(fixed, "")
+    for row in rows:
+        cells = dict(zip(header, row, strict=True))
+        launch = launches.setdefault(cells["ID"], {name: cells[name] for name in fixed})
+        metric = cells["Metric Name"]
+        factor, unit = base_unit(cells.get("Metric Unit", ""))
+        value = number(cells["Metric Value"])
+        launch[metric] = cells["Metric Value"] if value is None else repr(value * factor)
+        units[metric] = unit
+    return list(units), units, [[launch.get(name, "") for name in units] for launch in launches.values()]
+
+
+def base_unit(unit: str) -> tuple[float, str]:
+    """The factor to the base unit, and its name: "Kbyte/usecond" -> (1e9, "byte/second")."""
+    numerator, _, denominator = unit.strip().partition("/")
+    factor, name = _without_prefix(numerator)
+    if not denominator:
+        return factor, name
+    divisor, per = _without_prefix(denominator)
+    return factor / divisor, f"{name}/{per}"
+
+
+def _without_prefix(unit: str) -> tuple[float, str]:
+    for base, name in _BASE_UNITS.items():
+        prefix = unit.removesuffix(base)
+        if unit.endswith(base) and prefix in _PREFIXES:
+            return _PREFIXES[prefix], name
+    return 1.0, unit
