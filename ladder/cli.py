@@ -22,6 +22,7 @@ from ladder.errors import InvalidProblem, LadderError
 
 if TYPE_CHECKING:
     from ladder.access import Service
+    from ladder.hardware import Counted
     from ladder.problem import Problem
 
 console = Console()
@@ -123,6 +124,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_picture_option(bank)
 
+    profile = _command(
+        commands, "profile", _profile, "read a GPU's counters with Nsight Compute, beside the prediction"
+    )
+    profile.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
+    profile.add_argument(
+        "--import",
+        nargs="+",
+        type=Path,
+        dest="reports",
+        metavar="FILE",
+        help="profile nothing; read reports (.ncu-rep) of stages or of any kernels, raw and source pages of "
+        "them (.csv), or what results/measure_counters.py wrote",
+    )
+    profile.add_argument("--report", type=Path, metavar="FILE.ncu-rep", help="keep the report")
+    _add_problem_options(profile, with_target=False)
+    _add_option_option(profile.add_argument_group("where"))
+    _add_json_option(profile)
+
     _command(commands, "stages", _stages, "list the stages")
     _command(commands, "doctor", _doctor, "say what is installed and what to do about what is missing")
 
@@ -158,7 +177,7 @@ def _command(
     return parser
 
 
-def _add_problem_options(parser: argparse.ArgumentParser) -> None:
+def _add_problem_options(parser: argparse.ArgumentParser, with_target: bool = True) -> None:
     group = parser.add_argument_group("problem")
     group.add_argument("--problem", metavar="B,H,N,M,d", help="batch, heads, queries, keys, head dim")
     group.add_argument("--kv-heads", type=int, metavar="N", help="heads of k and v (as many as q has)")
@@ -166,13 +185,18 @@ def _add_problem_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--causal", action="store_true", help="query i sees keys j <= i alone")
     group.add_argument("--scale", type=_number, help="factor of the logits (1 / sqrt(d))")
     group.add_argument("--inputs", default="normal", help="normal, large, negative, equal or dominant")
-    _add_target_options(parser)
+    if with_target:
+        _add_target_options(parser)
 
 
 def _add_target_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where")
     group.add_argument("--backend", default="auto", help="auto (a GPU if there is one), emulator or cuda")
     group.add_argument("--arch", help="virtual GPU of the emulator: sm_75, sm_80, sm_86, sm_89 or sm_90")
+    _add_option_option(group)
+
+
+def _add_option_option(group: Any) -> None:
     group.add_argument(
         "--option",
         action="append",
@@ -371,6 +395,45 @@ def _explain(options: argparse.Namespace) -> int:
     if options.picture:
         _save_picture(found.service, found.title, options.picture)
     _print_lines(explanation_lines(found, console.width))
+    return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from ladder.comparison import run_comparison
+    from ladder.errors import ProfilerError
+    from ladder.hardware import profile, read
+    from ladder.render import comparison_table
+    from ladder.stages import discover
+
+    if options.reports:
+        return _show_counted(read(options.reports), options)
+    options.backend = "emulator"  # its default problem: at most one block an SM, where counters are exact
+    problem, chosen = _problem(options), _options(options)
+    if options.report is not None and options.report.suffix != ".ncu-rep":
+        raise LadderError(f"{options.report} does not end in .ncu-rep", "ncu gives its reports that ending.")
+    try:
+        return _show_counted(profile(options.stages, problem, options=chosen, report=options.report), options)
+    except ProfilerError as error:
+        _show(error)
+    errors.print("What the emulator counts, instead:", highlight=False)
+    result = run_comparison(problem, options.stages or None, backend="emulator", options=chosen)
+    if options.json != "-":
+        console.print(comparison_table(result, discover()))
+    _write_rows(options.json, result.rows)
+    return 2
+
+
+def _show_counted(counted: list[Counted], options: argparse.Namespace) -> int:
+    from ladder.render_profile import bounds_table, line_tables, note, profile_tables
+
+    rows = [row for one in counted for row in (one.row, one.predicted) if row is not None]
+    if options.json != "-":
+        for table in (*profile_tables(counted), bounds_table(counted), *line_tables(counted, console.width)):
+            if table is not None:
+                console.print(table)
+        if note(counted):
+            console.print(note(counted), style="dim", highlight=False)
+    _write_rows(options.json, rows)
     return 0
 
 

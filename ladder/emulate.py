@@ -26,7 +26,7 @@ class ProgramLaunches:
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    smem_bytes: int
+    smem_bytes: int | None
     launches: int
     counters: Mapping[str, int | None]
 

@@ -17,6 +17,7 @@ def environment() -> dict[str, str]:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
     return {
         "gpu": properties.name,
+        "arch": f"sm_{properties.major}{properties.minor}",
         "sm_count": str(properties.multi_processor_count),
         "driver": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
         "compiler": f"nvcc {nvcc.version}",

@@ -7,15 +7,16 @@ once, between cudaProfilerStart and cudaProfilerStop and inside an NVTX range th
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
 from ladder import nsight
-from ladder.errors import LadderError
+from ladder.errors import LadderError, ProfilerError
 from ladder.problem import Problem
 
 _RANGE = "ladder-run-"
@@ -56,6 +57,31 @@ def collect(
         ncu=ncu or nsight.find_ncu(),
     )
     nsight.run(words, timeout_s=timeout_s)
+    if not report.is_file():
+        raise ProfilerError("ncu wrote no report", "It says so when it profiled no kernel at all.")
+
+
+def collect_known(
+    runs: Sequence[Run],
+    report: Path,
+    *,
+    metrics: Iterable[str],
+    sections: Iterable[str] = (),
+    ncu: Path | str | None = None,
+) -> list[str]:
+    """:func:`collect` without the metrics that this ncu does not know; returns those that it left out."""
+    wanted, refused = list(dict.fromkeys(metrics)), list[str]()
+    while True:
+        try:
+            collect(runs, report, metrics=wanted, sections=sections, ncu=ncu)
+            return refused
+        except ProfilerError as error:
+            # ncu names one metric at a time.
+            unknown = [name for name in wanted if re.search(rf"\b{re.escape(name)}(?!\w)", error.message)]
+            if not unknown:
+                raise
+            refused += unknown
+            wanted = [name for name in wanted if name not in unknown]
 
 
 def read_runs(report: Path) -> list[Run]:
@@ -82,6 +108,57 @@ def with_run(raw: pd.DataFrame, runs: int) -> pd.DataFrame:
     launches = raw[numbers.notna()].copy()
     launches.insert(0, "run", numbers[numbers.notna()].astype("int64"))
     return launches
+
+
+def runs_of(raw: pd.DataFrame, report: Path) -> tuple[pd.Series, dict[int, Run]]:
+    """For each launch of a raw page the number of its run, <NA> for somebody else's, and the runs.
+
+    A launch is marked with its run. In reports of before it is marked with the number alone; the runs are
+    then those of the listing beside the report, if it is there.
+    """
+    marks = nsight.ranges(raw, rf"({_RANGE}[^\s:\"]+)")
+    runs: dict[int, Run] = {}
+    for mark in marks.dropna().unique():
+        number, run = _unmark(mark)
+        if run is not None:
+            runs[number] = run
+    if not runs and report.with_suffix(".json").is_file():
+        runs = dict(enumerate(read_runs(report)))
+    numbers = [pd.NA if mark is None else _unmark(mark)[0] for mark in marks]
+    return pd.Series(numbers, index=raw.index, dtype="Int64"), runs
+
+
+def _mark(number: int, run: Run) -> str:
+    """The name of the NVTX range around a run's launches: one word that says all of it."""
+    p = run.problem
+    sizes = (p.batch, p.heads, p.num_kv_heads, p.q_len, p.kv_len, p.head_dim)
+    mask, scale = "causal" if p.is_causal else "full", "" if p.scale is None else repr(p.scale)
+    options = ",".join(f"{name}={value}" for name, value in run.options.items())
+    words = (run.stage, ",".join(map(str, sizes)), p.dtype or "", mask, scale, p.inputs, options)
+    return f"{_RANGE}{number}/" + "/".join(words)
+
+
+def _unmark(mark: str) -> tuple[int, Run | None]:
+    """The number and the run of such a name; no run where it holds the number alone."""
+    number, *words = mark.removeprefix(_RANGE).split("/")
+    if len(words) != 7:
+        return int(number), None
+    stage, sizes, dtype, mask, scale, inputs, options = words
+    batch, heads, kv_heads, q_len, kv_len, head_dim = map(int, sizes.split(","))
+    problem = Problem(
+        batch,
+        heads,
+        q_len,
+        kv_len,
+        head_dim,
+        kv_heads=None if kv_heads == heads else kv_heads,
+        dtype=dtype or None,
+        is_causal=mask == "causal",
+        scale=float(scale) if scale else None,
+        inputs=inputs,
+    )
+    pairs = [option.partition("=") for option in options.split(",") if option]
+    return int(number), Run(stage, problem, {name: value for name, _, value in pairs})
 
 
 def sum_launches(launches: pd.DataFrame) -> pd.DataFrame:
@@ -118,7 +195,7 @@ def _launch(number: int, run: Run) -> None:
     # Once without the profiler, so that nothing is loaded or set up inside the range.
     call(extension, problem, q, k, v, o, lse, stream)
     torch.cuda.synchronize()
-    torch.cuda.nvtx.range_push(f"{_RANGE}{number}")
+    torch.cuda.nvtx.range_push(_mark(number, replace(run, problem=problem)))
     torch.cuda.profiler.start()
     call(extension, problem, q, k, v, o, lse, stream)
     torch.cuda.synchronize()

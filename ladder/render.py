@@ -40,17 +40,25 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("time, ms", "time_ms", lambda x: f"{x:.3f}"),
     ("TFLOP/s", "tflops", lambda x: f"{x:.1f}"),
 )
+#: What the counters are called in tables.
+COUNT_HEADINGS = {column: heading.strip() for heading, column, _ in _MEASURES} | {
+    "executed": "warp instructions",
+    "conflicts_ld": "bank conflicts ld",
+    "conflicts_st": "bank conflicts st",
+    "conflicts_atom": "bank conflicts atom",
+}
 _SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instructions", "time_ms"}
 
 
-def _table(**settings: Any) -> Table:
+def plain_table(**settings: Any) -> Table:
+    """An empty table as all of them look."""
     return Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title_justify="left", **settings)
 
 
 def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
     """A column for each stage, with the share of conflicts that it has less than the rung before."""
     rows = comparison.rows
-    table = _table(title=_title(rows))
+    table = plain_table(title=_title(rows))
     table.add_column("", no_wrap=True)
     for row in rows:
         table.add_column(row["stage"], justify="right")
@@ -96,7 +104,7 @@ def _reduction(row: Row, rows: Sequence[Row], ladder: Ladder) -> str:
 
 def stages_table(ladder: Ladder) -> Table:
     """What there is to run."""
-    table = _table()
+    table = plain_table()
     for heading in ("stage", "idea", "dtypes", "d", "from"):
         table.add_column(heading)
     for stage in ladder:
@@ -184,30 +192,21 @@ _LAUNCHES_A_TABLE = 4
 
 def launches_tables(launches: Sequence[ProgramLaunches]) -> Iterator[Table]:
     """A column for each kernel of a program, four to a table; a row for each count that is not all 0."""
-    headings = {column: heading.strip() for heading, column, _ in _MEASURES} | _CONFLICT_HEADINGS
     shown = [name for name in launches[0].counters if any(launch.counters[name] != 0 for launch in launches)]
     for first in range(0, len(launches), _LAUNCHES_A_TABLE):
         part = launches[first : first + _LAUNCHES_A_TABLE]
-        table = _table()
+        table = plain_table()
         table.add_column("", no_wrap=True)
         for launch in part:
             table.add_column(escape(_without_parameters(launch.kernel)), justify="right", overflow="fold")
         table.add_row("grid", *(_dim3(launch.grid) for launch in part))
         table.add_row("block", *(_dim3(launch.block) for launch in part))
-        table.add_row("shared bytes", *(f"{launch.smem_bytes:,}" for launch in part))
+        table.add_row("shared bytes", *(_cell(launch.smem_bytes) for launch in part))
         table.add_row("launches", *(f"{launch.launches:,}" for launch in part))
         table.add_section()
         for name in shown:
-            table.add_row(headings.get(name, name), *(_cell(launch.counters[name]) for launch in part))
+            table.add_row(COUNT_HEADINGS[name], *(_cell(launch.counters[name]) for launch in part))
         yield table
-
-
-_CONFLICT_HEADINGS = {
-    "executed": "warp instructions",
-    "conflicts_ld": "bank conflicts ld",
-    "conflicts_st": "bank conflicts st",
-    "conflicts_atom": "bank conflicts atom",
-}
 
 
 def _cell(count: int | None) -> str:

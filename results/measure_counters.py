@@ -77,8 +77,9 @@ OTHER_METRICS = (
 )
 
 #: Known to exist wherever this was run, whatever the listing of metrics looks like.
-CERTAIN_METRICS = nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
-CERTAIN = {name.partition(".")[0] for name in CERTAIN_METRICS}
+CERTAIN = {
+    name.partition(".")[0] for name in nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
+}
 
 #: At most one block an SM. Each dtype takes the same path through shared memory; one problem shows it.
 PROBLEMS = (*CALIBRATION_PROBLEMS, replace(CALIBRATION_PROBLEMS[1], dtype="bf16"))
@@ -107,20 +108,10 @@ def metrics_here(ncu: Path, pages: Path) -> list[str]:
 
 def collect(runs: list[Run], report: Path, metrics: list[str], ncu: Path) -> pd.DataFrame:
     """Profiles the runs; metrics that ncu refuses after all are left out."""
-    metrics = list(metrics)
     started = time.monotonic()
-    while True:
-        try:
-            profiling.collect(runs, report, metrics=metrics, ncu=ncu)
-            break
-        except LadderError as error:
-            print(f"ncu: {error.message}", flush=True)
-            refused = [name for name in metrics if name.partition(".")[0] in error.message]
-            # Without a name in the message: only what is measured everywhere.
-            kept = [name for name in metrics if (name not in refused if refused else name in CERTAIN_METRICS)]
-            if kept == metrics or not kept:
-                raise
-            metrics = kept
+    refused = profiling.collect_known(runs, report, metrics=metrics, ncu=ncu)
+    if refused:
+        print(f"ncu does not know {refused}", flush=True)
     launches = profiling.read_report(report, ncu)
     print(f"{report.name}: {len(launches)} launches, {time.monotonic() - started:.0f} s", flush=True)
     return launches

@@ -18,10 +18,15 @@ from ladder.nsight.source import SOURCE_COLUMNS, opcode, read_source
 
 @dataclass(frozen=True)
 class Report:
-    """What a file holds: the raw page, the source page, or both, as the functions above return them."""
+    """What a file holds: the raw and the source page, or one, as ``read_raw`` and ``read_source`` give them.
+
+    ``has_leaves`` tells whether an inlined instruction has all lines that it came through, the one that holds
+    it among them; else it has the outermost that is known.
+    """
 
     raw: pd.DataFrame | None
     source: pd.DataFrame | None
+    has_leaves: bool = True
 
 
 def load(path: Path) -> Report:
@@ -83,7 +88,7 @@ def _through_module(context: Any) -> Report:
     ]
     frame = pd.DataFrame([values for values, _ in raw])
     frame.attrs["units"] = {name: unit for _, units in raw for name, unit in units.items()}
-    return Report(frame, pd.concat(source, ignore_index=True) if source else None)
+    return Report(frame, pd.concat(source, ignore_index=True) if source else None, has_leaves=False)
 
 
 def _module_launch(number: int, action: Any) -> tuple[dict[str, Any], dict[str, str]]:
