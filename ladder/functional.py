@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ladder.backends import get_backend
-from ladder.build import build
+from ladder import operators
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.inputs import TORCH_DTYPES
 from ladder.problem import Problem
-from ladder.stages import Stage, discover
 
 
 def attention(
@@ -37,30 +35,27 @@ def attention(
     Raises :class:`InvalidProblem` for tensors that do not match and :class:`UnsupportedProblem` for a problem
     that the stage does not take.
     """
-    problem = _problem_of(query, key, value, is_causal, scale, enable_gqa)
-    backend = get_backend("emulator" if query.device.type == "cpu" else "cuda")
-    chosen = discover()[stage] if stage is not None else _highest(problem)
-    problem = chosen.accept(problem)
-    target = backend.target(chosen, arch)
-    extension = build(chosen, target, chosen.chosen_options(options or {}))
-    execution = backend.execute(extension, target, problem, query.detach(), key.detach(), value.detach())
-    return execution.o, execution.lse
+    # While torch.compile traces, the operator alone is called; it checks when it runs.
+    if not torch.compiler.is_compiling():
+        problem_of(query, key, value, is_causal, scale, enable_gqa)
+    outputs: tuple[Tensor, Tensor] = operators.attention(
+        query,
+        key,
+        value,
+        is_causal,
+        scale,
+        enable_gqa,
+        stage or "",
+        arch or "",
+        operators.format_options(options or {}),
+    )
+    return outputs
 
 
-def _highest(problem: Problem) -> Stage:
-    refusals = []
-    for stage in reversed(discover().stages):
-        try:
-            stage.accept(problem)
-            return stage
-        except UnsupportedProblem as error:
-            refusals.append(error.message)
-    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refusals))
-
-
-def _problem_of(
+def problem_of(
     q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> Problem:
+    """The problem of these tensors. Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`."""
     named = (("query", q), ("key", k), ("value", v))
     dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
     for name, tensor in named:

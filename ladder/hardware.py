@@ -153,9 +153,9 @@ def _from_measurements(table: pd.DataFrame) -> list[Counted]:
     found = []
     for key, launches in counts.groupby([*_PROBLEM, "kernel"], sort=False):
         stage, b, h, hkv, n, m, d, dtype, causal, _ = key
-        sizes = [int(size) for size in (b, h, n, m, d)]
+        sizes = ",".join(str(int(size)) for size in (b, h, n, m, d))
         kv_heads = None if hkv == h else int(hkv)
-        problem = Problem(*sizes, kv_heads=kv_heads, dtype=str(dtype), is_causal=bool(causal))
+        problem = Problem.parse(sizes, kv_heads=kv_heads, dtype=str(dtype), is_causal=bool(causal))
         first = launches.iloc[0]
         arch = str(first.get("arch", DEFAULT_ARCH))
         grid, block = str(first["grid"]), str(first["block"])
