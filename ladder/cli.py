@@ -19,6 +19,7 @@ from rich.table import Table
 
 from ladder import project
 from ladder.errors import InvalidProblem, LadderError
+from ladder.exercises.commands import add_exercise_command
 
 if TYPE_CHECKING:
     from ladder.access import Service
@@ -151,6 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument(
         "--folder", type=Path, metavar="DIR", help="where to put it (my_rungs, here or in a folder above)"
     )
+
+    add_exercise_command(commands)
 
     emulate = _command(
         commands, "emulate", _emulate, "build and run any CUDA program: ladder emulate prog.cu [-- arguments]"

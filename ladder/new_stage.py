@@ -36,7 +36,7 @@ def new_stage(name: str, origin: str, folder: Path | None = None) -> Stage:
     final = folder.expanduser().resolve() / name
     if final.exists():
         raise StageError(f"{final} is there already", "Choose another name, or move that folder away.")
-    toml = _stage_toml(name, source)
+    toml = stage_toml(source, f"{name}, from {source.name}", f"What is new in {name}: say it here")
     kernel = re.sub(rf"\b{re.escape(source.name)}\b", name, source.kernel.read_text(encoding="utf-8"))
     try:
         with cache.new_directory(final) as directory:
@@ -71,19 +71,19 @@ def _check_name(name: str, taken: dict[str, Path]) -> None:
         raise StageError(f"there is a stage {name} already, in {taken[name]}", "Choose another name.")
 
 
-def _stage_toml(name: str, source: Stage) -> str:
-    """What the origin's says, with a title and an idea of its own, on top of the origin."""
+def stage_toml(origin: Stage, title: str, idea: str) -> str:
+    """A stage.toml for a stage on top of ``origin`` that supports what that one does."""
     table = {
-        "title": f"{name}, from {source.name}",
-        "idea": f"What is new in {name}: say it here",
-        "before": source.name,
-        "min_compute_capability": "{}.{}".format(*source.min_compute_capability),
-        "dtypes": source.dtypes,
-        "head_dims": source.head_dims,
+        "title": title,
+        "idea": idea,
+        "before": origin.name,
+        "min_compute_capability": "{}.{}".format(*origin.min_compute_capability),
+        "dtypes": origin.dtypes,
+        "head_dims": origin.head_dims,
     }
-    return toml_text(table) + (f"\n[options]\n{toml_text(source.options)}" if source.options else "")
+    return _toml(table) + (f"\n[options]\n{_toml(origin.options)}" if origin.options else "")
 
 
-def toml_text(table: Mapping[str, Any]) -> str:
+def _toml(table: Mapping[str, Any]) -> str:
     """Texts, numbers and lists of them as TOML, which writes them as JSON does."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())

@@ -1,0 +1,187 @@
+"""The check of an exercise: other lines, build, faults, outputs, counts; what is wrong in words."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ladder.errors import BuildError, ExecutionError, UnsupportedProblem
+from ladder.exercises.definition import Case, Exercise
+from ladder.exercises.workspace import Workspace, source_changes
+
+if TYPE_CHECKING:
+    from ladder.comparison import Evaluation
+    from ladder.problem import Problem
+    from ladder.stages import Stage
+
+_SHOWN_CHANGES = 5
+_LIMIT = "LADDER_WARP_INSTRUCTION_LIMIT"
+#: Exercises are small: a warp that runs for so long is in an endless loop.
+_MOST_INSTRUCTIONS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output`` or ``counts``;
+    ``try_next`` are commands that show more."""
+
+    kind: str
+    text: str
+    try_next: tuple[str, ...] = ()
+
+
+@dataclass
+class Verdict:
+    """What the check of one exercise found; ``right`` and ``wrong`` are the problems tried, in words."""
+
+    exercise: Exercise
+    findings: list[Finding] = field(default_factory=list)
+    right: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+
+def check(workspace: Workspace, exercise: Exercise) -> Verdict:
+    """Checks the working copy. Raises :class:`ExerciseError` if there is none."""
+    stage = workspace.stage(exercise)
+    changes = source_changes(exercise, stage.path)
+    if not changes:
+        return judge(exercise, stage)
+    if workspace.is_outdated(exercise):
+        text = "This exercise has changed since you began it."
+        return Verdict(exercise, [Finding("lines", text, (_reset(exercise),))])
+    lines = ["Only the lines between the markers are yours; others are not as they were:"]
+    for change in changes[:_SHOWN_CHANGES]:
+        if change.line == 0:
+            lines.append(f"  {change.file} is missing")
+            continue
+        lines.append(f"  {change.file}:{change.line}")
+        lines.append(f"    was  {change.was}" if change.was is not None else "    was  (no such line)")
+        lines.append(f"    is   {change.now}" if change.now is not None else "    is   (gone)")
+    if len(changes) > _SHOWN_CHANGES:
+        lines.append(f"  and {len(changes) - _SHOWN_CHANGES} more")
+    return Verdict(exercise, [Finding("lines", "\n".join(lines), (_reset(exercise),))])
+
+
+def _reset(exercise: Exercise) -> str:
+    return f"ladder exercise reset {exercise.name}    (keeps your work aside)"
+
+
+def judge(exercise: Exercise, stage: Stage) -> Verdict:
+    """Builds ``stage`` and tries it on the problems of the exercise, on the emulator."""
+    from ladder.comparison import evaluate
+
+    verdict = Verdict(exercise)
+    evaluations: list[tuple[Case, Evaluation]] = []
+    with _instruction_limit():
+        for case in exercise.cases:
+            name = str(case.problem)
+            try:
+                evaluation = evaluate(stage, case.problem, backend="emulator")
+            except BuildError as error:
+                verdict.findings.append(Finding("build", error.message))
+                return verdict
+            except (ExecutionError, UnsupportedProblem) as error:
+                verdict.wrong.append(name)
+                verdict.findings.append(Finding("fault", f"On {name}:\n{error.message}"))
+                continue
+            evaluations.append((case, evaluation))
+            (verdict.right if evaluation.passed else verdict.wrong).append(name)
+    # One thing at a time: counts of a kernel that is wrong, or of several wrong outputs, tell nothing new.
+    if verdict.findings:
+        del verdict.findings[1:]
+        return verdict
+    for case, evaluation in evaluations:
+        if not evaluation.passed:
+            verdict.findings.append(_wrong_output(exercise, stage, case, evaluation))
+            return verdict
+    for case, evaluation in evaluations:
+        verdict.findings += _counts(stage, case, evaluation)
+        if verdict.findings:
+            break
+    return verdict
+
+
+def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Finding:
+    from ladder.exercises.diagnosis import diagnose
+    from ladder.exercises.probes import probe
+
+    execution = evaluation.execution
+    problem = stage.accept(case.problem)
+    sentences = diagnose(problem, execution.o, execution.lse, evaluation.reference, exercise.owner)
+    if exercise.owner == "fragments":
+        sentences += probe(stage, problem, keys=any("lse is wrong" in one for one in sentences))
+    text = "\n".join([f"On {case.problem}:", *sentences])
+    return Finding("output", text, (f"ladder run {stage.name} {command_options(case.problem)}",))
+
+
+def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Finding]:
+    for column, most in case.at_most.items():
+        value = evaluation.row[column]
+        if value is not None and value <= most:
+            continue
+        words = column.replace("_", " ")
+        text = (
+            f"On {case.problem}: {value if value is None else format(value, ',')} {words}, at most {most:,}."
+        )
+        line = _line_with_most(column, evaluation)
+        commands = [f"ladder lines {stage.name} {command_options(case.problem)}"]
+        if line is not None:
+            number, source, share = line
+            text += f"\nMost are at kernel.cu:{number} ({share:,}): {source}"
+            if column.startswith("conflicts"):
+                place = f"{stage.name}:{number} {command_options(case.problem)}"
+                commands.insert(0, f"ladder explain {place} --picture conflicts.png")
+        yield Finding("counts", text, tuple(commands))
+
+
+def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int] | None:
+    """(line of kernel.cu, its text, its count) of the line that counts most, helpers' counts included."""
+    from ladder.lines import by_kernel_line, line_table
+
+    found = [
+        (counts.counters.get(column) or 0, number, text.strip())
+        for file in by_kernel_line(line_table(evaluation.execution.launches))
+        if file.path.name == "kernel.cu"
+        for number, text, counts in file.listing()
+        if counts is not None
+    ]
+    most = max(found, default=(0, 0, ""))
+    return (most[1], most[2], most[0]) if most[0] else None
+
+
+def command_options(problem: Problem) -> str:
+    """The options with which the command line makes this problem."""
+    sizes = (problem.batch, problem.heads, problem.q_len, problem.kv_len, problem.head_dim)
+    words = ["--problem", ",".join(map(str, sizes))]
+    if problem.kv_heads is not None:
+        words += ["--kv-heads", str(problem.kv_heads)]
+    if problem.dtype is not None:
+        words += ["--dtype", problem.dtype]
+    if problem.is_causal:
+        words.append("--causal")
+    if problem.scale is not None:
+        words += ["--scale", repr(problem.scale)]
+    if problem.inputs != "normal":
+        words += ["--inputs", problem.inputs]
+    return shlex.join(words)
+
+
+@contextmanager
+def _instruction_limit() -> Iterator[None]:
+    """A lower limit than the emulator's own, unless the user has set one."""
+    if _LIMIT in os.environ:
+        yield
+        return
+    os.environ[_LIMIT] = str(_MOST_INSTRUCTIONS)
+    try:
+        yield
+    finally:
+        del os.environ[_LIMIT]

@@ -1,0 +1,100 @@
+"""Inputs whose output says where each element went: they tell a wrong place from a wrong value.
+
+Noise says that a layout is wrong; these say how.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ladder.backends import get_backend
+from ladder.build import build
+from ladder.errors import LadderError
+from ladder.exercises.words import numbers
+from ladder.inputs import TORCH_DTYPES
+from ladder.problem import Problem
+from ladder.stages import Stage
+
+_QUERIES = 16
+_SHIFT = 8  # so that halves of a 16 x 16 fragment that are taken for each other are not both the same
+_LOGIT = 64.0  # of a query and its key; all others' are 0
+_SHOWN = 4
+
+
+def probe(stage: Stage, problem: Problem, *, keys: bool) -> list[str]:
+    """What the stage does with inputs of known result, each of one head and 16 queries; nothing if right.
+
+    With ``keys``: query i is like key i alone and v is the identity, so row i of o holds the weights that
+    query i gives to the keys. Always: all rows of v hold 1, 2, 3, ..., and each row of o should.
+    """
+    d = problem.head_dim
+    one_head = Problem(1, 1, _QUERIES, d, d, dtype=problem.dtype, scale=1.0)
+    numbered = torch.arange(1, d + 1, dtype=torch.float32).repeat(d, 1)
+    try:
+        weights = _keys_found(_run(stage, one_head, torch.eye(d))) if keys else []
+        return weights + _columns_found(_run(stage, one_head, numbered))
+    except LadderError:
+        return []  # what it would say has been said of the problem itself
+
+
+def _run(stage: Stage, problem: Problem, values: Tensor) -> Tensor:
+    """o (16, d) for q and k of unit vectors and these rows of v."""
+    assert problem.dtype is not None
+    unit = torch.eye(problem.head_dim).roll(_SHIFT, 1)
+    backend = get_backend("emulator")
+    target = backend.target(stage, None)
+    extension = build(stage, target, stage.chosen_options({}))
+    dtype = TORCH_DTYPES[problem.dtype]
+    q, k, v = (x[None, None].to(dtype).contiguous() for x in (unit[:_QUERIES] * _LOGIT, unit, values))
+    return backend.execute(extension, target, problem, q, k, v).o[0, 0].double()
+
+
+def _keys_found(weights: Tensor) -> list[str]:
+    keys = weights.shape[1]
+    found = [[j for j in range(keys) if float(row[j]) > 0.5 / keys] for row in weights]
+    wrong = [i for i, seen in enumerate(found) if seen != [i]]
+    if not wrong:
+        return []
+    parts = []
+    right = [i for i in range(len(found)) if i not in wrong]
+    if right:
+        parts.append(f"queries {numbers(right)} do")
+    for i in wrong[:_SHOWN]:
+        if len(found[i]) == keys:
+            parts.append(f"query {i} finds all alike")
+        elif found[i]:
+            parts.append(f"query {i} finds {numbers(found[i])}")
+        else:
+            parts.append(f"query {i} finds none")
+    more = ", ..." if len(wrong) > _SHOWN else ""
+    return [f"A probe where query i is like key i alone and should find key i: {', '.join(parts)}{more}."]
+
+
+def _columns_found(o: Tensor) -> list[str]:
+    found = [_place(column) for column in o.T]
+    wrong = [c for c, source in enumerate(found) if source != c]
+    if not wrong:
+        return []
+    parts = []
+    right = [c for c in range(len(found)) if c not in wrong]
+    if right:
+        parts.append(f"columns {numbers(right)} do")
+    moved = [(c, source) for c, source in enumerate(found) if source is not None and source != c]
+    parts += [f"column {c} holds what belongs into {source}" for c, source in moved[:_SHOWN]]
+    if len(moved) > _SHOWN:
+        parts.append("...")
+    mixed = [c for c in wrong if found[c] is None]
+    if mixed:
+        parts.append(f"columns {numbers(mixed)} hold what belongs elsewhere, not all rows the same")
+    return [f"A probe where all rows of v are the same and should come out: {', '.join(parts)}."]
+
+
+def _place(values: Tensor) -> int | None:
+    """The column whose number all of the values are, if they are one column's."""
+    nearest = round(float(values[0])) - 1 if values[0].isfinite() else -1
+    return (
+        nearest
+        if nearest >= 0 and bool(((values - 1 - nearest).abs() < 0.01 * (nearest + 1)).all())
+        else None
+    )

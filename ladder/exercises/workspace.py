@@ -1,0 +1,202 @@
+"""The folder that a student works in: one folder an exercise, and a record of hints shown and checks passed.
+
+Each folder is a stage, so that ``ladder lines``, ``ladder explain`` and the others take its name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ladder import cache
+from ladder.errors import LadderError
+from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError
+from ladder.new_stage import copy_sources, stage_toml
+from ladder.stages import OWN_EXERCISES, Stage, own_folder, read_stage
+
+_RECORD = ".progress.json"
+_BACKUPS = ".backups"
+
+
+@dataclass
+class Progress:
+    """How far an exercise has come. ``made_from`` is a digest of the skeleton that it was started from."""
+
+    hints: int = 0
+    solved: bool = False
+    made_from: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line outside the markers that is not as it was: its number in the student's file, and both texts."""
+
+    file: str
+    line: int
+    was: str | None
+    now: str | None
+
+
+class Workspace:
+    """The exercises that one student works on, in ``folder``."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = (
+            (folder or own_folder(OWN_EXERCISES) or Path.cwd() / OWN_EXERCISES).expanduser().resolve()
+        )
+        self._record: dict[str, Progress] = {}
+        path = self.folder / _RECORD
+        if path.exists():
+            try:
+                self._record = {name: Progress(**one) for name, one in json.loads(path.read_text()).items()}
+            except (OSError, ValueError, TypeError, AttributeError) as error:
+                raise LadderError(
+                    f"{path} cannot be read: {error}",
+                    "Delete it: your kernels stay; only the record of hints and of checks passed goes.",
+                ) from error
+
+    def path(self, exercise: Exercise) -> Path:
+        return self.folder / exercise.name
+
+    def is_started(self, exercise: Exercise) -> bool:
+        return (self.path(exercise) / "kernel.cu").is_file()
+
+    def progress(self, exercise: Exercise) -> Progress:
+        return self._record.get(exercise.name, Progress())
+
+    def stage(self, exercise: Exercise) -> Stage:
+        """The working copy as a stage. Raises :class:`ExerciseError` if there is none."""
+        if not self.is_started(exercise):
+            raise ExerciseError(
+                f"{exercise.name} is not begun in {self.folder}", f"ladder exercise start {exercise.name}"
+            )
+        return read_stage(self.path(exercise))
+
+    def start(self, exercise: Exercise) -> Path:
+        """Makes the working copy. Raises :class:`ExerciseError` where one is."""
+        final = self.path(exercise)
+        if final.exists():
+            raise ExerciseError(
+                f"{final} is there already", f"To begin anew: ladder exercise reset {exercise.name}"
+            )
+        with cache.new_directory(final) as directory:
+            write_working_copy(exercise, directory, solved=False)
+        kept = self.progress(exercise)
+        self._set(exercise, Progress(kept.hints, kept.solved, skeleton_digest(exercise)))
+        return final
+
+    def reset(self, exercise: Exercise) -> Path | None:
+        """Begins anew; returns where the work so far is kept now, if there was any."""
+        path, backup = self.path(exercise), None
+        if path.exists():
+            with cache.guarded(self.folder):
+                (self.folder / _BACKUPS).mkdir(exist_ok=True)
+                number = 1
+                while (self.folder / _BACKUPS / f"{exercise.name}-{number}").exists():
+                    number += 1
+                backup = path.rename(self.folder / _BACKUPS / f"{exercise.name}-{number}")
+        self._record.pop(exercise.name, None)
+        self.start(exercise)
+        return backup
+
+    def next_hint(self, exercise: Exercise) -> tuple[int, str]:
+        """One hint more each time, (its number, its text); the last one again when there are no more."""
+        progress = self.progress(exercise)
+        number = min(progress.hints + 1, len(exercise.hints))
+        self._set(exercise, Progress(number, progress.solved, progress.made_from))
+        return number, exercise.hints[number - 1]
+
+    def set_solved(self, exercise: Exercise) -> None:
+        progress = self.progress(exercise)
+        if not progress.solved:
+            self._set(exercise, Progress(progress.hints, True, progress.made_from))
+
+    def _set(self, exercise: Exercise, progress: Progress) -> None:
+        self._record[exercise.name] = progress
+        record = {name: asdict(one) for name, one in sorted(self._record.items())}
+        cache.write_text(self.folder / _RECORD, json.dumps(record, indent=1) + "\n")
+
+    def is_outdated(self, exercise: Exercise) -> bool:
+        """Whether the exercise has changed since the working copy was made."""
+        made_from = self.progress(exercise).made_from
+        return bool(made_from) and made_from != skeleton_digest(exercise)
+
+    def changes(self, exercise: Exercise) -> list[Change]:
+        """The lines outside the markers that the student has changed, added or removed."""
+        return source_changes(exercise, self.path(exercise))
+
+
+def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> None:
+    """Fills an empty directory with the skeleton, or the solution, as a stage, and the task."""
+    stage = exercise.stage()
+    copy_sources(stage.path, directory)
+    for file, text in exercise.sources(solved=solved).items():
+        (directory / file).write_text(text, encoding="utf-8")
+    toml = stage_toml(stage, exercise.title, f"An exercise on {stage.name}")
+    (directory / "stage.toml").write_text(toml, encoding="utf-8")
+    (directory / "README.md").write_text(f"# {exercise.title}\n\n{exercise.task}\n", encoding="utf-8")
+
+
+def places(exercise: Exercise, directory: Path) -> list[tuple[str, int]]:
+    """(file, line) of each gap's first marker in a working copy."""
+    found = []
+    for file in dict.fromkeys(gap.file for gap in exercise.gaps):
+        lines = (directory / file).read_text(encoding="utf-8", errors="replace").splitlines()
+        found += [(file, number) for number, line in enumerate(lines, 1) if line.strip().startswith(BEGIN)]
+    return found
+
+
+def skeleton_digest(exercise: Exercise) -> str:
+    return cache.digest(
+        part for file in sorted(exercise.sources(solved=False).items()) for part in (file[0], file[1])
+    )
+
+
+def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
+    """What differs from the skeleton outside the markers. Blanks at the end of a line do not count."""
+    stage = exercise.stage()
+    expected = {
+        str(path.relative_to(stage.path)): path.read_text(encoding="utf-8")
+        for path in sorted(stage.path.rglob("*"))
+        if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
+    }
+    expected.update(exercise.sources(solved=False))
+    changes = []
+    for file, text in expected.items():
+        path = directory / file
+        if not path.is_file():
+            changes.append(Change(file, 0, file, None))
+            continue
+        now = path.read_text(encoding="utf-8", errors="replace")
+        changes += _changes(file, _outside(text), _outside(now))
+    return changes
+
+
+def _outside(text: str) -> list[tuple[int, str]]:
+    """(number, text) of the lines outside the markers, and of the markers."""
+    kept, inside = [], False
+    for number, line in enumerate(text.splitlines(), start=1):
+        word = line.strip()
+        if inside and word.startswith(END):
+            inside = False
+        if not inside:
+            kept.append((number, word if word.startswith((BEGIN, END)) else line.rstrip()))
+        if word.startswith(BEGIN):
+            inside = True
+    return kept
+
+
+def _changes(file: str, was: list[tuple[int, str]], now: list[tuple[int, str]]) -> list[Change]:
+    matcher = difflib.SequenceMatcher(None, [t for _, t in was], [t for _, t in now], autojunk=False)
+    changes = []
+    for kind, a0, a1, b0, b1 in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        for offset in range(max(a1 - a0, b1 - b0)):
+            old = was[a0 + offset][1] if a0 + offset < a1 else None
+            new = now[b0 + offset][1] if b0 + offset < b1 else None
+            line = now[min(b0 + offset, len(now) - 1)][0] if now else 0
+            changes.append(Change(file, line, old, new))
+    return changes

@@ -1,0 +1,198 @@
+"""The student's folder and ``ladder exercise``: nothing is lost, and the check says what was changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ladder import stages
+from ladder.cli import main
+from ladder.exercises.definition import END, ExerciseError, exercises, get_exercise, read_exercise
+from ladder.exercises.workspace import Workspace
+
+NAME = "v1_lse"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A working directory of one's own."""
+    monkeypatch.delenv("LADDER_STAGES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def kernel(home: Path) -> Path:
+    """The working copy of an exercise that has been begun."""
+    assert main(["exercise", "start", NAME]) == 0
+    return home / "my_exercises" / NAME / "kernel.cu"
+
+
+def solve(kernel: Path) -> None:
+    kernel.write_text(get_exercise(NAME).sources(solved=True)["kernel.cu"])
+
+
+def test_from_start_to_solved(home: Path, capsys) -> None:
+    assert main(["exercise", "start", NAME]) == 0
+    kernel = home / "my_exercises" / NAME / "kernel.cu"
+    assert f"my_exercises/{NAME}/kernel.cu:" in capsys.readouterr().out
+    assert main(["exercise", "check"]) == 1
+    out = capsys.readouterr().out
+    assert "not yet" in out and "lse is wrong in 80 of 80 rows, o is right everywhere" in out
+    solve(kernel)
+    assert main(["exercise", "check", NAME]) == 0
+    assert f"solved {NAME}" in capsys.readouterr().out
+    assert main(["exercise", "list"]) == 0
+    assert f"solved  {NAME}" in capsys.readouterr().out
+    # It stays solved in the record, and going on resumes with another one.
+    assert Workspace().progress(get_exercise(NAME)).solved
+    assert main(["exercise", "start"]) == 0
+    assert exercises()[0].title in capsys.readouterr().out
+
+
+def test_starting_again_leaves_the_work(kernel: Path, capsys) -> None:
+    kernel.write_text(kernel.read_text() + "// mine\n")
+    assert main(["exercise", "start", NAME]) == 0
+    assert "begun already" in capsys.readouterr().out
+    assert kernel.read_text().endswith("// mine\n")
+
+
+def test_reset_keeps_the_work_aside(home: Path, kernel: Path, capsys) -> None:
+    skeleton = kernel.read_text()
+    for number in (1, 2):
+        kernel.write_text(f"// attempt {number}")
+        assert main(["exercise", "reset", NAME]) == 0
+        backup = Path("my_exercises") / ".backups" / f"{NAME}-{number}"
+        assert str(backup) in capsys.readouterr().out
+        assert (home / backup / "kernel.cu").read_text() == f"// attempt {number}"
+        assert kernel.read_text() == skeleton
+
+
+def test_one_more_hint_each_time(kernel: Path, capsys) -> None:
+    hints = get_exercise(NAME).hints
+    capsys.readouterr()
+    for number, hint in enumerate(hints, start=1):
+        assert main(["exercise", "hint"]) == 0
+        out = capsys.readouterr().out
+        assert f"Hint {number} of {len(hints)}" in out and hint in out
+    main(["exercise", "hint", NAME])
+    assert "no more hints" in capsys.readouterr().out
+
+
+def test_changes_outside_the_markers_are_shown(kernel: Path, capsys) -> None:
+    solve(kernel)
+    kernel.write_text(kernel.read_text().replace("float l_tile = 0.f;", "float l_tile = 1.f;"))
+    assert main(["exercise", "check", NAME]) == 1
+    out = capsys.readouterr().out
+    line = kernel.read_text().splitlines().index("      float l_tile = 1.f;") + 1
+    assert f"kernel.cu:{line}" in out
+    assert "was        float l_tile = 0.f;" in out and "is         float l_tile = 1.f;" in out
+
+
+def test_markers_must_stay(kernel: Path, capsys) -> None:
+    kernel.write_text("\n".join(x for x in kernel.read_text().splitlines() if END not in x))
+    assert main(["exercise", "check", NAME]) == 1
+    assert END in capsys.readouterr().out
+
+
+def test_more_lines_and_blanks_are_no_change(kernel: Path) -> None:
+    solve(kernel)
+    text = (
+        kernel.read_text().replace(f"  {END}", f"    // said\n    // twice\n  {END}").replace(";\n", "; \n")
+    )
+    kernel.write_text(text)
+    assert main(["exercise", "check", NAME]) == 0
+
+
+def test_a_compiler_error_is_shown(kernel: Path, capsys) -> None:
+    kernel.write_text(kernel.read_text().replace("= logf(", "= lagf("))
+    assert main(["exercise", "check", NAME]) == 1
+    assert 'identifier "lagf" is undefined' in capsys.readouterr().out
+
+
+def test_an_endless_loop_ends(kernel: Path, capsys) -> None:
+    text = kernel.read_text()
+    kernel.write_text(text.replace(f"  {END}", f"    for (;;)\n      __syncthreads();\n  {END}"))
+    assert main(["exercise", "check", NAME]) == 1
+    assert "is a loop endless?" in capsys.readouterr().out
+
+
+def test_all_as_json(kernel: Path, capsys) -> None:
+    solve(kernel)
+    capsys.readouterr()
+    assert main(["exercise", "check", "--all", "--json", "-"]) == 1
+    rows = {row["exercise"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == [exercise.name for exercise in exercises()]
+    assert rows[NAME]["state"] == "solved" and rows[NAME]["findings"] == [] and len(rows[NAME]["right"]) == 3
+    assert {row["state"] for name, row in rows.items() if name != NAME} == {"not begun"}
+
+
+def test_another_folder_can_be_named(home: Path, kernel: Path, tmp_path_factory, monkeypatch, capsys) -> None:
+    solve(kernel)
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert main(["exercise", "check", NAME, "--folder", str(home / "my_exercises")]) == 0
+    assert main(["exercise", "check"]) == 2
+    assert "no exercise is begun" in capsys.readouterr().err
+
+
+def test_a_working_copy_answers_to_its_name_and_stays_out_of_comparisons(kernel: Path) -> None:
+    ladder = stages.discover()
+    assert ladder[NAME].kernel == kernel
+    assert NAME not in [stage.name for stage in ladder]
+    kernel.unlink()
+    assert NAME not in stages.discover().broken
+
+
+def test_what_is_refused(home: Path, capsys) -> None:
+    assert main(["exercise", "start", "v1_ise"]) == 2
+    assert "did you mean v1_lse?" in capsys.readouterr().err
+    assert main(["exercise", "check", NAME]) == 2
+    assert f"ladder exercise start {NAME}" in capsys.readouterr().err
+    assert not (home / "my_exercises").exists()
+    (home / "my_exercises").mkdir()
+    (home / "my_exercises" / ".progress.json").write_text("{]")
+    assert main(["exercise", "list"]) == 2
+    assert "Delete it" in capsys.readouterr().err
+
+
+GOOD = """
+title = "T"
+rung = "v1_minimal"
+number = 1
+owner = "thread"
+task = "Do it."
+hints = ["a"]
+gaps = [{ first = "const int last_key", goal = "g", skeleton = "int x;" }]
+cases = [{ size = "1,1,1,1,32" }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title", "tittle", "there is no title"),
+        ('"T"', "3", "title = 3 is no str"),
+        ("number = 1", 'number = 1\ncolour = "red"', "unknown key colour"),
+        ('goal = "g", ', "", "gaps 1: there is no goal"),
+        ("1,1,1,1,32", "1,1", "cases 1: .*five whole numbers"),
+        ('size = "1,1,1,1,32"', 'size = "1,1,1,1,32", at_most = { speed = 1 }', "no count of the table"),
+        ("thread", "warp", "owner is thread or fragments"),
+        ("= [{ size", "= { size", "not TOML"),
+        ('["a"]', "[]", "at least one"),
+    ],
+)
+def test_a_faulty_exercise_toml_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
+    (tmp_path / "exercise.toml").write_text(GOOD)
+    read_exercise(tmp_path)
+    (tmp_path / "exercise.toml").write_text(GOOD.replace(old, new))
+    with pytest.raises(ExerciseError, match=message):
+        read_exercise(tmp_path)
+
+
+@pytest.mark.parametrize("piece", ["no such line", "row", "for (int x"])
+def test_an_exercise_that_no_longer_fits_its_rung_says_so(tmp_path: Path, piece: str) -> None:
+    (tmp_path / "exercise.toml").write_text(GOOD.replace("const int last_key", piece))
+    with pytest.raises(ExerciseError, match=r"does not fit its rung: .*kernel\.cu"):
+        read_exercise(tmp_path).sources(solved=False)
