@@ -19,7 +19,7 @@ from ladder.errors import UnsupportedProblem
 from ladder.problem import Problem
 from ladder.stages import Stage, discover
 
-_TENSORS = (
+_ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, bool enable_gqa=False"
 )
 _OUTPUTS = "(Tensor o, Tensor lse)"

@@ -13,10 +13,8 @@ import ladder
 from ladder import operators
 from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
 
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
-]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 
 @pytest.fixture(autouse=True)
