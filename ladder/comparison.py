@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ladder.reference import Reference
+    from ladder.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class Comparison:
     skipped: dict[str, UnsupportedProblem] = field(default_factory=dict)
     failed: dict[str, LadderError] = field(default_factory=dict)
     cached: int = 0
+    #: By stage; on a GPU alone.
+    timings: dict[str, Timing] = field(default_factory=dict)
+    #: TFLOP/s of torch's matmul and attention backends on the same GPU, by the dtype of their inputs.
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -183,12 +188,19 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
                 with progress.step(name):
                     evaluation = _evaluate(job, backend, extension)
                 rows[name] = evaluation.row
+                if evaluation.execution.timing is not None:
+                    result.timings[name] = evaluation.execution.timing
                 if backend.name == "emulator":
                     cache.write_text(_row_file(extension, job), json.dumps(evaluation.row, indent=0))
             except LadderError as error:
                 result.failed[name] = error
                 rows[name] = make_row(name, backend.name, job.target.arch, job.problem)
     result.rows += [rows[name] for name in jobs]
+    if result.timings:
+        from ladder import timing
+
+        problems = {str(job.problem.dtype): job.problem for job in jobs.values()}
+        result.baselines = {dtype: timing.baselines(problem) for dtype, problem in problems.items()}
 
 
 def _evaluate(job: _Job, backend: Backend, extension: Path) -> Evaluation:

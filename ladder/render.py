@@ -79,7 +79,24 @@ def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
             reductions = [_reduction(row, rows, ladder) for row in rows]
             if any(reductions):
                 table.add_row("  fewer than before", *reductions)
+        if column == "time_ms":
+            table.add_row("  10 to 90 %", *(_spread(comparison, row) for row in rows))
+    for name in dict.fromkeys(name for speeds in comparison.baselines.values() for name in speeds):
+        shares = [_share_of(comparison, row, name) for row in rows]
+        if any(shares):
+            table.add_row(f"  of {name}", *shares)
     return table
+
+
+def _spread(comparison: Comparison, row: Row) -> str:
+    timed = comparison.timings.get(row["stage"])
+    return "" if timed is None else f"{timed.p10_ms:.3f}-{timed.p90_ms:.3f}"
+
+
+def _share_of(comparison: Comparison, row: Row, name: str) -> str:
+    """The row's speed as a multiple of what torch reached on the same dtype."""
+    speed = comparison.baselines.get(row["dtype"], {}).get(name)
+    return "" if speed is None or row["tflops"] is None else f"{row['tflops'] / speed:.2f}"
 
 
 def _title(rows: Sequence[Row]) -> str:

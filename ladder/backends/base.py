@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ladder.emulator import Launch
     from ladder.stages import Stage
+    from ladder.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Execution:
     o: Tensor
     lse: Tensor
     counters: Mapping[str, int | None] = field(default_factory=dict)
-    time_ms: float | None = None
+    timing: Timing | None = None
     launches: tuple[Launch, ...] = ()
+
+    @property
+    def time_ms(self) -> float | None:
+        """The median, None where nothing was timed."""
+        return None if self.timing is None else self.timing.median_ms
 
 
 class Backend(ABC):

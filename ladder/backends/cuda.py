@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ladder import timing
 from ladder.backends.base import Backend, Execution, call, make_outputs
 from ladder.build import Target
 from ladder.errors import ExecutionError, UnsupportedProblem
@@ -18,9 +18,7 @@ from ladder.stages import arch_number
 if TYPE_CHECKING:
     from ladder.stages import Stage
 
-_WARM_UP_RUNS = 3
-_TIMED_RUNS = 20
-_TIMED_SECONDS = 2.0
+_SECONDS = 0.3
 
 
 class CudaBackend(Backend):
@@ -59,26 +57,16 @@ class CudaBackend(Backend):
             try:
                 call(extension, problem, q, k, v, o, lse, stream.cuda_stream)
                 if timed:
-                    time_ms = _time_ms(extension, problem, q, k, v)
-                    return Execution(o, lse, time_ms=time_ms)
+                    return Execution(o, lse, timing=_timing(extension, problem, (q, k, v)))
             except RuntimeError as error:
                 raise ExecutionError(str(error)) from error
             return Execution(o, lse)
 
 
-def _time_ms(extension: Path, problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> float:
-    """The median of up to 20 runs, or as many as fit two seconds, each between two CUDA events."""
-    o, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device)
-    stream = torch.cuda.current_stream()
+def _timing(extension: Path, problem: Problem, inputs: timing.Inputs) -> timing.Timing:
+    o, lse = torch.empty_like(inputs[0]), torch.empty(inputs[0].shape[:3], device=inputs[0].device)
 
-    def run_ms() -> float:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record(stream)
-        call(extension, problem, q, k, v, o, lse, stream.cuda_stream)
-        end.record(stream)
-        end.synchronize()
-        return float(start.elapsed_time(end))
+    def run(inputs: timing.Inputs) -> None:
+        call(extension, problem, *inputs, o, lse, torch.cuda.current_stream().cuda_stream)
 
-    warm_up = [run_ms() for _ in range(_WARM_UP_RUNS)]
-    runs = max(3, min(_TIMED_RUNS, int(_TIMED_SECONDS * 1000 / max(min(warm_up), 1e-3))))
-    return statistics.median(run_ms() for _ in range(runs))
+    return timing.measure({"": run}, timing.input_sets(inputs), _SECONDS)[""]

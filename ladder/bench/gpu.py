@@ -1,27 +1,23 @@
 """The speed of every rung on the GPU that is there, beside torch's own attention, all in one run.
 
-Times are of one launch between two CUDA events: after a warm-up, over inputs that together are larger than
-twice the L2, in rounds that take the contenders in turn, so that a change of clocks meets all of them. The
-median is reported with the 10th and 90th percentile. Each contender's output is checked on two heads first.
+Each contender's output is checked on two heads first; then all are timed as ``ladder.timing`` does it.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ladder import timing
 from ladder.backends import get_backend
 from ladder.backends.base import call, make_outputs
 from ladder.build import build_all
@@ -30,8 +26,9 @@ from ladder.inputs import make_inputs
 from ladder.machine import environment
 from ladder.problem import Problem
 from ladder.progress import steps
-from ladder.reference import Reference, reference
+from ladder.reference import reference
 from ladder.stages import discover
+from ladder.timing import Inputs, Timing
 
 #: What the figures in results/ are of.
 PROBLEMS = (
@@ -46,29 +43,10 @@ PROBLEMS = (
     Problem(4, 16, 4096, 4096, 128, dtype="f16"),
 )
 
-#: torch's attention by the backend that computes it.
-TORCH_BACKENDS = {
-    "torch flash": SDPBackend.FLASH_ATTENTION,
-    "torch cuDNN": SDPBackend.CUDNN_ATTENTION,
-    "torch efficient": SDPBackend.EFFICIENT_ATTENTION,
-}
 MATMUL = "torch matmul"
 
-_MATMUL_SIZE = 8192
-_ROUNDS = 5
 _SECONDS = 0.4  # of measuring, a contender and problem
 _CHECKED_HEADS = 2
-
-Inputs = tuple[Tensor, Tensor, Tensor]
-RunOnce = Callable[[Inputs], Tensor]
-
-
-@dataclass
-class _Contender:
-    name: str
-    run: RunOnce
-    times_ms: list[float] = field(default_factory=list)
-    error: float = math.nan
 
 
 def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None = None) -> pd.DataFrame:
@@ -91,31 +69,30 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
             raise built
 
     rows: list[dict[str, Any]] = []
-    matmul_tflops = _matmul_tflops()
+    matmul = timing.matmul()
+    matmul_tflops = matmul.tflops(timing.MATMUL_FLOPS)
     with steps("Measuring", len(problems)) as progress:
         for problem in problems:
             with progress.step(str(problem)):
-                contenders = []
+                runs: dict[str, Callable[[Inputs], Tensor]] = {}
                 for stage in chosen:
                     try:
                         stage.accept(problem)
                     except UnsupportedProblem:
                         continue
-                    contenders.append(_Contender(stage.name, _stage_run(extensions[stage.name], problem)))
-                if not contenders:
+                    runs[stage.name] = _stage_run(extensions[stage.name], problem)
+                if not runs:
                     raise UnsupportedProblem(f"no stage takes {problem}")
-                contenders += _torch_contenders(problem)
-                rows += _measure_problem(problem, contenders, matmul_tflops)
-    matmul = {"contender": MATMUL, "dtype": "bf16", "tflops": matmul_tflops, "of_matmul": 1.0}
-    matmul |= {"time_ms": 2e-9 * _MATMUL_SIZE**3 / matmul_tflops}
-    frame = pd.DataFrame([matmul, *rows])
+                rows += _measure_problem(problem, {**runs, **timing.torch_runs(problem)}, matmul_tflops)
+    product = {"contender": MATMUL, "dtype": "bf16", "tflops": matmul_tflops, "of_matmul": 1.0}
+    frame = pd.DataFrame([{**product, **_times(matmul)}, *rows])
     for column, value in reversed(environment().items()):
         frame.insert(0, column, value)
     integers = ["B", "H", "Hkv", "N", "M", "d", "runs"]
     return frame.astype(dict.fromkeys(integers, "Int64"))
 
 
-def _stage_run(extension: Any, problem: Problem) -> RunOnce:
+def _stage_run(extension: Any, problem: Problem) -> Callable[[Inputs], Tensor]:
     def run(inputs: Inputs) -> Tensor:
         o, lse = torch.empty_like(inputs[0]), torch.empty(inputs[0].shape[:3], device="cuda")
         call(extension, problem, *inputs, o, lse, torch.cuda.current_stream().cuda_stream)
@@ -124,45 +101,10 @@ def _stage_run(extension: Any, problem: Problem) -> RunOnce:
     return run
 
 
-def _torch_contenders(problem: Problem) -> list[_Contender]:
-    """Those of torch's backends that take the problem."""
-    q, k, v = make_inputs(replace(problem, batch=1, heads=1, kv_heads=1, q_len=64, kv_len=64), "cuda")
-    found = []
-    for name, backend in TORCH_BACKENDS.items():
-
-        def run(inputs: Inputs, backend: SDPBackend = backend) -> Tensor:
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(
-                    *inputs, is_causal=problem.is_causal, scale=problem.scale
-                )
-
-        try:
-            run((q, k, v))
-        except RuntimeError:
-            continue
-        found.append(_Contender(name, run))
-    return found
-
-
-def _input_sets(problem: Problem) -> list[Inputs]:
-    """As many as fill the L2 twice, at least two; all but the first are shuffles of it along the sequence."""
-    first = make_inputs(problem, "cuda")
-    l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-    set_bytes = sum(tensor.nbytes for tensor in first)
-    count = max(2, math.ceil(2 * l2_bytes / set_bytes))
-    rolled = [(first[0].roll(i, 2), first[1].roll(i, 2), first[2].roll(i, 2)) for i in range(1, count)]
-    return [first, *rolled]
-
-
-def _check(contender: _Contender, problem: Problem, inputs: Inputs, bounds: Reference) -> None:
-    make_outputs(inputs[0])  # NaN where the next allocation of this size will be
-    contender.error = bounds.error(contender.run(inputs)[:1, :_CHECKED_HEADS])
-
-
 def _measure_problem(
-    problem: Problem, contenders: list[_Contender], matmul_tflops: float
+    problem: Problem, runs: dict[str, Callable[[Inputs], Tensor]], matmul_tflops: float
 ) -> list[dict[str, Any]]:
-    sets = _input_sets(problem)
+    sets = timing.input_sets(make_inputs(problem, "cuda"))
     group = problem.heads // problem.num_kv_heads
     q, k, v = sets[0]
     kv_heads = math.ceil(_CHECKED_HEADS / group)
@@ -173,20 +115,15 @@ def _measure_problem(
         is_causal=problem.is_causal,
         scale=problem.softmax_scale,
     )
-    counts = {}
-    for contender in contenders:
-        _check(contender, problem, sets[0], bounds)
-        warm = min(_time_ms(contender.run, inputs) for inputs in sets[:3])
-        counts[contender.name] = max(2, min(50, math.ceil(_SECONDS * 1e3 / _ROUNDS / max(warm, 1e-3))))
-    for turn in range(_ROUNDS):
-        for contender in contenders:
-            for i in range(counts[contender.name]):
-                inputs = sets[(turn + i) % len(sets)]
-                contender.times_ms.append(_time_ms(contender.run, inputs))
-    tflops = {c.name: problem.flops / _quantile(c.times_ms, 0.5) * 1e-9 for c in contenders}
+    errors = {}
+    for name, run in runs.items():
+        make_outputs(q)  # NaN where the next allocation of this size will be
+        errors[name] = bounds.error(run(sets[0])[:1, :_CHECKED_HEADS])
+    timings = timing.measure(runs, sets, _SECONDS)
+    tflops = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
     return [
         {
-            "contender": contender.name,
+            "contender": name,
             "B": problem.batch,
             "H": problem.heads,
             "Hkv": problem.num_kv_heads,
@@ -195,40 +132,22 @@ def _measure_problem(
             "d": problem.head_dim,
             "dtype": problem.dtype,
             "causal": problem.is_causal,
-            "time_ms": _quantile(contender.times_ms, 0.5),
-            "time_ms_p10": _quantile(contender.times_ms, 0.1),
-            "time_ms_p90": _quantile(contender.times_ms, 0.9),
-            "runs": len(contender.times_ms),
-            "tflops": tflops[contender.name],
-            "of_matmul": tflops[contender.name] / matmul_tflops,
-            "of_flash": _ratio(tflops, contender.name, "torch flash"),
-            "of_cudnn": _ratio(tflops, contender.name, "torch cuDNN"),
-            "error": contender.error,
+            **_times(timed),
+            "tflops": tflops[name],
+            "of_matmul": tflops[name] / matmul_tflops,
+            "of_flash": _ratio(tflops, name, "torch flash"),
+            "of_cudnn": _ratio(tflops, name, "torch cuDNN"),
+            "error": errors[name],
             "error_bound": bounds.error_bound,
-            "passed": contender.error <= bounds.error_bound,
+            "passed": errors[name] <= bounds.error_bound,
         }
-        for contender in contenders
+        for name, timed in timings.items()
     ]
 
 
-def _time_ms(run: Callable[[Any], object], inputs: Any) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    run(inputs)
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end))
-
-
-def _matmul_tflops() -> float:
-    """The rate of a bf16 matrix product of 8192 x 8192 x 8192 on random data."""
-    a, b = (torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    times = [_time_ms(lambda x: x[0] @ x[1], (a, b)) for _ in range(30)][5:]
-    return 2e-9 * _MATMUL_SIZE**3 / _quantile(times, 0.5)
-
-
-def _quantile(values: Iterable[float], q: float) -> float:
-    return float(pd.Series(list(values)).quantile(q))
+def _times(timed: Timing) -> dict[str, float]:
+    spread = {"time_ms_p10": timed.p10_ms, "time_ms_p90": timed.p90_ms}
+    return {"time_ms": timed.median_ms, **spread, "runs": timed.runs}
 
 
 def _ratio(tflops: dict[str, float], name: str, to: str) -> float | None:
