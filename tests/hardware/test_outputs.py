@@ -1,7 +1,7 @@
 """The same inputs on the emulator and on the GPU: the outputs agree with each other.
 
-Both are within a bound of the true result, so they differ by no more than twice that. They are rarely equal:
-ex2.approx and mma round on the GPU as no document says.
+They are rarely equal: ex2.approx and mma round on the GPU as no document says. But they are closer to each
+other than two implementations need to be: within the bound that each has to keep to the true result.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ def test_gpu_and_emulator_agree(stage: Stage, problem: Problem) -> None:
     assert emulated.passed and measured.passed, f"{emulated.describe()}\n{measured.describe()}"
     difference = (measured.execution.o.cpu().double() - emulated.execution.o.double()).abs().max().item()
     lse_difference = (measured.execution.lse.cpu() - emulated.execution.lse).abs().max().item()
-    assert difference <= 2 * emulated.reference.error_bound
-    assert lse_difference <= 2 * emulated.reference.lse_bound
+    assert difference <= emulated.reference.error_bound
+    assert lse_difference <= emulated.reference.lse_bound
