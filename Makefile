@@ -2,6 +2,8 @@
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      all tests of the emulator, the harness and the rungs
 #   make lint      ruff, mypy, clang-format
+#   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network
+#   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
 # Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
 
 SHELL := /bin/bash
@@ -17,9 +19,14 @@ EMULATOR_SOURCES := $(shell find emulator -type f -not -name '*.md' 2>/dev/null)
 
 # A Python or an nvcc of an activated environment must not reach into ours.
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
+# All that pip installs, the compiler too, comes from this folder if it is named.
+ifdef WHEELHOUSE
+export PIP_NO_INDEX := 1
+export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
+endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install clean
+.PHONY: compare test lint format install wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -38,6 +45,9 @@ format: $(VENV)/.dev
 	@git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format -i
 
 install: $(VENV)/.installed $(VENV)/.dev
+
+wheelhouse: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/ladder wheelhouse wheelhouse --extra-index-url $(TORCH_CPU_INDEX)
 
 clean:
 	rm -rf $(VENV) build

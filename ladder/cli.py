@@ -155,6 +155,14 @@ def _parser() -> argparse.ArgumentParser:
 
     add_exercise_command(commands)
 
+    wheelhouse = _command(
+        commands, "wheelhouse", _wheelhouse, "gather wheels for machines without a network in one folder"
+    )
+    wheelhouse.add_argument("folder", type=Path, metavar="DIR")
+    wheelhouse.add_argument(
+        "--extra-index-url", action="append", default=[], metavar="URL", help="ask this index, too"
+    )
+
     emulate = _command(
         commands, "emulate", _emulate, "build and run any CUDA program: ladder emulate prog.cu [-- arguments]"
     )
@@ -467,6 +475,22 @@ def _new(options: argparse.Namespace) -> int:
     lines += [f"  ladder compare {options.origin} {stage.name}", f"  ladder lines {stage.name}"]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return 0
+
+
+def _wheelhouse(options: argparse.Namespace) -> int:
+    from ladder.wheelhouse import fill
+
+    wheels = fill(options.folder, options.extra_index_url)
+    megabytes = sum(wheel.stat().st_size for wheel in wheels) / 1e6
+    console.print(
+        f"{options.folder}: {len(wheels)} wheels, {megabytes:,.0f} MB", highlight=False, soft_wrap=True
+    )
+    console.print(
+        f"Without a network: make compare WHEELHOUSE={shlex.quote(str(options.folder))}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return 0
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 
-_DISTRIBUTION = "flash-ladder"
+DISTRIBUTION = "flash-ladder"
 
 
 def version() -> str:
     """The installed version, or ``unknown``."""
     try:
-        return importlib.metadata.version(_DISTRIBUTION)
+        return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 
@@ -18,7 +18,7 @@ def version() -> str:
 def url(path: str = "") -> str:
     """The project's address, or that of ``path`` below it; every link that is shown is made here."""
     try:
-        entries = importlib.metadata.metadata(_DISTRIBUTION).get_all("Project-URL") or []
+        entries = importlib.metadata.metadata(DISTRIBUTION).get_all("Project-URL") or []
     except importlib.metadata.PackageNotFoundError:
         entries = []
     addresses = dict(entry.split(", ", 1) for entry in entries)

@@ -1,0 +1,55 @@
+"""One folder of wheels from which a machine without a network installs everything, the compiler too."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ladder import project, toolchain
+from ladder.errors import LadderError
+
+# What a virtual environment brings with it, and this project, which is built where it is installed.
+_LEFT_OUT = {"pip", project.DISTRIBUTION}
+
+
+def installed() -> list[str]:
+    """``name==version`` of all that is installed beside this package, sorted."""
+    found = {
+        (distribution.metadata["Name"], distribution.version)
+        for distribution in importlib.metadata.distributions()
+    }
+    return sorted(f"{name}=={version}" for name, version in found if name.lower() not in _LEFT_OUT)
+
+
+def fill(folder: Path, index_urls: Sequence[str] = ()) -> list[Path]:
+    """Puts wheels of all that is installed here, and of the pinned CUDA compiler, into ``folder``.
+
+    They fit machines with the same processor architecture and the same Python version. ``index_urls`` are
+    asked besides pip's own index: a CPU build of torch may come from one.
+    Raises :class:`LadderError` with pip's message.
+    """
+    print(f"Gathering wheels in {folder} ...", file=sys.stderr, flush=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LadderError(f"cannot make {folder}: {error.strerror}", "Name another folder.") from error
+    with tempfile.TemporaryDirectory() as directory:
+        listed = Path(directory) / "installed.txt"
+        listed.write_text("\n".join(installed()) + "\n")
+        extra = [word for url in index_urls for word in ("--extra-index-url", url)]
+        _pip_wheel(folder, ["--no-deps", *extra, "-r", str(listed)])
+    _pip_wheel(folder, [toolchain.REQUIREMENT])
+    return sorted(folder.glob("*.whl"))
+
+
+def _pip_wheel(folder: Path, words: Iterable[str]) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command += ["--wheel-dir", str(folder), "--find-links", str(folder), *words]
+    result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("WARNING")]
+        raise LadderError("pip could not fetch all of it:\n" + "\n".join(lines[-6:]))
