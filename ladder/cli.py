@@ -23,6 +23,7 @@ from ladder.exercises.commands import add_exercise_command
 
 if TYPE_CHECKING:
     from ladder.access import Service
+    from ladder.emulate import ProgramResult
     from ladder.hardware import Counted
     from ladder.problem import Problem
 
@@ -105,6 +106,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_picture_option(explain)
     _add_problem_options(explain)
 
+    check = _command(
+        commands, "check", _check, "run stages under the sanitizer: races, memory and barrier faults, by line"
+    )
+    check.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
+    _add_problem_options(check)
+    _add_json_option(check)
+
     bank = _command(
         commands, "bank", _bank, "count the bank conflicts of an access that you write down, and mend them"
     )
@@ -174,6 +182,9 @@ def _parser() -> argparse.ArgumentParser:
         "-D", action="append", default=[], dest="define", metavar="NAME", help="for the compiler"
     )
     emulate.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
+    emulate.add_argument(
+        "--check", action="store_true", help="run it under the sanitizer; --json then writes what it found"
+    )
     _add_json_option(emulate)
     return parser
 
@@ -372,6 +383,25 @@ def _lines(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace) -> int:
+    from ladder.check import PROBLEMS, check_stage
+    from ladder.render_findings import findings_lines
+    from ladder.stages import discover
+
+    options.backend = "emulator"  # only it sees every access, so the problem is of its size
+    is_given = any((options.problem, options.kv_heads, options.dtype, options.causal, options.scale))
+    problems = (_problem(options),) if is_given or options.inputs != "normal" else PROBLEMS
+    ladder = discover()
+    rows = []
+    for name in options.stages or [stage.name for stage in ladder]:
+        findings = check_stage(ladder[name], problems, arch=options.arch, options=_options(options))
+        rows += [{"stage": name, **finding.as_row()} for finding in findings]
+        if options.json != "-":
+            _print_lines(findings_lines(findings, name))
+    _write_rows(options.json, rows)
+    return 1 if rows else 0
+
+
 def _bank(options: argparse.Namespace) -> int:
     from ladder import bank
     from ladder.access import parse_mask
@@ -525,7 +555,11 @@ def _emulate(options: argparse.Namespace) -> int:
     from ladder.render import launches_tables
 
     flags = [f"-I{directory}" for directory in options.include] + [f"-D{name}" for name in options.define]
-    result = emulate(options.sources, options.program_arguments, flags=flags, arch=options.arch)
+    result = emulate(
+        options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
+    )
+    if options.check:
+        return _show_checked(options, result)
     if options.json != "-" and result.launches:
         for table in launches_tables(result.launches):
             console.print(table)
@@ -533,6 +567,15 @@ def _emulate(options: argparse.Namespace) -> int:
         errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
     _write_rows(options.json, [launch.as_row() for launch in result.launches])
     return result.exit_code
+
+
+def _show_checked(options: argparse.Namespace, result: ProgramResult) -> int:
+    from ladder.render_findings import findings_lines
+
+    if options.json != "-":
+        _print_lines(findings_lines(result.findings, options.sources[0].name))
+    _write_rows(options.json, [finding.as_row() for finding in result.findings])
+    return result.exit_code or (1 if result.findings else 0)
 
 
 if __name__ == "__main__":

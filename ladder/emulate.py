@@ -14,6 +14,7 @@ from typing import Any
 
 from ladder.build import Target, build_program
 from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.findings import Finding, parse_findings
 from ladder.progress import steps
 from ladder.stages import ARCHITECTURES, DEFAULT_ARCH
 from ladder.table import COUNTERS
@@ -38,12 +39,14 @@ class ProgramLaunches:
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """How a program ended. ``fault`` describes what its kernels did wrong, if anything."""
+    """How a program ended. ``fault`` describes what its kernels did wrong, if anything; ``findings`` are the
+    sanitizer's, if it was on."""
 
     exit_code: int
     arch: str
     launches: tuple[ProgramLaunches, ...]
     fault: str | None
+    findings: tuple[Finding, ...] = ()
 
 
 def emulate(
@@ -52,10 +55,12 @@ def emulate(
     *,
     flags: Sequence[str] = (),
     arch: str | None = None,
+    check: bool = False,
 ) -> ProgramResult:
     """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns what it launched.
 
-    The program reads and writes the caller's standard streams. ``flags`` go to the compiler.
+    The program reads and writes the caller's standard streams. ``flags`` go to the compiler. ``check`` runs
+    it under the sanitizer.
 
     Raises :class:`BuildError` when it does not build and :class:`ExecutionError` when it cannot be run.
     """
@@ -63,15 +68,19 @@ def emulate(
     if arch not in ARCHITECTURES:
         raise UnsupportedProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
     with steps("Building", 1) as progress, progress.step(sources[0].name):
-        program = build_program(sources, Target("emulator", arch), flags)
-    return run_program(program, arguments, arch)
+        # Calls of the host are found by line, too.
+        debug = ["-Xcompiler", "-g1"] if check else []
+        program = build_program(sources, Target("emulator", arch), [*flags, *debug])
+    return run_program(program, arguments, arch, check=check)
 
 
-def run_program(program: Path, arguments: Sequence[str], arch: str) -> ProgramResult:
+def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bool = False) -> ProgramResult:
     """Runs a program that :func:`ladder.build.build_program` has built."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         log = Path(directory) / "launches.json"
         environment = {**os.environ, "LADDER_ARCH": arch, "LADDER_LAUNCH_LOG": str(log)}
+        if check:
+            environment["LADDER_CHECK"] = "1"
         process = subprocess.Popen([str(program), *arguments], env=environment)
         # Ctrl-C reaches the program too, which is the one to end by it.
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
@@ -104,7 +113,8 @@ def run_program(program: Path, arguments: Sequence[str], arch: str) -> ProgramRe
     )
     fault = report["fault"]
     code = exit_code if exit_code >= 0 else 128 - exit_code
-    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None)
+    findings = tuple(parse_findings(json.dumps(report.get("findings", []))))
+    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings)
 
 
 def _in_main_thread() -> bool:

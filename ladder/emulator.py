@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ladder import _emulator
 from ladder.errors import ExecutionError, LadderError
+from ladder.findings import Finding, parse_findings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +160,7 @@ def _frame(columns: Mapping[str, list[Any]]) -> pd.DataFrame:
 
 @dataclass
 class Session:
-    """What was launched since :func:`session` began."""
+    """What was launched since :func:`session` began, and what the sanitizer found once it has ended."""
 
     arch: str
     _session: Any = field(repr=False)
@@ -168,17 +169,26 @@ class Session:
     def launches(self) -> list[Launch]:
         return [Launch(record) for record in self._session.launches()]
 
+    @property
+    def findings(self) -> list[Finding]:
+        """Of a session that was checked; empty before it has ended."""
+        return parse_findings(self._session.findings())
+
 
 @contextmanager
 def session(
-    arch: str = DEFAULT_ARCH, memory: Sequence[MemoryRange] = (), threads: int | None = None
+    arch: str = DEFAULT_ARCH,
+    memory: Sequence[MemoryRange] = (),
+    threads: int | None = None,
+    check: bool = False,
 ) -> Iterator[Session]:
     """A virtual GPU of this architecture for what the process launches meanwhile.
 
     ``memory`` lists what kernels may use besides what they allocate: (address, bytes, name, writable).
     ``threads`` is the number of host threads (None: ``LADDER_THREADS``, else all cores); results do not
-    depend on it. Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises
-    KeyboardInterrupt here.
+    depend on it. ``check`` turns the sanitizer on: what kernels do wrong is noted, they go on where they can,
+    and all of the writable memory is an output, to be written. Starting a session clears an earlier fault.
+    Ctrl-C during a launch ends it and raises KeyboardInterrupt here.
 
     Raises ValueError for an unknown architecture, or memory that overlaps in part.
     """
@@ -189,6 +199,7 @@ def session(
         instruction_limit=_from_environment(
             "LADDER_WARP_INSTRUCTION_LIMIT", _emulator.default_instruction_limit
         ),
+        check=check,
     )
     try:
         yield Session(arch, handle)

@@ -215,7 +215,7 @@ def launches_tables(launches: Sequence[ProgramLaunches]) -> Iterator[Table]:
         table = plain_table()
         table.add_column("", no_wrap=True)
         for launch in part:
-            table.add_column(escape(_without_parameters(launch.kernel)), justify="right", overflow="fold")
+            table.add_column(escape(short_kernel(launch.kernel)), justify="right", overflow="fold")
         table.add_row("grid", *(_dim3(launch.grid) for launch in part))
         table.add_row("block", *(_dim3(launch.block) for launch in part))
         table.add_row("shared bytes", *(_cell(launch.smem_bytes) for launch in part))
@@ -230,7 +230,7 @@ def _cell(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
-def _without_parameters(kernel: str) -> str:
+def short_kernel(kernel: str) -> str:
     """``transpose<float>`` of ``void transpose<float>(float*)``."""
     depth = 0
     for place in range(len(kernel) - 1, -1, -1):

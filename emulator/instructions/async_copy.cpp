@@ -1,5 +1,7 @@
 // cp.async and mbarrier: "Data Movement and Conversion Instructions: Asynchronous copy" and "mbarrier" of the
 // PTX manual.
+#include "instructions/async_copy.h"
+
 #include "instructions/addressing.h"
 
 #include <algorithm>
@@ -24,14 +26,7 @@ namespace {
 // --- cp.async
 // --------------------------------------------------------------------------------------------------------
 
-// Operands: op[0] the destination's address (its offset in imm), op[1] the source's (its offset in
-// more[0..1], low half first), op[2] the size to read or the predicate to ignore the source.
-constexpr std::uint32_t kSourceBaseShift = kAddressFlagBits; ///< 3 bits: Binder::Address::Base of the source
-constexpr std::uint32_t kSourceGeneric = 1u << 11;
-constexpr std::uint32_t kSizeShift = 12; ///< 5 bits: bytes to write
-constexpr std::uint32_t kHasSourceSize = 1u << 17;
-constexpr std::uint32_t kHasIgnore = 1u << 18;
-constexpr std::uint32_t kIgnoreNegated = 1u << 19;
+using namespace async_copy;
 
 /// Sectors that copies of 16 bytes look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and
 /// asks once for every line of 128 bytes that a piece comes from: rows that a padding shifts by 16 bytes

@@ -2,6 +2,8 @@
 //
 // The .sync forms name their members. Lanes of one path may name different sets (tiles of a warp), each of
 // which is served apart; a path that lacks lanes of a set waits for them first.
+#include "instructions/shuffle.h"
+
 #include "instructions/elementwise.h"
 #include "machine/fault.h"
 
@@ -17,11 +19,6 @@ using machine::FaultError;
 using machine::FaultKind;
 
 // --- members -----------------------------------------------------------------------------------------------
-
-/// Where an instruction with members keeps the register that names them. Two values stand for no register:
-/// the form is not .sync, or the members are a constant, in `imm`.
-constexpr int kMembers = 5;
-constexpr std::uint32_t kNoMembers = 0xffffffffu, kConstantMembers = 0xfffffffeu;
 
 void bind_members(Binder &b, std::size_t operand) {
   if (!b.has("sync")) {
@@ -86,21 +83,6 @@ template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
 
 // --- shfl --------------------------------------------------------------------------------------------------
 
-enum class Shuffle { up, down, bfly, idx };
-
-/// The lane that `lane` reads from, with bit 5 set when the one it asked for is out of range.
-template <Shuffle Mode> std::uint32_t source_lane(int lane, std::uint32_t b_bits, std::uint32_t c_bits) {
-  const int b = static_cast<int>(b_bits & 31);
-  const int segment = static_cast<int>(c_bits >> 8 & 31), clamp = static_cast<int>(c_bits & 31);
-  const int first = lane & segment, last = first | (clamp & ~segment);
-  const int j = Mode == Shuffle::up     ? lane - b
-                : Mode == Shuffle::down ? lane + b
-                : Mode == Shuffle::bfly ? lane ^ b
-                                        : first | (b & ~segment);
-  const bool in_range = Mode == Shuffle::up ? j >= last : j <= last;
-  return static_cast<std::uint32_t>(in_range ? j : lane | 32);
-}
-
 // op = d, p, a, ...; flags: 1 when p is wanted.
 void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
   std::uint32_t value[32];
@@ -119,7 +101,7 @@ template <Shuffle Mode> void shfl(Warp &warp, const Instruction &in) {
   std::uint32_t sources[32];
   LADDER_LANES_ARE_INDEPENDENT
   for (int lane = 0; lane < 32; ++lane)
-    sources[lane] = source_lane<Mode>(lane, b[lane], c[lane]);
+    sources[lane] = source_lane(Mode, lane, b[lane], c[lane]);
   exchange(warp, in, sources);
 }
 
@@ -136,8 +118,8 @@ template <Shuffle Mode> void bind_sources(Binder &b) {
     return;
   std::vector<std::uint32_t> sources;
   for (int lane = 0; lane < 32; ++lane)
-    sources.push_back(source_lane<Mode>(lane, static_cast<std::uint32_t>(offset.bits),
-                                        static_cast<std::uint32_t>(clamp.bits)));
+    sources.push_back(source_lane(Mode, lane, static_cast<std::uint32_t>(offset.bits),
+                                  static_cast<std::uint32_t>(clamp.bits)));
   b.set_more(sources);
   b.out.execute = shfl_constant;
 }

@@ -1,5 +1,7 @@
 #include "machine/block.h"
 
+#include "machine/source_place.h"
+
 #include <algorithm>
 #include <bit>
 #include <sstream>
@@ -35,6 +37,8 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
     const std::uint32_t lanes = std::min(32u, threads_ - 32 * warp);
     warps_.emplace_back(*this, int(warp), lanes == 32 ? kAllLanes : (1u << lanes) - 1);
   }
+  if (launch.observer)
+    observer_ = launch.observer->watch(*this);
 }
 
 void Block::open_system_shared() {
@@ -148,6 +152,8 @@ void Block::complete_barrier(int barrier) {
   }
   state.open = false;
   progressed_ = true;
+  if (observer_)
+    observer_->barrier_completed(barrier);
   for (Warp &warp : warps_)
     warp.release_barrier(barrier);
 }
@@ -185,23 +191,14 @@ void Block::rethrow_with_place(FaultError error, const Warp &warp) const {
     const Dim3 &dim = launch_->block;
     fault.thread = {linear % dim.x, linear / dim.x % dim.y, linear / dim.x / dim.y};
   }
-  const program::Instruction &source = *code.sources[warp.instruction_for_messages()];
-  fault.opcode = source.full_opcode();
-  fault.ptx_line = source.ptx_line;
-  if (source.location >= 0) {
-    const ptx::Module &module = code.program->module;
-    const auto &chain = module.locations[std::size_t(source.location)].chain;
-    const auto file_of = [&](const ptx::SourcePosition &place) {
-      const auto file = module.files.find(place.file);
-      return file == module.files.end() ? std::string("?") : file->second;
-    };
-    if (!chain.empty()) {
-      fault.file = file_of(chain.front());
-      fault.line = chain.front().line;
-      fault.kernel_file = file_of(chain.back());
-      fault.kernel_line = chain.back().line;
-    }
-  }
+  const std::uint32_t instruction = warp.instruction_for_messages();
+  fault.opcode = code.sources[instruction]->full_opcode();
+  fault.ptx_line = code.sources[instruction]->ptx_line;
+  SourcePlace place = source_place(code, instruction);
+  fault.file = std::move(place.file);
+  fault.line = place.line;
+  fault.kernel_file = std::move(place.kernel_file);
+  fault.kernel_line = place.kernel_line;
   throw error;
 }
 

@@ -3,6 +3,7 @@
 
 #include "machine/device_heap.h"
 #include "machine/gpu.h"
+#include "machine/observer.h"
 #include "machine/warp.h"
 
 #include <array>
@@ -33,7 +34,8 @@ struct LaunchContext {
   std::uint64_t grid_id = 0;
   std::uint64_t grid_workspace = 0; ///< of a cooperative launch: zeroed global memory for the grid's barrier
   std::atomic<bool> stop{false};    ///< set to end the launch
-  std::function<void()> on_round;   ///< called by the launching thread's blocks after each round of slices
+  LaunchObserver *observer = nullptr; ///< nullptr: nobody watches
+  std::function<void()> on_round;     ///< called by the launching thread's blocks after each round of slices
 };
 
 class Block {
@@ -56,6 +58,7 @@ public:
   }
   std::uint32_t thread_count() const { return threads_; }
   Counters &counters() { return *counters_; }
+  BlockObserver *observer() { return observer_.get(); }
   std::vector<Warp> &warps() { return warps_; }
 
   /// Shared memory. Addresses are those the program sees: the first byte of the window is 0, the block's own
@@ -117,6 +120,7 @@ private:
   std::array<Barrier, kBarriers> barriers_;
   bool progressed_ = false;
   bool on_launching_thread_;
+  std::unique_ptr<BlockObserver> observer_;
 };
 
 } // namespace ladder::machine

@@ -126,14 +126,17 @@ private:
           if (current.block->run() == Block::State::finished) {
             ++finished_;
           } else {
-            if (faulted_.load() != kNoFault)
+            if (faulted_.load() != kNoFault || lost_a_block_)
               continue; // it may wait for the block that is no more
             start_one = resident.size() + 1 < limit_;
             resident.push_back(std::move(current));
             std::this_thread::yield();
           }
         } catch (FaultError &error) {
-          record(current.index, error);
+          if (launch_.observer && launch_.observer->take_fault(error.fault))
+            lost_a_block_ = true;
+          else
+            record(current.index, error);
         }
       }
     } catch (...) {
@@ -167,6 +170,7 @@ private:
   const LaunchOptions &options_;
   const std::uint64_t total_, limit_;
   std::atomic<std::uint64_t> next_{0}, finished_{0}, faulted_{kNoFault};
+  std::atomic<bool> lost_a_block_{false}; ///< to a fault that the observer took
   std::mutex mutex_;
   std::condition_variable done_;
   unsigned running_ = 0;

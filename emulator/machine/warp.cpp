@@ -665,7 +665,7 @@ void Warp::complete_copies(std::vector<PendingCopy> &copies) {
 // ---------------------------------------------------------------------------------------------------------
 
 std::uint8_t *Warp::local(int lane, std::uint64_t address, std::uint64_t bytes) {
-  const std::uint64_t top = std::uint64_t(frame_->local_base) + frame_->layout->local_bytes;
+  const std::uint64_t top = local_top();
   if (address + bytes > top || address + bytes < address)
     throw FaultError(FaultKind::out_of_bounds,
                      "an access of " + std::to_string(bytes) + " bytes outside the thread's " +
@@ -685,9 +685,9 @@ std::uint8_t *Warp::local(int lane, std::uint64_t address, std::uint64_t bytes) 
 }
 
 const MemoryRange *Warp::recall_range(std::uint64_t address, std::uint64_t bytes, bool write) {
-  const auto place = std::find_if(recent_ranges_.begin(), recent_ranges_.end(), [&](const MemoryRange *range) {
-    return range && holds(*range, address, bytes, write);
-  });
+  const auto place =
+      std::find_if(recent_ranges_.begin(), recent_ranges_.end(),
+                   [&](const MemoryRange *range) { return range && holds(*range, address, bytes, write); });
   if (place == recent_ranges_.end())
     return nullptr;
   std::rotate(recent_ranges_.begin(), place, place + 1);

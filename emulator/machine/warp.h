@@ -112,6 +112,10 @@ public:
   void release_barrier(int barrier);
   /// True, once, when the current instruction is executed again after the wait that it began.
   bool take_release();
+  /// The same without taking it.
+  bool released() const { return paths_[current_].released; }
+  /// Leaves only these lanes to the instruction that is about to be executed.
+  void restrict_active(std::uint32_t lanes) { active_ = lanes; }
   /// Ends this warp's slice: a spinning loop lets others run (nanosleep, failed try_wait).
   void yield() {
     executed_ -= remaining_;
@@ -127,6 +131,8 @@ public:
 
   // Local memory of a lane, as bytes in its stack.
   std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes);
+  /// Bytes of local memory that a thread has here; accesses end below.
+  std::uint64_t local_top() const { return std::uint64_t(frame_->local_base) + frame_->layout->local_bytes; }
   /// From a lane's byte to the next lane's byte at the same local address.
   std::uint64_t local_stride() const { return local_capacity_; }
 

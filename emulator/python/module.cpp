@@ -2,6 +2,7 @@
 // in Python.
 #include "machine/fault.h"
 #include "machine/gpu.h"
+#include "runtime/checking.h"
 #include "runtime/counts.h"
 #include "runtime/device.h"
 #include "runtime/fat_binary.h"
@@ -72,8 +73,9 @@ private:
 class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
-          std::uint64_t instruction_limit)
-      : registered_(std::make_unique<Registered>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
+          std::uint64_t instruction_limit, bool check)
+      : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
+        registered_(std::make_unique<Registered>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
     previous_gpu_ = &device.gpu();
     previous_threads_ = device.threads();
@@ -83,6 +85,10 @@ public:
     device.set_warp_instruction_limit(instruction_limit);
     device.reset();
     device.open_log(log_);
+    if (checking_)
+      for (const auto &[address, bytes, name, writable] : memory)
+        if (writable)
+          checking_->track_output(address, bytes, name);
   }
   ~Session() { end(); }
 
@@ -95,10 +101,17 @@ public:
     device.set_threads(previous_threads_);
     device.set_warp_instruction_limit(previous_limit_);
     registered_.reset();
+    if (checking_)
+      findings_ = checking_->finish();
+    checking_.reset();
   }
   const std::vector<runtime::LaunchRecord> &launches() const { return log_->records(); }
+  /// Once the session has ended.
+  const std::string &findings() const { return findings_; }
 
 private:
+  std::unique_ptr<runtime::Checking> checking_;
+  std::string findings_ = "[]";
   std::unique_ptr<Registered> registered_;
   std::shared_ptr<runtime::LaunchLog> log_;
   const machine::VirtualGpu *previous_gpu_ = nullptr;
@@ -409,10 +422,12 @@ PYBIND11_MODULE(_emulator, m) {
   py::class_<Registered>(m, "Registered").def(py::init<const std::vector<Memory> &>());
 
   py::class_<Session>(m, "Session")
-      .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t>(),
-           py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"))
+      .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool>(),
+           py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
+           py::arg("check"))
       .def("end", &Session::end)
-      .def("launches", &Session::launches);
+      .def("launches", &Session::launches)
+      .def("findings", &Session::findings, "What the sanitizer found, as JSON.");
 
   py::class_<Module>(m, "Module")
       .def(py::init<const std::string &, const std::string &>(), py::arg("ptx"), py::arg("arch"))

@@ -153,27 +153,13 @@ CountRow count_all(const machine::Code &code, const machine::Counters &counters)
 }
 
 SourcePlace source_place(const machine::Code &code, std::size_t index) {
-  const program::Instruction *source = code.sources[index];
-  if (!source || source->location < 0)
-    return {};
-  const ptx::Module &module = code.program->module;
-  const std::vector<ptx::SourcePosition> &chain = module.locations.at(std::size_t(source->location)).chain;
-  if (chain.empty())
-    return {};
-  const auto file = [&](int number) {
-    const auto found = module.files.find(number);
-    return found == module.files.end() ? std::string() : found->second;
-  };
-  return {.file = file(chain.front().file),
-          .kernel_file = file(chain.back().file),
-          .line = chain.front().line,
-          .kernel_line = chain.back().line};
+  return machine::source_place(code, index);
 }
 
 std::map<SourcePlace, CountRow> count_lines(const machine::Code &code, const machine::Counters &counters) {
   std::map<SourcePlace, CountRow> lines;
   for (std::size_t i = 0; i < code.instructions.size(); ++i)
-    lines.try_emplace(source_place(code, i), empty_sum()).first->second +=
+    lines.try_emplace(machine::source_place(code, i), empty_sum()).first->second +=
         count_instruction(code, counters, i);
   return lines;
 }

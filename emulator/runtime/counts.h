@@ -3,6 +3,7 @@
 
 #include "machine/code.h"
 #include "machine/counters.h"
+#include "machine/source_place.h"
 #include "runtime/visibility.h"
 
 #include <array>
@@ -50,13 +51,7 @@ LADDER_API CountRow count_instruction(const machine::Code &code, const machine::
                                       std::size_t index);
 LADDER_API CountRow count_all(const machine::Code &code, const machine::Counters &counters);
 
-/// Where an instruction comes from: the innermost line and the kernel line that it was inlined at. Lines are
-/// 0 and files empty without -lineinfo.
-struct SourcePlace {
-  std::string file, kernel_file;
-  int line = 0, kernel_line = 0;
-  auto operator<=>(const SourcePlace &) const = default;
-};
+using machine::SourcePlace;
 
 LADDER_API SourcePlace source_place(const machine::Code &code, std::size_t index);
 LADDER_API std::map<SourcePlace, CountRow> count_lines(const machine::Code &code,

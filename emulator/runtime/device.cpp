@@ -1,6 +1,7 @@
 #include "runtime/device.h"
 
 #include "machine/grid.h"
+#include "runtime/checking.h"
 #include "runtime/occupancy.h"
 
 #include <algorithm>
@@ -134,6 +135,11 @@ void Device::launch(const LaunchRequest &request) {
     machine::LaunchOptions options;
     options.threads = threads_;
     options.on_tick = tick_;
+    std::unique_ptr<sanitizer::LaunchChecker> checker;
+    if (Checking *const checking = Checking::active()) {
+      checker = checking->watch(context);
+      options.threads = 1; // what is reported must not depend on chance
+    }
     machine::Counters counters = machine::run_grid(context, options);
 
     const std::lock_guard lock(state_);
@@ -147,7 +153,7 @@ void Device::launch(const LaunchRequest &request) {
     record.static_shared_bytes = request.code->layout.static_shared_bytes;
     record.dynamic_shared_bytes = request.dynamic_shared_bytes;
     record.arch = gpu_->arch;
-    record.code = request.code;
+    record.code = context.code;
     record.counters = std::move(counters);
     if (file_log_)
       file_log_->add(record);
@@ -155,6 +161,8 @@ void Device::launch(const LaunchRequest &request) {
       logs_.back()->add(std::move(record));
   } catch (machine::FaultError &error) {
     error.fault.kernel = demangle(error.fault.kernel.empty() ? request.code->kernel : error.fault.kernel);
+    if (Checking *const checking = Checking::active())
+      checking->note(error.fault);
     report(error.fault);
     throw;
   }

@@ -1,6 +1,7 @@
 #include "runtime/launch_log.h"
 
 #include "runtime/counts.h"
+#include "runtime/json.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -9,23 +10,6 @@
 namespace ladder::runtime {
 
 namespace {
-
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
 
 std::string triple(const machine::Dim3 &size) {
   return "[" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + "]";

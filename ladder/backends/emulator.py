@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ladder.backends.base import Backend, Execution, call, make_outputs
 from ladder.build import Target
 from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.findings import Finding
 from ladder.problem import Problem
 from ladder.stages import ARCHITECTURES
 from ladder.table import COUNTERS
@@ -41,21 +42,44 @@ class EmulatorBackend(Backend):
         *,
         timed: bool = False,
     ) -> Execution:
+        return self._run(extension, target, problem, q, k, v, check=False)[0]
+
+    def check(
+        self, extension: Path, target: Target, problem: Problem, q: Tensor, k: Tensor, v: Tensor
+    ) -> tuple[Execution, list[Finding]]:
+        """As :meth:`execute`, with the sanitizer on: what it found comes with the outputs."""
+        return self._run(extension, target, problem, q, k, v, check=True)
+
+    def _run(
+        self,
+        extension: Path,
+        target: Target,
+        problem: Problem,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        check: bool,
+    ) -> tuple[Execution, list[Finding]]:
         from ladder import emulator
 
         o, lse = make_outputs(q)
+        failure: ExecutionError | None = None
         named = (("q", q, False), ("k", k, False), ("v", v, False), ("o", o, True), ("lse", lse, True))
         memory = [(t.data_ptr(), t.numel() * t.element_size(), name, writable) for name, t, writable in named]
-        with emulator.session(arch=target.arch, memory=memory) as session:
+        with emulator.session(arch=target.arch, memory=memory, check=check) as session:
             try:
                 call(extension, problem, q, k, v, o, lse, stream=0)
             except ExecutionError as error:
                 fault = emulator.last_fault()
-                if fault is None:
-                    raise
-                raise ExecutionError(str(fault)) from error
+                failure = ExecutionError(str(fault)) if fault else error
+                if not check:
+                    raise failure from error
             launches = tuple(session.launches)
-        return Execution(o, lse, add_totals(launch.totals() for launch in launches), launches=launches)
+        if failure and not session.findings:
+            raise failure
+        totals = add_totals(launch.totals() for launch in launches)
+        return Execution(o, lse, totals, launches=launches), session.findings
 
 
 def add_totals(totals: Iterable[dict[str, int | None]]) -> dict[str, int | None]:

@@ -1,0 +1,39 @@
+// How the instructions between the lanes of a warp are encoded: their members, and the lanes a shuffle reads.
+#pragma once
+
+#include "machine/warp.h"
+
+#include <cstdint>
+
+namespace ladder::instructions {
+
+/// Where an instruction with members keeps the register that names them. Two values stand for no register:
+/// the form is not .sync, or the members are a constant, in `imm`.
+inline constexpr int kMembers = 5;
+inline constexpr std::uint32_t kNoMembers = 0xffffffffu, kConstantMembers = 0xfffffffeu;
+
+/// The members that a lane names; all lanes where the form has none.
+inline std::uint32_t members_of(machine::Warp &warp, const machine::Instruction &in, int lane) {
+  if (in.op[kMembers] == kNoMembers)
+    return machine::kAllLanes;
+  return in.op[kMembers] == kConstantMembers ? static_cast<std::uint32_t>(in.imm)
+                                             : warp.lanes<std::uint32_t>(in.op[kMembers])[lane];
+}
+
+enum class Shuffle { up, down, bfly, idx };
+
+/// The lane that `lane` reads from, with bit 5 set when the one it asked for is out of range.
+[[gnu::always_inline]] inline std::uint32_t source_lane(Shuffle mode, int lane, std::uint32_t b_bits,
+                                                        std::uint32_t c_bits) {
+  const int b = static_cast<int>(b_bits & 31);
+  const int segment = static_cast<int>(c_bits >> 8 & 31), clamp = static_cast<int>(c_bits & 31);
+  const int first = lane & segment, last = first | (clamp & ~segment);
+  const int j = mode == Shuffle::up     ? lane - b
+                : mode == Shuffle::down ? lane + b
+                : mode == Shuffle::bfly ? lane ^ b
+                                        : first | (b & ~segment);
+  const bool in_range = mode == Shuffle::up ? j >= last : j <= last;
+  return static_cast<std::uint32_t>(in_range ? j : lane | 32);
+}
+
+} // namespace ladder::instructions

@@ -1,0 +1,160 @@
+// The checks of one block while it runs.
+//
+// Every handler here looks at the lanes' accesses, notes what is wrong, takes the lanes that would end the
+// block (out of bounds, misaligned) out of the instruction, and has the original handler carry it out for the
+// rest.
+#pragma once
+
+#include "instructions/addressing.h"
+#include "machine/block.h"
+#include "sanitizer/clocks.h"
+#include "sanitizer/findings.h"
+#include "sanitizer/launch_checker.h"
+#include "sanitizer/shadow.h"
+
+#include <deque>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace ladder::sanitizer {
+
+void checked_load(machine::Warp &warp, const machine::Instruction &in);
+void checked_store(machine::Warp &warp, const machine::Instruction &in);
+void checked_atomic(machine::Warp &warp, const machine::Instruction &in);
+void checked_matrix_load(machine::Warp &warp, const machine::Instruction &in);
+void checked_matrix_store(machine::Warp &warp, const machine::Instruction &in);
+void checked_fragment_load(machine::Warp &warp, const machine::Instruction &in);
+void checked_fragment_store(machine::Warp &warp, const machine::Instruction &in);
+void checked_copy(machine::Warp &warp, const machine::Instruction &in);
+void checked_commit(machine::Warp &warp, const machine::Instruction &in);
+void checked_wait(machine::Warp &warp, const machine::Instruction &in);
+void checked_copy_arrive(machine::Warp &warp, const machine::Instruction &in);
+void checked_mbarrier(machine::Warp &warp, const machine::Instruction &in);
+void checked_mbarrier_wait(machine::Warp &warp, const machine::Instruction &in);
+void checked_barrier(machine::Warp &warp, const machine::Instruction &in);
+void checked_warp_barrier(machine::Warp &warp, const machine::Instruction &in);
+void checked_shuffle(machine::Warp &warp, const machine::Instruction &in);
+void checked_fence(machine::Warp &warp, const machine::Instruction &in);
+
+class BlockChecker final : public machine::BlockObserver {
+public:
+  BlockChecker(LaunchChecker &launch, machine::Block &block);
+
+  void barrier_completed(int barrier) override {
+    clocks_.complete(barrier);
+    first_arrival_[std::size_t(barrier)] = -1;
+  }
+
+  void load(machine::Warp &warp, const machine::Instruction &in);
+  void store(machine::Warp &warp, const machine::Instruction &in);
+  void atomic(machine::Warp &warp, const machine::Instruction &in);
+  void matrix(machine::Warp &warp, const machine::Instruction &in, bool writes);
+  void fragment(machine::Warp &warp, const machine::Instruction &in, bool writes);
+  void copy(machine::Warp &warp, const machine::Instruction &in);
+  void commit(machine::Warp &warp, const machine::Instruction &in);
+  void wait(machine::Warp &warp, const machine::Instruction &in);
+  void copy_arrive(machine::Warp &warp, const machine::Instruction &in);
+  void mbarrier(machine::Warp &warp, const machine::Instruction &in);
+  void mbarrier_wait(machine::Warp &warp, const machine::Instruction &in);
+  void barrier(machine::Warp &warp, const machine::Instruction &in);
+  void warp_barrier(machine::Warp &warp, const machine::Instruction &in);
+  void shuffle(machine::Warp &warp, const machine::Instruction &in);
+  void fence(machine::Warp &warp, const machine::Instruction &in);
+
+private:
+  enum class Act { read, write, update, copy };
+  /// Where the lanes of an instruction go: addresses in their space, and which lanes are in which.
+  struct Reach {
+    std::uint64_t address[32];
+    std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
+    std::uint32_t lanes() const { return shared | global | local | elsewhere; }
+  };
+  struct Event {
+    Kind kind;
+    int lane;
+    std::uint64_t address;
+    const char *space;
+    Access past; ///< the other party; epoch 0: none
+    bool past_wrote = false, now_writes = false;
+  };
+  struct CopyInFlight {
+    std::uint32_t address;
+    std::uint8_t bytes, lane;
+  };
+  struct WarpCopies {
+    std::vector<CopyInFlight> open;
+    std::deque<std::vector<CopyInFlight>> groups;
+  };
+  struct LocalShadow {
+    std::uint64_t bytes = 0; ///< a lane
+    std::vector<std::uint8_t> written;
+  };
+  /// An instruction that is being looked at.
+  struct Context {
+    machine::Warp &warp;
+    const machine::Instruction &in;
+    const Site &site;
+    std::uint32_t index;
+    std::uint32_t thread(int lane) const { return std::uint32_t(warp.index() * 32 + lane); }
+  };
+
+  Context context(machine::Warp &warp, const machine::Instruction &in) const;
+  void carry_out(const Context &at, std::uint32_t lanes);
+
+  Reach reach(const Context &at, std::uint32_t lanes, instructions::Space space, unsigned bytes, bool writes,
+              const std::uint64_t (&addresses)[32]);
+  Reach reach_operand(const Context &at, std::uint32_t lanes, unsigned bytes, bool writes);
+  void place_lane(const Context &at, Reach &reach, int lane, instructions::Space space, unsigned bytes,
+                  unsigned alignment, bool writes);
+  void place_shared(Reach &reach, int lane, std::uint64_t address, unsigned bytes);
+  void place_global(Reach &reach, int lane, std::uint64_t address, unsigned bytes, bool writes);
+  void place_local(const Context &at, Reach &reach, int lane, std::uint64_t address, unsigned bytes);
+
+  void touch(const Context &at, const Reach &reach, Act act, unsigned bytes);
+  void touch_shared(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
+  void touch_global(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
+  void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
+  template <typename CellAt>
+  void touch_cells(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act,
+                   const char *space, CellAt cell_at);
+  Access access(const Context &at, int lane, Act act) const;
+  bool races(const Access &past, const Access &now, bool now_reads) const;
+  void remember_read(Cell &cell, const Access &now) const;
+  bool changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const;
+  bool same_value(const Context &at, int lane, int other) const;
+  bool is_same_store(const Context &at, int lane, const Access &past) const;
+  static void store_value(const Context &at, int lane, std::uint8_t *value);
+
+  void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
+  void acquire(std::uint32_t thread, const Knowledge &knowledge);
+  Knowledge all_known(SharedClock own) const;
+
+  void complete_copies(const Context &at, std::vector<CopyInFlight> &copies);
+  void meet(const Context &at);
+  void check_sources(const Context &at);
+
+  void note(Event event) { events_.push_back(event); }
+  void note(Kind kind, int lane, std::uint64_t address, const char *space) {
+    events_.push_back({kind, lane, address, space, {}, false, false});
+  }
+  /// Turns the events of an instruction into findings, lanes that share one taken together.
+  void report(const Context &at, unsigned bytes);
+  Finding describe(const Context &at, const Event &event, std::uint32_t lanes, unsigned bytes) const;
+  void check_arrival(const Context &at, std::uint32_t barrier);
+  void report_barrier(const Context &at, std::string message, std::uint32_t other);
+
+  LaunchChecker &launch_;
+  machine::Block &block_;
+  std::uint32_t block_index_;
+  BlockClocks clocks_;
+  SharedShadow shared_;
+  std::vector<WarpCopies> copies_;                       ///< by warp
+  std::vector<LocalShadow> local_;                       ///< by warp
+  std::unordered_map<std::uint64_t, Knowledge> objects_; ///< shared memory that orders: atomics, mbarriers
+  Knowledge known_;                                      ///< what this block knows of other ones
+  std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: nobody is there
+  std::vector<Event> events_;
+};
+
+} // namespace ladder::sanitizer

@@ -1,0 +1,146 @@
+#include "sanitizer/findings.h"
+
+#include <algorithm>
+
+namespace ladder::sanitizer {
+
+std::string_view kind_name(Kind kind) {
+  switch (kind) {
+  case Kind::out_of_bounds:
+    return "out of bounds";
+  case Kind::misaligned:
+    return "misaligned";
+  case Kind::read_only:
+    return "read only";
+  case Kind::uninitialised:
+    return "uninitialised read";
+  case Kind::race_warps:
+    return "race between warps";
+  case Kind::race_lanes:
+    return "race in a warp";
+  case Kind::race_blocks:
+    return "race between blocks";
+  case Kind::async_copy:
+    return "copy not waited for";
+  case Kind::barrier:
+    return "barrier";
+  case Kind::mask:
+    return "mask";
+  case Kind::use_after_free:
+    return "use after free";
+  case Kind::host_pointer:
+    return "host pointer";
+  case Kind::host_access:
+    return "host access";
+  case Kind::bad_free:
+    return "bad free";
+  case Kind::leak:
+    return "leak";
+  case Kind::bad_copy:
+    return "bad copy";
+  case Kind::bad_launch:
+    return "bad launch";
+  case Kind::unchecked_error:
+    return "unchecked error";
+  case Kind::unwritten_output:
+    return "unwritten output";
+  case Kind::other:
+    return "fault";
+  }
+  return "fault";
+}
+
+void Findings::add(Finding finding) {
+  const std::lock_guard lock(mutex_);
+  finding.count = std::max<std::uint64_t>(finding.count, 1);
+  findings_.push_back(std::move(finding));
+}
+
+std::vector<Finding> Findings::merged() const {
+  const std::lock_guard lock(mutex_);
+  using Place = std::tuple<Kind, std::string, machine::SourcePlace, machine::SourcePlace, std::string,
+                           std::uint64_t, std::string>;
+  std::map<Place, std::size_t> known;
+  std::vector<Finding> all;
+  for (const Finding &finding : findings_) {
+    // Without lines the instruction itself is the place.
+    const bool has_lines = finding.who.place.line > 0;
+    std::string where = has_lines ? "" : std::to_string(finding.who.ptx_line) + " " + finding.message;
+    const auto [found, is_new] =
+        known.try_emplace(Place{finding.kind, finding.kernel, finding.who.place, finding.other.place,
+                                std::move(where), finding.host_offset, finding.object},
+                          all.size());
+    if (is_new)
+      all.push_back(finding);
+    else
+      all[found->second].count += finding.count;
+  }
+  return all;
+}
+
+namespace {
+
+/// What an instruction does wrong when its operands, or the lanes that come to it, do not fit.
+Kind kind_by_opcode(std::string_view opcode) {
+  if (opcode.starts_with("bar.warp"))
+    return Kind::mask;
+  for (const std::string_view prefix : {"bar", "mbarrier"})
+    if (opcode.starts_with(prefix))
+      return Kind::barrier;
+  for (const std::string_view prefix :
+       {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"})
+    if (opcode.starts_with(prefix))
+      return Kind::mask;
+  return opcode.starts_with("call") ? Kind::bad_free : Kind::other;
+}
+
+} // namespace
+
+Finding from_fault(const machine::Fault &fault) {
+  using machine::FaultKind;
+  Finding finding;
+  switch (fault.kind) {
+  case FaultKind::out_of_bounds:
+    finding.kind = Kind::out_of_bounds;
+    break;
+  case FaultKind::misaligned:
+    finding.kind = Kind::misaligned;
+    break;
+  case FaultKind::read_only:
+    finding.kind = Kind::read_only;
+    break;
+  case FaultKind::barrier:
+    finding.kind = Kind::barrier;
+    break;
+  case FaultKind::launch:
+    finding.kind = Kind::bad_launch;
+    break;
+  case FaultKind::deadlock:
+  case FaultKind::bad_operand:
+  case FaultKind::unsupported:
+    finding.kind = kind_by_opcode(fault.opcode);
+    break;
+  default:
+    finding.kind = Kind::other;
+    break;
+  }
+  finding.message = fault.message;
+  if (finding.kind == Kind::other)
+    finding.message = std::string(machine::fault_kind_name(fault.kind)) + ": " + fault.message;
+  finding.kernel = fault.kernel;
+  finding.who = {.block = fault.block,
+                 .warp = fault.warp,
+                 .lanes = fault.lane >= 0 ? 1u << fault.lane : 0,
+                 .place = {.file = fault.file,
+                           .kernel_file = fault.kernel_file,
+                           .line = fault.line,
+                           .kernel_line = fault.kernel_line},
+                 .opcode = fault.opcode,
+                 .ptx_line = fault.ptx_line};
+  finding.address = fault.address;
+  finding.has_address = fault.has_address;
+  finding.count = 1;
+  return finding;
+}
+
+} // namespace ladder::sanitizer

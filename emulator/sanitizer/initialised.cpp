@@ -1,0 +1,71 @@
+#include "sanitizer/initialised.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ladder::sanitizer {
+
+void InitialisedMemory::track(std::uint64_t begin, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  by_begin_[begin] = {bytes, std::make_unique<std::uint64_t[]>(bytes / 64 + 1)};
+}
+
+void InitialisedMemory::forget(std::uint64_t begin) {
+  const std::lock_guard lock(mutex_);
+  by_begin_.erase(begin);
+}
+
+std::pair<const InitialisedMemory::Tracked *, std::uint64_t>
+InitialisedMemory::find(std::uint64_t address) const {
+  const auto above = by_begin_.upper_bound(address);
+  if (above == by_begin_.begin())
+    return {nullptr, 0};
+  const auto &[begin, tracked] = *std::prev(above);
+  return {address - begin < tracked.bytes ? &tracked : nullptr, address - begin};
+}
+
+void InitialisedMemory::mark(std::uint64_t address, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto [tracked, offset] = find(address);
+  if (!tracked)
+    return;
+  const std::uint64_t end = std::min(offset + bytes, tracked->bytes);
+  for (std::uint64_t at = offset; at < end;) {
+    if (at % 64 == 0 && end - at >= 64) {
+      tracked->written[at / 64] = ~std::uint64_t(0);
+      at += 64;
+    } else {
+      tracked->written[at / 64] |= std::uint64_t(1) << at % 64;
+      ++at;
+    }
+  }
+}
+
+bool InitialisedMemory::is_unwritten(std::uint64_t address, std::uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto [tracked, offset] = find(address);
+  if (!tracked)
+    return false;
+  for (std::uint64_t at = offset; at < std::min(offset + bytes, tracked->bytes); ++at)
+    if (tracked->written[at / 64] >> at % 64 & 1)
+      return false;
+  return true;
+}
+
+std::optional<InitialisedMemory::Gap> InitialisedMemory::gap(std::uint64_t address,
+                                                             std::uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto [tracked, offset] = find(address);
+  if (!tracked)
+    return std::nullopt;
+  Gap gap;
+  for (std::uint64_t at = offset; at < std::min(offset + bytes, tracked->bytes); ++at)
+    if (!(tracked->written[at / 64] >> at % 64 & 1)) {
+      if (gap.bytes == 0)
+        gap.first = address - offset + at;
+      ++gap.bytes;
+    }
+  return gap.bytes ? std::optional(gap) : std::nullopt;
+}
+
+} // namespace ladder::sanitizer

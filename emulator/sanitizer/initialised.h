@@ -1,0 +1,39 @@
+// Which bytes of allocations have been written, by a kernel or by the host.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace ladder::sanitizer {
+
+/// Memory that is not tracked counts as written.
+class InitialisedMemory {
+public:
+  /// From now on [begin, begin + bytes) counts as unwritten.
+  void track(std::uint64_t begin, std::uint64_t bytes);
+  void forget(std::uint64_t begin);
+  void mark(std::uint64_t address, std::uint64_t bytes);
+  /// Whether none of the bytes has been written.
+  bool is_unwritten(std::uint64_t address, std::uint64_t bytes) const;
+  struct Gap {
+    std::uint64_t first = 0; ///< address of the first unwritten byte
+    std::uint64_t bytes = 0; ///< unwritten ones in all
+  };
+  std::optional<Gap> gap(std::uint64_t address, std::uint64_t bytes) const;
+
+private:
+  struct Tracked {
+    std::uint64_t bytes;
+    std::unique_ptr<std::uint64_t[]> written; ///< a bit each
+  };
+  /// The tracked memory that holds the address, with the address's offset.
+  std::pair<const Tracked *, std::uint64_t> find(std::uint64_t address) const;
+
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, Tracked> by_begin_;
+};
+
+} // namespace ladder::sanitizer

@@ -1,0 +1,67 @@
+// The checks of one launch: what its blocks share.
+#pragma once
+
+#include "machine/block.h"
+#include "machine/observer.h"
+#include "sanitizer/clocks.h"
+#include "sanitizer/findings.h"
+#include "sanitizer/initialised.h"
+#include "sanitizer/shadow.h"
+#include "sanitizer/sites.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+namespace ladder::sanitizer {
+
+/// By block: what is known of it.
+using Knowledge = std::map<std::uint32_t, SharedClock>;
+void merge_into(Knowledge &knowledge, const Knowledge &other);
+
+/// Why an address that no allocation holds may have been used.
+struct Stray {
+  Kind kind;
+  std::string message;
+};
+
+class LaunchChecker final : public machine::LaunchObserver {
+public:
+  /// `kernel` is the name for reports. `explain` tells of addresses outside all allocations.
+  LaunchChecker(std::shared_ptr<const CheckedCode> code, std::string kernel,
+                const machine::GlobalMemory &memory, Findings &findings, InitialisedMemory &initialised,
+                std::function<std::optional<Stray>(std::uint64_t)> explain)
+      : code_(std::move(code)), kernel_(std::move(kernel)), memory_(memory), findings_(findings),
+        initialised_(initialised), explain_(std::move(explain)) {}
+
+  std::unique_ptr<machine::BlockObserver> watch(machine::Block &block) override;
+  bool take_fault(const machine::Fault &fault) override;
+
+  const machine::Code &code() const { return *code_->code; }
+  const Site &site(std::size_t instruction) const { return code_->sites[instruction]; }
+  const std::string &kernel() const { return kernel_; }
+  const machine::GlobalMemory &memory() const { return memory_; }
+  Findings &findings() { return findings_; }
+  InitialisedMemory &initialised() { return initialised_; }
+  std::optional<Stray> explain(std::uint64_t address) const { return explain_(address); }
+
+  GlobalShadow shadow;
+  std::unordered_map<std::uint64_t, Knowledge> objects; ///< global memory that orders: atomics and flags
+
+  /// The shared variable that holds the byte, and how far into it.
+  std::pair<std::string, std::uint64_t> shared_variable(std::uint64_t offset) const;
+  Party party(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
+              std::size_t instruction) const;
+
+private:
+  std::shared_ptr<const CheckedCode> code_;
+  std::string kernel_;
+  const machine::GlobalMemory &memory_;
+  Findings &findings_;
+  InitialisedMemory &initialised_;
+  std::function<std::optional<Stray>(std::uint64_t)> explain_;
+};
+
+} // namespace ladder::sanitizer

@@ -1,0 +1,139 @@
+"""What the sanitizer finds: one fault at one place, however often it happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+#: What to do about each kind, in one sentence.
+ADVICE = {
+    "out of bounds": "Compare the index with the size before the access, for the last tile above all.",
+    "misaligned": "An access of n bytes needs an address that is a multiple of n: align the row, or use a "
+    "narrower type.",
+    "read only": "Take the pointer as const, and write to an output.",
+    "uninitialised read": "Write the whole tile, zeros where there are no data, before anybody reads it.",
+    "race between warps": "Put __syncthreads() between the two lines.",
+    "race in a warp": "Put __syncwarp() between the two lines: the lanes of a warp do not run in step.",
+    "race between blocks": "Give each block a part of its own, or use atomics; data handed over needs "
+    "__threadfence() and an atomic flag.",
+    "copy not waited for": "Wait first: cp.async.wait_group (or __pipeline_wait_prior), then a barrier.",
+    "barrier": "Let all threads come to the same barrier: take it out of the branch.",
+    "mask": "Name in the mask the lanes that execute the line, no more and no fewer.",
+    "use after free": "Free the memory after the last use, and only then.",
+    "host pointer": "Allocate it with cudaMalloc and copy the data there.",
+    "host access": "Copy the data to the host with cudaMemcpy: on a GPU this line crashes.",
+    "bad free": "Free each allocation once, with the function that belongs to its kind.",
+    "leak": "Free it before the program ends.",
+    "bad copy": "Check the size in bytes, and the order (destination first) and kind of the copy.",
+    "bad launch": "Ask cudaDeviceGetAttribute what the GPU allows, and opt in to large shared memory.",
+    "unchecked error": "Look at cudaGetLastError() after each launch.",
+    "unwritten output": "Compare the grid with the size: which block should have written it?",
+    "wrong result": "No access is at fault, so the arithmetic is: compare this element with the reference.",
+    "fault": "See the message.",
+}
+
+
+@dataclass(frozen=True)
+class Party:
+    """Who took part: threads of a kernel and their line.
+
+    ``file`` and ``line`` are where the instruction stands, ``kernel_file`` and ``kernel_line`` the kernel's
+    line that it was inlined at; without ``-lineinfo`` they are empty and 0. ``warp`` is None where no single
+    one is to blame; ``lanes`` are those of the first time.
+    """
+
+    block: tuple[int, int, int]
+    warp: int | None
+    lanes: tuple[int, ...]
+    file: str
+    line: int
+    kernel_file: str
+    kernel_line: int
+    opcode: str
+    ptx_line: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault. ``other`` is the second party of a race, ``element`` what was accessed, ``count`` how often
+    a thread did it."""
+
+    kind: str
+    message: str
+    kernel: str
+    count: int
+    who: Party | None
+    other: Party | None
+    element: str
+    space: str = ""
+    address: int | None = None
+    object: str = ""
+    object_offset: int = 0
+    bytes: int = 0
+    host_place: str = ""
+
+    @property
+    def advice(self) -> str:
+        return ADVICE[self.kind]
+
+    def as_row(self) -> dict[str, Any]:
+        """For JSON."""
+        row = {name: value for name, value in vars(self).items() if name not in ("who", "other")}
+        parties = {name: vars(p) if p else None for name, p in (("who", self.who), ("other", self.other))}
+        return {**row, **parties, "advice": self.advice}
+
+
+def parse_findings(text: str) -> list[Finding]:
+    """Of the emulator's JSON."""
+    return [_finding(entry) for entry in json.loads(text)]
+
+
+def _finding(entry: dict[str, Any]) -> Finding:
+    who, other = _party(entry["who"]), _party(entry["other"])
+    return Finding(
+        kind=entry["kind"],
+        message=entry["message"],
+        kernel=entry["kernel"],
+        count=entry["count"],
+        who=who,
+        other=other,
+        element=_element(entry),
+        space=entry["space"],
+        address=entry["address"],
+        object=entry["object"],
+        object_offset=entry["object_offset"],
+        bytes=entry["bytes"],
+    )
+
+
+def _party(entry: dict[str, Any] | None) -> Party | None:
+    if entry is None or not (entry["opcode"] or entry["line"]):
+        return None
+    return Party(**{**entry, "block": tuple(entry["block"]), "lanes": tuple(entry["lanes"])})
+
+
+def _element(entry: dict[str, Any]) -> str:
+    if entry["object"]:
+        return f"{entry['object']} + {entry['object_offset']:,} bytes"
+    return "" if entry["address"] is None else f"{entry['space']} address {entry['address']:#x}"
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of one kind at one place as one, with their counts added up."""
+    by_place: dict[tuple[Any, ...], Finding] = {}
+    for finding in findings:
+        place = (finding.kind, *(_place(party) for party in (finding.who, finding.other)), finding.host_place)
+        key = place if finding.who else (*place, finding.object)
+        known = by_place.get(key)
+        by_place[key] = replace(known, count=known.count + finding.count) if known else finding
+    return list(by_place.values())
+
+
+def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:
+    if party is None:
+        return None
+    # Without lines the instruction is the place.
+    ptx_line = 0 if party.line else party.ptx_line
+    return (party.file, party.line, party.kernel_file, party.kernel_line, ptx_line)
