@@ -18,7 +18,11 @@ def describe(wrong: Sequence[int], count: int) -> str:
     if len(wrong) == count:
         return f"all {count}" if count > 1 else "the only one"
     if wrong[-1] - wrong[0] + 1 == len(wrong):
-        place = ", the first ones" if wrong[0] == 0 else ", the last ones" if wrong[-1] == count - 1 else ""
+        place = ""
+        if len(wrong) > 1:
+            place = (
+                ", the first ones" if wrong[0] == 0 else ", the last ones" if wrong[-1] == count - 1 else ""
+            )
         return f"{numbers(wrong)} of {count}{place}"
     for period in _PERIODS:
         if 2 * period > count:

@@ -1,0 +1,145 @@
+"""What the check says about outputs that are wrong in a known way."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ladder.exercises.diagnosis import diagnose
+from ladder.exercises.probes import _columns_found, _keys_found
+from ladder.exercises.words import describe, numbers
+from ladder.inputs import make_inputs
+from ladder.problem import Problem
+from ladder.reference import Reference, attention_float64, reference
+
+PROBLEM = Problem(1, 2, 64, 40, 32, dtype="f16", is_causal=True)
+
+
+@pytest.fixture(scope="module")
+def right() -> Reference:
+    q, k, v = make_inputs(PROBLEM)
+    return reference(q, k, v, is_causal=True, scale=PROBLEM.softmax_scale)
+
+
+@pytest.fixture
+def o(right: Reference) -> Tensor:
+    return right.o.half()
+
+
+@pytest.fixture
+def lse(right: Reference) -> Tensor:
+    return right.lse.float()
+
+
+def said(right: Reference, o: Tensor, lse: Tensor, owner: str = "fragments") -> str:
+    return "\n".join(diagnose(PROBLEM, o, lse, right, owner))
+
+
+def test_nothing_about_right_outputs(right: Reference, o: Tensor, lse: Tensor) -> None:
+    assert said(right, o, lse) == ""
+
+
+def test_rows_and_the_lanes_that_hold_them(right: Reference, o: Tensor, lse: Tensor) -> None:
+    o.view(2, 4, 16, 32)[:, :, 8:10] = 100.0
+    text = said(right, o, lse)
+    assert "wrong in 512 of 4,096 elements, lse is right everywhere" in text
+    assert "Wrong rows of o: 8-9 of every 16." in text
+    assert "elements 2 and 3 of every accumulator" in text and "held by the lanes 0-7" in text
+    assert "The first wrong one: o at batch 0, head 0, row 8, column 0 is 100" in text
+    assert "lanes" not in said(right, o, lse, "thread")
+
+
+def test_columns_and_the_lanes_that_hold_them(right: Reference, o: Tensor, lse: Tensor) -> None:
+    o.view(2, 64, 4, 8)[..., 6:] = 100.0
+    text = said(right, o, lse)
+    assert "Wrong columns: 6-7 of every 8." in text and "lane % 4 = 3" in text
+
+
+def test_heads(right: Reference, o: Tensor, lse: Tensor) -> None:
+    o[:, 1] = 100.0
+    assert "Only head 1 of 2 is wrong." in said(right, o, lse)
+
+
+def test_unwritten_and_computed_nan_are_told_apart(right: Reference, o: Tensor, lse: Tensor) -> None:
+    o[:, :, 48:] = math.nan
+    lse[:, :, 0] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
+    text = said(right, o, lse)
+    assert "1,024 elements are never written" in text and "in rows 48-63 of 64, the last ones" in text
+    assert "2 of lse are computed as NaN" in text and "are computed as NaN: inf" not in text
+    o[:, :, 48:] = torch.tensor(0x7FFF, dtype=torch.int16).view(torch.float16)
+    text = said(right, o, lse)
+    assert "1,024 elements are computed as NaN: inf" in text and "are never written" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(math.inf, "4,096 elements are infinite"), (0.0, "What is wrong there is 0.")]
+)
+def test_infinite_and_zero(right: Reference, o: Tensor, lse: Tensor, value: float, words: str) -> None:
+    assert words in said(right, torch.full_like(o, value), lse)
+
+
+def test_factors(right: Reference, o: Tensor, lse: Tensor) -> None:
+    assert "the right ones times 2." in said(right, o * 2, lse)
+    factors = torch.linspace(2, 3, 64)[None, None, :, None].half()
+    assert "times a number of its own (2 to 3)" in said(right, o * factors, lse)
+
+
+def test_exchanged_rows_and_columns(right: Reference, o: Tensor, lse: Tensor) -> None:
+    assert "row 0 holds row 8, row 1 holds row 9" in said(right, o.roll(-8, 2), lse)
+    assert "column 0 holds column 24" in said(right, o.roll(8, 3), lse)
+
+
+def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
+    q, k, v = make_inputs(PROBLEM)
+    unmasked, _, _ = attention_float64(q, k, v, is_causal=False, scale=PROBLEM.softmax_scale)
+    assert "It is what comes out without the causal mask." in said(right, unmasked.half(), lse)
+
+
+def test_lse_in_another_base_or_off_by_a_number(right: Reference, o: Tensor, lse: Tensor) -> None:
+    text = said(right, o, lse / math.log(2))
+    assert "o is right everywhere" in text and "log2 where it should be the natural log" in text
+    assert "off by 0.25 in every wrong row" in said(right, o, lse + 0.25)
+
+
+def test_probes() -> None:
+    weights = torch.eye(64)[:16]
+    assert _keys_found(weights) == []
+    [text] = _keys_found(weights.roll(8, 0))
+    assert "query 0 finds 8, query 1 finds 9" in text
+    [text] = _keys_found(torch.full((16, 64), 1 / 64))
+    assert "query 0 finds all alike" in text
+    [text] = _keys_found(torch.full((16, 64), math.nan))
+    assert "query 0 finds none" in text
+
+    o = torch.arange(1.0, 65).repeat(16, 1)
+    assert _columns_found(o) == []
+    [text] = _columns_found(torch.cat([o[:, 8:16], o[:, :8], o[:, 16:]], 1))
+    assert "columns 16-63 do" in text and "column 0 holds what belongs into 8" in text
+    o[3, 5] = math.nan
+    [text] = _columns_found(o)
+    assert "columns 5 hold what belongs elsewhere" in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "count", "words"),
+    [
+        (range(64), 64, "all 64"),
+        ([0], 1, "the only one"),
+        ([0], 64, "0 of 64"),
+        (range(10), 64, "0-9 of 64, the first ones"),
+        (range(5, 9), 64, "5-8 of 64"),
+        (range(1, 64, 2), 64, "1 of every 2"),
+        ([i for i in range(64) if i % 8], 64, "all but 0 of every 8"),
+        ([i for i in range(64) if i % 16 in (3, 4) and i != 3], 64, "7 of 64: 4, 19-20, 35-36, 51-52"),
+        ([1, 5, 30], 64, "3 of 64: 1, 5, 30"),
+    ],
+)
+def test_describe(wrong: list[int], count: int, words: str) -> None:
+    assert describe(list(wrong), count) == words
+
+
+def test_numbers_are_cut_off() -> None:
+    assert numbers(range(0, 100, 3)) == "0, 3, 6, 9, 12, 15, 18, 21, ..."
