@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -22,13 +23,14 @@ import pandas as pd
 from ladder import nsight
 from ladder.comparison import evaluate
 from ladder.problem import Problem
+from ladder.render_profile import most_stalled
 from ladder.stages import discover
 
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
 
 #: The files that hold tables.
-PAGES = (ROOT / "README.md", ROOT / "stages" / "v3_swizzle" / "README.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "stages").glob("*/README.md")))
 
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -81,27 +83,56 @@ def _span(values: pd.Series) -> str:
 def speed() -> str:
     """TFLOP/s of the rungs and of torch's backends, and the multiple of torch's flash backend."""
     frame = pd.read_csv(H200 / "speed.csv")
-    measured = frame[frame.N.notna()]
-    problems = ["N", "d", "dtype", "causal"]
-    titles, cells = [], {}
-    for (n, d, dtype, causal), rows in measured.groupby(problems, sort=False):
-        title = f"N{int(n)} d{int(d)} {dtype}{' causal' if causal in (True, 'True') else ''}"
-        titles.append(title)
-        for _, row in rows.iterrows():
-            ratio = f" ({row.of_flash:.2f})" if pd.notna(row.of_flash) else ""
-            cells[row.contender, title] = f"{row.tflops:.3g}{ratio}"
-    contenders = list(dict.fromkeys(measured.contender))
-    rows_out = [
-        [f"`{name}`" if not name.startswith("torch") else name, *(cells.get((name, t), "") for t in titles)]
-        for name in sorted(contenders, key=lambda name: (name.startswith("torch"), contenders.index(name)))
-    ]
-    return _markdown(["", *titles], rows_out)
+    measured = frame[frame.N.notna() & (frame.contender != "torch efficient")]
+    contenders = sorted(measured.contender.unique(), key=lambda name: (name.startswith("torch"), name))
+    problems = ["dtype", "N", "d", "causal"]
+    rows = []
+    for (dtype, n, d, causal), group in measured.groupby(problems, sort=False):
+        cells = {}
+        for _, row in group.iterrows():
+            ratio = f" ({row.of_flash:.2f})" if pd.notna(row.of_flash) and row.of_flash != 1 else ""
+            cells[row.contender] = f"{row.tflops:.3g}{ratio}"
+        title = f"{dtype} N{int(n)} d{int(d)}{' causal' if causal in (True, 'True') else ''}"
+        rows.append([title, *(cells.get(name, "") for name in contenders)])
+    # The rungs' short names: the table is to be read on a laptop.
+    return _markdown(["", *(name.partition("_")[0] for name in contenders)], rows)
+
+
+#: Heading, column of nsight.BOUNDS: the units of which one or the other bounds a rung.
+_UNITS = (
+    ("SMs with work", "sms"),
+    ("shared memory and L1", "shared"),
+    ("tensor cores", "tensor"),
+    ("issue slots", "issue"),
+    ("exp unit", "xu"),
+    ("L2", "l2"),
+    ("DRAM", "dram"),
+    ("warps resident", "warps"),
+)
+
+
+def bounds(stage: str) -> str:
+    """How busy each unit was in a rung and in the one before, in percent, and what the warps waited for."""
+    frame = pd.read_csv(H200 / "bounds.csv")
+    names = [name for name in (discover()[stage].before, stage) if name]
+    launches = frame[frame.stage.isin(names)]
+    shared = launches.groupby(["N", "d"]).filter(lambda group: group.stage.nunique() == len(names))
+    # Of the problems that both were measured at the one with most work, each rung in its own dtype.
+    n, d = shared.assign(work=shared.N * shared.M * shared.d).sort_values("work").iloc[-1][["N", "d"]]
+    chosen = shared[(n == shared.N) & (shared.d == d)].set_index("stage").loc[names]
+    counted, shares = nsight.counters(chosen), nsight.bounds(chosen)
+    rows = [[heading, *(f"{value:.0f}%" for value in shares[column])] for heading, column in _UNITS]
+    extra = counted.conflicts / (counted.wavefronts_ld + counted.wavefronts_st)
+    rows.insert(2, ["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
+    rows.append(["warps wait for", *(", ".join(most_stalled(row)[:2]) for row in shares.to_dict("records"))])
+    return _markdown([f"N{int(n)} d{int(d)}", *(f"`{name}`" for name in names)], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,
+    **{f"bounds-{stage.name}": partial(bounds, stage.name) for stage in discover()},
 }
 
 

@@ -1,0 +1,81 @@
+"""The roofline of shared memory: how fast a kernel can be that asks so much of it, and how fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ladder.plots import BLUE, GREY, INK, ORANGE, new_figure
+from ladder.plots.speed import MMA_SYNC_TFLOPS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def roofline_picture(
+    table: pd.DataFrame, *, sm_count: int, clock_ghz: float, gpu: str = "NVIDIA H200"
+) -> Figure:
+    """A point a kernel: operations for each wavefront of shared memory, and TFLOP/s, both logarithmic.
+
+    ``table`` has a row a kernel: ``stage``, ``flops``, ``wavefronts``, ``conflicts`` (those of the wavefronts
+    that conflicts add) and ``tflops``. An SM serves one wavefront a cycle, of 128 bytes at most: that is the
+    slope. The roof is what mma.sync reaches on registers alone. An arrow leads to where the kernel would be
+    without its conflicts.
+    """
+    figure = new_figure(9.5, 6)
+    axes = figure.subplots()
+    roof = MMA_SYNC_TFLOPS.get(gpu)
+    intensity = table["flops"] / table["wavefronts"]
+    lowest, highest = (
+        intensity.min() / 4,
+        (table["flops"] / (table["wavefronts"] - table["conflicts"])).max() * 8,
+    )
+    slope = sm_count * clock_ghz * 1e9 * 1e-12  # TFLOP/s for each operation a wavefront
+    _draw_roof(axes, lowest, highest, slope, roof)
+    for row, x in zip(table.to_dict("records"), intensity, strict=True):
+        y = float(row["tflops"])
+        share = y / min(slope * x, roof or slope * x)
+        axes.plot(
+            [x, x], [y, slope * x if not roof else min(slope * x, roof)], color=GREY, lw=1, ls=":", zorder=1
+        )
+        axes.scatter([x], [y], s=90, color=BLUE, zorder=3)
+        axes.annotate(
+            f"{row['stage']}\n{y:.3g} TFLOP/s, {share:.0%} of the line", (x, y), xytext=(10, -6),
+            textcoords="offset points", fontsize=12, color=INK, va="top",
+        )  # fmt: skip
+        without = row["flops"] / (row["wavefronts"] - row["conflicts"])
+        if without > 1.2 * x:
+            arrow = {"arrowstyle": "->", "color": ORANGE, "lw": 1.8}
+            axes.annotate("", (without, y), (x, y), arrowprops=arrow, zorder=2)
+            axes.annotate(
+                f"without conflicts, ×{without / x:.3g}", (float(x * without) ** 0.5, y), xytext=(0, 6),
+                textcoords="offset points", ha="center", fontsize=11, color=ORANGE,
+            )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(lowest, highest)
+    axes.set_ylim(float(table["tflops"].min()) / 4, 2.2 * (roof or slope * highest))
+    axes.set_xlabel("operations for each wavefront of shared memory", color=INK)
+    axes.set_ylabel("TFLOP/s", color=INK)
+    axes.grid(True, which="major", color="#E6E6E6", lw=0.8, zorder=0)
+    axes.tick_params(colors=GREY)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure
+
+
+def _draw_roof(axes: Axes, lowest: float, highest: float, slope: float, roof: float | None) -> None:
+    knee = min(roof / slope, highest) if roof else highest
+    axes.plot([lowest, knee], [slope * lowest, slope * knee], color=INK, lw=2, zorder=2)
+    axes.annotate(
+        "one wavefront a cycle and SM", ((lowest * knee) ** 0.5, slope * (lowest * knee) ** 0.5),
+        xytext=(-6, 6), textcoords="offset points", ha="right", fontsize=12, color=INK,
+    )  # fmt: skip
+    if roof:
+        axes.plot([knee, highest], [roof, roof], color=INK, lw=2, zorder=2)
+        axes.annotate(
+            f"mma.sync alone, {roof:.0f} TFLOP/s", (highest, roof), xytext=(-4, 6),
+            textcoords="offset points", ha="right", fontsize=12, color=INK,
+        )  # fmt: skip

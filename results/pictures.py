@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Draws the pictures of the README from what was measured.
+
+    python results/pictures.py [--check]
+
+needs matplotlib. Each picture in docs/pictures/ holds a digest of the data that it was drawn from; with
+``--check`` nothing is drawn, and the exit code is 1 if one was drawn from other data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ladder import nsight
+from ladder.problem import Problem
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parent.parent
+H200 = ROOT / "results" / "h200"
+PICTURES = ROOT / "docs" / "pictures"
+
+#: Of an H200: the SMs, and the highest clock of an SM.
+SM_COUNT, CLOCK_GHZ = 132, 1.98
+
+_SPEED_PROBLEMS = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
+#: The one whose counts were measured on a full GPU.
+_ROOFLINE_PROBLEM = Problem(4, 16, 1024, 1024, 64, dtype="f16")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture's data, and the function that draws it from them."""
+
+    data: Callable[[], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Figure]
+
+
+def speeds() -> pd.DataFrame:
+    """What is in the picture of speeds: all contenders with their problems."""
+    columns = ["gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash"]
+    return pd.read_csv(H200 / "speed.csv")[columns]
+
+
+def shared_memory() -> pd.DataFrame:
+    """Operations, wavefronts, conflicts and speed of each rung at one problem that fills the GPU."""
+    problem = _ROOFLINE_PROBLEM
+    counted = pd.read_csv(H200 / "arbitration.csv")
+    counted = pd.concat([counted, nsight.counters(counted)], axis=1)
+    counted["wavefronts"] = counted["wavefronts_ld"] + counted["wavefronts_st"]
+    here = f"N == {problem.q_len} and d == {problem.head_dim} and dtype == '{problem.dtype}'"
+    # Lost arbitration only ever adds.
+    least = counted.query(here).groupby("stage")[["wavefronts", "conflicts"]].min()
+    speed = speeds().query(here).set_index("contender")["tflops"]
+    return least.join(speed, how="inner").assign(flops=problem.flops).reset_index()
+
+
+def draw_speeds(data: pd.DataFrame) -> Figure:
+    from ladder.plots.speed import speed_picture
+
+    return speed_picture(data, _SPEED_PROBLEMS)
+
+
+def draw_roofline(data: pd.DataFrame) -> Figure:
+    from ladder.plots.roofline import roofline_picture
+
+    return roofline_picture(data, sm_count=SM_COUNT, clock_ghz=CLOCK_GHZ)
+
+
+ALL = {"speed": Picture(speeds, draw_speeds), "roofline": Picture(shared_memory, draw_roofline)}
+
+
+def digest(data: pd.DataFrame) -> str:
+    """Of the numbers, as they are written."""
+    return hashlib.sha256(data.to_csv(index=False, float_format="%.6g").encode()).hexdigest()[:16]
+
+
+def path(name: str) -> Path:
+    return PICTURES / f"{name}.svg"
+
+
+def is_stale(name: str) -> bool:
+    """Whether the picture is missing or was drawn from other data."""
+    file = path(name)
+    return not file.is_file() or f"data {digest(ALL[name].data())}" not in file.read_text()
+
+
+def write(name: str) -> None:
+    """Draws the picture. The same data give the same file."""
+    from matplotlib import rc_context
+
+    picture = ALL[name]
+    data = picture.data()
+    PICTURES.mkdir(exist_ok=True)
+    with rc_context({"svg.hashsalt": name}):
+        figure = picture.draw(data)
+        figure.savefig(path(name), metadata={"Date": None, "Description": f"data {digest(data)}"})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="draw nothing; fail if a picture is out of date")
+    options = parser.parse_args()
+    stale = [name for name in ALL if is_stale(name)]
+    for name in stale:
+        if not options.check:
+            write(name)
+        print(f"{path(name).relative_to(ROOT)}: {'out of date' if options.check else 'drawn'}")
+    return 1 if stale and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
