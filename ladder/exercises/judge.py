@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.errors import BuildError, ExecutionError, UnsupportedProblem
@@ -15,6 +16,7 @@ from ladder.exercises.workspace import Workspace, source_changes
 
 if TYPE_CHECKING:
     from ladder.comparison import Evaluation
+    from ladder.findings import Finding as SanitizerFinding
     from ladder.problem import Problem
     from ladder.stages import Stage
 
@@ -26,8 +28,8 @@ _MOST_INSTRUCTIONS = 20_000_000
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output`` or ``counts``;
-    ``try_next`` are commands that show more."""
+    """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or
+    ``counts``; ``try_next`` are commands that show more."""
 
     kind: str
     text: str
@@ -90,7 +92,8 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
                 return verdict
             except (ExecutionError, UnsupportedProblem) as error:
                 verdict.wrong.append(name)
-                verdict.findings.append(Finding("fault", f"On {name}:\n{error.message}"))
+                command = f"ladder check {stage.name} {command_options(case.problem)}"
+                verdict.findings.append(Finding("fault", f"On {name}:\n{error.message}", (command,)))
                 continue
             evaluations.append((case, evaluation))
             (verdict.right if evaluation.passed else verdict.wrong).append(name)
@@ -100,13 +103,42 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
         return verdict
     for case, evaluation in evaluations:
         if not evaluation.passed:
+            # A race, if there is one, explains the output, and not the other way round.
+            verdict.findings += _sanitized(stage, [case.problem])
             verdict.findings.append(_wrong_output(exercise, stage, case, evaluation))
             return verdict
+    verdict.findings += _sanitized(stage, [case.problem for case in exercise.cases])
+    if verdict.findings:
+        return verdict
     for case, evaluation in evaluations:
         verdict.findings += _counts(stage, case, evaluation)
         if verdict.findings:
             break
     return verdict
+
+
+def _sanitized(stage: Stage, problems: Sequence[Problem]) -> list[Finding]:
+    """The first thing that the sanitizer has to say about an access or a barrier, as one finding or none."""
+    from ladder.check import check_stage
+
+    for problem in problems:
+        for found in check_stage(stage, [problem]):
+            if found.who is not None:
+                return [_sanitizer_finding(stage, problem, found)]
+    return []
+
+
+def _sanitizer_finding(stage: Stage, problem: Problem, found: SanitizerFinding) -> Finding:
+    places = []
+    for party in (found.who, found.other):
+        if party is not None:
+            path = Path(party.kernel_file)
+            lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+            text = lines[party.kernel_line - 1].strip() if 0 < party.kernel_line <= len(lines) else ""
+            places.append(f"{path.name}:{party.kernel_line}  {text}")
+    text = f"On {problem}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
+    text += f"\n{found.message}\n{found.advice}"
+    return Finding("sanitizer", text, (f"ladder check {stage.name} {command_options(problem)}",))
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Finding:
