@@ -151,6 +151,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_option_option(profile.add_argument_group("where"))
     _add_json_option(profile)
 
+    plot = _command(commands, "plot", _plot, "draw a picture of the lessons; without a name, list them")
+    plot.add_argument("name", nargs="?", metavar="NAME")
+    plot.add_argument("--out", type=Path, metavar="FILE", help="a .png, .svg or .pdf (NAME.png)")
+
     _command(commands, "stages", _stages, "list the stages")
     _command(commands, "doctor", _doctor, "say what is installed and what to do about what is missing")
 
@@ -521,6 +525,23 @@ def _wheelhouse(options: argparse.Namespace) -> int:
         highlight=False,
         soft_wrap=True,
     )
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from ladder import plots
+    from ladder.plots.gallery import PICTURES, picture
+
+    if options.name is None:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for name, named in PICTURES.items():
+            table.add_row(name, named.text)
+        console.print(table)
+        return 0
+    path = options.out or Path(f"{options.name}.png")
+    plots.check_kind(path)
+    plots.save(picture(options.name), path)
+    errors.print(f"wrote {path}", style="dim", highlight=False)
     return 0
 
 

@@ -1,0 +1,110 @@
+"""A tile in shared memory coloured by bank, with what one pass of an instruction takes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ladder.access import BANK_BYTES, BANKS, ROW_BYTES
+from ladder.errors import LadderError
+from ladder.plots import INK, bare, cell, frame, new_figure, shades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ladder.explanation import Explanation, Instruction
+
+_SEGMENT_BYTES = 16
+#: Segments whose place in the banks is the same have one colour.
+_SEGMENT_PLACES = ROW_BYTES // _SEGMENT_BYTES
+#: (row, segment) of the tile -> address.
+Layout = dict[tuple[int, int], int]
+
+
+def measure_layouts(plain: Explanation, other: Explanation, row_bytes: int) -> tuple[Layout, Layout]:
+    """Where two kernels keep the 16-byte segments of the same tile, from the addresses that they used.
+
+    ``plain`` and ``other`` are of the same ``ldmatrix`` line of two rungs, the first of which stores tiles in
+    row-major order with rows of ``row_bytes``: there an address says which row and segment a lane asks for.
+    The other rung's lane asks for the same one. Addresses count from the tile's first byte.
+
+    Raises :class:`LadderError` where the two lines are not the same accesses.
+    """
+    if len(plain.instructions) != len(other.instructions):
+        raise LadderError(
+            f"{plain.stage} has {len(plain.instructions)} instructions at that line, "
+            f"{other.stage} has {len(other.instructions)}"
+        )
+    first, first_other = _first_byte(plain, row_bytes), _first_byte(other, row_bytes)
+    before: Layout = {}
+    after: Layout = {}
+    for one, two in zip(_in_order(plain), _in_order(other), strict=True):
+        for asked, stored in zip(one.worst.addresses, two.worst.addresses, strict=True):
+            if asked is None or stored is None:
+                continue
+            place = ((asked - first) // row_bytes, (asked - first) % row_bytes // _SEGMENT_BYTES)
+            before[place], after[place] = asked - first, stored - first_other
+    return before, after
+
+
+def _in_order(found: Explanation) -> list[Instruction]:
+    return sorted(found.instructions, key=lambda one: one.number)
+
+
+def _first_byte(found: Explanation, row_bytes: int) -> int:
+    """Of the rows that the line's instructions touch, of which there are eight or a multiple."""
+    known = [address for one in found.instructions for address in one.worst.addresses if address is not None]
+    return min(known) // row_bytes * row_bytes
+
+
+def layout_picture(plain: Explanation, other: Explanation, row_bytes: int) -> Figure:
+    """The tile of two rungs side by side: each segment of 16 bytes in the colour of its four banks.
+
+    Framed in orange are the rows that the first pass of one ``ldmatrix`` takes: if two of them have one
+    colour they need one bank, and one waits for the other.
+    """
+    layouts = measure_layouts(plain, other, row_bytes)
+    figure = new_figure(13.5, 7.6)
+    for axes, found, layout in zip(figure.subplots(1, 2), (plain, other), layouts, strict=True):
+        _draw(axes, layout, row_bytes // _SEGMENT_BYTES)
+        # Of the instruction that begins a row, so that both panels frame the same segments.
+        chosen = _in_order(found)[0]
+        first = _first_byte(found, row_bytes)
+        places = {address: place for place, address in layout.items()}
+        taken = chosen.worst.addresses[:8]
+        for address in taken:
+            assert address is not None
+            row, segment = places[address - first]
+            frame(axes, segment, row)
+        title = f"{found.stage}\n{_wavefronts(taken)} for the framed rows"
+        axes.set_title(title, fontsize=15, color=INK, fontweight="bold", pad=10)
+    figure.suptitle(
+        f"A tile with rows of {row_bytes} bytes: which banks hold each 16 bytes", fontsize=17, color=INK
+    )
+    return figure
+
+
+def _wavefronts(addresses: Sequence[int | None]) -> str:
+    from ladder.access import Access, serve
+
+    count = serve(Access("ldmatrix", 1, (*addresses, *(None,) * (BANKS - len(addresses))))).wavefronts
+    return f"{count} wavefront{'s' if count > 1 else ''}"
+
+
+def _draw(axes: Axes, layout: Layout, segments: int) -> None:
+    rows = 1 + max(row for row, _ in layout)
+    colours = shades(_SEGMENT_PLACES)
+    bare(axes, segments, rows)
+    for (row, segment), address in layout.items():
+        bank = address // BANK_BYTES % BANKS
+        colour = colours[address // _SEGMENT_BYTES % _SEGMENT_PLACES]
+        size = 12 if segments <= _SEGMENT_PLACES else 9
+        cell(axes, segment, row, 1, 1, colour, f"{bank}-{bank + 3}", size=size)
+    axes.set_yticks([row + 0.5 for row in range(rows)], [str(row) for row in range(rows)])
+    axes.set_xticks([segment + 0.5 for segment in range(segments)], [str(n) for n in range(segments)])
+    axes.xaxis.set_ticks_position("top")
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("16 bytes: 8 elements of 16 bits", fontsize=13, color=INK)
+    axes.set_ylabel("row", fontsize=13, color=INK)
+    axes.tick_params(length=0, labelsize=12, colors=INK)

@@ -1,0 +1,103 @@
+"""The pictures of the lessons show what was measured; whether they can be read is for people to judge."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from ladder import bank, cli, plots
+from ladder.plots import fragments, gallery, layout, softmax, walk
+from ladder.problem import Problem
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_fragments_are_those_of_the_ptx_manual() -> None:
+    """Its formulas: row = lane / 4, columns lane % 4 * 2 and + 1, of each 8x8 tile."""
+    measured = fragments.measure_fragments()
+    row, column = np.indices((16, 16))
+    holder = row % 8 * 4 + column % 8 // 2
+    register = row // 8 + column // 8 * 2
+    assert (measured["ldmatrix"].lane == holder).all()
+    assert (measured["ldmatrix"].register == register).all()
+    assert (measured["ldmatrix.trans"].lane == column % 8 * 4 + row % 8 // 2).all()
+    assert (measured["ldmatrix.trans"].register == register).all()
+    assert (measured["mma"].lane == holder[:, :8]).all()
+    assert (measured["mma"].register == (column % 2 + row // 8 * 2)[:, :8]).all()
+    assert len(texts(fragments.fragments_picture(measured))) == 2 * 256 + 128
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_walks_visit_every_visible_tile_once(is_causal: bool) -> None:
+    problem = Problem(1, 1, 200, 100, 64, is_causal=is_causal)
+    walks = {stage: walk.measure_walk(stage, problem) for stage in ("v1_minimal", "v2_warp_mma")}
+    for visits in walks.values():
+        seen = np.zeros((256, 128), dtype=int)
+        for visit in visits:
+            seen[visit.row : visit.row + visit.rows, visit.key : visit.key + visit.keys] += 1
+        row, key = np.indices(seen.shape)
+        visible = (row < 200) & (key < 100) & ((key <= row) if is_causal else True)
+        assert (seen[visible] == 1).all() and seen.max() == 1
+    # One walks down the queries for each tile of keys, the other along the keys for its own queries.
+    first, second = walks.values()
+    assert {visit.block for visit in first} == {0}
+    assert [visit.key for visit in first] == sorted(visit.key for visit in first)
+    assert len({visit.block for visit in second}) == 4
+    for visits in ([v for v in second if v.block == block] for block in range(4)):
+        assert len({visit.row for visit in visits}) == 1
+        assert [visit.key for visit in visits] == sorted(visit.key for visit in visits)
+    figure = walk.walk_picture(walks, problem)
+    assert len(texts(figure)) == len(first) + len(second)
+
+
+@pytest.mark.parametrize(("head_dim", "swizzle"), [(32, "2,3,3"), (64, "3,3,3"), (128, "3,3,4")])
+def test_the_layouts_are_a_permutation_by_the_swizzle(head_dim: int, swizzle: str) -> None:
+    figure = gallery.layout(head_dim)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert f"{4 if head_dim == 32 else 8} wavefronts" in titles[0] and "1 wavefront for" in titles[1]
+    plain, swizzled = gallery.explained_layout(head_dim)
+    before, after = layout.measure_layouts(plain, swizzled, row_bytes=2 * head_dim)
+    assert len(before) == 16 * head_dim // 8 and sorted(before.values()) == sorted(after.values())
+    expected = bank.Swizzle.parse(swizzle)
+    assert all(after[place] == 2 * expected(before[place] // 2) for place in before)
+
+
+def test_softmax_of_a_row() -> None:
+    q, k, v = softmax.example()
+    progress = softmax.measure_softmax(q, k, v)
+    assert progress.m == sorted(progress.m) and progress.m[-1] == max(progress.logits)
+    assert any(0 < factor < 1 for factor in progress.rescale)
+    # l' = l * rescale + the sum over the new tile, which is how the kernel came by it.
+    total = 0.0
+    for tile, (m, factor) in enumerate(zip(progress.m, progress.rescale, strict=True)):
+        new = progress.logits[tile * softmax.TILE : (tile + 1) * softmax.TILE]
+        total = total * factor + sum(math.exp(logit - m) for logit in new)
+        assert progress.l[tile] == pytest.approx(total, rel=1e-5)
+
+
+def test_costs_name_the_lines() -> None:
+    figure = gallery.costs(["v2_warp_mma"], Problem(1, 1, 64, 64, 64), count=3)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == 3 and any("ldmatrix_x4(k_rmem" in label for label in labels)
+
+
+def test_pictures_by_name(tmp_path: Path, capsys) -> None:
+    assert cli.main(["plot", "fragments", "--out", str(tmp_path / "a.svg")]) == 0
+    assert (tmp_path / "a.svg").stat().st_size > 10_000
+    assert cli.main(["plot"]) == 0
+    assert "online softmax" in capsys.readouterr().out
+    assert cli.main(["plot", "fragment"]) == 2
+    assert "did you mean fragments?" in capsys.readouterr().err
+    assert cli.main(["plot", "fragments", "--out", str(tmp_path / "a.txt")]) == 2
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_notebook_can_show_them() -> None:
+    assert plots.new_figure(1, 1)._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
