@@ -28,6 +28,20 @@ from ladder.stages import OptionValue, Stage, include_directory
 
 _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
 _SHOWN_LINES = 12
+#: Libraries that programs use beside the CUDA runtime, by how the names of their functions and headers begin.
+_LIBRARIES = {
+    "cublas": "cuBLAS",
+    "cudnn": "cuDNN",
+    "cufft": "cuFFT",
+    "curand": "cuRAND",
+    "cusolver": "cuSOLVER",
+    "cusparse": "cuSPARSE",
+    "cutensor": "cuTENSOR",
+    "nccl": "NCCL",
+    "npp": "NPP",
+    "nvml": "NVML",
+    "nvrtc": "NVRTC",
+}
 # Inline functions' statics of two rungs must not become one object although each is loaded privately.
 _HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
 
@@ -264,7 +278,28 @@ def _run(command: list[str], directory: Path, failure: str) -> None:
     message = result.stderr + result.stdout
     if "No space left on device" in message:
         raise OSError(28, "No space left on device")
-    raise BuildError(f"{failure}:\n{shortened(message)}", f"To repeat: {shlex.join(command)}")
+    hints = [missing_libraries(message), f"To repeat: {shlex.join(command)}"]
+    raise BuildError(f"{failure}:\n{shortened(message)}", "\n".join(hint for hint in hints if hint))
+
+
+def missing_libraries(message: str) -> str:
+    """What to say of libraries that a compiler or linker did not find; empty where it found all."""
+    functions = re.findall(r"undefined reference to [`'‘](\w+)", message)
+    headers = re.findall(r"fatal error: (?:\S*/)?(\w+)[\w.]*: No such file", message)
+    found = {
+        title
+        for name in (*functions, *headers)
+        for start, title in _LIBRARIES.items()
+        if name.lower().startswith(start)
+    }
+    if any(re.match(r"cu[A-Z]", name) for name in functions):
+        found.add("the CUDA driver API")
+    if not found:
+        return ""
+    return (
+        f"The program uses {' and '.join(sorted(found))}. Only the CUDA runtime is emulated, and libraries "
+        "that are headers alone (CUB, Thrust, CUTLASS); such a program runs only on a GPU."
+    )
 
 
 def shortened(message: str) -> str:

@@ -185,6 +185,13 @@ def _parser() -> argparse.ArgumentParser:
     emulate.add_argument(
         "-D", action="append", default=[], dest="define", metavar="NAME", help="for the compiler"
     )
+    emulate.add_argument(
+        "--nvcc-flags",
+        action="append",
+        default=[],
+        metavar="FLAGS",
+        help='any more for the compiler, behind its own: --nvcc-flags="-O1 --use_fast_math"',
+    )
     emulate.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
     emulate.add_argument(
         "--check", action="store_true", help="run it under the sanitizer; --json then writes what it found"
@@ -576,6 +583,10 @@ def _emulate(options: argparse.Namespace) -> int:
     from ladder.render import launches_tables
 
     flags = [f"-I{directory}" for directory in options.include] + [f"-D{name}" for name in options.define]
+    try:
+        flags += [flag for flags in options.nvcc_flags for flag in shlex.split(flags)]
+    except ValueError as error:
+        raise LadderError(f"--nvcc-flags cannot be taken apart: {error}", "Mind its quotes.") from None
     result = emulate(
         options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
     )

@@ -121,9 +121,10 @@ def bounds(stage: str) -> str:
     n, d = shared.assign(work=shared.N * shared.M * shared.d).sort_values("work").iloc[-1][["N", "d"]]
     chosen = shared[(n == shared.N) & (shared.d == d)].set_index("stage").loc[names]
     counted, shares = nsight.counters(chosen), nsight.bounds(chosen)
-    rows = [[heading, *(f"{value:.0f}%" for value in shares[column])] for heading, column in _UNITS]
+    units = [(heading, column) for heading, column in _UNITS if shares[column].notna().all()]
+    rows = [[heading, *(f"{value:.0f}%" for value in shares[column])] for heading, column in units]
     extra = counted.conflicts / (counted.wavefronts_ld + counted.wavefronts_st)
-    rows.insert(2, ["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
+    rows.append(["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
     rows.append(["warps wait for", *(", ".join(most_stalled(row)[:2]) for row in shares.to_dict("records"))])
     return _markdown([f"N{int(n)} d{int(d)}", *(f"`{name}`" for name in names)], rows)
 

@@ -5,6 +5,7 @@
 #include "runtime/entry.h"
 #include "runtime/error_names.h"
 #include "runtime/fat_binary.h"
+#include "runtime/launch_log.h"
 
 #include <new>
 
@@ -105,8 +106,11 @@ cudaError_t detail::run(bool needs_device, const std::function<void()> &body) {
     return record(error_of(refusal.reason));
   } catch (const machine::FaultError &error) {
     // Device::launch has reported its own; what binding refuses comes from elsewhere.
-    if (error.fault.kind == machine::FaultKind::unsupported)
-      Device::instance().report(error.fault);
+    if (error.fault.kind == machine::FaultKind::unsupported) {
+      machine::Fault fault = error.fault;
+      fault.kernel = demangle(fault.kernel);
+      Device::instance().report(fault);
+    }
     return record(error_of(error.fault));
   } catch (const FatBinaryError &error) {
     refuse(machine::FaultKind::launch, error.what());

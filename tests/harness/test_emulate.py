@@ -94,3 +94,55 @@ def test_an_endless_kernel_meets_a_limit(program, capfd, monkeypatch):
     monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
     main(["emulate", program, "--", "f"])
     assert "prog.cu:12" in capfd.readouterr().err
+
+
+def test_flags_for_the_compiler(tmp_path, capfd):
+    path = tmp_path / "flags.cu"
+    path.write_text(
+        """
+        #include <cstdio>
+        __global__ void answer(float *out) { *out = VALUE / 3.0f; }
+        int main() {
+          float *out, host;
+          cudaMalloc(&out, 4);
+          answer<<<1, 1>>>(out);
+          cudaMemcpy(&host, out, 4, cudaMemcpyDeviceToHost);
+          std::printf("%g\\n", host);
+        }
+        """
+    )
+    assert main(["emulate", str(path), "--nvcc-flags=-DVALUE=6.0f --use_fast_math", "--json", "-"]) == 0
+    assert capfd.readouterr().out.startswith("2\n")
+    assert main(["emulate", str(path), "--nvcc-flags=--no-such-flag"]) == 2
+    assert "no-such-flag" in capfd.readouterr().err
+    assert main(["emulate", str(path), "--nvcc-flags='"]) == 2
+    assert "--nvcc-flags" in capfd.readouterr().err
+
+
+def test_a_library_that_is_not_emulated_is_named(tmp_path, capfd):
+    path = tmp_path / "libraries.cu"
+    path.write_text(
+        'extern "C" { int cublasCreate_v2(void **); int cudnnCreate(void **); int cuInit(unsigned); }\n'
+        "int main() { void *p; return cublasCreate_v2(&p) + cudnnCreate(&p) + cuInit(0); }\n"
+    )
+    assert main(["emulate", str(path)]) == 2
+    err = capfd.readouterr().err
+    assert "undefined reference to `cublasCreate_v2'" in err
+    assert "uses cuBLAS and cuDNN and the CUDA driver API. Only the CUDA runtime is emulated" in err
+    path.write_text("#include <curand_kernel.h>\nint main() {}\n")
+    assert main(["emulate", str(path)]) == 2
+    assert "The program uses cuRAND." in capfd.readouterr().err
+
+
+def test_an_unsupported_instruction_names_its_kernel_as_it_is_written(tmp_path, capfd):
+    path = tmp_path / "unsupported.cu"
+    path.write_text(
+        "template <int N> __global__ void odd(unsigned *out) {\n"
+        '  asm volatile("vset4.u32.u32.lt %0, %0, %0, %0;" : "+r"(*out));\n'
+        "}\n"
+        "int main() { unsigned *p; cudaMalloc(&p, 4); odd<3><<<1, 1>>>(p); cudaDeviceSynchronize(); }\n"
+    )
+    main(["emulate", str(path)])
+    err = capfd.readouterr().err
+    assert "not supported: vset4.u32.u32.lt" in err
+    assert "in kernel void odd<3>(unsigned int*)" in err
