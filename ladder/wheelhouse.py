@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -29,7 +28,8 @@ def fill(folder: Path, index_urls: Sequence[str] = ()) -> list[Path]:
     """Puts wheels of all that is installed here, and of the pinned CUDA compiler, into ``folder``.
 
     They fit machines with the same processor architecture and the same Python version. ``index_urls`` are
-    asked besides pip's own index: a CPU build of torch may come from one.
+    asked besides pip's own index for local versions, as torch's 2.13.0+cpu is one; an index that cannot be
+    reached would hold up pip for each package.
     Raises :class:`LadderError` with pip's message.
     """
     print(f"Gathering wheels in {folder} ...", file=sys.stderr, flush=True)
@@ -37,11 +37,11 @@ def fill(folder: Path, index_urls: Sequence[str] = ()) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LadderError(f"cannot make {folder}: {error.strerror}", "Name another folder.") from error
-    with tempfile.TemporaryDirectory() as directory:
-        listed = Path(directory) / "installed.txt"
-        listed.write_text("\n".join(installed()) + "\n")
-        extra = [word for url in index_urls for word in ("--extra-index-url", url)]
-        _pip_wheel(folder, ["--no-deps", *extra, "-r", str(listed)])
+    indexes = [word for url in index_urls for word in ("--extra-index-url", url)]
+    local = [requirement for requirement in installed() if "+" in requirement]
+    if local:
+        _pip_wheel(folder, ["--no-deps", *indexes, *local])
+    _pip_wheel(folder, ["--no-deps", *(one for one in installed() if "+" not in one)])
     _pip_wheel(folder, [toolchain.REQUIREMENT])
     return sorted(folder.glob("*.whl"))
 
