@@ -112,8 +112,14 @@ _UNITS = (
 
 
 def bounds(stage: str) -> str:
-    """How busy each unit was in a rung and in the one before, in percent, and what the warps waited for."""
-    frame = pd.read_csv(H200 / "bounds.csv")
+    """How busy each unit was in a rung and in the one before, in percent, and what the warps waited for.
+
+    Empty as long as the rung has not been measured.
+    """
+    file = H200 / "bounds.csv"
+    frame = pd.read_csv(file) if file.exists() else pd.DataFrame({"stage": []})
+    if stage not in set(frame.stage):
+        return ""
     names = [name for name in (discover()[stage].before, stage) if name]
     launches = frame[frame.stage.isin(names)]
     shared = launches.groupby(["N", "d"]).filter(lambda group: group.stage.nunique() == len(names))
@@ -126,7 +132,8 @@ def bounds(stage: str) -> str:
     extra = counted.conflicts / (counted.wavefronts_ld + counted.wavefronts_st)
     rows.append(["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
     rows.append(["warps wait for", *(", ".join(most_stalled(row)[:2]) for row in shares.to_dict("records"))])
-    return _markdown([f"N{int(n)} d{int(d)}", *(f"`{name}`" for name in names)], rows)
+    head = [f"B4 H16 N{int(n)} d{int(d)}", *(f"`{name}`" for name in names)]
+    return "On an H200, by Nsight Compute's counters:\n\n" + _markdown(head, rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

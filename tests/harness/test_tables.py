@@ -65,12 +65,13 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     pd.DataFrame(launches).to_csv(tmp_path / "bounds.csv", index=False)
     monkeypatch.setattr(tables, "H200", tmp_path)
-    assert "| N1024 d64 | `v1_minimal` |" in tables.bounds("v1_minimal")
+    assert "| B4 H16 N1024 d64 | `v1_minimal` |" in tables.bounds("v1_minimal")
     # Beside the rung before, at the largest problem that both were measured at.
     assert "| shared memory and L1 | 99% | 93% |" in tables.bounds("v2_warp_mma")
     upper = tables.bounds("v3_swizzle")
-    assert "| N4096 d128 | `v2_warp_mma` | `v3_swizzle` |" in upper
+    assert "| B4 H16 N4096 d128 | `v2_warp_mma` | `v3_swizzle` |" in upper
     assert "| shared memory and L1 | 91% | 72% |" in upper
     assert "| wavefronts that conflicts add | 75% | 75% |" in upper
     assert "| warps wait for | wait | math pipe throttle |" in upper
     assert "tensor" not in upper  # not measured
+    assert tables.bounds("v4_tk_tiles") == ""
