@@ -312,3 +312,28 @@ def test_a_file_that_is_no_report(tmp_path: Path, capsys: Captured) -> None:
     assert "no table of Nsight Compute" in capsys.readouterr().err
     assert main(["profile", "--import", str(tmp_path / "missing.ncu-rep")]) == 2
     assert "there is no file" in capsys.readouterr().err
+
+
+def test_the_script_that_measures_bounds(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "results"))
+    import measure_bounds
+
+    runs = [Run("v2_warp_mma", problem) for problem in measure_bounds.PROBLEMS]
+    counts: dict[str, int | None] = dict.fromkeys(COUNTERS, 7)
+    shared, time = nsight.BOUNDS["shared"], nsight.TIME
+    launches = [launch(run, counts, i, **{shared: 90.0 + i, time: 0.5}) for i, run in enumerate(runs)]
+    # A short kernel before the last one: shares are not added up.
+    launches.insert(2, launch(runs[2], counts, 2, **{shared: 1.0, time: 0.1}))
+    gpu(raw=raw_page(*launches))
+    monkeypatch.setattr(measure_bounds, "build_all", lambda names: names)
+    monkeypatch.setattr(measure_bounds, "environment_here", lambda ncu: {"gpu": "a GPU"})
+    measure_bounds.measure(tmp_path, ["v2_warp_mma"])
+    table = pd.read_csv(tmp_path / "bounds.csv")
+    assert table[["gpu", "stage", "N", "d", "dtype"]].to_numpy().tolist() == [
+        ["a GPU", "v2_warp_mma", 1024, 64, "f16"],
+        ["a GPU", "v2_warp_mma", 4096, 64, "bf16"],
+        ["a GPU", "v2_warp_mma", 4096, 128, "bf16"],
+    ]
+    assert nsight.bounds(table)["shared"].to_list() == [90.0, 91.0, 92.0]
