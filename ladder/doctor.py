@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ladder import cache, stages, toolchain
 from ladder.emulator_library import emulator_library
-from ladder.errors import LadderError
+from ladder.errors import LadderError, ProfilerError
 
 #: How a finding weighs: missing stops the ladder, absent is fine without.
 OK, ABSENT, MISSING = "ok", "absent", "missing"
@@ -117,6 +117,15 @@ def _system_compiler() -> _Result:
     return OK, f"nvcc {nvcc.version} ({nvcc.path}), used for the GPU alone", ""
 
 
+def _nsight_compute() -> _Result:
+    from ladder.nsight import find_ncu
+
+    try:
+        return OK, f"{find_ncu()}, for ladder profile", ""
+    except ProfilerError:
+        return ABSENT, "none; ladder profile --import reads reports, with pip install ncu-report", ""
+
+
 def _cache() -> _Result:
     root = cache.root()
     probe = root / ".doctor"
@@ -152,6 +161,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("emulator", _emulator),
     ("torch", _torch),
     ("GPU", _gpu),
+    ("Nsight Compute", _nsight_compute),
     ("cache", _cache),
     ("stages", _stages),
 )

@@ -158,6 +158,15 @@ def test_doctor_names_what_is_missing(capsys, monkeypatch):
     assert "no-such-compiler is not there" in out and "apt-get install g++" in out
 
 
+def test_doctor_says_where_nsight_compute_is(capsys, monkeypatch, tmp_path):
+    ncu = tmp_path / "ncu"
+    ncu.write_text("#!/bin/sh\n")
+    ncu.chmod(0o755)
+    monkeypatch.setenv("LADDER_NCU", str(ncu))
+    assert main(["doctor"]) == 0
+    assert f"{ncu}, for ladder profile" in capsys.readouterr().out
+
+
 def test_version_and_help(capsys):
     for word in ("--version", "--help"):
         with pytest.raises(SystemExit) as ended:

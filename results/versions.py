@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Runs part of the tests with several versions of Python and torch and writes docs/versions.md.
+
+    python3 results/versions.py --work DIR [--python python3.10 python3.13 ...] [--torch 2.6 2.13]
+
+needs those Pythons with their headers, g++, cmake and ninja. In DIR it makes a virtual environment for each
+combination and builds the emulator, of which only the Python module is compiled anew for each Python. What a
+package index offers as torch decides whether that is a CPU or a CUDA build; the table says which it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "versions.md"
+
+#: What is run: problems and tables, torch operators under torch.compile, ncu's pages in pandas, and a rung
+#: that is built and emulated in full.
+TESTS = (
+    "tests/harness/test_problem.py",
+    "tests/harness/test_table.py",
+    "tests/harness/test_reference.py",
+    "tests/harness/test_functional.py",
+    "tests/harness/test_operators.py",
+    "tests/harness/test_timing.py",
+    "tests/explore/test_nsight.py",
+    "tests/explore/test_profiling.py",
+    "stages/v3_swizzle",
+)
+PACKAGES = (
+    "numpy",
+    "pandas>=2.0",
+    "pybind11>=2.13",
+    "pygments",
+    "rich>=13",
+    "tomli",
+    "pytest>=8",
+    "hypothesis>=6",
+)
+#: Prints the versions that a row of the table names.
+VERSIONS = """
+import platform, pandas, torch
+built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
+number = torch.__version__.partition("+")[0]
+print(platform.python_version(), f"{number} ({built_for})", pandas.__version__, sep="|")
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What ran, and how it went."""
+
+    python: str
+    torch: str
+    pandas: str
+    outcome: str
+
+
+def run(words: Sequence[object], **settings: object) -> subprocess.CompletedProcess[str]:
+    """A command; its output is returned, and shown where it fails."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **settings)  # type: ignore[call-overload]
+    if done.returncode != 0:
+        print(f"$ {' '.join(map(str, words))}\n{done.stdout[-3000:]}{done.stderr[-3000:]}", flush=True)
+    return done
+
+
+def environment(python: str, torch: str, work: Path) -> Path:
+    """The Python of a new virtual environment with that torch. Raises SystemExit."""
+    directory = work / f"{Path(python).name}-torch{torch}"
+    interpreter = directory / "bin" / "python"
+    if not interpreter.exists():
+        run([python, "-m", "venv", directory])
+        pip = [interpreter, "-m", "pip", "install", "-q"]
+        if run([*pip, f"torch=={torch}.*"]).returncode or run([*pip, *PACKAGES]).returncode:
+            shutil.rmtree(directory)
+            raise SystemExit(f"torch {torch} cannot be installed for {python}")
+    return interpreter
+
+
+def build_emulator(interpreter: Path, work: Path) -> None:
+    """The emulator's module for this Python, in this tree. Raises SystemExit."""
+    build = work / "emulator"
+    source = ["-S", ROOT / "emulator", "-B", build, "-G", "Ninja", "--fresh"]
+    configured = run(["cmake", *source, f"-DPython_EXECUTABLE={interpreter}", "-DLADDER_X86_64_V3=OFF"])
+    if configured.returncode or run(["ninja", "-C", build, f"-j{os.cpu_count()}"]).returncode:
+        raise SystemExit(f"the emulator does not build for {interpreter}")
+    run(["cmake", "--install", build, "--prefix", ROOT])
+
+
+def measure(python: str, torch: str, work: Path) -> Outcome:
+    """Installs, builds and tests one combination."""
+    interpreter = environment(python, torch, work)
+    build_emulator(interpreter, work)
+    version, torch_version, pandas_version = run([interpreter, "-c", VERSIONS]).stdout.split("|")
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    tests = run([interpreter, "-m", "pytest", "-q", *TESTS], cwd=ROOT, env=settings)
+    counts = re.findall(r"\d+ (?:passed|failed|error\w*)", tests.stdout)
+    return Outcome(version, torch_version, pandas_version.strip(), ", ".join(counts) or "did not run")
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """The table with what it is of."""
+    rows = [f"| {o.python} | {o.torch} | {o.pandas} | {o.outcome} |" for o in outcomes]
+    return "\n".join(
+        [
+            "# Versions of Python and torch",
+            "",
+            f"Run by `results/versions.py` on {datetime.date.today().isoformat()}, without a GPU. Tests that",
+            "need one are left out. The tests, of all:",
+            "",
+            *(f"- `{test}`" for test in TESTS),
+            "",
+            "| Python | torch | pandas | tests |",
+            "| --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="for environments and builds")
+    parser.add_argument(
+        "--python", nargs="+", default=["python3.10", "python3.11", "python3.12", "python3.13"]
+    )
+    parser.add_argument("--torch", nargs="+", default=["2.6", "2.13"])
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    for python in options.python:
+        for torch in options.torch:
+            outcomes.append(measure(python, torch, options.work.resolve()))
+            print(outcomes[-1], flush=True)
+            PAGE.write_text(page(outcomes))
+    return 1 if any("failed" in o.outcome or "error" in o.outcome for o in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
