@@ -2,6 +2,7 @@
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      all tests of the emulator, the harness and the rungs
 #   make lint      ruff, mypy, clang-format
+#   make slides                        build/slides/: the lessons, with their outputs, to show to a room
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
 # Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
@@ -26,7 +27,7 @@ export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install wheelhouse clean
+.PHONY: compare test lint format install slides wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -45,6 +46,9 @@ format: $(VENV)/.dev
 	@git ls-files '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs -r $(BIN)/clang-format -i
 
 install: $(VENV)/.installed $(VENV)/.dev
+
+slides: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python docs/slides.py
 
 wheelhouse: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/ladder wheelhouse wheelhouse --extra-index-url $(TORCH_CPU_INDEX)
