@@ -22,18 +22,18 @@ from ladder.table import COUNTERS
 
 @dataclass(frozen=True)
 class ProgramLaunches:
-    """All launches of one kernel with one grid, block and amount of shared memory."""
+    """All launches of one kernel with one grid, block and amount of shared memory; None where not known."""
 
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
     smem_bytes: int | None
     launches: int
     counters: Mapping[str, int | None]
 
     def as_row(self) -> dict[str, Any]:
         """One flat row for JSON."""
-        shape = {"grid": list(self.grid), "block": list(self.block), "smem_bytes": self.smem_bytes}
+        shape = {"grid": self.grid, "block": self.block, "smem_bytes": self.smem_bytes}
         return {"kernel": self.kernel, **shape, "launches": self.launches, **self.counters}
 
 

@@ -169,6 +169,9 @@ def _from_report(report: nsight.Report, path: Path) -> list[Counted]:
         return _from_source(report.source)
     lines = None if report.source is None else _lines_of(report.source)
     raw = pd.concat([report.raw, nsight.counters(report.raw)], axis=1).assign(launch=range(len(report.raw)))
+    for column in ("Kernel Name", "Grid Size", "Block Size"):
+        if column not in raw:  # an older ncu
+            raw[column] = ""
     numbers, runs = profiling.runs_of(report.raw, path)
     stages = {stage.name for stage in discover()}
     found = []

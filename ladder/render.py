@@ -240,6 +240,8 @@ def short_kernel(kernel: str) -> str:
     return kernel
 
 
-def _dim3(sizes: tuple[int, int, int]) -> str:
+def _dim3(sizes: tuple[int, int, int] | None) -> str:
+    if sizes is None:
+        return "?"
     kept = max((i for i, size in enumerate(sizes, 1) if size != 1), default=1)
     return " x ".join(str(size) for size in sizes[:kept])

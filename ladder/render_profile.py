@@ -37,11 +37,16 @@ _SHOWN_STALLS = 3
 def profile_tables(counted: Sequence[Counted]) -> Iterator[Table]:
     """A table for each stage, the prediction beside what was counted; then those of foreign kernels."""
     for one in counted:
-        if one.problem is not None and any(one.row[column] is not None for column in COUNTERS):
+        if one.problem is not None and _is_counted(one):
             yield _stage_table(one)
-    foreign = [one for one in counted if one.problem is None and one.grid]
+    foreign = [one for one in counted if one.problem is None and _is_counted(one)]
     if foreign:
         yield from launches_tables([_as_launches(one) for one in foreign])
+
+
+def _is_counted(one: Counted) -> bool:
+    """Not so where only lines are known, or times."""
+    return one.executed is not None or any(one.row[column] is not None for column in COUNTERS)
 
 
 def _stage_table(one: Counted) -> Table:
@@ -148,8 +153,10 @@ def _as_launches(one: Counted) -> ProgramLaunches:
     )
 
 
-def _sizes(text: str) -> tuple[int, int, int]:
-    """``(8, 2, 1)`` as ncu writes it."""
+def _sizes(text: str) -> tuple[int, int, int] | None:
+    """``(8, 2, 1)`` as ncu writes it; an older one does not."""
+    if not text:
+        return None
     x, y, z = (int(word) for word in text.strip("()").split(","))
     return x, y, z
 

@@ -150,6 +150,22 @@ def test_a_problem_that_is_too_large_is_not_predicted(tmp_path: Path) -> None:
     assert counted.predicted is None and "too large" in counted.why_not and counted.row["conflicts_ld"] == 1
 
 
+def test_the_page_of_an_older_ncu(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text(
+        "==PROF== Connected to process 7\n"
+        '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+        '"0","7","saxpy","smsp__inst_executed.sum","inst","1,024"\n'
+        '"0","7","saxpy","gpu__time_duration.sum","usecond","2.5"\n'
+        '"1","7","saxpy","smsp__inst_executed.sum","inst","1,024"\n'
+    )
+    (counted,) = hardware.read([path])
+    assert (counted.name, counted.launches, counted.executed) == ("saxpy", 2, 2048)
+    assert main(["profile", "--import", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "saxpy" in out and "2,048" in out
+
+
 def test_marks_of_runs_say_all_of_them() -> None:
     for run in (
         Run("v1_minimal", Problem(1, 2, 3, 4, 64)),
