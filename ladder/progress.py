@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-console = Console(stderr=True)
+console = Console(stderr=True, force_jupyter=False)
 
 
 class Steps:
@@ -57,7 +58,8 @@ class Steps:
 def steps(title: str, total: int) -> Iterator[Steps]:
     """``with steps("Building", 3) as progress: with progress.step("v1_minimal"): ...``; leaves no trace on a
     terminal."""
-    if not (console.is_terminal or console.is_jupyter):
+    # A notebook says that it is a terminal, to have colours. A bar would stay in its saved outputs.
+    if not sys.stderr.isatty():
         yield Steps(None, title, total)
         return
     columns = (

@@ -5,6 +5,7 @@ What they return shows itself in a notebook (as Markdown) and as text elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,9 @@ def source(stage: str, first: str, last: str | None = None, *, file: str = "kern
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a prediction is worth: ``right`` is None while there is none."""
+class Note:
+    """A sentence or two."""
 
-    right: bool | None
     text: str
 
     def _repr_markdown_(self) -> str:
@@ -90,6 +90,13 @@ class Verdict:
         return self.text
 
 
+@dataclass(frozen=True)
+class Verdict(Note):
+    """What a prediction is worth: ``right`` is None while there is none."""
+
+    right: bool | None
+
+
 def check(prediction: float | None, measured: float, *, hint: str, because: str) -> Verdict:
     """Compares what somebody predicted with what was measured.
 
@@ -97,12 +104,14 @@ def check(prediction: float | None, measured: float, *, hint: str, because: str)
     it, whether the prediction was right or not.
     """
     if prediction is None:
-        return Verdict(None, f"**Your turn.** Write your number instead of `None` and run this again. {hint}")
+        return Verdict(
+            f"**Your turn.** Write your number instead of `None` and run this again. {hint}", right=None
+        )
     if isinstance(prediction, bool) or not isinstance(prediction, int | float):
-        return Verdict(False, f"**{prediction!r} is no number.** {hint}")
+        return Verdict(f"**{prediction!r} is no number.** {hint}", right=False)
     if prediction == measured:
-        return Verdict(True, f"**Right: {measured:,}.** {because}")
-    return Verdict(False, f"**Not quite: you said {prediction:,}, it is {measured:,}.** {because}")
+        return Verdict(f"**Right: {measured:,}.** {because}", right=True)
+    return Verdict(f"**Not quite: you said {prediction:,}, it is {measured:,}.** {because}", right=False)
 
 
 _HEADINGS = {
@@ -146,6 +155,16 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3g}"
     return str(value) if str(value) in ("True", "False") else f"{value:,}"
+
+
+def times(stages: Sequence[str] | None = None, problem: Problem | None = None) -> pd.DataFrame | Note:
+    """Times of the stages (default: all) on the GPU of this machine; a :class:`Note` where there is none."""
+    from ladder.backends import get_backend
+    from ladder.comparison import compare
+
+    if get_backend("auto").name == "emulator":
+        return Note("*No GPU here. The emulator counts and claims no times; on a GPU this cell shows them.*")
+    return counts(compare(problem, stages, backend="cuda"))
 
 
 def costs(stage: str, problem: Problem | None = None, count: int = 6) -> pd.DataFrame:

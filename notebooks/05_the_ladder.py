@@ -1,0 +1,174 @@
+# %% [markdown]
+# # 05 The whole ladder, and a rung of your own
+#
+# [![Open in
+# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/05_the_ladder.ipynb)
+
+# %%
+# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+
+# %% [markdown]
+# Four kernels, one problem. This lesson puts them side by side, and then you build a fifth.
+
+# %%
+import os
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+import ladder
+from ladder import stages, teaching
+from ladder.new_stage import new_stage
+from ladder.plots import gallery
+from ladder.plots.speed import speed_picture
+
+# %% [markdown]
+# ## What each rung added
+
+# %%
+pd.set_option("display.max_colwidth", None)
+pd.DataFrame(
+    {"title": [rung.title for rung in stages.discover()], "idea": [rung.idea for rung in stages.discover()]},
+    index=[rung.name for rung in stages.discover()],
+)
+
+# %% [markdown]
+# ## Wavefronts and conflicts
+
+# %%
+gallery.comparison()
+
+# %% [markdown]
+# The axis is logarithmic. From v1 to v2 a *fragment* feeds many multiply-adds where two words fed one.
+# From v2 to v3 the conflicts go. From v3 to v4 S and P no longer pass through shared memory.
+#
+# And the arithmetic? All rungs but the first use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096
+# operations. Attention needs $4 B H N M d$ of them. How many `mma` has v4 at $B = 1$, $H = 2$, $N = M =
+# 256$, $d = 64$?
+
+# %%
+mma_of_v4 = None
+
+# %%
+problem = ladder.Problem(1, 2, 256, 256, 64)
+table = ladder.compare(problem, backend="emulator")
+teaching.check(
+    mma_of_v4,
+    int(table.set_index("stage").loc["v4_tk_tiles", "mma_instructions"]),
+    hint="4 x 2 x 256 x 256 x 64 operations, 4096 an instruction.",
+    because="It is what the mathematics needs and not one more, on every rung that uses tensor cores. What the rungs "
+    "differ in is everything else.",
+)
+
+# %%
+teaching.counts(table)
+
+# %% [markdown]
+# How much arithmetic does one wavefront of shared memory pay for? That is the number that the ladder is
+# about:
+
+# %%
+wavefronts = table["wavefronts_ld"] + table["wavefronts_st"]
+pd.DataFrame(
+    {"operations a wavefront": (problem.flops / wavefronts.astype(float)).round(1).tolist()},
+    index=table["stage"],
+)
+
+# %% [markdown]
+# ## Time
+#
+# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`); the dashed line
+# is as far as `mma` instructions get on that GPU when nothing else has to be done:
+
+# %%
+measured = stages.root().parent / "results" / "h200" / "speed.csv"  # in a checkout of the project
+problems = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
+speed_picture(pd.read_csv(measured), problems) if measured.exists() else "no results here"
+
+# %% [markdown]
+# And on the GPU of this machine, if it has one:
+
+# %%
+teaching.times()
+
+# %% [markdown]
+# ## A rung of your own
+#
+# `ladder new my_swizzle --from v2_warp_mma` makes a working copy in `my_rungs/`, which from then on is
+# built, run, checked and compared like the others. Here the same from Python, into a temporary folder, so
+# that you can run this lesson as often as you like:
+
+# %%
+folder = Path(tempfile.mkdtemp())
+os.environ["LADDER_STAGES"] = str(folder)
+mine = new_stage("my_swizzle", "v2_warp_mma", folder)
+teaching.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
+
+# %% [markdown]
+# Every access to a tile goes through this line. Say you want to exchange the 16-byte segments of a row by
+# the number of the row, for rows of 64 elements of 2 bytes: that is `col ^ row % 8 * 8`. In an editor it
+# would take ten seconds; here the cell edits the file:
+
+# %%
+before = "(row * kCols + col) * sizeof(T)"
+after = "(row * kCols + (col ^ row % 8 * 8)) * sizeof(T)"
+text = mine.kernel.read_text()
+assert text.count(before) == 1
+mine.kernel.write_text(text.replace(before, after))
+teaching.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
+
+# %% [markdown]
+# At $d = 64$ the tiles of Q, K, V, P and O now have no conflict. S has elements of 4 bytes, and 8 of them
+# are 32 bytes: is this swizzle right for it as well? Predict how many conflicts are left at $d = 64$:
+
+# %%
+conflicts_left = None
+
+# %%
+both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], backend="emulator")
+left = int(both.set_index("stage").loc["my_swizzle", "conflicts"])
+teaching.check(
+    conflicts_left,
+    left,
+    hint="A pass that stores S takes 32 bytes from each of four rows. Which banks are they in, now?",
+    because="Eight elements of S are one segment of 32 bytes, and four neighbouring rows put theirs in different places.",
+)
+
+# %%
+teaching.counts(both)
+
+# %%
+teaching.costs("my_swizzle", problem)
+
+# %% [markdown]
+# It is right (the row `right` says so: outputs and lse are within the same bounds as every rung's), and
+# you see what it costs. But try it at other head dimensions before you are content:
+
+# %%
+for head_dim in (32, 64, 128):
+    try:
+        other = ladder.compare(ladder.Problem(1, 2, 256, 256, head_dim), ["my_swizzle"], backend="emulator")
+        row = other.iloc[0]
+        print(f"d = {head_dim:3}: right: {row['passed']}, {row['conflicts']:,} conflicts")
+    except ladder.LadderError as error:
+        print(f"d = {head_dim:3}: {error.message}")
+
+# %% [markdown]
+# At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it: two elements meet in one
+# place, or in the next row's. The test matrix that every rung is held to would have told you. v3 derives
+# the three numbers from the tile and is right for all.
+#
+# ## Where to go from here
+#
+# - `ladder exercise list`: kernels with a gap for each rung, with hints and a check.
+# - `ladder new NAME --from STAGE`: a rung of your own, to keep.
+# - `ladder lines STAGE` and `ladder explain STAGE:LINE`: counts beside the source, one access lane by lane.
+# - `ladder emulate prog.cu`: any CUDA program of your own, without a GPU.
