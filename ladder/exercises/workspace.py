@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ladder import cache
 from ladder.errors import LadderError
 from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError
 from ladder.new_stage import copy_sources, stage_toml
-from ladder.stages import OWN_EXERCISES, Stage, own_folder, read_stage
+from ladder.stages import OWN_EXERCISES, Stage, own_folder
 
 _RECORD = ".progress.json"
 _BACKUPS = ".backups"
@@ -67,12 +67,15 @@ class Workspace:
         return self._record.get(exercise.name, Progress())
 
     def stage(self, exercise: Exercise) -> Stage:
-        """The working copy as a stage. Raises :class:`ExerciseError` if there is none."""
+        """The working copy as a stage that supports what its rung does, whatever its stage.toml says by now.
+
+        Raises :class:`ExerciseError` if there is none.
+        """
         if not self.is_started(exercise):
             raise ExerciseError(
                 f"{exercise.name} is not begun in {self.folder}", f"ladder exercise start {exercise.name}"
             )
-        return read_stage(self.path(exercise))
+        return replace(exercise.stage(), name=exercise.name, path=self.path(exercise))
 
     def start(self, exercise: Exercise) -> Path:
         """Makes the working copy. Raises :class:`ExerciseError` where one is."""

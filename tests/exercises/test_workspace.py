@@ -106,6 +106,12 @@ def test_more_lines_and_blanks_are_no_change(kernel: Path) -> None:
     assert main(["exercise", "check", NAME]) == 0
 
 
+def test_a_spoilt_stage_toml_does_not_matter(kernel: Path) -> None:
+    solve(kernel)
+    (kernel.parent / "stage.toml").write_text("dtypes = [")
+    assert main(["exercise", "check", NAME]) == 0
+
+
 def test_a_compiler_error_is_shown(kernel: Path, capsys) -> None:
     kernel.write_text(kernel.read_text().replace("= logf(", "= lagf("))
     assert main(["exercise", "check", NAME]) == 1
