@@ -2,6 +2,7 @@
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      all tests of the emulator, the harness and the rungs
 #   make lint      ruff, mypy, clang-format
+#   make lab       the lessons in JupyterLab
 #   make slides                        build/slides/: the lessons, with their outputs, to show to a room
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
@@ -27,7 +28,7 @@ export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install slides wheelhouse clean
+.PHONY: compare test lint format install lab slides wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -47,10 +48,13 @@ format: $(VENV)/.dev
 
 install: $(VENV)/.installed $(VENV)/.dev
 
+lab: $(VENV)/.installed $(VENV)/.notebooks
+	@$(BIN)/jupyter lab --notebook-dir notebooks
+
 slides: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python docs/slides.py
 
-wheelhouse: $(VENV)/.installed $(VENV)/.dev
+wheelhouse: $(VENV)/.installed $(VENV)/.dev $(VENV)/.notebooks
 	@$(BIN)/ladder wheelhouse wheelhouse --extra-index-url $(TORCH_CPU_INDEX)
 
 clean:
@@ -98,9 +102,9 @@ $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeList
 	@touch $@
 
 # The extra's requirements alone: installing .[dev] would build the emulator once more.
-$(VENV)/.dev: pyproject.toml | $(VENV)/.installed
-	@echo "Installing what the tests need ..."
+$(VENV)/.dev $(VENV)/.notebooks: $(VENV)/.%: pyproject.toml | $(VENV)/.installed
+	@echo "Installing the extra $* ..."
 	@$(BIN)/python -c 'import importlib.metadata as m; parts = [r.partition(";") for r in m.requires("flash-ladder")]; \
-	  print(*(name for name, _, marker in parts if "extra ==" in marker and "dev" in marker), sep="\n")' >$(VENV)/dev.txt
-	@$(PIP) install -q -r $(VENV)/dev.txt
+	  print(*(name for name, _, marker in parts if "extra ==" in marker and "$*" in marker), sep="\n")' >$(VENV)/$*.txt
+	@$(PIP) install -q -r $(VENV)/$*.txt
 	@touch $@

@@ -148,7 +148,7 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
     execution = evaluation.execution
     problem = stage.accept(case.problem)
     sentences = diagnose(problem, execution.o, execution.lse, evaluation.reference, exercise.owner)
-    if exercise.owner == "fragments":
+    if exercise.owner == "fragments" and execution.o.isfinite().all():
         sentences += probe(stage, problem, keys=any("lse is wrong" in one for one in sentences))
     text = "\n".join([f"On {case.problem}:", *sentences])
     return Finding("output", text, (f"ladder run {stage.name} {command_options(case.problem)}",))
