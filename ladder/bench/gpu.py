@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ladder.machine import environment
 from ladder.problem import Problem
 from ladder.progress import steps
 from ladder.reference import reference
-from ladder.stages import discover
+from ladder.stages import Stage, discover
 from ladder.timing import Inputs, Timing
 
 #: What the figures in results/ are of.
@@ -57,13 +58,15 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
     matrix product measured in the same run), ``of_flash`` and ``of_cudnn`` (speed as a multiple of theirs),
     ``error``, ``error_bound``, ``passed``.
 
+    ``stages`` may hold a stage several times with options: ``"v4_tk_tiles:ROWS=32,KEYS=64"``.
     Raises :class:`LadderError` when there is no GPU or nothing takes a problem.
     """
     here = get_backend("cuda")
-    names = list(stages) if stages is not None else [stage.name for stage in discover()]
-    chosen = [discover()[name] for name in names]
+    specs = list(stages) if stages is not None else [stage.name for stage in discover()]
+    chosen = [_chosen(spec) for spec in specs]
+    options = {spec: stage.chosen_options(_options(spec)) for spec, stage in zip(specs, chosen, strict=True)}
     targets = {stage.name: here.target(stage, None) for stage in chosen}
-    extensions = build_all(chosen, targets)
+    extensions = build_all(chosen, targets, options)
     for built in extensions.values():
         if isinstance(built, LadderError):
             raise built
@@ -76,11 +79,9 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
             with progress.step(str(problem)):
                 runs: dict[str, Callable[[Inputs], Tensor]] = {}
                 for stage in chosen:
-                    try:
-                        stage.accept(problem)
-                    except UnsupportedProblem:
-                        continue
-                    runs[stage.name] = _stage_run(extensions[stage.name], problem)
+                    run = _stage_run(extensions[stage.name], problem)
+                    if _takes(stage, run, problem):
+                        runs[stage.name] = run
                 if not runs:
                     raise UnsupportedProblem(f"no stage takes {problem}")
                 rows += _measure_problem(problem, {**runs, **timing.torch_runs(problem)}, matmul_tflops)
@@ -90,6 +91,26 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
         frame.insert(0, column, value)
     integers = ["B", "H", "Hkv", "N", "M", "d", "runs"]
     return frame.astype(dict.fromkeys(integers, "Int64"))
+
+
+def _chosen(spec: str) -> Stage:
+    """The stage of ``v4_tk_tiles`` or ``v4_tk_tiles:ROWS=32,KEYS=64``, under that name."""
+    return replace(discover()[spec.partition(":")[0]], name=spec)
+
+
+def _options(spec: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in spec.partition(":")[2].split(",") if pair]
+    return {name: value for name, _, value in pairs}
+
+
+def _takes(stage: Stage, run: Callable[[Inputs], Tensor], problem: Problem) -> bool:
+    """Options may leave no room for a head dim, which only the kernel's host code knows."""
+    try:
+        stage.accept(problem)
+        run(make_inputs(problem, "cuda"))
+    except UnsupportedProblem:
+        return False
+    return True
 
 
 def _stage_run(extension: Any, problem: Problem) -> Callable[[Inputs], Tensor]:

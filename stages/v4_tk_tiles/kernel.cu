@@ -46,7 +46,10 @@ template <typename T, int d> struct Arrangement {
   static constexpr int rows = ROWS;                                       // query rows a worker
   static constexpr int workers = WORKERS ? WORKERS : rows == 16 ? 16 : 4; // warps a block
   static constexpr int blocks = workers <= 4 ? 2 : 1; // an SM, for the compiler's share of registers
-  static constexpr int keys = KEYS ? KEYS : d < 128 ? 64 : rows == 16 ? 32 : 48; // a tile of K and V
+  // A tile of K and V. Larger ones leave the compiler too few registers, smaller ones do the rest of the loop
+  // more often.
+  static constexpr int default_keys = d == 32 ? 64 : rows == 16 ? (d == 64 ? 48 : 32) : (d == 64 ? 64 : 48);
+  static constexpr int keys = KEYS ? KEYS : default_keys;
   static constexpr int block_rows = workers * rows;
 
   /// Q is kept in registers, or at d = 128, where these are taken, in shared memory.
@@ -60,7 +63,7 @@ template <typename T, int d> struct Arrangement {
       PARTS ? PARTS : (96 * 1024 - q_bytes) / (stages * 2 * sizeof(SharedTile<T, keys, d>));
   static constexpr int stage_keys = parts * keys;
   struct Stage {
-    SharedTile<T, keys, d> k[parts], v[parts];
+    SharedTile<T, keys, d> k[parts ? parts : 1], v[parts ? parts : 1];
   };
   static constexpr int smem_bytes = SharedAllocator::bytes<Stage, stages> + q_bytes;
 
@@ -187,15 +190,19 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
 
 template <typename T, int d> void launch_arrangement(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
-  static_assert(A::smem_bytes <= 99 * 1024, "a block of an sm_86 has no more");
   if (int64_t(p.batch) * p.heads * p.q_len > INT_MAX || int64_t(p.batch) * p.kv_heads * p.kv_len > INT_MAX)
     throw std::invalid_argument("v4_tk_tiles supports less than 2^31 rows in q and in k");
-  constexpr auto kernel = attend<T, d, A>;
-  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
-                "v4_tk_tiles: shared memory");
-  const dim3 grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
-  kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p);
-  ladder::check(cudaGetLastError(), "v4_tk_tiles: launch");
+  if constexpr (A::parts == 0 || A::smem_bytes > 99 * 1024) {
+    throw std::invalid_argument(
+        "v4_tk_tiles: at this head_dim the options chosen do not fit into 99 KB of shared memory");
+  } else {
+    constexpr auto kernel = attend<T, d, A>;
+    ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
+                  "v4_tk_tiles: shared memory");
+    const dim3 grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
+    kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p);
+    ladder::check(cudaGetLastError(), "v4_tk_tiles: launch");
+  }
 }
 
 } // namespace

@@ -70,7 +70,7 @@ class Case:
     @property
     def together(self) -> str:
         """The translation unit that it is compiled in."""
-        return f"{self.family}-{self.arch}-{self.optimised}-{self.cols // 16 % 4}"
+        return f"{self.family}-{self.arch}-{self.optimised}"
 
     def launch(self, unit: Unit, arguments: Sequence[Any], smem_bytes: int = 0) -> Launch:
         """Runs it with one warp."""
@@ -111,10 +111,9 @@ def tile_places(rows: int, cols: int, layout: str) -> tuple[Tensor, Tensor]:
     lines, span = (rows, cols) if layout == "row" else (cols, rows)
     quarter, lane = torch.arange(4)[:, None, None], torch.arange(32)[:, None]
     shape = (lines // 16, span // 16, 4, 32, 2)
-    line = 16 * torch.arange(lines // 16)[:, None, None, None, None] + lane // 4 + quarter % 2 * 8
-    place = (
-        16 * torch.arange(span // 16)[:, None, None, None] + lane % 4 * 2 + quarter // 2 * 8 + torch.arange(2)
-    )
+    line = 16 * torch.arange(lines // 16).view(-1, 1, 1, 1, 1) + lane // 4 + quarter % 2 * 8
+    place = 16 * torch.arange(span // 16).view(-1, 1, 1, 1) + lane % 4 * 2 + quarter // 2 * 8
+    place = place + torch.arange(2)
     line, place = line.expand(shape), place.expand(shape)
     return (line, place) if layout == "row" else (place, line)
 
