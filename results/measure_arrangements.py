@@ -4,14 +4,16 @@
     python3 results/measure_arrangements.py --out results/h200/arrangements.csv
 
 One row a contender and problem as ``python -m ladder.bench gpu`` writes them, and for the arrangements
-``registers`` (a thread), ``spill_bytes`` (stores a thread) and ``smem_bytes`` (a block). Needs what
-``measure_counters.py`` needs, but for Nsight Compute.
+``registers`` and ``spill_bytes`` (stores) a thread. Needs what ``measure_counters.py`` needs, but for Nsight
+Compute.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,21 +31,23 @@ from ladder.bench import gpu
 from ladder.problem import Problem
 
 STAGE = "v4_tk_tiles"
+#: The lesson's plain form, made a stage of its own.
+PLAIN = "v4_plain"
 #: The options of each arrangement; the default comes first.
 ARRANGEMENTS = (
     "",
-    "ROWS=32",
-    "ROWS=32,KEYS=32",
-    "ROWS=32,KEYS=64",
-    "ROWS=32,WORKERS=8",
-    "ROWS=32,PARTS=1",
+    "KEYS=32",
+    "KEYS=64",
     "PARTS=1",
     "PARTS=2",
     "PARTS=2,STAGES=3",
-    "KEYS=32",
-    "KEYS=48",
     "WORKERS=8",
     "WORKERS=12",
+    "ROWS=32",
+    "ROWS=32,KEYS=32",
+    "ROWS=32,KEYS=64",
+    "ROWS=32,PARTS=1",
+    "ROWS=32,WORKERS=8",
 )
 PROBLEMS = [
     Problem(4, 16, 4096, 4096, head_dim, dtype="bf16", is_causal=is_causal)
@@ -52,10 +56,20 @@ PROBLEMS = [
 ]
 
 
+def make_plain(folder: Path) -> None:
+    """Puts the plain kernel into ``folder`` as a stage and makes it known."""
+    source = stages.discover()[STAGE].path
+    shutil.copytree(source, folder / PLAIN)
+    (folder / PLAIN / "plain.cu").rename(folder / PLAIN / "kernel.cu")
+    (folder / PLAIN / "stage.toml").write_text((source / "stage.toml").read_text().partition("# 0 leaves")[0])
+    os.environ["LADDER_STAGES"] = str(folder)
+
+
 def resources(spec: str) -> pd.DataFrame:
-    """Columns d, registers, spill_bytes: of the bf16 kernels, as ptxas reports them for the GPU that is there."""
-    stage = stages.discover()[STAGE]
-    options = stage.chosen_options(dict(pair.split("=") for pair in spec.split(",") if pair))
+    """Columns d, registers, spill_bytes: of the bf16 kernels, as ptxas reports them for this GPU."""
+    name, _, choices = spec.partition(":")
+    stage = stages.discover()[name]
+    options = stage.chosen_options(dict(pair.split("=") for pair in choices.split(",") if pair))
     nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     with tempfile.TemporaryDirectory() as folder:
@@ -77,11 +91,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     out = parser.parse_args().out
-    specs = [f"{STAGE}:{options}" if options else STAGE for options in ARRANGEMENTS]
-    with ThreadPoolExecutor() as pool:
-        reports = pool.map(resources, ARRANGEMENTS)
+    specs = [PLAIN, *(f"{STAGE}:{options}" if options else STAGE for options in ARRANGEMENTS)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        make_plain(Path(folder))
+        reports = pool.map(resources, specs)
         known = pd.concat([r.assign(contender=spec) for spec, r in zip(specs, reports, strict=True)])
-    frame = gpu.measure(PROBLEMS, specs).merge(known, on=["contender", "d"], how="left")
+        frame = gpu.measure(PROBLEMS, specs).merge(known, on=["contender", "d"], how="left")
     frame.to_csv(out, index=False, float_format="%.6g")
     Console(width=150).print(gpu.render(frame))
     return 0

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "head.h"
 #include "ladder/dispatch.h"
 #include "ladder/problem.h"
 #include "tiles/tiles.h"
@@ -74,28 +75,6 @@ template <typename T, int d> struct Arrangement {
     else
       return (allocator.allocate<SharedTile<T, rows, d>, workers>()[worker]);
   }
-};
-
-/// The tensors of one (batch, head), as the tile library wants them.
-template <typename T, int d> struct Head {
-  const AttentionProblem &p;
-  unsigned query, key; // rows before the first one: of q, o and lse, and of k and v
-
-  __device__ Head(const AttentionProblem &problem, int batch, int head)
-      : p(problem), query(uniform((batch * p.heads + head) * p.q_len)),
-        key(uniform((batch * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len)) {}
-
-  __device__ GlobalMatrix<const T, d> q() const {
-    return {static_cast<const T *>(p.q) + int64_t(query) * d, p.q_len};
-  }
-  __device__ GlobalMatrix<const T, d> k() const {
-    return {static_cast<const T *>(p.k) + int64_t(key) * d, p.kv_len};
-  }
-  __device__ GlobalMatrix<const T, d> v() const {
-    return {static_cast<const T *>(p.v) + int64_t(key) * d, p.kv_len};
-  }
-  __device__ GlobalMatrix<T, d> o() const { return {static_cast<T *>(p.o) + int64_t(query) * d, p.q_len}; }
-  __device__ GlobalVec<float> lse() const { return {p.lse + query, p.q_len}; }
 };
 
 /// The share of a block and of one of its workers: from which query row on, and how many keys they see. The
