@@ -6,17 +6,23 @@
 #include "ladder/problem.h"
 #include "tiles/tiles.h"
 
-/// The tensors of one (batch, head), as the tile library wants them.
+/// The tensors of one (batch, head), as the tile library wants them: those of blockIdx.z and blockIdx.x.
 template <typename T, int d> struct Head {
   const ladder::AttentionProblem &p;
-  unsigned query, key; // rows before the first one: of q, o and lse, and of k and v
+  unsigned key; // rows before the first one of k and v
 
-  __device__ Head(const ladder::AttentionProblem &problem, int batch, int head)
-      : p(problem), query(tiles::uniform((batch * p.heads + head) * p.q_len)),
-        key(tiles::uniform((batch * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len)) {}
+  __device__ explicit Head(const ladder::AttentionProblem &problem)
+      : p(problem),
+        key(tiles::uniform((blockIdx.z * p.kv_heads + blockIdx.x / (p.heads / p.kv_heads)) * p.kv_len)) {}
+
+  /// Rows before the first one of q, o and lse: wanted before the main loop and after it, and not in between.
+  __device__ unsigned query() const {
+    const uint3 block = tiles::block_index();
+    return tiles::uniform((block.z * p.heads + block.x) * p.q_len);
+  }
 
   __device__ tiles::GlobalMatrix<const T, d> q() const {
-    return {static_cast<const T *>(p.q) + int64_t(query) * d, p.q_len};
+    return {static_cast<const T *>(p.q) + int64_t(query()) * d, p.q_len};
   }
   __device__ tiles::GlobalMatrix<const T, d> k() const {
     return {static_cast<const T *>(p.k) + int64_t(key) * d, p.kv_len};
@@ -25,7 +31,7 @@ template <typename T, int d> struct Head {
     return {static_cast<const T *>(p.v) + int64_t(key) * d, p.kv_len};
   }
   __device__ tiles::GlobalMatrix<T, d> o() const {
-    return {static_cast<T *>(p.o) + int64_t(query) * d, p.q_len};
+    return {static_cast<T *>(p.o) + int64_t(query()) * d, p.q_len};
   }
-  __device__ tiles::GlobalVec<float> lse() const { return {p.lse + query, p.q_len}; }
+  __device__ tiles::GlobalVec<float> lse() const { return {p.lse + query(), p.q_len}; }
 };

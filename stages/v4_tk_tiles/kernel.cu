@@ -15,7 +15,7 @@
 
 // What stage.toml offers to choose when building. 0 leaves it to Arrangement.
 #ifndef ROWS
-#define ROWS 16
+#define ROWS 0
 #endif
 #ifndef WORKERS
 #define WORKERS 0
@@ -37,14 +37,17 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// What is taken off the logits need not be their maximum, only near it. While the maximum has grown by less
-/// than a factor of 2^kSlack in the weights, the old one serves, and O need not be rescaled: for most tiles.
-/// Nothing is lost, as O and l have the same factor.
-constexpr float kSlack = 8.f;
+/// What is taken off the logits need not be their maximum, only near it: while the maximum has grown by less
+/// than a factor of 2^kSlack in the weights, the old one serves, and O, which has the same factor as l, need
+/// not be rescaled: for most tiles. A larger slack saves no more, but the largest weight, 1 and so exact when
+/// the maximum is its own, is rounded to 16 bits when it is not, which tells where it outweighs all others.
+constexpr float kSlack = 1.f;
 
 /// How a block goes about elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int rows = ROWS;                                       // query rows a worker
+  // Query rows a worker. With 32 the fragments of K and V, once loaded, serve twice; with 16 there are
+  // registers for sixteen workers. At d = 128, where O alone takes half of those, the former weighs more.
+  static constexpr int rows = ROWS ? ROWS : d == 128 ? 32 : 16;
   static constexpr int workers = WORKERS ? WORKERS : rows == 16 ? 16 : 4; // warps a block
   static constexpr int blocks = workers <= 4 ? 2 : 1; // an SM, for the compiler's share of registers
   // A tile of K and V. Larger ones leave the compiler too few registers, smaller ones do the rest of the loop
@@ -101,14 +104,14 @@ __device__ inline void fetch(Stage &stage, const Head<T, d> &gmem, int key) {
   async_commit();
 }
 
+// A positive scale can wait until after the maximum, to be one fused multiply-add with its subtraction: then
+// it is late_scale, which otherwise is 1.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::workers * 32, A::blocks)
-    attend(const __grid_constant__ AttentionProblem problem) {
+    attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
   using block = group<A::workers>;
-  const Head<T, d> gmem(problem, blockIdx.z, blockIdx.x);
+  const Head<T, d> gmem(problem);
   const Share<A> share(problem, block::warp());
-  // A positive scale can wait until after the maximum, to be one fused multiply-add with its subtraction.
-  const float scale = problem.scale > 0.f ? problem.scale * kLog2E : 1.f;
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
@@ -129,35 +132,35 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     fetch<block>(kv_smem[stage], gmem, stage * A::stage_keys);
   for (int key0 = 0; key0 < share.block_keys; key0 += A::stage_keys) {
     const int stage = key0 / A::stage_keys % A::stages, last = (stage + A::stages - 1) % A::stages;
-    async_wait<A::stages - 2>();
-    block::sync();
+    block::template async_wait<A::stages - 2>();
     fetch<block>(kv_smem[last], gmem, key0 + (A::stages - 1) * A::stage_keys);
     for (int part = 0, key = key0; part < A::parts && key < share.keys; part++, key += A::keys) {
-      zero(s);
-      mma_ABt(s, q, kv_smem[stage].k[part], s);
+      mma_ABt(s, q, kv_smem[stage].k[part]);
       if (problem.scale <= 0.f)
         mul(s, s, problem.scale * kLog2E);
       right_fill(s, s, problem.kv_len - key);
       if (problem.is_causal)
         make_causal(s, s, share.row, key);
-      row_max(m_new, s);
-      mul(m_new, m_new, scale);
-      max(m_new, m_new, m);
-      sub(rescale, m, m_new);
-      if (any_below(rescale, -kSlack)) {
+      row_max_in_lane(m_new, s);
+      mul(m_new, m_new, late_scale);
+      if (any_above(m_new, m, kSlack)) {
+        max_over_lanes(m_new);
+        max(m_new, m_new, m);
+        sub(rescale, m, m_new);
         exp2(rescale, rescale);
         mul(l, l, rescale);
         mul_row(o, o, rescale);
         copy(m, m_new);
       }
-      mul(s, s, scale);
+      mul(s, s, late_scale);
       sub_row(s, s, m);
       exp2(s, s);
-      row_sum(l, s, l);
+      row_sum_in_lane(l, s, l);
       copy(p_16, s);
       mma_AB(o, p_16, kv_smem[stage].v[part], o);
     }
   }
+  sum_over_lanes(l);
   div_row(o, o, l);
   copy(o_16, o);
   block::store(gmem.o(), o_16, share.block_row);
@@ -179,7 +182,8 @@ template <typename T, int d> void launch_arrangement(const AttentionProblem &p, 
     ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
                   "v4_tk_tiles: shared memory");
     const dim3 grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
-    kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p);
+    const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
+    kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p, late_scale);
     ladder::check(cudaGetLastError(), "v4_tk_tiles: launch");
   }
 }

@@ -18,8 +18,8 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 template <typename T, int d>
 __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem problem) {
   using block = group<kWorkers>;
-  const Head<T, d> gmem(problem, blockIdx.z, blockIdx.y);
-  const int row = (blockIdx.x * kWorkers + block::warp()) * kRows;
+  const Head<T, d> gmem(problem);
+  const int row = (blockIdx.y * kWorkers + block::warp()) * kRows;
   __shared__ SharedTile<T, kKeys, d> k_smem, v_smem;
 
   RegTile<T, kRows, d> q, o_16;
@@ -37,8 +37,7 @@ __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem p
     block::load(k_smem, gmem.k(), key);
     block::load(v_smem, gmem.v(), key);
     block::sync();
-    zero(s);
-    mma_ABt(s, q, k_smem, s);
+    mma_ABt(s, q, k_smem);
     mul(s, s, problem.scale * kLog2E);
     right_fill(s, s, problem.kv_len - key);
     if (problem.is_causal)
@@ -72,7 +71,7 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   const int blocks = (p.q_len + kWorkers * kRows - 1) / (kWorkers * kRows);
   dispatch_16_bit(p, [&](auto element) {
     dispatch_head_dim(p, [&](auto d) {
-      attend<decltype(element), d><<<dim3(blocks, p.heads, p.batch), kWorkers * 32, 0, stream>>>(p);
+      attend<decltype(element), d><<<dim3(p.heads, blocks, p.batch), kWorkers * 32, 0, stream>>>(p);
     });
   });
   ladder::check(cudaGetLastError(), "v4_tk_tiles, plain: launch");

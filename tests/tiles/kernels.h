@@ -148,11 +148,15 @@ template <typename T, Layout kLayout, int kRows, int kCols> __device__ void redu
   col_max(y, a, row), result.put(y);
   col_min(y, a, row), result.put(y);
   col_sum(y, a, row), result.put(y);
-  // Whether any is below: one answer a lane, all the same.
-  row_min(x, a);
+  if constexpr (kLayout == Layout::row) {
+    row_max_in_lane(x, a), max_over_lanes(x), result.put(x);
+    zero(x), row_sum_in_lane(x, a, x), sum_over_lanes(x), result.put(x);
+  }
+  // Whether any row's largest is above the column by so much: one answer a lane, all the same.
+  row_max(x, a);
   out = result.next;
-  out[threadIdx.x] = from_float<T>(any_below(x, -1.f));
-  out[32 + threadIdx.x] = from_float<T>(any_below(x, -1e4f));
+  out[threadIdx.x] = from_float<T>(any_above(x, column, 1.f));
+  out[32 + threadIdx.x] = from_float<T>(any_above(x, column, 1e4f));
 }
 
 template <typename T, Layout kLayout, int kRows, int kCols>
@@ -285,7 +289,7 @@ __device__ void mma(const T *a_gmem, const T *b_gmem, const float *c_gmem, float
                 b_cols = kB == 'B' ? kN : kK;
   RegTile<T, a_rows, a_cols, kA == 'A' ? Layout::row : Layout::col> a;
   RegTile<T, b_rows, b_cols, kB == 'B' ? Layout::col : Layout::row> b;
-  RegTile<float, kM, kN> c, dst;
+  RegTile<float, kM, kN> c, dst, product;
   SharedAllocator allocator(smem);
   auto &a_smem = allocator.allocate<SharedTile<T, a_rows, a_cols>>();
   auto &b_smem = allocator.allocate<SharedTile<T, b_rows, b_cols>>();
@@ -297,15 +301,19 @@ __device__ void mma(const T *a_gmem, const T *b_gmem, const float *c_gmem, float
   if constexpr (kPlaceB == Place::registers)
     load(b, GlobalMatrix<const T, b_cols>{b_gmem, b_rows});
   __syncwarp();
-  const auto multiply = [&](const auto &x, const auto &y) {
+  const auto multiply_add = [](auto &to, const auto &x, const auto &y, const auto &...addend) {
     if constexpr (kA == 'A' && kB == 'B')
-      mma_AB(dst, x, y, c);
+      mma_AB(to, x, y, addend...);
     else if constexpr (kA == 'A')
-      mma_ABt(dst, x, y, c);
+      mma_ABt(to, x, y, addend...);
     else if constexpr (kB == 'B')
-      mma_AtB(dst, x, y, c);
+      mma_AtB(to, x, y, addend...);
     else
-      mma_AtBt(dst, x, y, c);
+      mma_AtBt(to, x, y, addend...);
+  };
+  const auto multiply = [&](const auto &x, const auto &y) {
+    multiply_add(dst, x, y, c);
+    multiply_add(product, x, y);
   };
   const auto with_a = [&](const auto &x) {
     if constexpr (kPlaceB == Place::registers)
@@ -318,6 +326,7 @@ __device__ void mma(const T *a_gmem, const T *b_gmem, const float *c_gmem, float
   else
     with_a(a_smem);
   store(GlobalMatrix<float, kN>{out, kM}, dst);
+  store(GlobalMatrix<float, kN>{out + kM * kN, kM}, product);
 }
 
 /// Two groups of kWarps warps side by side, each with matrices of its own: together, and each warp its slice.

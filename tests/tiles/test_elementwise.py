@@ -90,9 +90,13 @@ def reductions(case: Case, a: Tensor, column: Tensor, row: Tensor, exact: bool) 
             Result(f"{prefix}_min with accumulator", torch.minimum(least, vector)),
             Result(f"{prefix}_sum with accumulator", more.to(t), ulps, around),
         ]
-    for limit in (-1.0, -1e4):
-        below = bool((a.amin(1).float() < limit).any())
-        results.append(Result(f"any_below {limit:g}", torch.full((32,), float(below), dtype=t)))
+    if case.layout == "row":
+        around = a.double().abs().sum(1).to(t)
+        results.append(Result("row_max in two steps", a.amax(1)))
+        results.append(Result("row_sum in two steps", a.double().sum(1).to(t), 0.0 if exact else 4.0, around))
+    for slack in (1.0, 1e4):
+        above = bool((a.amax(1).float() > column.float() + slack).any())
+        results.append(Result(f"any_above by {slack:g}", torch.full((32,), float(above), dtype=t)))
     return results
 
 

@@ -18,7 +18,7 @@ PLACES = ("registers", "shared")
 
 @dataclass(frozen=True)
 class Product:
-    """dst (m x n) = op(a) op(b) + c over k."""
+    """dst (m x n) = op(a) op(b) + c, and the same without c, over k."""
 
     operation: str
     place_a: str
@@ -85,18 +85,20 @@ def run(product: Product, unit: Unit, optimised: bool) -> None:
     }
     for name, (a, b, c, tolerance) in cases.items():
         a, b = a.to(t), b.to(t)
-        expected = a.double() @ b.double() + c.double()
+        product_alone = a.double() @ b.double()
+        expected = torch.stack([product_alone + c.double(), product_alone])
         left = a if product.operation in ("mma_AB", "mma_ABt") else a.T.contiguous()
         right = b if product.operation in ("mma_AB", "mma_AtB") else b.T.contiguous()
-        out = torch.full((m, n), torch.nan)
+        out = torch.full((2, m, n), torch.nan)
         smem_bytes = (m + n) * k * t.itemsize
         launch = module.launch(product.kernel.name, 1, 32, (left, right, c, out), smem_bytes)
         if tolerance:
             assert float((out.double() - expected).abs().max()) < tolerance
         else:
-            check([Result(name, expected.float())], out, str(product))
+            with_c, without = (Result(f"{name}, {c}", e.float()) for c, e in zip(("c", "no c"), expected, strict=True))
+            check([with_c, without], out, str(product))
         assert launch.totals()["conflicts"] == 0
-        assert launch.totals()["mma_instructions"] == m * n * k // (16 * 8 * 16)
+        assert launch.totals()["mma_instructions"] == 2 * m * n * k // (16 * 8 * 16)
 
 
 def unit_of(product: Product, among: list[Product]) -> Unit:

@@ -12,7 +12,9 @@ namespace tiles {
 template <int kWarps> struct group {
   static constexpr int warps = kWarps, threads = 32 * kWarps;
 
-  __device__ static int thread() { return threadIdx.x % threads; }
+  /// In a small group, whose lanes hold large tiles, read anew at every call, so that nothing that follows
+  /// from it takes registers in between. In a large one the reading would cost more than it saves.
+  __device__ static int thread() { return (kWarps <= 4 ? thread_index() : threadIdx.x) % threads; }
   __device__ static int warp() { return uniform(threadIdx.x / 32 % warps); }
 
   /// Waits for all warps of the group. `barrier` tells groups apart that wait at the same time; 0 is the one
@@ -31,11 +33,17 @@ template <int kWarps> struct group {
     if constexpr (detail::require_row_of<D, GlobalMatrix<T, kCols>>())
       detail::load_chunks<threads>(dst, src, first_row, thread());
   }
-  /// Without waiting: async_commit(), later async_wait<n>(), then sync().
+  /// Without waiting: async_commit(), later async_wait<n>().
   template <SharedMemoryTile D, typename T, int kCols>
   __device__ static void load_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row = 0) {
     if constexpr (detail::require_row_of<D, GlobalMatrix<T, kCols>>())
       detail::load_chunks_async<threads>(dst, src, first_row, thread());
+  }
+  /// Waits for what all warps of the group have committed, but for each one's last kPending; and for the
+  /// warps.
+  template <int kPending = 0> __device__ static void async_wait(int barrier = 0) {
+    tiles::async_wait<kPending>();
+    sync(barrier);
   }
   template <typename T, int kCols, SharedMemoryTile S>
   __device__ static void store(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row = 0) {

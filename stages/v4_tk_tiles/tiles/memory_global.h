@@ -39,53 +39,67 @@ template <typename X, typename Matrix> __device__ constexpr bool require_row_of(
   return element && X::cols == Matrix::cols;
 }
 
-/// Calls f(place in shared memory, row, col) for the 16-byte chunks of a shared tile that fall to `thread` of
-/// kThreads. Neighbouring threads take neighbouring chunks, 8 of them a 128-byte line: without conflict,
-/// whatever the tile's width.
+/// Row and column of the first 16-byte chunk of a shared tile that falls to `thread`.
+template <SharedMemoryTile S> __device__ inline int2 first_chunk(int thread) {
+  constexpr int row_chunks = S::row_bytes / 16;
+  return {thread / row_chunks, thread % row_chunks * int(16 / sizeof(typename S::Elem))};
+}
+
+/// Calls f(place in shared memory, down, right) for the 16-byte chunks of a shared tile that fall to `thread`
+/// of kThreads, so many rows and columns from its first. Neighbouring threads take neighbouring chunks, 8 of
+/// them a 128-byte line: without conflict, whatever the tile's width.
 template <int kThreads, SharedMemoryTile S, typename F>
 __device__ inline void for_each_chunk(S &tile, int thread, F f) {
   using Byte = std::conditional_t<std::is_const_v<S>, const char, char>;
   constexpr int row_chunks = S::row_bytes / 16, block_chunks = S::block_bytes / 16,
                 chunks = S::cols / S::block_cols * block_chunks;
-  // Where kThreads chunks are whole rounds of the swizzle, the place of a thread's next chunk is a constant
-  // away from the last one's.
+  // Constants cost no registers. Where kThreads chunks are whole rounds of the swizzle, the place of a
+  // thread's next chunk is a constant away from its last one's; where they are whole rows of one block, so is
+  // its row.
   constexpr bool whole_rounds = kThreads * 16 % 1024 == 0;
+  constexpr bool whole_rows = chunks == block_chunks || block_chunks % kThreads == 0;
 #pragma unroll
   for (int first = 0; first < chunks; first += kThreads) {
     const int chunk = first + thread;
     if (chunks % kThreads != 0 && chunk >= chunks)
       break;
     const int byte = whole_rounds ? S::swizzle(16 * thread) + 16 * first : S::swizzle(16 * chunk);
-    const int row = chunk % block_chunks / row_chunks;
-    const int col =
-        chunk / block_chunks * S::block_cols + chunk % row_chunks * int(16 / sizeof(typename S::Elem));
-    f(reinterpret_cast<Byte *>(tile.data) + byte, row, col);
+    const int down = whole_rows ? first % block_chunks / row_chunks
+                                : chunk % block_chunks / row_chunks - thread / row_chunks;
+    const int right = (whole_rows ? first : chunk) / block_chunks * S::block_cols;
+    f(reinterpret_cast<Byte *>(tile.data) + byte, down, right);
   }
 }
 
 template <int kThreads, SharedMemoryTile D, typename T, int kCols>
 __device__ inline void load_chunks(D &dst, const GlobalMatrix<T, kCols> &src, int first_row, int thread) {
-  for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int row, int col) {
-    const bool valid = first_row + row < src.rows;
-    ptx::store_shared(smem, valid ? *reinterpret_cast<const uint4 *>(src.at(first_row + row, col)) : uint4{});
+  const auto [row, col] = first_chunk<D>(thread);
+  const T *first = src.at(first_row + row, col);
+  for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int down, int right) {
+    const bool valid = first_row + row + down < src.rows;
+    const T *chunk = first + down * kCols + right;
+    ptx::store_shared(smem, valid ? *reinterpret_cast<const uint4 *>(chunk) : uint4{});
   });
 }
 
 template <int kThreads, SharedMemoryTile D, typename T, int kCols>
 __device__ inline void load_chunks_async(D &dst, const GlobalMatrix<T, kCols> &src, int first_row,
                                          int thread) {
-  for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int row, int col) {
-    const bool valid = first_row + row < src.rows;
-    ptx::copy_async_16(smem, src.at(first_row + row, col), valid);
+  const auto [row, col] = first_chunk<D>(thread);
+  const T *first = src.at(first_row + row, col);
+  for_each_chunk<kThreads>(dst, thread, [&](auto *smem, int down, int right) {
+    ptx::copy_async_16(smem, first + down * kCols + right, first_row + row + down < src.rows);
   });
 }
 
 template <int kThreads, SharedMemoryTile S, typename T, int kCols>
 __device__ inline void store_chunks(const GlobalMatrix<T, kCols> &dst, const S &src, int first_row,
                                     int thread) {
-  for_each_chunk<kThreads>(src, thread, [&](auto *smem, int row, int col) {
-    if (first_row + row < dst.rows)
-      *reinterpret_cast<uint4 *>(dst.at(first_row + row, col)) = ptx::load_shared<uint4>(smem);
+  const auto [row, col] = first_chunk<S>(thread);
+  T *first = dst.at(first_row + row, col);
+  for_each_chunk<kThreads>(src, thread, [&](auto *smem, int down, int right) {
+    if (first_row + row + down < dst.rows)
+      *reinterpret_cast<uint4 *>(first + down * kCols + right) = ptx::load_shared<uint4>(smem);
   });
 }
 

@@ -1,4 +1,5 @@
-// Matrix products on the tensor cores: dst = a b + c, each of a and b as it is or transposed, sums in fp32.
+// Matrix products on the tensor cores: dst = a b + c, or without c dst = a b, summed up with more care; each
+// of a and b as it is or transposed, sums in fp32.
 //
 //            a (m x k)                       b (k x n)
 //   mma_AB   row layout                      col layout
@@ -32,39 +33,75 @@ __device__ inline void fragment(uint32_t (&quarters)[4], const X &x, int i, int 
   }
 }
 
-/// acc's two 8-column halves += lines of a times lines of b.
+/// A 16x8 half of a tile: the two pairs of a lane in it.
 template <Element16 T>
-__device__ inline void mma_16x16(float2 (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+__device__ inline void mma_16x8(float2 (&acc)[4], int half, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  float2 &upper = acc[2 * half], &lower = acc[2 * half + 1];
+  float sums[4] = {upper.x, upper.y, lower.x, lower.y};
+  ladder::ptx::mma_m16n8k16<T>(sums, a, b[2 * half], b[2 * half + 1]);
+  upper = {sums[0], sums[1]};
+  lower = {sums[2], sums[3]};
+}
+
+__device__ inline void add_half(float2 (&acc)[4], int half, const float2 (&part)[4]) {
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float2 &upper = acc[2 * half], &lower = acc[2 * half + 1];
-    float sums[4] = {upper.x, upper.y, lower.x, lower.y};
-    ladder::ptx::mma_m16n8k16<T>(sums, a, b[2 * half], b[2 * half + 1]);
-    upper = {sums[0], sums[1]};
-    lower = {sums[2], sums[3]};
+  for (int q = 2 * half; q < 2 * half + 2; q++)
+    acc[q] = {acc[q].x + part[q].x, acc[q].y + part[q].y};
+}
+
+/// Steps of 16 that a product without c spends in one accumulator. Tensor cores truncate when they add, so
+/// the error of a sum grows with the steps it has been through: four at d = 64 already cost lse its last bits
+/// when logits are in the hundreds.
+constexpr int kLongestSum = 3;
+
+/// dst += a b, kGroup steps of 16 at a time. In parts: each group but the first is a sum of its own before it
+/// is added to dst.
+template <Layout kA, Layout kB, int kGroup, bool kInParts, RegisterTile D, AnyTile A, AnyTile B>
+__device__ inline void mma_groups(D &dst, const A &a, const B &b) {
+  constexpr int m = D::rows / 16, n = D::cols / 16, k = (kA == Layout::row ? A::cols : A::rows) / 16;
+#pragma unroll
+  for (int group = 0; group < k; group += kGroup) {
+    const int steps = k - group < kGroup ? k - group : kGroup;
+    uint32_t a_quarters[kGroup][m][4];
+#pragma unroll
+    for (int step = 0; step < steps; step++)
+#pragma unroll
+      for (int i = 0; i < m; i++)
+        fragment<kA, Quarters::by_span>(a_quarters[step][i], a, i, group + step);
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+      const bool own_sum = kInParts && group > 0;
+      uint32_t b_quarters[kGroup][4];
+#pragma unroll
+      for (int step = 0; step < steps; step++)
+        fragment<kB, Quarters::by_lines>(b_quarters[step], b, j, group + step);
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < m; i++) {
+          float2 part[4] = {};
+          float2(&sum)[4] = own_sum ? part : dst.pairs[i][j];
+#pragma unroll
+          for (int step = 0; step < steps; step++)
+            mma_16x8<typename A::Elem>(sum, half, a_quarters[step][i], b_quarters[step]);
+          if (own_sum)
+            add_half(dst.pairs[i][j], half, part);
+        }
+    }
   }
 }
 
 template <Layout kA, Layout kB, RegisterTile D, AnyTile A, AnyTile B>
 __device__ inline void mma(D &dst, const A &a, const B &b, const D &c) {
-  constexpr int m = D::rows / 16, n = D::cols / 16, k = (kA == Layout::row ? A::cols : A::rows) / 16;
   if (&dst != &c)
     dst = c;
-#pragma unroll
-  for (int kk = 0; kk < k; kk++) {
-    uint32_t a_quarters[m][4];
-#pragma unroll
-    for (int i = 0; i < m; i++)
-      fragment<kA, Quarters::by_span>(a_quarters[i], a, i, kk);
-#pragma unroll
-    for (int j = 0; j < n; j++) {
-      uint32_t b_quarters[4];
-      fragment<kB, Quarters::by_lines>(b_quarters, b, j, kk);
-#pragma unroll
-      for (int i = 0; i < m; i++)
-        mma_16x16<typename A::Elem>(dst.pairs[i][j], a_quarters[i], b_quarters);
-    }
-  }
+  mma_groups<kA, kB, 1, false>(dst, a, b);
+}
+
+template <Layout kA, Layout kB, RegisterTile D, AnyTile A, AnyTile B>
+__device__ inline void mma(D &dst, const A &a, const B &b) {
+  dst = {};
+  mma_groups<kA, kB, kLongestSum, true>(dst, a, b);
 }
 
 template <RegisterTile D, AnyTile A, AnyTile B> __device__ constexpr bool require_elements() {
@@ -85,8 +122,8 @@ concept Usable = SharedMemoryTile<X> || InLayout<X, kLayout>;
 
 } // namespace detail
 
-template <RegisterTile D, AnyTile A, AnyTile B>
-__device__ inline void mma_AB(D &dst, const A &a, const B &b, const D &c) {
+template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+__device__ inline void mma_AB(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::row> && detail::Usable<B, Layout::col>;
   constexpr bool sizes = A::rows == D::rows && A::cols == B::rows && B::cols == D::cols;
   static_assert(detail::Usable<A, Layout::row>,
@@ -97,11 +134,11 @@ __device__ inline void mma_AB(D &dst, const A &a, const B &b, const D &c) {
                 "or call mma_ABt with its transpose");
   static_assert(sizes, "mma_AB: wanted dst m x n, a m x k, b k x n");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
-    detail::mma<Layout::row, Layout::col>(dst, a, b, c);
+    detail::mma<Layout::row, Layout::col>(dst, a, b, c...);
 }
 
-template <RegisterTile D, AnyTile A, AnyTile B>
-__device__ inline void mma_ABt(D &dst, const A &a, const B &b, const D &c) {
+template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+__device__ inline void mma_ABt(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::row> && detail::Usable<B, Layout::row>;
   constexpr bool sizes = A::rows == D::rows && A::cols == B::cols && B::rows == D::cols;
   static_assert(detail::Usable<A, Layout::row>,
@@ -112,11 +149,11 @@ __device__ inline void mma_ABt(D &dst, const A &a, const B &b, const D &c) {
                 "first, or call mma_AB with its transpose");
   static_assert(sizes, "mma_ABt: wanted dst m x n, a m x k, b n x k");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
-    detail::mma<Layout::row, Layout::row>(dst, a, b, c);
+    detail::mma<Layout::row, Layout::row>(dst, a, b, c...);
 }
 
-template <RegisterTile D, AnyTile A, AnyTile B>
-__device__ inline void mma_AtB(D &dst, const A &a, const B &b, const D &c) {
+template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+__device__ inline void mma_AtB(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::col> && detail::Usable<B, Layout::col>;
   constexpr bool sizes = A::cols == D::rows && A::rows == B::rows && B::cols == D::cols;
   static_assert(detail::Usable<A, Layout::col>,
@@ -127,11 +164,11 @@ __device__ inline void mma_AtB(D &dst, const A &a, const B &b, const D &c) {
                 "first, or call mma_AtBt with its transpose");
   static_assert(sizes, "mma_AtB: wanted dst m x n, a k x m, b k x n");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
-    detail::mma<Layout::col, Layout::col>(dst, a, b, c);
+    detail::mma<Layout::col, Layout::col>(dst, a, b, c...);
 }
 
-template <RegisterTile D, AnyTile A, AnyTile B>
-__device__ inline void mma_AtBt(D &dst, const A &a, const B &b, const D &c) {
+template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+__device__ inline void mma_AtBt(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::col> && detail::Usable<B, Layout::row>;
   constexpr bool sizes = A::cols == D::rows && A::rows == B::cols && B::rows == D::cols;
   static_assert(detail::Usable<A, Layout::col>,
@@ -142,7 +179,7 @@ __device__ inline void mma_AtBt(D &dst, const A &a, const B &b, const D &c) {
                 "first, or call mma_AtB with its transpose");
   static_assert(sizes, "mma_AtBt: wanted dst m x n, a k x m, b n x k");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
-    detail::mma<Layout::col, Layout::row>(dst, a, b, c);
+    detail::mma<Layout::col, Layout::row>(dst, a, b, c...);
 }
 
 } // namespace tiles

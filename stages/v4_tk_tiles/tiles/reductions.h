@@ -17,10 +17,9 @@ template <typename Op, int kMask> __device__ inline float reduce_lanes(float val
   return value;
 }
 
-/// dst[line] = op over the line's span, in two chains of half the length. The four lanes of a quad hold a
-/// line.
+/// dst[line] = op over what the calling lane holds of the line's span, in two chains of half the length.
 template <typename Op, RegisterVector V, RegisterTile S>
-__device__ inline void reduce_span(V &dst, const S &src) {
+__device__ inline void reduce_span_in_lane(V &dst, const S &src) {
 #pragma unroll
   for (int i = 0; i < S::lines / 16; i++)
 #pragma unroll
@@ -31,8 +30,23 @@ __device__ inline void reduce_span(V &dst, const S &src) {
         const float2 pair = unpack<typename S::Elem>(src.pairs[i][j / 2][half + j % 2 * 2]);
         values = {Op{}(values.x, pair.x), Op{}(values.y, pair.y)};
       }
-      dst.values[i][half] = from_float<typename V::Elem>(reduce_lanes<Op, 3>(Op{}(values.x, values.y)));
+      dst.values[i][half] = from_float<typename V::Elem>(Op{}(values.x, values.y));
     }
+}
+
+/// The four lanes of a quad hold a line.
+template <typename Op, RegisterVector V> __device__ inline void reduce_quads(V &vec) {
+  static_assert(V::along == Along::lines,
+                "given a tile's RowVec (of a col-layout tile: its ColVec), wanted what "
+                "row_max_in_lane or row_sum_in_lane gave of a row-layout tile");
+  map(vec, [](float x) { return reduce_lanes<Op, 3>(x); }, vec);
+}
+
+/// dst[line] = op over the line's span.
+template <typename Op, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_span(V &dst, const S &src) {
+  reduce_span_in_lane<Op>(dst, src);
+  reduce_quads<Op>(dst);
 }
 
 /// dst[place of the span] = op over all lines. The eight lanes of the same l % 4 hold a place.
@@ -103,6 +117,30 @@ __device__ inline void row_sum(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_rows<detail::Add>(dst, src, acc...);
 }
 
+// row_max and row_sum in two steps: first, of a row-layout tile, what the calling lane holds of each row (a
+// quarter of it), and later the vector over the lanes. Between them, what is done to a whole row may be done
+// to the parts; a loop then needs the second step only once.
+template <RegisterVector V, RegisterTile S> __device__ inline void row_max_in_lane(V &dst, const S &src) {
+  static_assert(S::row_layout,
+                "given a col-layout tile, wanted a row-layout one: insert swap_layout(row, tile)");
+  detail::reduce_span_in_lane<detail::Max>(dst, src);
+}
+/// dst = accumulator + the lane's part of each row.
+template <RegisterVector V, RegisterTile S>
+__device__ inline void row_sum_in_lane(V &dst, const S &src, const V &accumulator) {
+  static_assert(S::row_layout,
+                "given a col-layout tile, wanted a row-layout one: insert swap_layout(row, tile)");
+  V part;
+  detail::reduce_span_in_lane<detail::Add>(part, src);
+  detail::map(dst, detail::Add{}, accumulator, part);
+}
+template <RegisterVector V> __device__ inline void max_over_lanes(V &vec) {
+  detail::reduce_quads<detail::Max>(vec);
+}
+template <RegisterVector V> __device__ inline void sum_over_lanes(V &vec) {
+  detail::reduce_quads<detail::Add>(vec);
+}
+
 // The same over each column.
 template <RegisterVector V, RegisterTile S, typename... Acc>
 __device__ inline void col_max(V &dst, const S &src, const Acc &...acc) {
@@ -117,15 +155,16 @@ __device__ inline void col_sum(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_cols<detail::Add>(dst, src, acc...);
 }
 
-/// Whether any value of the vector is below the limit: the same answer in all lanes of the warp.
-template <RegisterVector V> __device__ inline bool any_below(const V &vec, float limit) {
-  bool below = false;
+/// Whether any value of vec is above the other vector's by more than `slack`: the same answer in all lanes of
+/// the warp.
+template <RegisterVector V> __device__ inline bool any_above(const V &vec, const V &other, float slack) {
+  bool above = false;
 #pragma unroll
   for (int i = 0; i < V::length / 16; i++)
 #pragma unroll
     for (int slot = 0; slot < V::per_lane; slot++)
-      below |= to_float(vec.values[i][slot]) < limit;
-  return __any_sync(0xffffffffu, below);
+      above |= to_float(vec.values[i][slot]) > to_float(other.values[i][slot]) + slack;
+  return __any_sync(0xffffffffu, above);
 }
 
 } // namespace tiles

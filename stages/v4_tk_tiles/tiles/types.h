@@ -68,6 +68,22 @@ template <Element T> __device__ inline T from_float(float value) {
     return value;
 }
 
+// threadIdx.x and blockIdx, read anew at every call. What follows from the built-in variables the compiler
+// computes once and keeps, through the whole of a kernel's main loop if need be, in registers that the tiles
+// want.
+__device__ inline int thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+__device__ inline uint3 block_index() {
+  uint3 index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index.x));
+  asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(index.y));
+  asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(index.z));
+  return index;
+}
+
 __device__ inline int lane_id() { return threadIdx.x % 32; }
 
 /// What lane 0 gives. For values that all lanes of a warp share but the compiler cannot know to: it then
