@@ -136,7 +136,70 @@ def bounds(stage: str) -> str:
     return "On an H200, by Nsight Compute's counters:\n\n" + _markdown(head, rows)
 
 
+#: FlashAttention-2's Algorithm 1 (Dao 2023), by what a line of v4's kernels starts with.
+_STEPS = (
+    (r"load\(q,", " 3  load Q_i"),
+    (r"zero\(o\)", " 5  O_i = 0"),
+    (r"zero\(l\)", " 5  l_i = 0"),
+    (r"neg_infty\(m\)", " 5  m_i = -inf"),
+    (r"for \(int (key|part) = ", " 6  for all j"),
+    (r"block::load\(k_smem|fetch<block>\(kv_smem\[last", " 7  load K_j, V_j"),
+    (r"mma_ABt\(s", " 8  S = Q_i K_j^T"),
+    (r"row_max(_in_lane)?\(m_new", " 9  m_new = max(m, rowmax(S))"),
+    (r"exp2\(s, s\)", " 9  P = exp(S - m)"),
+    (r"row_sum(_in_lane)?\(l", " 9  l = exp(m_old - m) l + rowsum(P)"),
+    (r"mul_row\(o, o, rescale\)", "10  O_i = diag(exp(m_old - m)) O_i"),
+    (r"mma_AB\(o", "10  O_i = O_i + P V_j"),
+    (r"div_row\(o, o, l\)", "12  O_i = diag(l)^-1 O_i"),
+    (r"(block::)?store\(gmem\.o", "14  write O_i"),
+    (r"add\(l, l, m\)", "13  L_i = m + log(l)"),
+    (r"(block::)?store\(gmem\.lse", "15  write L_i"),
+)
+
+
+def _beside_the_algorithm(source: str) -> str:
+    """The ``__global__`` function of a file of v4, each line with the step of the algorithm that it does."""
+    text = (ROOT / "stages" / "v4_tk_tiles" / source).read_text()
+    [kernel] = re.findall(r"^__global__.*?^}$", text, re.DOTALL | re.MULTILINE)
+    lines, left = [], list(_STEPS)
+    for line in kernel.splitlines():
+        step = next((s for s in left if re.match(s[0], line.strip())), None)
+        if step:
+            left.remove(step)
+        lines.append(f"{line:<88}// {step[1]}" if step else line)
+    if left:
+        raise SystemExit(f"{source}: no line does {', '.join(text.strip() for _, text in left)}")
+    return "```cpp\n" + "\n".join(lines) + "\n```\n"
+
+
+def arrangements() -> str:
+    """TFLOP/s of v4_tk_tiles in each arrangement and of torch's backends, registers and spills."""
+    frame = pd.read_csv(H200 / "arrangements.csv")
+    measured = frame[frame.N.notna()].assign(d=lambda f: f.d.astype(int))
+    measured["problem"] = "d" + measured.d.astype(str) + measured.causal.map({True: " causal", False: ""})
+    measured["cell"] = [f"{row.tflops:.0f} ({row.of_flash:.2f})" for row in measured.itertuples()]
+    measured["used"] = [_registers(row.registers, row.spill_bytes) for row in measured.itertuples()]
+    rows = []
+    for contender, cells in measured.groupby("contender", sort=False):
+        name = str(contender).removeprefix("v4_tk_tiles")
+        shown = f"`{name[1:]}`" if name.startswith(":") else name or "as it ships"
+        by_problem = cells.set_index("problem").cell
+        used = cells.drop_duplicates("d").used
+        speeds = (by_problem.get(problem, "") for problem in measured.problem.unique())
+        rows.append([shown, *speeds, " / ".join(used) if used.any() else ""])
+    return _markdown(["", *measured.problem.unique(), "registers (+ spilled)"], rows)
+
+
+def _registers(registers: float, spill_bytes: float) -> str:
+    if pd.isna(registers):
+        return ""
+    return f"{registers:.0f}" + (f" + {spill_bytes:.0f}" if spill_bytes else "")
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "v4-plain": lambda: _beside_the_algorithm("plain.cu"),
+    "v4-kernel": lambda: _beside_the_algorithm("kernel.cu"),
+    "arrangements": arrangements,
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,

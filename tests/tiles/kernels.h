@@ -148,7 +148,7 @@ template <typename T, Layout kLayout, int kRows, int kCols> __device__ void redu
   col_max(y, a, row), result.put(y);
   col_min(y, a, row), result.put(y);
   col_sum(y, a, row), result.put(y);
-  if constexpr (kLayout == Layout::row) {
+  if constexpr (kLayout == Layout::row && std::is_same_v<T, float>) {
     row_max_in_lane(x, a), max_over_lanes(x), result.put(x);
     zero(x), row_sum_in_lane(x, a, x), sum_over_lanes(x), result.put(x);
   }

@@ -90,7 +90,7 @@ def reductions(case: Case, a: Tensor, column: Tensor, row: Tensor, exact: bool) 
             Result(f"{prefix}_min with accumulator", torch.minimum(least, vector)),
             Result(f"{prefix}_sum with accumulator", more.to(t), ulps, around),
         ]
-    if case.layout == "row":
+    if case.layout == "row" and t == torch.float32:
         around = a.double().abs().sum(1).to(t)
         results.append(Result("row_max in two steps", a.amax(1)))
         results.append(Result("row_sum in two steps", a.double().sum(1).to(t), 0.0 if exact else 4.0, around))

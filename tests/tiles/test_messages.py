@@ -72,6 +72,21 @@ WRONG = [
         "wanted dst m x n, a m x k, b k x n",
     ),
     (
+        "F32Row d; F16Row a, b;",
+        "mma_AB(d, a, b)",
+        "insert swap_layout(b_col, b) first, or call mma_ABt with its transpose",
+    ),
+    (
+        "F32Col a; F32Col::ColVec v;",
+        "row_max_in_lane(v, a)",
+        "given a col-layout tile, whose rows are spread over other lanes, wanted a row-layout one",
+    ),
+    (
+        "F16Row a; F16Row::ColVec v;",
+        "row_sum_in_lane(v, a, v)",
+        "whose parts of rows would be rounded, wanted fp32: insert copy(tile_fp32, tile) first",
+    ),
+    (
         "F16Row a; F16Col b;",
         "add(a, a, b)",
         "given a row-layout and a col-layout tile, wanted the same layout: insert swap_layout(other, tile)",

@@ -95,7 +95,9 @@ def run(product: Product, unit: Unit, optimised: bool) -> None:
         if tolerance:
             assert float((out.double() - expected).abs().max()) < tolerance
         else:
-            with_c, without = (Result(f"{name}, {c}", e.float()) for c, e in zip(("c", "no c"), expected, strict=True))
+            with_c, without = (
+                Result(f"{name}, {c}", e.float()) for c, e in zip(("c", "no c"), expected, strict=True)
+            )
             check([with_c, without], out, str(product))
         assert launch.totals()["conflicts"] == 0
         assert launch.totals()["mma_instructions"] == 2 * m * n * k // (16 * 8 * 16)

@@ -102,7 +102,7 @@ Unit = tuple[Kernel, ...]
 
 
 def tile_places(rows: int, cols: int, layout: str) -> tuple[Tensor, Tensor]:
-    """Row and column of what a register tile's lanes hold: [line / 16, span / 16, quarter, lane, of the pair].
+    """Row and column of what a register tile's lanes hold: [line/16, span/16, quarter, lane, of the pair].
 
     As types.h has it: of a 16x16 tile's quarters 0 and 2, lane l holds line l / 4, of 1 and 3 line l / 4 + 8;
     of 0 and 1 the places 2 (l % 4) and + 1 of its span, of 2 and 3 those + 8. Lines are rows in a row-layout
@@ -121,7 +121,7 @@ def tile_places(rows: int, cols: int, layout: str) -> tuple[Tensor, Tensor]:
 def vector_places(length: int, along: str) -> Tensor:
     """The entry of what a register vector's lanes hold: [entry / 16, value, lane].
 
-    Along a tile's lines lane l holds l / 4 and l / 4 + 8 of every 16, along its span 2 (l % 4), + 1, + 8, + 9.
+    Along a tile's lines lane l holds l / 4 and l / 4 + 8 of every 16, along its span 2 (l % 4), +1, +8, +9.
     """
     lane = torch.arange(32)
     if along == "lines":

@@ -17,9 +17,10 @@ template <typename Op, int kMask> __device__ inline float reduce_lanes(float val
   return value;
 }
 
-/// dst[line] = op over what the calling lane holds of the line's span, in two chains of half the length.
-template <typename Op, RegisterVector V, RegisterTile S>
-__device__ inline void reduce_span_in_lane(V &dst, const S &src) {
+/// dst[line] = op over the line's span, in two chains of half the length; with kMask over that part of it
+/// which the lanes that differ in kMask's bits hold: the four lanes of a quad (3) hold it all.
+template <typename Op, int kMask, RegisterVector V, RegisterTile S>
+__device__ inline void reduce_span(V &dst, const S &src) {
 #pragma unroll
   for (int i = 0; i < S::lines / 16; i++)
 #pragma unroll
@@ -30,23 +31,8 @@ __device__ inline void reduce_span_in_lane(V &dst, const S &src) {
         const float2 pair = unpack<typename S::Elem>(src.pairs[i][j / 2][half + j % 2 * 2]);
         values = {Op{}(values.x, pair.x), Op{}(values.y, pair.y)};
       }
-      dst.values[i][half] = from_float<typename V::Elem>(Op{}(values.x, values.y));
+      dst.values[i][half] = from_float<typename V::Elem>(reduce_lanes<Op, kMask>(Op{}(values.x, values.y)));
     }
-}
-
-/// The four lanes of a quad hold a line.
-template <typename Op, RegisterVector V> __device__ inline void reduce_quads(V &vec) {
-  static_assert(V::along == Along::lines,
-                "given a tile's RowVec (of a col-layout tile: its ColVec), wanted what "
-                "row_max_in_lane or row_sum_in_lane gave of a row-layout tile");
-  map(vec, [](float x) { return reduce_lanes<Op, 3>(x); }, vec);
-}
-
-/// dst[line] = op over the line's span.
-template <typename Op, RegisterVector V, RegisterTile S>
-__device__ inline void reduce_span(V &dst, const S &src) {
-  reduce_span_in_lane<Op>(dst, src);
-  reduce_quads<Op>(dst);
 }
 
 /// dst[place of the span] = op over all lines. The eight lanes of the same l % 4 hold a place.
@@ -67,7 +53,7 @@ __device__ inline void reduce_lines(V &dst, const S &src) {
 
 template <typename Op, RegisterVector V, RegisterTile S> __device__ inline void reduce(V &dst, const S &src) {
   if constexpr (V::along == Along::lines)
-    reduce_span<Op>(dst, src);
+    reduce_span<Op, 3>(dst, src);
   else
     reduce_lines<Op>(dst, src);
 }
@@ -80,6 +66,17 @@ __device__ inline void reduce_rows(V &dst, const S &src) {
                 "changes the spread over the lanes");
   reduce<Op>(dst, src);
 }
+template <RegisterVector V, RegisterTile S> __device__ constexpr bool require_fp32_rows() {
+  constexpr bool fp32 = std::is_same_v<typename S::Elem, float>, column = V::length == S::rows;
+  static_assert(S::row_layout,
+                "given a col-layout tile, whose rows are spread over other lanes, wanted a row-layout "
+                "one: insert swap_layout(row_tile, tile) first, or call row_max or row_sum");
+  static_assert(fp32, "given a 16-bit tile, whose parts of rows would be rounded, wanted fp32: insert "
+                      "copy(tile_fp32, tile) first, or call row_max or row_sum");
+  static_assert(column, "wanted the tile's ColVec for one value a row");
+  return S::row_layout && fp32 && column;
+}
+
 template <typename Op, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_cols(V &dst, const S &src) {
   static_assert(V::length == S::cols && V::along == S::RowVec::along,
@@ -117,28 +114,27 @@ __device__ inline void row_sum(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_rows<detail::Add>(dst, src, acc...);
 }
 
-// row_max and row_sum in two steps: first, of a row-layout tile, what the calling lane holds of each row (a
-// quarter of it), and later the vector over the lanes. Between them, what is done to a whole row may be done
-// to the parts; a loop then needs the second step only once.
+// row_max and row_sum of fp32 in two steps: first what the calling lane holds of each row, a quarter of it,
+// and later the vector over the lanes. Between them what is done to a whole row may be done to its parts, and
+// a loop needs the second step only once.
 template <RegisterVector V, RegisterTile S> __device__ inline void row_max_in_lane(V &dst, const S &src) {
-  static_assert(S::row_layout,
-                "given a col-layout tile, wanted a row-layout one: insert swap_layout(row, tile)");
-  detail::reduce_span_in_lane<detail::Max>(dst, src);
+  if constexpr (detail::require_fp32_rows<V, S>())
+    detail::reduce_span<detail::Max, 0>(dst, src);
 }
 /// dst = accumulator + the lane's part of each row.
 template <RegisterVector V, RegisterTile S>
 __device__ inline void row_sum_in_lane(V &dst, const S &src, const V &accumulator) {
-  static_assert(S::row_layout,
-                "given a col-layout tile, wanted a row-layout one: insert swap_layout(row, tile)");
-  V part;
-  detail::reduce_span_in_lane<detail::Add>(part, src);
-  detail::map(dst, detail::Add{}, accumulator, part);
+  if constexpr (detail::require_fp32_rows<V, S>()) {
+    V part;
+    detail::reduce_span<detail::Add, 0>(part, src);
+    detail::map(dst, detail::Add{}, accumulator, part);
+  }
 }
 template <RegisterVector V> __device__ inline void max_over_lanes(V &vec) {
-  detail::reduce_quads<detail::Max>(vec);
+  detail::map(vec, [](float x) { return detail::reduce_lanes<detail::Max, 3>(x); }, vec);
 }
 template <RegisterVector V> __device__ inline void sum_over_lanes(V &vec) {
-  detail::reduce_quads<detail::Add>(vec);
+  detail::map(vec, [](float x) { return detail::reduce_lanes<detail::Add, 3>(x); }, vec);
 }
 
 // The same over each column.

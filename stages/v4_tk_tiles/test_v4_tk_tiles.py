@@ -1,0 +1,124 @@
+"""v4's claims: no conflict, S and P in registers only, a kernel of at most 60 lines, nothing spilled."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ladder import toolchain
+from ladder.comparison import Evaluation, evaluate
+from ladder.errors import UnsupportedProblem
+from ladder.problem import Problem
+from ladder.stages import Stage, discover, include_directory
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v4_tk_tiles"
+SHAPES = [(1, 1), (64, 64), (100, 150), (129, 63), (17, 200), (300, 300)]
+
+
+def stage() -> Stage:
+    return discover()[NAME]
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == 0
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_only_k_v_and_q_go_through_shared_memory(run_stage: RunStage, d: int) -> None:
+    """K and V by cp.async, Q at d = 128 by stores of 16 bytes a lane, and all out by ldmatrix."""
+    heads, block_rows = 2, 128
+    row = run_stage(NAME, Problem(1, heads, 100, 150, d)).row
+    assert row["ldmatrix_instructions"] > 0
+    assert row["shared_load_instructions"] == 0
+    assert row["shared_store_instructions"] == (heads * block_rows * d * 2 // 512 if d == 128 else 0)
+    assert row["wavefronts_ld"] == 4 * row["ldmatrix_instructions"]
+
+
+@pytest.mark.parametrize("d", [32, 64])
+def test_sixteen_workers(run_stage: RunStage, d: int) -> None:
+    [launch] = run_stage(NAME, Problem(1, 1, 256, 64, d)).execution.launches
+    assert (launch.grid, launch.block) == ((1, 1, 1), (16 * 32, 1, 1))
+
+
+def test_causal_skips_what_no_row_of_a_worker_sees(run_stage: RunStage) -> None:
+    problem = Problem(1, 1, 256, 256, 64)
+    full = run_stage(NAME, problem).row
+    causal = run_stage(NAME, replace(problem, is_causal=True)).row
+    # Worker w of 16 has the rows up to 16 w + 15 and tiles of 48 keys.
+    tiles = sum(-(-(16 * w + 16) // 48) for w in range(16))
+    assert causal["mma_instructions"] * 16 * 6 == full["mma_instructions"] * tiles
+
+
+ARRANGEMENTS = [
+    ("ROWS=32", (32, 64, 128)),
+    ("ROWS=16", (32, 64, 128)),
+    ("ROWS=16,KEYS=32,PARTS=1,STAGES=3", (32, 64)),
+    ("WORKERS=8", (32, 64)),
+]
+
+
+@pytest.mark.parametrize(("options", "head_dims"), ARRANGEMENTS, ids=lambda value: str(value))
+def test_other_arrangements(run_stage: RunStage, options: str, head_dims: tuple[int, ...]) -> None:
+    chosen = dict(pair.split("=") for pair in options.split(","))
+    for d in head_dims:
+        row = run_stage(NAME, Problem(1, 2, 150, 333, d, is_causal=d == 64), options=chosen).row
+        assert row["conflicts"] == 0
+
+
+def test_an_arrangement_that_does_not_fit_is_refused() -> None:
+    options = {"ROWS": "16", "KEYS": "32", "STAGES": "4"}
+    with pytest.raises(UnsupportedProblem, match="do not fit into 99 KB of shared memory"):
+        evaluate(stage(), Problem(1, 1, 64, 64, 128), backend="emulator", options=options)
+
+
+def kernel_lines() -> list[str]:
+    """From ``__global__`` to the kernel's closing brace, without blank lines and comments."""
+    [body] = re.findall(r"^__global__.*?^}$", stage().kernel.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line.strip() for line in body.splitlines()]
+    return [line for line in lines if line and not line.startswith("//")]
+
+
+def test_the_kernel_fits_a_page() -> None:
+    assert len(kernel_lines()) <= 60
+
+
+def test_one_operation_a_line() -> None:
+    for line in kernel_lines():
+        assert line.startswith("for (") or line.count(";") <= 1, line
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_plain_form(tmp_path: Path, d: int, is_causal: bool) -> None:
+    """The lesson's first version is right, too, and works on the same tiles without a conflict."""
+    shutil.copyfile(stage().path / "plain.cu", tmp_path / "kernel.cu")
+    for name in ("head.h", "tiles"):
+        (tmp_path / name).symlink_to(stage().path / name)
+    plain = replace(stage(), path=tmp_path, options={})
+    problem = Problem(1, 4, 100, 150, d, kv_heads=2, dtype="bf16", is_causal=is_causal)
+    result = evaluate(plain, problem, backend="emulator")
+    assert result.passed, result.describe()
+    assert result.row["conflicts"] == 0
+
+
+def test_nothing_is_spilled_on_sm_90(tmp_path: Path) -> None:
+    nvcc = toolchain.pinned_nvcc()
+    command = [str(nvcc.path), "-std=c++20", "-O3", "-arch=sm_90", "-cubin", "-Xptxas", "-v"]
+    command += [f"-I{include_directory()}", str(stage().kernel), "-o", str(tmp_path / "kernel.cubin")]
+    report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert len(spills) == len(stage().dtypes) * len(stage().head_dims)
+    assert set(spills) == {("0", "0")}
