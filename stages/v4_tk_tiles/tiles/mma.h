@@ -49,10 +49,11 @@ __device__ inline void add_half(float2 (&acc)[4], int half, const float2 (&part)
     acc[q] = {acc[q].x + part[q].x, acc[q].y + part[q].y};
 }
 
-/// Steps of 16 that a product without c spends in one accumulator. Tensor cores truncate when they add, so
-/// the error of a sum grows with the steps it has been through: four at d = 64 already cost lse its last bits
-/// when logits are in the hundreds.
-constexpr int kLongestSum = 3;
+/// Steps of 16, of k, that a product without c spends in one accumulator. A tensor core aligns a step's
+/// products with the sum so far and truncates them there, always towards 0: the larger the sum, the larger
+/// the error. With logits in the hundreds four steps in one accumulator cost lse its last bits at d = 64, two
+/// at d = 128.
+__host__ __device__ constexpr int longest_sum(int k) { return k > 4 ? 1 : 2; }
 
 /// dst += a b, kGroup steps of 16 at a time. In parts: each group but the first is a sum of its own before it
 /// is added to dst.
@@ -100,8 +101,9 @@ __device__ inline void mma(D &dst, const A &a, const B &b, const D &c) {
 
 template <Layout kA, Layout kB, RegisterTile D, AnyTile A, AnyTile B>
 __device__ inline void mma(D &dst, const A &a, const B &b) {
+  constexpr int k = (kA == Layout::row ? A::cols : A::rows) / 16;
   dst = {};
-  mma_groups<kA, kB, kLongestSum, true>(dst, a, b);
+  mma_groups<kA, kB, longest_sum(k), true>(dst, a, b);
 }
 
 template <RegisterTile D, AnyTile A, AnyTile B> __device__ constexpr bool require_elements() {
