@@ -166,7 +166,7 @@ def _beside_the_algorithm(source: str) -> str:
         step = next((s for s in left if re.match(s[0], line.strip())), None)
         if step:
             left.remove(step)
-        lines.append(f"{line:<88}// {step[1]}" if step else line)
+        lines.append(f"{line:<92}// {step[1]}" if step else line)
     if left:
         raise SystemExit(f"{source}: no line does {', '.join(text.strip() for _, text in left)}")
     return "```cpp\n" + "\n".join(lines) + "\n```\n"

@@ -79,7 +79,7 @@ BOUNDS: Mapping[str, str] = {
     "sms": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
     "shared": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
     "shared_most": "l1tex__data_pipe_lsu_wavefronts.max.pct_of_peak_sustained_active",
-    "tensor": "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
+    "tensor": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "issue": "sm__inst_issued.avg.pct_of_peak_sustained_active",
     "fma": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
     "alu": "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
@@ -89,10 +89,10 @@ BOUNDS: Mapping[str, str] = {
     "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
 
-#: Beside them: the tensor pipe's own cycles, warps a scheduler has and could issue from, spills, what limits
+#: Beside them: instructions of the tensor pipe, warps a scheduler has and could issue from, spills, what limits
 #: the number of blocks on an SM.
 BOUND_DETAILS = (
-    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "smsp__warps_active.avg.per_cycle_active",
     "smsp__warps_eligible.avg.per_cycle_active",
