@@ -130,7 +130,7 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
     include = include_directory()
     nvcc = target.nvcc()
     flags = [*target.flags(), *defines, f"-I{include}"]
-    key = _key(target, nvcc, flags, [stage.path, include])
+    key = _key(target, nvcc, [*flags, *_python_abi()], [stage.path, include])
     directory = cache.root() / "build" / f"{stage.name}-{target.backend}-{target.arch}-{key}"
     return _Plan(stage, target, nvcc, tuple(flags), directory / "ladder_stage.so")
 
@@ -213,9 +213,7 @@ def _binding(target: Target) -> Path:
     for flag in _HOST_FLAGS:
         flags += ["-Xcompiler", flag]
     flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
-    key = _key(
-        target, nvcc, [*flags, pybind11.__version__, sysconfig.get_config_var("SOABI") or ""], [include]
-    )
+    key = _key(target, nvcc, [*flags, *_python_abi()], [include])
     final = cache.root() / "build" / f"binding-{target.backend}-{key}"
     result = final / "binding.o"
     if not result.exists():
@@ -225,6 +223,11 @@ def _binding(target: Target) -> Path:
                     command = [str(nvcc.path), *flags, "-c", str(source), "-o", "binding.o"]
                     _run(command, directory, "the Python binding does not compile")
     return result
+
+
+def _python_abi() -> list[str]:
+    """What an extension built for one Python, and no other, depends on."""
+    return [pybind11.__version__, sysconfig.get_config_var("SOABI") or ""]
 
 
 def _link_extension(name: str, target: Target, nvcc: toolchain.Nvcc, binding: Path, directory: Path) -> None:

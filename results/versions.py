@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Runs part of the tests with several versions of Python and torch and writes docs/versions.md.
 
-    python3 results/versions.py --work DIR [--python python3.10 python3.13 ...] [--torch 2.6 2.13]
+    python3 results/versions.py --work DIR [--with python3.10 2.6] [--with python3.13 2.13] ...
 
-needs those Pythons with their headers, g++, cmake and ninja. In DIR it makes a virtual environment for each
-combination and builds the emulator, of which only the Python module is compiled anew for each Python. What a
-package index offers as torch decides whether that is a CPU or a CUDA build; the table says which it was.
+needs those Pythons with their headers, and a tree in which the emulator has been built (make compare): its
+Python module alone is compiled anew for each Python. In DIR it makes a virtual environment for each
+combination. What a package index offers as torch decides whether that is a CPU or a CUDA build; the table
+says which it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import os
 import re
 import shutil
@@ -24,18 +26,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "versions.md"
 
-#: What is run: problems and tables, torch operators under torch.compile, ncu's pages in pandas, and a rung
-#: that is built and emulated in full.
+PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13")
+TORCHES = ("2.6", "2.13")
+
+#: What is run: problems and tables, ncu's pages in pandas, and rungs that are built, emulated, compared with
+#: torch's attention and compiled into a graph by torch.compile.
 TESTS = (
     "tests/harness/test_problem.py",
     "tests/harness/test_table.py",
-    "tests/harness/test_reference.py",
     "tests/harness/test_functional.py",
     "tests/harness/test_operators.py",
     "tests/harness/test_timing.py",
     "tests/explore/test_nsight.py",
     "tests/explore/test_profiling.py",
-    "stages/v3_swizzle",
 )
 PACKAGES = (
     "numpy",
@@ -53,6 +56,11 @@ import platform, pandas, torch
 built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
 number = torch.__version__.partition("+")[0]
 print(platform.python_version(), f"{number} ({built_for})", pandas.__version__, sep="|")
+"""
+#: Prints where the headers are, and how the name of an extension ends.
+PATHS = """
+import pybind11, sysconfig
+print(sysconfig.get_paths()["include"], pybind11.get_include(), sysconfig.get_config_var("EXT_SUFFIX"))
 """
 
 
@@ -87,20 +95,24 @@ def environment(python: str, torch: str, work: Path) -> Path:
     return interpreter
 
 
-def build_emulator(interpreter: Path, work: Path) -> None:
-    """The emulator's module for this Python, in this tree. Raises SystemExit."""
-    build = work / "emulator"
-    source = ["-S", ROOT / "emulator", "-B", build, "-G", "Ninja", "--fresh"]
-    configured = run(["cmake", *source, f"-DPython_EXECUTABLE={interpreter}", "-DLADDER_X86_64_V3=OFF"])
-    if configured.returncode or run(["ninja", "-C", build, f"-j{os.cpu_count()}"]).returncode:
-        raise SystemExit(f"the emulator does not build for {interpreter}")
-    run(["cmake", "--install", build, "--prefix", ROOT])
+def build_module(interpreter: Path) -> None:
+    """The emulator's module for this Python, linked to the library that is there. Raises SystemExit."""
+    include, pybind11, suffix = run([interpreter, "-c", PATHS]).stdout.split()
+    flags = ["-std=c++20", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"]
+    flags += [f"-I{directory}" for directory in (include, pybind11, ROOT / "emulator")]
+    library = ROOT / "ladder" / "_lib"
+    sources = sorted((ROOT / "emulator" / "python").glob("*.cpp"))
+    link = [f"-L{library}", "-lladder_emulator", "-Wl,-rpath,$ORIGIN/_lib"]
+    if run(["g++", *flags, *sources, *link, "-o", ROOT / "ladder" / f"_emulator{suffix}"]).returncode:
+        raise SystemExit(
+            f"the emulator's module does not build for {interpreter}; has make compare been run?"
+        )
 
 
 def measure(python: str, torch: str, work: Path) -> Outcome:
     """Installs, builds and tests one combination."""
     interpreter = environment(python, torch, work)
-    build_emulator(interpreter, work)
+    build_module(interpreter)
     version, torch_version, pandas_version = run([interpreter, "-c", VERSIONS]).stdout.split("|")
     settings = {**os.environ, "PYTHONPATH": str(ROOT)}
     tests = run([interpreter, "-m", "pytest", "-q", *TESTS], cwd=ROOT, env=settings)
@@ -130,19 +142,22 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="for environments and builds")
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="for the environments")
     parser.add_argument(
-        "--python", nargs="+", default=["python3.10", "python3.11", "python3.12", "python3.13"]
+        "--with",
+        nargs=2,
+        action="append",
+        dest="wanted",
+        metavar=("PYTHON", "TORCH"),
+        help="default: all pairs",
     )
-    parser.add_argument("--torch", nargs="+", default=["2.6", "2.13"])
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     outcomes = []
-    for python in options.python:
-        for torch in options.torch:
-            outcomes.append(measure(python, torch, options.work.resolve()))
-            print(outcomes[-1], flush=True)
-            PAGE.write_text(page(outcomes))
+    for python, torch in options.wanted or itertools.product(PYTHONS, TORCHES):
+        outcomes.append(measure(python, torch, options.work.resolve()))
+        print(outcomes[-1], flush=True)
+        PAGE.write_text(page(outcomes))
     return 1 if any("failed" in o.outcome or "error" in o.outcome for o in outcomes) else 0
 
 

@@ -43,6 +43,16 @@ def test_a_build_is_kept_until_something_changes(drop_stage):
     assert build(discover()["mine"], TARGET) != first
 
 
+def test_another_python_has_a_build_of_its_own(naive, monkeypatch):
+    from ladder import build
+
+    stage, target = discover()["naive"], Target("emulator", "sm_80")
+    ours = build._plan(stage, target, {}).extension
+    assert build._plan(stage, target, {}).extension == ours
+    monkeypatch.setattr(build, "_python_abi", lambda: ["3.0", "cpython-399"])
+    assert build._plan(stage, target, {}).extension != ours
+
+
 def test_options_are_macros(drop_stage):
     toml_options = "\n[options]\nWRONG = [0, 1]\n"
     folder = drop_stage("mine", drop_stage.kernel.replace("o[x] / l", "o[x] / l + WRONG"))
