@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,7 +108,30 @@ def _finding(entry: dict[str, Any]) -> Finding:
         object=entry["object"],
         object_offset=entry["object_offset"],
         bytes=entry["bytes"],
+        host_place=_host_place(entry["host_module"], tuple(entry["host_offsets"])) if who is None else "",
     )
+
+
+@functools.cache
+def _host_place(module: str, offsets: tuple[int, ...]) -> str:
+    """``file:line`` of the innermost call in the program's own source; "" without debugging information."""
+    if not module or not offsets or not (tool := shutil.which("addr2line")):
+        return ""
+    command = [tool, "-f", "-i", "-e", module, *(f"{offset:#x}" for offset in offsets)]
+    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    in_stub = False
+    for function, place in zip(lines[::2], lines[1::2], strict=False):
+        was_in_stub, in_stub = in_stub, "__device_stub__" in function
+        if in_stub or was_in_stub:
+            continue  # the stub, and the function that stands for the kernel; a launch is what calls that
+        file, _, line = place.partition(" (")[0].rpartition(":")
+        if line.isdigit() and not any(part in file for part in _TOOLKIT):
+            return f"{file}:{line}"
+    return ""
+
+
+#: Headers that wrap the runtime's calls.
+_TOOLKIT = ("cuda_runtime", "crt/", "device_functions")
 
 
 def _party(entry: dict[str, Any] | None) -> Party | None:

@@ -546,6 +546,22 @@ bool Warp::take_release() {
   return released;
 }
 
+std::uint32_t Warp::about_to_exit() const {
+  const auto ends = [&](std::uint32_t pc, const Frame &frame) {
+    const std::string &opcode = block_->code().sources[pc]->opcode;
+    return opcode == "exit" || (opcode == "ret" && !frame.caller);
+  };
+  std::uint32_t lanes = 0;
+  for (std::size_t i = 0; i < paths_.size(); ++i)
+    if (i != current_ && ends(paths_[i].pc, *paths_[i].frame))
+      lanes |= paths_[i].mask;
+  for (const Path &path : paths_)
+    for (const Join *join = path.join.get(); join; join = join->parent.get())
+      if (!join->is_call && ends(join->pc, *join->frame))
+        lanes |= join->arrived;
+  return lanes;
+}
+
 void Warp::wait_barrier(int barrier) {
   paths_[current_].barrier = barrier;
   wait_current(Path::State::barrier);

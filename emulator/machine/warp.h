@@ -114,6 +114,8 @@ public:
   bool take_release();
   /// The same without taking it.
   bool released() const { return paths_[current_].released; }
+  /// Lanes of other paths that have nothing before them but the kernel's end.
+  std::uint32_t about_to_exit() const;
   /// Leaves only these lanes to the instruction that is about to be executed.
   void restrict_active(std::uint32_t lanes) { active_ = lanes; }
   /// Ends this warp's slice: a spinning loop lets others run (nanosleep, failed try_wait).

@@ -102,7 +102,7 @@ public:
     device.set_warp_instruction_limit(previous_limit_);
     registered_.reset();
     if (checking_)
-      findings_ = checking_->finish();
+      checking_->finish(), findings_ = checking_->to_json();
     checking_.reset();
   }
   const std::vector<runtime::LaunchRecord> &launches() const { return log_->records(); }

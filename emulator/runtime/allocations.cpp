@@ -1,6 +1,8 @@
 #include "runtime/allocations.h"
 
+#include "runtime/checking.h"
 #include "runtime/entry.h"
+#include "runtime/host_guard.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,6 +22,12 @@ constexpr std::uint64_t kMapFrom = 1 << 20;
 std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
 bool counts_as_device(MemoryKind kind) { return kind == MemoryKind::device || kind == MemoryKind::managed; }
+
+/// The sanitizer that watches what the program does with memory of this kind.
+Checking *watcher_of(MemoryKind kind) {
+  Checking *const checking = Checking::active();
+  return checking && checking->watches_host() && kind == MemoryKind::device ? checking : nullptr;
+}
 
 void *obtain(std::uint64_t bytes) {
   if (bytes >= kMapFrom) {
@@ -50,7 +58,8 @@ void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *na
   const std::uint64_t limit = device.gpu().global_bytes;
   if (bytes > limit || (counts_as_device(kind) && bytes > limit - std::min(limit, used_)))
     throw CudaError(cudaErrorMemoryAllocation);
-  void *memory = obtain(bytes);
+  Checking *const checking = watcher_of(kind);
+  void *memory = checking ? HostGuard::instance().allocate(bytes) : obtain(bytes);
   if (!memory)
     throw CudaError(cudaErrorMemoryAllocation);
   const auto begin = reinterpret_cast<std::uint64_t>(memory);
@@ -58,6 +67,8 @@ void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *na
   by_begin_[begin] = {begin, bytes, kind, flags};
   if (counts_as_device(kind))
     used_ += bytes;
+  if (checking)
+    checking->allocated(begin, bytes, name);
   return memory;
 }
 
@@ -68,7 +79,10 @@ void Allocations::release(const Allocation &allocation) {
   void *memory = reinterpret_cast<void *>(allocation.begin);
   if (allocation.kind == MemoryKind::registered)
     return;
-  if (allocation.bytes >= kMapFrom)
+  if (Checking *const checking = watcher_of(allocation.kind)) {
+    checking->freed(allocation.begin, allocation.bytes);
+    HostGuard::instance().retire(memory);
+  } else if (allocation.bytes >= kMapFrom)
     munmap(memory, allocation.bytes);
   else
     std::free(memory);

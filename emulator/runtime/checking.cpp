@@ -1,7 +1,12 @@
 #include "runtime/checking.h"
 
+#include "runtime/host_guard.h"
 #include "runtime/json.h"
 #include "runtime/launch_log.h"
+
+#include <iterator>
+#include <sys/uio.h>
+#include <unistd.h>
 
 namespace ladder::runtime {
 
@@ -15,6 +20,13 @@ std::string lanes_json(std::uint32_t lanes) {
   for (int lane = 0; lane < 32; ++lane)
     if (lanes >> lane & 1)
       text += (text.empty() ? "" : ", ") + std::to_string(lane);
+  return "[" + text + "]";
+}
+
+std::string list_json(const std::vector<std::uint64_t> &values) {
+  std::string text;
+  for (const std::uint64_t value : values)
+    text += (text.empty() ? "" : ", ") + std::to_string(value);
   return "[" + text + "]";
 }
 
@@ -41,14 +53,28 @@ std::string finding_json(const Finding &finding) {
          ", \"object_offset\": " + std::to_string(finding.object_offset) +
          ", \"bytes\": " + std::to_string(finding.bytes) +
          ", \"host_module\": " + quoted(finding.host_module) +
-         ", \"host_offset\": " + std::to_string(finding.host_offset) + "}";
+         ", \"host_offsets\": " + list_json(finding.host_offsets) + "}";
+}
+
+void put_place(Finding &finding, const HostPlace &place) {
+  finding.host_module = place.module;
+  finding.host_offsets = place.offsets;
+}
+
+/// Whether something of this process is mapped there.
+bool is_host_memory(std::uint64_t address) {
+  char byte;
+  const iovec to{&byte, 1}, from{reinterpret_cast<void *>(address), 1};
+  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
 }
 
 } // namespace
 
 std::atomic<Checking *> Checking::active_{nullptr};
 
-Checking::Checking() { active_.store(this, std::memory_order_release); }
+Checking::Checking(bool watches_host) : watches_host_(watches_host) {
+  active_.store(this, std::memory_order_release);
+}
 
 Checking::~Checking() {
   Checking *self = this;
@@ -59,15 +85,87 @@ std::unique_ptr<sanitizer::LaunchChecker> Checking::watch(machine::LaunchContext
   Kernel &kernel = kernels_[launch.code.get()];
   if (!kernel.checked)
     kernel = {launch.code, sanitizer::instrument(*launch.code)};
-  auto checker = std::make_unique<sanitizer::LaunchChecker>(kernel.checked, demangle(launch.code->kernel),
-                                                            *launch.memory, findings_, initialised_,
-                                                            [](std::uint64_t) { return std::nullopt; });
+  auto checker = std::make_unique<sanitizer::LaunchChecker>(
+      kernel.checked, demangle(launch.code->kernel), *launch.memory, findings_, initialised_,
+      [this](std::uint64_t address) { return explain(address); });
   launch.code = kernel.checked->code;
   launch.observer = checker.get();
   return checker;
 }
 
-void Checking::note(const machine::Fault &fault) { findings_.add(sanitizer::from_fault(fault)); }
+std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
+  using sanitizer::Kind;
+  if (was_freed(address))
+    return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
+  // Elsewhere everything is the host's memory, tensors too.
+  if (watches_host_ && !is_beside_allocation(address) && is_host_memory(address))
+    return sanitizer::Stray{Kind::host_pointer,
+                            "uses an address of the host's memory, which a GPU cannot reach"};
+  return std::nullopt;
+}
+
+void Checking::note(const machine::Fault &fault) {
+  Finding finding = sanitizer::from_fault(fault);
+  put_place(finding, calling_place());
+  findings_.add(std::move(finding));
+}
+
+void Checking::note_call(sanitizer::Kind kind, const std::string &message) {
+  Finding finding;
+  finding.kind = kind;
+  finding.message = message;
+  put_place(finding, calling_place());
+  findings_.add(std::move(finding));
+}
+
+void Checking::allocated(std::uint64_t begin, std::uint64_t bytes, const char *name) {
+  initialised_.track(begin, bytes);
+  const std::lock_guard lock(mutex_);
+  live_[begin] = {bytes, name, calling_place()};
+}
+
+void Checking::freed(std::uint64_t begin, std::uint64_t bytes) {
+  initialised_.forget(begin);
+  const std::lock_guard lock(mutex_);
+  live_.erase(begin);
+  freed_[begin] = begin + bytes;
+}
+
+bool Checking::was_freed(std::uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  const auto above = freed_.upper_bound(address);
+  return above != freed_.begin() && address < std::prev(above)->second;
+}
+
+/// Past an allocation's end its last page goes on.
+bool Checking::is_beside_allocation(std::uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  const auto above = live_.upper_bound(address);
+  if (above == live_.begin())
+    return false;
+  const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
+  const auto &[begin, block] = *std::prev(above);
+  return address < (begin + block.bytes + page) / page * page;
+}
+
+void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
+  if (const auto gap = initialised_.gap(address, bytes))
+    note_call(sanitizer::Kind::unwritten_output,
+              std::to_string(gap->bytes) + " of the " + std::to_string(bytes) +
+                  " bytes that are copied to the host have never been written, the first at byte " +
+                  std::to_string(gap->first - address));
+}
+
+void Checking::launch_failed(const char *error) {
+  const std::lock_guard lock(mutex_);
+  if (!unseen_error_)
+    unseen_error_ = {error, calling_place()};
+}
+
+void Checking::error_seen() {
+  const std::lock_guard lock(mutex_);
+  unseen_error_.reset();
+}
 
 void Checking::track_output(std::uint64_t address, std::uint64_t bytes, const std::string &name) {
   if (bytes == 0)
@@ -76,7 +174,7 @@ void Checking::track_output(std::uint64_t address, std::uint64_t bytes, const st
   outputs_.push_back({address, bytes, name});
 }
 
-std::string Checking::finish() {
+void Checking::finish() {
   for (const Output &output : outputs_)
     if (const auto gap = initialised_.gap(output.address, output.bytes)) {
       Finding finding;
@@ -91,6 +189,34 @@ std::string Checking::finish() {
       findings_.add(std::move(finding));
     }
   outputs_.clear();
+  if (watches_host_)
+    finish_host();
+}
+
+/// What the host has done wrong shows at the end.
+void Checking::finish_host() {
+  const std::lock_guard lock(mutex_);
+  const auto add = [&](sanitizer::Kind kind, std::string message, const HostPlace &place) {
+    Finding finding;
+    finding.kind = kind;
+    finding.message = std::move(message);
+    put_place(finding, place);
+    findings_.add(std::move(finding));
+  };
+  for (const HostGuard::Touch &touch : HostGuard::instance().touches())
+    add(sanitizer::Kind::host_access, "the host touches device memory", touch.place);
+  for (const auto &[begin, block] : live_)
+    add(sanitizer::Kind::leak, std::to_string(block.bytes) + " bytes of " + block.name + " are never freed",
+        block.place);
+  if (unseen_error_)
+    add(sanitizer::Kind::unchecked_error,
+        "the launch failed (" + unseen_error_->first + ") and the program did not ask",
+        unseen_error_->second);
+  live_.clear();
+  unseen_error_.reset();
+}
+
+std::string Checking::to_json() const {
   std::string text;
   for (const Finding &finding : findings_.merged())
     text += (text.empty() ? "" : ",\n ") + finding_json(finding);

@@ -3,6 +3,7 @@
 
 #include "machine/block.h"
 #include "machine/fault.h"
+#include "runtime/host_place.h"
 #include "runtime/visibility.h"
 #include "sanitizer/findings.h"
 #include "sanitizer/initialised.h"
@@ -12,13 +13,19 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ladder::runtime {
 
 class LADDER_API Checking {
 public:
-  Checking();
+  /// `watches_host`: the program's own calls and accesses are checked too, which takes a process that does
+  /// nothing else.
+  explicit Checking(bool watches_host = false);
   ~Checking();
   Checking(const Checking &) = delete;
 
@@ -28,17 +35,36 @@ public:
   /// The checks of a launch. `launch.code` and `launch.observer` are set; the result lives as long as it
   /// runs.
   std::unique_ptr<sanitizer::LaunchChecker> watch(machine::LaunchContext &launch);
-  /// A launch that was refused, or a call that was wrong.
+  bool watches_host() const { return watches_host_; }
+  /// A launch that was refused.
   void note(const machine::Fault &fault);
+  /// A call of the host that was wrong.
+  void note_call(sanitizer::Kind kind, const std::string &message);
+
+  // What the program does with memory.
+  void allocated(std::uint64_t begin, std::uint64_t bytes, const char *name);
+  void freed(std::uint64_t begin, std::uint64_t bytes);
+  bool was_freed(std::uint64_t address) const;
+  void copied_back(std::uint64_t address, std::uint64_t bytes);
+
+  /// A launch that failed; whether the program has asked for the error shows at its end.
+  void launch_failed(const char *error);
+  void error_seen();
 
   sanitizer::Findings &findings() { return findings_; }
   sanitizer::InitialisedMemory &initialised() { return initialised_; }
   /// Memory that the launches are to write, all of it.
   void track_output(std::uint64_t address, std::uint64_t bytes, const std::string &name);
-  /// Looks at the outputs. Gives all findings, as a JSON list of objects.
-  std::string finish();
+  /// Looks at what is left at the end: outputs, allocations, errors.
+  void finish();
+  /// All findings so far, a list of objects.
+  std::string to_json() const;
 
 private:
+  void finish_host();
+  bool is_beside_allocation(std::uint64_t address) const;
+  std::optional<sanitizer::Stray> explain(std::uint64_t address) const;
+
   static std::atomic<Checking *> active_;
 
   struct Kernel {
@@ -51,6 +77,16 @@ private:
   };
   std::map<const machine::Code *, Kernel> kernels_;
   std::vector<Output> outputs_;
+  struct Block {
+    std::uint64_t bytes;
+    std::string name;
+    HostPlace place; ///< where it was allocated
+  };
+  const bool watches_host_;
+  mutable std::mutex mutex_; ///< guards what follows
+  std::map<std::uint64_t, Block> live_;
+  std::map<std::uint64_t, std::uint64_t> freed_; ///< begin -> end
+  std::optional<std::pair<std::string, HostPlace>> unseen_error_;
   sanitizer::Findings findings_;
   sanitizer::InitialisedMemory initialised_;
 };

@@ -70,6 +70,12 @@ Device &Device::instance() {
   return *device;
 }
 
+/// After the program's static objects are gone: what they free is no leak.
+[[gnu::destructor]] void finish_checking() {
+  if (Checking *const checking = Checking::active(); checking && checking->watches_host())
+    Device::instance().finish_checking();
+}
+
 Device::Device()
     : gpu_(&gpu_from_environment()), threads_(unsigned(number_from_environment("LADDER_THREADS", 0))),
       warp_instruction_limit_(
@@ -78,6 +84,8 @@ Device::Device()
     log_path_ = path;
     file_log_ = std::make_shared<LaunchLog>(/*merge=*/true);
   }
+  if (const char *check = std::getenv("LADDER_CHECK"); check && *check)
+    checking_ = std::make_unique<Checking>(/*watches_host=*/true);
 }
 
 void Device::add_memory(machine::MemoryRange range) { memory_.add(std::move(range)); }
@@ -221,12 +229,17 @@ void Device::close_log(const std::shared_ptr<LaunchLog> &log) {
   std::erase(logs_, log);
 }
 
+void Device::finish_checking() {
+  checking_->finish();
+  write_log_file();
+}
+
 void Device::write_log_file() {
   if (!file_log_)
     return;
   const std::lock_guard lock(state_);
   std::ofstream file(log_path_, std::ios::trunc);
-  file << to_json(*file_log_, std::string(gpu_->arch), last_fault_);
+  file << to_json(*file_log_, std::string(gpu_->arch), last_fault_, checking_ ? checking_->to_json() : "[]");
 }
 
 } // namespace ladder::runtime

@@ -46,6 +46,8 @@ public:
 /// Clears the error that cudaGetLastError would give this host thread.
 void forget_last_error();
 
+class Checking;
+
 class LADDER_API Device {
 public:
   /// The one of the process, made at first use: LADDER_ARCH, LADDER_THREADS, LADDER_WARP_INSTRUCTION_LIMIT.
@@ -95,6 +97,9 @@ public:
     tick_ = std::move(tick);
   }
 
+  /// The end of a process that is checked: writes the log with all findings.
+  void finish_checking();
+
 private:
   Device();
   Device(const Device &) = delete;
@@ -116,6 +121,7 @@ private:
   std::uint64_t launches_ = 0;
   std::string log_path_;                ///< LADDER_LAUNCH_LOG
   std::shared_ptr<LaunchLog> file_log_; ///< what goes there
+  std::unique_ptr<Checking> checking_;  ///< LADDER_CHECK
 };
 
 } // namespace ladder::runtime

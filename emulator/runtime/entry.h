@@ -3,6 +3,7 @@
 
 #include "runtime/cuda_api.h"
 #include "runtime/device.h"
+#include "sanitizer/findings.h"
 
 #include <functional>
 #include <stdexcept>
@@ -13,15 +14,18 @@ namespace ladder::runtime {
 /// An error that a call returns, with words for the person at the terminal where the code alone would not do.
 class CudaError : public std::runtime_error {
 public:
-  explicit CudaError(cudaError_t code, const std::string &message = {})
-      : std::runtime_error(message), code(code) {}
+  explicit CudaError(cudaError_t code, const std::string &message = {},
+                     sanitizer::Kind kind = sanitizer::Kind::other)
+      : std::runtime_error(message), code(code), kind(kind) {}
   cudaError_t code;
+  sanitizer::Kind kind; ///< what the sanitizer calls it
 };
 
 /// Throws CudaError(code) unless `holds`.
-inline void require(bool holds, cudaError_t code = cudaErrorInvalidValue, const char *message = "") {
+inline void require(bool holds, cudaError_t code = cudaErrorInvalidValue, const char *message = "",
+                    sanitizer::Kind kind = sanitizer::Kind::other) {
   if (!holds)
-    throw CudaError(code, message);
+    throw CudaError(code, message, kind);
 }
 
 /// The code that CUDA has for a fault.

@@ -1,5 +1,6 @@
 // Copies and fills.
 #include "runtime/allocations.h"
+#include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
 
@@ -8,6 +9,8 @@
 using namespace ladder::runtime;
 
 namespace {
+
+using ladder::sanitizer::Kind;
 
 enum class Side { host, device, either };
 
@@ -38,9 +41,40 @@ void check_range(const void *pointer, std::size_t bytes, Side side) {
   const ladder::machine::GlobalMemory &memory = Device::instance().memory();
   if (side != Side::device && !memory.find(address, 1))
     return;
+  const Checking *const checking = Checking::active();
+  const bool was_freed = checking && checking->was_freed(address);
   require(memory.find(address, bytes), cudaErrorInvalidValue,
-          side == Side::device ? "a copy or fill of device memory that is not allocated, or not as large"
-                               : "a copy or fill that goes beyond the end of an allocation");
+          was_freed              ? "a copy or fill of device memory that is freed already"
+          : side == Side::device ? "a copy or fill of device memory that is not allocated, or not as large"
+                                 : "a copy or fill that goes beyond the end of an allocation",
+          was_freed ? Kind::use_after_free : Kind::bad_copy);
+}
+
+/// What the kind of a copy says of its sides must hold.
+void check_sides(const Direction &direction, const void *destination, const void *source) {
+  Checking *const checking = Checking::active();
+  if (!checking)
+    return;
+  const auto is_device = [](const void *pointer) {
+    const auto allocation = Allocations::instance().find(pointer);
+    return allocation && allocation->kind == MemoryKind::device;
+  };
+  if (direction.source == Side::host && is_device(source))
+    checking->note_call(Kind::bad_copy, "the source is device memory, and the kind of the copy says host");
+  if (direction.destination == Side::host && is_device(destination))
+    checking->note_call(Kind::bad_copy,
+                        "the destination is device memory, and the kind of the copy says host");
+}
+
+/// Tells the sanitizer what a copy or fill has written, and asks whether what it reads has been.
+void note_write(const void *destination, std::size_t bytes) {
+  if (Checking *const checking = Checking::active())
+    checking->initialised().mark(reinterpret_cast<std::uint64_t>(destination), bytes);
+}
+
+void note_read(const void *source, std::size_t bytes, const Direction &direction) {
+  if (Checking *const checking = Checking::active(); checking && direction.destination != Side::device)
+    checking->copied_back(reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
 void copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKind kind) {
@@ -49,6 +83,9 @@ void copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKi
     return;
   check_range(source, bytes, direction.source);
   check_range(destination, bytes, direction.destination);
+  check_sides(direction, destination, source);
+  note_read(source, bytes, direction);
+  note_write(destination, bytes);
   std::memmove(destination, source, bytes);
 }
 
@@ -74,9 +111,13 @@ void copy_box(const Pitched &destination, const Pitched &source, const Box &box,
   require(box.width <= destination.pitch && box.width <= source.pitch, cudaErrorInvalidPitchValue);
   check_range(source.pointer, source.extent(box), direction.source);
   check_range(destination.pointer, destination.extent(box), direction.destination);
+  check_sides(direction, destination.pointer, source.pointer);
   for (std::size_t z = 0; z < box.depth; ++z)
-    for (std::size_t y = 0; y < box.height; ++y)
+    for (std::size_t y = 0; y < box.height; ++y) {
+      note_read(source.row(y, z), box.width, direction);
+      note_write(destination.row(y, z), box.width);
       std::memmove(destination.row(y, z), source.row(y, z), box.width);
+    }
 }
 
 void fill_box(const Pitched &destination, int value, const Box &box) {
@@ -85,8 +126,10 @@ void fill_box(const Pitched &destination, int value, const Box &box) {
   require(box.width <= destination.pitch, cudaErrorInvalidPitchValue);
   check_range(destination.pointer, destination.extent(box), Side::device);
   for (std::size_t z = 0; z < box.depth; ++z)
-    for (std::size_t y = 0; y < box.height; ++y)
+    for (std::size_t y = 0; y < box.height; ++y) {
+      note_write(destination.row(y, z), box.width);
       std::memset(destination.row(y, z), value, box.width);
+    }
 }
 
 Pitched pitched(void *pointer, std::size_t pitch, std::size_t height = 0) {

@@ -2,9 +2,11 @@
 
 #include "program/program.h"
 #include "ptx/ast.h"
+#include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/error_names.h"
 #include "runtime/fat_binary.h"
+#include "runtime/host_guard.h"
 #include "runtime/launch_log.h"
 
 #include <new>
@@ -96,11 +98,15 @@ cudaError_t detail::run(bool needs_device, const std::function<void()> &body) {
     if (needs_device)
       if (const auto error = device_error())
         return record(*error);
+    const OpenDeviceMemory open;
     body();
     return cudaSuccess;
   } catch (const CudaError &error) {
-    if (*error.what())
+    if (*error.what()) {
+      if (Checking *const checking = Checking::active())
+        checking->note_call(error.kind, error.what());
       refuse(machine::FaultKind::launch, error.what());
+    }
     return record(error.code);
   } catch (const LaunchRefusal &refusal) {
     return record(error_of(refusal.reason));
@@ -140,6 +146,8 @@ cudaError_t cudaGetLastError() {
 }
 
 cudaError_t cudaPeekAtLastError() {
+  if (Checking *const checking = Checking::active())
+    checking->error_seen();
   try {
     // A fault shows to every thread until the device is reset.
     if (const auto error = device_error())

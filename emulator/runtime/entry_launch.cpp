@@ -1,5 +1,7 @@
 // Launches.
+#include "runtime/checking.h"
 #include "runtime/entry.h"
+#include "runtime/error_names.h"
 #include "runtime/kernels.h"
 #include "runtime/registry.h"
 #include "runtime/streams.h"
@@ -46,6 +48,13 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   Device::instance().launch(request);
 }
 
+/// A launch by `<<<>>>` gives its error to nobody.
+cudaError_t noted(cudaError_t code) {
+  if (Checking *const checking = Checking::active(); checking && code != cudaSuccess)
+    checking->launch_failed(error_name(code));
+  return code;
+}
+
 } // namespace
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, struct CUstream_st *stream) {
@@ -71,12 +80,12 @@ cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host_function) {
 
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
                                size_t shared_bytes, cudaStream_t stream) {
-  return on_device([&] { launch(kernel, grid, block, arguments, shared_bytes, stream, false); });
+  return noted(on_device([&] { launch(kernel, grid, block, arguments, shared_bytes, stream, false); }));
 }
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                              size_t shared_bytes, cudaStream_t stream) {
-  return on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream, false); });
+  return noted(on_device([&] { launch(function, grid, block, arguments, shared_bytes, stream, false); }));
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block, void **arguments,

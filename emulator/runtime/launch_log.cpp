@@ -78,8 +78,8 @@ void LaunchLog::add(LaunchRecord record) {
   records_.push_back(std::move(record));
 }
 
-std::string to_json(const LaunchLog &log, const std::string &arch,
-                    const std::optional<machine::Fault> &fault) {
+std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
+                    const std::string &findings) {
   std::string text = "{\"arch\": " + quoted(arch) +
                      ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") + ",\n \"kernels\": [";
   bool first = true;
@@ -87,7 +87,7 @@ std::string to_json(const LaunchLog &log, const std::string &arch,
     text += std::string(first ? "" : ",") + "\n  " + record_json(record);
     first = false;
   }
-  return text + "]}\n";
+  return text + "],\n \"findings\": " + findings + "}\n";
 }
 
 } // namespace ladder::runtime

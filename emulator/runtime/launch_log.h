@@ -43,8 +43,9 @@ private:
 };
 
 /// {"arch", "fault", "kernels": [{"kernel", "mangled", "grid", "block", "static_shared_bytes",
-/// "dynamic_shared_bytes", "launches", "totals": {...}, "lines": [{...}]}]}
-std::string to_json(const LaunchLog &log, const std::string &arch,
-                    const std::optional<machine::Fault> &fault);
+/// "dynamic_shared_bytes", "launches", "totals": {...}, "lines": [{...}]}], "findings": [...]}; `findings` is
+/// the sanitizer's list.
+std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
+                    const std::string &findings);
 
 } // namespace ladder::runtime

@@ -119,7 +119,7 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
   else if (space == Space::local)
     place_local(at, reach, lane, address, bytes);
   else if (space == Space::global || window == 0)
-    place_global(reach, lane, address, bytes, writes);
+    place_global(at, reach, lane, address, bytes, writes);
   else if (window == machine::kSharedWindow)
     place_shared(reach, lane, address - window, bytes);
   else if (window == machine::kLocalWindow)
@@ -135,12 +135,17 @@ void BlockChecker::place_shared(Reach &reach, int lane, std::uint64_t address, u
   reach.shared |= 1u << lane;
 }
 
-void BlockChecker::place_global(Reach &reach, int lane, std::uint64_t address, unsigned bytes, bool writes) {
-  const machine::MemoryRange *const range = launch_.memory().find(address, bytes);
-  if (!range)
-    return note(Kind::out_of_bounds, lane, address, "global");
-  if (writes && !range->writable)
-    return note(Kind::read_only, lane, address, "global");
+void BlockChecker::place_global(const Context &at, Reach &reach, int lane, std::uint64_t address,
+                                unsigned bytes, bool writes) {
+  if (!at.warp.remembered_range(address, bytes, writes)) {
+    const machine::MemoryRange *const range = launch_.memory().find(address, bytes);
+    if (!range) {
+      const auto stray = launch_.explain(address);
+      return note(stray ? stray->kind : Kind::out_of_bounds, lane, address, "global");
+    }
+    if (writes && !range->writable)
+      return note(Kind::read_only, lane, address, "global");
+  }
   reach.global |= 1u << lane;
 }
 
@@ -226,10 +231,9 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
     if (noted || !races(past, now, reads) || (past_wrote && writes && is_same_store(at, lane, past)))
       return;
     const bool same_warp = past.thread / 32 == now.thread / 32;
-    const Kind kind = past.block != now.block                        ? Kind::race_blocks
-                      : past_wrote && past.flags & Access::in_flight ? Kind::async_copy
-                      : same_warp                                    ? Kind::race_lanes
-                                                                     : Kind::race_warps;
+    const Kind kind = past.block != now.block ? Kind::race_blocks
+                      : same_warp             ? Kind::race_lanes
+                                              : Kind::race_warps;
     note({kind, lane, place, space, past, past_wrote, writes});
     noted = true;
   };
@@ -237,9 +241,9 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
     Cell &cell = cell_at(granule);
     now.bytes = bytes_within(granule, address, bytes);
     const std::uint64_t place = std::max(granule, address);
-    const bool own_copy = cell.write.thread == now.thread && cell.write.block == now.block &&
-                          cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
-    if (own_copy && act != Act::copy && !noted) {
+    // No barrier helps before the copy has been waited for; two copies are another matter.
+    const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
+    if (in_flight && act != Act::copy && !noted) {
       note({Kind::async_copy, lane, place, space, cell.write, true, writes});
       noted = true;
     }
@@ -250,7 +254,12 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
     }
     meets(cell.reads[0], false, place);
     meets(cell.reads[1], false, place);
+    // An atomic of the thread that has just made a plain write does not make that one atomic.
+    const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
+                            cell.write.block == now.block && !(cell.write.flags & Access::strong);
     cell.write = now;
+    if (stays_weak)
+      cell.write.flags &= std::uint8_t(~Access::strong);
   }
 }
 
@@ -284,7 +293,10 @@ void BlockChecker::touch_global(const Context &at, int lane, std::uint64_t addre
   if (act != Act::read)
     initialised.mark(address, bytes);
   // Nobody writes what is read-only, so nothing can race there.
-  if (!launch_.memory().find(address, bytes)->writable)
+  const machine::MemoryRange *range = at.warp.remembered_range(address, bytes, false);
+  if (!range)
+    range = launch_.memory().find(address, bytes);
+  if (!range->writable)
     return;
   if (act == Act::write && changes_nothing(at, lane, address, false))
     return;
@@ -554,9 +566,10 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, at.site.flags ? Act::update : Act::write, 8);
   report(at, 8);
-  for_lanes(where.shared, [&](int lane) {
-    merge_into(objects_[where.address[lane]], {{block_index_, clocks_.release(at.thread(lane))}});
-  });
+  if (at.site.flags) // setting one up makes nothing known
+    for_lanes(where.shared, [&](int lane) {
+      merge_into(objects_[where.address[lane]], {{block_index_, clocks_.release(at.thread(lane))}});
+    });
   carry_out(at, where.lanes());
 }
 
@@ -591,9 +604,10 @@ void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
   Warp &warp = at.warp;
   if (!at.site.is_aligned)
     return;
-  if (warp.active() != warp.live())
+  // Lanes that have returned already, or do so next, are not waited for.
+  if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit(); wanted & ~warp.active())
     report_barrier(at,
-                   "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(warp.live()) +
+                   "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(wanted) +
                        " come to the barrier: all lanes of a warp must, or none",
                    kNoInstruction);
   // Barriers with a count are for parts of a block, which may come from different places.
@@ -730,12 +744,13 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
           "the block's " + std::to_string(block_.shared_end() - block_.shared_begin()) + " bytes";
     } else if (finding.space == "local") {
       finding.message += "the thread's " + std::to_string(at.warp.local_top()) + " bytes";
-    } else if (const auto stray = launch_.explain(event.address)) {
-      finding.kind = stray->kind;
-      finding.message = stray->message;
     } else {
       finding.message += "all allocations: " + launch_.memory().describe(event.address);
     }
+    break;
+  case Kind::use_after_free:
+  case Kind::host_pointer:
+    finding.message = launch_.explain(event.address).value_or(Stray{}).message;
     break;
   case Kind::misaligned:
     finding.message = "uses " + size + " at an address that is no multiple of " + std::to_string(bytes);

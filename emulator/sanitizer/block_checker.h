@@ -108,7 +108,8 @@ private:
   void place_lane(const Context &at, Reach &reach, int lane, instructions::Space space, unsigned bytes,
                   unsigned alignment, bool writes);
   void place_shared(Reach &reach, int lane, std::uint64_t address, unsigned bytes);
-  void place_global(Reach &reach, int lane, std::uint64_t address, unsigned bytes, bool writes);
+  void place_global(const Context &at, Reach &reach, int lane, std::uint64_t address, unsigned bytes,
+                    bool writes);
   void place_local(const Context &at, Reach &reach, int lane, std::uint64_t address, unsigned bytes);
 
   void touch(const Context &at, const Reach &reach, Act act, unsigned bytes);

@@ -59,7 +59,7 @@ void Findings::add(Finding finding) {
 std::vector<Finding> Findings::merged() const {
   const std::lock_guard lock(mutex_);
   using Place = std::tuple<Kind, std::string, machine::SourcePlace, machine::SourcePlace, std::string,
-                           std::uint64_t, std::string>;
+                           std::vector<std::uint64_t>, std::string>;
   std::map<Place, std::size_t> known;
   std::vector<Finding> all;
   for (const Finding &finding : findings_) {
@@ -68,7 +68,7 @@ std::vector<Finding> Findings::merged() const {
     std::string where = has_lines ? "" : std::to_string(finding.who.ptx_line) + " " + finding.message;
     const auto [found, is_new] =
         known.try_emplace(Place{finding.kind, finding.kernel, finding.who.place, finding.other.place,
-                                std::move(where), finding.host_offset, finding.object},
+                                std::move(where), finding.host_offsets, finding.object},
                           all.size());
     if (is_new)
       all.push_back(finding);

@@ -61,7 +61,7 @@ struct Finding {
   std::uint64_t object_offset = 0;
   std::uint32_t bytes = 0;
   std::string host_module; ///< of a call by the host: where its code lies
-  std::uint64_t host_offset = 0;
+  std::vector<std::uint64_t> host_offsets;
   std::uint64_t count = 0; ///< accesses of threads
 };
 

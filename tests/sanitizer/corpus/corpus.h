@@ -1,0 +1,53 @@
+// A corpus of small programs in one: the first argument names the case to run, --list prints all names.
+#pragma once
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+struct Case {
+  const char *name;
+  void (*run)();
+};
+
+inline std::vector<Case> &cases() {
+  static std::vector<Case> all;
+  return all;
+}
+
+#define CASE(name)                                                                                           \
+  static void run_##name();                                                                                  \
+  static const bool registered_##name = (cases().push_back({#name, run_##name}), true);                      \
+  static void run_##name()
+
+// Device memory, zeroed, freed at the end of the scope.
+template <typename T> struct Device {
+  T *data = nullptr;
+  size_t bytes;
+  explicit Device(size_t n) : bytes(n * sizeof(T)) {
+    cudaMalloc(&data, bytes);
+    cudaMemset(data, 0, bytes);
+  }
+  ~Device() { cudaFree(data); }
+  Device(const Device &) = delete;
+  operator T *() const { return data; }
+};
+
+int main(int count, char **words) {
+  const char *wanted = count > 1 ? words[1] : "--list";
+  for (const Case &one : cases()) {
+    if (!strcmp(wanted, "--list"))
+      puts(one.name);
+    else if (!strcmp(wanted, one.name)) {
+      one.run();
+      // A fault that the GPU itself notices shows here; the others need a tool.
+      const cudaError_t error = cudaDeviceSynchronize();
+      printf("%s: %s\n", one.name, cudaGetErrorName(error));
+      return 0;
+    }
+  }
+  if (!strcmp(wanted, "--list"))
+    return 0;
+  fprintf(stderr, "there is no case %s\n", wanted);
+  return 2;
+}

@@ -1,0 +1,58 @@
+"""Planted faults are named by kind and line; kernels that only look wrong are not reported."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from corpus_runs import CORPUS, Expected, build_corpus, case_names, expectations, is_caught, run_case
+
+from ladder.findings import ADVICE, Finding
+
+
+def run_all(name: str) -> dict[str, list[Finding]]:
+    source = CORPUS / f"{name}.cu"
+    program = build_corpus(source)
+    names = case_names(source)
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(names, pool.map(lambda case: run_case(program, case), names), strict=True))
+
+
+@pytest.fixture(scope="module")
+def faults() -> dict[str, list[Finding]]:
+    return run_all("faults")
+
+
+def missed(found: dict[str, list[Finding]], expected: dict[str, Expected]) -> list[str]:
+    return [
+        f"{case}: {expected[case]}, {found[case]}"
+        for case in found
+        if not is_caught(expected[case], found[case])
+    ]
+
+
+def test_every_planted_fault_is_caught(faults: dict[str, list[Finding]]) -> None:
+    expected = expectations(CORPUS / "faults.cu")
+    assert set(expected) == set(faults) and len(faults) >= 40
+    assert missed(faults, expected) == []
+    assert {e.kind for e in expected.values()} >= set(ADVICE) - {"wrong result", "fault", "read only"}
+
+
+def test_a_wrong_line_would_be_missed(faults: dict[str, list[Finding]]) -> None:
+    case, expected = next(iter(expectations(CORPUS / "faults.cu").items()))
+    assert is_caught(expected, faults[case])
+    assert not is_caught(Expected(expected.kind, expected.line + 1), faults[case])
+    assert not is_caught(Expected("leak", expected.line), faults[case])
+
+
+def test_no_false_alarms() -> None:
+    found = run_all("clean")
+    assert len(found) >= 40
+    assert {case: findings for case, findings in found.items() if findings} == {}
+
+
+def test_a_race_names_both_parties(faults: dict[str, list[Finding]]) -> None:
+    race = next(f for f in faults["no_barrier_after_fill"] if f.kind == "race between warps")
+    assert race.who and race.other and race.who.warp != race.other.warp
+    assert race.element.startswith("tile + ") and race.count > 1 and race.advice
+    between_blocks = next(f for f in faults["blocks_write_one_word"] if f.kind == "race between blocks")
+    assert between_blocks.who and between_blocks.other
+    assert between_blocks.who.block != between_blocks.other.block
