@@ -33,8 +33,8 @@ PICTURES = ROOT / "docs" / "pictures"
 SM_COUNT, CLOCK_GHZ = 132, 1.98
 
 _SPEED_PROBLEMS = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
-#: The one whose counts were measured on a full GPU.
-_ROOFLINE_PROBLEM = Problem(4, 16, 1024, 1024, 64, dtype="f16")
+#: The one that all rungs were measured at, each in its own dtype.
+_ROOFLINE_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,14 @@ def speeds() -> pd.DataFrame:
 
 def shared_memory() -> pd.DataFrame:
     """Operations, wavefronts, conflicts and speed of each rung at one problem that fills the GPU."""
-    problem = _ROOFLINE_PROBLEM
-    counted = pd.read_csv(H200 / "arbitration.csv")
+    n, d = _ROOFLINE_PROBLEM.q_len, _ROOFLINE_PROBLEM.head_dim
+    counted = pd.read_csv(H200 / "bounds.csv")
     counted = pd.concat([counted, nsight.counters(counted)], axis=1)
     counted["wavefronts"] = counted["wavefronts_ld"] + counted["wavefronts_st"]
-    here = f"N == {problem.q_len} and d == {problem.head_dim} and dtype == '{problem.dtype}'"
-    # Lost arbitration only ever adds.
-    least = counted.query(here).groupby("stage")[["wavefronts", "conflicts"]].min()
-    speed = speeds().query(here).set_index("contender")["tflops"]
-    return least.join(speed, how="inner").assign(flops=problem.flops).reset_index()
+    here = counted[(counted["N"] == n) & (counted["d"] == d)]
+    speed = speeds().rename(columns={"contender": "stage"})
+    both = here.merge(speed, on=["stage", "N", "d", "dtype", "causal"])
+    return both[["stage", "wavefronts", "conflicts", "tflops"]].assign(flops=_ROOFLINE_PROBLEM.flops)
 
 
 def draw_speeds(data: pd.DataFrame) -> Figure:

@@ -89,8 +89,8 @@ BOUNDS: Mapping[str, str] = {
     "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
 
-#: Beside them: instructions of the tensor pipe, warps a scheduler has and could issue from, spills, what limits
-#: the number of blocks on an SM.
+#: Beside them: instructions of the tensor pipe, warps a scheduler has and could issue from, spills, what
+#: limits the number of blocks on an SM.
 BOUND_DETAILS = (
     "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",

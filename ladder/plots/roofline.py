@@ -24,34 +24,28 @@ def roofline_picture(
     slope. The roof is what mma.sync reaches on registers alone. An arrow leads to where the kernel would be
     without its conflicts.
     """
-    figure = new_figure(9.5, 6)
+    figure = new_figure(10.5, 6.2)
     axes = figure.subplots()
     roof = MMA_SYNC_TFLOPS.get(gpu)
     intensity = table["flops"] / table["wavefronts"]
-    lowest, highest = (
-        intensity.min() / 4,
-        (table["flops"] / (table["wavefronts"] - table["conflicts"])).max() * 8,
-    )
+    without = table["flops"] / (table["wavefronts"] - table["conflicts"])
+    lowest, highest = intensity.min() / 4, without.max() * 40  # room for names
     slope = sm_count * clock_ghz * 1e9 * 1e-12  # TFLOP/s for each operation a wavefront
     _draw_roof(axes, lowest, highest, slope, roof)
-    for row, x in zip(table.to_dict("records"), intensity, strict=True):
-        y = float(row["tflops"])
-        share = y / min(slope * x, roof or slope * x)
-        axes.plot(
-            [x, x], [y, slope * x if not roof else min(slope * x, roof)], color=GREY, lw=1, ls=":", zorder=1
-        )
+    for row, x, free in zip(table.to_dict("records"), intensity, without, strict=True):
+        y, limit = float(row["tflops"]), min(slope * x, roof or slope * x)
+        axes.plot([x, x], [y, limit], color=GREY, lw=1, ls=":", zorder=1)
         axes.scatter([x], [y], s=90, color=BLUE, zorder=3)
         axes.annotate(
-            f"{row['stage']}\n{y:.3g} TFLOP/s, {share:.0%} of the line", (x, y), xytext=(10, -6),
+            f"{row['stage']}: {y:.3g}, {y / limit:.0%} of the line", (x, y), xytext=(11, -11),
             textcoords="offset points", fontsize=12, color=INK, va="top",
         )  # fmt: skip
-        without = row["flops"] / (row["wavefronts"] - row["conflicts"])
-        if without > 1.2 * x:
+        if free > 1.2 * x:
             arrow = {"arrowstyle": "->", "color": ORANGE, "lw": 1.8}
-            axes.annotate("", (without, y), (x, y), arrowprops=arrow, zorder=2)
+            axes.annotate("", (free, y), (x, y), arrowprops=arrow, zorder=2)
             axes.annotate(
-                f"without conflicts, ×{without / x:.3g}", (float(x * without) ** 0.5, y), xytext=(0, 6),
-                textcoords="offset points", ha="center", fontsize=11, color=ORANGE,
+                f"without conflicts, ×{free / x:.3g}", (free, y), xytext=(7, 0),
+                textcoords="offset points", va="center", fontsize=11.5, color=ORANGE,
             )  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -13,6 +13,8 @@ from ladder import bank, plots
 from ladder.errors import LadderError
 from ladder.plots.access import access_picture
 from ladder.plots.comparison import comparison_picture
+from ladder.plots.roofline import roofline_picture
+from ladder.plots.speed import speed_picture
 
 
 def texts(figure) -> list[str]:
@@ -80,3 +82,46 @@ def test_comparison() -> None:
     # A bar begins at 1, where the axis does; 0 has none.
     assert sorted(round(bar.get_width()) for bar in axes.patches) == [0, 39, 44, 59]
     assert figure.axes[0].get_title(loc="left") == "a title"
+
+
+def test_speeds_beside_the_ceiling() -> None:
+    columns = ("gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash")
+    rows = [
+        ("NVIDIA H200", "torch matmul", None, None, "bf16", None, 760.0, None),
+        ("NVIDIA H200", "v1_minimal", 1024, 64, "f32", False, 0.25, None),
+        ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", False, 125.0, 0.5),
+        ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", True, 99.0, 0.4),
+        ("NVIDIA H200", "torch flash", 4096, 64, "bf16", False, 250.0, 1.0),
+        ("NVIDIA H200", "torch efficient", 4096, 64, "bf16", False, 126.0, 0.5),
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    figure = speed_picture(table, [{"N": 4096, "d": 64, "dtype": "bf16", "causal": False}])
+    (axes,) = figure.axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["v1_minimal", "v3_swizzle", "torch flash"]
+    shown = texts(figure)
+    assert shown[:3] == ["0.25, f32, N = 1024", "125  (0.50)", "250  (1.00)"]
+    assert "mma.sync alone: 634" in shown
+    assert [patch.get_width() for patch in axes.patches] == [0.25, 125.0, 250.0]
+    other = speed_picture(
+        table.assign(gpu="another"), [{"N": 4096, "d": 64, "dtype": "bf16", "causal": True}]
+    )
+    assert not any("mma.sync" in text for text in texts(other))
+
+
+def test_the_roofline_of_shared_memory() -> None:
+    table = pd.DataFrame(
+        {
+            "stage": ["conflicts", "none"],
+            "flops": [1e12, 1e12],
+            "wavefronts": [8e9, 1e9],
+            "conflicts": [7e9, 0.0],
+            "tflops": [12.5, 50.0],
+        }
+    )
+    # A wavefront a cycle and SM: 0.2e12 wavefronts a second, so 25 and 200 TFLOP/s.
+    shown = texts(roofline_picture(table, sm_count=100, clock_ghz=2.0, gpu="NVIDIA H200"))
+    assert "conflicts: 12.5, 50% of the line" in shown and "none: 50, 25% of the line" in shown
+    assert "without conflicts, ×8" in shown and sum("without" in text for text in shown) == 1
+    assert "mma.sync alone, 634 TFLOP/s" in shown
+    unknown = texts(roofline_picture(table, sm_count=100, clock_ghz=2.0, gpu="another"))
+    assert not any("mma.sync" in text for text in unknown)
