@@ -211,7 +211,7 @@ def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> Non
         return
     console.print(f"[bold red]not yet[/] {name}", highlight=False)
     if brief:
-        _say("  " + verdict.findings[0].text.partition("\n")[0])
+        _say("  " + " ".join(verdict.findings[0].text.splitlines()[:2]))
         return
     for text in verdict.right:
         _say(f"  right  {text}", "green")
