@@ -10,7 +10,7 @@ import pytest
 from ladder.exercises.definition import BEGIN, END, Exercise, exercises
 from ladder.exercises.judge import judge
 from ladder.exercises.workspace import source_changes, write_working_copy
-from ladder.stages import Stage, read_stage
+from ladder.stages import Stage, discover, read_stage
 
 EXERCISES = exercises()
 
@@ -31,6 +31,12 @@ def working_copy(exercise: Exercise, folder: Path, *, solved: bool) -> Stage:
 def without_markers(text: str) -> str:
     kept = [line for line in text.splitlines() if not line.strip().startswith((BEGIN, END))]
     return "\n".join(kept) + "\n"
+
+
+def test_there_are_four_a_rung() -> None:
+    rungs = [stage.name for stage in discover()]
+    for rung in rungs:
+        assert sum(exercise.rung == rung for exercise in EXERCISES) >= 4, rung
 
 
 def test_skeleton_is_wrong(exercise: Exercise, tmp_path: Path) -> None:
