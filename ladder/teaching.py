@@ -1,10 +1,12 @@
 """What the lessons are made with: lines of a kernel read from its source, predictions, short tables.
 
-What they return shows itself in a notebook (as Markdown) and as text elsewhere.
+What they return shows itself in a notebook and as text elsewhere.
 """
 
 from __future__ import annotations
 
+import html
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ class LessonError(LadderError):
     """A lesson asks for a line that the source does not have, or has more than once."""
 
 
+_STYLE = "background: #f8f8f8; color: #222; padding: 0.5em; overflow-x: auto"
+
+
 @dataclass(frozen=True)
 class Excerpt:
     """Lines of a source file, the first of them with the number ``first``."""
@@ -30,14 +35,17 @@ class Excerpt:
     first: int
     lines: tuple[str, ...]
 
-    def _repr_markdown_(self) -> str:
-        width = len(str(self.first + len(self.lines) - 1))
-        margin = min((len(text) - len(text.lstrip()) for text in self.lines if text.strip()), default=0)
-        numbered = "\n".join(
-            f"{number:>{width}}  {text[margin:]}".rstrip()
-            for number, text in enumerate(self.lines, self.first)
+    def _repr_html_(self) -> str:
+        from pygments import highlight
+        from pygments.formatters import HtmlFormatter
+        from pygments.lexers import CppLexer
+
+        # Colours in the text itself, on a ground of their own: no page's style sheet is needed.
+        formatter = HtmlFormatter(
+            noclasses=True, linenos="inline", linenostart=self.first, cssstyles=_STYLE, prestyles="margin: 0"
         )
-        return f"**{self.name}**\n\n```cpp\n{numbered}\n```"
+        code = highlight(textwrap.dedent("\n".join(self.lines)), CppLexer(stripnl=False), formatter)
+        return f"<b>{html.escape(self.name)}</b>{code}"
 
     def __str__(self) -> str:
         return "\n".join(f"{number:>4}  {text}" for number, text in enumerate(self.lines, self.first))
@@ -154,7 +162,9 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:,.3g}"
-    return str(value) if str(value) in ("True", "False") else f"{value:,}"
+    if str(value) in ("True", "False"):
+        return "yes" if value else "NO"
+    return f"{value:,}"
 
 
 def times(stages: Sequence[str] | None = None, problem: Problem | None = None) -> pd.DataFrame | Note:

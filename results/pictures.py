@@ -15,12 +15,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ladder import nsight
+from ladder.comparison import compare
+from ladder.matrix import DEFAULT_PROBLEM
 from ladder.problem import Problem
+from ladder.stages import discover, root
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +54,29 @@ def speeds() -> pd.DataFrame:
     return pd.read_csv(H200 / "speed.csv")[columns]
 
 
+def rungs() -> pd.DataFrame:
+    """Each rung: what the emulator counts at the default problem, and its speed on the GPU."""
+    own = [stage for stage in discover() if stage.path.parent == root()]
+    table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
+    counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
+    table["conflicts"] = counted["conflicts"].astype(int)
+    table["wavefronts"] = (counted["wavefronts_ld"] + counted["wavefronts_st"]).astype(int)
+    measured = speeds()
+    here = measured[_at(measured, _SPEED_PROBLEMS[0])].set_index("contender")["tflops"]
+    # v1 takes fp32 alone, and was measured at a smaller problem.
+    others = measured[measured["dtype"] == "f32"].set_index("contender")["tflops"]
+    table["tflops"] = here.combine_first(others).reindex(table.index)
+    table["note"] = ["" if name in here.index else ", fp32" for name in table.index]
+    return table.reset_index(names="stage")
+
+
+def _at(measured: pd.DataFrame, problem: dict[str, Any]) -> pd.Series:
+    """Which rows are of this problem."""
+    here = (measured["N"] == problem["N"]) & (measured["d"] == problem["d"])
+    here &= measured["dtype"] == problem["dtype"]
+    return here & (measured["causal"].astype(str) == str(problem["causal"]))
+
+
 def shared_memory() -> pd.DataFrame:
     """Operations, wavefronts, conflicts and speed of each rung at one problem that fills the GPU."""
     n, d = _ROOFLINE_PROBLEM.q_len, _ROOFLINE_PROBLEM.head_dim
@@ -61,6 +87,17 @@ def shared_memory() -> pd.DataFrame:
     speed = speeds().rename(columns={"contender": "stage"})
     both = here.merge(speed, on=["stage", "N", "d", "dtype", "causal"])
     return both[["stage", "wavefronts", "conflicts", "tflops"]].assign(flops=_ROOFLINE_PROBLEM.flops)
+
+
+def draw_rungs(data: pd.DataFrame) -> Figure:
+    from ladder.plots.rungs import rungs_picture
+
+    problem = _SPEED_PROBLEMS[0]
+    return rungs_picture(
+        data,
+        f"counted at {DEFAULT_PROBLEM} by the emulator",
+        f"TFLOP/s at B=4 H=16 N=M={problem['N']} d={problem['d']} {problem['dtype']} on an H200",
+    )
 
 
 def draw_speeds(data: pd.DataFrame) -> Figure:
@@ -75,7 +112,11 @@ def draw_roofline(data: pd.DataFrame) -> Figure:
     return roofline_picture(data, sm_count=SM_COUNT, clock_ghz=CLOCK_GHZ)
 
 
-ALL = {"speed": Picture(speeds, draw_speeds), "roofline": Picture(shared_memory, draw_roofline)}
+ALL = {
+    "rungs": Picture(rungs, draw_rungs),
+    "speed": Picture(speeds, draw_speeds),
+    "roofline": Picture(shared_memory, draw_roofline),
+}
 
 
 def digest(data: pd.DataFrame) -> str:

@@ -79,9 +79,8 @@ def layout_picture(plain: Explanation, other: Explanation, row_bytes: int) -> Fi
             frame(axes, segment, row)
         title = f"{found.stage}\n{_wavefronts(taken)} for the framed rows"
         axes.set_title(title, fontsize=15, color=INK, fontweight="bold", pad=10)
-    figure.suptitle(
-        f"A tile with rows of {row_bytes} bytes: which banks hold each 16 bytes", fontsize=17, color=INK
-    )
+    what = "the banks" if row_bytes <= ROW_BYTES else "the first of the four banks"
+    figure.suptitle(f"A tile with rows of {row_bytes} bytes: {what} of each 16 bytes", fontsize=17, color=INK)
     return figure
 
 
@@ -99,8 +98,8 @@ def _draw(axes: Axes, layout: Layout, segments: int) -> None:
     for (row, segment), address in layout.items():
         bank = address // BANK_BYTES % BANKS
         colour = colours[address // _SEGMENT_BYTES % _SEGMENT_PLACES]
-        size = 12 if segments <= _SEGMENT_PLACES else 9
-        cell(axes, segment, row, 1, 1, colour, f"{bank}-{bank + 3}", size=size)
+        text = f"{bank}-{bank + 3}" if segments <= _SEGMENT_PLACES else str(bank)
+        cell(axes, segment, row, 1, 1, colour, text)
     axes.set_yticks([row + 0.5 for row in range(rows)], [str(row) for row in range(rows)])
     axes.set_xticks([segment + 0.5 for segment in range(segments)], [str(n) for n in range(segments)])
     axes.xaxis.set_ticks_position("top")

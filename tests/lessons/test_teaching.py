@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 
 from ladder import teaching
@@ -24,9 +27,10 @@ def stage(tmp_path, monkeypatch):
 def test_lines_are_read_from_the_source(stage: str) -> None:
     found = teaching.source(stage, "for (;;)", "}")
     assert (found.first, found.lines) == (2, ("  for (;;) {", "    twice();", "", "    twice();", "  }"))
-    assert found._repr_markdown_() == (
-        "**lesson_stage/kernel.cu**\n\n```cpp\n2  for (;;) {\n3    twice();\n4\n5    twice();\n6  }\n```"
-    )
+    shown = html.unescape(re.sub("<[^>]*>", " ", found._repr_html_()))
+    wanted = "lesson_stage/kernel.cu 2 for (;;) { 3 twice(); 4 5 twice(); 6 }"
+    assert "".join(shown.split()) == "".join(wanted.split())
+    assert "color: #" in found._repr_html_()
     assert str(teaching.source(stage, "once")) == "   1  int once;"
     assert teaching.line_of(stage, "for") == 2
 
