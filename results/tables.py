@@ -10,6 +10,7 @@ written, and the exit code is 1 if a table is not what its data says.
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
 import tempfile
@@ -19,12 +20,15 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from rich.console import Console
 
 from ladder import nsight
-from ladder.comparison import evaluate
+from ladder.comparison import evaluate, run_comparison
+from ladder.matrix import DEFAULT_PROBLEM
 from ladder.problem import Problem
+from ladder.render import comparison_table
 from ladder.render_profile import most_stalled
-from ladder.stages import discover
+from ladder.stages import discover, root
 
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
@@ -196,6 +200,30 @@ def _registers(registers: float, spill_bytes: float) -> str:
     return f"{registers:.0f}" + (f" + {spill_bytes:.0f}" if spill_bytes else "")
 
 
+def rungs() -> str:
+    """Each rung with its idea, its own page and its notebook."""
+    rows = []
+    for stage in discover():
+        if stage.path.parent != root():
+            continue
+        (notebook,) = ROOT.glob(f"notebooks/*_{stage.name}.ipynb")
+        page, lesson = f"stages/{stage.name}/README.md", notebook.relative_to(ROOT)
+        rows.append([f"[`{stage.name}`]({page})", stage.idea, f"[{notebook.stem[:2]}]({lesson})"])
+    return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
+
+
+def output() -> str:
+    """What ``ladder compare`` shows on a machine without a GPU."""
+    own = [stage.name for stage in discover() if stage.path.parent == root()]
+    console = Console(width=80, color_system=None, file=io.StringIO(), force_jupyter=False)
+    console.print(comparison_table(run_comparison(DEFAULT_PROBLEM, own, backend="emulator"), discover()))
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().rstrip().splitlines()]
+    # What is allowed depends on how torch's own attention rounds, which is not the same on every CPU.
+    shown = [line for line in lines if not line.startswith("   allowed")]
+    return "\n".join(["```", *shown, "```", ""])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "v4-plain": lambda: _beside_the_algorithm("plain.cu"),
     "v4-kernel": lambda: _beside_the_algorithm("kernel.cu"),
@@ -203,6 +231,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,
+    "rungs": rungs,
+    "output": output,
     **{f"bounds-{stage.name}": partial(bounds, stage.name) for stage in discover()},
 }
 
