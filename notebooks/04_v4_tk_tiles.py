@@ -29,11 +29,11 @@ from ladder.plots.fragments import measure_fragments
 # %% [markdown]
 # ## Reads as the algorithm
 #
-# A tile lives in registers (`RegTile`, spread over the lanes of a warp) or in shared memory
-# (`SharedTile`). Operations take the destination first. This is the heart of FlashAttention-2:
+# A tile lives in registers (`RegTile`, spread over the lanes of a warp) or in shared memory (`SharedTile`).
+# Operations take the destination first. `plain.cu` is v3's block in tiles, nothing more:
 
 # %%
-teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
+teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,", file="plain.cu")
 
 # %% [markdown]
 # Line by line it is what you know:
@@ -42,10 +42,11 @@ teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
 # |---|---|
 # | `mma_ABt` | $S = Q K^T$ |
 # | `right_fill`, `make_causal` | keys that do not exist or may not be seen: $-\infty$ |
-# | `row_max`, `max` | $m' = \max(m, \max_y s_y)$ |
-# | `exp2(rescale, ...)`, `mul_row` | $l\, e^{m - m'}$ and $O\, e^{m - m'}$ |
-# | `sub_row`, `exp2`, `row_sum` | $P = e^{S - m'}$, $l' = \dots + \sum P$ |
-# | `mma_AB` | $O = O + P V$ |
+# | `row_max(m_new, s, m)` | $m' = \max(m, \max_y s_y)$ |
+# | `sub`, `exp2` of `rescale` | $e^{m - m'}$ |
+# | `sub_row`, `exp2` of `s` | $P = e^{S - m'}$ |
+# | `mul(l, l, rescale)`, `row_sum` | $l' = l\, e^{m - m'} + \sum P$ |
+# | `mul_row`, `mma_AB` | $O' = O\, e^{m - m'} + P V$ |
 #
 # Powers of two instead of $e$: $e^x = 2^{x \log_2 e}$, and the GPU has an instruction for $2^x$.
 #
@@ -126,16 +127,30 @@ teaching.source(
 )
 
 # %% [markdown]
-# ## Copies that overlap with arithmetic
+# ## What `kernel.cu` adds
 #
-# `cp.async` returns at once; the data arrives later. Shared memory holds more than one *stage* of tiles:
-# while the tensor cores work on one, the next is on its way. The kernel waits only at the barrier between
-# two stages:
+# **Copies that overlap with arithmetic.** `cp.async` returns at once; the data arrives later. Shared
+# memory holds more than one *stage* of tiles: while the tensor cores work on one, the next is on its way.
+# The kernel waits only between two stages:
 
 # %%
-teaching.source("v4_tk_tiles", "async_wait<", "fetch<block>(kv_smem[last]")
+teaching.source("v4_tk_tiles", "async_wait<A::stages - 2>", "fetch<block>(kv_smem[last]")
 
 # %% [markdown]
+# **Rescaling only where it matters.** What is taken off the logits need not be the maximum, only near it:
+# $O$ and
+# $l$ have the same factor, and it cancels. So the kernel asks whether any row's maximum has grown by more than
+# a little, and else leaves $m$, $l$ and $O$ as they are. The picture of lesson 01 shows how often that is:
+# most tiles bring no new maximum at all.
+
+# %%
+teaching.source("v4_tk_tiles", "if (any_above(", "copy(m, m_new);")
+
+# %% [markdown]
+# **More rows for each tile.** A block's warps share the tiles of K and V, so more of them, or more rows
+# for each, read global memory less often; registers are the limit. The lesson's
+# [README](../stages/v4_tk_tiles/README.md) has the arrangements that were measured.
+#
 # The emulator counts and does not time, so it cannot show what that is worth. On a GPU:
 
 # %%

@@ -51,21 +51,21 @@ gallery.comparison()
 # From v2 to v3 the conflicts go. From v3 to v4 S and P no longer pass through shared memory.
 #
 # And the arithmetic? All rungs but the first use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096
-# operations. Attention needs $4 B H N M d$ of them. How many `mma` has v4 at $B = 1$, $H = 2$, $N = M =
+# operations. Attention needs $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M =
 # 256$, $d = 64$?
 
 # %%
-mma_of_v4 = None
+mma_of_v3 = None
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
 table = ladder.compare(problem, backend="emulator")
 teaching.check(
-    mma_of_v4,
-    int(table.set_index("stage").loc["v4_tk_tiles", "mma_instructions"]),
+    mma_of_v3,
+    int(table.set_index("stage").loc["v3_swizzle", "mma_instructions"]),
     hint="4 x 2 x 256 x 256 x 64 operations, 4096 an instruction.",
-    because="It is what the mathematics needs and not one more, on every rung that uses tensor cores. What the rungs "
-    "differ in is everything else.",
+    because="It is what the mathematics needs and not one more. v4 has a few more where its tiles do not divide the "
+    "number of keys. What the rungs differ in is everything else.",
 )
 
 # %%
@@ -126,8 +126,8 @@ mine.kernel.write_text(text.replace(before, after))
 teaching.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
-# At $d = 64$ reading the tiles of Q, K, V and P has no conflict now. S has elements of 4 bytes, and 8 of them
-# are 32 bytes: is this swizzle right for it as well? Predict how many conflicts are left at $d = 64$:
+# At $d = 64$ reading the tiles of Q, K, V and P has no conflict now. S has elements of 4 bytes, and 8 of
+# them are 32 bytes: is this swizzle right for it as well? Predict how many conflicts are left at $d = 64$:
 
 # %%
 conflicts_left = None
