@@ -87,6 +87,17 @@ def test_a_report_of_stages_is_beside_its_prediction(tmp_path: Path) -> None:
     assert {column: d for column in COUNTERS if (d := other.difference(column))} == {"wavefronts_ld": 3}
 
 
+def test_a_report_of_an_h200_says_what_was_run(page: Page) -> None:
+    counted = hardware.read([page("stages_raw")])
+    assert [one.name for one in counted] == ["v2_warp_mma", "v3_swizzle"]
+    for one in counted:
+        assert one.problem == Problem(1, 2, 256, 256, 64, dtype="f16") and one.lost is not None
+        for column in COUNTERS:
+            # Lost arbitration only ever adds, to wavefronts and conflicts alone.
+            most = one.lost if column.startswith(("wavefronts", "conflicts")) else 0
+            assert 0 <= (one.difference(column) or 0) <= most, column
+
+
 def test_several_kernels_of_a_run_are_added_up(tmp_path: Path) -> None:
     run = Run("v3_swizzle", SMALL)
     path = tmp_path / "raw.csv"

@@ -1,0 +1,57 @@
+"""Line by line: a line costs on the emulator what Nsight Compute's source page says of it.
+
+``results/h200/pages.tar.gz`` holds the source page of one launch a rung, by CUDA line. Lines are told by what
+they cost and not by their numbers, which a comment more would change. A line that calls a helper is left to
+the emulator: what ptxas keeps of it through optimisation is not complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ladder import nsight
+from ladder.comparison import evaluate
+from ladder.lines import line_table
+from ladder.problem import Problem
+
+PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"
+
+
+@functools.cache
+def pages() -> tuple[list[dict[str, object]], pd.DataFrame]:
+    """The launches, and what their lines cost."""
+    with tarfile.open(PAGES) as archive:
+        runs, page = (
+            archive.extractfile("pages/source.json"),
+            archive.extractfile("pages/source_cuda_sass.csv"),
+        )
+        assert runs is not None and page is not None
+        launches = json.loads(runs.read())
+        return launches, nsight.source_lines(nsight.read_source(page.read().decode(), len(launches)))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_lines_cost_on_the_emulator_what_they_cost_on_the_gpu(number: int) -> None:
+    launches, lines = pages()
+    run = launches[number]
+    emulated = evaluate(str(run["stage"]), Problem(**run["problem"]), backend="emulator", arch="sm_90")  # type: ignore[arg-type]
+    table = line_table(emulated.execution.launches)
+    table["wavefronts"] = table["wavefronts_ld"] + table["wavefronts_st"]
+    predicted = table.groupby(["file", "line"])["wavefronts"].sum().reset_index()
+    measured = lines[lines["launch"] == number]
+    compared = 0
+    for file, rows in predicted[predicted["wavefronts"] > 0].groupby("file"):
+        path = Path(str(file))
+        theirs = measured[measured["file"].str.endswith("/".join(path.parts[-2:]))]
+        costs = Counter(theirs["wavefronts"][theirs["wavefronts"] > 0].to_list())
+        expected = Counter(rows["wavefronts"].to_list())
+        assert expected <= costs, f"{path.name}: the emulator says {expected}, the GPU {costs}"
+        compared += len(rows)
+    assert compared >= 2
