@@ -8,11 +8,14 @@ word. The pages load reveal.js from the network, unless ``--reveal`` names a cop
 from __future__ import annotations
 
 import argparse
+import copy
+import re
 import sys
 from pathlib import Path
 
 import nbformat
 from nbconvert import SlidesExporter
+from nbformat.v4 import new_markdown_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 _CDN = "https://cdnjs.cloudflare.com/ajax/libs/reveal.js/4.5.0"
@@ -32,6 +35,19 @@ def set_slide_types(notebook: nbformat.NotebookNode) -> None:
         own.setdefault("slide_type", kind)
 
 
+def split_at_headings(notebook: nbformat.NotebookNode) -> None:
+    """Makes a cell of its own of each heading with what follows it."""
+    cells = []
+    for cell in notebook.cells:
+        if cell.cell_type != "markdown":
+            cells.append(cell)
+            continue
+        for text in re.split(r"^(?=#{1,6} )", cell.source, flags=re.MULTILINE):
+            if text.strip():
+                cells.append(new_markdown_cell(text.strip(), metadata=copy.deepcopy(cell.metadata)))
+    notebook.cells = cells
+
+
 def _is_picture(cell: nbformat.NotebookNode) -> bool:
     kinds = [kind for output in cell.outputs for kind in output.get("data", {})]
     return any(kind.startswith("image/") for kind in kinds)
@@ -40,6 +56,7 @@ def _is_picture(cell: nbformat.NotebookNode) -> bool:
 def page(path: Path, reveal: str = _CDN) -> str:
     """The lesson at ``path`` (.ipynb) as one HTML page of slides, without the code that made its outputs."""
     notebook = nbformat.read(path, as_version=4)
+    split_at_headings(notebook)
     set_slide_types(notebook)
     exporter = SlidesExporter(exclude_input=True, exclude_output_prompt=True)
     exporter.reveal_scroll = True

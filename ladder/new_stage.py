@@ -11,6 +11,7 @@ from typing import Any
 
 from ladder import cache
 from ladder.errors import LadderError, StageError
+from ladder.exercises.definition import exercises
 from ladder.stages import OWN_STAGES, Stage, discover, own_folder, read_stage
 
 _LONGEST_NAME = 60  # names of built directories hold it
@@ -28,9 +29,10 @@ def new_stage(name: str, origin: str, folder: Path | None = None) -> Stage:
     ladder = discover()
     source = ladder[origin]
     _check_name(name, {stage.name: stage.path for stage in ladder})
-    for taken in (*ladder.broken, *ladder.aside):
-        if name == taken:
-            raise StageError(f"there is a stage {name} already", "Choose another name.")
+    if name in ladder.broken:
+        raise StageError(f"there is a stage {name} already", "Choose another name.")
+    if name in ladder.aside or name in (exercise.name for exercise in exercises()):
+        raise StageError(f"{name} is an exercise", f"Choose another name, or: ladder exercise start {name}")
     if folder is None:
         folder = own_folder(OWN_STAGES) or Path.cwd() / OWN_STAGES
     final = folder.expanduser().resolve() / name

@@ -51,6 +51,14 @@ def test_what_begins_a_slide(slides: ModuleType, lesson: Path) -> None:
     assert kinds == ["slide", "skip", "-", "-", "subslide", "subslide", "notes", "slide"]
 
 
+def test_a_heading_within_a_cell_begins_a_slide_too(slides: ModuleType) -> None:
+    notebook = new_notebook(
+        cells=[new_markdown_cell("prose, #1\n\n## One\ntext\n### Two"), new_code_cell("# no")]
+    )
+    slides.split_at_headings(notebook)
+    assert [cell.source for cell in notebook.cells] == ["prose, #1", "## One\ntext", "### Two", "# no"]
+
+
 def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["slides.py", str(lesson), "--into", str(tmp_path / "out")])
     assert slides.main() == 0

@@ -81,6 +81,7 @@ def test_elsewhere_the_command_says_how_it_is_found(home: Path, capsys) -> None:
         ("include", "v1_minimal", "cannot be the name"),
         ("m" * 61, "v1_minimal", "more than 60 characters"),
         ("v2_warp_mma", "v1_minimal", "there is a stage v2_warp_mma already"),
+        ("v1_lse", "v1_minimal", "v1_lse is an exercise"),
         ("mine", "v2_warp_nma", "did you mean v2_warp_mma"),
     ],
 )
