@@ -351,3 +351,13 @@ def test_a_report_without_anything_to_read_it(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(LadderError, match="not there") as caught:
         nsight.load(path)
     assert "pip install ncu-report" in caught.value.hint and "--page raw" in caught.value.hint
+
+
+def test_copies_to_shared_memory_are_no_wavefronts_of_a_line() -> None:
+    header = '"Line No","Source","Address","Source","Instructions Executed","L1 Wavefronts Shared"\n'
+    page = '"File Path","/a/b.cu"\n"Function Name","k"\n' + header
+    page += '"3","copy(a, "b");","-","-","8","40"\n'
+    page += '"","","0x10","  LDGSTS.E.BYPASS.128 [R13], desc[UR10][R8.64] ","4","32"\n'
+    page += '"","","...","...","-","-"\n"","","0x30","@P0  LDS R1, [R2] ","4","8"\n'
+    lines = nsight.source_lines(nsight.read_source(page))
+    assert lines[["file", "line", "executed", "wavefronts"]].to_numpy().tolist() == [["/a/b.cu", 3, 8, 8]]
