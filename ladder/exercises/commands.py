@@ -46,13 +46,15 @@ def add_exercise_command(commands: Any) -> None:
     start = action("start", _start, "make a working copy; without a NAME, of the first one not yet solved")
     start.add_argument("name", nargs="?", metavar="NAME")
     check = action("check", _check, "say whether it is solved, and if not, what is wrong")
-    check.add_argument("name", nargs="?", metavar="NAME", help="default: the one changed last")
+    check.add_argument(
+        "name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last"
+    )
     check.add_argument("--all", action="store_true", help="all that have been begun")
     check.add_argument(
         "--json", metavar="FILE", help="write what was found there, too; - prints nothing else"
     )
     hint = action("hint", _hint, "give a hint, one more each time")
-    hint.add_argument("name", nargs="?", metavar="NAME", help="default: the one changed last")
+    hint.add_argument("name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last")
     reset = action("reset", _reset, "begin anew; the work so far is kept aside")
     reset.add_argument("name", metavar="NAME")
 
@@ -98,7 +100,7 @@ def _next(workspace: Workspace) -> Exercise | None:
 
 
 def _chosen(workspace: Workspace, name: str | None) -> Exercise:
-    """The exercise of that name, or the one whose working copy was changed last."""
+    """The exercise of that name, or the one in whose folder we are, or the one that was changed last."""
     from ladder.exercises.definition import ExerciseError, exercises, get_exercise
 
     if name is not None:
@@ -106,6 +108,9 @@ def _chosen(workspace: Workspace, name: str | None) -> Exercise:
     begun = [one for one in exercises() if workspace.is_started(one)]
     if not begun:
         raise ExerciseError(f"no exercise is begun in {workspace.folder}", "ladder exercise start")
+    for one in begun:
+        if Path.cwd().is_relative_to(workspace.path(one)):
+            return one
     return max(begun, key=lambda one: max(p.stat().st_mtime for p in workspace.path(one).rglob("*")))
 
 
@@ -148,9 +153,9 @@ def _is_found(workspace: Workspace) -> bool:
 
 
 def _near(path: Path) -> Path:
-    """The path from here, where that is short."""
+    """The path from here, where that leads down."""
     relative = Path(os.path.relpath(path))
-    return path if str(relative).startswith("..") else relative
+    return relative if relative.parts and relative.parts[0] != ".." else path
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -91,17 +92,24 @@ class Workspace:
         return final
 
     def reset(self, exercise: Exercise) -> Path | None:
-        """Begins anew; returns where the work so far is kept now, if there was any."""
-        path, backup = self.path(exercise), None
-        if path.exists():
-            with cache.guarded(self.folder):
-                (self.folder / _BACKUPS).mkdir(exist_ok=True)
-                number = 1
-                while (self.folder / _BACKUPS / f"{exercise.name}-{number}").exists():
-                    number += 1
-                backup = path.rename(self.folder / _BACKUPS / f"{exercise.name}-{number}")
-        self._record.pop(exercise.name, None)
-        self.start(exercise)
+        """Begins anew; returns where the work so far is kept now, if there was any.
+
+        The folder itself stays, as somebody may be in it.
+        """
+        path = self.path(exercise)
+        if not path.exists():
+            self.start(exercise)
+            return None
+        number = 1
+        while (self.folder / _BACKUPS / f"{exercise.name}-{number}").exists():
+            number += 1
+        backup = self.folder / _BACKUPS / f"{exercise.name}-{number}"
+        with cache.guarded(self.folder):
+            shutil.copytree(path, backup)
+            for entry in path.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            write_working_copy(exercise, path, solved=False)
+        self._set(exercise, Progress(made_from=skeleton_digest(exercise)))
         return backup
 
     def next_hint(self, exercise: Exercise) -> tuple[int, str]:

@@ -70,6 +70,18 @@ def test_reset_keeps_the_work_aside(home: Path, kernel: Path, capsys) -> None:
         assert kernel.read_text() == skeleton
 
 
+def test_in_its_folder_an_exercise_needs_no_name(home: Path, kernel: Path, monkeypatch, capsys) -> None:
+    main(["exercise", "start", "v1_rescale"])
+    capsys.readouterr()
+    main(["exercise", "hint"])
+    assert "v1_rescale" in capsys.readouterr().out
+    monkeypatch.chdir(kernel.parent)
+    main(["exercise", "hint"])
+    assert f"Hint 1 of 3, {NAME}" in capsys.readouterr().out
+    assert main(["exercise", "reset", NAME]) == 0
+    assert (Path.cwd() / "kernel.cu").samefile(kernel)
+
+
 def test_one_more_hint_each_time(kernel: Path, capsys) -> None:
     hints = get_exercise(NAME).hints
     capsys.readouterr()
