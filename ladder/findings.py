@@ -121,7 +121,7 @@ def _host_place(module: str, offsets: tuple[int, ...]) -> str:
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     in_stub = False
     for function, place in zip(lines[::2], lines[1::2], strict=False):
-        was_in_stub, in_stub = in_stub, "__device_stub__" in function
+        was_in_stub, in_stub = in_stub, "device_stub_" in function
         if in_stub or was_in_stub:
             continue  # the stub, and the function that stands for the kernel; a launch is what calls that
         file, _, line = place.partition(" (")[0].rpartition(":")

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ladder import cache
 from ladder.build import Target, build_program
-from ladder.emulate import run_program
+from ladder.emulate import ProgramResult, run_program
 from ladder.findings import Finding
 
-CORPUS = Path(__file__).parent / "corpus"
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+CORPUS = HERE / "corpus"
+STAGES = HERE.parents[1] / "stages"
 ARCH = "sm_80"
+#: What a program of rungs.h ends with when the result is wrong.
+WRONG_RESULT = 3
 _MARK = re.compile(r"fault\((\w+)\): ([a-z ]+)")
 _CASE = re.compile(r"^CASE\((\w+)\)", re.MULTILINE)
 
@@ -40,11 +51,12 @@ def expectations(source: Path) -> dict[str, Expected]:
 
 def build_corpus(source: Path) -> Path:
     """The program that runs the cases of one file."""
-    return build_program([source], Target("emulator", ARCH), ["-Xcompiler", "-g1", f"-I{CORPUS}"])
+    flags = ["-Xcompiler", "-g1", f"-I{CORPUS}", f"-I{STAGES / 'include'}"]
+    return build_program([source], Target("emulator", ARCH), flags)
 
 
-def run_case(program: Path, case: str) -> list[Finding]:
-    return list(run_program(program, [case], ARCH, check=True).findings)
+def run_case(program: Path, case: str) -> ProgramResult:
+    return run_program(program, [case], ARCH, check=True)
 
 
 def lines_of(finding: Finding) -> set[int]:
@@ -59,3 +71,81 @@ def lines_of(finding: Finding) -> set[int]:
 
 def is_caught(expected: Expected, findings: list[Finding]) -> bool:
     return any(f.kind == expected.kind and expected.line in lines_of(f) for f in findings)
+
+
+# --- rungs with a line changed -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rung's kernel.cu with one text replaced. ``line`` is part of the line that must be named."""
+
+    name: str
+    stage: str
+    text: str
+    replacement: str
+    kind: str
+    line: str = ""
+    occurrence: int = 1
+
+    def source(self) -> str:
+        original = (STAGES / self.stage / "kernel.cu").read_text()
+        parts = original.split(self.text)
+        if len(parts) <= self.occurrence:
+            raise ValueError(f"{self.name}: {self.stage}/kernel.cu has {len(parts) - 1} times {self.text!r}")
+        before, after = self.text.join(parts[: self.occurrence]), self.text.join(parts[self.occurrence :])
+        return before + self.replacement + after
+
+
+def mutants() -> list[Mutant]:
+    """Those of mutants.toml."""
+    table = tomllib.loads((HERE / "mutants.toml").read_text())
+    return [Mutant(name=name, replacement=entry.pop("with"), **entry) for name, entry in table.items()]
+
+
+def rungs_source(stage: str) -> Path:
+    """A program of a rung as it is and of all its mutants, each in a namespace of its own."""
+    variants = {stage: (STAGES / stage / "kernel.cu").read_text()}
+    variants |= {mutant.name: mutant.source() for mutant in mutants() if mutant.stage == stage}
+    includes = dict.fromkeys(
+        line for text in variants.values() for line in re.findall(r"^#include .*", text, re.M)
+    )
+    parts = ['#include "rungs.h"', *includes]
+    for name, text in variants.items():
+        body = re.sub(r"^#include .*", "", text, flags=re.M).replace("void ladder::launch(", "void launch(")
+        for general, one in (("dispatch_head_dim", "only_64"), ("dispatch_16_bit", "only_half")):
+            body = body.replace(f"{general}(", f"{one}(")
+        parts.append(f"namespace {name} {{\nusing namespace ::ladder;\n{body}\n}} // namespace {name}")
+    element, dtype = ("float", "f32") if stage == "v1_minimal" else ("__half", "f16")
+    listed = ", ".join(f'{{"{name}", {name}::launch}}' for name in variants)
+    parts.append(
+        "int main(int count, char **words) {\n"
+        f"  const std::vector<Rung> all{{{listed}}};\n"
+        f'  return run_one<{element}>(all, count > 1 ? words[1] : "", ladder::DType::{dtype});\n}}\n'
+    )
+    path = cache.root() / "corpus" / f"{stage}.cu"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(parts)
+    if not path.exists() or path.read_text() != text:
+        cache.write_text(path, text)
+    return path
+
+
+def is_mutant_caught(mutant: Mutant, findings: list[Finding], exit_code: int) -> bool:
+    """Whether its run, with these findings and this exit code, told of it."""
+    if mutant.kind == "wrong result":
+        return exit_code == WRONG_RESULT and not findings
+    return any(f.kind == mutant.kind and any(mutant.line in text for text in texts_of(f)) for f in findings)
+
+
+def texts_of(finding: Finding) -> list[str]:
+    """The source lines that a finding names."""
+    places = [finding.host_place.rpartition(":")[::2]]
+    for party in (finding.who, finding.other):
+        if party:
+            places += [(party.file, str(party.line)), (party.kernel_file, str(party.kernel_line))]
+    return [
+        Path(file).read_text().splitlines()[int(line) - 1]
+        for file, line in places
+        if line.isdigit() and int(line)
+    ]

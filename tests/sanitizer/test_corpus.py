@@ -3,7 +3,19 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from corpus_runs import CORPUS, Expected, build_corpus, case_names, expectations, is_caught, run_case
+from corpus_runs import (
+    CORPUS,
+    Expected,
+    Mutant,
+    build_corpus,
+    case_names,
+    expectations,
+    is_caught,
+    is_mutant_caught,
+    mutants,
+    run_case,
+    rungs_source,
+)
 
 from ladder.findings import ADVICE, Finding
 
@@ -13,7 +25,8 @@ def run_all(name: str) -> dict[str, list[Finding]]:
     program = build_corpus(source)
     names = case_names(source)
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(names, pool.map(lambda case: run_case(program, case), names), strict=True))
+        results = pool.map(lambda case: list(run_case(program, case).findings), names)
+        return dict(zip(names, results, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +69,16 @@ def test_a_race_names_both_parties(faults: dict[str, list[Finding]]) -> None:
     between_blocks = next(f for f in faults["blocks_write_one_word"] if f.kind == "race between blocks")
     assert between_blocks.who and between_blocks.other
     assert between_blocks.who.block != between_blocks.other.block
+
+
+@pytest.mark.parametrize("stage", sorted({mutant.stage for mutant in mutants()}))
+def test_a_rung_with_one_line_changed_is_caught(stage: str) -> None:
+    program = build_corpus(rungs_source(stage))
+    untouched = run_case(program, stage)
+    assert untouched.exit_code == 0 and untouched.findings == ()
+
+    def is_missed(mutant: Mutant) -> bool:
+        result = run_case(program, mutant.name)
+        return not is_mutant_caught(mutant, list(result.findings), result.exit_code)
+
+    assert [mutant.name for mutant in mutants() if mutant.stage == stage and is_missed(mutant)] == []

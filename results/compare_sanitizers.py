@@ -1,0 +1,177 @@
+"""Planted faults and clean kernels through the emulator's sanitizer and NVIDIA's, side by side.
+
+    python results/compare_sanitizers.py --csv FILE            # ours: a row for each case, and the table
+    python results/compare_sanitizers.py --gpu --csv FILE      # on a GPU: adds compute-sanitizer's columns
+
+A case counts as caught by ours when the kind and the line are named, by compute-sanitizer when one of its
+tools reports any error. A case that hangs is ended after a while and counts as not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from ladder.build import Target
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer"))
+import corpus_runs as corpus
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+TOOL_OPTIONS = {"memcheck": ["--leak-check", "full"], "initcheck": [], "racecheck": [], "synccheck": []}
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. ``expected`` is the planted kind, "" of a clean kernel."""
+
+    source: Path
+    name: str
+    expected: str
+
+
+def all_cases() -> list[Case]:
+    cases = []
+    for name in ("faults", "clean"):
+        source = corpus.CORPUS / f"{name}.cu"
+        expected = corpus.expectations(source)
+        cases += [
+            Case(source, c, expected[c].kind if c in expected else "") for c in corpus.case_names(source)
+        ]
+    for stage in sorted({mutant.stage for mutant in corpus.mutants()}):
+        source = corpus.rungs_source(stage)
+        cases.append(Case(source, stage, ""))
+        cases += [Case(source, m.name, m.kind) for m in corpus.mutants() if m.stage == stage]
+    return cases
+
+
+def ours(program: Path, case: Case) -> bool:
+    """Whether the emulator's sanitizer reports the case: of a planted fault, by kind and line."""
+    result = corpus.run_case(program, case.name)
+    findings = list(result.findings)
+    if not case.expected:
+        return bool(findings)
+    for mutant in corpus.mutants():
+        if mutant.name == case.name:
+            return corpus.is_mutant_caught(mutant, findings, result.exit_code)
+    return corpus.is_caught(corpus.expectations(case.source)[case.name], findings)
+
+
+def theirs(program: Path, case: Case, tool: str) -> str:
+    """What a tool of compute-sanitizer says: the number of its errors, or "hang"."""
+    command = ["compute-sanitizer", "--tool", tool, *TOOL_OPTIONS[tool], str(program), case.name]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return "hang"
+    text = result.stdout + result.stderr
+    summary = re.search(r"ERROR SUMMARY: (\d+) error", text)
+    hazards = re.search(r"RACECHECK SUMMARY: (\d+) hazard", text)
+    leaks = re.search(r"LEAK SUMMARY: (\d+) bytes", text)
+    counts = [int(found.group(1)) for found in (summary, hazards, leaks) if found]
+    return str(sum(counts)) if counts else f"exit {result.returncode}"
+
+
+def is_report(answer: str) -> bool:
+    return answer.isdigit() and int(answer) > 0
+
+
+def build_native(source: Path, directory: Path) -> Path:
+    """The program of one file for the GPU that is there."""
+    program = directory / source.stem
+    target = Target("cuda", corpus.ARCH)
+    includes = [f"-I{corpus.CORPUS}", f"-I{corpus.STAGES / 'include'}"]
+    command = [str(target.nvcc().path), *target.flags(), *includes, str(source), "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
+
+
+def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
+    programs = {source: corpus.build_corpus(source) for source in {case.source for case in cases}}
+
+    def row(case: Case) -> dict[str, str]:
+        told = ours(programs[case.source], case)
+        return {"case": case.name, "expected": case.expected or "clean", "ours": _word(told)}
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(track(pool.map(row, cases), total=len(cases), description="ours"))
+
+
+def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int) -> None:
+    """Adds to each row what the tools say, and "compute-sanitizer", all of them together."""
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        sources = {case.source for case in cases}
+        programs = {source: build_native(source, Path(directory)) for source in sources}
+
+        def answers(case: Case) -> dict[str, str]:
+            return {tool: theirs(programs[case.source], case, tool) for tool in TOOLS}
+
+        with ThreadPoolExecutor(jobs) as pool:
+            told = track(pool.map(answers, cases), total=len(cases), description="compute-sanitizer")
+            by_name = dict(zip([case.name for case in cases], told, strict=True))
+    for row in rows:
+        row |= by_name[row["case"]]
+        row["compute-sanitizer"] = _word(any(is_report(row[tool]) for tool in TOOLS))
+
+
+def _word(is_reported: bool) -> str:
+    return "reported" if is_reported else "silent"
+
+
+def summary(rows: list[dict[str, str]]) -> Table:
+    """Caught, missed and false alarms, for each of the two and by kind of fault."""
+    columns = [name for name in ("ours", "compute-sanitizer") if name in rows[0]]
+    table = Table("planted", "cases", *columns)
+    kinds = Counter(row["expected"] for row in rows)
+    for kind in sorted(kinds, key=lambda kind: (kind == "clean", kind)):
+        of_kind = [row for row in rows if row["expected"] == kind]
+        told = [str(sum(row[name] == "reported" for row in of_kind)) for name in columns]
+        table.add_row(kind, str(kinds[kind]), *told)
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpu", action="store_true", help="compute-sanitizer, to add to the rows of FILE")
+    parser.add_argument("--csv", type=Path, metavar="FILE", required=True, help="a row for each case")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write them (the same FILE)")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time (2)")
+    options = parser.parse_args()
+    cases = all_cases()
+    if options.gpu:
+        if not shutil.which("compute-sanitizer"):
+            parser.error("compute-sanitizer is not on the PATH; it is in the bin folder of a CUDA toolkit")
+        with options.csv.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        add_theirs(rows, cases, options.jobs)
+    else:
+        rows = run_ours(cases, options.jobs)
+    Console().print(summary(rows))
+    with (options.output or options.csv).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    wrong = [row["case"] for row in rows if (row["ours"] == "reported") != (row["expected"] != "clean")]
+    if wrong:
+        print("ours is wrong about:", ", ".join(wrong), file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
