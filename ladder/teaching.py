@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ladder.stages import discover
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
 
 class LessonError(LadderError):
@@ -177,7 +178,16 @@ def times(stages: Sequence[str] | None = None, problem: Problem | None = None) -
     return counts(compare(problem, stages, backend="cuda"))
 
 
-def costs(stage: str, problem: Problem | None = None, count: int = 6) -> pd.DataFrame:
+def text_table(frame: pd.DataFrame) -> Styler:
+    """The frame with its texts flush left, where a notebook would set them like numbers."""
+    texts: list[Hashable] = [
+        name for name in frame.columns if frame[name].map(lambda value: " " in str(value)).any()
+    ]
+    # Without an id of its own the same table would be another at each execution.
+    return frame.style.set_uuid("table").set_properties(subset=texts, **{"text-align": "left"})
+
+
+def costs(stage: str, problem: Problem | None = None, count: int = 6) -> Styler:
     """The lines of a stage that cost the most wavefronts on the emulator, in the source's order."""
     import pandas as pd
 
@@ -189,7 +199,7 @@ def costs(stage: str, problem: Problem | None = None, count: int = 6) -> pd.Data
     launches = evaluate(stage, problem or DEFAULT_PROBLEM, backend="emulator").execution.launches
     lines = costliest_lines(annotate(line_table(launches)), count)
     known = [(line, line.counts) for line in lines if line.counts is not None]
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "wavefronts": [f"{one.wavefronts:,}" for _, one in known],
             "conflicts": [f"{one.conflicts:,}" for _, one in known],
@@ -197,6 +207,7 @@ def costs(stage: str, problem: Problem | None = None, count: int = 6) -> pd.Data
         },
         index=pd.Index([line.number for line, _ in known], name="line"),
     )
+    return text_table(frame)
 
 
 def conflicts_of(

@@ -34,11 +34,9 @@ from ladder.plots.speed import speed_picture
 # ## What each rung added
 
 # %%
-pd.set_option("display.max_colwidth", None)
-pd.DataFrame(
-    {"title": [rung.title for rung in stages.discover()], "idea": [rung.idea for rung in stages.discover()]},
-    index=[rung.name for rung in stages.discover()],
-)
+rungs = stages.discover()
+ideas = pd.DataFrame({"idea": [rung.idea for rung in rungs]}, index=[rung.name for rung in rungs])
+teaching.text_table(ideas)
 
 # %% [markdown]
 # ## Wavefronts and conflicts

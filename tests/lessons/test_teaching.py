@@ -72,7 +72,7 @@ def test_counts_and_costs_of_a_rung() -> None:
     assert list(shown.loc["bank conflicts"]) == [f"{value:,}" for value in table["conflicts"]]
     assert shown.loc["bank conflicts", "v3_swizzle"] == "0" and "time, ms" not in shown.index
 
-    lines = teaching.costs("v2_warp_mma", problem, count=3)
+    lines = teaching.costs("v2_warp_mma", problem, count=3).data
     assert len(lines) == 3 and lines.index.is_monotonic_increasing
     number = teaching.line_of("v2_warp_mma", "ldmatrix_x4(k_rmem")
     executed, conflicts = teaching.conflicts_of("v2_warp_mma", "ldmatrix_x4(k_rmem", problem)
