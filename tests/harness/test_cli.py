@@ -104,7 +104,7 @@ def test_outputs_that_are_not_written_fail(drop_stage, capsys):
         (["compare", "--problem", "1,1,8,8,48", "naive"], "takes d = 32, not 48"),
         (["compare", "--dtype", "f16", "naive"], "takes f32, not f16"),
         (["compare", "--inputs", "odd", *SMALL, "naive"], "none of normal"),
-        (["compare", "--arch", "sm_70"], "none of sm_75"),
+        (["compare", "--backend", "emulator", "--arch", "sm_70"], "none of sm_75"),
         (["compare", "--backend", "tpu"], "none of auto, emulator, cuda"),
         (["compare", "--option", "BR"], "has no value"),
         (["compare", "--option", "NOTHING=1"], "no option NOTHING"),
