@@ -49,7 +49,7 @@ format: $(VENV)/.dev
 install: $(VENV)/.installed $(VENV)/.dev
 
 lab: $(VENV)/.installed $(VENV)/.notebooks
-	@$(BIN)/jupyter lab --notebook-dir notebooks
+	@$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_attention.ipynb
 
 slides: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python docs/slides.py
