@@ -140,7 +140,7 @@ gallery.costs(["v1_minimal"])
 #
 # ## What would help?
 #
-# A row that is one word longer would do for this access (an exercise: `ladder exercise list`):
+# A row that is one word longer would do for this access:
 
 # %%
 for row_words in (64, 65):
@@ -162,5 +162,7 @@ teaching.times(["v1_minimal"])
 # **The bottleneck that the next rung removes:** one thread a row, one word at a time. Lanes of a warp will
 # share a tile of queries, tensor cores will do both products, and $o$, $l$ and $m$ will stay in registers
 # instead of going to global memory for each tile.
+#
+# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v1`.
 #
 # **Next:** [02, FlashAttention-2 on tensor cores](02_v2_warp_mma.ipynb).

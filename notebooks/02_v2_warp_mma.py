@@ -159,4 +159,6 @@ teaching.times(["v1_minimal", "v2_warp_mma"])
 # %% [markdown]
 # **The bottleneck that the next rung removes:** bank conflicts. All of them, without a byte of padding.
 #
+# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v2`.
+#
 # **Next:** [03, the swizzle](03_v3_swizzle.ipynb).

@@ -169,4 +169,6 @@ teaching.times(["v2_warp_mma", "v3_swizzle"])
 # **The bottleneck that the next rung removes:** S and P stay in registers, and K and V are brought while
 # the tensor cores work on the tile before.
 #
+# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v3`.
+#
 # **Next:** [04, the algorithm in tiles](04_v4_tk_tiles.ipynb).

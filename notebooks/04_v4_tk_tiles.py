@@ -175,4 +175,6 @@ teaching.source(
 # operands from shared memory by itself, and TMA brings them there; this is where faster kernels than this
 # one begin.
 #
+# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v4`.
+#
 # **Next:** [05, the whole ladder, and a rung of your own](05_the_ladder.ipynb).
