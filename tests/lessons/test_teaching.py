@@ -77,3 +77,22 @@ def test_counts_and_costs_of_a_rung() -> None:
     number = teaching.line_of("v2_warp_mma", "ldmatrix_x4(k_rmem")
     executed, conflicts = teaching.conflicts_of("v2_warp_mma", "ldmatrix_x4(k_rmem", problem)
     assert lines.loc[number, "conflicts"] == f"{conflicts:,}" and executed > 0
+
+
+def test_times_are_a_gpus_alone(monkeypatch) -> None:
+    import ladder
+    from ladder import backends, comparison
+
+    assert "claims no times" in str(teaching.times()) or backends.get_backend("auto").name == "cuda"
+    table = ladder.compare(Problem(1, 1, 64, 64, 32), ["v2_warp_mma"], backend="emulator")
+    asked = {}
+
+    def timed(problem, stages, *, backend):
+        asked.update(stages=stages, backend=backend)
+        return table.assign(time_ms=0.25, tflops=12.345)
+
+    monkeypatch.setattr(backends, "get_backend", lambda name: type("Gpu", (), {"name": "cuda"}))
+    monkeypatch.setattr(comparison, "compare", timed)
+    shown = teaching.times(["v2_warp_mma"])
+    assert asked == {"stages": ["v2_warp_mma"], "backend": "cuda"}
+    assert list(shown.loc["time, ms"]) == ["0.25"] and list(shown.loc["TFLOP/s"]) == ["12.3"]
