@@ -157,6 +157,8 @@ def main() -> int:
     if options.gpu:
         if not shutil.which("compute-sanitizer"):
             parser.error("compute-sanitizer is not on the PATH; it is in the bin folder of a CUDA toolkit")
+        if not options.csv.is_file():
+            parser.error(f"{options.csv} is not there; run this without --gpu first, to make it")
         with options.csv.open(newline="") as file:
             rows = list(csv.DictReader(file))
         add_theirs(rows, cases, options.jobs)
