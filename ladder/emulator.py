@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -175,6 +176,10 @@ class Session:
         return parse_findings(self._session.findings())
 
 
+#: There is one device a process: sessions of other threads wait. Those of one thread may lie in each other.
+_one_at_a_time = threading.RLock()
+
+
 @contextmanager
 def session(
     arch: str = DEFAULT_ARCH,
@@ -188,24 +193,26 @@ def session(
     ``threads`` is the number of host threads (None: ``LADDER_THREADS``, else all cores); results do not
     depend on it. ``check`` turns the sanitizer on: what kernels do wrong is noted, they go on where they can,
     and all of the writable memory is an output, to be written. Starting a session clears an earlier fault.
-    Ctrl-C during a launch ends it and raises KeyboardInterrupt here.
+    Ctrl-C during a launch ends it and raises KeyboardInterrupt here. A session of another thread is waited
+    for.
 
     Raises ValueError for an unknown architecture, or memory that overlaps in part.
     """
-    handle = _emulator.Session(
-        arch=arch,
-        memory=list(memory),
-        threads=_from_environment("LADDER_THREADS", 0) if threads is None else threads,
-        instruction_limit=_from_environment(
-            "LADDER_WARP_INSTRUCTION_LIMIT", _emulator.default_instruction_limit
-        ),
-        check=check,
-    )
-    try:
-        yield Session(arch, handle)
-    finally:
-        handle.end()
-        _emulator.raise_interrupt()
+    with _one_at_a_time:
+        handle = _emulator.Session(
+            arch=arch,
+            memory=list(memory),
+            threads=_from_environment("LADDER_THREADS", 0) if threads is None else threads,
+            instruction_limit=_from_environment(
+                "LADDER_WARP_INSTRUCTION_LIMIT", _emulator.default_instruction_limit
+            ),
+            check=check,
+        )
+        try:
+            yield Session(arch, handle)
+        finally:
+            handle.end()
+            _emulator.raise_interrupt()
 
 
 def _from_environment(name: str, otherwise: int) -> int:

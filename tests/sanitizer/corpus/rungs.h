@@ -1,5 +1,5 @@
-// Runs a rung, or one with a line changed, on two problems and compares it with a reference. Ends with 3 when the
-// result is wrong.
+// Runs a rung, or one with a line changed, on two problems and compares it with a reference. Ends with 3 when
+// the result is wrong.
 #pragma once
 
 #include "ladder/problem.h"
