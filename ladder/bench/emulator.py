@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ladder import toolchain
-from ladder.emulator import Launch, Module
+from ladder.emulator import Launch, Module, session
 from ladder.errors import BuildError
 
 RUNS = 5
@@ -24,18 +24,25 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one kernel on ``threads`` host threads. ``cpu_seconds`` is their time on a core, added up."""
+    """Of one kernel on ``threads`` host threads. ``cpu_seconds`` is their time on a core, added up;
+    ``checked_cpu_seconds`` the same under the sanitizer."""
 
     kernel: str
     threads: int
     warp_instructions: int
     seconds: float
     cpu_seconds: float
+    checked_cpu_seconds: float
 
     @property
     def per_second_and_core(self) -> float:
         """Warp instructions for each second on a core, whatever else the machine does meanwhile."""
         return self.warp_instructions / self.cpu_seconds
+
+    @property
+    def slowdown_when_checked(self) -> float:
+        """How many times as long a launch takes under the sanitizer."""
+        return self.checked_cpu_seconds / self.cpu_seconds
 
 
 def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
@@ -53,7 +60,11 @@ def _measure(name: str, run: Callable[[], Launch], threads: int, runs: int) -> S
         run()
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-    return Speed(name, threads, instructions, statistics.median(walls), statistics.median(cpus))
+    with session(check=True):
+        cpu = time.process_time()
+        run()
+        checked = time.process_time() - cpu
+    return Speed(name, threads, instructions, statistics.median(walls), statistics.median(cpus), checked)
 
 
 def _workloads(module: Module, threads: int) -> dict[str, Callable[[], Launch]]:
@@ -89,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measures and prints the table."""
-    table = Table("kernel", "warp instructions", "seconds", "million a second and core")
+    table = Table("kernel", "warp instructions", "seconds", "million a second and core", "checked: x as long")
     for column in table.columns[1:]:
         column.justify = "right"
     for speed in measure(max(1, options.threads)):
@@ -98,6 +109,7 @@ def main(options: argparse.Namespace) -> int:
             f"{speed.warp_instructions:,}",
             f"{speed.seconds:.3f}",
             f"{speed.per_second_and_core / 1e6:.1f}",
+            f"{speed.slowdown_when_checked:.1f}",
         )
     Console().print(table)
     return 0
