@@ -24,10 +24,17 @@ void LoadedModule::Free::operator()(void *memory) const { std::free(memory); }
 LoadedModule::LoadedModule(const std::string &ptx, const machine::VirtualGpu &gpu,
                            machine::GlobalMemory &memory)
     : gpu_(gpu), memory_(memory), program_(program::resolve(ptx::parse(ptx))) {
-  allocate_variables();
+  try {
+    allocate_variables();
+  } catch (...) {
+    remove_variables();
+    throw;
+  }
 }
 
-LoadedModule::~LoadedModule() {
+LoadedModule::~LoadedModule() { remove_variables(); }
+
+void LoadedModule::remove_variables() {
   for (const auto &block : storage_)
     memory_.remove(reinterpret_cast<std::uint64_t>(block.get()));
 }

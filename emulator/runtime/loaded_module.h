@@ -47,6 +47,7 @@ private:
   };
 
   void allocate_variables();
+  void remove_variables();
   void fill_variable(std::uint32_t symbol);
   std::uint64_t address_of(const ptx::Variable::Relocation &relocation, int ptx_line) const;
 

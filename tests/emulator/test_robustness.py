@@ -6,8 +6,9 @@ import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
-from ladder.emulator import Module
+from ladder.emulator import Module, PtxError
 
 PTX = """
 .version 8.0
@@ -59,3 +60,12 @@ def test_many_modules_leave_nothing_behind() -> None:
     for factor in range(500):
         assert scale(Module(PTX), factor)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8192
+
+
+def test_a_module_that_is_refused_leaves_no_memory_behind() -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    for _ in range(20):
+        with pytest.raises(PtxError, match="another module"):
+            Module(head + ".global .b8 known[300];\n.extern .global .u32 unknown;\n")
+        # What took the place of the first one's variable must not meet it.
+        Module(head + ".global .b8 other[100];\n")
