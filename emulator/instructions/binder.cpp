@@ -362,22 +362,27 @@ std::uint32_t Binder::destination_predicate(const Operand &operand) {
   return operand.reg.offset;
 }
 
+/// Offsets are what the text says, however large; addresses wrap.
+static std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
+  return std::int64_t(std::uint64_t(a) + std::uint64_t(b));
+}
+
 Binder::Address Binder::address(const Operand &operand) {
   const bool bracketed = operand.kind == Operand::Kind::address;
   if (bracketed && operand.elements.size() != 1)
     unsupported("an address of this form");
   const Operand &base = bracketed ? operand.elements.front() : operand;
-  const std::int64_t offset = bracketed ? operand.offset + base.offset : base.offset;
+  const std::int64_t offset = bracketed ? wrapping_sum(operand.offset, base.offset) : base.offset;
   switch (base.kind) {
   case Operand::Kind::reg:
     return {operand_lane_bytes(base) == 8 ? Address::Base::reg64 : Address::Base::reg32, base.reg.offset,
             offset};
   case Operand::Kind::integer:
-    return {Address::Base::absolute, 0, std::int64_t(base.bits) + offset};
+    return {Address::Base::absolute, 0, wrapping_sum(std::int64_t(base.bits), offset)};
   case Operand::Kind::parameter:
     return {builder_.in_entry() ? Address::Base::entry_param : Address::Base::param_area, 0, offset};
   case Operand::Kind::symbol: {
-    const auto at = std::int64_t(builder_.symbol_address(base.symbol)) + offset;
+    const std::int64_t at = wrapping_sum(std::int64_t(builder_.symbol_address(base.symbol)), offset);
     switch (builder_.program().symbols[base.symbol].space) {
     case StateSpace::local:
       return {Address::Base::local_frame, 0, at};
