@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -109,7 +110,9 @@ def torch_runs(problem: Problem) -> dict[str, Callable[[Inputs], Tensor]]:
                 )
 
         try:
-            run(probe)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # why a backend does not take the problem
+                run(probe)
         except RuntimeError:
             continue
         found[name] = run

@@ -111,8 +111,9 @@ def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
         return list(track(pool.map(row, cases), total=len(cases), description="ours"))
 
 
-def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int) -> None:
-    """Adds to each row what the tools say, and "compute-sanitizer", all of them together."""
+def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output: Path) -> None:
+    """Adds to each row what the tools say, and "compute-sanitizer", all of them together. Rows that have it
+    already stay as they are; ``output`` is written after each case, so that a run that was ended goes on."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         sources = {case.source for case in cases}
         programs = {source: build_native(source, Path(directory)) for source in sources}
@@ -120,12 +121,22 @@ def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int) -> None
         def answers(case: Case) -> dict[str, str]:
             return {tool: theirs(programs[case.source], case, tool) for tool in TOOLS}
 
+        by_name = {row["case"]: row for row in rows}
+        left = [case for case in cases if not by_name[case.name].get("compute-sanitizer")]
         with ThreadPoolExecutor(jobs) as pool:
-            told = track(pool.map(answers, cases), total=len(cases), description="compute-sanitizer")
-            by_name = dict(zip([case.name for case in cases], told, strict=True))
-    for row in rows:
-        row |= by_name[row["case"]]
-        row["compute-sanitizer"] = _word(any(is_report(row[tool]) for tool in TOOLS))
+            told = track(pool.map(answers, left), total=len(left), description="compute-sanitizer")
+            for case, answer in zip(left, told, strict=True):
+                row = by_name[case.name]
+                row |= answer | {"compute-sanitizer": _word(any(is_report(answer[tool]) for tool in TOOLS))}
+                write(rows, output)
+
+
+def write(rows: list[dict[str, str]], output: Path) -> None:
+    columns = dict.fromkeys(name for row in rows for name in row)
+    with output.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _word(is_reported: bool) -> str:
@@ -161,14 +172,11 @@ def main() -> int:
             parser.error(f"{options.csv} is not there; run this without --gpu first, to make it")
         with options.csv.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        add_theirs(rows, cases, options.jobs)
+        add_theirs(rows, cases, options.jobs, options.output or options.csv)
     else:
         rows = run_ours(cases, options.jobs)
     Console().print(summary(rows))
-    with (options.output or options.csv).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write(rows, options.output or options.csv)
     wrong = [row["case"] for row in rows if (row["ours"] == "reported") != (row["expected"] != "clean")]
     if wrong:
         print("ours is wrong about:", ", ".join(wrong), file=sys.stderr)
