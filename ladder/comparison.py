@@ -177,6 +177,8 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
             if row is not None:
                 rows[name] = row
                 result.cached += 1
+    if len(rows) < len(jobs):
+        import torch  # noqa: F401 - it may lose a Ctrl-C that comes now; one to a running kernel must not be
     with steps("Running", len(jobs) - len(rows)) as progress:
         for name, job in jobs.items():
             if name in rows:

@@ -94,8 +94,8 @@ def build_native(source: Path, directory: Path) -> Path:
     """The program of one file for the GPU that is there."""
     program = directory / source.stem
     target = Target("cuda", corpus.ARCH)
-    includes = [f"-I{corpus.CORPUS}", f"-I{corpus.STAGES / 'include'}"]
-    command = [str(target.nvcc().path), *target.flags(), *includes, str(source), "-o", str(program)]
+    flags = [*target.flags(), *corpus.include_flags(source)]
+    command = [str(target.nvcc().path), *flags, str(source), "-o", str(program)]
     subprocess.run(command, check=True)
     return program
 

@@ -34,7 +34,11 @@ ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
 
 #: The files that hold tables.
-PAGES = (ROOT / "README.md", *sorted((ROOT / "stages").glob("*/README.md")))
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "sanitizer.md",
+    *sorted((ROOT / "stages").glob("*/README.md")),
+)
 
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -224,7 +228,19 @@ def output() -> str:
     return "\n".join(["```", *shown, "```", ""])
 
 
+def sanitizer() -> str:
+    """How many of the corpus' planted faults, kind by kind, and of its clean kernels are reported."""
+    frame = pd.read_csv(ROOT / "results" / "sanitizer.csv")
+    kinds = frame.groupby("expected").ours.agg(cases="size", reported=lambda told: (told == "reported").sum())
+    planted = kinds.drop(index="clean").sort_values("cases", ascending=False, kind="stable")
+    rows = [(kind, row.cases, row.reported) for kind, row in planted.iterrows()]
+    rows.append(("all planted faults", planted.cases.sum(), planted.reported.sum()))
+    rows.append(("clean kernels", kinds.cases["clean"], kinds.reported["clean"]))
+    return _markdown(["planted", "cases", "reported"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "sanitizer": sanitizer,
     "v4-plain": lambda: _beside_the_algorithm("plain.cu"),
     "v4-kernel": lambda: _beside_the_algorithm("kernel.cu"),
     "arrangements": arrangements,

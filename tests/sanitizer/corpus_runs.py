@@ -51,8 +51,12 @@ def expectations(source: Path) -> dict[str, Expected]:
 
 def build_corpus(source: Path) -> Path:
     """The program that runs the cases of one file."""
-    flags = ["-Xcompiler", "-g1", f"-I{CORPUS}", f"-I{STAGES / 'include'}"]
-    return build_program([source], Target("emulator", ARCH), flags)
+    return build_program([source], Target("emulator", ARCH), ["-Xcompiler", "-g1", *include_flags(source)])
+
+
+def include_flags(source: Path) -> list[str]:
+    """For a file of the corpus; one of rungs is named after them, and finds what lies beside their kernel."""
+    return [f"-I{folder}" for folder in (CORPUS, STAGES / "include", STAGES / source.stem) if folder.is_dir()]
 
 
 def run_case(program: Path, case: str) -> ProgramResult:
