@@ -64,18 +64,18 @@ def test_options_are_macros(drop_stage):
 
 
 def test_a_kernel_that_does_not_compile_fails_alone(drop_stage):
-    drop_stage("broken", "void f() { undeclared_thing(); }\n")
-    stages = [discover()[name] for name in ("naive", "broken")]
+    drop_stage("undeclared", "void f() { undeclared_thing(); }\n")
+    stages = [discover()[name] for name in ("naive", "undeclared")]
     results = build_all(stages, {stage.name: TARGET for stage in stages})
     assert results["naive"].is_file()
-    error = results["broken"]
+    error = results["undeclared"]
     assert isinstance(error, BuildError)
-    assert "undeclared_thing" in error.message and "broken does not compile" in error.message
+    assert "undeclared_thing" in error.message and "undeclared does not compile" in error.message
     command = error.hint.removeprefix("To repeat: ")
     assert "nvcc" in command and "kernel.cu" in command
     again = subprocess.run(command, shell=True, cwd=cache.root(), capture_output=True, text=True)
     assert again.returncode != 0 and "undeclared_thing" in again.stderr
-    assert not any(path.is_dir() for path in (cache.root() / "build").glob("*broken-emulator*"))
+    assert not any(path.is_dir() for path in (cache.root() / "build").glob("*undeclared-emulator*"))
 
 
 def test_a_kernel_without_launch_does_not_link_quietly(drop_stage):
