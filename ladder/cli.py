@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ladder import project
-from ladder.errors import InvalidProblem, LadderError
+from ladder.errors import LadderError
 from ladder.exercises.commands import add_exercise_command
 
 if TYPE_CHECKING:
@@ -276,11 +276,9 @@ def _problem(options: argparse.Namespace) -> Problem:
 
 
 def _options(options: argparse.Namespace) -> dict[str, str]:
-    pairs = [text.partition("=") for text in options.option]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise InvalidProblem(f"--option {name} has no value", "It is --option NAME=VALUE.")
-    return {name: value for name, _, value in pairs}
+    from ladder.stages import parse_options
+
+    return parse_options(",".join(options.option))
 
 
 def _compare(options: argparse.Namespace) -> int:

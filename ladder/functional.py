@@ -11,6 +11,7 @@ from ladder import operators
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.inputs import TORCH_DTYPES
 from ladder.problem import Problem
+from ladder.stages import format_options
 
 
 def attention(
@@ -47,7 +48,7 @@ def attention(
         enable_gqa,
         stage or "",
         arch or "",
-        operators.format_options(options or {}),
+        format_options(options or {}),
     )
     return outputs
 

@@ -7,7 +7,7 @@ single stage. An operator is opaque to the compiler: of it the compiler knows th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from ladder.backends import get_backend
 from ladder.build import build
 from ladder.errors import UnsupportedProblem
 from ladder.problem import Problem
-from ladder.stages import Stage, discover
+from ladder.stages import Stage, discover, parse_options
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, bool enable_gqa=False"
@@ -70,17 +70,6 @@ def _highest(problem: Problem) -> Stage:
         except UnsupportedProblem as error:
             refusals.append(error.message)
     raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refusals))
-
-
-def format_options(options: Mapping[str, str]) -> str:
-    """Options as one text, since an operator takes no mapping."""
-    return ",".join(f"{name}={value}" for name, value in options.items())
-
-
-def parse_options(text: str) -> dict[str, str]:
-    """The options of :func:`format_options`."""
-    pairs = [option.partition("=") for option in text.split(",") if option]
-    return {name: value for name, _, value in pairs}
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

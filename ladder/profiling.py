@@ -18,6 +18,7 @@ import pandas as pd
 from ladder import nsight
 from ladder.errors import LadderError, ProfilerError
 from ladder.problem import Problem
+from ladder.stages import format_options, parse_options
 
 _RANGE = "ladder-run-"
 
@@ -133,7 +134,7 @@ def _mark(number: int, run: Run) -> str:
     p = run.problem
     sizes = (p.batch, p.heads, p.num_kv_heads, p.q_len, p.kv_len, p.head_dim)
     mask, scale = "causal" if p.is_causal else "full", "" if p.scale is None else repr(p.scale)
-    options = ",".join(f"{name}={value}" for name, value in run.options.items())
+    options = format_options(run.options)
     words = (run.stage, ",".join(map(str, sizes)), p.dtype or "", mask, scale, p.inputs, options)
     return f"{_RANGE}{number}/" + "/".join(words)
 
@@ -157,8 +158,7 @@ def _unmark(mark: str) -> tuple[int, Run | None]:
         scale=float(scale) if scale else None,
         inputs=inputs,
     )
-    pairs = [option.partition("=") for option in options.split(",") if option]
-    return int(number), Run(stage, problem, {name: value for name, _, value in pairs})
+    return int(number), Run(stage, problem, parse_options(options))
 
 
 def sum_launches(launches: pd.DataFrame) -> pd.DataFrame:

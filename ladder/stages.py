@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ladder.errors import LadderError, StageError, UnsupportedProblem
+from ladder.errors import InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.problem import DTYPES, Problem
 
 if sys.version_info >= (3, 11):
@@ -130,6 +130,16 @@ class Ladder:
             f"there is no stage {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
             f"Stages: {', '.join(names)}",
         )
+
+
+def stage_and_options(spec: str) -> tuple[Stage, dict[str, OptionValue]]:
+    """Of ``v4_tk_tiles`` or ``v4_tk_tiles:ROWS=32,KEYS=64``: the stage, and every option with its value.
+
+    Raises :class:`LadderError`: there is no such stage, or it has no such option.
+    """
+    name, _, options = spec.partition(":")
+    stage = discover()[name]
+    return stage, stage.chosen_options(parse_options(options))
 
 
 def root() -> Path:
@@ -348,6 +358,20 @@ def _depth(stage: Stage, stages: Mapping[str, Stage]) -> int:
     """How many sound rungs lie below."""
     below = stages.get(stage.before or "")
     return 0 if below is None else 1 + _depth(below, stages)
+
+
+def format_options(options: Mapping[str, object]) -> str:
+    """Options as one text, ``NAME=VALUE,...``."""
+    return ",".join(f"{name}={value}" for name, value in options.items())
+
+
+def parse_options(text: str) -> dict[str, str]:
+    """The options of :func:`format_options`. Raises :class:`InvalidProblem` where one has no value."""
+    pairs = [option.partition("=") for option in text.split(",") if option]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise InvalidProblem(f"option {name} has no value", "It is NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
 
 
 def arch_number(arch: str) -> int:

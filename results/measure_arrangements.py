@@ -67,9 +67,7 @@ def make_plain(folder: Path) -> None:
 
 def resources(spec: str) -> pd.DataFrame:
     """Columns d, registers, spill_bytes: of the bf16 kernels, as ptxas reports them for this GPU."""
-    name, _, choices = spec.partition(":")
-    stage = stages.discover()[name]
-    options = stage.chosen_options(dict(pair.split("=") for pair in choices.split(",") if pair))
+    stage, options = stages.stage_and_options(spec)
     nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     with tempfile.TemporaryDirectory() as folder:

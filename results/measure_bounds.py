@@ -10,7 +10,6 @@ The problems are those of the speed table, on which the GPU is full.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from measure_counters import build_all, collect, environment_here, rows  # noqa: E402
+from measure_counters import build_all, collect, environment_here, main, rows  # noqa: E402
 
 from ladder import nsight  # noqa: E402
 from ladder.errors import LadderError, UnsupportedProblem  # noqa: E402
@@ -68,18 +67,5 @@ def _takes(name: str, problem: Problem) -> bool:
     return True
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help="default: all")
-    options = parser.parse_args()
-    try:
-        measure(options.out, options.stages)
-    except LadderError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, measure))

@@ -27,7 +27,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,8 +264,9 @@ def measure(out: Path, names: list[str]) -> None:
                 archive.add(pages, arcname="pages")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(description: str, measure: Callable[[Path, list[str]], None]) -> int:
+    """The command line of a script that measures stages and writes into a folder."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help="default: all")
     options = parser.parse_args()
@@ -278,4 +279,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, measure))

@@ -28,7 +28,7 @@ from ladder.machine import environment
 from ladder.problem import Problem
 from ladder.progress import steps
 from ladder.reference import reference
-from ladder.stages import Stage, discover
+from ladder.stages import Stage, discover, stage_and_options
 from ladder.timing import Inputs, Timing
 
 #: What the figures in results/ are of.
@@ -63,8 +63,9 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
     """
     here = get_backend("cuda")
     specs = list(stages) if stages is not None else [stage.name for stage in discover()]
-    chosen = [_chosen(spec) for spec in specs]
-    options = {spec: stage.chosen_options(_options(spec)) for spec, stage in zip(specs, chosen, strict=True)}
+    found = {spec: stage_and_options(spec) for spec in specs}
+    chosen = [replace(stage, name=spec) for spec, (stage, _) in found.items()]
+    options = {spec: values for spec, (_, values) in found.items()}
     targets = {stage.name: here.target(stage, None) for stage in chosen}
     extensions = build_all(chosen, targets, options)
     for built in extensions.values():
@@ -91,16 +92,6 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
         frame.insert(0, column, value)
     integers = ["B", "H", "Hkv", "N", "M", "d", "runs"]
     return frame.astype(dict.fromkeys(integers, "Int64"))
-
-
-def _chosen(spec: str) -> Stage:
-    """The stage of ``v4_tk_tiles`` or ``v4_tk_tiles:ROWS=32,KEYS=64``, under that name."""
-    return replace(discover()[spec.partition(":")[0]], name=spec)
-
-
-def _options(spec: str) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in spec.partition(":")[2].split(",") if pair]
-    return {name: value for name, _, value in pairs}
 
 
 def _takes(stage: Stage, run: Callable[[Inputs], Tensor], problem: Problem) -> bool:

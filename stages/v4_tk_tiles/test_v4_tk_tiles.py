@@ -15,7 +15,7 @@ from ladder import toolchain
 from ladder.comparison import Evaluation, evaluate
 from ladder.errors import UnsupportedProblem
 from ladder.problem import Problem
-from ladder.stages import Stage, discover, include_directory
+from ladder.stages import Stage, discover, include_directory, parse_options
 
 RunStage = Callable[..., Evaluation]
 
@@ -72,7 +72,7 @@ ARRANGEMENTS = [
 
 @pytest.mark.parametrize(("options", "head_dims"), ARRANGEMENTS, ids=lambda value: str(value))
 def test_other_arrangements(run_stage: RunStage, options: str, head_dims: tuple[int, ...]) -> None:
-    chosen = dict(pair.split("=") for pair in options.split(","))
+    chosen = parse_options(options)
     for d in head_dims:
         row = run_stage(NAME, Problem(1, 2, 150, 333, d, is_causal=d == 64), options=chosen).row
         assert row["conflicts"] == 0

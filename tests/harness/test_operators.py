@@ -82,12 +82,6 @@ def test_there_is_no_gradient() -> None:
         ladder.attention(q, k, v)
 
 
-def test_options_as_text() -> None:
-    options = {"WARPS": "8", "NAME": "a"}
-    assert operators.parse_options(operators.format_options(options)) == options
-    assert operators.parse_options("") == {}
-
-
 @needs_gpu
 class TestOnTheGpu:
     """Streams, devices and graphs."""

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from ladder import stages
-from ladder.errors import StageError, UnsupportedProblem
+from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
 from ladder.problem import Problem
 
 GOOD = """
@@ -135,3 +135,17 @@ def test_options(folder):
         stage.chosen_options({"BR": "32"})
     with pytest.raises(UnsupportedProblem, match="no option BC"):
         stage.chosen_options({"BC": "32"})
+
+
+def test_options_as_text() -> None:
+    options = {"WARPS": "8", "NAME": "a"}
+    assert stages.parse_options(stages.format_options(options)) == options
+    assert stages.parse_options("") == {}
+    with pytest.raises(InvalidProblem, match="option WARPS has no value"):
+        stages.parse_options("NAME=a,WARPS")
+
+
+def test_a_stage_with_options_as_text() -> None:
+    stage, options = stages.stage_and_options("v4_tk_tiles:ROWS=32")
+    assert stage == stages.discover()["v4_tk_tiles"] and options == stage.chosen_options({"ROWS": "32"})
+    assert stages.stage_and_options("v2_warp_mma")[1] == stages.discover()["v2_warp_mma"].chosen_options({})
