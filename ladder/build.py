@@ -70,6 +70,12 @@ class Target:
         code = f"-gencode=arch={compute},code={compute}"
         return [*common, code, "-Xfatbin", "--compress=false", "-cudart", "none"]
 
+    def linker(self) -> list[str]:
+        """How the link line begins."""
+        if self.backend == "cuda":
+            return [str(self.nvcc().path), "-ccbin", toolchain.gxx(), "-cudart", "static"]
+        return [toolchain.gxx()]
+
     def link_inputs(self) -> list[str]:
         """What comes after the objects on the link line."""
         if self.backend == "cuda":
@@ -144,7 +150,7 @@ def _carry_out(plan: _Plan) -> Path:
         with cache.new_directory(final) as directory:
             command = [str(plan.nvcc.path), *plan.flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
             _run(command, directory, f"{plan.stage.name} does not compile")
-            _link_extension(plan.stage.name, plan.target, plan.nvcc, binding, directory)
+            _link_extension(plan.stage.name, plan.target, binding, directory)
     return plan.extension
 
 
@@ -174,9 +180,10 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
             command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_name]
             _run([*command, "-MD", "-MF", f"{object_name}.d"], directory, f"{source.name} does not compile")
             known += _dependencies((directory / f"{object_name}.d").read_text(), nvcc)
-        command = [toolchain.gxx(), *objects, *target.link_inputs(), "-o", sources[0].stem]
+        command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
         _run(command, directory, f"{sources[0].name} does not link")
-        _refuse_undefined(directory / sources[0].stem, sources[0].name)
+        if target.backend == "emulator":
+            _refuse_undefined(directory / sources[0].stem, sources[0].name)
     known = sorted({path for path in known if Path(path).is_file()})
     final = _program_directory(name, key, known)
     if final.exists():
@@ -230,15 +237,12 @@ def _python_abi() -> list[str]:
     return [pybind11.__version__, sysconfig.get_config_var("SOABI") or ""]
 
 
-def _link_extension(name: str, target: Target, nvcc: toolchain.Nvcc, binding: Path, directory: Path) -> None:
+def _link_extension(name: str, target: Target, binding: Path, directory: Path) -> None:
+    command = [*target.linker(), "-shared", "kernel.o", str(binding), *target.link_inputs()]
     if target.backend == "cuda":
-        # The static runtime with its symbols hidden: the one that torch has loaded may be of another version.
-        command = [str(nvcc.path), "-ccbin", toolchain.gxx(), "-shared", "-cudart", "static"]
-        command += ["-Xlinker", "--exclude-libs,ALL", "kernel.o", str(binding), "-o", "ladder_stage.so"]
-    else:
-        command = [toolchain.gxx(), "-shared", "kernel.o", str(binding), *target.link_inputs()]
-        command += ["-o", "ladder_stage.so"]
-    _run(command, directory, f"{name} does not link")
+        # The runtime's symbols are hidden: the one that torch has loaded may be of another version.
+        command += ["-Xlinker", "--exclude-libs,ALL"]
+    _run([*command, "-o", "ladder_stage.so"], directory, f"{name} does not link")
     if target.backend == "emulator":
         _refuse_undefined(directory / "ladder_stage.so", name)
 

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-
-from ladder.build import Target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer"))
 import corpus_runs as corpus
@@ -74,30 +75,26 @@ def ours(program: Path, case: Case) -> bool:
 def theirs(program: Path, case: Case, tool: str) -> str:
     """What a tool of compute-sanitizer says: the number of its errors, or "hang"."""
     command = ["compute-sanitizer", "--tool", tool, *TOOL_OPTIONS[tool], str(program), case.name]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return "hang"
-    text = result.stdout + result.stderr
+    with tempfile.TemporaryFile("w+") as output:
+        # A group of its own: the tool leaves the program behind when it is ended alone.
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            exit_code = process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return "hang"
+        output.seek(0)
+        text = output.read()
     summary = re.search(r"ERROR SUMMARY: (\d+) error", text)
     hazards = re.search(r"RACECHECK SUMMARY: (\d+) hazard", text)
     leaks = re.search(r"LEAK SUMMARY: (\d+) bytes", text)
     counts = [int(found.group(1)) for found in (summary, hazards, leaks) if found]
-    return str(sum(counts)) if counts else f"exit {result.returncode}"
+    return str(sum(counts)) if counts else f"exit {exit_code}"
 
 
 def is_report(answer: str) -> bool:
     return answer.isdigit() and int(answer) > 0
-
-
-def build_native(source: Path, directory: Path) -> Path:
-    """The program of one file for the GPU that is there."""
-    program = directory / source.stem
-    target = Target("cuda", corpus.ARCH)
-    flags = [*target.flags(), *corpus.include_flags(source)]
-    command = [str(target.nvcc().path), *flags, str(source), "-o", str(program)]
-    subprocess.run(command, check=True)
-    return program
 
 
 def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
@@ -114,21 +111,21 @@ def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
 def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output: Path) -> None:
     """Adds to each row what the tools say, and "compute-sanitizer", all of them together. Rows that have it
     already stay as they are; ``output`` is written after each case, so that a run that was ended goes on."""
-    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
-        sources = {case.source for case in cases}
-        programs = {source: build_native(source, Path(directory)) for source in sources}
+    sources = list({case.source for case in cases})
+    with ThreadPoolExecutor(jobs) as pool:
+        built = pool.map(corpus.build_corpus, sources, repeat("cuda"))
+        programs = dict(zip(sources, built, strict=True))
 
         def answers(case: Case) -> dict[str, str]:
             return {tool: theirs(programs[case.source], case, tool) for tool in TOOLS}
 
         by_name = {row["case"]: row for row in rows}
         left = [case for case in cases if not by_name[case.name].get("compute-sanitizer")]
-        with ThreadPoolExecutor(jobs) as pool:
-            told = track(pool.map(answers, left), total=len(left), description="compute-sanitizer")
-            for case, answer in zip(left, told, strict=True):
-                row = by_name[case.name]
-                row |= answer | {"compute-sanitizer": _word(any(is_report(answer[tool]) for tool in TOOLS))}
-                write(rows, output)
+        told = track(pool.map(answers, left), total=len(left), description="compute-sanitizer")
+        for case, answer in zip(left, told, strict=True):
+            row = by_name[case.name]
+            row |= answer | {"compute-sanitizer": _word(any(is_report(answer[tool]) for tool in TOOLS))}
+            write(rows, output)
 
 
 def write(rows: list[dict[str, str]], output: Path) -> None:

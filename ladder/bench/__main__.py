@@ -12,6 +12,7 @@ from ladder.errors import LadderError
 BENCHMARKS = {
     "emulator": "how fast the interpreter is: warp instructions a second and core",
     "gpu": "the speed of every rung on the GPU that is there, beside torch's attention",
+    "ceilings": "what the units of the GPU do at most: the rates that no kernel gets beyond",
 }
 
 

@@ -49,9 +49,9 @@ def expectations(source: Path) -> dict[str, Expected]:
     return found
 
 
-def build_corpus(source: Path) -> Path:
+def build_corpus(source: Path, backend: str = "emulator") -> Path:
     """The program that runs the cases of one file."""
-    return build_program([source], Target("emulator", ARCH), ["-Xcompiler", "-g1", *include_flags(source)])
+    return build_program([source], Target(backend, ARCH), ["-Xcompiler", "-g1", *include_flags(source)])
 
 
 def include_flags(source: Path) -> list[str]:

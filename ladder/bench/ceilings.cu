@@ -1,0 +1,183 @@
+// What the units of an SM do at most, one unit at a time, in loops on registers or on one tile of shared
+// memory.
+//
+//   ceilings ROUNDS LAUNCHES
+//
+// prints a line for each unit: name, work of a launch, milliseconds of the median launch, clock of an SM in
+// GHz.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+constexpr int kWarps = 16, kThreads = kWarps * 32;
+// Independent chains a warp, which hide the latency of each.
+constexpr int kChains = 8;
+
+struct Ticks {
+  long long clocks, nanoseconds;
+};
+
+__device__ long long nanoseconds() {
+  long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// 16 x 8 x 16, so 4,096 operations a warp and chain.
+struct Mma {
+  static constexpr const char *kName = "mma.sync";
+  static constexpr double kWork = 2.0 * 16 * 8 * 16 * kChains / 32; // a thread and round
+  float sum[kChains][4] = {};
+
+  __device__ void round(int, std::uint32_t a) {
+#pragma unroll
+    for (auto &s : sum)
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+                   "{%4, %4}, {%0, %1, %2, %3};"
+                   : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3])
+                   : "r"(a));
+  }
+  __device__ float result() const {
+    float all = 0;
+    for (const auto &s : sum)
+      all += s[0] + s[1] + s[2] + s[3];
+    return all;
+  }
+};
+
+// 512 bytes a warp and chain, without conflicts. The address moves, or the load would leave the loop.
+struct Ldmatrix {
+  static constexpr const char *kName = "ldmatrix";
+  static constexpr double kWork = 16.0 * kChains; // bytes a thread and round
+  std::uint32_t all = 0;
+
+  __device__ void round(int i, std::uint32_t) {
+    __shared__ alignas(128) std::uint32_t tile[kChains * 128];
+    const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + threadIdx.x % 32 * 16;
+#pragma unroll
+    for (int chain = 0; chain < kChains; ++chain) {
+      std::uint32_t r[4];
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                   : "r"(base + (i + chain) % kChains * 512));
+      all ^= r[0] ^ r[1] ^ r[2] ^ r[3];
+    }
+  }
+  __device__ float result() const { return __uint_as_float(all); }
+};
+
+struct Exp2 {
+  static constexpr const char *kName = "ex2.approx";
+  static constexpr double kWork = kChains;
+  float x[kChains] = {};
+
+  __device__ void round(int, std::uint32_t) {
+#pragma unroll
+    for (auto &value : x)
+      asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(value));
+  }
+  __device__ float result() const {
+    float all = 0;
+    for (float value : x)
+      all += value;
+    return all;
+  }
+};
+
+struct Fma {
+  static constexpr const char *kName = "fma";
+  static constexpr double kWork = 2.0 * kChains;
+  float x[kChains] = {};
+
+  __device__ void round(int, std::uint32_t a) {
+    const float factor = __uint_as_float(a);
+#pragma unroll
+    for (auto &value : x)
+      asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(value) : "f"(factor));
+  }
+  __device__ float result() const {
+    float all = 0;
+    for (float value : x)
+      all += value;
+    return all;
+  }
+};
+
+// Two bf16 between 1/2 and 1, other ones in each lane and block, of either sign.
+__device__ std::uint32_t operands() {
+  const std::uint32_t random = (blockIdx.x * kThreads + threadIdx.x) * 2654435761u;
+  return (random & 0x807f807fu) | 0x3f003f00u;
+}
+
+template <typename Unit>
+__global__ void __launch_bounds__(kThreads) measured(int rounds, float *result, Ticks *ticks) {
+  Unit unit;
+  const std::uint32_t a = operands();
+  const long long clocks = clock64(), started = nanoseconds();
+  for (int i = 0; i < rounds; ++i)
+    unit.round(i, a);
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    *ticks = {clock64() - clocks, nanoseconds() - started};
+  const float value = unit.result();
+  if (value == 12345.0f) // never, but the compiler does not know
+    *result = value;
+}
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) {
+    std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    std::exit(1);
+  }
+}
+
+template <typename Unit> void measure(int rounds, int launches, int blocks, float *result, Ticks *ticks) {
+  cudaEvent_t start, end;
+  check(cudaEventCreate(&start));
+  check(cudaEventCreate(&end));
+  std::vector<float> times;
+  std::vector<double> clocks;
+  for (int i = 0; i < launches; ++i) {
+    check(cudaEventRecord(start));
+    measured<Unit><<<blocks, kThreads>>>(rounds, result, ticks);
+    check(cudaGetLastError());
+    check(cudaEventRecord(end));
+    check(cudaEventSynchronize(end));
+    float ms;
+    check(cudaEventElapsedTime(&ms, start, end));
+    times.push_back(ms);
+    Ticks t;
+    check(cudaMemcpy(&t, ticks, sizeof t, cudaMemcpyDeviceToHost));
+    clocks.push_back(static_cast<double>(t.clocks) / static_cast<double>(t.nanoseconds));
+  }
+  const auto median = [](auto values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+  };
+  std::printf("%s,%.9g,%.6g,%.5g\n", Unit::kName, Unit::kWork * kThreads * blocks * rounds, median(times),
+              median(clocks));
+  check(cudaEventDestroy(start));
+  check(cudaEventDestroy(end));
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3 || std::atoi(argv[1]) < 1 || std::atoi(argv[2]) < 1) {
+    std::fprintf(stderr, "usage: ceilings ROUNDS LAUNCHES\n");
+    return 2;
+  }
+  const int rounds = std::atoi(argv[1]), launches = std::atoi(argv[2]);
+  int sms;
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+  float *result;
+  Ticks *ticks;
+  check(cudaMalloc(&result, sizeof *result));
+  check(cudaMalloc(&ticks, sizeof *ticks));
+  measure<Mma>(rounds, launches, sms, result, ticks);
+  measure<Ldmatrix>(rounds, launches, sms, result, ticks);
+  measure<Exp2>(rounds, launches, sms, result, ticks);
+  measure<Fma>(rounds, launches, sms, result, ticks);
+  check(cudaFree(result));
+  check(cudaFree(ticks));
+  return 0;
+}

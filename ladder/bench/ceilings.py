@@ -1,0 +1,90 @@
+"""What the units of an SM do at most: the rates that no kernel gets beyond."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ladder.backends import get_backend
+from ladder.build import Target, build_program
+from ladder.errors import ExecutionError, InvalidProblem, LadderError
+from ladder.machine import environment
+from ladder.progress import steps
+
+SOURCE = Path(__file__).with_suffix(".cu")
+#: What the work of each unit is counted in.
+COUNTED = {"mma.sync": "operations", "ldmatrix": "bytes", "ex2.approx": "results", "fma": "operations"}
+ROUNDS, LAUNCHES = 1 << 16, 9
+
+
+def measure() -> pd.DataFrame:
+    """One row a unit of the SM, each kept busy alone by 16 warps an SM.
+
+    Columns: the environment, ``unit``, ``counted`` (in what), ``per_second``, ``clock_ghz`` (of the SMs
+    meanwhile), ``per_clock_and_sm``, ``time_ms`` (of a launch, the median).
+
+    Raises :class:`LadderError` when there is no GPU, or one before sm_80.
+    """
+    get_backend("cuda")
+    capability = torch.cuda.get_device_capability()
+    if capability < (8, 0):
+        raise LadderError("this GPU is an sm_{}{}".format(*capability), "The loops take sm_80 or later.")
+    with steps("Building", 1) as progress, progress.step(SOURCE.name):
+        program = build_program([SOURCE], Target("cuda", "native"))
+    with steps("Measuring", 1) as progress, progress.step("the units of an SM"):
+        done = subprocess.run([str(program), str(ROUNDS), str(LAUNCHES)], capture_output=True, text=True)
+    if done.returncode:
+        raise ExecutionError(f"{SOURCE.name}: {done.stderr.strip()}")
+    return frame(done.stdout, environment())
+
+
+def frame(output: str, where: dict[str, str]) -> pd.DataFrame:
+    """What the program printed, as rows."""
+    names = ["unit", "work", "time_ms", "clock_ghz"]
+    said = pd.read_csv(io.StringIO(output), header=None, names=names)
+    rows = pd.DataFrame({"unit": said["unit"], "counted": said["unit"].map(COUNTED)})
+    rows["per_second"] = said["work"] / said["time_ms"] * 1e3
+    rows["clock_ghz"] = said["clock_ghz"]
+    rows["per_clock_and_sm"] = rows["per_second"] / (rows["clock_ghz"] * 1e9) / int(where["sm_count"])
+    rows["time_ms"] = said["time_ms"]
+    for column, value in reversed(where.items()):
+        rows.insert(0, column, value)
+    return rows
+
+
+def render(rows: pd.DataFrame) -> Table:
+    table = Table(title=f"{rows.gpu[0]}, {rows.compiler[0]}, {rows.date[0]}")
+    for name, justify in (
+        ("unit", "left"),
+        ("T/s", "right"),
+        ("", "left"),
+        ("a clock and SM", "right"),
+        ("GHz", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in rows.to_dict("records"):
+        rates = f"{row['per_second'] * 1e-12:,.2f}", row["counted"], f"{row['per_clock_and_sm']:,.1f}"
+        table.add_row(row["unit"], *rates, f"{row['clock_ghz']:.3f}")
+    return table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows as CSV, too")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures, prints the table and writes the CSV."""
+    if options.out is not None and not options.out.parent.is_dir():
+        raise InvalidProblem(f"{options.out.parent} is no folder")
+    rows = measure()
+    if options.out is not None:
+        rows.to_csv(options.out, index=False, float_format="%.6g")
+    Console().print(render(rows))
+    return 0
