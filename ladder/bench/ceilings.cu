@@ -31,7 +31,7 @@ struct Mma {
   static constexpr double kWork = 2.0 * 16 * 8 * 16 * kChains / 32; // a thread and round
   float sum[kChains][4] = {};
 
-  __device__ void round(int, std::uint32_t a) {
+  __device__ void round(std::uint32_t a) {
 #pragma unroll
     for (auto &s : sum)
       asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
@@ -47,25 +47,38 @@ struct Mma {
   }
 };
 
-// 512 bytes a warp and chain, without conflicts. The address moves, or the load would leave the loop.
+// 512 bytes a warp and chain, without conflicts. The tile holds zeros, which are added to the next address:
+// so no load can be left out or moved.
 struct Ldmatrix {
   static constexpr const char *kName = "ldmatrix";
   static constexpr double kWork = 16.0 * kChains; // bytes a thread and round
-  std::uint32_t all = 0;
+  std::uint32_t address[kChains];
 
-  __device__ void round(int i, std::uint32_t) {
-    __shared__ alignas(128) std::uint32_t tile[kChains * 128];
-    const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + threadIdx.x % 32 * 16;
-#pragma unroll
+  __device__ Ldmatrix() {
+    __shared__ alignas(128) std::uint32_t tile[kChains][128];
     for (int chain = 0; chain < kChains; ++chain) {
+      tile[chain][threadIdx.x % 128] = 0;
+      address[chain] =
+          static_cast<std::uint32_t>(__cvta_generic_to_shared(&tile[chain][threadIdx.x % 32 * 4]));
+    }
+    __syncthreads();
+  }
+  __device__ void round(std::uint32_t) {
+#pragma unroll
+    for (auto &at : address) {
       std::uint32_t r[4];
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                   : "r"(base + (i + chain) % kChains * 512));
-      all ^= r[0] ^ r[1] ^ r[2] ^ r[3];
+                   : "r"(at));
+      at += r[0] ^ r[1] ^ r[2] ^ r[3];
     }
   }
-  __device__ float result() const { return __uint_as_float(all); }
+  __device__ float result() const {
+    std::uint32_t all = 0;
+    for (std::uint32_t at : address)
+      all ^= at;
+    return __uint_as_float(all);
+  }
 };
 
 struct Exp2 {
@@ -73,7 +86,7 @@ struct Exp2 {
   static constexpr double kWork = kChains;
   float x[kChains] = {};
 
-  __device__ void round(int, std::uint32_t) {
+  __device__ void round(std::uint32_t) {
 #pragma unroll
     for (auto &value : x)
       asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(value));
@@ -91,7 +104,7 @@ struct Fma {
   static constexpr double kWork = 2.0 * kChains;
   float x[kChains] = {};
 
-  __device__ void round(int, std::uint32_t a) {
+  __device__ void round(std::uint32_t a) {
     const float factor = __uint_as_float(a);
 #pragma unroll
     for (auto &value : x)
@@ -116,8 +129,9 @@ __global__ void __launch_bounds__(kThreads) measured(int rounds, float *result, 
   Unit unit;
   const std::uint32_t a = operands();
   const long long clocks = clock64(), started = nanoseconds();
+#pragma unroll 16
   for (int i = 0; i < rounds; ++i)
-    unit.round(i, a);
+    unit.round(a);
   if (blockIdx.x == 0 && threadIdx.x == 0)
     *ticks = {clock64() - clocks, nanoseconds() - started};
   const float value = unit.result();
