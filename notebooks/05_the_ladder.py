@@ -84,12 +84,15 @@ pd.DataFrame(
 # ## Time
 #
 # The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`); the dashed line
-# is as far as `mma` instructions get on that GPU when nothing else has to be done:
+# is as far as `mma` instructions get on that GPU when nothing else has to be done (`ceilings.csv`):
 
 # %%
-measured = stages.root().parent / "results" / "h200" / "speed.csv"  # in a checkout of the project
+measured = stages.root().parent / "results" / "h200"  # in a checkout of the project
 problems = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
-speed_picture(pd.read_csv(measured), problems) if measured.exists() else "no results here"
+if measured.exists():
+    ceilings = pd.read_csv(measured / "ceilings.csv").set_index("unit")["per_second"]
+    picture = speed_picture(pd.read_csv(measured / "speed.csv"), problems, ceilings["mma.sync"] * 1e-12)
+picture if measured.exists() else "no results here"
 
 # %% [markdown]
 # And on the GPU of this machine, if it has one:

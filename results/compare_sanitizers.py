@@ -33,7 +33,7 @@ import corpus_runs as corpus
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TOOL_OPTIONS = {"memcheck": ["--leak-check", "full"], "initcheck": [], "racecheck": [], "synccheck": []}
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def ours(program: Path, case: Case) -> bool:
 
 
 def theirs(program: Path, case: Case, tool: str) -> str:
-    """What a tool of compute-sanitizer says: the number of its errors, or "hang"."""
+    """What a tool of compute-sanitizer says: its errors, hazards and leaked bytes in sum, or "hang"."""
     command = ["compute-sanitizer", "--tool", tool, *TOOL_OPTIONS[tool], str(program), case.name]
     with tempfile.TemporaryFile("w+") as output:
         # A group of its own: the tool leaves the program behind when it is ended alone.

@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
 PICTURES = ROOT / "docs" / "pictures"
 
-#: Of an H200: the SMs, and the highest clock of an SM.
-SM_COUNT, CLOCK_GHZ = 132, 1.98
+#: What a wavefront of shared memory carries at most.
+_WAVEFRONT_BYTES = 128
 
 _SPEED_PROBLEMS = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
 #: The one that all rungs were measured at, each in its own dtype.
@@ -48,10 +48,15 @@ class Picture:
     draw: Callable[[pd.DataFrame], Figure]
 
 
+def ceiling(unit: str) -> float:
+    """What this unit of the GPU does at most, a second."""
+    return float(pd.read_csv(H200 / "ceilings.csv").set_index("unit")["per_second"][unit])
+
+
 def speeds() -> pd.DataFrame:
-    """What is in the picture of speeds: all contenders with their problems."""
+    """What is in the picture of speeds: all contenders with their problems, and the ceiling of mma.sync."""
     columns = ["gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash"]
-    return pd.read_csv(H200 / "speed.csv")[columns]
+    return pd.read_csv(H200 / "speed.csv")[columns].assign(ceiling=ceiling("mma.sync") * 1e-12)
 
 
 def rungs() -> pd.DataFrame:
@@ -78,7 +83,8 @@ def _at(measured: pd.DataFrame, problem: dict[str, Any]) -> pd.Series:
 
 
 def shared_memory() -> pd.DataFrame:
-    """Operations, wavefronts, conflicts and speed of each rung at one problem that fills the GPU."""
+    """Operations, wavefronts, conflicts and speed of each rung at one problem that fills the GPU, and the
+    ceilings: of mma.sync in TFLOP/s, of shared memory in wavefronts a second."""
     n, d = _ROOFLINE_PROBLEM.q_len, _ROOFLINE_PROBLEM.head_dim
     counted = pd.read_csv(H200 / "bounds.csv")
     counted = pd.concat([counted, nsight.counters(counted)], axis=1)
@@ -86,7 +92,9 @@ def shared_memory() -> pd.DataFrame:
     here = counted[(counted["N"] == n) & (counted["d"] == d)]
     speed = speeds().rename(columns={"contender": "stage"})
     both = here.merge(speed, on=["stage", "N", "d", "dtype", "causal"])
-    return both[["stage", "wavefronts", "conflicts", "tflops"]].assign(flops=_ROOFLINE_PROBLEM.flops)
+    chosen = both[["stage", "wavefronts", "conflicts", "tflops", "ceiling"]]
+    served = ceiling("ldmatrix") / _WAVEFRONT_BYTES
+    return chosen.assign(flops=_ROOFLINE_PROBLEM.flops, wavefronts_per_second=served)
 
 
 def draw_rungs(data: pd.DataFrame) -> Figure:
@@ -103,13 +111,14 @@ def draw_rungs(data: pd.DataFrame) -> Figure:
 def draw_speeds(data: pd.DataFrame) -> Figure:
     from ladder.plots.speed import speed_picture
 
-    return speed_picture(data, _SPEED_PROBLEMS)
+    return speed_picture(data, _SPEED_PROBLEMS, data["ceiling"].iloc[0])
 
 
 def draw_roofline(data: pd.DataFrame) -> Figure:
     from ladder.plots.roofline import roofline_picture
 
-    return roofline_picture(data, sm_count=SM_COUNT, clock_ghz=CLOCK_GHZ)
+    (wavefronts_per_second,), (roof,) = data["wavefronts_per_second"].unique(), data["ceiling"].unique()
+    return roofline_picture(data, wavefronts_per_second=wavefronts_per_second, roof=roof)
 
 
 ALL = {

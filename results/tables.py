@@ -198,6 +198,21 @@ def arrangements() -> str:
     return _markdown(["", *measured.problem.unique(), "registers (+ spilled)"], rows)
 
 
+def ceilings() -> str:
+    """What the units of an SM do at most, as measured."""
+    frame = pd.read_csv(H200 / "ceilings.csv")
+    rows = [
+        [
+            f"`{row.unit}`",
+            f"{row.per_clock_and_sm:,.0f} {row.counted}",
+            f"{row.per_second * 1e-12:.3g} T",
+            f"{row.clock_ghz:.2f} GHz",
+        ]
+        for row in frame.itertuples()
+    ]
+    return _markdown(["unit", "a clock and SM", "a second and GPU", "clock meanwhile"], rows)
+
+
 def _registers(registers: float, spill_bytes: float) -> str:
     if pd.isna(registers):
         return ""
@@ -231,12 +246,14 @@ def output() -> str:
 def sanitizer() -> str:
     """How many of the corpus' planted faults, kind by kind, and of its clean kernels are reported."""
     frame = pd.read_csv(ROOT / "results" / "sanitizer.csv")
-    kinds = frame.groupby("expected").ours.agg(cases="size", reported=lambda told: (told == "reported").sum())
+    told = frame[["ours", "compute-sanitizer"]] == "reported"
+    kinds = told.groupby(frame.expected).sum()
+    kinds.insert(0, "cases", frame.groupby("expected").size())
     planted = kinds.drop(index="clean").sort_values("cases", ascending=False, kind="stable")
-    rows = [(kind, row.cases, row.reported) for kind, row in planted.iterrows()]
-    rows.append(("all planted faults", planted.cases.sum(), planted.reported.sum()))
-    rows.append(("clean kernels", kinds.cases["clean"], kinds.reported["clean"]))
-    return _markdown(["planted", "cases", "reported"], rows)
+    rows = [(kind, *counts) for kind, counts in zip(planted.index, planted.to_numpy(), strict=True)]
+    rows.append(("all planted faults", *planted.sum()))
+    rows.append(("clean kernels", *kinds.loc["clean"]))
+    return _markdown(["planted", "cases", "reported here", "by compute-sanitizer"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -244,6 +261,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "v4-plain": lambda: _beside_the_algorithm("plain.cu"),
     "v4-kernel": lambda: _beside_the_algorithm("kernel.cu"),
     "arrangements": arrangements,
+    "ceilings": ceilings,
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,

@@ -7,33 +7,29 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ladder.plots import BLUE, GREY, INK, ORANGE, new_figure
-from ladder.plots.speed import MMA_SYNC_TFLOPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def roofline_picture(
-    table: pd.DataFrame, *, sm_count: int, clock_ghz: float, gpu: str = "NVIDIA H200"
-) -> Figure:
+def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof: float) -> Figure:
     """A point a kernel: operations for each wavefront of shared memory, and TFLOP/s, both logarithmic.
 
     ``table`` has a row a kernel: ``stage``, ``flops``, ``wavefronts``, ``conflicts`` (those of the wavefronts
-    that conflicts add) and ``tflops``. An SM serves one wavefront a cycle, of 128 bytes at most: that is the
-    slope. The roof is what mma.sync reaches on registers alone. An arrow leads to where the kernel would be
-    without its conflicts.
+    that conflicts add) and ``tflops``. The slope is what all SMs serve together, one wavefront a cycle each;
+    the roof, in TFLOP/s, what mma.sync reaches on registers alone. Both are measured by ``python -m
+    ladder.bench ceilings``. An arrow leads to where the kernel would be without its conflicts.
     """
     figure = new_figure(10.5, 6.2)
     axes = figure.subplots()
-    roof = MMA_SYNC_TFLOPS.get(gpu)
     intensity = table["flops"] / table["wavefronts"]
     without = table["flops"] / (table["wavefronts"] - table["conflicts"])
     lowest, highest = intensity.min() / 4, without.max() * 40  # room for names
-    slope = sm_count * clock_ghz * 1e9 * 1e-12  # TFLOP/s for each operation a wavefront
+    slope = wavefronts_per_second * 1e-12  # TFLOP/s for each operation a wavefront
     _draw_roof(axes, lowest, highest, slope, roof)
     for row, x, free in zip(table.to_dict("records"), intensity, without, strict=True):
-        y, limit = float(row["tflops"]), min(slope * x, roof or slope * x)
+        y, limit = float(row["tflops"]), min(slope * x, roof)
         axes.plot([x, x], [y, limit], color=GREY, lw=1, ls=":", zorder=1)
         axes.scatter([x], [y], s=90, color=BLUE, zorder=3)
         axes.annotate(
@@ -50,7 +46,7 @@ def roofline_picture(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(lowest, highest)
-    axes.set_ylim(float(table["tflops"].min()) / 4, 2.2 * (roof or slope * highest))
+    axes.set_ylim(float(table["tflops"].min()) / 4, 2.2 * roof)
     axes.set_xlabel("operations for each wavefront of shared memory", color=INK)
     axes.set_ylabel("TFLOP/s", color=INK)
     axes.grid(True, which="major", color="#E6E6E6", lw=0.8, zorder=0)
@@ -60,16 +56,15 @@ def roofline_picture(
     return figure
 
 
-def _draw_roof(axes: Axes, lowest: float, highest: float, slope: float, roof: float | None) -> None:
-    knee = min(roof / slope, highest) if roof else highest
+def _draw_roof(axes: Axes, lowest: float, highest: float, slope: float, roof: float) -> None:
+    knee = min(roof / slope, highest)
     axes.plot([lowest, knee], [slope * lowest, slope * knee], color=INK, lw=2, zorder=2)
     axes.annotate(
         "one wavefront a cycle and SM", ((lowest * knee) ** 0.5, slope * (lowest * knee) ** 0.5),
         xytext=(-6, 6), textcoords="offset points", ha="right", fontsize=12, color=INK,
     )  # fmt: skip
-    if roof:
-        axes.plot([knee, highest], [roof, roof], color=INK, lw=2, zorder=2)
-        axes.annotate(
-            f"mma.sync alone, {roof:.0f} TFLOP/s", (highest, roof), xytext=(-4, 6),
-            textcoords="offset points", ha="right", fontsize=12, color=INK,
-        )  # fmt: skip
+    axes.plot([knee, highest], [roof, roof], color=INK, lw=2, zorder=2)
+    axes.annotate(
+        f"mma.sync alone, {roof:.0f} TFLOP/s", (highest, roof), xytext=(-4, 6),
+        textcoords="offset points", ha="right", fontsize=12, color=INK,
+    )  # fmt: skip

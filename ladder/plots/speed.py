@@ -12,23 +12,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: A loop of mma.sync on registers alone, in TFLOP/s: no kernel that uses it gets further.
-MMA_SYNC_TFLOPS = {"NVIDIA H200": 634.0}
 
-
-def speed_picture(table: pd.DataFrame, problems: list[dict[str, Any]]) -> Figure:
+def speed_picture(
+    table: pd.DataFrame, problems: list[dict[str, Any]], ceiling: float | None = None
+) -> Figure:
     """A panel a problem, a bar a contender, in TFLOP/s.
 
     ``table`` is what ``python -m ladder.bench gpu`` measures; a problem is ``{"N": 4096, "d": 64, "dtype":
     "bf16", "causal": False}``. A rung that does not take its dtype is shown at its own problem, and says so.
-    The dashed line is the ceiling of mma.sync, where it is known for this GPU.
+    The dashed line is ``ceiling``, the TFLOP/s of mma.sync on registers alone (``python -m ladder.bench
+    ceilings``): no kernel that uses it gets further.
     """
     panels = [_rows(table, problem) for problem in problems]
     bars = max(len(panel) for panel in panels)
     figure = new_figure(6.2 * len(problems), 1.5 + 0.52 * bars)
     grid = figure.subplots(1, len(problems), squeeze=False)
     furthest = max(float(panel["tflops"].max()) for panel in panels)
-    ceiling = MMA_SYNC_TFLOPS.get(str(table["gpu"].iloc[0]))
     for axes, panel, problem in zip(grid.flat, panels, problems, strict=True):
         _draw(axes, panel, ceiling)
         causal = ", causal" if problem["causal"] else ""
