@@ -118,7 +118,7 @@ def _start(options: argparse.Namespace) -> int:
     from ladder.exercises.definition import get_exercise
     from ladder.exercises.workspace import Workspace
 
-    workspace = Workspace(options.folder)
+    workspace = Workspace(options.folder, may_be_new=True)
     exercise = get_exercise(options.name) if options.name else _next(workspace)
     if exercise is None:
         _say("All exercises are solved.")
@@ -168,6 +168,7 @@ def _check(options: argparse.Namespace) -> int:
         if options.name:
             raise LadderError(f"--all and {options.name} at once", "Leave one of them out.")
         wanted = list(exercises())
+        _warn_of_nothing(workspace, wanted)
     else:
         wanted = [_chosen(workspace, options.name)]
     rows = []
@@ -197,6 +198,21 @@ def _check(options: argparse.Namespace) -> int:
         _say(f"{sum(row['state'] == 'solved' for row in rows)} of {len(rows)} solved")
     _write_json(options.json, rows)
     return 0 if all(row["state"] == "solved" for row in rows) else 1
+
+
+def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
+    """Says so where no exercise is begun, lest somebody who named the wrong folder takes it for a result.
+
+    Raises :class:`LadderError` where the right one is in there.
+    """
+    from ladder.stages import OWN_EXERCISES
+
+    if any(workspace.is_started(exercise) for exercise in wanted):
+        return
+    nothing, within = f"no exercise is begun in {workspace.folder}", workspace.folder / OWN_EXERCISES
+    if within.is_dir():
+        raise LadderError(nothing, f"Did you mean --folder {_near(within)}?")
+    errors.print(nothing, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
 def _keep_solved(workspace: Workspace, exercise: Exercise) -> None:

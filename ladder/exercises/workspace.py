@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,12 +42,23 @@ class Change:
 
 
 class Workspace:
-    """The exercises that one student works on, in ``folder``."""
+    """The exercises that one student works on, in ``folder``, by default the nearest my_exercises/.
 
-    def __init__(self, folder: Path | None = None) -> None:
+    A folder that is named must be there, unless the exercise ``start`` is to make it (``may_be_new``).
+    Raises :class:`LadderError`.
+    """
+
+    def __init__(self, folder: Path | None = None, *, may_be_new: bool = False) -> None:
         self.folder = (
             (folder or own_folder(OWN_EXERCISES) or Path.cwd() / OWN_EXERCISES).expanduser().resolve()
         )
+        if self.folder.exists() and not self.folder.is_dir():
+            raise LadderError(f"{self.folder} is no folder", "Name the one that holds the exercises.")
+        if folder is not None and not may_be_new and not self.folder.exists():
+            raise LadderError(
+                f"there is no folder {self.folder}",
+                f"To have it made: ladder exercise start --folder {shlex.quote(str(folder))}",
+            )
         self._record: dict[str, Progress] = {}
         path = self.folder / _RECORD
         if path.exists():

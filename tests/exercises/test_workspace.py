@@ -155,6 +155,36 @@ def test_another_folder_can_be_named(home: Path, kernel: Path, tmp_path_factory,
     assert "no exercise is begun" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", [["check", "--all"], ["check"], ["list"], ["hint"], ["reset", NAME]])
+def test_a_folder_that_is_not_there_is_an_error(home: Path, capsys, action: list[str]) -> None:
+    (home / "README.md").write_text("x")
+    for folder, message in (("nonsense", "there is no folder"), ("README.md", "is no folder")):
+        assert main(["exercise", *action, "--folder", folder]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err and captured.out == ""
+    assert sorted(path.name for path in home.iterdir()) == ["README.md"]
+
+
+def test_start_makes_the_folder_that_is_named(home: Path, capsys) -> None:
+    assert main(["exercise", "start", NAME, "--folder", "mine"]) == 0
+    assert (home / "mine" / NAME / "kernel.cu").is_file()
+    assert main(["exercise", "start", "--folder", f"mine/{NAME}/kernel.cu"]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
+def test_a_folder_in_which_nothing_is_begun(home: Path, capsys) -> None:
+    """A participant who has begun nothing is graded; somebody who named the folder above is told so."""
+    (home / "anna").mkdir()
+    assert main(["exercise", "check", "--all", "--folder", "anna"]) == 1
+    captured = capsys.readouterr()
+    assert f"0 of {len(exercises())} solved" in captured.out
+    assert f"no exercise is begun in {home / 'anna'}" in captured.err
+    (home / "anna" / "my_exercises").mkdir()
+    assert main(["exercise", "check", "--all", "--folder", "anna"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Did you mean --folder anna/my_exercises?" in captured.err
+
+
 def test_a_working_copy_answers_to_its_name_and_stays_out_of_comparisons(kernel: Path) -> None:
     ladder = stages.discover()
     assert ladder[NAME].kernel == kernel
