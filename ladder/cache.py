@@ -32,7 +32,13 @@ _REASONS = {
 def root() -> Path:
     """The cache directory: ``$XDG_CACHE_HOME/flash-ladder``, or ``~/.cache/flash-ladder``."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "flash-ladder"
+    try:
+        return (Path(base).absolute() if base else Path.home() / ".cache") / "flash-ladder"
+    except RuntimeError as error:  # neither $HOME nor an entry in the list of users
+        raise CacheError(
+            "there is no home directory for the cache",
+            "Set XDG_CACHE_HOME to a directory that can be written.",
+        ) from error
 
 
 @contextmanager
@@ -41,13 +47,25 @@ def guarded(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0)
-        if reason is None:
+        if error.errno not in _REASONS:
             raise
-        raise CacheError(
-            f"cannot write {path}: {reason}",
-            "Free some space, or set XDG_CACHE_HOME to a directory that can be written.",
-        ) from error
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: OSError) -> CacheError:
+    reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    return CacheError(
+        f"cannot write {path}: {reason}",
+        "Free some space, or set XDG_CACHE_HOME to a directory that can be written.",
+    )
+
+
+def _make_parent(path: Path) -> None:
+    """Makes the directory that ``path`` goes into. Whatever keeps it from being made is the cache's fault."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refusal(path, error) from error
 
 
 @contextmanager
@@ -56,8 +74,8 @@ def new_directory(final: Path) -> Iterator[Path]:
 
     When another process has made ``final`` meanwhile, that one stays.
     """
+    _make_parent(final)
     with guarded(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
         try:
             yield temporary
@@ -73,8 +91,8 @@ def new_directory(final: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Writes ``path`` as a whole or not at all."""
+    _make_parent(path)
     with guarded(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -88,11 +106,10 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def lock(final: Path) -> Iterator[None]:
     """Holds the right to make ``final``: processes that want the same thing make it once, the others wait."""
-    with guarded(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with open(final.parent / f".{final.name}.lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    _make_parent(final)
+    with guarded(final), open(final.parent / f".{final.name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

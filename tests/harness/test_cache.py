@@ -15,6 +15,9 @@ def root(tmp_path, monkeypatch):
 
 def test_root_follows_xdg(tmp_path, root, monkeypatch):
     assert root == tmp_path / "flash-ladder"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert cache.root() == tmp_path / "here" / "flash-ladder"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert str(cache.root()) == "/home/somebody/.cache/flash-ladder"
@@ -67,6 +70,33 @@ def test_a_file_in_the_place_of_the_cache(tmp_path, root):
     root.write_text("in the way")
     with pytest.raises(CacheError, match="a file stands"):
         cache.write_text(root / "rows" / "x.json", "{}")
+
+
+def test_a_cache_whose_directory_cannot_be_made(monkeypatch):
+    """The kernel says of /proc that there is no such file, whoever asks."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    place = cache.root() / "thing"
+    with pytest.raises(CacheError, match="cannot write /proc/flash-ladder/thing: No such file"):
+        cache.write_text(place, "")
+    with pytest.raises(CacheError, match="No such file"), cache.lock(place):
+        pass
+    with pytest.raises(CacheError, match="No such file"), cache.new_directory(place):
+        pass
+
+
+def test_without_a_home(monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", nobody)
+    with pytest.raises(CacheError, match="no home directory"):
+        cache.root()
+
+
+def test_what_the_maker_lacks_is_not_blamed_on_the_cache(root):
+    with pytest.raises(FileNotFoundError, match="no-such-compiler"), cache.new_directory(root / "thing"):
+        raise FileNotFoundError(errno.ENOENT, "No such file", "no-such-compiler")
 
 
 def test_write_text_replaces_as_a_whole(root, monkeypatch):
