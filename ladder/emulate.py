@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ladder.build import Target, build_program
-from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.errors import ExecutionError, InvalidProblem
 from ladder.findings import Finding, parse_findings
 from ladder.progress import steps
 from ladder.stages import ARCHITECTURES, DEFAULT_ARCH
@@ -66,7 +66,7 @@ def emulate(
     """
     arch = arch or DEFAULT_ARCH
     if arch not in ARCHITECTURES:
-        raise UnsupportedProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
+        raise InvalidProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
     with steps("Building", 1) as progress, progress.step(sources[0].name):
         # Calls of the host are found by line, too.
         debug = ["-Xcompiler", "-g1"] if check else []

@@ -20,7 +20,10 @@ _DTYPE_ALIASES = {
     "half": "f16",
     "bfloat16": "bf16",
 }
-_LARGEST = 2**31 - 1
+#: The largest B, H, N, M or d: kernels hold sizes in an int.
+LARGEST_SIZE = 2**31 - 1
+#: The largest |scale|. Kernels multiply it by log2(e) in fp32, whose largest number is 3.4028e38.
+LARGEST_SCALE = 2.35e38
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Problem:
     """q (B, H, N, d), k and v (B, Hkv, M, d) -> o (B, H, N, d) and lse (B, H, N).
 
     ``kv_heads`` is Hkv; head h reads kv head h // (H / Hkv). ``is_causal`` is upper-left (key j <= query i)
-    and ``scale`` any finite number, 1 / sqrt(d) if None, both as in
+    and ``scale`` any number up to :data:`LARGEST_SCALE` and of either sign, 1 / sqrt(d) if None, both as in
     ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of :data:`INPUTS`.
     Without a ``dtype`` each stage takes the first that it lists.
 
@@ -58,9 +61,9 @@ class Problem:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _LARGEST:
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
                 raise InvalidProblem(
-                    f"{letter} ({name}) is {value!r}; it must be a whole number of at least 1"
+                    f"{letter} ({name}) is {value!r}; it must be a whole number from 1 to {LARGEST_SIZE:,}"
                 )
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise InvalidProblem(
@@ -71,8 +74,8 @@ class Problem:
             raise InvalidProblem(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
         if self.inputs not in INPUTS:
             raise InvalidProblem(f"inputs {self.inputs!r} is none of {', '.join(INPUTS)}")
-        if self.scale is not None and not math.isfinite(self.scale):
-            raise InvalidProblem(f"scale is {self.scale}; it must be finite")
+        if self.scale is not None:
+            _check_scale(self.scale)
 
     @classmethod
     def parse(cls, text: str, **others: Any) -> Problem:
@@ -114,6 +117,18 @@ class Problem:
             *([f"{self.inputs} inputs"] if self.inputs != "normal" else []),
         ]
         return " ".join(parts)
+
+
+def _check_scale(scale: float) -> None:
+    try:
+        fits = abs(scale) <= LARGEST_SCALE  # False for NaN
+    except TypeError:
+        raise InvalidProblem(f"scale is {scale!r}; it must be a number") from None
+    if not fits:
+        raise InvalidProblem(
+            f"scale is {scale}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
+            "as kernels compute scale * log2(e) in fp32"
+        )
 
 
 def parse_dtype(name: str) -> str:

@@ -49,7 +49,11 @@ class Backend(ABC):
 
     @abstractmethod
     def target(self, stage: Stage, arch: str | None) -> Target:
-        """What to build the stage for; ``arch`` is what the user asked for, if anything."""
+        """What to build the stage for; ``arch`` is what the user asked for, if anything.
+
+        Raises :class:`InvalidProblem` where no stage can have it, :class:`UnsupportedProblem` where this one
+        cannot.
+        """
 
     @abstractmethod
     def execute(

@@ -11,7 +11,7 @@ from torch import Tensor
 from ladder import timing
 from ladder.backends.base import Backend, Execution, call, make_outputs
 from ladder.build import Target
-from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.errors import ExecutionError, InvalidProblem, UnsupportedProblem
 from ladder.problem import Problem
 from ladder.stages import arch_number
 
@@ -30,7 +30,7 @@ class CudaBackend(Backend):
     def target(self, stage: Stage, arch: str | None) -> Target:
         here = "sm_{}{}".format(*torch.cuda.get_device_capability())
         if arch not in (None, here):
-            raise UnsupportedProblem(
+            raise InvalidProblem(
                 f"this GPU is an {here}, not an {arch}", "--backend emulator takes any --arch."
             )
         major, minor = stage.min_compute_capability

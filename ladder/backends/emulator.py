@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ladder.backends.base import Backend, Execution, call, make_outputs
 from ladder.build import Target
-from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.errors import ExecutionError, InvalidProblem
 from ladder.findings import Finding
 from ladder.problem import Problem
 from ladder.stages import ARCHITECTURES
@@ -28,7 +28,7 @@ class EmulatorBackend(Backend):
 
     def target(self, stage: Stage, arch: str | None) -> Target:
         if arch is not None and arch not in ARCHITECTURES:
-            raise UnsupportedProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
+            raise InvalidProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
         return Target("emulator", stage.arch(arch))
 
     def execute(

@@ -121,6 +121,12 @@ def test_bad_input_is_one_clear_error(naive, capsys, arguments, message):
     assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
 
 
+def test_an_arch_that_there_is_not_is_said_once(capsys):
+    assert main(["compare", "--backend", "emulator", "--arch", "foo"]) == 2
+    known = "sm_75, sm_80, sm_86, sm_89, sm_90"
+    assert capsys.readouterr().err == f"error: arch 'foo' is none of {known}\n"
+
+
 def test_cuda_without_a_gpu(naive, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert main(["compare", "--backend", "cuda"]) == 2

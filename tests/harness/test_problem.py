@@ -1,9 +1,10 @@
 import math
+import struct
 
 import pytest
 
 from ladder.errors import InvalidProblem
-from ladder.problem import Problem, parse_dtype
+from ladder.problem import LARGEST_SCALE, LARGEST_SIZE, Problem, parse_dtype
 
 
 def test_parse_gives_sizes_in_order():
@@ -30,10 +31,28 @@ def test_heads_must_be_a_multiple_of_kv_heads():
     assert Problem(1, 4, 8, 8, 64, kv_heads=2).num_kv_heads == 2
 
 
-@pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf])
+def test_the_largest_size_is_named():
+    assert Problem(1, 1, LARGEST_SIZE, 1, 64).q_len == 2147483647
+    with pytest.raises(InvalidProblem, match=r"N \(q_len\) is 2147483648; .* from 1 to 2,147,483,647"):
+        Problem.parse("1,1,2147483648,8,32")
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf, 1e39, -1e39, 3e38, 10**400])
 def test_scale_must_be_finite(scale):
-    with pytest.raises(InvalidProblem, match="finite"):
+    with pytest.raises(InvalidProblem, match=r"finite, from -2\.35e\+38 to 2\.35e\+38"):
         Problem(1, 1, 1, 1, 64, scale=scale)
+
+
+def test_the_largest_scale_is_what_a_kernel_can_hold():
+    assert Problem(1, 1, 1, 1, 64, scale=LARGEST_SCALE).softmax_scale == LARGEST_SCALE
+    struct.pack("<f", LARGEST_SCALE * math.log2(math.e))  # an OverflowError where fp32 has no such number
+    with pytest.raises(OverflowError):
+        struct.pack("<f", 1.01 * LARGEST_SCALE * math.log2(math.e))
+
+
+def test_scale_must_be_a_number():
+    with pytest.raises(InvalidProblem, match="scale is '1'; it must be a number"):
+        Problem(1, 1, 1, 1, 64, scale="1")
 
 
 def test_default_scale_and_flops():
