@@ -17,6 +17,9 @@ from ladder.expression import Expression, ExpressionError
 #: An address for each lane: an expression in ``lane``, a function of it, or the 32 values.
 Addresses = str | Callable[[int], int | None] | Sequence[int | None]
 
+#: Sizes of what lies in shared memory that a swizzle can be said for, in bytes.
+ELEMENT_SIZES = (1, 2, 4, 8, 16)
+
 _OPS = {"ld": "ld", "st": "st", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "atom": "atom.add", "red": ""}
 _PLAIN_WORDS = re.compile(
     r"shared(::cta)?|sync|aligned|m8n8|trans|b16|volatile|weak|relaxed|cta|gpu|sys|add|cas|u32|b32"

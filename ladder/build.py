@@ -20,13 +20,15 @@ from pathlib import Path
 
 import pybind11
 
-from ladder import cache, toolchain
+from ladder import cache, files, toolchain
 from ladder.emulator_library import emulator_library
 from ladder.errors import BuildError, LadderError
 from ladder.progress import steps
 from ladder.stages import OptionValue, Stage, include_directory
 
 _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
+#: Of what nvcc compiles as C++.
+_PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _SHOWN_LINES = 12
 #: Libraries that programs use beside the CUDA runtime, by how the names of their functions and headers begin.
 _LIBRARIES = {
@@ -160,8 +162,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     Built again when a source, or a header that the compiler read last time, has changed.
     """
     for source in sources:
-        if not source.is_file():
-            raise BuildError(f"there is no file {source}")
+        files.require_file(source, _PROGRAM_SUFFIXES)
     nvcc = target.nvcc()
     sources = [source.resolve() for source in sources]
     compile_flags = [*target.flags(), *flags]

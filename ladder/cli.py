@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ladder import project
+from ladder import files, project
 from ladder.errors import LadderError
 from ladder.exercises.commands import add_exercise_command
 
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     options.program_arguments = program_arguments
     try:
+        _require_targets(options)
         return int(options.run(options))
     except LadderError as error:
         _show(error)
@@ -51,6 +52,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 141
+
+
+def _require_targets(options: argparse.Namespace) -> None:
+    """Looks at what a command is to write before it begins. Raises :class:`LadderError`."""
+    found: dict[Path, str] = {}
+    for option in ("json", "html", "picture", "report", "out"):
+        target = getattr(options, option, None)
+        if target is None or target == "-":
+            continue
+        if not str(target):
+            raise LadderError(f"--{option} has no name of a file")
+        path = Path(target)
+        files.require_target(path)
+        if path.resolve() in found:
+            raise LadderError(f"--{found[path.resolve()]} and --{option} both write {path}")
+        found[path.resolve()] = option
+        if option == "picture":
+            from ladder.plots import check_kind
+
+            check_kind(path)
 
 
 def _show(error: LadderError, stage: str = "") -> None:
@@ -86,10 +107,11 @@ def _parser() -> argparse.ArgumentParser:
 
     lines = _command(commands, "lines", _lines, "show a stage's source with the counts beside each line")
     lines.add_argument("stage", metavar="STAGE")
-    lines.add_argument(
-        "--context", type=int, default=3, metavar="LINES", help="lines around those that count (3)"
+    shown = lines.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--context", type=_not_negative, default=3, metavar="LINES", help="lines around those that count (3)"
     )
-    lines.add_argument("--all", action="store_true", help="whole files")
+    shown.add_argument("--all", action="store_true", help="whole files")
     lines.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing else, too")
     _add_problem_options(lines)
     _add_json_option(lines)
@@ -256,6 +278,12 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
 
 
+def _not_negative(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+    return int(text)
+
+
 def _problem(options: argparse.Namespace) -> Problem:
     """The problem that the options describe, with the backend's default sizes where they give none."""
     from ladder.backends import get_backend
@@ -315,14 +343,7 @@ def _write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
     if target == "-":
         print(to_json(rows))
     elif target:
-        _write(Path(target), to_json(rows) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LadderError(f"cannot write {path}: {error.strerror}") from error
+        files.write(Path(target), f"{to_json(rows)}\n".encode())
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -380,7 +401,7 @@ def _lines(options: argparse.Namespace) -> int:
     table = line_table(evaluation.execution.launches)
     annotated = annotate(table)
     if options.html:
-        _write(options.html, page(annotated, options.stage, evaluation.row))
+        files.write(options.html, page(annotated, options.stage, evaluation.row).encode())
     if options.json != "-":
         for listing in annotated.files:
             context = None if options.all else options.context
@@ -413,9 +434,14 @@ def _check(options: argparse.Namespace) -> int:
 
 def _bank(options: argparse.Namespace) -> int:
     from ladder import bank
-    from ladder.access import parse_mask
+    from ladder.access import AccessError, parse_mask
     from ladder.render_access import exploration_lines
 
+    if options.element not in (None, *bank.ELEMENT_SIZES):
+        raise AccessError(
+            f"--element {options.element} is no size of an element",
+            f"It is one of {', '.join(map(str, bank.ELEMENT_SIZES))} bytes.",
+        )
     found = bank.explore(
         options.op,
         options.address,
@@ -538,6 +564,10 @@ def _plot(options: argparse.Namespace) -> int:
     from ladder.plots.gallery import PICTURES, picture
 
     if options.name is None:
+        if options.out is not None:
+            raise LadderError(
+                "--out says where to write a picture, but none is named", "ladder plot lists them"
+            )
         table = Table(box=None, show_header=False, pad_edge=False)
         for name, named in PICTURES.items():
             table.add_row(name, named.text)
@@ -545,6 +575,7 @@ def _plot(options: argparse.Namespace) -> int:
         return 0
     path = options.out or Path(f"{options.name}.png")
     plots.check_kind(path)
+    files.require_target(path)
     plots.save(picture(options.name), path)
     errors.print(f"wrote {path}", style="dim", highlight=False)
     return 0

@@ -149,6 +149,8 @@ def _swizzle_text(swizzle: Swizzle, element_bytes: int | None) -> str:
         for size in sizes
         if size > 1 and (other := swizzle.in_elements(size)) is not None
     ]
+    if element_bytes is not None and element_bytes > 1 and not others:
+        others = [f"none on elements of {element_bytes} bytes, which it would tear apart"]
     return ", ".join([text, *others])
 
 

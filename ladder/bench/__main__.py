@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 
 from ladder.errors import LadderError
 
@@ -16,19 +17,23 @@ BENCHMARKS = {
 }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one benchmark and returns the exit code of the command."""
     parser = argparse.ArgumentParser(prog="python -m ladder.bench", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     modules = {}
     for name, description in BENCHMARKS.items():
         modules[name] = importlib.import_module(f"ladder.bench.{name}")
         modules[name].add_arguments(commands.add_parser(name, help=description, description=description))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         return int(modules[options.what].main(options))
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from ladder import files
 from ladder.backends import get_backend
 from ladder.build import Target, build_program
-from ladder.errors import ExecutionError, InvalidProblem, LadderError
+from ladder.errors import ExecutionError, LadderError
 from ladder.machine import environment
 from ladder.progress import steps
 
@@ -81,10 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measures, prints the table and writes the CSV."""
-    if options.out is not None and not options.out.parent.is_dir():
-        raise InvalidProblem(f"{options.out.parent} is no folder")
+    if options.out is not None:
+        files.require_target(options.out)
     rows = measure()
     if options.out is not None:
-        rows.to_csv(options.out, index=False, float_format="%.6g")
+        files.write(options.out, rows.to_csv(index=False, float_format="%.6g").encode())
     Console().print(render(rows))
     return 0

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ladder import toolchain
 from ladder.emulator import Launch, Module, session
-from ladder.errors import BuildError
+from ladder.errors import BuildError, LadderError
 
 RUNS = 5
 
@@ -103,7 +103,9 @@ def main(options: argparse.Namespace) -> int:
     table = Table("kernel", "warp instructions", "seconds", "million a second and core", "checked: x as long")
     for column in table.columns[1:]:
         column.justify = "right"
-    for speed in measure(max(1, options.threads)):
+    if options.threads < 1:
+        raise LadderError(f"--threads {options.threads}; at least one runs the kernels")
+    for speed in measure(options.threads):
         table.add_row(
             speed.kernel,
             f"{speed.warp_instructions:,}",

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from ladder import timing
+from ladder import files, timing
 from ladder.backends import get_backend
 from ladder.backends.base import call, make_outputs
 from ladder.build import build_all
-from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
+from ladder.errors import LadderError, UnsupportedProblem
 from ladder.inputs import make_inputs
 from ladder.machine import environment
 from ladder.problem import Problem
@@ -215,10 +215,10 @@ def main(options: argparse.Namespace) -> int:
         problems = [
             Problem.parse(text, dtype=options.dtype, is_causal=options.causal) for text in options.problem
         ]
-    if options.out is not None and not options.out.parent.is_dir():
-        raise InvalidProblem(f"{options.out.parent} is no folder")
+    if options.out is not None:
+        files.require_target(options.out)
     frame = measure(problems, options.stages)
     if options.out is not None:
-        frame.to_csv(options.out, index=False, float_format="%.6g")
+        files.write(options.out, frame.to_csv(index=False, float_format="%.6g").encode())
     Console().print(render(frame))
     return 0 if frame.passed.dropna().all() else 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from ladder import files
 from ladder.errors import LadderError
 
 if TYPE_CHECKING:
@@ -252,10 +253,7 @@ def _write_json(target: str | None, rows: list[dict[str, Any]]) -> None:
     if target == "-":
         print(text)
     elif target:
-        try:
-            Path(target).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise LadderError(f"cannot write {target}: {error.strerror}") from error
+        files.write(Path(target), f"{text}\n".encode())
 
 
 def _hint(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ladder import files
 from ladder.errors import LadderError
 from ladder.nsight.cells import read_text
 from ladder.nsight.command import check_messages, find_ncu, import_command, run
@@ -31,8 +32,7 @@ class Report:
 
 def load(path: Path) -> Report:
     """Reads a report (``.ncu-rep``) or a CSV page of one. Raises :class:`LadderError`."""
-    if not path.is_file():
-        raise LadderError(f"there is no file {path}")
+    files.require_file(path)
     if path.suffix == ".ncu-rep":
         return _load_report(path)
     text = read_text(path)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ladder import files
 from ladder.errors import LadderError
 
 if TYPE_CHECKING:
@@ -110,7 +111,6 @@ def check_kind(path: Path) -> None:
 def save(figure: Figure, path: Path) -> None:
     """Writes PNG, SVG or PDF, as the name ends. Raises :class:`LadderError`."""
     check_kind(path)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise LadderError(f"cannot write {path}: {error.strerror}") from error
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.lower().removeprefix("."), dpi=150)
+    files.write(path, buffer.getvalue())

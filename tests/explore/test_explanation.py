@@ -95,6 +95,8 @@ def test_bank_command(capsys, tmp_path) -> None:
     assert (tmp_path / "a.png").exists()
     assert main([*words, "--swizzle", "3,4,4"]) == 0
     assert "no conflict" in capsys.readouterr().out
+    assert main(["bank", "ld", "lane * 128", "--element", "8"]) == 0
+    assert "which it would tear apart" in capsys.readouterr().out
     assert main(["bank", "atom", "0", "--active", "0-3"]) == 0
     assert "no swizzle<B, M, S>" in capsys.readouterr().out
     for wrong in (

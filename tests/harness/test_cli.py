@@ -29,7 +29,43 @@ def test_json_file_and_table(naive, capsys, tmp_path):
     assert main(["compare", "naive", *SMALL, "--json", str(tmp_path / "rows.json")]) == 0
     assert "naive" in capsys.readouterr().out
     assert json.loads((tmp_path / "rows.json").read_text())[0]["stage"] == "naive"
-    assert main(["compare", "naive", *SMALL, "--json", str(tmp_path / "no" / "rows.json")]) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", *SMALL, "--json"],
+        ["run", "naive", *SMALL, "--json"],
+        ["check", "naive", "--json"],
+        ["lines", "naive", "--json"],
+        ["lines", "naive", "--html"],
+        ["explain", "v2_warp_mma:1", "--picture"],
+        ["bank", "ld", "lane * 4", "--picture"],
+        ["profile", "--json"],
+        ["profile", "--report"],
+        ["plot", "fragments", "--out"],
+        ["emulate", "prog.cu", "--json"],
+        ["exercise", "check", "--all", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_written_is_refused_before_the_work(command, naive, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for target, message in ((".", "is a directory"), ("no/x.png", "there is no directory no")):
+        assert main([*command, target]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err and captured.out == "" and "Building" not in captured.err
+
+
+def test_an_output_without_a_name(naive, capsys):
+    assert main(["compare", "naive", *SMALL, "--json", ""]) == 2
+    assert "--json has no name of a file" in capsys.readouterr().err
+
+
+def test_two_outputs_in_one_file(naive, capsys, tmp_path):
+    target = str(tmp_path / "x")
+    assert main(["lines", "naive", "--json", target, "--html", target]) == 2
+    assert "--json and --html both write" in capsys.readouterr().err
 
 
 def test_rows_are_kept_and_fresh_computes_again(drop_stage, capsys):
@@ -113,12 +149,32 @@ def test_outputs_that_are_not_written_fail(drop_stage, capsys):
         (["build", "nonsense"], "no stage 'nonsense'"),
         (["emulate", "nothing.cu"], "no file nothing.cu"),
         (["emulate", "x.cu", "--arch", "sm_12"], "none of sm_75"),
+        (["emulate", "/tmp"], "/tmp is a directory"),
+        (["emulate", "/proc/self/status"], "is no .cu file"),
+        (["profile", "--import", "/tmp"], "/tmp is a directory"),
+        (["bank", "ld", "lane * 128", "--element", "3"], "--element 3 is no size"),
+        (["plot", "--out", "x.png"], "none is named"),
+        (["plot", "fragments", "--out", "x.gif"], "ends in none of .png"),
     ],
 )
 def test_bad_input_is_one_clear_error(naive, capsys, arguments, message):
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["lines", "naive", "--context", "-5"], "'-5' is no whole number of at least 0"),
+        (["lines", "naive", "--context", "5", "--all"], "not allowed with"),
+        (["compare", "--scale", "x"], "'x' is no number"),
+    ],
+)
+def test_what_no_option_can_be(capsys, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_an_arch_that_there_is_not_is_said_once(capsys):

@@ -1,0 +1,65 @@
+"""Files that somebody names: looked at before the work begins, and written as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ladder.errors import LadderError
+
+
+def require_file(path: Path, endings: Sequence[str] = ()) -> None:
+    """Raises :class:`LadderError` unless ``path`` is a file that can be read and has one of the endings."""
+    if path.is_dir():
+        raise LadderError(f"{path} is a directory", "Name a file.")
+    if not path.exists():
+        raise LadderError(f"there is no file {path}")
+    if endings and path.suffix not in endings:
+        raise LadderError(
+            f"{path} is no {endings[0]} file", f"Its name ends in none of {', '.join(endings)}."
+        )
+    if not os.access(path, os.R_OK):
+        raise LadderError(f"cannot read {path}: permission denied")
+
+
+def require_target(path: Path) -> None:
+    """Raises :class:`LadderError` unless a file can be written there. What is there stays as it is."""
+    parent = path.parent
+    if path.is_dir():
+        raise LadderError(f"cannot write {path}: it is a directory", "Name a file.")
+    if not parent.is_dir():
+        what = f"{parent} is no directory" if parent.exists() else f"there is no directory {parent}"
+        raise LadderError(f"cannot write {path}: {what}")
+    try:
+        if not path.exists():
+            path.touch(exist_ok=False)
+            path.unlink()
+        elif path.is_file():  # a pipe's other end would take being opened and closed for the whole text
+            path.open("ab").close()
+    except OSError as error:
+        raise _refusal(path, error) from error
+
+
+def write(path: Path, data: bytes) -> None:
+    """Writes ``path`` as a whole or not at all. Raises :class:`LadderError`."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a terminal
+            path.write_bytes(data)
+            return
+        final = path.resolve()
+        temporary = final.with_name(f".{final.name}-{os.getpid()}")
+        try:
+            temporary.write_bytes(data)
+            if final.exists():
+                shutil.copymode(final, temporary)
+            temporary.replace(final)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: OSError) -> LadderError:
+    return LadderError(f"cannot write {path}: {error.strerror or error}")
