@@ -1,6 +1,7 @@
 #include "machine/device_heap.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 
 namespace ladder::machine {
@@ -15,6 +16,8 @@ constexpr std::uint64_t round_up(std::uint64_t bytes) {
 
 } // namespace
 
+void DeviceHeap::Free::operator()(std::uint8_t *memory) const { std::free(memory); }
+
 DeviceHeap::~DeviceHeap() {
   if (storage_)
     memory_.remove(begin_);
@@ -22,7 +25,7 @@ DeviceHeap::~DeviceHeap() {
 
 bool DeviceHeap::set_bytes(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (storage_)
+  if (storage_ || bytes > kMostBytes)
     return false;
   bytes_ = bytes;
   return true;
@@ -33,7 +36,10 @@ std::uint64_t DeviceHeap::allocate(std::uint64_t bytes) {
   if (bytes == 0 || bytes > bytes_)
     return 0;
   if (!storage_) {
-    storage_.reset(new std::uint8_t[bytes_ + kAlignment]); // not touched, so that it costs what is used of it
+    // Not touched, so that it costs what is used of it; a host that has less gives none.
+    storage_.reset(static_cast<std::uint8_t *>(std::malloc(bytes_ + kAlignment)));
+    if (!storage_)
+      return 0;
     begin_ = round_up(reinterpret_cast<std::uintptr_t>(storage_.get()));
     memory_.add({begin_, begin_ + bytes_, true, "device heap"});
     free_.emplace(begin_, bytes_);

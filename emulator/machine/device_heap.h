@@ -14,6 +14,7 @@ namespace ladder::machine {
 class DeviceHeap {
 public:
   static constexpr std::uint64_t kDefaultBytes = 8 << 20; ///< cudaLimitMallocHeapSize, unless it is set
+  static constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 40;
 
   /// Takes no memory before the first allocation, which registers the heap with `memory`.
   explicit DeviceHeap(GlobalMemory &memory) : memory_(memory) {}
@@ -21,7 +22,7 @@ public:
   DeviceHeap(const DeviceHeap &) = delete;
   DeviceHeap &operator=(const DeviceHeap &) = delete;
 
-  /// The size from the first allocation on; false when that has been made.
+  /// The size from the first allocation on; false when that has been made, or for more than kMostBytes.
   bool set_bytes(std::uint64_t bytes);
   /// An address that is a multiple of 16, or 0 when nothing so large is free.
   std::uint64_t allocate(std::uint64_t bytes);
@@ -29,10 +30,14 @@ public:
   bool release(std::uint64_t address);
 
 private:
+  struct Free {
+    void operator()(std::uint8_t *memory) const;
+  };
+
   GlobalMemory &memory_;
   std::mutex mutex_; ///< blocks of several host threads allocate
   std::uint64_t bytes_ = kDefaultBytes;
-  std::unique_ptr<std::uint8_t[]> storage_;
+  std::unique_ptr<std::uint8_t, Free> storage_;
   std::uint64_t begin_ = 0;
   std::map<std::uint64_t, std::uint64_t> free_, taken_; ///< address -> bytes
 };

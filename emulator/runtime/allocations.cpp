@@ -89,6 +89,7 @@ void Allocations::release(const Allocation &allocation) {
 }
 
 bool Allocations::free(void *pointer, std::initializer_list<MemoryKind> kinds) {
+  const auto unused = Device::instance().unused_memory();
   const std::lock_guard lock(mutex_);
   const auto found = by_begin_.find(reinterpret_cast<std::uint64_t>(pointer));
   if (found == by_begin_.end() || std::find(kinds.begin(), kinds.end(), found->second.kind) == kinds.end())
@@ -131,6 +132,7 @@ std::uint64_t Allocations::used() const {
 }
 
 void Allocations::free_all() {
+  const auto unused = Device::instance().unused_memory();
   const std::lock_guard lock(mutex_);
   for (const auto &[begin, allocation] : by_begin_)
     release(allocation);

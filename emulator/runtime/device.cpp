@@ -125,6 +125,7 @@ void Device::check(const LaunchRequest &request) const {
 
 void Device::launch(const LaunchRequest &request) {
   const std::lock_guard launching(launching_);
+  const auto used = use_memory();
   try {
     check(request);
     machine::LaunchContext context;

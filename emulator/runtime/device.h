@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,11 @@ public:
   void add_memory(machine::MemoryRange range);
   void remove_memory(std::uint64_t begin);
 
+  /// Held while work uses memory that the program could free meanwhile. Memory is freed with all of
+  /// `unused_memory` held, so after the work that is under way, as on a GPU.
+  std::shared_lock<std::shared_mutex> use_memory() { return std::shared_lock(memory_in_use_); }
+  std::unique_lock<std::shared_mutex> unused_memory() { return std::unique_lock(memory_in_use_); }
+
   /// Runs a kernel to its end and logs it. Throws FaultError; one that is no mere refusal (see is_refusal)
   /// leaves the device broken.
   void launch(const LaunchRequest &request);
@@ -112,6 +118,7 @@ private:
   machine::GlobalMemory memory_;
   machine::DeviceHeap heap_{memory_};
   std::mutex launching_; ///< one kernel at a time
+  std::shared_mutex memory_in_use_;
   mutable std::mutex state_;
   std::atomic<bool> is_broken_{false};
   std::optional<machine::Fault> broken_, last_fault_;

@@ -1,6 +1,7 @@
 // Copies and fills.
 #include "runtime/allocations.h"
 #include "runtime/checking.h"
+#include "runtime/copies.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
 
@@ -77,40 +78,47 @@ void note_read(const void *source, std::size_t bytes, const Direction &direction
     checking->copied_back(reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
-void copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKind kind) {
-  const Direction direction = direction_of(kind);
-  if (bytes == 0)
-    return;
-  check_range(source, bytes, direction.source);
-  check_range(destination, bytes, direction.destination);
-  check_sides(direction, destination, source);
-  note_read(source, bytes, direction);
-  note_write(destination, bytes);
-  std::memmove(destination, source, bytes);
-}
-
 /// A box of rows: `width` bytes, `height` rows, `depth` slices.
 struct Box {
   std::size_t width, height, depth;
   bool empty() const { return width == 0 || height == 0 || depth == 0; }
 };
 
+/// Rows from `pointer` on, of which a copy takes a box from (x, y, z) on.
 struct Pitched {
   char *pointer;
-  std::size_t pitch, slice; ///< bytes from a row to the next, from a slice to the next
-  std::size_t extent(const Box &box) const {
-    return (box.depth - 1) * slice + (box.height - 1) * pitch + box.width;
+  std::size_t pitch, rows = 0; ///< bytes from a row to the next, rows from a slice to the next
+  std::size_t x = 0, y = 0, z = 0;
+
+  std::size_t offset_of(std::size_t row, std::size_t slice) const {
+    return ((z + slice) * rows + y + row) * pitch + x;
   }
-  char *row(std::size_t y, std::size_t z) const { return pointer + z * slice + y * pitch; }
+  char *row(std::size_t row, std::size_t slice) const { return pointer + offset_of(row, slice); }
 };
+
+/// a * b + c. Throws CudaError(cudaErrorInvalidValue) when that is more than there can be.
+std::size_t multiply_add(std::size_t a, std::size_t b, std::size_t c) {
+  std::size_t all;
+  require(!__builtin_mul_overflow(a, b, &all) && !__builtin_add_overflow(all, c, &all));
+  return all;
+}
+
+/// A box that is not empty must lie within its rows and slices, and end within memory.
+void check_box(const Pitched &place, const Box &box, Side side) {
+  require(place.x <= place.pitch && box.width <= place.pitch - place.x, cudaErrorInvalidPitchValue);
+  require(box.depth == 1 || (place.y <= place.rows && box.height <= place.rows - place.y));
+  const std::size_t last_slice = multiply_add(1, place.z, box.depth - 1);
+  const std::size_t last_row = multiply_add(last_slice, place.rows, multiply_add(1, place.y, box.height - 1));
+  check_range(place.pointer, multiply_add(last_row, place.pitch, place.x + box.width), side);
+}
 
 void copy_box(const Pitched &destination, const Pitched &source, const Box &box, cudaMemcpyKind kind) {
   const Direction direction = direction_of(kind);
   if (box.empty())
     return;
-  require(box.width <= destination.pitch && box.width <= source.pitch, cudaErrorInvalidPitchValue);
-  check_range(source.pointer, source.extent(box), direction.source);
-  check_range(destination.pointer, destination.extent(box), direction.destination);
+  const auto used = Device::instance().use_memory();
+  check_box(source, box, direction.source);
+  check_box(destination, box, direction.destination);
   check_sides(direction, destination.pointer, source.pointer);
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
@@ -123,8 +131,8 @@ void copy_box(const Pitched &destination, const Pitched &source, const Box &box,
 void fill_box(const Pitched &destination, int value, const Box &box) {
   if (box.empty())
     return;
-  require(box.width <= destination.pitch, cudaErrorInvalidPitchValue);
-  check_range(destination.pointer, destination.extent(box), Side::device);
+  const auto used = Device::instance().use_memory();
+  check_box(destination, box, Side::device);
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       note_write(destination.row(y, z), box.width);
@@ -132,15 +140,10 @@ void fill_box(const Pitched &destination, int value, const Box &box) {
     }
 }
 
-Pitched pitched(void *pointer, std::size_t pitch, std::size_t height = 0) {
-  return {static_cast<char *>(pointer), pitch, pitch * height};
-}
+Pitched pitched(void *pointer, std::size_t pitch) { return {static_cast<char *>(pointer), pitch}; }
 
 Pitched pitched(const cudaPitchedPtr &pointer, const cudaPos &place) {
-  Pitched box = pitched(pointer.ptr, pointer.pitch, pointer.ysize);
-  if (box.pointer)
-    box.pointer += place.z * box.slice + place.y * box.pitch + place.x;
-  return box;
+  return {static_cast<char *>(pointer.ptr), pointer.pitch, pointer.ysize, place.x, place.y, place.z};
 }
 
 void copy_3d(const cudaMemcpy3DParms *parameters) {
@@ -152,6 +155,19 @@ void copy_3d(const cudaMemcpy3DParms *parameters) {
 }
 
 } // namespace
+
+void ladder::runtime::copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKind kind) {
+  const Direction direction = direction_of(kind);
+  if (bytes == 0)
+    return;
+  const auto used = Device::instance().use_memory();
+  check_range(source, bytes, direction.source);
+  check_range(destination, bytes, direction.destination);
+  check_sides(direction, destination, source);
+  note_read(source, bytes, direction);
+  note_write(destination, bytes);
+  std::memmove(destination, source, bytes);
+}
 
 cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind) {
   return on_device([&] { copy(destination, source, bytes, kind); });

@@ -1,9 +1,11 @@
 // The device: one, as its VirtualGpu describes it.
 #include "runtime/allocations.h"
 #include "runtime/entry.h"
+#include "runtime/streams.h"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -155,10 +157,10 @@ cudaDeviceProp properties_of(const machine::VirtualGpu &gpu) {
 
 /// Limits that a program may set and read back. Only that of the heap limits anything here.
 struct Limits {
-  std::mutex mutex;
+  std::mutex mutex; ///< guards the values
   std::array<std::size_t, 7> values = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
-  cudaFuncCache cache = cudaFuncCachePreferNone;
-  unsigned flags = 0;
+  std::atomic<cudaFuncCache> cache = cudaFuncCachePreferNone;
+  std::atomic<unsigned> flags = 0;
 };
 Limits limits;
 
@@ -318,6 +320,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaDeviceReset() {
   return query([] {
     Allocations::instance().free_all();
+    destroy_streams_and_events();
     Device::instance().reset();
   });
 }

@@ -44,9 +44,9 @@ constexpr int kWarp = 32;
 int most_threads(const program::Function &entry) {
   if (!entry.max_threads[0])
     return machine::kMaxThreadsPerBlock;
-  const unsigned most =
-      entry.max_threads[0] * std::max(1u, entry.max_threads[1]) * std::max(1u, entry.max_threads[2]);
-  return std::min(int(most), machine::kMaxThreadsPerBlock);
+  const std::uint64_t most = std::uint64_t(entry.max_threads[0]) * std::max(1u, entry.max_threads[1]) *
+                             std::max(1u, entry.max_threads[2]);
+  return int(std::min<std::uint64_t>(most, machine::kMaxThreadsPerBlock));
 }
 
 } // namespace
@@ -138,9 +138,9 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
     require(bytes && blocks > 0 && threads > 0);
     const KernelOnDevice kernel(find_kernel(function));
     const machine::VirtualGpu &gpu = Device::instance().gpu();
+    require(threads <= machine::kMaxThreadsPerBlock && blocks <= gpu.max_blocks_per_multiprocessor);
     const int warps = (threads + kWarp - 1) / kWarp;
-    require(blocks * warps * kWarp <= gpu.max_threads_per_multiprocessor &&
-            blocks <= gpu.max_blocks_per_multiprocessor);
+    require(blocks * warps * kWarp <= gpu.max_threads_per_multiprocessor);
     *bytes = available_dynamic_shared(gpu, *kernel.code(), blocks);
   });
 }

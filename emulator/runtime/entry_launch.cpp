@@ -42,8 +42,10 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   require(arguments || entry.parameters.empty(), cudaErrorInvalidValue, "a launch without arguments");
   for (std::size_t i = 0; i < entry.parameters.size(); ++i) {
     const program::Parameter &parameter = entry.parameters[i];
-    if (parameter.bytes)
-      std::memcpy(request.params.data() + parameter.offset, arguments[i], parameter.bytes);
+    if (!parameter.bytes)
+      continue;
+    require(arguments[i], cudaErrorInvalidValue, "a launch with a null pointer for an argument");
+    std::memcpy(request.params.data() + parameter.offset, arguments[i], parameter.bytes);
   }
   Device::instance().launch(request);
 }
@@ -95,14 +97,15 @@ cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 bl
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
   return on_device([&] {
-    require(config);
+    require(config && (config->attrs || config->numAttrs == 0));
     bool cooperative = false;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const cudaLaunchAttribute &attribute = config->attrs[i];
       if (attribute.id == cudaLaunchAttributeCooperative)
         cooperative = attribute.val.cooperative != 0;
       const auto &cluster = attribute.val.clusterDim;
-      if (attribute.id == cudaLaunchAttributeClusterDimension && cluster.x * cluster.y * cluster.z > 1)
+      if (attribute.id == cudaLaunchAttributeClusterDimension &&
+          (cluster.x > 1 || cluster.y > 1 || cluster.z > 1))
         throw CudaError(cudaErrorNotSupported, "clusters of more than one block are not supported");
     }
     launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream,

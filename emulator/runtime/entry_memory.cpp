@@ -4,6 +4,7 @@
 #include "runtime/streams.h"
 
 #include <algorithm>
+#include <sys/mman.h>
 #include <unistd.h>
 
 using namespace ladder::runtime;
@@ -15,11 +16,29 @@ constexpr std::size_t kPitch = 512;
 /// The one memory pool; it has no state of its own.
 cudaMemPool_t const kPool = reinterpret_cast<cudaMemPool_t>(0x1);
 
-std::size_t pitch_of(std::size_t width) { return (width + kPitch - 1) / kPitch * kPitch; }
+/// Throws CudaError(cudaErrorMemoryAllocation) for what no memory could hold.
+std::size_t product(std::size_t a, std::size_t b) {
+  std::size_t all;
+  require(!__builtin_mul_overflow(a, b, &all), cudaErrorMemoryAllocation);
+  return all;
+}
+
+std::size_t pitch_of(std::size_t width) { return product(width / kPitch + (width % kPitch != 0), kPitch); }
 
 void allocate(void **pointer, std::size_t bytes, MemoryKind kind, const char *name, unsigned flags = 0) {
   require(pointer);
   *pointer = Allocations::instance().allocate(bytes, kind, name, flags);
+}
+
+/// Whether the program has memory in all of these pages, and the host can hold them.
+bool is_mapped(const void *pointer, std::size_t bytes) {
+  const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uint64_t>(pointer), begin = address / page * page;
+  std::uint64_t end;
+  // Of memory that is there this asks for nothing.
+  return bytes / page <= std::uint64_t(sysconf(_SC_PHYS_PAGES)) &&
+         !__builtin_add_overflow(address, bytes, &end) &&
+         msync(reinterpret_cast<void *>(begin), end - begin, MS_ASYNC) == 0;
 }
 
 void free_device(void *pointer) {
@@ -40,7 +59,7 @@ cudaError_t cudaMallocPitch(void **pointer, size_t *pitch, size_t width, size_t 
   return on_device([&] {
     require(pitch);
     *pitch = pitch_of(width);
-    allocate(pointer, *pitch * height, MemoryKind::device, "cudaMallocPitch");
+    allocate(pointer, product(*pitch, height), MemoryKind::device, "cudaMallocPitch");
   });
 }
 
@@ -50,7 +69,7 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr *pitched, cudaExtent extent) {
     pitched->pitch = pitch_of(extent.width);
     pitched->xsize = extent.width;
     pitched->ysize = extent.height;
-    allocate(&pitched->ptr, pitched->pitch * extent.height * extent.depth, MemoryKind::device,
+    allocate(&pitched->ptr, product(product(pitched->pitch, extent.height), extent.depth), MemoryKind::device,
              "cudaMalloc3D");
   });
 }
@@ -99,7 +118,7 @@ cudaError_t cudaFreeHost(void *pointer) {
 
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags) {
   return on_device([&] {
-    require(pointer && bytes > 0);
+    require(pointer && bytes > 0 && is_mapped(pointer, bytes));
     require(Allocations::instance().add_registered(pointer, bytes, flags),
             cudaErrorHostMemoryAlreadyRegistered);
   });

@@ -2,8 +2,9 @@
 #include "runtime/entry.h"
 #include "runtime/streams.h"
 
+#include <atomic>
 #include <chrono>
-#include <memory>
+#include <cstdint>
 #include <mutex>
 #include <unordered_map>
 
@@ -25,31 +26,46 @@ struct Event {
 
 constexpr int kLowestPriority = 0, kHighestPriority = -5;
 
-/// Live handles; a handle is its object's address.
+/// Live handles. None is given out twice, so that one that is destroyed stays an error.
 template <typename Object, typename Handle> class Handles {
 public:
   Handle add(Object object) {
     const std::lock_guard lock(mutex_);
-    auto owned = std::make_unique<Object>(std::move(object));
-    const auto handle = reinterpret_cast<Handle>(owned.get());
-    objects_[handle] = std::move(owned);
+    const auto handle = reinterpret_cast<Handle>(next_);
+    next_ += kStep;
+    objects_[handle] = std::move(object);
     return handle;
   }
   /// Throws CudaError(cudaErrorInvalidResourceHandle).
-  Object &get(Handle handle) {
+  Object get(Handle handle) {
     const std::lock_guard lock(mutex_);
-    const auto found = objects_.find(handle);
-    require(found != objects_.end(), cudaErrorInvalidResourceHandle);
-    return *found->second;
+    return find(handle)->second;
+  }
+  void set(Handle handle, Object object) {
+    const std::lock_guard lock(mutex_);
+    find(handle)->second = std::move(object);
   }
   void remove(Handle handle) {
     const std::lock_guard lock(mutex_);
-    require(objects_.erase(handle) == 1, cudaErrorInvalidResourceHandle);
+    objects_.erase(find(handle));
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    objects_.clear();
   }
 
 private:
+  static constexpr std::uintptr_t kStep = 16; // beyond the small numbers that stand for default streams
+
+  auto find(Handle handle) {
+    const auto found = objects_.find(handle);
+    require(found != objects_.end(), cudaErrorInvalidResourceHandle);
+    return found;
+  }
+
   std::mutex mutex_;
-  std::unordered_map<Handle, std::unique_ptr<Object>> objects_;
+  std::uintptr_t next_ = kStep;
+  std::unordered_map<Handle, Object> objects_;
 };
 
 // Never destroyed, since programs destroy streams in static destructors of their own.
@@ -70,6 +86,11 @@ Stream properties(cudaStream_t stream) {
 } // namespace
 
 void ladder::runtime::require_stream(cudaStream_t stream) { properties(stream); }
+
+void ladder::runtime::destroy_streams_and_events() {
+  streams.clear();
+  events.clear();
+}
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
   return on_device([&] {
@@ -178,9 +199,10 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlag
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return on_device([&] {
     require_stream(stream);
-    Event &recorded = events.get(event);
+    Event recorded = events.get(event);
     recorded.recorded = true;
     recorded.time = std::chrono::steady_clock::now();
+    events.set(event, recorded);
   });
 }
 
@@ -200,7 +222,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return on_device([&] {
     require(milliseconds);
-    const Event &first = events.get(start), &last = events.get(end);
+    const Event first = events.get(start), last = events.get(end);
     for (const Event &event : {first, last})
       require(event.recorded && !(event.flags & cudaEventDisableTiming), cudaErrorInvalidResourceHandle);
     *milliseconds = std::chrono::duration<float, std::milli>(last.time - first.time).count();

@@ -1,9 +1,8 @@
 // Variables of a module: __device__, __constant__, __managed__.
+#include "runtime/copies.h"
 #include "runtime/entry.h"
 #include "runtime/registry.h"
 #include "runtime/streams.h"
-
-#include <cstring>
 
 using namespace ladder::runtime;
 
@@ -29,16 +28,14 @@ void to_symbol(const void *symbol, const void *source, std::size_t bytes, std::s
                cudaMemcpyKind kind) {
   require(kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault,
           cudaErrorInvalidMemcpyDirection);
-  require(source || bytes == 0);
-  std::memmove(place(symbol, bytes, offset), source, bytes);
+  copy(place(symbol, bytes, offset), source, bytes, kind);
 }
 
 void from_symbol(void *destination, const void *symbol, std::size_t bytes, std::size_t offset,
                  cudaMemcpyKind kind) {
   require(kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault,
           cudaErrorInvalidMemcpyDirection);
-  require(destination || bytes == 0);
-  std::memmove(destination, place(symbol, bytes, offset), bytes);
+  copy(destination, place(symbol, bytes, offset), bytes, kind);
 }
 
 } // namespace

@@ -20,11 +20,11 @@ namespace {
 // not guarded.
 struct Guarded {
   std::atomic<std::uint64_t> begin{0}, end{0};
-  std::atomic<bool> is_retired{false};
 };
 constexpr std::size_t kMostGuarded = 1 << 16;
 std::array<Guarded, kMostGuarded> guarded;
 std::atomic<std::size_t> guarded_count{0};
+std::atomic<bool> has_opened{false}; ///< the handler has, since all was closed
 
 struct Hit {
   std::uint64_t address;
@@ -36,8 +36,9 @@ std::array<Hit, kMostHits> hits;
 std::atomic<std::size_t> hit_count{0};
 
 struct sigaction previous;
-std::mutex mutex;
+std::mutex mutex; // guards what follows
 int open_calls = 0;
+std::vector<std::size_t> live; // numbers of what is not retired
 
 void protect(const Guarded &memory, int protection) {
   mprotect(reinterpret_cast<void *>(memory.begin.load()), memory.end - memory.begin, protection);
@@ -66,6 +67,7 @@ void handle(int, siginfo_t *info, void *context) {
       // The handler's own frames come first; the place that touched is the one interrupted.
       hit.frames[0] = instruction_of(context);
     }
+    has_opened = true;
     protect(memory, PROT_READ | PROT_WRITE);
     return;
   }
@@ -104,35 +106,42 @@ void *HostGuard::allocate(std::uint64_t bytes) {
     guarded[number].begin = reinterpret_cast<std::uint64_t>(memory);
     guarded[number].end = reinterpret_cast<std::uint64_t>(memory) + room;
     guarded_count = number + 1;
+    live.push_back(number);
   }
   return memory;
 }
 
 void HostGuard::retire(void *memory) {
   const std::lock_guard lock(mutex);
-  for (std::size_t i = 0; i < guarded_count.load(); ++i)
-    if (guarded[i].begin == reinterpret_cast<std::uint64_t>(memory)) {
-      guarded[i].is_retired = true;
-      protect(guarded[i], PROT_NONE);
-      madvise(memory, guarded[i].end - guarded[i].begin, MADV_DONTNEED);
-    }
+  const auto found = std::find_if(live.begin(), live.end(), [&](std::size_t number) {
+    return guarded[number].begin == reinterpret_cast<std::uint64_t>(memory);
+  });
+  if (found == live.end())
+    return;
+  protect(guarded[*found], PROT_NONE);
+  madvise(memory, guarded[*found].end - guarded[*found].begin, MADV_DONTNEED);
+  live.erase(found);
 }
 
 void HostGuard::open() {
   const std::lock_guard lock(mutex);
   if (open_calls++ > 0)
     return;
-  for (std::size_t i = 0; i < guarded_count.load(); ++i)
-    if (!guarded[i].is_retired)
-      protect(guarded[i], PROT_READ | PROT_WRITE);
+  for (const std::size_t number : live)
+    protect(guarded[number], PROT_READ | PROT_WRITE);
 }
 
 void HostGuard::close() {
   const std::lock_guard lock(mutex);
   if (--open_calls > 0)
     return;
-  for (std::size_t i = 0; i < guarded_count.load(); ++i)
-    protect(guarded[i], PROT_NONE);
+  if (has_opened.exchange(false)) { // what was retired, too
+    for (std::size_t i = 0; i < guarded_count.load(); ++i)
+      protect(guarded[i], PROT_NONE);
+  } else {
+    for (const std::size_t number : live)
+      protect(guarded[number], PROT_NONE);
+  }
 }
 
 std::vector<HostGuard::Touch> HostGuard::touches() const {

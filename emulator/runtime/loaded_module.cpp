@@ -35,13 +35,15 @@ LoadedModule::LoadedModule(const std::string &ptx, const machine::VirtualGpu &gp
 LoadedModule::~LoadedModule() { remove_variables(); }
 
 void LoadedModule::remove_variables() {
-  for (const auto &block : storage_)
-    memory_.remove(reinterpret_cast<std::uint64_t>(block.get()));
+  for (const std::uint64_t address : addresses_)
+    if (address)
+      memory_.remove(address);
 }
 
 void LoadedModule::allocate_variables() {
   const std::vector<program::Symbol> &symbols = program_->symbols;
   addresses_.assign(symbols.size(), 0);
+  std::uint64_t left = gpu_.global_bytes;
   for (std::uint32_t i = 0; i < symbols.size(); ++i) {
     const program::Symbol &symbol = symbols[i];
     if (!has_memory(symbol))
@@ -49,20 +51,26 @@ void LoadedModule::allocate_variables() {
     if (symbol.variable && symbol.variable->is_extern)
       throw program::LinkError(symbol.variable->ptx_line,
                                "the variable " + symbol.name + " is defined in another module");
-    // Room after each keeps neighbours apart, so that what runs over the end of one is noticed.
     const std::uint64_t bytes = std::max<std::uint64_t>(symbol.bytes, 1);
+    if (bytes > left)
+      throw program::LinkError(symbol.variable ? symbol.variable->ptx_line : 0,
+                               "the module's variables up to " + symbol.name + " take more than the " +
+                                   std::to_string(gpu_.global_bytes) + " bytes of memory that " +
+                                   std::string(gpu_.arch) + " has");
+    left -= bytes;
+    // Room after each keeps neighbours apart, so that what runs over the end of one is noticed. What is large
+    // costs only what is used of it.
     const std::uint64_t alignment = std::max<std::uint64_t>(symbol.alignment, 256);
-    const std::uint64_t room = (bytes + alignment) / alignment * alignment;
-    void *block = std::aligned_alloc(alignment, room);
+    void *block = std::calloc(1, bytes + 2 * alignment);
     if (!block)
       throw std::bad_alloc();
-    std::memset(block, 0, room);
     storage_.emplace_back(block);
-    addresses_[i] = reinterpret_cast<std::uint64_t>(block);
-    memory_.add({.begin = addresses_[i],
-                 .end = addresses_[i] + bytes,
+    const auto begin = (reinterpret_cast<std::uint64_t>(block) + alignment - 1) / alignment * alignment;
+    memory_.add({.begin = begin,
+                 .end = begin + bytes,
                  .writable = symbol.space == ptx::StateSpace::global,
                  .name = symbol.name});
+    addresses_[i] = begin;
   }
   for (std::uint32_t i = 0; i < symbols.size(); ++i)
     if (has_memory(symbols[i]) && symbols[i].variable)

@@ -22,6 +22,8 @@ int blocks_per_multiprocessor(const machine::VirtualGpu &gpu, const machine::Cod
                               std::uint64_t threads, std::uint64_t dynamic_shared_bytes) {
   if (threads == 0 || threads > std::uint64_t(machine::kMaxThreadsPerBlock))
     return 0;
+  if (dynamic_shared_bytes > gpu.shared_bytes_per_block_opt_in)
+    return 0;
   const std::uint64_t own = dynamic_shared_bytes ? code.layout.dynamic_shared_offset + dynamic_shared_bytes
                                                  : code.layout.static_shared_bytes;
   if (own > gpu.shared_bytes_per_block_opt_in)

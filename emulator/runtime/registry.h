@@ -5,6 +5,7 @@
 #include "machine/gpu.h"
 #include "runtime/loaded_module.h"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,9 +42,9 @@ private:
 /// A __global__ function of the host program. Its address is its cudaKernel_t.
 struct RegisteredKernel {
   FatBinary *binary = nullptr;
-  std::string name;                  ///< mangled
-  int max_dynamic_shared_bytes = -1; ///< set by cudaFuncSetAttribute; -1: not set
-  int preferred_carveout = -1;
+  std::string name;                               ///< mangled
+  std::atomic<int> max_dynamic_shared_bytes = -1; ///< set by cudaFuncSetAttribute; -1: not set
+  std::atomic<int> preferred_carveout = -1;
 };
 
 struct RegisteredVariable {

@@ -8,4 +8,7 @@ namespace ladder::runtime {
 /// Throws CudaError(cudaErrorInvalidResourceHandle) for what is neither a live stream nor a default one.
 void require_stream(cudaStream_t stream);
 
+/// cudaDeviceReset: none of the handles that were given out is good any more.
+void destroy_streams_and_events();
+
 } // namespace ladder::runtime

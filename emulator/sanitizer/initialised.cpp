@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 namespace ladder::sanitizer {
 
 void InitialisedMemory::track(std::uint64_t begin, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  by_begin_[begin] = {bytes, std::make_unique<std::uint64_t[]>(bytes / 64 + 1)};
+  // Zeros that cost only what is used of them.
+  auto *const words = static_cast<std::uint64_t *>(std::calloc(bytes / 64 + 1, sizeof(std::uint64_t)));
+  if (!words)
+    throw std::bad_alloc();
+  by_begin_[begin] = {bytes, std::unique_ptr<std::uint64_t[], Free>(words)};
 }
 
 void InitialisedMemory::forget(std::uint64_t begin) {

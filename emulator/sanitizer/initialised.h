@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,9 +26,12 @@ public:
   std::optional<Gap> gap(std::uint64_t address, std::uint64_t bytes) const;
 
 private:
+  struct Free {
+    void operator()(std::uint64_t *words) const { std::free(words); }
+  };
   struct Tracked {
     std::uint64_t bytes;
-    std::unique_ptr<std::uint64_t[]> written; ///< a bit each
+    std::unique_ptr<std::uint64_t[], Free> written; ///< a bit each
   };
   /// The tracked memory that holds the address, with the address's offset.
   std::pair<const Tracked *, std::uint64_t> find(std::uint64_t address) const;

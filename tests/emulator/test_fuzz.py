@@ -1,49 +1,65 @@
-"""A short run of the fuzz targets for what reads foreign bytes; docs/sanitizer.md has the long ones."""
+"""Short runs of fuzz targets: of foreign bytes, of calls of the runtime. docs/sanitizer.md has long ones."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ladder import toolchain
+from ladder.emulator_library import emulator_library
 
 TESTS = Path(__file__).parent
 EMULATOR = TESTS.parents[1] / "emulator"
-SOURCES = [
+FUZZ = TESTS / "fuzz"
+FRONT = [
     *(source for layer in ("ptx", "program") for source in sorted((EMULATOR / layer).glob("*.cpp"))),
     EMULATOR / "machine" / "gpu.cpp",
     EMULATOR / "runtime" / "fat_binary.cpp",
-    TESTS / "fuzz" / "fuzz_front.cpp",
+    FUZZ / "fuzz_front.cpp",
 ]
+RUNTIME = [*sorted(FUZZ.glob("host_*.cpp")), FUZZ / "fuzz_runtime.cpp"]
 FLAGS = [
     "-std=c++20",
     "-O1",
     "-g1",
     "-fsanitize=address,undefined",
+    "-fno-sanitize=enum",  # of an enumeration of C any number may be passed
     "-fno-sanitize-recover=all",
+    "-Wno-deprecated-declarations",
     f"-I{EMULATOR}",
+    f"-I{FUZZ}",
 ]
 INPUTS = 3000
 
 
+def build(directory: Path, sources: list[Path], *options: str) -> Path:
+    text = directory / "all.cpp"  # as one, in a third of the time of compiling each
+    text.write_text("".join(f'#include "{source}"\n' for source in sources))
+    program = directory / "fuzz"
+    subprocess.run([toolchain.gxx(), *FLAGS, str(text), *options, "-o", str(program)], check=True)
+    return program
+
+
 @pytest.fixture(scope="module")
 def fuzz_front(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("fuzz")
-    text = directory / "all.cpp"  # as one, in a third of the time of compiling each
-    text.write_text("".join(f'#include "{source}"\n' for source in SOURCES))
-    command = [
-        os.environ.get("CXX", "g++"),
-        *FLAGS,
-        f"-I{TESTS / 'fuzz'}",
-        str(text),
-        "-o",
-        str(directory / "fuzz"),
-    ]
-    subprocess.run(command, check=True)
-    return directory / "fuzz"
+    return build(tmp_path_factory.mktemp("front"), FRONT)
+
+
+@pytest.fixture(scope="module")
+def fuzz_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the emulator as installed: its copies, allocations and frees are watched, not all its code."""
+    library = emulator_library()
+    include = toolchain.pinned_nvcc().include
+    return build(
+        tmp_path_factory.mktemp("runtime"),
+        RUNTIME,
+        f"-isystem{include}",
+        str(library.entry_points),
+        str(library.shared),
+        f"-Wl,-rpath,{library.directory}",
+    )
 
 
 def run(program: Path, target: str, seed: int, files: list[Path]) -> int:
@@ -74,3 +90,11 @@ def test_the_fat_binary_reader(fuzz_front: Path, tmp_path: Path) -> None:
         )
         binaries.append(output)
     assert 0 < run(fuzz_front, "fatbin", 2, binaries) < INPUTS
+
+
+@pytest.mark.parametrize(("watched", "inputs"), [("device", 1500), ("host", 500)])
+def test_calls_of_the_runtime(fuzz_runtime: Path, watched: str, inputs: int) -> None:
+    command = [str(fuzz_runtime), watched, str(inputs), "1", str(TESTS / "data" / "runtime.ptx")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr[-4000:]
+    assert result.stdout == f"{inputs} inputs\n"

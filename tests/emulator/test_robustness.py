@@ -69,3 +69,13 @@ def test_a_module_that_is_refused_leaves_no_memory_behind() -> None:
             Module(head + ".global .b8 known[300];\n.extern .global .u32 unknown;\n")
         # What took the place of the first one's variable must not meet it.
         Module(head + ".global .b8 other[100];\n")
+
+
+def test_variables_that_no_gpu_could_hold_are_refused() -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    with pytest.raises(PtxError, match=r"up to huge take more than the 42949672960 bytes .* sm_80"):
+        Module(head + ".global .b8 small[8];\n.global .b8 huge[42949672960];\n")
+    # What is merely large costs nothing until it is used.
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Module(head + ".global .b8 large[4294967296];\n")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8192

@@ -51,6 +51,7 @@ def run(tmp_path):
         "divergence",
         "errors",
         "histogram",
+        "hostile",
         "matmul",
         "memory",
         "occupancy",

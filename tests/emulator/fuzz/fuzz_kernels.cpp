@@ -20,6 +20,9 @@
 using namespace ladder;
 using runtime::Device;
 
+/// Memory that there is not enough of is for the emulator to refuse.
+extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace {
 
 constexpr std::uint64_t kMostInstructions = 2000; // a warp: mutants loop
