@@ -143,9 +143,9 @@ teaching.counts(two)
 gallery.costs(["v2_warp_mma"])
 
 # %% [markdown]
-# A fragment feeds many multiply-adds, where v1 loaded two words for each one: that alone is why wavefronts
-# fall so far. But of the wavefronts that are left most are conflicts, and nearly all of these come from
-# reading K and V.
+# One `ldmatrix` feeds thousands of multiply-adds, where v1 loaded two words for each one: that alone is why
+# wavefronts fall so far. But of the wavefronts that are left four in five are conflicts, and three in four of
+# these come from reading K and V.
 #
 # - `ldmatrix` of K, V, P: eight rows that lie 128 bytes apart (or a multiple), in the same bank: 8 for 1.
 # - storing a fragment of S, 8 bytes a lane: two passes of 16 lanes, four rows each: 4 for 1.

@@ -68,7 +68,8 @@ gallery.layout(64)
 # $$ \mathrm{swizzle}_{B,M,S}(a) = a \oplus \Big(\big\lfloor a / 2^{S} \big\rfloor \wedge (2^B - 1)\, 2^{M}\Big) $$
 #
 # with $B = 3$ bits, $M = 3$ (the segment starts at bit 3) and $S = 3$ (the row starts three bits above
-# it). It is its own inverse, so no two elements meet in one place.
+# it). As long as $S \ge B$ the bits that are XORed in stay as they are, so it is its own inverse, and no two
+# elements meet in one place.
 
 # %%
 teaching.source("v3_swizzle", "template <int B, int M, int S> __device__ int swizzle", "}")

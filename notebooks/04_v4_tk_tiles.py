@@ -87,7 +87,7 @@ gallery.fragments()
 #
 # ## Predict
 #
-# v3 stores S, P and O to shared memory, and K and V as they come from global memory. In this rung K and V
+# v3 stores S, P and O to shared memory, and Q, K and V as they come from global memory. In this rung K and V
 # come by `cp.async`, which writes to shared memory without passing through registers and is not counted as
 # a store. How many shared-memory *store* instructions does v4 execute on the problem $B = 1$, $H = 2$, $N
 # = M = 256$, $d = 64$?

@@ -14,7 +14,8 @@ namespace {
 
 using ladder::AttentionProblem;
 
-// One block an SM is all that the grid gives it: without the 1, ptxas spills registers to make room for more.
+// Shared memory has no room for many blocks an SM: without the 1, ptxas spills registers to make room for
+// them.
 template <int kHeadDim, int kBr, int kBc>
 __global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProblem p, float *m_workspace) {
   constexpr int d = kHeadDim;
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProbl
       for (int y = 0; y < keys; y++) {
         float s = 0.f;
 #pragma unroll 1
-        for (int x0 = 0; x0 < d;
-             x0 += 16) { // a sum of short sums: its rounding errors are a third of a long one's
+        // A sum of short sums: at d = 128 its rounding errors are half of a long one's.
+        for (int x0 = 0; x0 < d; x0 += 16) {
           float part = 0.f;
 #pragma unroll 1
           for (int x = x0; x < x0 + 16; x++)
@@ -136,7 +137,7 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
     throw std::invalid_argument("v1_minimal supports dtype f32 only");
   dispatch_head_dim(p, [&](auto d) {
-    // Br and Bc are free of each other; they fill the 64 KB of shared memory that every GPU has.
+    // Br and Bc are free of each other. Together they stay within 64 KB, all that a block has on sm_75.
     if constexpr (d == 128)
       launch_tiles<d, 64, 16>(p, stream);
     else

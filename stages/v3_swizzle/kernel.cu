@@ -26,6 +26,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 
 // XORs the B bits of a from bit M + S on into the B bits from bit M on.
 template <int B, int M, int S> __device__ int swizzle(int a) {
+  static_assert(S >= B, "the bits that are XORed in must stay as they are");
   return a ^ ((a >> S) & (((1 << B) - 1) << M));
 }
 
@@ -42,6 +43,7 @@ template <typename T, int kRows, int kCols, int kSegmentBytes = 16> struct Tile 
   static constexpr int B = exponent(std::min(row_bytes, 128) / kSegmentBytes);
   static constexpr int M = exponent(kSegmentBytes / sizeof(T));
   static constexpr int S = exponent(std::max(row_bytes, 128) / kSegmentBytes);
+  static_assert(bytes % 128 == 0, "the tile behind this one starts at bank 0, too");
   uint32_t smem; // the address of its first element
 
   __device__ uint32_t at(int row, int col) const {

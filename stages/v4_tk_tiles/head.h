@@ -1,10 +1,18 @@
 // From the problem's pointers to the tile library's views of them.
 #pragma once
 
+#include <climits>
 #include <cstdint>
+#include <stdexcept>
 
 #include "ladder/problem.h"
 #include "tiles/tiles.h"
+
+/// Throws std::invalid_argument when a Head's rows, which it counts in 32 bits, are too many.
+inline void require_rows_fit(const ladder::AttentionProblem &p) {
+  if (int64_t(p.batch) * p.heads * p.q_len > INT_MAX || int64_t(p.batch) * p.kv_heads * p.kv_len > INT_MAX)
+    throw std::invalid_argument("v4_tk_tiles supports less than 2^31 rows in q and in k");
+}
 
 /// The tensors of one (batch, head), as the tile library wants them: those of blockIdx.z and blockIdx.x.
 template <typename T, int d> struct Head {
@@ -24,11 +32,12 @@ template <typename T, int d> struct Head {
   __device__ tiles::GlobalMatrix<const T, d> q() const {
     return {static_cast<const T *>(p.q) + int64_t(query()) * d, p.q_len};
   }
-  __device__ tiles::GlobalMatrix<const T, d> k() const {
-    return {static_cast<const T *>(p.k) + int64_t(key) * d, p.kv_len};
+  /// The first `keys` rows: what is past them reads as zero, and nothing is fetched for it.
+  __device__ tiles::GlobalMatrix<const T, d> k(int keys) const {
+    return {static_cast<const T *>(p.k) + int64_t(key) * d, keys};
   }
-  __device__ tiles::GlobalMatrix<const T, d> v() const {
-    return {static_cast<const T *>(p.v) + int64_t(key) * d, p.kv_len};
+  __device__ tiles::GlobalMatrix<const T, d> v(int keys) const {
+    return {static_cast<const T *>(p.v) + int64_t(key) * d, keys};
   }
   __device__ tiles::GlobalMatrix<T, d> o() const {
     return {static_cast<T *>(p.o) + int64_t(query()) * d, p.q_len};

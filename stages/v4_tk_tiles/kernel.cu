@@ -4,9 +4,7 @@
 // algorithm, one operation a line, destination first, and can afford more: S, P and O never leave the
 // registers, K and V arrive while the tensor cores work on the keys before them, and sixteen warps, the
 // workers, share each tile.
-#include <climits>
 #include <cmath>
-#include <cstdint>
 
 #include "head.h"
 #include "ladder/dispatch.h"
@@ -45,15 +43,21 @@ constexpr float kSlack = 1.f;
 
 /// How a block goes about elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  // Query rows a worker. With 32 the fragments of K and V, once loaded, serve twice; with 16 there are
-  // registers for sixteen workers. At d = 128, where O alone takes half of those, the former weighs more.
+  // Query rows a worker. With 16 there are registers for sixteen workers; with 32 the fragments of K and V,
+  // once loaded, serve twice. Sixteen are enough for the speed of FlashAttention-2 but at d = 128, where O
+  // alone takes half of their registers.
   static constexpr int rows = ROWS ? ROWS : d == 128 ? 32 : 16;
   static constexpr int workers = WORKERS ? WORKERS : rows == 16 ? 16 : 4; // warps a block
   static constexpr int blocks = workers <= 4 ? 2 : 1; // an SM, for the compiler's share of registers
-  // A tile of K and V. Larger ones leave the compiler too few registers, smaller ones do the rest of the loop
-  // more often.
-  static constexpr int default_keys = d == 32 ? 64 : rows == 16 ? (d == 64 ? 48 : 32) : (d == 64 ? 64 : 48);
-  static constexpr int keys = KEYS ? KEYS : default_keys;
+  // A tile of K and V. Smaller ones do the rest of the loop more often; with larger ones registers spill.
+  static constexpr int most_keys() {
+    if (d == 32)
+      return 64;
+    if (d == 64)
+      return rows == 16 ? 48 : 64;
+    return rows == 16 ? 32 : 48;
+  }
+  static constexpr int keys = KEYS ? KEYS : most_keys();
   static constexpr int block_rows = workers * rows;
 
   /// Q is kept in registers, or at d = 128, where these are taken, in shared memory.
@@ -93,13 +97,13 @@ template <typename A> struct Share {
   }
 };
 
-/// Starts to bring a stage's tiles of K and V, from row `key` on.
+/// Starts to bring a stage's tiles of K and V, from row `key` on, as far as there are `keys`.
 template <typename Block, typename Stage, typename T, int d>
-__device__ inline void fetch(Stage &stage, const Head<T, d> &gmem, int key) {
+__device__ inline void fetch(Stage &stage, const Head<T, d> &gmem, int key, int keys) {
   for (auto &k_smem : stage.k) {
     const int part = &k_smem - stage.k;
-    Block::load_async(k_smem, gmem.k(), key + part * k_smem.rows);
-    Block::load_async(stage.v[part], gmem.v(), key + part * k_smem.rows);
+    Block::load_async(k_smem, gmem.k(keys), key + part * k_smem.rows);
+    Block::load_async(stage.v[part], gmem.v(keys), key + part * k_smem.rows);
   }
   async_commit();
 }
@@ -129,11 +133,11 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   neg_infty(m);
 
   for (int stage = 0; stage < A::stages - 1; stage++)
-    fetch<block>(kv_smem[stage], gmem, stage * A::stage_keys);
+    fetch<block>(kv_smem[stage], gmem, stage * A::stage_keys, share.block_keys);
   for (int key0 = 0; key0 < share.block_keys; key0 += A::stage_keys) {
-    const int stage = key0 / A::stage_keys % A::stages, last = (stage + A::stages - 1) % A::stages;
+    const int stage = key0 / A::stage_keys % A::stages, next = (stage + A::stages - 1) % A::stages;
     block::template async_wait<A::stages - 2>();
-    fetch<block>(kv_smem[last], gmem, key0 + (A::stages - 1) * A::stage_keys);
+    fetch<block>(kv_smem[next], gmem, key0 + (A::stages - 1) * A::stage_keys, share.block_keys);
     for (int part = 0, key = key0; part < A::parts && key < share.keys; part++, key += A::keys) {
       mma_ABt(s, q, kv_smem[stage].k[part]);
       if (problem.scale <= 0.f)
@@ -172,8 +176,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
 
 template <typename T, int d> void launch_arrangement(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
-  if (int64_t(p.batch) * p.heads * p.q_len > INT_MAX || int64_t(p.batch) * p.kv_heads * p.kv_len > INT_MAX)
-    throw std::invalid_argument("v4_tk_tiles supports less than 2^31 rows in q and in k");
+  require_rows_fit(p);
   if constexpr (A::parts == 0 || A::smem_bytes > 99 * 1024) {
     throw std::invalid_argument(
         "v4_tk_tiles: at this head_dim the options chosen do not fit into 99 KB of shared memory");

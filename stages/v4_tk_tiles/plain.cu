@@ -19,7 +19,8 @@ template <typename T, int d>
 __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem problem) {
   using block = group<kWorkers>;
   const Head<T, d> gmem(problem);
-  const int row = (blockIdx.y * kWorkers + block::warp()) * kRows;
+  const int block_row = blockIdx.y * kWorkers * kRows, row = block_row + block::warp() * kRows;
+  const int keys = problem.is_causal ? min(problem.kv_len, block_row + kWorkers * kRows) : problem.kv_len;
   __shared__ SharedTile<T, kKeys, d> k_smem, v_smem;
 
   RegTile<T, kRows, d> q, o_16;
@@ -32,10 +33,10 @@ __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem p
   zero(l);
   neg_infty(m);
 
-  for (int key = 0; key < problem.kv_len; key += kKeys) {
+  for (int key = 0; key < keys; key += kKeys) {
     block::sync();
-    block::load(k_smem, gmem.k(), key);
-    block::load(v_smem, gmem.v(), key);
+    block::load(k_smem, gmem.k(keys), key);
+    block::load(v_smem, gmem.v(keys), key);
     block::sync();
     mma_ABt(s, q, k_smem);
     mul(s, s, problem.scale * kLog2E);
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem p
 
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
+  require_rows_fit(p);
   const int blocks = (p.q_len + kWorkers * kRows - 1) / (kWorkers * kRows);
   dispatch_16_bit(p, [&](auto element) {
     dispatch_head_dim(p, [&](auto d) {

@@ -1,5 +1,5 @@
 // Single PTX instructions as functions. A choice by GPU architecture stands here and nowhere else.
-// Layouts are those of the PTX manual, "Matrix multiply-accumulate operation using mma instruction" (9.7.15).
+// Layouts are those of the PTX manual, "Matrix multiply-accumulate operation using mma instruction".
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,11 @@
 namespace tiles {
 
 /// Which of a tile's two directions a vector runs along.
-///   lines: one value a line of the tile; a lane holds entries l / 4 and l / 4 + 8 of every 16, like its
-///   three neighbours. span:  one value a place of the span; a lane holds entries 2 * (l % 4), + 1, + 8, + 9
-///   of every 16, like the seven others of its l % 4.
+///
+///   lines: one value a line of the tile. Lane l holds entries l / 4 and l / 4 + 8 of every 16, like its
+///          three neighbours.
+///   span:  one value a place of the span. Lane l holds entries 2 * (l % 4), + 1, + 8 and + 9 of every 16,
+///          like the seven others of its l % 4.
 enum class Along { lines, span };
 
 /// A vector of kLength values spread over a warp like the rows or columns of a tile. It is RegTile::ColVec or

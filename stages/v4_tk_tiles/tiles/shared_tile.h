@@ -3,14 +3,14 @@
 // A tile lies in column blocks, one behind the other; a block is row-major with rows of row_bytes = 128, 64
 // or 32 bytes, and its bytes are permuted within 128-byte lines by XOR with the number of the line, so that
 // the 32 banks are met evenly:
-//   16-bit tiles: 16-byte chunks, so that 8 rows at the same columns (a phase of ldmatrix or stmatrix) lie in
-//   8 different chunk columns.
-//                 This is swizzle<3,3,3>, <2,3,3>, <1,3,3> on elements for rows of 128, 64, 32 bytes, the
-//                 formats that TMA and wgmma know.
-//   fp32 tiles:   32-byte pieces in rows of 64 bytes, so that the rows 0-3, 4-7, 0 2 4 6 and 1 3 5 7 each
-//   meet all 32 banks. Accesses by
-//                 row-layout tiles take the former (8 bytes a lane, 16 lanes a pass), those by col-layout
-//                 tiles the latter.
+//
+//   16-bit tiles: chunks of 16 bytes, so that 8 rows at the same columns (a phase of ldmatrix or stmatrix)
+//                 lie in 8 different chunk columns. This is swizzle<3,3,3>, <2,3,3>, <1,3,3> on elements for
+//                 rows of 128, 64, 32 bytes, the formats that TMA and wgmma know.
+//   fp32 tiles:   pieces of 32 bytes in rows of 64, so that the rows 0-3, 4-7, 0 2 4 6 and 1 3 5 7 each meet
+//                 all 32 banks. Accesses by row-layout tiles take the former (8 bytes a lane, 16 lanes a
+//                 pass), those by col-layout tiles the latter.
+//
 // No access of this library to either has a conflict.
 #pragma once
 
@@ -44,9 +44,9 @@ template <Element T, int kRows, int kCols> struct SharedTile {
     return col / block_cols * block_bytes + swizzle(row * row_bytes + col % block_cols * int(sizeof(T)));
   }
 
-  /// From o = offset(row, col) with row, col < 16 to offset(row + row0, col + col0) with row0 a multiple of 8
-  /// (fp32, rows of 128 bytes) or 16, and col0 of 16: the swizzle being linear, one XOR and one addition,
-  /// both with constants once loops are unrolled.
+  /// From o = offset(row, col) with row, col < 16 to offset(row + row0, col + col0), row0 and col0 multiples
+  /// of 16 (row0 of 8 in fp32 tiles, and in 16-bit ones with rows of 128 bytes): the swizzle being linear,
+  /// one XOR and one addition, both with constants once loops are unrolled.
   __host__ __device__ static constexpr int moved(int o, int row0, int col0) {
     return (o ^ col0 % block_cols * int(sizeof(T))) + row0 * row_bytes + col0 / block_cols * block_bytes;
   }

@@ -1,5 +1,5 @@
 // The whole library. In reading order: types, register_tile, shared_tile, concepts, maps, reductions,
-// conversions, masks, memory_shared, memory_global, mma, group.
+// conversions, masks, ptx, memory_shared, memory_global, mma, group.
 #pragma once
 
 #include "conversions.h"

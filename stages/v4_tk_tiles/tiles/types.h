@@ -3,10 +3,11 @@
 // The tensor cores of sm_75 to sm_90 spread a 16x16 tile over the 32 lanes of a warp always in the same way:
 // in pairs of neighbours.
 //
-//              span 0..7                  span 8..15
-//   lines 0..7   pairs[0]                   pairs[2]         lane l holds, of each 8x8 quarter, line l / 4
-//   and the lines 8..15  pairs[1]                   pairs[3]         two places 2 * (l % 4) and 2 * (l % 4) +
-//   1 of its span
+//                 span 0..7   span 8..15
+//   lines 0..7    pairs[0]    pairs[2]
+//   lines 8..15   pairs[1]    pairs[3]
+//
+// Of each 8x8 quarter lane l holds, in line l / 4, the places 2 * (l % 4) and 2 * (l % 4) + 1 of the span.
 //
 // In a row-layout tile the lines are rows. In a col-layout tile they are columns: it holds its matrix as a
 // row-layout tile holds the transposed matrix. All that the library does is written once, for lines and
