@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ladder import memory
 from ladder.backends.emulator import EmulatorBackend
 from ladder.build import Target, build
 from ladder.errors import UnsupportedProblem
@@ -49,6 +50,7 @@ def check_stage(
     for problem in problems:
         try:
             accepted.append(stage.accept(problem))
+            memory.require(accepted[-1])
         except UnsupportedProblem as error:
             refusals.append(error)
     if not accepted:
@@ -64,11 +66,12 @@ def _check(backend: EmulatorBackend, extension: Path, target: Target, problem: P
     from ladder.inputs import make_inputs
     from ladder.reference import reference
 
-    q, k, v = make_inputs(problem, backend.device)
-    execution, findings = backend.check(extension, target, problem, q, k, v)
-    if not findings:
-        expected = reference(q, k, v, is_causal=problem.is_causal, scale=problem.softmax_scale)
-        return list(_wrong_results(execution, expected, problem))
+    with memory.guarded(problem):
+        q, k, v = make_inputs(problem, backend.device)
+        execution, findings = backend.check(extension, target, problem, q, k, v)
+        if not findings:
+            expected = reference(q, k, v, is_causal=problem.is_causal, scale=problem.softmax_scale)
+            return list(_wrong_results(execution, expected, problem))
     tensors = {"q": q, "k": k, "v": v, "o": execution.o, "lse": execution.lse}
     return [_with_element(finding, tensors) for finding in findings]
 

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ladder import files, project
-from ladder.errors import LadderError
+from ladder.errors import LadderError, UnsupportedProblem
 from ladder.exercises.commands import add_exercise_command
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def _compare(options: argparse.Namespace) -> int:
         console.print(comparison_table(result, discover()))
     _write_rows(options.json, result.rows)
     for name, skip in result.skipped.items():
-        errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False)
+        errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False, soft_wrap=True)
     if result.cached:
         rows = "row was" if result.cached == 1 else "rows were"
         errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")
@@ -422,12 +422,20 @@ def _check(options: argparse.Namespace) -> int:
     is_given = any((options.problem, options.kv_heads, options.dtype, options.causal, options.scale))
     problems = (_problem(options),) if is_given or options.inputs != "normal" else PROBLEMS
     ladder = discover()
-    rows = []
-    for name in options.stages or [stage.name for stage in ladder]:
-        findings = check_stage(ladder[name], problems, arch=options.arch, options=_options(options))
+    rows, names = [], options.stages or [stage.name for stage in ladder]
+    refused: list[LadderError] = []
+    for name in names:
+        try:
+            findings = check_stage(ladder[name], problems, arch=options.arch, options=_options(options))
+        except UnsupportedProblem as error:
+            refused.append(error)
+            errors.print(f"{name} is left out: {escape(error.message)}", highlight=False, soft_wrap=True)
+            continue
         rows += [{"stage": name, **finding.as_row()} for finding in findings]
         if options.json != "-":
             _print_lines(findings_lines(findings, name))
+    if len(refused) == len(names):
+        raise UnsupportedProblem("no stage takes this problem")
     _write_rows(options.json, rows)
     return 1 if rows else 0
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder import cache
+from ladder import cache, memory
 from ladder.backends import Backend, Execution, get_backend
 from ladder.build import Target, build, build_all
 from ladder.emulator_library import emulator_library
-from ladder.errors import LadderError, StageError, UnsupportedProblem
+from ladder.errors import InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.matrix import DEFAULT_GPU_PROBLEM, DEFAULT_PROBLEM
 from ladder.problem import Problem
 from ladder.progress import steps
@@ -90,7 +90,8 @@ def evaluate(
 ) -> Evaluation:
     """Builds one stage, runs it on the problem and checks it; nothing comes from the cache of rows.
 
-    Raises :class:`UnsupportedProblem`, :class:`BuildError`, :class:`ExecutionError`.
+    Raises :class:`InvalidProblem` where the problem does not fit into memory, :class:`UnsupportedProblem`,
+    :class:`BuildError`, :class:`ExecutionError`.
     """
     chosen = get_backend(backend)
     job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
@@ -147,18 +148,20 @@ def run_comparison(
             jobs[stage.name] = _job(stage, problem, chosen, arch, options or {})
         except UnsupportedProblem as error:
             result.skipped[stage.name] = error
-    if not jobs and not result.failed:
+    _run_jobs(jobs, chosen, result, fresh)
+    if not result.rows and not result.failed:
         raise UnsupportedProblem(
             "no stage takes this problem:\n" + "\n".join(error.message for error in result.skipped.values())
         )
-    _run_jobs(jobs, chosen, result, fresh)
     return result
 
 
 def _job(
     stage: Stage, problem: Problem, backend: Backend, arch: str | None, options: Mapping[str, str]
 ) -> _Job:
-    return _Job(stage, stage.accept(problem), backend.target(stage, arch), stage.chosen_options(options))
+    job = _Job(stage, stage.accept(problem), backend.target(stage, arch), stage.chosen_options(options))
+    memory.require(job.problem, logits=backend.device == "cpu")
+    return job
 
 
 def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fresh: bool) -> None:
@@ -194,25 +197,33 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
                     result.timings[name] = evaluation.execution.timing
                 if backend.name == "emulator":
                     cache.write_text(_row_file(extension, job), json.dumps(evaluation.row, indent=0))
+            except UnsupportedProblem as error:  # what only its kernel's host code knows
+                result.skipped[name] = error
+            except InvalidProblem:
+                raise
             except LadderError as error:
                 result.failed[name] = error
                 rows[name] = make_row(name, backend.name, job.target.arch, job.problem)
-    result.rows += [rows[name] for name in jobs]
+    result.rows += [rows[name] for name in jobs if name in rows]
     if result.timings:
         from ladder import timing
 
-        problems = {str(job.problem.dtype): job.problem for job in jobs.values()}
-        result.baselines = {dtype: timing.baselines(problem) for dtype, problem in problems.items()}
+        for job in jobs.values():
+            dtype = str(job.problem.dtype)
+            if dtype not in result.baselines:
+                with memory.guarded(job.problem):
+                    result.baselines[dtype] = timing.baselines(job.problem)
 
 
 def _evaluate(job: _Job, backend: Backend, extension: Path) -> Evaluation:
     from ladder.inputs import make_inputs
     from ladder.reference import reference
 
-    q, k, v = make_inputs(job.problem, backend.device)
-    execution = backend.execute(extension, job.target, job.problem, q, k, v, timed=True)
-    expected = reference(q, k, v, is_causal=job.problem.is_causal, scale=job.problem.softmax_scale)
-    error, lse_error = expected.error(execution.o), expected.lse_error(execution.lse)
+    with memory.guarded(job.problem):
+        q, k, v = make_inputs(job.problem, backend.device)
+        execution = backend.execute(extension, job.target, job.problem, q, k, v, timed=True)
+        expected = reference(q, k, v, is_causal=job.problem.is_causal, scale=job.problem.softmax_scale)
+        error, lse_error = expected.error(execution.o), expected.lse_error(execution.lse)
     row = make_row(job.stage.name, backend.name, job.target.arch, job.problem)
     fill_row(row, job.problem, expected, error, lse_error, execution.counters, execution.time_ms)
     return Evaluation(row, execution, expected, error, lse_error)

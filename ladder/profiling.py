@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ladder import nsight
+from ladder import memory, nsight
 from ladder.errors import LadderError, ProfilerError
 from ladder.problem import Problem
 from ladder.stages import format_options, parse_options
@@ -210,7 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         for number, run in enumerate(read_runs(Path(words[0]))):
-            _launch(number, run)
+            with memory.guarded(run.problem):
+                _launch(number, run)
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

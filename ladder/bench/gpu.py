@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from ladder import files, timing
+from ladder import files, memory, timing
 from ladder.backends import get_backend
 from ladder.backends.base import call, make_outputs
 from ladder.build import build_all
 from ladder.errors import LadderError, UnsupportedProblem
 from ladder.inputs import make_inputs
 from ladder.machine import environment
-from ladder.problem import Problem
+from ladder.problem import Problem, parse_dtype
 from ladder.progress import steps
 from ladder.reference import reference
 from ladder.stages import Stage, discover, stage_and_options
@@ -77,7 +77,7 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
     matmul_tflops = matmul.tflops(timing.MATMUL_FLOPS)
     with steps("Measuring", len(problems)) as progress:
         for problem in problems:
-            with progress.step(str(problem)):
+            with progress.step(str(problem)), memory.guarded(problem):
                 runs: dict[str, Callable[[Inputs], Tensor]] = {}
                 for stage in chosen:
                     run = _stage_run(extensions[stage.name], problem)
@@ -213,8 +213,11 @@ def main(options: argparse.Namespace) -> int:
     problems: Sequence[Problem] = PROBLEMS
     if options.problem:
         problems = [
-            Problem.parse(text, dtype=options.dtype, is_causal=options.causal) for text in options.problem
+            Problem.parse(text, dtype=parse_dtype(options.dtype), is_causal=options.causal)
+            for text in options.problem
         ]
+        for problem in problems:
+            memory.require(problem, logits=False)
     if options.out is not None:
         files.require_target(options.out)
     frame = measure(problems, options.stages)

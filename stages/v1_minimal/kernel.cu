@@ -122,10 +122,11 @@ template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProbl
   constexpr auto kernel = flash_attention_1<kHeadDim, kBr, kBc>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v1_minimal: shared memory");
+  const dim3 grid = ladder::launch_grid(p.batch, p.heads);
   float *m_workspace = nullptr;
   const size_t workspace_bytes = sizeof(float) * p.batch * p.heads * p.q_len;
   ladder::check(cudaMallocAsync(&m_workspace, workspace_bytes, stream), "v1_minimal: workspace");
-  kernel<<<dim3(p.batch, p.heads), kBr, smem_bytes, stream>>>(p, m_workspace);
+  kernel<<<grid, kBr, smem_bytes, stream>>>(p, m_workspace);
   const cudaError_t launched = cudaGetLastError();
   ladder::check(cudaFreeAsync(m_workspace, stream), "v1_minimal: workspace");
   ladder::check(launched, "v1_minimal: launch");

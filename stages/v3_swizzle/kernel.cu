@@ -264,7 +264,8 @@ void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
   constexpr auto kernel = flash_attention_2<T, kHeadDim, kWarps, kBc>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v3_swizzle: shared memory");
-  kernel<<<dim3((p.q_len + kBr - 1) / kBr, p.heads, p.batch), kWarps * 32, smem_bytes, stream>>>(p);
+  const dim3 grid = ladder::launch_grid((p.q_len + kBr - 1) / kBr, p.heads, p.batch);
+  kernel<<<grid, kWarps * 32, smem_bytes, stream>>>(p);
   ladder::check(cudaGetLastError(), "v3_swizzle: launch");
 }
 

@@ -184,7 +184,7 @@ template <typename T, int d> void launch_arrangement(const AttentionProblem &p, 
     constexpr auto kernel = attend<T, d, A>;
     ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
                   "v4_tk_tiles: shared memory");
-    const dim3 grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
+    const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
     const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
     kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p, late_scale);
     ladder::check(cudaGetLastError(), "v4_tk_tiles: launch");

@@ -86,6 +86,43 @@ def test_a_wrong_stage_is_exit_code_1(drop_stage, capsys):
     assert "|lse - ref|" in capsys.readouterr().err
 
 
+def test_what_a_kernels_host_code_refuses_is_left_out_as_what_stage_toml_refuses(naive, drop_stage, capsys):
+    drop_stage("picky", drop_stage.kernel.replace("p.dtype != DType::f32 ||", "true ||"))
+    assert main(["compare", "naive", "picky", *SMALL, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert [row["stage"] for row in json.loads(captured.out)] == ["naive"]
+    assert "picky is left out: naive takes f32 and d = 32" in captured.err and "error" not in captured.err
+    for command in (["compare"], ["run"], ["check"]):
+        problem = SMALL if command != ["check"] else SMALL[:2]
+        assert main([*command, "picky", *problem]) == 2
+        assert "naive takes f32 and d = 32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "stages, words, reason",
+    [
+        (["v2_warp_mma"], ["--dtype", "bf16", "--arch", "sm_75"], "compute capability 8.0"),
+        (
+            ["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"],
+            ["--problem", "65536,1,1,1,32"],
+            "too large for a grid",
+        ),
+    ],
+)
+def test_what_the_rungs_host_code_refuses(capsys, stages, words, reason):
+    assert main(["compare", *stages, *words, "--backend", "emulator", "--json", "-"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count(reason) == len(stages)
+    assert "no stage takes this problem" in captured.err and "anonymous" not in captured.err
+
+
+def test_check_leaves_out_what_does_not_take_the_problem(naive, drop_stage, capsys):
+    drop_stage("half", toml=drop_stage.toml.replace('"f32"', '"f16"'))
+    assert main(["check", "half", "naive", "--problem", SMALL[1], "--dtype", "f32"]) == 0
+    captured = capsys.readouterr()
+    assert "half is left out: half takes f16, not f32" in captured.err and "naive" in captured.out
+
+
 def test_a_broken_stage_leaves_the_others_standing(naive, drop_stage, capsys):
     drop_stage("broken", "int x = ;")
     assert main(["compare", "naive", "broken", *SMALL, "--json", "-"]) == 1
@@ -141,6 +178,16 @@ def test_outputs_that_are_not_written_fail(drop_stage, capsys):
         (["compare", "--dtype", "f16", "naive"], "takes f32, not f16"),
         (["compare", "--inputs", "odd", *SMALL, "naive"], "none of normal"),
         (["compare", "--backend", "emulator", "--arch", "sm_70"], "none of sm_75"),
+        (["compare", "--problem", "1000000,1000,1000000,1000000,128"], "GB of memory to run and check"),
+        (
+            ["compare", "--problem", "1,1,2147483647,1,32", "--backend", "emulator"],
+            "most of it for q, k, v and o",
+        ),
+        (
+            ["run", "naive", "--problem", "1,1,300000,300000,32", "--backend", "emulator"],
+            "most of it for N * M",
+        ),
+        (["check", "naive", "--problem", "1,2147483647,1,1,32"], "GB are available"),
         (["compare", "--backend", "tpu"], "none of auto, emulator, cuda"),
         (["compare", "--option", "BR"], "has no value"),
         (["compare", "--option", "NOTHING=1"], "no option NOTHING"),

@@ -79,6 +79,17 @@ def test_scale_that_is_not_finite():
         ladder.attention(*tensors(), scale=float("nan"))
 
 
+@pytest.mark.parametrize("scale", [1e39, -3e38])
+def test_scale_that_fp32_does_not_hold(scale):
+    with pytest.raises(InvalidProblem, match="finite"):
+        ladder.attention(*tensors(), scale=scale)
+
+
+def test_a_batch_too_large_for_a_grid():
+    with pytest.raises(UnsupportedProblem, match="too large for a grid"):
+        ladder.attention(*tensors((65536, 1, 1, 32)))
+
+
 def test_what_is_no_tensor():
     with pytest.raises(InvalidProblem, match="query is a list"):
         ladder.attention([], *tensors()[1:])

@@ -26,6 +26,23 @@ inline void require_alignment(const AttentionProblem &problem, unsigned bytes) {
       throw std::invalid_argument("q, k, v and o must be aligned to " + std::to_string(bytes) + " bytes");
 }
 
+/// A grid of x * y * z blocks. Throws std::invalid_argument if the current device launches no such grid.
+inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
+  int device = 0, most_x = 0, most_y = 0, most_z = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&most_x, cudaDevAttrMaxGridDimX, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&most_y, cudaDevAttrMaxGridDimY, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&most_z, cudaDevAttrMaxGridDimZ, device), "cudaDeviceGetAttribute");
+  const auto blocks = [](unsigned x, unsigned y, unsigned z) {
+    return std::to_string(x) + " x " + std::to_string(y) + " x " + std::to_string(z);
+  };
+  if (x > unsigned(most_x) || y > unsigned(most_y) || z > unsigned(most_z))
+    throw std::invalid_argument("the batch, or the number of heads, is too large for a grid: it would have " +
+                                blocks(x, y, z) + " blocks, and this GPU launches " +
+                                blocks(most_x, most_y, most_z));
+  return dim3(x, y, z);
+}
+
 /// Calls f(std::integral_constant<int, d>) for the problem's head dimension d.
 /// Throws std::invalid_argument unless d is 32, 64 or 128.
 template <typename F> void dispatch_head_dim(const AttentionProblem &problem, F &&f) {
