@@ -69,12 +69,8 @@ __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem p
 
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
-<<<<<<< Updated upstream
   require_rows_fit(p);
-  const int blocks = (p.q_len + kWorkers * kRows - 1) / (kWorkers * kRows);
-=======
   const dim3 grid = launch_grid(p.heads, (p.q_len + kWorkers * kRows - 1) / (kWorkers * kRows), p.batch);
->>>>>>> Stashed changes
   dispatch_16_bit(p, [&](auto element) {
     dispatch_head_dim(p,
                       [&](auto d) { attend<decltype(element), d><<<grid, kWorkers * 32, 0, stream>>>(p); });
