@@ -28,6 +28,9 @@ struct Access {
 inline constexpr std::uint64_t kGranule =
     2; ///< bytes a cell stands for: what neighbours may share is 16 bits
 
+/// The granule that holds the address, by its first byte.
+inline std::uint64_t granule_of(std::uint64_t address) { return address / kGranule * kGranule; }
+
 /// The last write, and two reads: with two threads' reads at hand, one at least is another thread's than the
 /// writer's.
 struct Cell {

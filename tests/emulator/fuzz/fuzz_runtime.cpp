@@ -85,6 +85,7 @@ void run_input(std::uint64_t seed, bool is_checked, fuzz::Device &device) {
       others.emplace_back([&, i] { body(*programs[i]); });
     body(*programs[0]);
   };
+  programs[0]->prepare();
   all([&](fuzz::HostProgram &program) { program.run(calls); });
   all([](fuzz::HostProgram &program) { program.finish(); });
   leave_nothing(exchange, rules.is_alone || !rules.may_break);

@@ -22,11 +22,13 @@ HostProgram::HostProgram(std::uint64_t seed, const Rules &rules, Device &device,
     byte = static_cast<unsigned char>(random_.next());
 }
 
-void HostProgram::run(std::size_t calls) {
-  if (rules_.is_alone) {
+void HostProgram::prepare() {
+  permit_shared();
+  if (rules_.is_alone)
     clear_variables();
-    permit_shared();
-  }
+}
+
+void HostProgram::run(std::size_t calls) {
   static constexpr void (HostProgram::*actions[])() = {
       &HostProgram::allocate,   &HostProgram::allocate,      &HostProgram::allocate_pitched,
       &HostProgram::release,    &HostProgram::release_wrong, &HostProgram::register_host,

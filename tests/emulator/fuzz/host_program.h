@@ -50,6 +50,8 @@ public:
   ~HostProgram() = default;
   HostProgram(const HostProgram &) = delete;
 
+  /// Undoes what the programs before have set. For one of those that run together.
+  void prepare();
   void run(std::size_t calls);
   /// Looks at what memory holds, and gives everything back.
   void finish();

@@ -1,0 +1,85 @@
+// Asynchronous copies: from their start until somebody has waited for them.
+#include "sanitizer/block_checker.h"
+
+#include "instructions/async_copy.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ladder::sanitizer {
+
+using instructions::for_lanes;
+using instructions::Space;
+using machine::Instruction;
+using machine::Warp;
+
+void BlockChecker::copy(Warp &warp, const Instruction &in) {
+  using namespace instructions::async_copy;
+  const Context at = context(warp, in);
+  const unsigned bytes = bytes_written(in);
+  const Reach to = reach_operand(at, warp.active(), bytes, true);
+  std::uint32_t reading = 0;
+  for_lanes(warp.active(),
+            [&](int lane) { reading |= std::uint32_t(bytes_read(warp, in, lane) != 0) << lane; });
+  std::uint64_t sources[32];
+  source_addresses(warp, in, sources);
+  const Reach from =
+      reach(at, reading, in.flags & kSourceGeneric ? Space::generic : Space::global, bytes, false, sources);
+  const std::uint32_t good = to.lanes() & (from.lanes() | ~reading);
+  for_lanes(good & from.global, [&](int lane) {
+    touch_global(at, lane, from.address[lane], std::min(bytes, bytes_read(warp, in, lane)), Act::read);
+  });
+  WarpCopies &copies = copies_[std::size_t(warp.index())];
+  for_lanes(good & to.shared, [&](int lane) {
+    touch_shared(at, lane, to.address[lane], bytes, Act::copy);
+    copies.open.push_back({std::uint32_t(to.address[lane]), std::uint8_t(bytes), std::uint8_t(lane)});
+  });
+  report(at, bytes);
+  carry_out(at, good);
+}
+
+void BlockChecker::commit(Warp &warp, const Instruction &in) {
+  WarpCopies &copies = copies_[std::size_t(warp.index())];
+  copies.groups.push_back(std::exchange(copies.open, {}));
+  carry_out(context(warp, in), warp.active());
+}
+
+void BlockChecker::wait(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  WarpCopies &copies = copies_[std::size_t(warp.index())];
+  const bool all = warp.source(in).has("wait_all");
+  const std::size_t pending = all ? 0 : std::size_t(in.imm);
+  for (; copies.groups.size() > pending; copies.groups.pop_front())
+    complete_copies(at, copies.groups.front());
+  if (all)
+    complete_copies(at, copies.open);
+  carry_out(at, warp.active());
+}
+
+/// From here on the data counts as written by the lane that copied and waited.
+void BlockChecker::complete_copies(const Context &at, std::vector<CopyInFlight> &copies) {
+  for (const CopyInFlight &copy : copies) {
+    const std::uint32_t thread = at.thread(copy.lane);
+    for (std::uint64_t granule = granule_of(copy.address); granule < copy.address + copy.bytes;
+         granule += kGranule) {
+      Access &write = shared_.cells[granule / kGranule].write;
+      if (write.thread != thread || !(write.flags & Access::in_flight))
+        continue;
+      write.flags &= std::uint8_t(~Access::in_flight);
+      write.epoch = clocks_.epoch(thread);
+    }
+    std::fill_n(shared_.written.begin() + copy.address, copy.bytes, std::uint8_t(1));
+  }
+  copies.clear();
+}
+
+void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  WarpCopies &copies = copies_[std::size_t(warp.index())];
+  for (; !copies.groups.empty(); copies.groups.pop_front())
+    complete_copies(at, copies.groups.front());
+  complete_copies(at, copies.open);
+  mbarrier(warp, in);
+}
+
+} // namespace ladder::sanitizer

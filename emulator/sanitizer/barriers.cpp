@@ -1,0 +1,162 @@
+// Barriers of the block and of a warp, mbarriers, and the masks of what a warp does together.
+#include "sanitizer/block_checker.h"
+
+#include "instructions/shuffle.h"
+
+#include <bit>
+
+namespace ladder::sanitizer {
+
+using instructions::for_lanes;
+using machine::Instruction;
+using machine::Warp;
+
+namespace {
+
+std::string lanes_text(std::uint32_t lanes) {
+  std::string text = std::popcount(lanes) == 1 ? "lane " : "lanes ";
+  for (int lane = 0; lane < 32; ++lane) {
+    if (!(lanes >> lane & 1))
+      continue;
+    int end = lane;
+    while (end < 31 && lanes >> (end + 1) & 1)
+      ++end;
+    text += (text.back() == ' ' ? "" : ",") + std::to_string(lane);
+    if (end > lane)
+      text += "-" + std::to_string(end);
+    lane = end;
+  }
+  return text;
+}
+
+} // namespace
+
+/// Arrivals at an mbarrier make known all that their threads did.
+void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  const Reach where = reach_operand(at, warp.active(), 8, true);
+  touch(at, where, at.site.flags ? Act::update : Act::write, 8);
+  report(at, 8);
+  if (at.site.flags) // setting one up makes nothing known
+    for_lanes(where.shared, [&](int lane) {
+      merge_into(objects_[where.address[lane]], {{block_index_, clocks_.release(at.thread(lane))}});
+    });
+  carry_out(at, where.lanes());
+}
+
+void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  const Reach where = reach_operand(at, warp.active(), 8, true);
+  touch(at, where, Act::update, 8);
+  report(at, 8);
+  carry_out(at, where.lanes());
+  for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
+    if (const auto found = objects_.find(where.address[lane]); found != objects_.end())
+      acquire(at.thread(lane), found->second);
+  });
+}
+
+void BlockChecker::report_barrier(const Context &at, std::string message, std::uint32_t other) {
+  launch_.findings().add(
+      {Kind::barrier, &launch_.code(), at.index, other}, std::uint64_t(std::popcount(at.warp.active())), [&] {
+        Finding finding;
+        finding.kind = Kind::barrier;
+        finding.kernel = launch_.kernel();
+        finding.message = std::move(message);
+        const machine::Dim3 block = block_.index();
+        finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), at.warp.active(), at.index);
+        if (other != kNoInstruction)
+          finding.other = launch_.party({block.x, block.y, block.z}, -1, 0, other);
+        return finding;
+      });
+}
+
+void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
+  Warp &warp = at.warp;
+  if (!at.site.is_aligned)
+    return;
+  // Lanes that have returned already, or do so next, are not waited for.
+  if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit(); wanted & ~warp.active())
+    report_barrier(at,
+                   "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(wanted) +
+                       " come to the barrier: all lanes of a warp must, or none",
+                   kNoInstruction);
+  // Barriers with a count are for parts of a block, which may come from different places.
+  if (warp.lanes<std::uint32_t>(at.in.op[1])[std::countr_zero(warp.active())] != 0)
+    return;
+  std::int64_t &first = first_arrival_[barrier];
+  if (first < 0)
+    first = at.index;
+  const machine::Code &code = launch_.code();
+  if (machine::source_place(code, std::size_t(first)) != machine::source_place(code, at.index))
+    report_barrier(at, "threads of the block wait for each other at two different barriers",
+                   std::uint32_t(first));
+}
+
+void BlockChecker::barrier(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  const std::uint32_t active = warp.active();
+  const std::uint32_t id = warp.lanes<std::uint32_t>(in.op[0])[std::countr_zero(active)];
+  if (id >= std::uint32_t(machine::kBarriers))
+    return carry_out(at, active); // which refuses it
+  if (!at.site.arrives_only && warp.released()) {
+    clocks_.leave(int(id), warp.index(), active);
+    return carry_out(at, active);
+  }
+  check_arrival(at, id);
+  clocks_.arrive(int(id), warp.index(), active);
+  carry_out(at, active);
+}
+
+/// Lanes that name the same members wait for each other.
+void BlockChecker::meet(const Context &at) {
+  Warp &warp = at.warp;
+  std::uint32_t left = warp.active();
+  const std::uint32_t *const masks = warp.lanes<std::uint32_t>(at.in.op[0]);
+  while (left) {
+    const std::uint32_t members = masks[std::countr_zero(left)];
+    std::uint32_t group = 0;
+    for_lanes(left, [&](int lane) { group |= std::uint32_t(masks[lane] == members) << lane; });
+    left &= ~group;
+    if (warp.released())
+      clocks_.take(warp.index(), group, members);
+    else if ((members & warp.live() & ~warp.path_mask()) == 0)
+      clocks_.meet(warp.index(), group);
+    else
+      clocks_.give(warp.index(), group, members);
+  }
+}
+
+void BlockChecker::warp_barrier(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  meet(at);
+  carry_out(at, warp.active());
+}
+
+/// A lane that is named but is not there gives nothing to read.
+void BlockChecker::check_sources(const Context &at) {
+  using instructions::Shuffle;
+  Warp &warp = at.warp;
+  const program::Instruction &source = warp.source(at.in);
+  const Shuffle mode = source.has("up")     ? Shuffle::up
+                       : source.has("down") ? Shuffle::down
+                       : source.has("bfly") ? Shuffle::bfly
+                                            : Shuffle::idx;
+  const auto *b = warp.lanes<std::uint32_t>(at.in.op[3]), *c = warp.lanes<std::uint32_t>(at.in.op[4]);
+  for_lanes(warp.active(), [&](int lane) {
+    const std::uint32_t from = instructions::source_lane(mode, lane, b[lane], c[lane]);
+    const std::uint32_t missing = instructions::members_of(warp, at.in, lane) & ~warp.live();
+    if (from < 32 && missing >> from & 1)
+      note(Kind::mask, lane, from, "");
+  });
+  report(at, 4);
+}
+
+/// Shuffles and votes make lanes meet, but by the programming guide they order no memory.
+void BlockChecker::shuffle(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  check_sources(at);
+  carry_out(at, warp.active());
+}
+
+} // namespace ladder::sanitizer

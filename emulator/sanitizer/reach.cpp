@@ -1,0 +1,79 @@
+// Where the lanes of an instruction go, and which of them would leave memory.
+#include "sanitizer/block_checker.h"
+
+#include "machine/address_space.h"
+
+#include <algorithm>
+
+namespace ladder::sanitizer {
+
+using instructions::for_lanes;
+using instructions::Space;
+
+BlockChecker::Reach BlockChecker::reach(const Context &at, std::uint32_t lanes, Space space, unsigned bytes,
+                                        bool writes, const std::uint64_t (&addresses)[32]) {
+  Reach reach;
+  std::copy_n(addresses, 32, reach.address);
+  for_lanes(lanes, [&](int lane) { place_lane(at, reach, lane, space, bytes, bytes, writes); });
+  return reach;
+}
+
+BlockChecker::Reach BlockChecker::reach_operand(const Context &at, std::uint32_t lanes, unsigned bytes,
+                                                bool writes) {
+  std::uint64_t addresses[32];
+  instructions::lane_addresses(at.warp, instructions::address_base(at.in.flags), at.in.op[0], at.in.imm,
+                               addresses);
+  return reach(at, lanes, instructions::address_space(at.in.flags), bytes, writes, addresses);
+}
+
+void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space space, unsigned bytes,
+                              unsigned alignment, bool writes) {
+  const std::uint64_t address = reach.address[lane];
+  const std::uint64_t window = address & machine::kWindowMask;
+  if (address % alignment != 0)
+    return note(Kind::misaligned, lane, address,
+                space == Space::shared || window == machine::kSharedWindow ? "shared" : "global");
+  if (space == Space::shared)
+    place_shared(reach, lane, address, bytes);
+  else if (space == Space::local)
+    place_local(at, reach, lane, address, bytes);
+  else if (space == Space::global || window == 0)
+    place_global(at, reach, lane, address, bytes, writes);
+  else if (window == machine::kSharedWindow)
+    place_shared(reach, lane, address - window, bytes);
+  else if (window == machine::kLocalWindow)
+    place_local(at, reach, lane, address - window, bytes);
+  else
+    reach.elsewhere |= 1u << lane;
+}
+
+void BlockChecker::place_shared(Reach &reach, int lane, std::uint64_t address, unsigned bytes) {
+  reach.address[lane] = address;
+  if (address < block_.shared_first() || address + bytes > block_.shared_end() || address + bytes < address)
+    return note(Kind::out_of_bounds, lane, address, "shared");
+  reach.shared |= 1u << lane;
+}
+
+void BlockChecker::place_global(const Context &at, Reach &reach, int lane, std::uint64_t address,
+                                unsigned bytes, bool writes) {
+  if (!at.warp.remembered_range(address, bytes, writes)) {
+    const machine::MemoryRange *const range = launch_.memory().find(address, bytes);
+    if (!range) {
+      const auto stray = launch_.explain(address);
+      return note(stray ? stray->kind : Kind::out_of_bounds, lane, address, "global");
+    }
+    if (writes && !range->writable)
+      return note(Kind::read_only, lane, address, "global");
+  }
+  reach.global |= 1u << lane;
+}
+
+void BlockChecker::place_local(const Context &at, Reach &reach, int lane, std::uint64_t address,
+                               unsigned bytes) {
+  reach.address[lane] = address;
+  if (address + bytes > at.warp.local_top() || address + bytes < address)
+    return note(Kind::out_of_bounds, lane, address, "local");
+  reach.local |= 1u << lane;
+}
+
+} // namespace ladder::sanitizer

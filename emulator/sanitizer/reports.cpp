@@ -1,0 +1,100 @@
+// What the checks of an instruction have noted, as findings.
+#include "sanitizer/block_checker.h"
+
+namespace ladder::sanitizer {
+
+void BlockChecker::report(const Context &at, unsigned bytes) {
+  while (!events_.empty()) {
+    const Event first = events_.front();
+    std::uint32_t lanes = 0;
+    std::uint64_t count = 0;
+    std::erase_if(events_, [&](const Event &event) {
+      const bool same = event.kind == first.kind && event.past.instruction == first.past.instruction &&
+                        (event.past.epoch == 0) == (first.past.epoch == 0);
+      lanes |= std::uint32_t(same) << event.lane;
+      count += same;
+      return same;
+    });
+    const std::uint32_t other = first.past.epoch ? first.past.instruction : kNoInstruction;
+    launch_.findings().add({first.kind, &launch_.code(), at.index, other}, count,
+                           [&] { return describe(at, first, lanes, bytes); });
+  }
+}
+
+Finding BlockChecker::describe(const Context &at, const Event &event, std::uint32_t lanes,
+                               unsigned bytes) const {
+  Finding finding;
+  finding.kind = event.kind;
+  finding.kernel = launch_.kernel();
+  const machine::Dim3 block = block_.index(), grid = block_.launch().grid;
+  finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
+  finding.space = event.space;
+  finding.address = event.address;
+  finding.has_address = event.kind != Kind::mask;
+  finding.bytes = bytes;
+  if (event.past.epoch) {
+    const std::uint32_t index = event.past.block;
+    finding.other =
+        launch_.party({index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y},
+                      event.past.thread / 32, 1u << event.past.thread % 32, event.past.instruction);
+  }
+  if (finding.space == "shared") {
+    const std::uint64_t offset = event.address - block_.shared_begin();
+    std::tie(finding.object, finding.object_offset) = launch_.shared_variable(offset);
+  } else if (finding.space == "global") {
+    if (const machine::MemoryRange *const range = launch_.memory().find(event.address, 1)) {
+      finding.object = range->name;
+      finding.object_offset = event.address - range->begin;
+    }
+  }
+  const std::string size = std::to_string(bytes) + " bytes of " + finding.space + " memory";
+  const std::string now = event.now_writes ? "writes " : "reads ", past = event.past_wrote ? "wrote" : "read";
+  switch (event.kind) {
+  case Kind::out_of_bounds:
+    finding.message = "uses " + size + " outside ";
+    if (finding.space == "shared") {
+      finding.message +=
+          "the block's " + std::to_string(block_.shared_end() - block_.shared_begin()) + " bytes";
+    } else if (finding.space == "local") {
+      finding.message += "the thread's " + std::to_string(at.warp.local_top()) + " bytes";
+    } else {
+      finding.message += "all allocations: " + launch_.memory().describe(event.address);
+    }
+    break;
+  case Kind::use_after_free:
+  case Kind::host_pointer:
+    finding.message = launch_.explain(event.address).value_or(Stray{}).message;
+    break;
+  case Kind::misaligned:
+    finding.message = "uses " + size + " at an address that is no multiple of " + std::to_string(bytes);
+    break;
+  case Kind::read_only:
+    finding.message = "writes " + size + " that is read-only";
+    break;
+  case Kind::uninitialised:
+    finding.message = "reads " + size + " that nobody has written";
+    break;
+  case Kind::async_copy:
+    finding.message = now + size + " that a copy is still on its way to";
+    break;
+  case Kind::race_warps:
+    finding.message = now + size + " that another warp " + past + ", with no barrier between";
+    break;
+  case Kind::race_lanes:
+    finding.message =
+        now + size + " that another lane of the warp " + past + ", with no __syncwarp() between";
+    break;
+  case Kind::race_blocks:
+    finding.message = now + size + " that another block " + past + " in the same launch";
+    break;
+  case Kind::mask:
+    finding.message = "reads the value of lane " + std::to_string(event.address) +
+                      ", which the mask names and which is not there";
+    break;
+  default:
+    break;
+  }
+  return finding;
+}
+
+} // namespace ladder::sanitizer
