@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 
 import pybind11
@@ -24,12 +24,14 @@ from ladder import cache, files, toolchain
 from ladder.emulator_library import emulator_library
 from ladder.errors import BuildError, LadderError
 from ladder.progress import steps
+from ladder.snapshot import Snapshot
 from ladder.stages import OptionValue, Stage, include_directory
 
 _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
 #: Of what nvcc compiles as C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _SHOWN_LINES = 12
+_ATTEMPTS = 3
 #: Libraries that programs use beside the CUDA runtime, by how the names of their functions and headers begin.
 _LIBRARIES = {
     "cublas": "cuBLAS",
@@ -124,12 +126,14 @@ def build_all(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a stage's extension is made, and where it will be."""
+    """How a stage's extension is made, of which files, and where it will be."""
 
     stage: Stage
     target: Target
+    options: Mapping[str, OptionValue]
     nvcc: toolchain.Nvcc
     flags: tuple[str, ...]
+    sources: Snapshot
     extension: Path
 
 
@@ -138,22 +142,68 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
     include = include_directory()
     nvcc = target.nvcc()
     flags = [*target.flags(), *defines, f"-I{include}"]
-    key = _key(target, nvcc, [*flags, *_python_abi()], [stage.path, include])
+    sources = Snapshot.of(_source_files(stage.path, include))
+    key = _key(target, nvcc, [*flags, *_python_abi()], sources)
     directory = cache.root() / "build" / f"{stage.name}-{target.backend}-{target.arch}-{key}"
-    return _Plan(stage, target, nvcc, tuple(flags), directory / "ladder_stage.so")
+    return _Plan(stage, target, options, nvcc, tuple(flags), sources, directory / "ladder_stage.so")
 
 
-def _carry_out(plan: _Plan) -> Path:
-    final = plan.extension.parent
-    with cache.lock(final):
-        if plan.extension.exists():
-            return plan.extension
-        binding = _binding(plan.target)
-        with cache.new_directory(final) as directory:
-            command = [str(plan.nvcc.path), *plan.flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
-            _run(command, directory, f"{plan.stage.name} does not compile")
-            _link_extension(plan.stage.name, plan.target, binding, directory)
-    return plan.extension
+def _source_files(*directories: Path) -> list[Path]:
+    return [
+        path
+        for directory in directories
+        for path in directory.rglob("*")
+        if path.suffix in _SOURCE_SUFFIXES and path.is_file()
+    ]
+
+
+class _Moved(Exception):
+    """Files were written while a compiler read them: nobody knows what its output was made from."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+
+def _until_settled(name: str, make: Callable[[], Path]) -> Path:
+    """Makes it again when a file was saved meanwhile. Raises :class:`BuildError` if that does not end."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return make()
+        except _Moved as moved:
+            paths = moved.paths
+    raise BuildError(
+        f"{name}: {', '.join(map(str, paths))} was written each of the {_ATTEMPTS} times it was compiled",
+        "Build again when it is not being written any more.",
+    )
+
+
+def _refuse_moved(before: Snapshot, files: Iterable[Path]) -> Snapshot:
+    """The files as they are now. Raises :class:`_Moved` unless they are as they were."""
+    after = Snapshot.of(files)
+    if changed := before.changed(after):
+        raise _Moved(changed)
+    return after
+
+
+def _carry_out(first: _Plan) -> Path:
+    plans = chain([first], repeat(None))
+
+    def make() -> Path:
+        plan = next(plans) or _plan(first.stage, first.target, first.options)
+        final = plan.extension.parent
+        with cache.lock(final):
+            if plan.extension.exists():
+                return plan.extension
+            binding = _binding(plan.target)
+            with cache.new_directory(final) as directory:
+                command = [str(plan.nvcc.path), *plan.flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
+                _run(command, directory, f"{plan.stage.name} does not compile")
+                _refuse_moved(plan.sources, _source_files(plan.stage.path, include_directory()))
+                _link_extension(plan.stage.name, plan.target, binding, directory)
+        return plan.extension
+
+    return _until_settled(first.stage.name, make)
 
 
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
@@ -166,49 +216,50 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     nvcc = target.nvcc()
     sources = [source.resolve() for source in sources]
     compile_flags = [*target.flags(), *flags]
-    name = f"{sources[0].stem}-{target.backend}-{target.arch}"
-    key = _key(target, nvcc, [*compile_flags, *map(str, sources)], [])
-    dependency_list = cache.root() / "build" / f"{name}-{key}.dependencies"
-    known = dependency_list.read_text().splitlines() if dependency_list.exists() else []
-    if known and all(Path(path).is_file() for path in known):
-        program = _program_directory(name, key, known) / sources[0].stem
-        if program.exists():
-            return program
-    work = cache.root() / "build" / f"{name}-{key}-{os.getpid()}"
-    with cache.new_directory(work) as directory:
-        objects = [f"{number}.o" for number in range(len(sources))]
-        for source, object_name in zip(sources, objects, strict=True):
-            command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_name]
-            _run([*command, "-MD", "-MF", f"{object_name}.d"], directory, f"{source.name} does not compile")
-            known += _dependencies((directory / f"{object_name}.d").read_text(), nvcc)
-        command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
-        _run(command, directory, f"{sources[0].name} does not link")
-        if target.backend == "emulator":
-            _refuse_undefined(directory / sources[0].stem, sources[0].name)
-    known = sorted({path for path in known if Path(path).is_file()})
-    final = _program_directory(name, key, known)
-    if final.exists():
-        shutil.rmtree(work)
-    else:
-        work.rename(final)
-    cache.write_text(dependency_list, "\n".join(known))
-    return final / sources[0].stem
+    base = cache.root() / "build" / f"{sources[0].stem}-{target.backend}-{target.arch}"
+    key = _key(target, nvcc, [*compile_flags, *map(str, sources)])
+    dependency_list = base.with_name(f"{base.name}-{key}.dependencies")
+
+    def directory_for(dependencies: Snapshot) -> Path:
+        return base.with_name(f"{base.name}-{cache.digest([key, *dependencies.parts()])}")
+
+    def make() -> Path:
+        known = _read_paths(dependency_list)
+        before = Snapshot.of([*sources, *known])
+        if known and directory_for(before).exists():
+            return directory_for(before) / sources[0].stem
+        with cache.unfinished(base) as directory:
+            objects = [f"{number}.o" for number in range(len(sources))]
+            used: list[Path] = []
+            for source, object_name in zip(sources, objects, strict=True):
+                command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_name]
+                rule = f"{object_name}.d"
+                _run([*command, "-MD", "-MF", rule], directory, f"{source.name} does not compile")
+                used += _dependencies((directory / rule).read_text(), nvcc)
+            after = _refuse_moved(before, used)
+            command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
+            _run(command, directory, f"{sources[0].name} does not link")
+            if target.backend == "emulator":
+                _refuse_undefined(directory / sources[0].stem, sources[0].name)
+            final = directory_for(after)
+            cache.finish(directory, final)
+        cache.write_text(dependency_list, "\n".join(map(str, after.files)))
+        return final / sources[0].stem
+
+    with cache.lock(dependency_list):
+        return _until_settled(sources[0].name, make)
 
 
-def _program_directory(name: str, key: str, dependencies: Sequence[str]) -> Path:
-    contents = cache.digest(
-        [key, *(part for path in dependencies for part in (path, Path(path).read_bytes()))]
-    )
-    return cache.root() / "build" / f"{name}-{contents}"
+def _read_paths(listing: Path) -> list[Path]:
+    return [Path(line) for line in listing.read_text().splitlines()] if listing.exists() else []
 
 
-def _dependencies(rule: str, nvcc: toolchain.Nvcc) -> list[str]:
+def _dependencies(rule: str, nvcc: toolchain.Nvcc) -> list[Path]:
     """The files that a make rule of the compiler names, less those of the toolkit and the system."""
     words = shlex.split(rule.replace("\\\n", " ").partition(":")[2])
-    outside = (str(nvcc.home), "/usr/include", "/usr/lib")
-    return [
-        str(path) for path in (Path(word).resolve() for word in words) if not str(path).startswith(outside)
-    ]
+    outside = (nvcc.home, Path("/usr/include"), Path("/usr/lib"))
+    paths = (Path(word).resolve() for word in words)
+    return [path for path in paths if not any(path.is_relative_to(directory) for directory in outside)]
 
 
 def _binding(target: Target) -> Path:
@@ -221,16 +272,22 @@ def _binding(target: Target) -> Path:
     for flag in _HOST_FLAGS:
         flags += ["-Xcompiler", flag]
     flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
-    key = _key(target, nvcc, [*flags, *_python_abi()], [include])
-    final = cache.root() / "build" / f"binding-{target.backend}-{key}"
-    result = final / "binding.o"
-    if not result.exists():
-        with cache.lock(final):
-            if not result.exists():
-                with cache.new_directory(final) as directory:
-                    command = [str(nvcc.path), *flags, "-c", str(source), "-o", "binding.o"]
-                    _run(command, directory, "the Python binding does not compile")
-    return result
+
+    def make() -> Path:
+        sources = Snapshot.of(_source_files(include))
+        key = _key(target, nvcc, [*flags, *_python_abi()], sources)
+        final = cache.root() / "build" / f"binding-{target.backend}-{key}"
+        result = final / "binding.o"
+        if not result.exists():
+            with cache.lock(final):
+                if not result.exists():
+                    with cache.new_directory(final) as directory:
+                        command = [str(nvcc.path), *flags, "-c", str(source), "-o", "binding.o"]
+                        _run(command, directory, "the Python binding does not compile")
+                        _refuse_moved(sources, _source_files(include))
+        return result
+
+    return _until_settled("the Python binding", make)
 
 
 def _python_abi() -> list[str]:
@@ -261,7 +318,7 @@ def _refuse_undefined(binary: Path, name: str) -> None:
         )
 
 
-def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], directories: Iterable[Path]) -> str:
+def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Snapshot | None = None) -> str:
     parts: list[str | bytes] = [
         target.backend,
         target.arch,
@@ -273,10 +330,7 @@ def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], directories
     if target.backend == "emulator":
         library = emulator_library()
         parts += [str(library.directory), library.entry_points.read_bytes()]
-    for directory in directories:
-        for path in sorted(p for p in directory.rglob("*") if p.suffix in _SOURCE_SUFFIXES and p.is_file()):
-            parts += [str(path), path.read_bytes()]
-    return cache.digest(parts)
+    return cache.digest([*parts, *(sources.parts() if sources else ())])
 
 
 def _run(command: list[str], directory: Path, failure: str) -> None:

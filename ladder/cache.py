@@ -69,24 +69,36 @@ def _make_parent(path: Path) -> None:
 
 
 @contextmanager
+def unfinished(near: Path) -> Iterator[Path]:
+    """Gives an empty directory beside ``near``, for :func:`finish`; what it holds unfinished is removed."""
+    _make_parent(near)
+    with guarded(near):
+        temporary = Path(tempfile.mkdtemp(prefix=f".{near.name}-", dir=near.parent))
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def finish(temporary: Path, final: Path) -> None:
+    """Gives a directory its final name. When another process has made ``final`` meanwhile, that one stays."""
+    temporary.chmod(0o755)
+    try:
+        temporary.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not final.is_dir():
+            raise
+
+
+@contextmanager
 def new_directory(final: Path) -> Iterator[Path]:
     """Gives an empty directory that becomes ``final`` when the block ends well, and is removed else.
 
     When another process has made ``final`` meanwhile, that one stays.
     """
-    _make_parent(final)
-    with guarded(final):
-        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-        try:
-            yield temporary
-            temporary.chmod(0o755)
-            try:
-                temporary.rename(final)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not final.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    with unfinished(final) as temporary:
+        yield temporary
+        finish(temporary, final)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     bank.add_argument(
         "address",
         metavar="ADDRESS",
-        help='byte address in terms of lane: "(lane %% 16) * 256 + lane / 16 * 16"',
+        help='byte address in terms of lane, as in C: "(lane %% 16) * 256 + lane / 16 * 16"',
     )
     bank.add_argument("--width", type=int, help="bytes a lane (4), or 8x8 tiles (4)")
     bank.add_argument("--swizzle", metavar="B,M,S", help="swizzle<B, M, S> applied to the byte addresses")

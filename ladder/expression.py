@@ -1,145 +1,338 @@
-"""Integer expressions in ``lane`` from a command line: evaluated over the tree, never with eval().
+"""Integer expressions in ``lane`` from a command line, with C's meaning and never with eval().
 
-The operators are Python's and C's where both agree, and ``/`` divides as ``//`` does, so an address can be
-copied out of a kernel: ``(lane % 16) * 256 + lane / 16 * 16``.
+An address can be copied out of a kernel: ``(lane % 16) * 256 + lane / 16 * 16``. Types, conversions and
+precedence are those of C++20 with an int of 32 bits and a long of 64 ([expr], [conv] of its standard), so
+that ``(lane - 1) % 8`` is -1 at lane 0, ``(lane - 1u) % 8`` is 7, and ``lane & 3 == 0`` means
+``lane & (3 == 0)``. What C++ leaves undefined, such as an int that overflows, is an error.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ladder.errors import LadderError
 
 _LARGEST = 2**48
 _LONGEST = 2000
+_DEEPEST = 60
+
+_TOKEN = re.compile(
+    r"\s*(?:([0-9][\w.']*)|([A-Za-z_]\w*)|(\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:(),]))"
+)
+_NUMBER = re.compile(
+    r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)([uU]?(?:ll|LL|[lL])?|(?:ll|LL|[lL])[uU])"
+)
+_WORDS = {"and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~"}
+_FUNCTIONS = ("min", "max", "abs")
+#: From what binds least to what binds most.
+_LEVELS = (
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
+    ("*", "/", "%"),
+)  # fmt: skip
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class ExpressionError(LadderError, ValueError):
     """An expression that is no whole number for every lane."""
 
 
-def _shift(direction: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    def shift(value: int, by: int) -> int:
-        if not 0 <= by <= 48:
-            raise ExpressionError(f"a shift by {by} bits")
-        return direction(value, by)
+@dataclass(frozen=True)
+class _Type:
+    bits: int
+    signed: bool
 
-    return shift
+    def holds(self, value: int) -> bool:
+        return (
+            -(1 << self.bits - 1) <= value < 1 << self.bits - 1
+            if self.signed
+            else 0 <= value < 1 << self.bits
+        )
+
+    def converted(self, value: int) -> int:
+        """The value that is the same modulo 2 to the power of the bits."""
+        value &= (1 << self.bits) - 1
+        return value - (1 << self.bits) if self.signed and value >> self.bits - 1 else value
+
+    def of_operation(self, value: int, text: str) -> int:
+        """The result of arithmetic: unsigned wraps around, signed may not."""
+        if self.signed and not self.holds(value):
+            raise ExpressionError(f"{text} overflows {self}")
+        return self.converted(value)
+
+    def __str__(self) -> str:
+        return ("" if self.signed else "unsigned ") + ("int" if self.bits == 32 else "long")
 
 
-_BINARY: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.LShift: _shift(operator.lshift),
-    ast.RShift: _shift(operator.rshift),
-}
-_UNARY: Mapping[type[ast.unaryop], Callable[[int], int]] = {
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Invert: operator.invert,
-    ast.Not: lambda value: int(not value),
-}
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-_FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "abs": abs}
+_INT = _Type(32, True)
+_TYPES = (_INT, _Type(32, False), _Type(64, True), _Type(64, False))
+
+_Values = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A part of an expression: what it is worth for the values of the variables, and how it was written."""
+
+    type: _Type
+    value: Callable[[_Values], int]
+    text: str
+
+    def as_type(self, type: _Type) -> _Node:
+        return self if type == self.type else _Node(type, lambda v: type.converted(self.value(v)), self.text)
 
 
 class Expression:
-    """A parsed expression; call it with the values of its variables.
+    """A parsed expression; call it with the values of its variables, which are ints.
 
-    Allowed: whole numbers, the names given, ``+ - * / // % & | ^ ~ << >>``, comparisons, ``and``, ``or``,
-    ``not``, ``a if c else b``, ``min``, ``max``, ``abs``. Raises :class:`ExpressionError`.
+    Allowed: whole numbers as C++ writes them, the names given, ``+ - * / % & | ^ ~ << >>``,
+    ``== != < <= > >=``, ``! && ||``, ``? :``, ``min``, ``max``, ``abs``. Raises :class:`ExpressionError`.
     """
 
     def __init__(self, text: str, names: tuple[str, ...] = ("lane",)) -> None:
         self.text = text
-        self._names = names
         if len(text) > _LONGEST:
             raise ExpressionError(f"an expression of {len(text)} characters; at most {_LONGEST} are taken")
         try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
-            self._check(self._tree)
-        except SyntaxError as error:
-            where = " " * max((error.offset or 1) - 1, 0) + "^"
-            raise ExpressionError(f"this is no expression:\n{text.strip()}\n{where}") from None
-        except (RecursionError, MemoryError, ValueError) as error:
-            if isinstance(error, ExpressionError):
-                raise
-            raise ExpressionError(f"this is no expression: {text[:60]}...") from None
+            self._tree = _Parser(text.strip(), names).parse()
+        except RecursionError:
+            raise ExpressionError(f"{text[:60]}... is nested too deeply") from None
 
     def __call__(self, **values: int) -> int:
         try:
-            return self._value(self._tree, values)
+            result = self._tree.value(values)
         except ZeroDivisionError:
             given = ", ".join(f"{name} = {value}" for name, value in values.items())
             raise ExpressionError(f"{self.text} divides by 0 for {given}") from None
         except RecursionError:
             raise ExpressionError(f"{self.text[:60]}... is nested too deeply") from None
-
-    def _check(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and node.id not in (*self._names, *_FUNCTIONS):
-            raise ExpressionError(f"{node.id!r} has no meaning here", f"There is {', '.join(self._names)}.")
-        if isinstance(node, ast.Constant) and type(node.value) is not int:
-            raise ExpressionError(f"{node.value!r} is no whole number")
-        if isinstance(node, ast.Call) and not (
-            isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and node.args and not node.keywords
-        ):
-            raise ExpressionError(f"there is no function {ast.unparse(node.func)}", "There is min, max, abs.")
-        known = (ast.Name, ast.Constant, ast.Call, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.BoolOp, ast.Compare)
-        if not isinstance(node, known):
-            raise ExpressionError(f"{ast.unparse(node)} is more than arithmetic")
-        for operation in (getattr(node, "op", None), *getattr(node, "ops", ())):
-            if operation is not None and not isinstance(
-                operation, (*_BINARY, *_UNARY, *_COMPARISONS, ast.And, ast.Or)
-            ):
-                raise ExpressionError(f"{ast.unparse(node)} has an operator that is not taken here")
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.expr):
-                self._check(child)
-
-    def _value(self, node: ast.expr, values: Mapping[str, int]) -> int:
-        result = self._unbounded(node, values)
         if abs(result) > _LARGEST:
-            raise ExpressionError(f"{ast.unparse(node)} is larger than any address")
+            raise ExpressionError(f"{self.text} is larger than any address")
         return result
 
-    def _unbounded(self, node: ast.expr, values: Mapping[str, int]) -> int:
-        if isinstance(node, ast.Constant):
-            return int(str(node.value))
-        if isinstance(node, ast.Name):
-            return values[node.id]
-        if isinstance(node, ast.BinOp):
-            return _BINARY[type(node.op)](self._value(node.left, values), self._value(node.right, values))
-        if isinstance(node, ast.UnaryOp):
-            return _UNARY[type(node.op)](self._value(node.operand, values))
-        if isinstance(node, ast.IfExp):
-            return self._value(node.body if self._value(node.test, values) else node.orelse, values)
-        if isinstance(node, ast.BoolOp):
-            wanted = isinstance(node.op, ast.Or)
-            return int(any(bool(self._value(part, values)) == wanted for part in node.values) == wanted)
-        if isinstance(node, ast.Compare):
-            parts = [self._value(part, values) for part in (node.left, *node.comparators)]
-            pairs = zip(node.ops, parts, parts[1:], strict=False)
-            return int(all(_COMPARISONS[type(kind)](a, b) for kind, a, b in pairs))
-        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        arguments = [self._value(argument, values) for argument in node.args]
-        if node.func.id != "abs" and len(arguments) < 2:
-            raise ExpressionError(f"{ast.unparse(node)} needs two values or more")
-        if node.func.id == "abs" and len(arguments) != 1:
-            raise ExpressionError(f"{ast.unparse(node)} needs one value")
-        return _FUNCTIONS[node.func.id](*arguments)
+
+class _Parser:
+    """By recursive descent, one level of precedence a call."""
+
+    def __init__(self, text: str, names: tuple[str, ...]) -> None:
+        self._text = text
+        self._names = names
+        self._tokens = _tokens(text)
+        self._next = 0
+        self._depth = 0
+
+    def parse(self) -> _Node:
+        tree = self._conditional()
+        if self._peek():
+            raise self._error()
+        return tree
+
+    def _peek(self) -> str:
+        return self._tokens[self._next][1]
+
+    def _take(self, *tokens: str) -> str:
+        """The next token if it is one of these, else nothing."""
+        token = self._peek()
+        if token not in tokens:
+            return ""
+        self._next += 1
+        return token
+
+    def _expect(self, token: str) -> None:
+        if not self._take(token):
+            raise self._error(f"{token} is missing")
+
+    def _error(self, what: str = "this is no expression") -> ExpressionError:
+        token, hint = self._peek(), ""
+        if token == "if":
+            hint = "In C: condition ? value : other"
+        elif token == "/" and self._tokens[self._next - 1][1] == "/":
+            hint = "In C // begins a comment; / divides whole numbers."
+        return ExpressionError(f"{what}:\n{self._text}\n{' ' * self._tokens[self._next][0]}^", hint)
+
+    def _written(self, first: int) -> str:
+        """The text since the token of that number."""
+        end = self._tokens[self._next - 1]
+        return self._text[self._tokens[first][0] : end[0] + len(end[1])]
+
+    def _conditional(self) -> _Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ExpressionError(f"{self._text[:60]}... is nested too deeply")
+        first = self._next
+        condition = self._binary(0)
+        if self._take("?"):
+            then = self._conditional()
+            self._expect(":")
+            otherwise = self._conditional()
+            type = _common(then, otherwise)
+            a, b = then.as_type(type), otherwise.as_type(type)
+            node = _Node(
+                type, lambda v: a.value(v) if condition.value(v) else b.value(v), self._written(first)
+            )
+        else:
+            node = condition
+        self._depth -= 1
+        return node
+
+    def _binary(self, level: int) -> _Node:
+        if level == len(_LEVELS):
+            return self._unary()
+        first = self._next
+        node = self._binary(level + 1)
+        compared = False
+        while operation := self._take(*_LEVELS[level]):
+            if compared:
+                self._next -= 1
+                raise self._error("a comparison of a comparison; && joins two")
+            compared = operation in ("<", "<=", ">", ">=")
+            right = self._binary(level + 1)
+            node = _combined(operation, node, right, self._written(first))
+        return node
+
+    def _unary(self) -> _Node:
+        first = self._next
+        operation = self._take("-", "+", "~", "!")
+        if not operation:
+            return self._primary()
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ExpressionError(f"{self._text[:60]}... is nested too deeply")
+        operand = self._unary()
+        self._depth -= 1
+        type, value, text = operand.type, operand.value, self._written(first)
+        if operation == "!":
+            return _Node(_INT, lambda v: int(not value(v)), text)
+        if operation == "~":
+            return _Node(type, lambda v: type.converted(~value(v)), text)
+        if operation == "-":
+            return _Node(type, lambda v: type.of_operation(-value(v), text), text)
+        return _Node(type, value, text)
+
+    def _primary(self) -> _Node:
+        token = self._peek()
+        if token == "(":
+            self._next += 1
+            node = self._conditional()
+            self._expect(")")
+            return node
+        if token[:1].isdecimal():
+            self._next += 1
+            return _literal(token)
+        if token in _FUNCTIONS:
+            return self._call()
+        if token in self._names:
+            self._next += 1
+            return _Node(_INT, lambda v: v[token], token)
+        if re.match(r"[A-Za-z_]", token) and token != "if":
+            known = ", ".join((*self._names, *_FUNCTIONS))
+            raise ExpressionError(f"{token!r} has no meaning here", f"There is {known}.")
+        raise self._error()
+
+    def _call(self) -> _Node:
+        first = self._next
+        name = self._tokens[first][1]
+        self._next += 1
+        self._expect("(")
+        arguments = [self._conditional()]
+        while self._take(","):
+            arguments.append(self._conditional())
+        self._expect(")")
+        text = self._written(first)
+        if name == "abs":
+            if len(arguments) != 1:
+                raise ExpressionError(f"{text} needs one value")
+            only = arguments[0]
+            return _Node(only.type, lambda v: only.type.of_operation(abs(only.value(v)), text), text)
+        if len(arguments) < 2:
+            raise ExpressionError(f"{text} needs two values or more")
+        type = _common(*arguments)
+        converted = [argument.as_type(type) for argument in arguments]
+        choose = min if name == "min" else max
+        return _Node(type, lambda v: choose(argument.value(v) for argument in converted), text)
+
+
+def _tokens(text: str) -> list[tuple[int, str]]:
+    """(where it begins, token), and an empty one at the end."""
+    found, position = [], 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
+            position += len(text[position:]) - len(text[position:].lstrip())
+            raise ExpressionError(f"this is no expression:\n{text}\n{' ' * position}^")
+        token = match[match.lastindex or 0]
+        found.append((match.start(match.lastindex or 0), _WORDS.get(token, token)))
+        position = match.end()
+    return [*found, (len(text), "")]
+
+
+def _literal(token: str) -> _Node:
+    match = _NUMBER.fullmatch(token)
+    if match is None:
+        raise ExpressionError(f"{token} is no whole number")
+    digits, suffix = match[1].lower(), match[2].lower()
+    octal = digits.startswith("0") and digits.isdecimal()
+    value = int(digits, 8) if octal else int(digits, 0)
+    decimal = digits.isdecimal() and not octal
+    for type in _TYPES:
+        if ("u" in suffix and type.signed) or ("l" in suffix and type.bits == 32):
+            continue
+        if decimal and not type.signed and "u" not in suffix:
+            continue
+        if type.holds(value):
+            return _Node(type, lambda v: value, token)
+    raise ExpressionError(f"{token[:60]} fits no integer of 64 bits")
+
+
+def _common(*nodes: _Node) -> _Type:
+    """The usual arithmetic conversions: the longer type, the unsigned one of two that are as long."""
+    bits = max(node.type.bits for node in nodes)
+    return _Type(bits, all(node.type.signed for node in nodes if node.type.bits == bits))
+
+
+def _combined(operation: str, left: _Node, right: _Node, text: str) -> _Node:
+    if operation == "&&":
+        return _Node(_INT, lambda v: int(bool(left.value(v)) and bool(right.value(v))), text)
+    if operation == "||":
+        return _Node(_INT, lambda v: int(bool(left.value(v)) or bool(right.value(v))), text)
+    if operation in ("<<", ">>"):
+        return _Node(
+            left.type, lambda v: _shift(operation, left.type, left.value(v), right.value(v), text), text
+        )
+    type = _common(left, right)
+    a, b = left.as_type(type), right.as_type(type)
+    if operation in _COMPARISONS:
+        return _Node(_INT, lambda v: int(_compare(operation, a.value(v), b.value(v))), text)
+    return _Node(
+        type, lambda v: type.of_operation(_arithmetic(operation, a.value(v), b.value(v)), text), text
+    )
+
+
+def _compare(operation: str, a: int, b: int) -> bool:
+    if operation in ("==", "!="):
+        return (a == b) == (operation == "==")
+    if operation in ("<=", ">="):
+        return a <= b if operation == "<=" else a >= b
+    return a < b if operation == "<" else a > b
+
+
+def _arithmetic(operation: str, a: int, b: int) -> int:
+    if operation == "+":
+        return a + b
+    if operation == "-":
+        return a - b
+    if operation == "*":
+        return a * b
+    if operation in ("/", "%"):
+        quotient = abs(a) // abs(b)
+        if (a < 0) != (b < 0):
+            quotient = -quotient
+        return quotient if operation == "/" else a - b * quotient
+    return a & b if operation == "&" else a | b if operation == "|" else a ^ b
+
+
+def _shift(operation: str, type: _Type, value: int, by: int, text: str) -> int:
+    if not 0 <= by < type.bits:
+        raise ExpressionError(f"{text} is a shift of {type} by {by} bits")
+    return type.converted(value << by if operation == "<<" else value >> by)

@@ -2,6 +2,8 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -168,6 +170,7 @@ int main(int argc, char **argv) {
 def hello(tmp_path):
     (tmp_path / "hello.cu").write_text(HELLO)
     (tmp_path / "greeting.h").write_text("#define GREETING 100\n")
+    time.sleep(0.05)  # else the header may seem written since, and all is compiled again
     return tmp_path / "hello.cu"
 
 
@@ -180,6 +183,94 @@ def test_a_program_is_built_again_when_a_header_changes(hello):
     assert subprocess.run([second], capture_output=True, text=True).stdout == "231 1\n"
     (hello.parent / "greeting.h").write_text("#define GREETING 100\n")
     assert build_program([hello], TARGET) == first
+
+
+@pytest.fixture
+def saved_while_compiling(monkeypatch):
+    """The compiler takes its time: ``name`` is saved with each of the texts before its runs are over."""
+
+    def save(path, *texts):
+        run, left = subprocess.run, list(texts)
+
+        def slow(command, **others):
+            result = run(command, **others)
+            if "-c" in command and not any("binding" in word for word in command) and left:
+                path.write_text(left.pop(0))
+            return result
+
+        monkeypatch.setattr(subprocess, "run", slow)
+        return left
+
+    return save
+
+
+def test_a_program_is_never_filed_under_what_was_saved_while_it_compiled(hello, saved_while_compiling):
+    header = hello.parent / "greeting.h"
+    left = saved_while_compiling(header, "#define GREETING 300\n")
+    first = build_program([hello], TARGET)
+    assert not left and subprocess.run([first], capture_output=True, text=True).stdout == "331 1\n"
+    header.write_text("#define GREETING 100\n")
+    second = build_program([hello], TARGET)
+    assert subprocess.run([second], capture_output=True, text=True).stdout == "131 1\n"
+
+
+def test_a_save_that_is_taken_back_while_a_program_compiles(hello, saved_while_compiling):
+    """What the compiler saw in between is not what there was before and is again after."""
+    saved = saved_while_compiling(hello, hello.read_text())
+    program = build_program([hello], TARGET)
+    assert not saved and program.exists()
+
+
+def test_a_program_that_is_saved_all_the_time_is_an_error(hello, saved_while_compiling):
+    saved_while_compiling(hello, *(HELLO + f"// {number}\n" for number in range(9)))
+    with pytest.raises(BuildError, match=r"hello\.cu was written each of the 3 times"):
+        build_program([hello], TARGET)
+
+
+def test_a_stage_is_never_filed_under_what_was_saved_while_it_compiled(drop_stage, saved_while_compiling):
+    kernel = drop_stage("mine") / "kernel.cu"
+    changed = drop_stage.kernel + "// saved\n"
+    saved_while_compiling(kernel, changed)
+    extension = build(discover()["mine"], TARGET)
+    assert kernel.read_text() == changed
+    assert build(discover()["mine"], TARGET) == extension
+    kernel.write_text(drop_stage.kernel)
+    assert build(discover()["mine"], TARGET) != extension
+
+
+def test_programs_built_at_once_wait_for_each_other(hello, monkeypatch):
+    compiled, run = [], subprocess.run
+
+    def counted(command, **others):
+        if "-c" in command:
+            compiled.append(command)
+        return run(command, **others)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: build_program([hello], TARGET), range(2))
+    assert first == second and len(compiled) == 1
+
+
+def test_dependencies_are_those_of_now_and_no_others(hello, tmp_path):
+    """A header that is not included any more counts no longer."""
+    build_program([hello], TARGET)
+    hello.write_text(HELLO.replace('#include "greeting.h"', "#define GREETING 1"))
+    first = build_program([hello], TARGET)
+    (tmp_path / "greeting.h").write_text("#define GREETING 7\n")
+    assert build_program([hello], TARGET) == first
+
+
+def test_only_the_system_itself_is_left_out_of_the_dependencies():
+    from ladder.build import _dependencies
+
+    nvcc = TARGET.nvcc()
+    rule = (
+        f"x: /a/x.cu /usr/include/stdio.h /usr/include2/a.h /usr/libfoo/b.h \\\n"
+        f" /usr/lib/c.h {nvcc.home}/include/d.h {nvcc.home}x/e.h"
+    )
+    names = [path.name for path in _dependencies(rule, nvcc)]
+    assert names == ["x.cu", "a.h", "b.h", "e.h"]
 
 
 def test_a_program_that_is_not_there(tmp_path):
