@@ -47,7 +47,7 @@ class Swizzle:
     @classmethod
     def parse(cls, text: str) -> Swizzle:
         """The swizzle of ``B,M,S``. Raises :class:`AccessError`."""
-        match = re.fullmatch(r"\s*<?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*>?\s*", text)
+        match = re.fullmatch(r"\s*<?\s*(\d{1,9})\s*,\s*(\d{1,9})\s*,\s*(\d{1,9})\s*>?\s*", text)
         if match is None:
             raise AccessError(f"{text!r} is not B,M,S", "For example --swizzle 3,4,3")
         return cls(int(match[1]), int(match[2]), int(match[3]))

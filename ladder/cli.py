@@ -1,38 +1,38 @@
 """The command ``ladder``.
 
 Exit codes: 0, all well; 1, a stage is wrong or failed; 2, the command could not be carried out; 130,
-interrupted.
+interrupted; 141, nobody reads the output any more.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ladder import files, project
 from ladder.errors import LadderError, UnsupportedProblem
 from ladder.exercises.commands import add_exercise_command
+from ladder.terminal import console, drop_output, errors, prepare_streams, print_table
 
 if TYPE_CHECKING:
     from ladder.access import Service
+    from ladder.comparison import Comparison
     from ladder.emulate import ProgramResult
     from ladder.hardware import Counted
     from ladder.problem import Problem
 
-console = Console()
-errors = Console(stderr=True)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
+    prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     program_arguments: list[str] = []
     if words[:1] == ["emulate"] and "--" in words:
@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.program_arguments = program_arguments
     try:
         _require_targets(options)
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
     except LadderError as error:
         _show(error)
         return 2
@@ -50,8 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print("interrupted")
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        drop_output()
         return 141
+    except OSError as error:
+        if error.filename is None:  # standard output, which is all that is written without a name
+            drop_output()
+        _show(LadderError(str(error)))
+        return 2
 
 
 def _require_targets(options: argparse.Namespace) -> None:
@@ -279,7 +286,7 @@ def _number(text: str) -> float:
 
 
 def _not_negative(text: str) -> int:
-    if not text.isdecimal():
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
     return int(text)
 
@@ -292,15 +299,27 @@ def _problem(options: argparse.Namespace) -> Problem:
 
     others = {
         "kv_heads": options.kv_heads,
-        "dtype": parse_dtype(options.dtype) if options.dtype else None,
+        "dtype": parse_dtype(options.dtype) if options.dtype is not None else None,
         "is_causal": options.causal,
         "scale": options.scale,
         "inputs": options.inputs,
     }
-    if options.problem:
+    if options.problem is not None:
         return Problem.parse(options.problem, **others)
     base = DEFAULT_PROBLEM if get_backend(options.backend).name == "emulator" else DEFAULT_GPU_PROBLEM
     return Problem(base.batch, base.heads, base.q_len, base.kv_len, base.head_dim, **others)
+
+
+def _is_problem_given(options: argparse.Namespace) -> bool:
+    values = (options.problem, options.kv_heads, options.dtype, options.scale)
+    return any(value is not None for value in values) or options.causal or options.inputs != "normal"
+
+
+def _require_emulator(options: argparse.Namespace, what: str) -> None:
+    """Chooses the emulator, and with it problems of its size. Raises :class:`LadderError`."""
+    if options.backend not in ("auto", "emulator"):
+        raise LadderError(f"--backend {options.backend}: only the emulator {what}", "Leave it out.")
+    options.backend = "emulator"
 
 
 def _options(options: argparse.Namespace) -> dict[str, str]:
@@ -311,8 +330,6 @@ def _options(options: argparse.Namespace) -> dict[str, str]:
 
 def _compare(options: argparse.Namespace) -> int:
     from ladder.comparison import run_comparison
-    from ladder.render import comparison_table
-    from ladder.stages import discover
 
     result = run_comparison(
         _problem(options),
@@ -323,7 +340,7 @@ def _compare(options: argparse.Namespace) -> int:
         fresh=options.fresh,
     )
     if options.json != "-" and result.rows:
-        console.print(comparison_table(result, discover()))
+        _print_comparison(result)
     _write_rows(options.json, result.rows)
     for name, skip in result.skipped.items():
         errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False, soft_wrap=True)
@@ -337,6 +354,14 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if result.passed else 1
 
 
+def _print_comparison(comparison: Comparison) -> None:
+    from ladder.render import comparison_tables
+    from ladder.stages import discover
+
+    for table in comparison_tables(comparison, discover(), console.width):
+        print_table(table)
+
+
 def _write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
     from ladder.table import to_json
 
@@ -348,15 +373,13 @@ def _write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from ladder.comparison import Comparison, evaluate
-    from ladder.render import comparison_table
-    from ladder.stages import discover
 
     problem = _problem(options)
     evaluation = evaluate(
         options.stage, problem, backend=options.backend, arch=options.arch, options=_options(options)
     )
     if options.json != "-":
-        console.print(comparison_table(Comparison([evaluation.row]), discover()))
+        _print_comparison(Comparison([evaluation.row]))
     _write_rows(options.json, [evaluation.row])
     if not evaluation.passed:
         errors.print(f"[bold red]wrong:[/] {escape(evaluation.describe())}", highlight=False)
@@ -393,7 +416,7 @@ def _lines(options: argparse.Namespace) -> int:
     from ladder.lines_page import page
     from ladder.render import source_note, source_table
 
-    options.backend = "emulator"  # only it counts line by line, so the problem is of its size
+    _require_emulator(options, "counts line by line")
     problem = _problem(options)
     evaluation = evaluate(
         options.stage, problem, backend="emulator", arch=options.arch, options=_options(options)
@@ -405,7 +428,7 @@ def _lines(options: argparse.Namespace) -> int:
     if options.json != "-":
         for listing in annotated.files:
             context = None if options.all else options.context
-            console.print(source_table(listing, annotated, context, console.width))
+            print_table(source_table(listing, annotated, context, console.width))
             console.print()
         console.print(source_note(annotated), style="dim", highlight=False)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
@@ -418,9 +441,8 @@ def _check(options: argparse.Namespace) -> int:
     from ladder.render_findings import findings_lines
     from ladder.stages import discover
 
-    options.backend = "emulator"  # only it sees every access, so the problem is of its size
-    is_given = any((options.problem, options.kv_heads, options.dtype, options.causal, options.scale))
-    problems = (_problem(options),) if is_given or options.inputs != "normal" else PROBLEMS
+    _require_emulator(options, "sees every access")
+    problems = (_problem(options),) if _is_problem_given(options) else PROBLEMS
     ladder = discover()
     rows, names = [], options.stages or [stage.name for stage in ladder]
     refused: list[LadderError] = []
@@ -454,8 +476,8 @@ def _bank(options: argparse.Namespace) -> int:
         options.op,
         options.address,
         width=options.width,
-        swizzle=bank.Swizzle.parse(options.swizzle) if options.swizzle else None,
-        active=parse_mask(options.active) if options.active else 2**32 - 1,
+        swizzle=bank.Swizzle.parse(options.swizzle) if options.swizzle is not None else None,
+        active=parse_mask(options.active) if options.active is not None else 2**32 - 1,
     )
     if options.picture:
         swizzled = f", swizzled by {found.swizzle} (bytes)" if found.swizzle else ""
@@ -468,7 +490,7 @@ def _explain(options: argparse.Namespace) -> int:
     from ladder.explanation import explain
     from ladder.render_access import explanation_lines
 
-    options.backend = "emulator"  # only it sees addresses, so the problem is of its size
+    _require_emulator(options, "sees addresses")
     found = explain(
         options.place,
         _problem(options),
@@ -486,10 +508,13 @@ def _profile(options: argparse.Namespace) -> int:
     from ladder.comparison import run_comparison
     from ladder.errors import ProfilerError
     from ladder.hardware import profile, read
-    from ladder.render import comparison_table
-    from ladder.stages import discover
 
     if options.reports:
+        if options.stages or options.report or options.option or _is_problem_given(options):
+            raise LadderError(
+                "--import reads what was profiled before, and stages, problems or --report are given, too",
+                "Leave one of them out.",
+            )
         return _show_counted(read(options.reports), options)
     options.backend = "emulator"  # its default problem: at most one block an SM, where counters are exact
     problem, chosen = _problem(options), _options(options)
@@ -502,7 +527,7 @@ def _profile(options: argparse.Namespace) -> int:
     errors.print("What the emulator counts, instead:", highlight=False)
     result = run_comparison(problem, options.stages or None, backend="emulator", options=chosen)
     if options.json != "-":
-        console.print(comparison_table(result, discover()))
+        _print_comparison(result)
     _write_rows(options.json, result.rows)
     return 2
 

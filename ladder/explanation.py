@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +119,8 @@ def explain(
 def parse_place(place: str) -> tuple[str, str, int]:
     """(stage, file name, line) of ``STAGE:LINE`` or ``STAGE:FILE:LINE``. Raises :class:`LadderError`."""
     words = place.split(":")
-    if len(words) not in (2, 3) or not words[-1].isdigit() or int(words[-1]) < 1 or not all(words):
+    is_number = re.fullmatch(r"0*[1-9]\d{0,8}", words[-1], re.ASCII)
+    if len(words) not in (2, 3) or not is_number or not all(words):
         raise LadderError(
             f"{place!r} is not STAGE:LINE", "For example v2_warp_mma:120, or v2_warp_mma:ptx.h:20."
         )

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -55,9 +57,24 @@ def plain_table(**settings: Any) -> Table:
     return Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title_justify="left", **settings)
 
 
-def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
-    """A column for each stage, with the share of conflicts that it has less than the rung before."""
+def comparison_tables(comparison: Comparison, ladder: Ladder, width: int) -> list[Table]:
+    """:func:`comparison_table` of all rows, or several of as many each as ``width`` has room for."""
+    wide = Console(width=10_000)
     rows = comparison.rows
+    for count in range(len(rows), 0, -1):
+        parts = [rows[first : first + count] for first in range(0, len(rows), count)]
+        tables = [comparison_table(comparison, ladder, part) for part in parts]
+        if max(Measurement.get(wide, wide.options, table).maximum for table in tables) <= width:
+            break
+    return tables
+
+
+def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row] = ()) -> Table:
+    """A column for each stage, with the share of conflicts that it has less than the rung before.
+
+    ``rows`` are those to show, all of the comparison by default.
+    """
+    rows = rows or comparison.rows
     table = plain_table(title=_title(rows))
     table.add_column("", no_wrap=True)
     for row in rows:
@@ -76,7 +93,7 @@ def comparison_table(comparison: Comparison, ladder: Ladder) -> Table:
         cells = ["" if value is None else write(value) for value in values]
         table.add_row(Text(heading, style), *(Text(cell, style) for cell in cells))
         if column == "conflicts":
-            reductions = [_reduction(row, rows, ladder) for row in rows]
+            reductions = [_reduction(row, comparison.rows, ladder) for row in rows]
             if any(reductions):
                 table.add_row("  fewer than before", *reductions)
         if column == "time_ms":
@@ -123,7 +140,7 @@ def stages_table(ladder: Ladder) -> Table:
     """What there is to run."""
     table = plain_table()
     for heading in ("stage", "idea", "dtypes", "d", "from"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading != "idea")
     for stage in ladder:
         capability = "sm_{}{}".format(*stage.min_compute_capability)
         dims = " ".join(str(dim) for dim in stage.head_dims)

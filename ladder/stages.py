@@ -263,6 +263,8 @@ def read_stage(folder: Path) -> Stage:
         table = tomllib.loads((folder / "stage.toml").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StageError(f"{folder / 'stage.toml'} is not TOML: {error}") from error
+    except OSError as error:
+        raise StageError(f"{folder / 'stage.toml'} cannot be read: {error.strerror}") from error
     return _StageTable(name, folder, table).stage()
 
 
@@ -369,6 +371,8 @@ def parse_options(text: str) -> dict[str, str]:
     """The options of :func:`format_options`. Raises :class:`InvalidProblem` where one has no value."""
     pairs = [option.partition("=") for option in text.split(",") if option]
     for name, equals, _ in pairs:
+        if not name:
+            raise InvalidProblem(f"option {text!r} has no name", "It is NAME=VALUE.")
         if not equals:
             raise InvalidProblem(f"option {name} has no value", "It is NAME=VALUE.")
     return {name: value for name, _, value in pairs}

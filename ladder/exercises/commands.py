@@ -9,19 +9,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from ladder import files
 from ladder.errors import LadderError
+from ladder.terminal import console, errors
 
 if TYPE_CHECKING:
     from ladder.exercises.definition import Exercise
     from ladder.exercises.judge import Verdict
     from ladder.exercises.workspace import Workspace
-
-console = Console()
-errors = Console(stderr=True)
 
 
 def add_exercise_command(commands: Any) -> None:
@@ -71,7 +68,7 @@ def _list(options: argparse.Namespace) -> int:
     workspace = Workspace(options.folder)
     table = Table(box=None, pad_edge=False)
     for heading in ("", "exercise", "rung", "what to write", "hints"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading != "what to write")
     for one in exercises():
         sign = {"solved": "[green]solved[/]", "begun": "[yellow]begun[/]"}.get(_state(workspace, one), "")
         hints = f"{workspace.progress(one).hints} of {len(one.hints)}"

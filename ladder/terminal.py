@@ -1,0 +1,45 @@
+"""The command's two streams, whatever they are: a narrow terminal, a pipe that ends early, ASCII, closed."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import NoReturn
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError  # the command says with what it ends
+
+
+console = _Console()
+errors = _Console(stderr=True)
+
+
+def prepare_streams() -> None:
+    """Makes all that a command writes writable: to a stream that is closed, and in any encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Gives up on standard output, so that what it still holds is not tried again when the process ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def print_table(table: Table) -> None:
+    """Prints a table with nothing cut off: where it is wider than the terminal, that breaks its lines."""
+    wide = Console(width=10_000)
+    needed = Measurement.get(wide, wide.options, table).maximum
+    _Console(width=max(console.width, needed)).print(table)

@@ -1,0 +1,60 @@
+"""What the command writes to, whatever it is. Each test is a process of its own, for the streams are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ladder.comparison import Comparison
+from ladder.problem import Problem
+from ladder.render import comparison_tables
+from ladder.stages import Ladder
+from ladder.table import make_row
+
+
+def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``ladder`` in a shell is the command line of this Python."""
+    function = f'ladder() {{ "{sys.executable}" -m ladder "$@"; }}; set -o pipefail; '
+    words = ["bash", "-c", function + command]
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("command", ["bank ld 'lane * 128'", "exercise list"])
+def test_a_reader_that_leaves_is_no_wrong_stage(command: str) -> None:
+    done = run(f"ladder {command} | true")
+    assert done.returncode == 141 and done.stderr == ""
+
+
+def test_a_full_disk_behind_the_output() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    done = run("ladder stages > /dev/full")
+    assert done.returncode == 2 and done.stderr == "error: [Errno 28] No space left on device\n"
+
+
+def test_a_closed_stderr_and_ascii_alone() -> None:
+    command = "ladder lines v2_warp_mma --problem 1,1,16,16,32 2>&-"
+    done = run(command, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "wavefronts" in done.stdout and done.stdout.isascii()
+
+
+def test_a_closed_stdout_and_stdin() -> None:
+    assert run("ladder stages >&- <&-").returncode == 0
+
+
+def test_a_narrow_terminal_has_several_tables_and_no_number_cut() -> None:
+    rows = []
+    for number in range(4):
+        row = make_row(f"v{number}_a_long_name", "emulator", "sm_80", Problem(1, 1, 8, 8, 32, dtype="f32"))
+        rows.append(row | {"conflicts": 123_456_789 * (number + 1), "error": 1.25e-5})
+    comparison = Comparison(rows)
+    assert [len(comparison_tables(comparison, Ladder((), {}), width)) for width in (200, 60, 1)] == [1, 2, 4]
+    done = run("ladder compare --problem 1,1,16,16,32 --backend emulator", COLUMNS="30")
+    assert done.returncode == 0
+    for name in ("v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"):
+        assert name in done.stdout
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
