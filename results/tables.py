@@ -151,7 +151,7 @@ _STEPS = (
     (r"zero\(l\)", " 5  l_i = 0"),
     (r"neg_infty\(m\)", " 5  m_i = -inf"),
     (r"for \(int (key|part) = ", " 6  for all j"),
-    (r"block::load\(k_smem|fetch<block>\(kv_smem\[last", " 7  load K_j, V_j"),
+    (r"block::load\(k_smem|fetch<block>\(kv_smem\[next", " 7  load K_j, V_j"),
     (r"mma_ABt\(s", " 8  S = Q_i K_j^T"),
     (r"row_max(_in_lane)?\(m_new", " 9  m_new = max(m, rowmax(S))"),
     (r"exp2\(s, s\)", " 9  P = exp(S - m)"),

@@ -14,14 +14,17 @@ inline void require_rows_fit(const ladder::AttentionProblem &p) {
     throw std::invalid_argument("v4_tk_tiles supports less than 2^31 rows in q and in k");
 }
 
-/// The tensors of one (batch, head), as the tile library wants them: those of blockIdx.z and blockIdx.x.
+/// The tensors of one (batch, head), as the tile library wants them: those of blockIdx.z and blockIdx.x. Of k
+/// and v the first `keys` rows: what is past them reads as zero, and nothing is fetched for it.
 template <typename T, int d> struct Head {
   const ladder::AttentionProblem &p;
   unsigned key; // rows before the first one of k and v
+  int keys;
 
-  __device__ explicit Head(const ladder::AttentionProblem &problem)
+  __device__ Head(const ladder::AttentionProblem &problem, int keys)
       : p(problem),
-        key(tiles::uniform((blockIdx.z * p.kv_heads + blockIdx.x / (p.heads / p.kv_heads)) * p.kv_len)) {}
+        key(tiles::uniform((blockIdx.z * p.kv_heads + blockIdx.x / (p.heads / p.kv_heads)) * p.kv_len)),
+        keys(keys) {}
 
   /// Rows before the first one of q, o and lse: wanted before the main loop and after it, and not in between.
   __device__ unsigned query() const {
@@ -32,11 +35,10 @@ template <typename T, int d> struct Head {
   __device__ tiles::GlobalMatrix<const T, d> q() const {
     return {static_cast<const T *>(p.q) + int64_t(query()) * d, p.q_len};
   }
-  /// The first `keys` rows: what is past them reads as zero, and nothing is fetched for it.
-  __device__ tiles::GlobalMatrix<const T, d> k(int keys) const {
+  __device__ tiles::GlobalMatrix<const T, d> k() const {
     return {static_cast<const T *>(p.k) + int64_t(key) * d, keys};
   }
-  __device__ tiles::GlobalMatrix<const T, d> v(int keys) const {
+  __device__ tiles::GlobalMatrix<const T, d> v() const {
     return {static_cast<const T *>(p.v) + int64_t(key) * d, keys};
   }
   __device__ tiles::GlobalMatrix<T, d> o() const {

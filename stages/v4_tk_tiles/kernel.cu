@@ -97,13 +97,13 @@ template <typename A> struct Share {
   }
 };
 
-/// Starts to bring a stage's tiles of K and V, from row `key` on, as far as there are `keys`.
+/// Starts to bring a stage's tiles of K and V, from row `key` on.
 template <typename Block, typename Stage, typename T, int d>
-__device__ inline void fetch(Stage &stage, const Head<T, d> &gmem, int key, int keys) {
+__device__ inline void fetch(Stage &stage, const Head<T, d> &gmem, int key) {
   for (auto &k_smem : stage.k) {
     const int part = &k_smem - stage.k;
-    Block::load_async(k_smem, gmem.k(keys), key + part * k_smem.rows);
-    Block::load_async(stage.v[part], gmem.v(keys), key + part * k_smem.rows);
+    Block::load_async(k_smem, gmem.k(), key + part * k_smem.rows);
+    Block::load_async(stage.v[part], gmem.v(), key + part * k_smem.rows);
   }
   async_commit();
 }
@@ -114,8 +114,8 @@ template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
   using block = group<A::workers>;
-  const Head<T, d> gmem(problem);
   const Share<A> share(problem, block::warp());
+  const Head<T, d> gmem(problem, share.block_keys);
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
@@ -133,11 +133,11 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   neg_infty(m);
 
   for (int stage = 0; stage < A::stages - 1; stage++)
-    fetch<block>(kv_smem[stage], gmem, stage * A::stage_keys, share.block_keys);
+    fetch<block>(kv_smem[stage], gmem, stage * A::stage_keys);
   for (int key0 = 0; key0 < share.block_keys; key0 += A::stage_keys) {
     const int stage = key0 / A::stage_keys % A::stages, next = (stage + A::stages - 1) % A::stages;
     block::template async_wait<A::stages - 2>();
-    fetch<block>(kv_smem[next], gmem, key0 + (A::stages - 1) * A::stage_keys, share.block_keys);
+    fetch<block>(kv_smem[next], gmem, key0 + (A::stages - 1) * A::stage_keys);
     for (int part = 0, key = key0; part < A::parts && key < share.keys; part++, key += A::keys) {
       mma_ABt(s, q, kv_smem[stage].k[part]);
       if (problem.scale <= 0.f)

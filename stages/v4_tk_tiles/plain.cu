@@ -18,9 +18,9 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 template <typename T, int d>
 __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem problem) {
   using block = group<kWorkers>;
-  const Head<T, d> gmem(problem);
   const int block_row = blockIdx.y * kWorkers * kRows, row = block_row + block::warp() * kRows;
   const int keys = problem.is_causal ? min(problem.kv_len, block_row + kWorkers * kRows) : problem.kv_len;
+  const Head<T, d> gmem(problem, keys);
   __shared__ SharedTile<T, kKeys, d> k_smem, v_smem;
 
   RegTile<T, kRows, d> q, o_16;
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kWorkers * 32) attend(const AttentionProblem p
 
   for (int key = 0; key < keys; key += kKeys) {
     block::sync();
-    block::load(k_smem, gmem.k(keys), key);
-    block::load(v_smem, gmem.v(keys), key);
+    block::load(k_smem, gmem.k(), key);
+    block::load(v_smem, gmem.v(), key);
     block::sync();
     mma_ABt(s, q, k_smem);
     mul(s, s, problem.scale * kLog2E);

@@ -114,9 +114,10 @@ def test_plain_form(tmp_path: Path, d: int, is_causal: bool) -> None:
     assert result.row["conflicts"] == 0
 
 
-def test_nothing_is_spilled_on_sm_90(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nothing_is_spilled(tmp_path: Path, arch: str) -> None:
     nvcc = toolchain.pinned_nvcc()
-    command = [str(nvcc.path), "-std=c++20", "-O3", "-arch=sm_90", "-cubin", "-Xptxas", "-v"]
+    command = [str(nvcc.path), "-std=c++20", "-O3", f"-arch={arch}", "-cubin", "-Xptxas", "-v"]
     command += [f"-I{include_directory()}", str(stage().kernel), "-o", str(tmp_path / "kernel.cubin")]
     report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
