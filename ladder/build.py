@@ -13,14 +13,13 @@ import shlex
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 
 import pybind11
 
-from ladder import cache, files, toolchain
+from ladder import cache, files, processes, toolchain
 from ladder.emulator_library import emulator_library
 from ladder.errors import BuildError, LadderError
 from ladder.progress import steps
@@ -50,6 +49,11 @@ _LIBRARIES = {
 _HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
 
 
+def host_compiler_flags() -> list[str]:
+    """What nvcc hands to g++."""
+    return [word for flag in (*_HOST_FLAGS, *toolchain.gxx_flags()) for word in ("-Xcompiler", flag)]
+
+
 @dataclass(frozen=True)
 class Target:
     """What to build for: ``backend`` is ``emulator`` or ``cuda``, ``arch`` the GPU, e.g. ``sm_80``."""
@@ -65,8 +69,7 @@ class Target:
 
     def flags(self) -> list[str]:
         common = ["-std=c++20", "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
-        for flag in _HOST_FLAGS:
-            common += ["-Xcompiler", flag]
+        common += host_compiler_flags()
         if self.backend == "cuda":
             return [*common, "-arch=native"]
         compute = self.arch.replace("sm_", "compute_")
@@ -77,8 +80,11 @@ class Target:
     def linker(self) -> list[str]:
         """How the link line begins."""
         if self.backend == "cuda":
-            return [str(self.nvcc().path), "-ccbin", toolchain.gxx(), "-cudart", "static"]
-        return [toolchain.gxx()]
+            return [
+                *(str(self.nvcc().path), "-ccbin", toolchain.gxx(), "-cudart", "static"),
+                *host_compiler_flags(),
+            ]
+        return [toolchain.gxx(), *toolchain.gxx_flags()]
 
     def link_inputs(self) -> list[str]:
         """What comes after the objects on the link line."""
@@ -89,6 +95,7 @@ class Target:
         return [str(library.entry_points), f"-L{directory}", "-lladder_emulator", f"-Wl,-rpath,{directory}"]
 
 
+@processes.ended_by_signals()
 def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | None = None) -> Path:
     """The stage's Python extension ``ladder_stage``, built if it is not there yet.
 
@@ -98,6 +105,7 @@ def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | Non
     return plan.extension if plan.extension.exists() else _carry_out(plan)
 
 
+@processes.ended_by_signals()
 def build_all(
     stages: Sequence[Stage],
     targets: Mapping[str, Target],
@@ -118,7 +126,7 @@ def build_all(
     if missing:
         with (
             steps("Building", len(missing)) as progress,
-            ThreadPoolExecutor(max_workers=os.cpu_count()) as pool,
+            processes.Pool(max_workers=os.cpu_count()) as pool,
         ):
             results.update(zip([p.stage.name for p in missing], pool.map(attempt, missing), strict=True))
     return results
@@ -206,6 +214,7 @@ def _carry_out(first: _Plan) -> Path:
     return _until_settled(first.stage.name, make)
 
 
+@processes.ended_by_signals()
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
     """An executable of somebody's own ``.cu`` files; ``flags`` go to the compiler as they are.
 
@@ -235,7 +244,9 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_name]
                 rule = f"{object_name}.d"
                 _run([*command, "-MD", "-MF", rule], directory, f"{source.name} does not compile")
-                used += _dependencies((directory / rule).read_text(), nvcc)
+                used += _dependencies(
+                    (directory / rule).read_text(encoding="utf-8", errors="surrogateescape"), nvcc
+                )
             after = _refuse_moved(before, used)
             command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
             _run(command, directory, f"{sources[0].name} does not link")
@@ -251,7 +262,8 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
 
 
 def _read_paths(listing: Path) -> list[Path]:
-    return [Path(line) for line in listing.read_text().splitlines()] if listing.exists() else []
+    text = listing.read_text(encoding="utf-8", errors="surrogateescape") if listing.exists() else ""
+    return [Path(line) for line in text.splitlines()]
 
 
 def _dependencies(rule: str, nvcc: toolchain.Nvcc) -> list[Path]:
@@ -269,8 +281,7 @@ def _binding(target: Target) -> Path:
     nvcc = target.nvcc()
     # nvcc hands a .cpp to g++ as it is, with the include path of its own toolkit.
     flags = ["-std=c++20", "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
-    for flag in _HOST_FLAGS:
-        flags += ["-Xcompiler", flag]
+    flags += host_compiler_flags()
     flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
 
     def make() -> Path:
@@ -334,7 +345,7 @@ def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Sn
 
 
 def _run(command: list[str], directory: Path, failure: str) -> None:
-    result = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    result = processes.run(command, directory)
     if result.returncode == 0:
         return
     message = result.stderr + result.stdout

@@ -107,7 +107,7 @@ def write_text(path: Path, text: str) -> None:
     with guarded(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(text)
             os.replace(name, path)
         except BaseException:
@@ -125,10 +125,13 @@ def lock(final: Path) -> Iterator[None]:
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A short hash of a sequence of strings; where one ends and the next begins counts."""
+    """A short hash of a sequence of strings; where one ends and the next begins counts.
+
+    Strings may be names of files that are not in the locale's encoding.
+    """
     state = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()[:20]

@@ -1,7 +1,8 @@
 """The command ``ladder``.
 
-Exit codes: 0, all well; 1, a stage is wrong or failed; 2, the command could not be carried out; 130,
-interrupted; 141, nobody reads the output any more.
+Exit codes: 0, all well; 1, a stage is wrong or failed, or a program's kernel did; 2, the command could not be
+carried out; 130, interrupted; 141, nobody reads the output any more. ``ladder emulate`` returns the program's
+own where that is not 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from ladder import files, project
+from ladder import environment, files, project
 from ladder.errors import LadderError, UnsupportedProblem
 from ladder.exercises.commands import add_exercise_command
 from ladder.terminal import console, drop_output, errors, prepare_streams, print_table
@@ -652,7 +653,7 @@ def _emulate(options: argparse.Namespace) -> int:
     result = emulate(
         options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
     )
-    if options.check:
+    if options.check or environment.check_is_on():
         return _show_checked(options, result)
     if options.json != "-" and result.launches:
         for table in launches_tables(result.launches):
@@ -660,7 +661,7 @@ def _emulate(options: argparse.Namespace) -> int:
     if result.fault:
         errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
     _write_rows(options.json, [launch.as_row() for launch in result.launches])
-    return result.exit_code
+    return result.exit_code or (1 if result.fault else 0)
 
 
 def _show_checked(options: argparse.Namespace, result: ProgramResult) -> int:
@@ -669,7 +670,7 @@ def _show_checked(options: argparse.Namespace, result: ProgramResult) -> int:
     if options.json != "-":
         _print_lines(findings_lines(result.findings, options.sources[0].name))
     _write_rows(options.json, [finding.as_row() for finding in result.findings])
-    return result.exit_code or (1 if result.findings else 0)
+    return result.exit_code or (1 if result.findings or result.fault else 0)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ladder import environment, processes
 from ladder.build import Target, build_program
-from ladder.errors import ExecutionError, InvalidProblem
+from ladder.errors import ExecutionError
 from ladder.findings import Finding, parse_findings
 from ladder.progress import steps
-from ladder.stages import ARCHITECTURES, DEFAULT_ARCH
+from ladder.stages import DEFAULT_ARCH, require_arch
 from ladder.table import COUNTERS
 
 
@@ -60,13 +60,14 @@ def emulate(
     """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns what it launched.
 
     The program reads and writes the caller's standard streams. ``flags`` go to the compiler. ``check`` runs
-    it under the sanitizer.
+    it under the sanitizer, as ``LADDER_CHECK=1`` does.
 
     Raises :class:`BuildError` when it does not build and :class:`ExecutionError` when it cannot be run.
     """
     arch = arch or DEFAULT_ARCH
-    if arch not in ARCHITECTURES:
-        raise InvalidProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
+    require_arch(arch)
+    environment.validate()
+    check = check or environment.check_is_on()
     with steps("Building", 1) as progress, progress.step(sources[0].name):
         # Calls of the host are found by line, too.
         debug = ["-Xcompiler", "-g1"] if check else []
@@ -74,25 +75,18 @@ def emulate(
     return run_program(program, arguments, arch, check=check)
 
 
+@processes.ended_by_signals()
 def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bool = False) -> ProgramResult:
     """Runs a program that :func:`ladder.build.build_program` has built."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         log = Path(directory) / "launches.json"
-        environment = {**os.environ, "LADDER_ARCH": arch, "LADDER_LAUNCH_LOG": str(log)}
-        if check:
-            environment["LADDER_CHECK"] = "1"
-        process = subprocess.Popen([str(program), *arguments], env=environment)
-        # Ctrl-C reaches the program too, which is the one to end by it.
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
-        try:
-            exit_code = process.wait()
-        finally:
-            if previous is not None:
-                signal.signal(signal.SIGINT, previous)
+        variables = {**os.environ, environment.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}
+        variables[environment.CHECK] = "1" if check else ""
+        exit_code = processes.run_in_foreground([str(program), *arguments], variables)
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt
         try:
-            report = json.loads(log.read_text())
+            report = json.loads(log.read_text(encoding="utf-8"))
         except FileNotFoundError:
             if exit_code < 0:
                 name = signal.Signals(-exit_code).name
@@ -115,9 +109,3 @@ def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bo
     code = exit_code if exit_code >= 0 else 128 - exit_code
     findings = tuple(parse_findings(json.dumps(report.get("findings", []))))
     return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings)
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()

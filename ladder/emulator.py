@@ -7,7 +7,6 @@ bank model about one access.
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ladder import _emulator
+from ladder import environment
 from ladder.errors import ExecutionError, LadderError
 from ladder.findings import Finding, parse_findings
+
+environment.validate()  # the library reads them as it is loaded
+from ladder import _emulator  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,9 +204,9 @@ def session(
         handle = _emulator.Session(
             arch=arch,
             memory=list(memory),
-            threads=_from_environment("LADDER_THREADS", 0) if threads is None else threads,
-            instruction_limit=_from_environment(
-                "LADDER_WARP_INSTRUCTION_LIMIT", _emulator.default_instruction_limit
+            threads=environment.number(environment.THREADS, 0) if threads is None else threads,
+            instruction_limit=environment.number(
+                environment.INSTRUCTION_LIMIT, _emulator.default_instruction_limit
             ),
             check=check,
         )
@@ -213,15 +215,6 @@ def session(
         finally:
             handle.end()
             _emulator.raise_interrupt()
-
-
-def _from_environment(name: str, otherwise: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return otherwise
-    if not text.isdigit():
-        raise LadderError(f"{name} is {text!r}, not a number")
-    return int(text)
 
 
 def last_fault() -> Fault | None:

@@ -28,6 +28,16 @@ OptionValue = int | str | bool
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 DEFAULT_ARCH = "sm_80"
 
+
+def require_arch(arch: str, named: str = "arch") -> None:
+    """Raises :class:`InvalidProblem` unless ``arch`` is a virtual GPU; ``named`` says what gave it."""
+    if arch not in ARCHITECTURES:
+        raise InvalidProblem(
+            f"{named} {arch!r} is none of {', '.join(ARCHITECTURES)}",
+            "What only sm_90a has, such as wgmma, runs on a GPU alone." if arch.startswith("sm_90") else "",
+        )
+
+
 #: The user's own rungs, and the exercises that they work on: folders that are found without being named, in
 #: the working directory or the nearest one above it.
 OWN_STAGES = "my_rungs"

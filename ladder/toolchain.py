@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,8 @@ from ladder.errors import ToolchainError
 VERSION = "13.0"
 REQUIREMENT = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl,profiler]=={VERSION}.*"
 DOWNLOAD_MEGABYTES = 105
+#: Programs that may stand before the compiler in ``$CXX``.
+_LAUNCHERS = ("ccache", "distcc", "sccache")
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,25 @@ class Nvcc:
 @functools.cache
 def _nvcc_version(path: Path) -> str:
     text = _output([str(path), "--version"])
-    releases = [word[1:].rstrip(",") for word in text.split() if word.startswith("V")]
-    return releases[-1] if releases else text.strip()
+    releases = re.findall(r"\bV(\d+\.[\w.]+)", text)
+    if not releases:
+        raise ToolchainError(
+            f"{path} is no nvcc: its --version names no release",
+            "LADDER_NVCC, CUDA_HOME and PATH say which one is taken; ladder doctor lists what is there.",
+        )
+    return str(releases[-1])
 
 
 def _output(command: list[str]) -> str:
     try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        done = subprocess.run(command, check=True, capture_output=True, encoding="utf-8", errors="replace")
+        return done.stdout
     except FileNotFoundError as error:
         raise ToolchainError(f"{command[0]} is not there", "ladder doctor lists what is missing.") from error
+    except OSError as error:
+        raise ToolchainError(
+            f"{command[0]} cannot be run: {error.strerror}", "ladder doctor lists what is missing."
+        ) from error
     except subprocess.CalledProcessError as error:
         tail = (error.stderr or error.stdout or "").strip()[-500:]
         raise ToolchainError(
@@ -79,11 +93,11 @@ def installed_nvcc() -> Nvcc | None:
     """The pinned compiler if it has been fetched; ``LADDER_NVCC`` names another one to take in its place."""
     override = os.environ.get("LADDER_NVCC")
     if override:
-        if not os.access(override, os.X_OK):
+        if not (Path(override).is_file() and os.access(override, os.X_OK)):
             raise ToolchainError(
                 f"LADDER_NVCC names {override}, which cannot be run", "Unset it to use the pinned nvcc."
             )
-        return Nvcc(Path(override), pinned=False)
+        return Nvcc(Path(override).absolute(), pinned=False)
     path = prefix() / "nvidia" / "cu13" / "bin" / "nvcc"
     return Nvcc(path, pinned=True) if path.exists() else None
 
@@ -159,12 +173,14 @@ def system_nvcc() -> Nvcc | None:
     on_path = shutil.which("nvcc")
     candidates += [Path(on_path)] if on_path else []
     candidates.append(Path("/usr/local/cuda/bin/nvcc"))
-    return next((Nvcc(path, pinned=False) for path in candidates if os.access(path, os.X_OK)), None)
+    return next(
+        (Nvcc(path, pinned=False) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None
+    )
 
 
 def gxx() -> str:
-    """The host compiler: ``$CXX``, else g++."""
-    name = os.environ.get("CXX", "g++")
+    """The host compiler: the program that ``$CXX`` names, else g++."""
+    name = _cxx()[0]
     found = shutil.which(name)
     if found is None:
         raise ToolchainError(
@@ -174,10 +190,35 @@ def gxx() -> str:
     return found
 
 
-@functools.cache
+def gxx_flags() -> list[str]:
+    """What ``$CXX`` says behind the program's name, as in ``g++ -m64``."""
+    return _cxx()[1:]
+
+
+def _cxx() -> list[str]:
+    text = os.environ.get("CXX", "")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ToolchainError(f"CXX is {text!r}: {error}", "Mind its quotes, or unset it for g++.") from None
+    if words and Path(words[0]).name in _LAUNCHERS:  # nvcc runs the compiler itself
+        words = words[1:]
+    return words or ["g++"]
+
+
 def gxx_version() -> str:
     """The first line of its ``--version``."""
-    return _output([gxx(), "--version"]).splitlines()[0]
+    return _gxx_version(gxx())
+
+
+@functools.cache
+def _gxx_version(path: str) -> str:
+    lines = _output([path, "--version"]).splitlines()
+    if not lines:
+        raise ToolchainError(
+            f"{path} is no C++ compiler: its --version says nothing", "Unset CXX to use g++."
+        )
+    return lines[0]
 
 
 def python_include() -> Path:

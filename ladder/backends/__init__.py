@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+from ladder import environment
 from ladder.backends.base import Backend, Execution
 from ladder.errors import LadderError
 
@@ -26,6 +27,7 @@ def get_backend(name: str = "auto") -> Backend:
     if name == "auto":
         name = "cuda" if gpu_is_there() else "emulator"
     if name == "emulator":
+        environment.validate()
         from ladder.backends.emulator import EmulatorBackend
 
         return EmulatorBackend()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ladder.backends.base import Backend, Execution, call, make_outputs
 from ladder.build import Target
-from ladder.errors import ExecutionError, InvalidProblem
+from ladder.errors import ExecutionError
 from ladder.findings import Finding
 from ladder.problem import Problem
-from ladder.stages import ARCHITECTURES
+from ladder.stages import require_arch
 from ladder.table import COUNTERS
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class EmulatorBackend(Backend):
     device = "cpu"
 
     def target(self, stage: Stage, arch: str | None) -> Target:
-        if arch is not None and arch not in ARCHITECTURES:
-            raise InvalidProblem(f"arch {arch!r} is none of {', '.join(ARCHITECTURES)}")
+        if arch is not None:
+            require_arch(arch)
         return Target("emulator", stage.arch(arch))
 
     def execute(

@@ -1,4 +1,6 @@
+import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -7,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ladder import cache
+from ladder import cache, processes
 from ladder.build import Target, build, build_all, build_program, shortened
 from ladder.comparison import evaluate
 from ladder.emulator_library import emulator_library
@@ -128,19 +130,55 @@ def test_a_file_in_the_way_of_the_cache(naive, own_cache):
 
 
 def test_a_full_disk_while_compiling_is_one_error(naive, own_cache, monkeypatch):
-    run = subprocess.run
+    run = processes.run
 
-    def full(command, **others):
-        result = run(command, **others)
+    def full(command, directory):
+        result = run(command, directory)
         if "-c" in command:
             return subprocess.CompletedProcess(command, 1, "", "fatal error: No space left on device")
         return result
 
-    monkeypatch.setattr(subprocess, "run", full)
+    monkeypatch.setattr(processes, "run", full)
     with pytest.raises(CacheError, match="full"):
         build(discover()["naive"], TARGET)
     left = [path for path in own_cache.rglob("*") if path.is_file() and not path.name.endswith(".lock")]
     assert left == []
+
+
+SLOW_COMPILER = """#!/bin/sh
+case "$*" in *--version*) echo "Cuda compilation tools, release 13.0, V13.0.1"; exit;; esac
+sleep 600 & echo $! >> "$(dirname "$0")/children"
+wait
+"""
+
+
+def wait_for(condition):
+    for _ in range(600):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("command", [["build", "naive", "v1_minimal"], ["emulate"]], ids=["build", "emulate"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_compilers_and_leaves_nothing(hello, naive, tmp_path, command, number):
+    compiler = tmp_path / "bin" / "nvcc"
+    compiler.parent.mkdir()
+    compiler.write_text(SLOW_COMPILER)
+    compiler.chmod(0o755)
+    environment = {**os.environ, "LADDER_NVCC": str(compiler), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    words = [*command, str(hello)] if command == ["emulate"] else command
+    process = subprocess.Popen([sys.executable, "-m", "ladder.cli", *words], env=environment)
+    children = compiler.parent / "children"
+    try:
+        assert wait_for(lambda: children.exists() and children.read_text().endswith("\n"))
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 128 + number
+    finally:
+        process.kill()
+    assert wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children.read_text().split()))
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_dir() and "emulator" in path.name]
 
 
 def test_message_is_shortened_to_its_errors():
@@ -187,28 +225,33 @@ def test_a_program_is_built_again_when_a_header_changes(hello):
 
 @pytest.fixture
 def saved_while_compiling(monkeypatch):
-    """The compiler takes its time: ``name`` is saved with each of the texts before its runs are over."""
+    """The compiler takes its time: a file is saved with each of the texts before a run of it is over.
+
+    Gives the runs.
+    """
 
     def save(path, *texts):
-        run, left = subprocess.run, list(texts)
+        run, left, compiled = processes.run, list(texts), []
 
-        def slow(command, **others):
-            result = run(command, **others)
-            if "-c" in command and not any("binding" in word for word in command) and left:
-                path.write_text(left.pop(0))
+        def slow(command, directory):
+            result = run(command, directory)
+            if "-c" in command and not any("binding" in word for word in command):
+                compiled.append(command)
+                if left:
+                    path.write_text(left.pop(0))
             return result
 
-        monkeypatch.setattr(subprocess, "run", slow)
-        return left
+        monkeypatch.setattr(processes, "run", slow)
+        return compiled
 
     return save
 
 
 def test_a_program_is_never_filed_under_what_was_saved_while_it_compiled(hello, saved_while_compiling):
     header = hello.parent / "greeting.h"
-    left = saved_while_compiling(header, "#define GREETING 300\n")
+    compiled = saved_while_compiling(header, "#define GREETING 300\n")
     first = build_program([hello], TARGET)
-    assert not left and subprocess.run([first], capture_output=True, text=True).stdout == "331 1\n"
+    assert len(compiled) == 2 and subprocess.run([first], capture_output=True, text=True).stdout == "331 1\n"
     header.write_text("#define GREETING 100\n")
     second = build_program([hello], TARGET)
     assert subprocess.run([second], capture_output=True, text=True).stdout == "131 1\n"
@@ -216,9 +259,8 @@ def test_a_program_is_never_filed_under_what_was_saved_while_it_compiled(hello, 
 
 def test_a_save_that_is_taken_back_while_a_program_compiles(hello, saved_while_compiling):
     """What the compiler saw in between is not what there was before and is again after."""
-    saved = saved_while_compiling(hello, hello.read_text())
-    program = build_program([hello], TARGET)
-    assert not saved and program.exists()
+    compiled = saved_while_compiling(hello, hello.read_text())
+    assert build_program([hello], TARGET).exists() and len(compiled) == 2
 
 
 def test_a_program_that_is_saved_all_the_time_is_an_error(hello, saved_while_compiling):
@@ -238,15 +280,8 @@ def test_a_stage_is_never_filed_under_what_was_saved_while_it_compiled(drop_stag
     assert build(discover()["mine"], TARGET) != extension
 
 
-def test_programs_built_at_once_wait_for_each_other(hello, monkeypatch):
-    compiled, run = [], subprocess.run
-
-    def counted(command, **others):
-        if "-c" in command:
-            compiled.append(command)
-        return run(command, **others)
-
-    monkeypatch.setattr(subprocess, "run", counted)
+def test_programs_built_at_once_wait_for_each_other(hello, saved_while_compiling):
+    compiled = saved_while_compiling(hello)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: build_program([hello], TARGET), range(2))
     assert first == second and len(compiled) == 1

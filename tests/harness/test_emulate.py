@@ -15,6 +15,7 @@ from ladder.cli import main
 PROGRAM = r"""
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 
 __global__ void transpose(const float *in, float *out) {
   __shared__ float tile[32][32];
@@ -30,7 +31,7 @@ int main(int argc, char **argv) {
   cudaMalloc(&in, 4096);
   cudaMalloc(&out, 4096);
   if (argc > 1 && argv[1][0] == 'f') {
-    std::puts("started");
+    std::printf("started %d\n", getpid());
     std::fflush(stdout);
     forever<<<1, 1>>>((int *)in);
   }
@@ -68,13 +69,18 @@ def test_arguments_and_exit_code_are_the_programs(program, capfd):
 
 
 def test_a_fault_is_shown_with_its_line(program, capfd):
-    main(["emulate", program, "--", "b"])
+    assert main(["emulate", program, "--", "b"]) == 1, "the program itself returns 0"
     captured = capfd.readouterr()
     assert "cudaErrorIllegalAddress" in captured.out
-    assert "prog.cu:7" in captured.err
+    assert "prog.cu:8" in captured.err
 
 
-def test_ctrl_c_ends_an_endless_kernel(program):
+@pytest.mark.parametrize(
+    "number, alone",
+    [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGKILL, True)],
+    ids=["Ctrl-C", "SIGINT", "SIGTERM", "SIGKILL"],
+)
+def test_a_signal_ends_an_endless_kernel(program, number, alone):
     environment = {**os.environ, "LADDER_WARP_INSTRUCTION_LIMIT": str(10**15)}
     process = subprocess.Popen(
         [sys.executable, "-m", "ladder.cli", "emulate", program, "--", "f"],
@@ -83,9 +89,16 @@ def test_ctrl_c_ends_an_endless_kernel(program):
         stdout=subprocess.PIPE,
     )
     try:
-        assert process.stdout is not None and process.stdout.readline() == b"started\n"
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        assert process.stdout is not None
+        word, child = process.stdout.readline().split()
+        assert word == b"started" and os.path.exists(f"/proc/{int(child)}")
+        if alone:
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)
+        code = process.wait(timeout=30)
+        assert code == (-number if number == signal.SIGKILL else 128 + number)
+        assert process.stdout.read() == b"", "whoever has the other end of the pipe is gone"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -94,7 +107,7 @@ def test_ctrl_c_ends_an_endless_kernel(program):
 def test_an_endless_kernel_meets_a_limit(program, capfd, monkeypatch):
     monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
     main(["emulate", program, "--", "f"])
-    assert "prog.cu:12" in capfd.readouterr().err
+    assert "prog.cu:13" in capfd.readouterr().err
 
 
 def test_flags_for_the_compiler(tmp_path, capfd):
@@ -144,7 +157,7 @@ def test_an_unsupported_instruction_names_its_kernel_as_it_is_written(tmp_path, 
         "}\n"
         "int main() { unsigned *p; cudaMalloc(&p, 4); odd<3><<<1, 1>>>(p); cudaDeviceSynchronize(); }\n"
     )
-    main(["emulate", str(path)])
+    assert main(["emulate", str(path)]) == 1
     err = capfd.readouterr().err
     assert "not supported: vset4.u32.u32.lt" in err
     assert "in kernel void odd<3>(unsigned int*)" in err

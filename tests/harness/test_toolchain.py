@@ -51,3 +51,32 @@ def test_system_compiler_is_that_of_cuda_home(monkeypatch, tmp_path):
 def test_g_plus_plus_is_found():
     assert "g++" in toolchain.gxx()
     assert toolchain.gxx_version()
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("/bin", "LADDER_NVCC names /bin, which cannot be run"),
+        ("/bin/true", "/bin/true is no nvcc: its --version names no release"),
+        ("{tmp}/data", "{tmp}/data cannot be run: Exec format error"),
+    ],
+)
+def test_an_override_that_is_no_nvcc(monkeypatch, tmp_path, override, message):
+    (tmp_path / "data").write_bytes(b"\x00\x01")
+    (tmp_path / "data").chmod(0o755)
+    monkeypatch.setenv("LADDER_NVCC", override.format(tmp=tmp_path))
+    with pytest.raises(ToolchainError, match=message.format(tmp=tmp_path)):
+        print(toolchain.pinned_nvcc().version)
+
+
+def test_the_host_compiler_may_have_options(monkeypatch):
+    from ladder.build import Target
+
+    plain = toolchain.gxx()
+    for text, flags in (("", []), (" ", []), ("g++ -m64", ["-m64"]), ("ccache g++ '-DA=1 2'", ["-DA=1 2"])):
+        monkeypatch.setenv("CXX", text)
+        assert toolchain.gxx() == plain and toolchain.gxx_flags() == flags
+        assert [word for word in Target("emulator", "sm_80").flags() if word in ("-m64", "-DA=1 2")] == flags
+    monkeypatch.setenv("CXX", "g++ '")
+    with pytest.raises(ToolchainError, match="CXX is .*quot"):
+        toolchain.gxx()

@@ -1,0 +1,46 @@
+"""The variables of the environment that the emulator reads, looked at before anything is done with them."""
+
+from __future__ import annotations
+
+import os
+
+from ladder.errors import LadderError
+
+ARCH = "LADDER_ARCH"
+CHECK = "LADDER_CHECK"
+INSTRUCTION_LIMIT = "LADDER_WARP_INSTRUCTION_LIMIT"
+THREADS = "LADDER_THREADS"
+
+_MOST = {THREADS: 1024, INSTRUCTION_LIMIT: 2**63 - 1}
+
+
+def number(name: str, otherwise: int) -> int:
+    """The value of ``LADDER_THREADS`` or ``LADDER_WARP_INSTRUCTION_LIMIT``. Raises :class:`LadderError`."""
+    text = os.environ.get(name, "")
+    if not text:
+        return otherwise
+    # isdigit() is true of a superscript.
+    if not (text.isascii() and text.isdecimal()):
+        raise LadderError(f"{name} is {text!r}, not a number", "Unset it for the default.")
+    if len(text) > 20 or int(text) > _MOST[name]:
+        raise LadderError(f"{name} is {text}; it may be {_MOST[name]} at most", "Unset it for the default.")
+    return int(text)
+
+
+def check_is_on() -> bool:
+    """Whether ``LADDER_CHECK`` asks for the sanitizer. Raises :class:`LadderError`."""
+    text = os.environ.get(CHECK, "")
+    if text not in ("", "0", "1"):
+        raise LadderError(f"{CHECK} is {text!r}", "It is 1 to run programs under the sanitizer, or unset.")
+    return text == "1"
+
+
+def validate() -> None:
+    """Raises :class:`LadderError` for a value that the emulator would not start with."""
+    from ladder.stages import require_arch
+
+    for name in _MOST:
+        number(name, 0)
+    check_is_on()
+    if arch := os.environ.get(ARCH):
+        require_arch(arch, ARCH)
