@@ -78,5 +78,5 @@ def test_the_host_compiler_may_have_options(monkeypatch):
         assert toolchain.gxx() == plain and toolchain.gxx_flags() == flags
         assert [word for word in Target("emulator", "sm_80").flags() if word in ("-m64", "-DA=1 2")] == flags
     monkeypatch.setenv("CXX", "g++ '")
-    with pytest.raises(ToolchainError, match="CXX is .*quot"):
+    with pytest.raises(ToolchainError, match=r"CXX is .*quot"):
         toolchain.gxx()
