@@ -56,9 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drop_output()
         return 141
     except OSError as error:
-        if error.filename is None:  # standard output, which is all that is written without a name
+        if error.filename is not None:
+            _show(LadderError(str(error)))
+        elif isinstance(error, FileNotFoundError):
+            _show(LadderError("the working directory is no longer there", "cd to one that is."))
+        else:
             drop_output()
-        _show(LadderError(str(error)))
+            _show(LadderError(f"cannot write the output: {error.strerror or error}"))
         return 2
 
 

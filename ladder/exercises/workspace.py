@@ -9,6 +9,8 @@ import difflib
 import json
 import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -97,7 +99,7 @@ class Workspace:
             raise ExerciseError(
                 f"{final} is there already", f"To begin anew: ladder exercise reset {exercise.name}"
             )
-        with cache.new_directory(final) as directory:
+        with _writing(), cache.new_directory(final) as directory:
             write_working_copy(exercise, directory, solved=False)
         kept = self.progress(exercise)
         self._set(exercise, Progress(kept.hints, kept.solved, skeleton_digest(exercise)))
@@ -116,7 +118,7 @@ class Workspace:
         while (self.folder / _BACKUPS / f"{exercise.name}-{number}").exists():
             number += 1
         backup = self.folder / _BACKUPS / f"{exercise.name}-{number}"
-        with cache.guarded(self.folder):
+        with _writing(), cache.guarded(self.folder):
             shutil.copytree(path, backup)
             for entry in path.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -139,7 +141,8 @@ class Workspace:
     def _set(self, exercise: Exercise, progress: Progress) -> None:
         self._record[exercise.name] = progress
         record = {name: asdict(one) for name, one in sorted(self._record.items())}
-        cache.write_text(self.folder / _RECORD, json.dumps(record, indent=1) + "\n")
+        with _writing():
+            cache.write_text(self.folder / _RECORD, json.dumps(record, indent=1) + "\n")
 
     def is_outdated(self, exercise: Exercise) -> bool:
         """Whether the exercise has changed since the working copy was made."""
@@ -149,6 +152,15 @@ class Workspace:
     def changes(self, exercise: Exercise) -> list[Change]:
         """The lines outside the markers that the student has changed, added or removed."""
         return source_changes(exercise, self.path(exercise))
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """The folder is written as the cache is, but what helps is another one."""
+    try:
+        yield
+    except cache.CacheError as error:
+        raise LadderError(error.message, "Name a folder that can be written: --folder DIR") from error
 
 
 def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> None:

@@ -170,6 +170,9 @@ def test_start_makes_the_folder_that_is_named(home: Path, capsys) -> None:
     assert (home / "mine" / NAME / "kernel.cu").is_file()
     assert main(["exercise", "start", "--folder", f"mine/{NAME}/kernel.cu"]) == 2
     assert "is no folder" in capsys.readouterr().err
+    assert main(["exercise", "start", "--folder", "/proc/mine"]) == 2
+    message = capsys.readouterr().err
+    assert "cannot write /proc/mine" in message and "--folder DIR" in message and "CACHE" not in message
 
 
 def test_a_folder_in_which_nothing_is_begun(home: Path, capsys) -> None:

@@ -33,7 +33,15 @@ def test_a_full_disk_behind_the_output() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     done = run("ladder stages > /dev/full")
-    assert done.returncode == 2 and done.stderr == "error: [Errno 28] No space left on device\n"
+    assert done.returncode == 2 and done.stderr == "error: cannot write the output: No space left on device\n"
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    done = run(
+        f"cd '{tmp_path}/gone' && rmdir ../gone && ladder exercise list", PYTHONPATH=os.pathsep.join(sys.path)
+    )
+    assert done.returncode == 2 and "the working directory is no longer there" in done.stderr
 
 
 def test_a_closed_stderr_and_ascii_alone() -> None:
