@@ -8,9 +8,7 @@ is ever stale.
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import subprocess
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 import pybind11
 
 from ladder import cache, files, processes, toolchain
+from ladder.build_errors import failure, refuse_undefined
 from ladder.emulator_library import emulator_library
 from ladder.errors import BuildError, LadderError
 from ladder.progress import steps
@@ -29,22 +28,9 @@ from ladder.stages import OptionValue, Stage, include_directory
 _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
 #: Of what nvcc compiles as C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
-_SHOWN_LINES = 12
 _ATTEMPTS = 3
-#: Libraries that programs use beside the CUDA runtime, by how the names of their functions and headers begin.
-_LIBRARIES = {
-    "cublas": "cuBLAS",
-    "cudnn": "cuDNN",
-    "cufft": "cuFFT",
-    "curand": "cuRAND",
-    "cusolver": "cuSOLVER",
-    "cusparse": "cuSPARSE",
-    "cutensor": "cuTENSOR",
-    "nccl": "NCCL",
-    "npp": "NPP",
-    "nvml": "NVML",
-    "nvrtc": "NVRTC",
-}
+#: How flags begin that mean the same in every directory.
+_NO_RELATIVE_PATH = ("-D", "-I/", "-Xcompiler=-g")
 # Inline functions' statics of two rungs must not become one object although each is loaded privately.
 _HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
 
@@ -206,7 +192,7 @@ def _carry_out(first: _Plan) -> Path:
             binding = _binding(plan.target)
             with cache.new_directory(final) as directory:
                 command = [str(plan.nvcc.path), *plan.flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
-                _run(command, directory, f"{plan.stage.name} does not compile")
+                _run(command, directory, plan.stage.name, "does not compile")
                 _refuse_moved(plan.sources, _source_files(plan.stage.path, include_directory()))
                 _link_extension(plan.stage.name, plan.target, binding, directory)
         return plan.extension
@@ -218,6 +204,8 @@ def _carry_out(first: _Plan) -> Path:
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
     """An executable of somebody's own ``.cu`` files; ``flags`` go to the compiler as they are.
 
+    The compiler runs in the working directory, where relative paths in ``flags`` begin.
+
     Built again when a source, or a header that the compiler read last time, has changed.
     """
     for source in sources:
@@ -226,7 +214,10 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     sources = [source.resolve() for source in sources]
     compile_flags = [*target.flags(), *flags]
     base = cache.root() / "build" / f"{sources[0].stem}-{target.backend}-{target.arch}"
-    key = _key(target, nvcc, [*compile_flags, *map(str, sources)])
+    here = Path.cwd()
+    # Where a relative path in the flags leads depends on it.
+    place = [] if all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags) else [str(here)]
+    key = _key(target, nvcc, [*compile_flags, *place, *map(str, sources)])
     dependency_list = base.with_name(f"{base.name}-{key}.dependencies")
 
     def directory_for(dependencies: Snapshot) -> Path:
@@ -238,20 +229,17 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         if known and directory_for(before).exists():
             return directory_for(before) / sources[0].stem
         with cache.unfinished(base) as directory:
-            objects = [f"{number}.o" for number in range(len(sources))]
-            used: list[Path] = []
-            for source, object_name in zip(sources, objects, strict=True):
-                command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_name]
-                rule = f"{object_name}.d"
-                _run([*command, "-MD", "-MF", rule], directory, f"{source.name} does not compile")
-                used += _dependencies(
-                    (directory / rule).read_text(encoding="utf-8", errors="surrogateescape"), nvcc
-                )
+            objects = [str(directory / f"{number}.o") for number in range(len(sources))]
+            used = [*sources]
+            for source, object_file in zip(sources, objects, strict=True):
+                rule = directory / "rule"
+                command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
+                command += ["-MD", "-MT", "object", "-MF", str(rule)]
+                _run(command, here, source.name, "does not compile")
+                used += _dependencies(rule.read_text(encoding="utf-8", errors="surrogateescape"), nvcc)
             after = _refuse_moved(before, used)
             command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
-            _run(command, directory, f"{sources[0].name} does not link")
-            if target.backend == "emulator":
-                _refuse_undefined(directory / sources[0].stem, sources[0].name)
+            _run(command, directory, sources[0].name, "does not link")
             final = directory_for(after)
             cache.finish(directory, final)
         cache.write_text(dependency_list, "\n".join(map(str, after.files)))
@@ -294,7 +282,7 @@ def _binding(target: Target) -> Path:
                 if not result.exists():
                     with cache.new_directory(final) as directory:
                         command = [str(nvcc.path), *flags, "-c", str(source), "-o", "binding.o"]
-                        _run(command, directory, "the Python binding does not compile")
+                        _run(command, directory, "the Python binding", "does not compile")
                         _refuse_moved(sources, _source_files(include))
         return result
 
@@ -311,22 +299,9 @@ def _link_extension(name: str, target: Target, binding: Path, directory: Path) -
     if target.backend == "cuda":
         # The runtime's symbols are hidden: the one that torch has loaded may be of another version.
         command += ["-Xlinker", "--exclude-libs,ALL"]
-    _run([*command, "-o", "ladder_stage.so"], directory, f"{name} does not link")
+    _run([*command, "-o", "ladder_stage.so"], directory, name, "does not link")
     if target.backend == "emulator":
-        _refuse_undefined(directory / "ladder_stage.so", name)
-
-
-def _refuse_undefined(binary: Path, name: str) -> None:
-    """An entry point that the emulator lacks would silently reach the CUDA runtime that torch has loaded."""
-    result = subprocess.run(["nm", "--undefined-only", str(binary)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise BuildError(f"nm cannot read {binary.name}: {result.stderr.strip()}")
-    undefined = sorted(set(re.findall(r"\bU ((?:__)?cuda\w+|cu[A-Z]\w+)", result.stdout)))
-    if undefined:
-        raise BuildError(
-            f"{name} calls what the emulated CUDA runtime does not have: {', '.join(undefined)}",
-            "Such a program runs only on a GPU.",
-        )
+        refuse_undefined(directory / "ladder_stage.so", name)
 
 
 def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Snapshot | None = None) -> str:
@@ -344,42 +319,11 @@ def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Sn
     return cache.digest([*parts, *(sources.parts() if sources else ())])
 
 
-def _run(command: list[str], directory: Path, failure: str) -> None:
+def _run(command: list[str], directory: Path, name: str, otherwise: str) -> None:
     result = processes.run(command, directory)
     if result.returncode == 0:
         return
     message = result.stderr + result.stdout
     if "No space left on device" in message:
         raise OSError(28, "No space left on device")
-    hints = [missing_libraries(message), f"To repeat: {shlex.join(command)}"]
-    raise BuildError(f"{failure}:\n{shortened(message)}", "\n".join(hint for hint in hints if hint))
-
-
-def missing_libraries(message: str) -> str:
-    """What to say of libraries that a compiler or linker did not find; empty where it found all."""
-    functions = re.findall(r"undefined reference to [`'‘](\w+)", message)
-    headers = re.findall(r"fatal error: (?:\S*/)?(\w+)[\w.]*: No such file", message)
-    found = {
-        title
-        for name in (*functions, *headers)
-        for start, title in _LIBRARIES.items()
-        if name.lower().startswith(start)
-    }
-    if any(re.match(r"cu[A-Z]", name) for name in functions):
-        found.add("the CUDA driver API")
-    if not found:
-        return ""
-    return (
-        f"The program uses {' and '.join(sorted(found))}. Only the CUDA runtime is emulated, and libraries "
-        "that are headers alone (CUB, Thrust, CUTLASS); such a program runs only on a GPU."
-    )
-
-
-def shortened(message: str) -> str:
-    """The compiler's message from its first error on, a dozen lines at most."""
-    lines = [line for line in message.splitlines() if line.strip()]
-    pattern = re.compile(r"error|fatal|undefined reference|Killed", re.IGNORECASE)
-    first = next((number for number, line in enumerate(lines) if pattern.search(line)), 0)
-    shown = lines[first : first + _SHOWN_LINES]
-    left = len(lines) - first - len(shown)
-    return "\n".join(shown + ([f"... and {left} more lines"] if left > 0 else []))
+    raise failure(name, otherwise, message, command)

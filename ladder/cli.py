@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["emulate"] and "--" in words:
         split = words.index("--")
         words, program_arguments = words[:split], words[split + 1 :]
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(_joined(words))
     options.program_arguments = program_arguments
     try:
         _require_targets(options)
@@ -64,6 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             drop_output()
             _show(LadderError(f"cannot write the output: {error.strerror or error}"))
         return 2
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """``--nvcc-flags FLAGS`` as ``--nvcc-flags=FLAGS``: argparse takes no word that begins with a dash."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--nvcc-flags":
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _require_targets(options: argparse.Namespace) -> None:
@@ -224,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FLAGS",
-        help='any more for the compiler, behind its own: --nvcc-flags="-O1 --use_fast_math"',
+        help='any more for the compiler, behind its own: --nvcc-flags="-O1 --extended-lambda"',
     )
     emulate.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
     emulate.add_argument(
@@ -649,11 +660,15 @@ def _emulate(options: argparse.Namespace) -> int:
     from ladder.emulate import emulate
     from ladder.render import launches_tables
 
-    flags = [f"-I{directory}" for directory in options.include] + [f"-D{name}" for name in options.define]
+    flags = [f"-I{Path(directory).absolute()}" for directory in options.include] + [
+        f"-D{name}" for name in options.define
+    ]
     try:
         flags += [flag for flags in options.nvcc_flags for flag in shlex.split(flags)]
     except ValueError as error:
-        raise LadderError(f"--nvcc-flags cannot be taken apart: {error}", "Mind its quotes.") from None
+        raise LadderError(
+            f"--nvcc-flags cannot be taken apart: {error}", 'For example --nvcc-flags="-O1 --extended-lambda"'
+        ) from None
     result = emulate(
         options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
     )

@@ -70,7 +70,7 @@ def emulate(
     check = check or environment.check_is_on()
     with steps("Building", 1) as progress, progress.step(sources[0].name):
         # Calls of the host are found by line, too.
-        debug = ["-Xcompiler", "-g1"] if check else []
+        debug = ["-Xcompiler=-g1"] if check else []
         program = build_program(sources, Target("emulator", arch), [*flags, *debug])
     return run_program(program, arguments, arch, check=check)
 

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ladder import cache, processes
-from ladder.build import Target, build, build_all, build_program, shortened
+from ladder.build import Target, build, build_all, build_program
+from ladder.build_errors import shortened
 from ladder.comparison import evaluate
 from ladder.emulator_library import emulator_library
 from ladder.errors import BuildError, CacheError

@@ -133,6 +133,54 @@ def test_flags_for_the_compiler(tmp_path, capfd):
     assert "--nvcc-flags" in capfd.readouterr().err
 
 
+def test_paths_in_flags_begin_where_the_user_is(tmp_path, capfd, monkeypatch):
+    (tmp_path / "inc").mkdir()
+    for folder, value in (("inc", 4), ("other", 5)):
+        (tmp_path / folder / "inc").mkdir(parents=True)
+        (tmp_path / folder / "inc" / "v.h").write_text(f"#define V {value}\n")
+    path = tmp_path / "paths.cu"
+    path.write_text('#include <cstdio>\n#include "v.h"\nint main() { std::printf("%d", V); }\n')
+    for flags in (["-I", "inc"], ["--nvcc-flags=-Iinc"], ["--nvcc-flags", "-I inc"]):
+        for folder, value in (("inc", "4"), ("other", "5")):
+            monkeypatch.chdir(tmp_path / folder)
+            assert main(["emulate", str(path), *flags]) == 0
+            assert capfd.readouterr().out == value
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        (
+            "int main() { cudaGraph_t graph; return cudaGraphCreate(&graph, 0); }",
+            [],
+            "error: lacking.cu calls what the emulated CUDA runtime does not have: cudaGraphCreate\n"
+            "Such a program runs only on a GPU.",
+        ),
+        (
+            "__global__ void child() {}\n__global__ void parent() { child<<<1, 1>>>(); }\nint main() {}",
+            [],
+            "Kernels that launch kernels are not emulated. Such a program runs only on a GPU.",
+        ),
+        (
+            "__global__ void f() {}\nint main() { f<<<1, 1>>>(); }",
+            ["--nvcc-flags", "-rdc=true"],
+            "error: lacking.cu is compiled for device code of several files (-rdc=true), which",
+        ),
+        (
+            '__global__ void f() { asm("wgmma.fence.sync.aligned;"); }\nint main() { f<<<1, 1>>>(); }',
+            ["--arch", "sm_90"],
+            "What sm_90a and later ones alone have, such as wgmma",
+        ),
+    ],
+    ids=["graphs", "dynamic parallelism", "-rdc", "sm_90a"],
+)
+def test_what_the_emulator_lacks_is_named(tmp_path, capfd, text, options, message):
+    path = tmp_path / "lacking.cu"
+    path.write_text(text)
+    assert main(["emulate", str(path), *options]) == 2
+    assert message in capfd.readouterr().err
+
+
 def test_a_library_that_is_not_emulated_is_named(tmp_path, capfd):
     path = tmp_path / "libraries.cu"
     path.write_text(
@@ -141,7 +189,7 @@ def test_a_library_that_is_not_emulated_is_named(tmp_path, capfd):
     )
     assert main(["emulate", str(path)]) == 2
     err = capfd.readouterr().err
-    assert "undefined reference to `cublasCreate_v2'" in err
+    assert "libraries.cu does not link" in err and "undefined reference to `cublasCreate_v2'" in err
     assert "uses cuBLAS and cuDNN and the CUDA driver API. Only the CUDA runtime is emulated" in err
     if not (toolchain.pinned_nvcc().include / "curand_kernel.h").exists():  # a whole toolkit has it
         path.write_text("#include <curand_kernel.h>\nint main() {}\n")
