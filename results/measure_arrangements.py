@@ -26,8 +26,10 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ladder import stages, toolchain
+from ladder import files, stages, toolchain
+from ladder.backends import get_backend
 from ladder.bench import gpu
+from ladder.errors import LadderError
 from ladder.problem import Problem
 
 STAGE = "v4_tk_tiles"
@@ -85,16 +87,27 @@ def resources(spec: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["d", "registers", "spill_bytes"])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    out = parser.parse_args().out
+def measure() -> pd.DataFrame:
+    """One row an arrangement or backend of torch and problem. Raises :class:`LadderError`."""
+    get_backend("cuda")
     specs = [PLAIN, *(f"{STAGE}:{options}" if options else STAGE for options in ARRANGEMENTS)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         make_plain(Path(folder))
         reports = pool.map(resources, specs)
         known = pd.concat([r.assign(contender=spec) for spec, r in zip(specs, reports, strict=True)])
-        frame = gpu.measure(PROBLEMS, specs).merge(known, on=["contender", "d"], how="left")
+        return gpu.measure(PROBLEMS, specs).merge(known, on=["contender", "d"], how="left")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    out = parser.parse_args().out
+    try:
+        files.require_target(out)
+        frame = measure()
+    except LadderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     frame.to_csv(out, index=False, float_format="%.6g")
     Console(width=150).print(gpu.render(frame))
     return 0

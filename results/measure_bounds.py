@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 from measure_counters import build_all, collect, environment_here, main, rows  # noqa: E402
 
 from ladder import nsight  # noqa: E402
-from ladder.errors import LadderError, UnsupportedProblem  # noqa: E402
+from ladder.errors import UnsupportedProblem  # noqa: E402
 from ladder.problem import Problem  # noqa: E402
 from ladder.profiling import Run  # noqa: E402
 from ladder.stages import discover  # noqa: E402
@@ -43,8 +43,6 @@ METRICS = [
 
 def measure(out: Path, names: list[str]) -> None:
     """Writes ``out``/bounds.csv. Raises :class:`LadderError`."""
-    if not out.is_dir():
-        raise LadderError(f"{out} is no folder")
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
     os.environ["PYTHONPATH"] = str(ROOT)

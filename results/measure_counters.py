@@ -215,7 +215,6 @@ def measure(out: Path, names: list[str]) -> None:
     """Does it all; what is done when a part fails is kept. Raises :class:`LadderError`."""
     from ladder.stages import discover
 
-    out.mkdir(parents=True, exist_ok=True)
     names = names or [stage.name for stage in discover()]
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
@@ -271,6 +270,8 @@ def main(description: str, measure: Callable[[Path, list[str]], None]) -> int:
     parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help="default: all")
     options = parser.parse_args()
     try:
+        if not options.out.is_dir():
+            raise LadderError(f"{options.out} is no folder")
         measure(options.out, options.stages)
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
