@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pybind11
 
-from ladder import cache, files, processes, toolchain
+from ladder import cache, files, housekeeping, processes, toolchain
 from ladder.build_errors import failure, refuse_undefined
 from ladder.emulator_library import emulator_library
 from ladder.errors import BuildError, LadderError
@@ -88,7 +88,7 @@ def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | Non
     Raises :class:`BuildError` with the compiler's message, :class:`ToolchainError` or :class:`CacheError`.
     """
     plan = _plan(stage, target, options or {})
-    return plan.extension if plan.extension.exists() else _carry_out(plan)
+    return plan.extension if _is_there(plan.extension) else _carry_out(plan)
 
 
 @processes.ended_by_signals()
@@ -108,7 +108,7 @@ def build_all(
 
     plans = [_plan(stage, targets[stage.name], (options or {}).get(stage.name, {})) for stage in stages]
     results: dict[str, Path | LadderError] = {plan.stage.name: plan.extension for plan in plans}
-    missing = [plan for plan in plans if not plan.extension.exists()]
+    missing = [plan for plan in plans if not _is_there(plan.extension)]
     if missing:
         with (
             steps("Building", len(missing)) as progress,
@@ -138,8 +138,16 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
     flags = [*target.flags(), *defines, f"-I{include}"]
     sources = Snapshot.of(_source_files(stage.path, include))
     key = _key(target, nvcc, [*flags, *_python_abi()], sources)
-    directory = cache.root() / "build" / f"{stage.name}-{target.backend}-{target.arch}-{key}"
+    directory = housekeeping.builds() / f"{stage.name}-{target.backend}-{target.arch}-{key}"
     return _Plan(stage, target, options, nvcc, tuple(flags), sources, directory / "ladder_stage.so")
+
+
+def _is_there(result: Path) -> bool:
+    """Whether it was built before; if so, it is in use now."""
+    if result.exists():
+        housekeeping.mark_used(result.parent)
+        return True
+    return False
 
 
 def _source_files(*directories: Path) -> list[Path]:
@@ -187,7 +195,7 @@ def _carry_out(first: _Plan) -> Path:
         plan = next(plans) or _plan(first.stage, first.target, first.options)
         final = plan.extension.parent
         with cache.lock(final):
-            if plan.extension.exists():
+            if _is_there(plan.extension):
                 return plan.extension
             binding = _binding(plan.target)
             with cache.new_directory(final) as directory:
@@ -195,6 +203,7 @@ def _carry_out(first: _Plan) -> Path:
                 _run(command, directory, plan.stage.name, "does not compile")
                 _refuse_moved(plan.sources, _source_files(plan.stage.path, include_directory()))
                 _link_extension(plan.stage.name, plan.target, binding, directory)
+        housekeeping.tidy()
         return plan.extension
 
     return _until_settled(first.stage.name, make)
@@ -213,7 +222,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     nvcc = target.nvcc()
     sources = [source.resolve() for source in sources]
     compile_flags = [*target.flags(), *flags]
-    base = cache.root() / "build" / f"{sources[0].stem}-{target.backend}-{target.arch}"
+    base = housekeeping.builds() / f"{sources[0].stem}-{target.backend}-{target.arch}"
     here = Path.cwd()
     # Where a relative path in the flags leads depends on it.
     place = [] if all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags) else [str(here)]
@@ -226,8 +235,9 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     def make() -> Path:
         known = _read_paths(dependency_list)
         before = Snapshot.of([*sources, *known])
-        if known and directory_for(before).exists():
-            return directory_for(before) / sources[0].stem
+        program = directory_for(before) / sources[0].stem
+        if known and _is_there(program):
+            return program
         with cache.unfinished(base) as directory:
             objects = [str(directory / f"{number}.o") for number in range(len(sources))]
             used = [*sources]
@@ -243,6 +253,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
             final = directory_for(after)
             cache.finish(directory, final)
         cache.write_text(dependency_list, "\n".join(map(str, after.files)))
+        housekeeping.tidy()
         return final / sources[0].stem
 
     with cache.lock(dependency_list):
@@ -275,9 +286,9 @@ def _binding(target: Target) -> Path:
     def make() -> Path:
         sources = Snapshot.of(_source_files(include))
         key = _key(target, nvcc, [*flags, *_python_abi()], sources)
-        final = cache.root() / "build" / f"binding-{target.backend}-{key}"
+        final = housekeeping.builds() / f"binding-{target.backend}-{key}"
         result = final / "binding.o"
-        if not result.exists():
+        if not _is_there(result):
             with cache.lock(final):
                 if not result.exists():
                     with cache.new_directory(final) as directory:

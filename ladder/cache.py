@@ -12,8 +12,9 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ladder.errors import CacheError
@@ -27,6 +28,11 @@ _REASONS = {
     errno.ENOTDIR: "a file stands where a directory is needed",
     errno.EEXIST: "a file stands where a directory is needed",
 }
+
+#: In an unfinished directory; its maker holds a lock on it, which ends with the maker.
+_OWNER = ".owner"
+_NEW_S = 60.0
+_SURELY_ABANDONED_S = 24 * 3600.0
 
 
 def root() -> Path:
@@ -75,7 +81,10 @@ def unfinished(near: Path) -> Iterator[Path]:
     with guarded(near):
         temporary = Path(tempfile.mkdtemp(prefix=f".{near.name}-", dir=near.parent))
         try:
-            yield temporary
+            with open(temporary / _OWNER, "w") as owner:
+                with suppress(OSError):  # a file system without locks: sweep() then leaves it alone
+                    fcntl.flock(owner, fcntl.LOCK_EX)
+                yield temporary
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -83,6 +92,7 @@ def unfinished(near: Path) -> Iterator[Path]:
 def finish(temporary: Path, final: Path) -> None:
     """Gives a directory its final name. When another process has made ``final`` meanwhile, that one stays."""
     temporary.chmod(0o755)
+    (temporary / _OWNER).unlink(missing_ok=True)
     try:
         temporary.rename(final)
     except OSError as error:
@@ -99,6 +109,27 @@ def new_directory(final: Path) -> Iterator[Path]:
     with unfinished(final) as temporary:
         yield temporary
         finish(temporary, final)
+
+
+def sweep(directory: Path) -> None:
+    """Removes what processes that were killed have left unfinished in ``directory``."""
+    for path in directory.glob(".*"):
+        with suppress(OSError):
+            if path.is_dir() and _is_abandoned(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_abandoned(unfinished: Path) -> bool:
+    age_s = time.time() - unfinished.stat().st_mtime
+    owner = unfinished / _OWNER
+    if not owner.exists():  # about to get its owner, or being removed
+        return age_s > _SURELY_ABANDONED_S
+    if age_s < _NEW_S:
+        return False
+    with open(owner) as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def write_text(path: Path, text: str) -> None:

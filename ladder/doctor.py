@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ladder import cache, stages, toolchain
+from ladder import cache, housekeeping, stages, toolchain
 from ladder.emulator_library import emulator_library
 from ladder.errors import LadderError, ProfilerError
 
@@ -138,7 +138,8 @@ def _cache() -> _Result:
             f"{root}: {free / 1e9:.1f} GB free",
             "Free some space, or set XDG_CACHE_HOME to a larger disk.",
         )
-    return OK, f"{root} ({_size(root) / 1e6:,.0f} MB, {free / 1e9:.0f} GB free)", ""
+    builds = f"{housekeeping.size() / 1e6:,.0f} of at most {housekeeping.MOST_BYTES / 1e6:,.0f} MB of builds"
+    return OK, f"{root} ({_size(root) / 1e6:,.0f} MB, with {builds}; {free / 1e9:.0f} GB free)", ""
 
 
 def _stages() -> _Result:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ladder import memory, nsight
+from ladder import files, memory, nsight
 from ladder.errors import LadderError, ProfilerError
 from ladder.problem import Problem
 from ladder.stages import format_options, parse_options
@@ -48,7 +48,7 @@ def collect(
     for run in runs:
         _extension(run)
     listing = report.with_suffix(".json")
-    listing.write_text(json.dumps([asdict(run) for run in runs], indent=1))
+    files.write(listing, json.dumps([asdict(run) for run in runs], indent=1).encode())
     words = nsight.command(
         [sys.executable, "-m", "ladder.profiling", str(listing)],
         metrics=metrics,

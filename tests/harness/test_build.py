@@ -14,7 +14,7 @@ from ladder.build import Target, build, build_all, build_program
 from ladder.build_errors import shortened
 from ladder.comparison import evaluate
 from ladder.emulator_library import emulator_library
-from ladder.errors import BuildError, CacheError
+from ladder.errors import BuildError, CacheError, LadderError
 from ladder.problem import Problem
 from ladder.stages import discover
 
@@ -310,7 +310,7 @@ def test_only_the_system_itself_is_left_out_of_the_dependencies():
 
 
 def test_a_program_that_is_not_there(tmp_path):
-    with pytest.raises(BuildError, match=r"no file .*nothing\.cu"):
+    with pytest.raises(LadderError, match=r"no file .*nothing\.cu"):
         build_program([tmp_path / "nothing.cu"], TARGET)
 
 
