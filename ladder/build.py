@@ -246,7 +246,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
                 command += ["-MD", "-MT", "object", "-MF", str(rule)]
                 _run(command, here, source.name, "does not compile")
-                used += _dependencies(rule.read_text(encoding="utf-8", errors="surrogateescape"), nvcc)
+                used += _dependencies(os.fsdecode(rule.read_bytes()), nvcc)
             after = _refuse_moved(before, used)
             command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
             _run(command, directory, sources[0].name, "does not link")
@@ -261,7 +261,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
 
 
 def _read_paths(listing: Path) -> list[Path]:
-    text = listing.read_text(encoding="utf-8", errors="surrogateescape") if listing.exists() else ""
+    text = os.fsdecode(listing.read_bytes()) if listing.exists() else ""
     return [Path(line) for line in text.splitlines()]
 
 

@@ -147,6 +147,23 @@ def test_paths_in_flags_begin_where_the_user_is(tmp_path, capfd, monkeypatch):
             assert capfd.readouterr().out == value
 
 
+def test_names_outside_the_locales_encoding(tmp_path):
+    folder = tmp_path / "dir with ü space"
+    folder.mkdir()
+    (folder / "größe.h").write_text("#define SIZE 4\n")
+    (folder / "prög ram.cu").write_text(
+        '#include "größe.h"\n#include <cstdio>\nint main() { std::printf("%d\\n", SIZE); }\n'
+    )
+    command = [sys.executable, "-m", "ladder.cli", "emulate", "prög ram.cu"]
+    for variables in ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}):
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+        assert (done.returncode, done.stdout) == (0, b"4\n"), done.stderr
+    (folder / "größe.h").write_text("#define SIZE 5\n")
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"5\n"), "the header is among the dependencies"
+
+
 @pytest.mark.parametrize(
     "text, options, message",
     [
