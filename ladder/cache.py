@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ladder import files
 from ladder.errors import CacheError
 
 _REASONS = {
@@ -136,14 +137,7 @@ def write_text(path: Path, text: str) -> None:
     """Writes ``path`` as a whole or not at all."""
     _make_parent(path)
     with guarded(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        files.replace(path, text.encode("utf-8", "surrogateescape"))
 
 
 @contextmanager

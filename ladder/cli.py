@@ -223,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     emulate = _command(
         commands, "emulate", _emulate, "build and run any CUDA program: ladder emulate prog.cu [-- arguments]"
     )
+    emulate.epilog = "Returns the program's exit code; 1 where that is 0 and one of its kernels faulted."
     emulate.add_argument("sources", nargs="+", type=Path, metavar="prog.cu")
     emulate.add_argument(
         "-I", action="append", default=[], dest="include", metavar="DIR", help="for the compiler"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,17 +49,29 @@ def write(path: Path, data: bytes) -> None:
         if path.exists() and not path.is_file():  # a pipe or a terminal
             path.write_bytes(data)
             return
-        final = path.resolve()
-        temporary = final.with_name(f".{final.name}-{os.getpid()}")
-        try:
-            temporary.write_bytes(data)
-            if final.exists():
-                shutil.copymode(final, temporary)
-            temporary.replace(final)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace(path.resolve(), data)
     except OSError as error:
         raise _refusal(path, error) from error
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Gives ``path`` new contents and its own permissions; a failure leaves it as it is. Raises OSError."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        temporary.write_bytes(data)
+        if path.exists():
+            shutil.copymode(path, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def expanded(path: str | Path) -> Path:
+    """The absolute path, with ~ for a home directory. Raises :class:`LadderError` where there is none."""
+    try:
+        return Path(path).expanduser().resolve()
+    except RuntimeError:
+        raise LadderError(f"there is no home directory for {path}", "Write the whole path.") from None
 
 
 def _refusal(path: Path, error: OSError) -> LadderError:

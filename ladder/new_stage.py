@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ladder import cache
+from ladder import cache, files
 from ladder.errors import LadderError, StageError
 from ladder.exercises.definition import exercises
 from ladder.stages import OWN_STAGES, Stage, discover, own_folder, read_stage
@@ -35,7 +35,7 @@ def new_stage(name: str, origin: str, folder: Path | None = None) -> Stage:
         raise StageError(f"{name} is an exercise", f"Choose another name, or: ladder exercise start {name}")
     if folder is None:
         folder = own_folder(OWN_STAGES) or Path.cwd() / OWN_STAGES
-    final = folder.expanduser().resolve() / name
+    final = files.expanded(folder) / name
     if final.exists():
         raise StageError(f"{final} is there already", "Choose another name, or move that folder away.")
     toml = stage_toml(source, f"{name}, from {source.name}", f"What is new in {name}: say it here")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ladder import files
 from ladder.errors import InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.problem import DTYPES, Problem
 
@@ -230,7 +231,7 @@ def _all_folders() -> Iterator[Path]:
     for entry in os.environ.get("LADDER_STAGES", "").split(os.pathsep):
         if not entry:
             continue
-        directory = Path(entry).expanduser().resolve()
+        directory = files.expanded(entry)
         if not directory.is_dir():
             raise StageError(
                 f"LADDER_STAGES names {entry}, which is no directory", "It is a folder of stage folders."

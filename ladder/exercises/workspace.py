@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ladder import cache
+from ladder import cache, files
 from ladder.errors import LadderError
 from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError
 from ladder.new_stage import copy_sources, stage_toml
@@ -51,9 +51,7 @@ class Workspace:
     """
 
     def __init__(self, folder: Path | None = None, *, may_be_new: bool = False) -> None:
-        self.folder = (
-            (folder or own_folder(OWN_EXERCISES) or Path.cwd() / OWN_EXERCISES).expanduser().resolve()
-        )
+        self.folder = files.expanded(folder or own_folder(OWN_EXERCISES) or Path.cwd() / OWN_EXERCISES)
         if self.folder.exists() and not self.folder.is_dir():
             raise LadderError(f"{self.folder} is no folder", "Name the one that holds the exercises.")
         if folder is not None and not may_be_new and not self.folder.exists():

@@ -72,3 +72,9 @@ def test_what_is_no_file_to_read(tmp_path: Path) -> None:
     with pytest.raises(LadderError, match=r"x.md is no .cu file"):
         files.require_file(tmp_path / "x.md", [".cu", ".cpp"])
     files.require_file(tmp_path / "x.md")
+
+
+def test_a_home_that_is_not_there() -> None:
+    assert files.expanded("~") == Path.home().resolve()
+    with pytest.raises(LadderError, match="there is no home directory for ~no-such-user/x"):
+        files.expanded("~no-such-user/x")
