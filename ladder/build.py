@@ -232,11 +232,16 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     def directory_for(dependencies: Snapshot) -> Path:
         return base.with_name(f"{base.name}-{cache.digest([key, *dependencies.parts()])}")
 
+    def known() -> tuple[Snapshot, Path | None]:
+        """The files that it depended on last time, and the program if it was made of them as they are."""
+        dependencies = _read_paths(dependency_list)
+        now = Snapshot.of([*sources, *dependencies])
+        program = directory_for(now) / sources[0].stem
+        return now, program if dependencies and _is_there(program) else None
+
     def make() -> Path:
-        known = _read_paths(dependency_list)
-        before = Snapshot.of([*sources, *known])
-        program = directory_for(before) / sources[0].stem
-        if known and _is_there(program):
+        before, program = known()
+        if program:
             return program
         with cache.unfinished(base) as directory:
             objects = [str(directory / f"{number}.o") for number in range(len(sources))]
@@ -256,6 +261,8 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         housekeeping.tidy()
         return final / sources[0].stem
 
+    if program := known()[1]:
+        return program
     with cache.lock(dependency_list):
         return _until_settled(sources[0].name, make)
 

@@ -288,6 +288,18 @@ def test_programs_built_at_once_wait_for_each_other(hello, saved_while_compiling
     assert first == second and len(compiled) == 1
 
 
+def test_a_program_that_is_there_is_only_read(hello, monkeypatch):
+    """A cache may be read-only."""
+    first = build_program([hello], TARGET)
+
+    def refuse(*_):
+        raise CacheError("read-only")
+
+    for writer in ("lock", "unfinished", "write_text"):
+        monkeypatch.setattr(cache, writer, refuse)
+    assert build_program([hello], TARGET) == first
+
+
 def test_dependencies_are_those_of_now_and_no_others(hello, tmp_path):
     """A header that is not included any more counts no longer."""
     build_program([hello], TARGET)
