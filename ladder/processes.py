@@ -6,10 +6,10 @@ the terminal's foreground, where it may read from it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -20,9 +20,17 @@ from typing import Any, NoReturn
 
 #: How long a program may take to end after a signal, before it gets the next one.
 _PATIENCE_S = 2.0
-_PR_SET_PDEATHSIG = 1
+#: Becomes the program that the words after the first name, which ends when this process does, whatever ends
+#: it. A program of its own, since code between fork and exec may wait for a thread that is not there.
+_END_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):  # it has ended already
+    os.kill(os.getpid(), signal.SIGKILL)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
-_libc = ctypes.CDLL(None)
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.Lock()
 #: Nothing is started any more.
@@ -109,14 +117,8 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
 
     Ctrl-C and SIGINT are the program's to end by, or to go on; anything else that ends the wait ends it.
     """
-    parent = os.getpid()
-
-    def end_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended before it was asked for the signal
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    process = subprocess.Popen(command, env=environment, preexec_fn=end_with_parent)
+    words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
+    process = subprocess.Popen(words, env=environment)
     try:
         try:
             return process.wait()
