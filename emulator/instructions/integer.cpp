@@ -279,6 +279,10 @@ private:
 // --- carries -----------------------------------------------------------------------------------------------
 
 /// add.cc, addc, sub.cc, subc and the sums of mad.cc and madc: with the condition code, a flag a lane.
+///
+/// Hardware subtracts by adding the complement, so the flag that sub.cc leaves says "no borrow". The manual
+/// calls it the borrow, and between sub.cc and subc nobody can tell; but nvcc's 128-bit division ends a chain
+/// of subc.cc in an addc.
 template <class T, bool Subtract>
 void add_with_carry(Warp &warp, const Instruction &in, const T *a, const T *b) {
   const bool reads = in.flags & 1, writes = in.flags & 2;
@@ -286,12 +290,10 @@ void add_with_carry(Warp &warp, const Instruction &in, const T *a, const T *b) {
   std::uint32_t carry = warp.carry();
   for_each_lane(warp.active(), [&](int lane) {
     const std::uint32_t bit = kLaneBit[unsigned(lane)];
-    const T carry_in = reads && (carry & bit);
+    const T carry_in = reads ? (carry & bit) != 0 : Subtract;
     T result;
-    bool out = Subtract ? __builtin_sub_overflow(a[lane], b[lane], &result)
-                        : __builtin_add_overflow(a[lane], b[lane], &result);
-    out |= Subtract ? __builtin_sub_overflow(result, carry_in, &result)
-                    : __builtin_add_overflow(result, carry_in, &result);
+    bool out = __builtin_add_overflow(a[lane], Subtract ? T(~b[lane]) : b[lane], &result);
+    out |= __builtin_add_overflow(result, carry_in, &result);
     d[lane] = result;
     if (writes)
       carry = out ? carry | bit : carry & ~bit;

@@ -364,6 +364,37 @@ def test_carries_make_128_bit_sums_and_differences(pairs: list[tuple[int, int]])
             assert int(made["c"][i]) == (2**32 - 1 if exact < 0 else exact >> 128), form
 
 
+def test_the_flag_after_a_subtraction_is_what_the_hardware_has() -> None:
+    # ptxas makes all of these additions with one carry bit: a - b is a + ~b + 1.
+    forms = {
+        "sub.cc, addc": ("sub.cc.u32 %d, %a, %b; addc.u32 %c, 0, 0;", lambda a, b: (a - b, a >= b)),
+        "add.cc, subc": ("add.cc.u32 %d, %a, %b; subc.u32 %c, 1, 0;", lambda a, b: (a + b, a + b >= 2**32)),
+        "subc.cc, addc": (
+            "sub.cc.u32 %d, 0, 1; subc.cc.u32 %d, %a, %b; addc.u32 %c, 0, 0;",
+            lambda a, b: (a - b - 1, a > b),
+        ),
+        "mad.cc, subc": (
+            "mad.lo.cc.u32 %d, %a, 1, %b; subc.u32 %c, 1, 0;",
+            lambda a, b: (a + b, a + b >= 2**32),
+        ),
+        "sub.cc, madc": (
+            "sub.cc.u32 %d, %a, %b; madc.lo.u32 %c, 0, 0, 0;",
+            lambda a, b: (a - b, a >= b),
+        ),
+    }
+    a, b = grid_of(edges("u32"), edges("u32"))
+    got = run_forms(
+        {form: lines for form, (lines, _) in forms.items()},
+        {"a": ("u32", a), "b": ("u32", b)},
+        {"d": "u32", "c": "u32"},
+    )
+    for form, (_, exact) in forms.items():
+        for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+            difference, flag = exact(x, y)
+            found = (int(got[form]["d"][i]), int(got[form]["c"][i]))
+            assert found == (difference % 2**32, int(flag)), (form, x, y)
+
+
 def test_carries_of_products_make_a_64_bit_square() -> None:
     # A 64 x 64 bit product from 32-bit words, as big-integer code has it.
     a, b = grid_of(edges("u64"), edges("u64"))
