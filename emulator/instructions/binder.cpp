@@ -47,8 +47,9 @@ std::optional<std::uint64_t> immediate_bits(const Operand &operand, Type type) {
 }
 
 std::span<const TableEntry> (*const kTables[])() = {
-    integer_table, float_table,  half_table, compare_table,    logic_table,   convert_table, move_table,
-    memory_table,  atomic_table, warp_table, async_copy_table, control_table, matrix_table,  wmma_table,
+    integer_table, float_table,  half_table,   compare_table, logic_table,      convert_table,
+    move_table,    memory_table, atomic_table, warp_table,    async_copy_table, control_table,
+    matrix_table,  wmma_table,   video_table,  stack_table,
 };
 
 const std::unordered_map<std::string_view, std::vector<BindFunction>> &opcodes() {

@@ -125,6 +125,8 @@ std::span<const TableEntry> warp_table();       // shfl vote match redux activem
 std::span<const TableEntry> control_table();    // bra brx call ret exit trap bar barrier nanosleep
 std::span<const TableEntry> matrix_table();     // ldmatrix stmatrix movmatrix mma
 std::span<const TableEntry> wmma_table();       // wmma.load wmma.store wmma.mma
+std::span<const TableEntry> video_table();      // vabsdiff2 vabsdiff4
+std::span<const TableEntry> stack_table();      // alloca stacksave stackrestore
 
 /// Binds a kernel and all it can reach. Throws machine::FaultError of kind unsupported that lists every
 /// unsupported instruction with its source line (each form once).

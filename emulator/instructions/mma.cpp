@@ -8,8 +8,10 @@
 #include "instructions/mma.h"
 
 #include "instructions/elementwise.h"
+#include "instructions/float8_type.h"
 #include "instructions/multiply.h"
 
+#include <array>
 #include <string>
 
 namespace ladder::instructions {
@@ -39,6 +41,25 @@ namespace {
 
 constexpr std::uint32_t kSaturate = 1;
 constexpr std::uint32_t kCrossed = 2; ///< a register of D is another one of C
+
+// --- 8-bit floats
+// ----------------------------------------------------------------------------------------------------
+
+template <class Format> struct Float8Elements {
+  using Value = float;
+  static constexpr int kPerRegister = 4;
+  static void unpack(const std::uint32_t *lanes, float *values) {
+    static const auto kFloats = [] {
+      std::array<float, 256> floats;
+      for (std::uint32_t bits = 0; bits < 256; ++bits)
+        floats[bits] = Format::to_float(bits);
+      return floats;
+    }();
+    const auto *const bytes = reinterpret_cast<const std::uint8_t *>(lanes);
+    for (int i = 0; i < 128; ++i)
+      values[i] = kFloats[bytes[i]];
+  }
+};
 
 // --- accumulators
 // ----------------------------------------------------------------------------------------------------
@@ -184,6 +205,36 @@ template <int M, int K> Form byte_form(Type a, Type b) {
   return b == Type::s8 ? form<U8Elements, S8Elements, C, M, K>() : form<U8Elements, U8Elements, C, M, K>();
 }
 
+template <class A, class B, int K> Form float8_form(Type accumulator) {
+  using ElementsA = Float8Elements<A>;
+  using ElementsB = Float8Elements<B>;
+  return accumulator == Type::f32   ? form<ElementsA, ElementsB, PairAccumulator<F32Elements>, 16, K>()
+         : accumulator == Type::f16 ? form<ElementsA, ElementsB, HalfAccumulator, 16, K>()
+                                    : Form{};
+}
+
+template <int K> Form float8_form(std::string_view a, std::string_view b, Type accumulator) {
+  if (a == "e4m3")
+    return b == "e4m3" ? float8_form<E4M3, E4M3, K>(accumulator) : float8_form<E4M3, E5M2, K>(accumulator);
+  return b == "e4m3" ? float8_form<E5M2, E4M3, K>(accumulator) : float8_form<E5M2, E5M2, K>(accumulator);
+}
+
+/// 8-bit floats, which are no types of PTX registers.
+Form find_float8_form(const Binder &binder) {
+  std::vector<std::string_view> kinds;
+  for (const std::string &modifier : binder.source.modifiers)
+    if (modifier == "e4m3" || modifier == "e5m2")
+      kinds.push_back(modifier);
+  if (kinds.size() != 2 || binder.types().size() != 2 || binder.type(0) != binder.type(1))
+    return {};
+  since(binder, 89);
+  if (binder.has("m16n8k32"))
+    return float8_form<32>(kinds[0], kinds[1], binder.type(0));
+  if (binder.has("m16n8k16"))
+    return float8_form<16>(kinds[0], kinds[1], binder.type(0));
+  return {};
+}
+
 bool is_byte(Type type) { return type == Type::s8 || type == Type::u8; }
 
 Form find_form(const Binder &binder, Type d, Type a, Type b, Type c) {
@@ -237,9 +288,11 @@ bool bind_mma(Binder &binder) {
     if (modifier.starts_with("sp") || modifier == "xor" || modifier == "and" || modifier == "block_scale" ||
         modifier.starts_with("kind"))
       binder.unsupported("." + modifier);
-  if (!binder.has("row") || !binder.has("col") || binder.types().size() != 4)
-    binder.unsupported("this shape and these types");
-  const Form found = find_form(binder, binder.type(0), binder.type(1), binder.type(2), binder.type(3));
+  Form found;
+  if (binder.has("row") && binder.has("col"))
+    found = binder.types().size() == 4
+                ? find_form(binder, binder.type(0), binder.type(1), binder.type(2), binder.type(3))
+                : find_float8_form(binder);
   if (!found.handler)
     binder.unsupported("this shape and these types");
 

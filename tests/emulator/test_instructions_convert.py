@@ -404,6 +404,31 @@ def test_floats_to_8_bit_floats_saturate(kind: str) -> None:
     assert packed["d"].view(np.uint8).tolist() == expected
 
 
+# --- bf16 and bytes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", ["u8", "s8"])
+def test_bf16_and_bytes(t: str) -> None:
+    """In registers of 8 bits, as the headers of CUDA 13 write it."""
+    bits = np.arange(65536, dtype=np.uint16)
+    values = np.nan_to_num((bits.astype(np.uint32) << 16).view(np.float32), nan=0)
+    rounded = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+    forms = {mode: f".reg .b8 %q; cvt.{mode}.{t}.bf16 %q, %a; mov.b16 %d, {{%q, 0}};" for mode in rounded}
+    got = run_forms(forms, {"a": ("b16", bits)}, {"d": "b16"})
+    low, high = (0, 255) if t == "u8" else (-128, 127)
+    for mode, function in rounded.items():
+        expected = function(values.clip(low, high)).astype(np.int64) & 255
+        assert np.array_equal(got[mode]["d"], expected), mode
+    numbers = np.arange(256, dtype=np.uint16)
+    back = run_instruction(
+        f".reg .b8 %q, %r; mov.b16 {{%q, %r}}, %a; cvt.rn.bf16.{t} %d, %q;",
+        {"a": ("b16", numbers)},
+        {"d": "b16"},
+    )["d"]
+    signed = numbers.astype(np.uint8).view(np.int8) if t == "s8" else numbers
+    assert np.array_equal((back.astype(np.uint32) << 16).view(np.float32), signed.astype(np.float32))
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 

@@ -291,6 +291,59 @@ def test_mma_f16(k: int) -> None:
     assert np.abs(d - exact).max() <= np.abs(exact).max() * 2**-10
 
 
+def float8_values(kind: str) -> np.ndarray:
+    """Of all 256 bit patterns, computed from the formats' definition."""
+    exponent_bits, mantissa_bits = {"e4m3": (4, 3), "e5m2": (5, 2)}[kind]
+    bias = 2 ** (exponent_bits - 1) - 1
+    values = []
+    for bits in range(256):
+        exponent, mantissa = bits >> mantissa_bits & (2**exponent_bits - 1), bits & (2**mantissa_bits - 1)
+        if kind == "e4m3" and bits & 127 == 127:
+            value = np.nan
+        elif kind == "e5m2" and exponent == 31:
+            value = np.nan if mantissa else np.inf
+        else:
+            significand = mantissa + (2**mantissa_bits if exponent else 0)
+            value = significand * 2.0 ** (max(exponent, 1) - bias - mantissa_bits)
+        values.append(-value if bits & 128 else value)
+    return np.array(values, np.float64)
+
+
+@pytest.mark.parametrize("accumulator", ["f32", "f16"])
+@pytest.mark.parametrize("types", [("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"), ("e5m2", "e5m2")])
+@pytest.mark.parametrize("k", [16, 32])
+def test_mma_float8(k: int, types: tuple[str, str], accumulator: str) -> None:
+    form = f"mma.sync.aligned.m16n8k{k}.row.col.{accumulator}.{types[0]}.{types[1]}.{accumulator}"
+    kind = {"f32": np.float32, "f16": np.float16}[accumulator]
+    tables = [float8_values(name) for name in types]
+    # Small multiples of 1/4, so that every sum is exact in both accumulators.
+    small = [
+        np.array([bits for bits, v in enumerate(t) if abs(v) <= 2 and v * 4 % 1 == 0], np.uint8)
+        for t in tables
+    ]
+    a, b = RNG.choice(small[0], (16, k)), RNG.choice(small[1], (k, 8))
+    c = RNG.integers(-100, 100, (16, 8)).astype(kind)
+    assert np.array_equal(run_mma(form, a, b, c), tables[0][a] @ tables[1][b] + c)
+    if accumulator == "f16":
+        return
+    # Every bit pattern, one in a row at a time.
+    for first in range(0, 256, 16):
+        a = np.zeros((16, k), np.uint8)
+        a[np.arange(16), RNG.integers(0, k, 16)] = np.arange(first, first + 16)
+        b = np.full((k, 8), np.flatnonzero(tables[1] == 1)[0], np.uint8)
+        d = run_mma(form, a, b, np.zeros((16, 8), np.float32))
+        expected = np.repeat(tables[0][first : first + 16, None], 8, axis=1)
+        assert np.array_equal(d, expected, equal_nan=True)
+
+
+def test_mma_float8_needs_a_newer_gpu() -> None:
+    with pytest.raises(FaultError, match="needs sm_89 or newer"):
+        run(
+            f"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {registers(10, 4, '%f')},"
+            f" {registers(10, 4)}, {registers(14, 2)}, {registers(10, 4, '%f')};"
+        )
+
+
 @pytest.mark.parametrize("saturate", [False, True])
 @pytest.mark.parametrize("types", [("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("u8", "s8")])
 @pytest.mark.parametrize(("m", "k"), [(16, 16), (16, 32), (8, 16)])
