@@ -52,6 +52,14 @@ std::uint32_t named_members(Warp &warp, const Instruction &in) {
   return members;
 }
 
+[[noreturn]] void refuse_meeting(const Warp &warp) {
+  throw FaultError(FaultKind::unsupported,
+                   "the lanes of the member mask come to different instructions, which the hardware allows "
+                   "when they are of one kind and this emulator models for shfl.sync alone; one instruction "
+                   "that all of them come to does the same",
+                   std::countr_zero(warp.active()));
+}
+
 /// False when the path must wait for members, and the handler must return at once.
 bool members_are_here(Warp &warp, const Instruction &in) {
   if (in.op[kMembers] == kNoMembers)
@@ -60,9 +68,7 @@ bool members_are_here(Warp &warp, const Instruction &in) {
   if (!warp.converge(members))
     return false;
   if (members & warp.live() & ~warp.path_mask())
-    throw FaultError(FaultKind::unsupported,
-                     "the lanes of the member mask meet from different instructions, which is not modelled",
-                     std::countr_zero(warp.active()));
+    refuse_meeting(warp);
   return true;
 }
 
@@ -83,10 +89,35 @@ template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
 
 // --- shfl --------------------------------------------------------------------------------------------------
 
+/// The value that each lane gives, in `value`: those of the path's own lanes and of members that come to
+/// another shuffle. False when the path must wait for them first.
+bool gather(Warp &warp, const Instruction &in, std::uint32_t (&value)[32]) {
+  std::copy_n(warp.lanes<std::uint32_t>(in.op[2]), 32, value);
+  if (in.op[kMembers] == kNoMembers)
+    return true;
+  const std::uint32_t members = named_members(warp, in);
+  const std::uint32_t elsewhere = members & warp.live() & ~warp.path_mask();
+  if (elsewhere && !warp.released()) {
+    machine::Offer offer{.lanes = warp.active()};
+    std::copy_n(value, 32, offer.value);
+    warp.offer(offer);
+  }
+  if (!warp.converge(members))
+    return false;
+  if (elsewhere == 0)
+    return true;
+  const std::shared_ptr<const machine::Offer> offers = warp.take_offers();
+  if (!offers)
+    refuse_meeting(warp);
+  blend_lanes(value, offers->value, offers->lanes & elsewhere);
+  return true;
+}
+
 // op = d, p, a, ...; flags: 1 when p is wanted.
 void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
-  std::uint32_t value[32];
-  std::copy_n(warp.lanes<std::uint32_t>(in.op[2]), 32, value); // the destination may be the source
+  std::uint32_t value[32]; // a copy: the destination may be the source
+  if (!gather(warp, in, value))
+    return;
   write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
                              [&](int lane) { return value[sources[lane] & 31]; });
   if (in.flags)
@@ -95,8 +126,6 @@ void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
 
 // op = d, p, a, b, c, members
 template <Shuffle Mode> void shfl(Warp &warp, const Instruction &in) {
-  if (!members_are_here(warp, in))
-    return;
   const auto *b = warp.lanes<std::uint32_t>(in.op[3]), *c = warp.lanes<std::uint32_t>(in.op[4]);
   std::uint32_t sources[32];
   LADDER_LANES_ARE_INDEPENDENT
@@ -106,10 +135,7 @@ template <Shuffle Mode> void shfl(Warp &warp, const Instruction &in) {
 }
 
 /// With constant b and c: the lanes to read from are in Code::more.
-void shfl_constant(Warp &warp, const Instruction &in) {
-  if (members_are_here(warp, in))
-    exchange(warp, in, warp.more(in));
-}
+void shfl_constant(Warp &warp, const Instruction &in) { exchange(warp, in, warp.more(in)); }
 
 template <Shuffle Mode> void bind_sources(Binder &b) {
   const program::Operand &offset = b.operand(2), &clamp = b.operand(3);

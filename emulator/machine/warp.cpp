@@ -187,7 +187,7 @@ std::shared_ptr<Frame> Warp::make_frame(std::uint32_t frame_index, const std::sh
   if (caller) {
     frame->depth = caller->depth + 1;
     frame->call_site = pc_ - 1;
-    frame->local_base = (caller->local_base + caller->layout->local_bytes + 15) & ~15u;
+    frame->local_base = (caller->local_base + caller->layout->local_bytes + caller->alloca_bytes + 15) & ~15u;
   }
   if (frame->depth > kMaxCallDepth)
     throw FaultError(FaultKind::stack_overflow,
@@ -586,6 +586,10 @@ bool Warp::converge(std::uint32_t members) {
   return false;
 }
 
+void Warp::offer(const Offer &offer) { paths_[current_].offer = std::make_shared<const Offer>(offer); }
+
+std::shared_ptr<const Offer> Warp::take_offers() { return std::move(paths_[current_].offer); }
+
 void Warp::try_release_converge(std::uint32_t members) {
   std::vector<std::size_t> waiting;
   std::uint32_t come = 0;
@@ -603,12 +607,26 @@ void Warp::try_release_converge(std::uint32_t members) {
   }
   if (waiting.empty() || (members & live_ & ~come))
     return;
+  Offer offers;
+  bool alike = !together;
+  const auto &sources = block_->code().sources;
   for (const std::size_t i : waiting) {
-    paths_[i].state = Path::State::ready;
-    paths_[i].released = true;
+    Path &path = paths_[i];
+    path.state = Path::State::ready;
+    path.released = true;
+    const std::shared_ptr<const Offer> offer = std::move(path.offer);
+    alike = alike && offer &&
+            sources[path.pc]->full_opcode() == sources[paths_[waiting.front()].pc]->full_opcode();
+    for (std::uint32_t left = alike ? offer->lanes : 0; left; left &= left - 1)
+      offers.value[std::countr_zero(left)] = offer->value[std::countr_zero(left)];
+    offers.lanes |= alike ? offer->lanes : 0;
   }
-  if (!together)
-    return; // they meet from different places: each goes on from where it is
+  if (!together) { // they meet from different places: each goes on from where it is
+    const auto all = alike ? std::make_shared<const Offer>(offers) : nullptr;
+    for (const std::size_t i : waiting)
+      paths_[i].offer = all;
+    return;
+  }
   Path &first = paths_[waiting.front()];
   first.mask = come;
   first.released = false; // one path holds all members now
@@ -698,6 +716,23 @@ std::uint8_t *Warp::local(int lane, std::uint64_t address, std::uint64_t bytes) 
     local_capacity_ = capacity;
   }
   return local_.data() + std::uint64_t(lane) * local_capacity_ + address;
+}
+
+std::uint32_t Warp::stack_end(int lane) const {
+  const std::vector<std::uint32_t> &tops = frame_->alloca_tops;
+  return tops.empty() ? frame_->local_base + frame_->layout->local_bytes : tops[std::size_t(lane)];
+}
+
+void Warp::set_stack_end(int lane, std::uint64_t end) {
+  const std::uint32_t begin = frame_->local_base + frame_->layout->local_bytes;
+  if (end < begin || end > kMaxLocalBytes)
+    throw FaultError(FaultKind::stack_overflow,
+                     "alloca leaves a thread with more than 512 KiB of local memory", lane);
+  std::vector<std::uint32_t> &tops = frame_->alloca_tops;
+  if (tops.empty())
+    tops.assign(32, begin);
+  tops[std::size_t(lane)] = std::uint32_t(end);
+  frame_->alloca_bytes = *std::max_element(tops.begin(), tops.end()) - begin;
 }
 
 const MemoryRange *Warp::recall_range(std::uint64_t address, std::uint64_t bytes, bool write) {

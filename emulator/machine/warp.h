@@ -32,6 +32,8 @@ struct Frame {
   std::uint8_t *registers = nullptr;       ///< 64-byte aligned
   std::vector<std::uint8_t> params;        ///< [lane][param_area_bytes]
   std::uint32_t local_base = 0; ///< where this call's local variables start, bytes in a thread's stack
+  std::vector<std::uint32_t> alloca_tops; ///< by lane, where its stack ends; empty before the first alloca
+  std::uint32_t alloca_bytes = 0;         ///< of the lane that took most
   std::shared_ptr<Frame> caller;
   std::uint32_t call_site = 0; ///< index of the call in Code::instructions, for the values it returns
   int depth = 0;
@@ -43,6 +45,11 @@ struct PendingCopy {
   std::uint32_t shared_address; ///< offset in the block's shared memory
   std::uint8_t lane;
   std::uint8_t bytes;
+};
+
+/// What lanes bring to an instruction that exchanges values between lanes.
+struct Offer {
+  std::uint32_t lanes = 0, value[32]{};
 };
 
 /// What happens when a warp is run.
@@ -106,6 +113,12 @@ public:
   /// instruction. Otherwise makes the path wait for the missing ones, after which the instruction is executed
   /// again; the handler must return at once.
   bool converge(std::uint32_t members);
+  /// Before converge(), by a path that lacks members: what its lanes give to those that come to an
+  /// instruction of the same opcode elsewhere.
+  void offer(const Offer &offer);
+  /// After converge(): what lanes gave that have come elsewhere; nullptr when all are here, or when what they
+  /// came to is another opcode.
+  std::shared_ptr<const Offer> take_offers();
   /// Makes the current path wait at a block barrier; its instruction is executed again when the block
   /// releases it.
   void wait_barrier(int barrier);
@@ -134,7 +147,12 @@ public:
   // Local memory of a lane, as bytes in its stack.
   std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes);
   /// Bytes of local memory that a thread has here; accesses end below.
-  std::uint64_t local_top() const { return std::uint64_t(frame_->local_base) + frame_->layout->local_bytes; }
+  std::uint64_t local_top() const {
+    return std::uint64_t(frame_->local_base) + frame_->layout->local_bytes + frame_->alloca_bytes;
+  }
+  /// The end of a lane's stack, which alloca moves. Throws stack_overflow.
+  std::uint32_t stack_end(int lane) const;
+  void set_stack_end(int lane, std::uint64_t end);
   /// From a lane's byte to the next lane's byte at the same local address.
   std::uint64_t local_stride() const { return local_capacity_; }
 
@@ -180,8 +198,9 @@ private:
     std::shared_ptr<Frame> frame;
     State state = State::ready;
     int barrier = -1;
-    std::uint32_t members = 0; ///< converge: whom it waits for
-    bool released = false;     ///< the wait is over and the instruction is executed again
+    std::uint32_t members = 0;          ///< converge: whom it waits for
+    std::shared_ptr<const Offer> offer; ///< converge: the path's own; after it, everybody's
+    bool released = false;              ///< the wait is over and the instruction is executed again
   };
 
   std::shared_ptr<Frame> make_frame(std::uint32_t frame_index, const std::shared_ptr<Frame> &caller);

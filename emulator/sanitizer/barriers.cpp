@@ -133,7 +133,8 @@ void BlockChecker::warp_barrier(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// A lane that is named but is not there gives nothing to read.
+/// A lane gives nothing to read when the mask does not name it or it does not come. The last lanes of a
+/// reduction or scan read beyond its mask, and what they get is used by nobody.
 void BlockChecker::check_sources(const Context &at) {
   using instructions::Shuffle;
   Warp &warp = at.warp;
@@ -143,10 +144,17 @@ void BlockChecker::check_sources(const Context &at) {
                        : source.has("bfly") ? Shuffle::bfly
                                             : Shuffle::idx;
   const auto *b = warp.lanes<std::uint32_t>(at.in.op[3]), *c = warp.lanes<std::uint32_t>(at.in.op[4]);
+  std::uint32_t members = 0;
+  for_lanes(warp.active(), [&](int lane) { members |= instructions::members_of(warp, at.in, lane); });
+  if (members & warp.live() & ~warp.path_mask() && !warp.released())
+    return; // it waits for members, and is looked at again when they are here
+  const std::uint32_t absent = ~warp.live() | (warp.path_mask() & ~warp.active());
   for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t from = instructions::source_lane(mode, lane, b[lane], c[lane]);
-    const std::uint32_t missing = instructions::members_of(warp, at.in, lane) & ~warp.live();
-    if (from < 32 && missing >> from & 1)
+    const bool may_leave_mask = mode == Shuffle::down || mode == Shuffle::up;
+    const std::uint32_t named = instructions::members_of(warp, at.in, lane);
+    const std::uint32_t nothing = may_leave_mask ? named & absent : ~named | absent;
+    if (from < 32 && nothing >> from & 1)
       note(Kind::mask, lane, from, "");
   });
   report(at, 4);

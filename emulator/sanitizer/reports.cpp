@@ -1,4 +1,5 @@
 // What the checks of an instruction have noted, as findings.
+#include "instructions/shuffle.h"
 #include "sanitizer/block_checker.h"
 
 namespace ladder::sanitizer {
@@ -89,7 +90,9 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     break;
   case Kind::mask:
     finding.message = "reads the value of lane " + std::to_string(event.address) +
-                      ", which the mask names and which is not there";
+                      (instructions::members_of(at.warp, at.in, event.lane) >> event.address & 1
+                           ? ", which the mask names and which is not there"
+                           : ", which the mask does not name");
     break;
   default:
     break;

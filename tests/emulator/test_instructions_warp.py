@@ -9,8 +9,9 @@ from functools import reduce
 import numpy as np
 import pytest
 from ptx_kernels import run_forms, run_instruction
+from warp_kernel import kernel_text, lane_address, run
 
-from ladder.emulator import FaultError
+from ladder.emulator import FaultError, Module, session
 
 ALL = 0xFFFFFFFF
 LANES = np.arange(32)
@@ -199,6 +200,112 @@ def test_lanes_that_come_later_are_waited_for() -> None:
     got = run_instruction(lines, {"a": ("u32", a)}, {"d": "u32", "m": "b32"})
     assert set(got["d"].tolist()) == {a.sum()}
     assert set(got["m"].tolist()) == {ALL}
+
+
+SIDES = """
+  and.b32 %r1, %r0, 1;
+  setp.eq.u32 %p1, %r1, 0;
+  add.u32 %r2, %r0, 100;
+  add.u32 %r3, %r0, 200;
+  mov.u32 %r5, 0;
+  mov.u32 %r6, {rounds};
+again:
+  @%p1 bra even;
+  {odd}
+  add.u32 %r3, %r3, 1000;
+  bra join;
+even:
+  {even}
+  add.u32 %r2, %r2, 2000;
+join:
+  add.u32 %r5, %r5, %r4;
+  sub.u32 %r6, %r6, 1;
+  setp.ne.u32 %p2, %r6, 0;
+  @%p2 bra again;
+  {{ .reg .b64 %at; mad.wide.u32 %at, %r0, 4, %rd0; st.global.u32 [%at], %r5; }}
+"""
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_shuffles_on_both_sides_of_a_branch_meet(rounds: int) -> None:
+    # Each side gives its own register, and has changed it by the time that the other side reads.
+    body = SIDES.format(
+        rounds=rounds,
+        odd="shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;",
+        even="shfl.sync.bfly.b32 %r4, %r2, 1, 31, -1;",
+    )
+    out = np.zeros(32, np.uint32)
+    run(body, out)
+    for lane in range(32):
+        given = (lane ^ 1) + (200 if lane % 2 == 0 else 100)
+        step = 1000 if lane % 2 == 0 else 2000
+        assert out[lane] == sum(given + step * i for i in range(rounds)), lane
+
+
+@pytest.mark.parametrize(
+    ("odd", "even"),
+    [
+        ("shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;", "shfl.sync.idx.b32 %r4, %r2, 1, 31, -1;"),
+        ("shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;", "bar.warp.sync -1;"),
+        ("vote.sync.ballot.b32 %r4, %p1, -1;", "vote.sync.ballot.b32 %r4, %p1, -1;"),
+    ],
+)
+def test_what_does_not_meet_on_both_sides_is_said(odd: str, even: str) -> None:
+    with pytest.raises(FaultError, match="which the hardware allows when they are of one kind") as caught:
+        run(SIDES.format(rounds=1, odd=odd, even=even), np.zeros(32, np.uint32))
+    assert caught.value.fault.kind == "unsupported"
+
+
+def findings_of(body: str) -> list[str]:
+    out = np.zeros(32, np.uint32)
+    module = Module(kernel_text(f"{body}\n{lane_address('%rd0', '%rd50', 4)}  st.global.u32 [%rd50], %r1;"))
+    memory = [(out.ctypes.data, out.nbytes, "out", True)]
+    with session("sm_80", memory, 1, check=True) as checked:
+        module.launch("k", 1, 32, [out])
+    return [finding.message for finding in checked.findings if finding.kind == "mask"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "why"),
+    [
+        # A shuffle among 8 lanes reads beyond them; the last lanes of a reduction may.
+        (
+            "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.bfly.b32 %r1, %r0, 8, 31, 0xff;",
+            "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.down.b32 %r1, %r0, 4, 31, 0xff;",
+            "lane 8, which the mask does not name",
+        ),
+        # Segments that end where the mask does.
+        (
+            "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.idx.b32 %r1, %r0, 20, 31, 0xff;",
+            "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.idx.b32 %r1, %r0, 20, 0x181f, 0xff;",
+            "lane 20, which the mask does not name",
+        ),
+        # A lane that the mask names does not execute the instruction.
+        (
+            "setp.ne.u32 %p1, %r0, 5; @%p1 shfl.sync.idx.b32 %r1, %r0, 5, 31, -1;",
+            "setp.ne.u32 %p1, %r0, 5; @%p1 shfl.sync.idx.b32 %r1, %r0, 6, 31, -1;",
+            "lane 5, which the mask names and which is not there",
+        ),
+        # A lane has left.
+        (
+            "setp.eq.u32 %p1, %r0, 9; @%p1 exit; shfl.sync.idx.b32 %r1, %r0, 9, 31, -1;",
+            "setp.eq.u32 %p1, %r0, 9; @%p1 exit; shfl.sync.bfly.b32 %r1, %r0, 0, 31, -1;",
+            "lane 9, which the mask names and which is not there",
+        ),
+        # The lanes of the other side come later.
+        (
+            "setp.lt.u32 %p1, %r0, 16; @%p1 bra low; shfl.sync.bfly.b32 %r1, %r0, 16, 31, 0xffff0000;"
+            " bra both; low: shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffff; both:",
+            "setp.lt.u32 %p1, %r0, 16; @%p1 bra low; shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;"
+            " bra both; low: shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1; both:",
+            "lane 0, which the mask does not name",
+        ),
+    ],
+)
+def test_a_lane_that_gives_nothing_is_found(wrong: str, right: str, why: str) -> None:
+    prepare = "mov.u32 %r1, 0; "
+    assert findings_of(prepare + wrong) == [f"reads the value of {why}"]
+    assert findings_of(prepare + right) == []
 
 
 def test_activemask_and_elect_in_a_branch() -> None:
