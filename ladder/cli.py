@@ -658,7 +658,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _emulate(options: argparse.Namespace) -> int:
-    from ladder.emulate import emulate
+    from ladder.emulate import CRASHES, emulate
     from ladder.render import launches_tables
 
     flags = [f"-I{Path(directory).absolute()}" for directory in options.include] + [
@@ -673,6 +673,9 @@ def _emulate(options: argparse.Namespace) -> int:
     result = emulate(
         options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
     )
+    if result.signal:
+        where = ", in the host's code" if result.signal in CRASHES else ""
+        errors.print(f"[bold red]died:[/] by {result.signal}{where}", highlight=False)
     if options.check or environment.check_is_on():
         return _show_checked(options, result)
     if options.json != "-" and result.launches:

@@ -19,6 +19,9 @@ from ladder.progress import steps
 from ladder.stages import DEFAULT_ARCH, require_arch
 from ladder.table import COUNTERS
 
+#: Signals by which a program ends that does something wrong; what it launched until then is counted.
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
+
 
 @dataclass(frozen=True)
 class ProgramLaunches:
@@ -40,13 +43,14 @@ class ProgramLaunches:
 @dataclass(frozen=True)
 class ProgramResult:
     """How a program ended. ``fault`` describes what its kernels did wrong, if anything; ``findings`` are the
-    sanitizer's, if it was on."""
+    sanitizer's, if it was on; ``signal`` names what it died by, as ``SIGSEGV``."""
 
     exit_code: int
     arch: str
     launches: tuple[ProgramLaunches, ...]
     fault: str | None
     findings: tuple[Finding, ...] = ()
+    signal: str | None = None
 
 
 def emulate(
@@ -85,12 +89,12 @@ def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bo
         exit_code = processes.run_in_foreground([str(program), *arguments], variables)
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt
+        died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
         try:
             report = json.loads(log.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            if exit_code < 0:
-                name = signal.Signals(-exit_code).name
-                raise ExecutionError(f"{program.name} was ended by {name}; nothing was counted") from None
+            if died_by:
+                raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted") from None
             report = {"arch": arch, "fault": None, "kernels": []}
         except ValueError as error:
             raise ExecutionError(f"the counts of {program.name} are cut off: {error}") from error
@@ -108,4 +112,4 @@ def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bo
     fault = report["fault"]
     code = exit_code if exit_code >= 0 else 128 - exit_code
     findings = tuple(parse_findings(json.dumps(report.get("findings", []))))
-    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings)
+    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings, died_by)

@@ -37,6 +37,8 @@ ADVICE = {
     "fault": "See the message.",
 }
 
+_NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
+
 
 @dataclass(frozen=True)
 class Party:
@@ -79,6 +81,8 @@ class Finding:
 
     @property
     def advice(self) -> str:
+        if self.kind == "out of bounds" and "a null pointer" in self.message:
+            return _NULL_ADVICE
         return ADVICE[self.kind]
 
     def as_row(self) -> dict[str, Any]:

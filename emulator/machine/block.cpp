@@ -62,10 +62,12 @@ Block::State Block::run() {
       any_ready = true;
       try {
         if (limit && warp.executed() >= limit)
-          throw FaultError(FaultKind::instruction_limit,
-                           "a warp has executed " + std::to_string(warp.executed()) +
-                               " instructions and is not done; is a loop endless? (raise the limit with "
-                               "LADDER_WARP_INSTRUCTION_LIMIT)");
+          throw FaultError(
+              FaultKind::instruction_limit,
+              "a warp has executed " + std::to_string(warp.executed()) +
+                  " instructions and is not done; is a loop endless, or does it wait for a kernel "
+                  "of another stream? (kernels run one after the other here; raise the limit "
+                  "with LADDER_WARP_INSTRUCTION_LIMIT)");
         const RunResult result = warp.run(warp.polled() ? kPollSlice : kSlice);
         only_polls = only_polls && (result != RunResult::slice_over || warp.polled());
         if (result == RunResult::exited)

@@ -5,10 +5,18 @@
 #include <cstdio>
 #include <iterator>
 #include <stdexcept>
+#include <sys/uio.h>
+#include <unistd.h>
 
 namespace ladder::machine {
 
 namespace {
+
+/// What is nearer than this to an allocation is likely to have missed it.
+constexpr std::uint64_t kNear = 1 << 20;
+/// What is below this is likely to be an index, or a field, of a null pointer.
+constexpr std::uint64_t kNullPage = 1 << 16;
+constexpr std::size_t kMostFreed = 1 << 16;
 
 std::string hex(std::uint64_t value) {
   char text[32];
@@ -22,6 +30,12 @@ std::string quoted(const MemoryRange &range) {
 }
 
 } // namespace
+
+bool is_host_memory(std::uint64_t address) {
+  char byte;
+  const iovec to{&byte, 1}, from{reinterpret_cast<void *>(address), 1};
+  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+}
 
 void GlobalMemory::add(MemoryRange range) {
   if (range.end <= range.begin)
@@ -44,6 +58,7 @@ void GlobalMemory::add(MemoryRange range) {
     throw std::invalid_argument("the memory range " + quoted(range) + " overlaps " + quoted(*other) +
                                 " in part");
   const std::uint64_t begin = range.begin;
+  forget_freed(begin, range.end);
   by_begin_.emplace(begin, Entry{std::move(range), 1});
 }
 
@@ -66,24 +81,50 @@ const MemoryRange *GlobalMemory::find(std::uint64_t address, std::uint64_t bytes
   return address < range.end && bytes <= range.end - address ? &range : nullptr;
 }
 
-std::string GlobalMemory::describe(std::uint64_t address) const {
+bool GlobalMemory::retire(std::uint64_t begin) {
+  const MemoryRange *const range = find(begin, 1);
+  if (!range)
+    return false;
+  MemoryRange freed = *range;
+  if (!remove(begin))
+    return false;
   const std::lock_guard lock(mutex_);
-  if (by_begin_.empty())
-    return "no allocation";
+  if (freed_.size() < kMostFreed && !by_begin_.contains(begin))
+    freed_.insert_or_assign(begin, std::move(freed));
+  return true;
+}
+
+void GlobalMemory::forget_freed(std::uint64_t begin, std::uint64_t end) {
+  auto first = freed_.lower_bound(begin);
+  if (first != freed_.begin() && std::prev(first)->second.end > begin)
+    --first;
+  while (first != freed_.end() && first->first < end)
+    first = freed_.erase(first);
+}
+
+std::string GlobalMemory::describe(std::uint64_t address) const {
+  if (address < kNullPage)
+    return address ? "a null pointer and " + std::to_string(address) + " bytes" : "a null pointer";
+  const std::lock_guard lock(mutex_);
   const auto above = by_begin_.upper_bound(address);
-  if (above == by_begin_.begin()) {
-    const MemoryRange &range = above->second.range;
-    return std::to_string(range.begin - address) + " bytes before " + quoted(range);
-  }
-  const MemoryRange &below = std::prev(above)->second.range;
-  if (address < below.end)
-    return "at byte " + std::to_string(address - below.begin) + " of the " +
-           std::to_string(below.end - below.begin) + " of " + quoted(below);
+  const MemoryRange *const next = above == by_begin_.end() ? nullptr : &above->second.range;
+  const MemoryRange *const below = above == by_begin_.begin() ? nullptr : &std::prev(above)->second.range;
+  if (below && address < below->end)
+    return "at byte " + std::to_string(address - below->begin) + " of the " +
+           std::to_string(below->end - below->begin) + " of " + quoted(*below);
+  if (const auto freed = freed_.upper_bound(address);
+      freed != freed_.begin() && address < std::prev(freed)->second.end)
+    return "at byte " + std::to_string(address - std::prev(freed)->first) + " of " +
+           quoted(std::prev(freed)->second) + ", which has been freed";
+  const std::uint64_t before = next ? next->begin - address : kNear,
+                      past = below ? address - below->end : kNear;
   // What lies just before the next range is more likely an access below that one.
-  if (above != by_begin_.end() && above->second.range.begin - address < address - below.end)
-    return std::to_string(above->second.range.begin - address) + " bytes before " +
-           quoted(above->second.range);
-  return std::to_string(address - below.end) + " bytes past the end of " + quoted(below);
+  if (before < std::min(past, kNear))
+    return std::to_string(before) + " bytes before " + quoted(*next);
+  if (past < kNear)
+    return std::to_string(past) + " bytes past the end of " + quoted(*below);
+  return is_host_memory(address) ? "it is memory of the host's, which a GPU cannot reach"
+                                 : "it is far from all of them";
 }
 
 std::vector<MemoryRange> GlobalMemory::ranges() const {

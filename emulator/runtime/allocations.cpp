@@ -73,7 +73,7 @@ void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *na
 }
 
 void Allocations::release(const Allocation &allocation) {
-  Device::instance().memory().remove(allocation.begin);
+  Device::instance().memory().retire(allocation.begin);
   if (counts_as_device(allocation.kind))
     used_ -= allocation.bytes;
   void *memory = reinterpret_cast<void *>(allocation.begin);

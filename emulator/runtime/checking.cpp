@@ -1,11 +1,11 @@
 #include "runtime/checking.h"
 
+#include "machine/global_memory.h"
 #include "runtime/host_guard.h"
 #include "runtime/json.h"
 #include "runtime/launch_log.h"
 
 #include <iterator>
-#include <sys/uio.h>
 #include <unistd.h>
 
 namespace ladder::runtime {
@@ -61,13 +61,6 @@ void put_place(Finding &finding, const HostPlace &place) {
   finding.host_offsets = place.offsets;
 }
 
-/// Whether something of this process is mapped there.
-bool is_host_memory(std::uint64_t address) {
-  char byte;
-  const iovec to{&byte, 1}, from{reinterpret_cast<void *>(address), 1};
-  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
-}
-
 } // namespace
 
 std::atomic<Checking *> Checking::active_{nullptr};
@@ -98,7 +91,7 @@ std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
   if (was_freed(address))
     return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
   // Elsewhere everything is the host's memory, tensors too.
-  if (watches_host_ && !is_beside_allocation(address) && is_host_memory(address))
+  if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address))
     return sanitizer::Stray{Kind::host_pointer,
                             "uses an address of the host's memory, which a GPU cannot reach"};
   return std::nullopt;

@@ -2,27 +2,37 @@
 
 #include "machine/grid.h"
 #include "runtime/checking.h"
+#include "runtime/crash.h"
 #include "runtime/occupancy.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
+#include <limits>
 #include <stdexcept>
 
 namespace ladder::runtime {
 
 namespace {
 
-std::uint64_t number_from_environment(const char *name, std::uint64_t otherwise) {
+constexpr std::uint64_t kMostThreads = 1024;
+
+std::uint64_t number_from_environment(const char *name, std::uint64_t otherwise, std::uint64_t most) {
   const char *text = std::getenv(name);
   if (!text || !*text)
     return otherwise;
-  char *end = nullptr;
-  const unsigned long long value = std::strtoull(text, &end, 10);
-  if (*end != '\0' || *text == '-')
+  std::uint64_t value = 0;
+  const char *const end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error == std::errc::invalid_argument || rest != end)
     throw std::invalid_argument(std::string(name) + " is '" + text + "', not a number");
+  if (error != std::errc{} || value > most)
+    throw std::invalid_argument(std::string(name) + " is " + text + ", more than " + std::to_string(most));
   return value;
 }
 
@@ -77,14 +87,17 @@ Device &Device::instance() {
 }
 
 Device::Device()
-    : gpu_(&gpu_from_environment()), threads_(unsigned(number_from_environment("LADDER_THREADS", 0))),
-      warp_instruction_limit_(
-          number_from_environment("LADDER_WARP_INSTRUCTION_LIMIT", kDefaultWarpInstructionLimit)) {
+    : gpu_(&gpu_from_environment()),
+      threads_(unsigned(number_from_environment("LADDER_THREADS", 0, kMostThreads))),
+      warp_instruction_limit_(number_from_environment("LADDER_WARP_INSTRUCTION_LIMIT",
+                                                      kDefaultWarpInstructionLimit,
+                                                      std::numeric_limits<std::uint64_t>::max())) {
   if (const char *path = std::getenv("LADDER_LAUNCH_LOG"); path && *path) {
     log_path_ = path;
     file_log_ = std::make_shared<LaunchLog>(/*merge=*/true);
+    before_a_crash([] { instance().write_log_file(); });
   }
-  if (const char *check = std::getenv("LADDER_CHECK"); check && *check)
+  if (number_from_environment("LADDER_CHECK", 0, 1))
     checking_ = std::make_unique<Checking>(/*watches_host=*/true);
 }
 
@@ -102,6 +115,9 @@ void Device::check(const LaunchRequest &request) const {
     throw LaunchRefusal(LaunchRefusal::Reason::threads, "a block of " + std::to_string(threads) +
                                                             " threads; the kernel is compiled for at most " +
                                                             std::to_string(most) + " (__launch_bounds__)");
+  if (std::any_of(std::begin(entry.required_cluster), std::end(entry.required_cluster),
+                  [](unsigned blocks) { return blocks > 1; }))
+    throw LaunchRefusal(LaunchRefusal::Reason::cluster, kNoClusters + std::string(" (__cluster_dims__)"));
   if (request.dynamic_shared_bytes > request.dynamic_shared_limit)
     throw LaunchRefusal(LaunchRefusal::Reason::shared_memory,
                         std::to_string(request.dynamic_shared_bytes) +
@@ -239,8 +255,16 @@ void Device::write_log_file() {
   if (!file_log_)
     return;
   const std::lock_guard lock(state_);
-  std::ofstream file(log_path_, std::ios::trunc);
-  file << to_json(*file_log_, std::string(gpu_->arch), last_fault_, checking_ ? checking_->to_json() : "[]");
+  // As a whole or not at all: the process may be dying.
+  const std::string half_written = log_path_ + ".part";
+  {
+    std::ofstream file(half_written, std::ios::trunc);
+    file << to_json(*file_log_, std::string(gpu_->arch), last_fault_,
+                    checking_ ? checking_->to_json() : "[]");
+    if (!file.flush())
+      return;
+  }
+  std::rename(half_written.c_str(), log_path_.c_str());
 }
 
 } // namespace ladder::runtime

@@ -38,11 +38,13 @@ struct LaunchRequest {
 /// A launch that the device does not take, before anything ran.
 class LaunchRefusal : public machine::FaultError {
 public:
-  enum class Reason { threads, shared_memory, cooperative_grid };
+  enum class Reason { threads, shared_memory, cooperative_grid, cluster };
   LaunchRefusal(Reason reason, const std::string &message)
       : FaultError(machine::FaultKind::launch, message), reason(reason) {}
   Reason reason;
 };
+
+inline constexpr char kNoClusters[] = "clusters of more than one block are not supported";
 
 /// Clears the error that cudaGetLastError would give this host thread.
 void forget_last_error();

@@ -9,6 +9,8 @@
 #include "runtime/host_guard.h"
 #include "runtime/launch_log.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <new>
 
 namespace ladder::runtime {
@@ -22,14 +24,14 @@ std::optional<cudaError_t> device_error() {
   return fault ? std::optional(error_of(*fault)) : std::nullopt;
 }
 
-void complain(const std::string &message) noexcept {
+void complain(const std::string &message) {
   try {
     Device::instance().complain(message);
   } catch (const std::exception &error) {
-    // The device itself cannot be made: its settings are wrong.
-    static bool said = false;
-    if (!std::exchange(said, true))
-      std::fprintf(stderr, "ladder: %s\n", error.what());
+    // There is no device to go on with: the settings are wrong. A program that does not look at its errors
+    // would go on with garbage.
+    std::fprintf(stderr, "ladder: %s\n", error.what());
+    std::exit(2);
   }
 }
 
@@ -40,6 +42,8 @@ cudaError_t error_of(LaunchRefusal::Reason reason) {
     return cudaErrorInvalidValue;
   case LaunchRefusal::Reason::cooperative_grid:
     return cudaErrorCooperativeLaunchTooLarge;
+  case LaunchRefusal::Reason::cluster:
+    return cudaErrorNotSupported;
   }
   return cudaErrorUnknown;
 }

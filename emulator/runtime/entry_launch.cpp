@@ -106,7 +106,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
       const auto &cluster = attribute.val.clusterDim;
       if (attribute.id == cudaLaunchAttributeClusterDimension &&
           (cluster.x > 1 || cluster.y > 1 || cluster.z > 1))
-        throw CudaError(cudaErrorNotSupported, "clusters of more than one block are not supported");
+        throw CudaError(cudaErrorNotSupported, kNoClusters);
     }
     launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream,
            cooperative);

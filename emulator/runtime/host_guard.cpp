@@ -87,7 +87,7 @@ HostGuard::HostGuard() {
   backtrace(&frame, 1); // loads what it needs now, not in the handler
   struct sigaction action{};
   action.sa_sigaction = handle;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   sigaction(SIGSEGV, &action, &previous);
 }

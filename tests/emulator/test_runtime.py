@@ -47,6 +47,7 @@ def run(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
+        "alloca",
         "cooperative",
         "divergence",
         "errors",
@@ -76,6 +77,24 @@ def test_limits_are_those_of_the_named_gpu(run, name, arch):
     most = {"sm_75": 64, "sm_86": 99, "sm_89": 99, "sm_90": 227}[arch]
     expected = f"{most * 1024}\n" if name == "shared_limits" else f"{arch[3]}.{arch[4]}"
     assert expected in result.stdout
+
+
+def test_a_stack_has_an_end(run):
+    result = run("alloca", "endless")
+    assert result.exit_code == 0, result.stdout
+    assert "stack overflow: alloca" in result.stderr and "alloca.cu:43" in result.stderr
+
+
+def test_128_bit_division(run):
+    result = run("int128")
+    assert result.exit_code == 0, result.stdout
+
+
+def test_a_kernel_compiled_for_clusters_is_refused(run):
+    result = run("clusters", arch="sm_90")
+    assert result.exit_code == 0, result.stdout
+    assert result.stderr.count("clusters of more than one block are not supported") == 2
+    assert [kernel["kernel"] for kernel in result.log["kernels"]] == ["cluster_of_one(int*)"]
 
 
 def test_grid_sized_at_run_time(run):
@@ -151,7 +170,16 @@ def test_assert_names_the_condition_and_the_thread(run):
         ),
         ("shared", "cudaErrorIllegalAddress", ["shared address", "128 bytes of shared memory", "lane 16"]),
         ("constant", "cudaErrorIllegalAddress", ["read-only", "values"]),
-        ("endless", "cudaErrorLaunchTimeout", ["endless", "LADDER_WARP_INSTRUCTION_LIMIT"]),
+        (
+            "endless",
+            "cudaErrorLaunchTimeout",
+            ["endless", "another stream", "LADDER_WARP_INSTRUCTION_LIMIT"],
+        ),
+        ("null", "cudaErrorIllegalAddress", ["no allocation holds: a null pointer [", "faults.cu:13"]),
+        ("null_field", "cudaErrorIllegalAddress", ["a null pointer and 40 bytes [address 0x28]"]),
+        ("host", "cudaErrorIllegalAddress", ["it is memory of the host's, which a GPU cannot reach"]),
+        ("freed", "cudaErrorIllegalAddress", ["at byte 40 of 'cudaMalloc' [", "which has been freed"]),
+        ("far", "cudaErrorIllegalAddress", ["it is far from all of them"]),
         ("deadlock", "cudaErrorLaunchTimeout", ["deadlock(int volatile*)", "warp 1"]),
     ],
 )
@@ -164,13 +192,31 @@ def test_fault_is_reported_once_with_its_place(run, way, code, words):
     assert result.log["fault"]["text"] in line
 
 
-def test_unknown_gpu_in_the_environment_is_an_error_and_no_crash(run):
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("LADDER_ARCH", "sm_12", ["'sm_12'", "sm_80"]),
+        ("LADDER_THREADS", "two", ["'two', not a number"]),
+        ("LADDER_THREADS", "-1", ["'-1', not a number"]),
+        ("LADDER_THREADS", "100000", ["100000, more than 1024"]),
+        ("LADDER_WARP_INSTRUCTION_LIMIT", "1e9", ["'1e9', not a number"]),
+        ("LADDER_WARP_INSTRUCTION_LIMIT", "9" * 30, ["more than 18446744073709551615"]),
+        ("LADDER_CHECK", "no", ["'no', not a number"]),
+        ("LADDER_CHECK", "2", ["2, more than 1"]),
+    ],
+)
+def test_nonsense_in_the_environment_ends_the_program_at_once(name, text, words):
     program = build_program([PROGRAMS / "vector_add.cu"], Target("emulator", "sm_80"))
-    result = subprocess.run(
-        [str(program)], env={**os.environ, "LADDER_ARCH": "sm_12"}, capture_output=True, text=True
-    )
-    assert result.returncode == 1 and "cudaErrorInitializationError" in result.stdout
-    assert result.stderr.count("sm_12") == 1 and "sm_80" in result.stderr
+    result = subprocess.run([str(program)], env={**os.environ, name: text}, capture_output=True, text=True)
+    assert result.returncode == 2 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    for word in [name, *words]:
+        assert word in line
+
+
+def test_the_sanitizer_is_off_at_0(run):
+    assert run("faults", "shared", LADDER_CHECK="0").log["findings"] == []
+    assert run("faults", "shared", LADDER_CHECK="1").log["findings"] != []
 
 
 def test_ptx_for_a_newer_gpu_is_refused(tmp_path):

@@ -26,6 +26,12 @@ __global__ void transpose(const float *in, float *out) {
 
 __global__ void forever(volatile int *flag) { while (!*flag) {} }
 
+int recurse(int n) {
+  volatile char room[4096];
+  room[n % 4096] = 1;
+  return recurse(n + 1) + room[n % 4096];
+}
+
 int main(int argc, char **argv) {
   float *in, *out;
   cudaMalloc(&in, 4096);
@@ -37,6 +43,9 @@ int main(int argc, char **argv) {
   }
   if (argc > 1 && argv[1][0] == 'b') in += 100000;
   for (int i = 0; i < 2; ++i) transpose<<<1, dim3(32, 32)>>>(in, out);
+  if (argc > 1 && argv[1][0] == 'w') cudaMemcpy(in, (void *)8, 4, cudaMemcpyHostToDevice);
+  if (argc > 1 && argv[1][0] == 'r') std::printf("%d\n", recurse(argc));
+  if (argc > 1 && argv[1][0] == 'a') std::abort();
   const cudaError_t error = cudaDeviceSynchronize();
   std::printf("%s\n", cudaGetErrorName(error));
   return argc > 1 ? std::atoi(argv[1]) : 0;
@@ -73,6 +82,20 @@ def test_a_fault_is_shown_with_its_line(program, capfd):
     captured = capfd.readouterr()
     assert "cudaErrorIllegalAddress" in captured.out
     assert "prog.cu:8" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("way", "died_by", "code"), [("w", "SIGSEGV", 139), ("r", "SIGSEGV", 139), ("a", "SIGABRT", 134)]
+)
+@pytest.mark.parametrize("check", [False, True])
+def test_a_crash_of_the_host_keeps_what_was_counted(program, capfd, way, died_by, code, check):
+    options = ["--check"] if check else ["--json", "-"]
+    assert main(["emulate", program, *options, "--", way]) == code
+    captured = capfd.readouterr()
+    assert f"died: by {died_by}, in the host's code" in captured.err
+    if not check:
+        (row,) = json.loads(captured.out)
+        assert row["launches"] == 2 and row["conflicts_ld"] == 2 * 32 * 31
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ __global__ void out_of_bounds(const int *data, int *out) {
   out[threadIdx.x] = helper(data, threadIdx.x + 90);
 }
 
+__global__ void write(int *out) { *out = 1; }
+
 __global__ void shared_out_of_bounds(int *out) {
   __shared__ int data[32];
   data[threadIdx.x * 2] = 1;
@@ -48,7 +50,19 @@ int main(int count, char **words) {
     cudaGetSymbolAddress(&constant, values);
     constant_write<<<1, 32>>>(out, static_cast<int *>(constant));
     keep_values<<<1, 32>>>(out);
-  } else if (!std::strcmp(way, "deadlock"))
+  } else if (!std::strcmp(way, "null"))
+    write<<<1, 1>>>(nullptr);
+  else if (!std::strcmp(way, "null_field"))
+    write<<<1, 1>>>(reinterpret_cast<int *>(40));
+  else if (!std::strcmp(way, "host")) {
+    int local[1];
+    write<<<1, 1>>>(local);
+  } else if (!std::strcmp(way, "freed")) {
+    cudaFree(out);
+    write<<<1, 1>>>(out + 10);
+  } else if (!std::strcmp(way, "far"))
+    write<<<1, 1>>>(reinterpret_cast<int *>(1ll << 40));
+  else if (!std::strcmp(way, "deadlock"))
     deadlock<<<1, 64>>>(data);
   else if (!std::strcmp(way, "endless"))
     endless<<<1, 64>>>(data);
