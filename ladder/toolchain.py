@@ -19,7 +19,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from ladder import cache
+from ladder import cache, processes
 from ladder.errors import ToolchainError
 
 VERSION = "13.0"
@@ -116,6 +116,7 @@ def pinned_nvcc() -> Nvcc:
     return found
 
 
+@processes.ended_by_signals()
 def _fetch() -> None:
     final = prefix()
     with cache.lock(final):

@@ -1,4 +1,8 @@
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +39,24 @@ def test_a_download_that_fails_leaves_nothing(monkeypatch, tmp_path):
         toolchain.pinned_nvcc()
     assert "pip install" in caught.value.hint and "'no-such-compiler==13.0.*'" in caught.value.hint
     assert [path.name for path in tmp_path.rglob("*") if not path.name.endswith(".lock")] == ["flash-ladder"]
+
+
+def test_a_download_that_is_ended_leaves_nothing(tmp_path):
+    program = (
+        "import time; from ladder import toolchain\n"
+        "toolchain._pip_install = lambda target: (print(target, flush=True), time.sleep(60))\n"
+        "toolchain.pinned_nvcc()"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LADDER_NVCC": ""}
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        half = Path(process.stdout.readline().decode().strip())
+        assert half.is_dir()
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM and not half.exists()
+    finally:
+        process.kill()
 
 
 def test_system_compiler_is_that_of_cuda_home(monkeypatch, tmp_path):
