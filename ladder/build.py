@@ -152,10 +152,7 @@ def _is_there(result: Path) -> bool:
 
 def _source_files(*directories: Path) -> list[Path]:
     return [
-        path
-        for directory in directories
-        for path in directory.rglob("*")
-        if path.suffix in _SOURCE_SUFFIXES and path.is_file()
+        path for directory in directories for path in files.walk(directory) if path.suffix in _SOURCE_SUFFIXES
     ]
 
 

@@ -10,9 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from ladder import cache, housekeeping, stages, toolchain
+from ladder import cache, files, housekeeping, stages, toolchain
 from ladder.emulator_library import emulator_library
 from ladder.errors import LadderError, ProfilerError
 
@@ -130,7 +129,7 @@ def _cache() -> _Result:
     root = cache.root()
     probe = root / ".doctor"
     cache.write_text(probe, "")
-    probe.unlink()
+    probe.unlink(missing_ok=True)
     free = shutil.disk_usage(root).free
     if free < _NEEDED_BYTES:
         return (
@@ -139,7 +138,11 @@ def _cache() -> _Result:
             "Free some space, or set XDG_CACHE_HOME to a larger disk.",
         )
     builds = f"{housekeeping.size() / 1e6:,.0f} of at most {housekeeping.MOST_BYTES / 1e6:,.0f} MB of builds"
-    return OK, f"{root} ({_size(root) / 1e6:,.0f} MB, with {builds}; {free / 1e9:.0f} GB free)", ""
+    return (
+        OK,
+        f"{root} ({files.total_bytes(root) / 1e6:,.0f} MB, with {builds}; {free / 1e9:.0f} GB free)",
+        "",
+    )
 
 
 def _stages() -> _Result:
@@ -173,7 +176,3 @@ def _output(command: list[str]) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
-
-
-def _size(directory: Path) -> int:
-    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())

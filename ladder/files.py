@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ladder.errors import LadderError
@@ -72,6 +73,24 @@ def expanded(path: str | Path) -> Path:
         return Path(path).expanduser().resolve()
     except RuntimeError:
         raise LadderError(f"there is no home directory for {path}", "Write the whole path.") from None
+
+
+def walk(directory: Path) -> Iterator[Path]:
+    """All files below ``directory``; what others remove meanwhile is left out, as is what cannot be read."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file():
+                yield path
+
+
+def total_bytes(directory: Path) -> int:
+    """Of all files below ``directory`` that stay as long as it takes to look at them."""
+    total = 0
+    for path in walk(directory):
+        with suppress(OSError):
+            total += path.lstat().st_size
+    return total
 
 
 def _refusal(path: Path, error: OSError) -> LadderError:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ladder import cache
+from ladder import cache, files
 
 #: What all builds together may take.
 MOST_BYTES = 2_000_000_000
@@ -81,5 +81,4 @@ def _all() -> Iterator[_Build]:
     for path in builds().iterdir():
         with suppress(OSError):
             if path.is_dir() and not path.name.startswith("."):
-                held = sum(file.lstat().st_size for file in path.rglob("*"))
-                yield _Build(path, path.stat().st_mtime, held)
+                yield _Build(path, path.stat().st_mtime, files.total_bytes(path))

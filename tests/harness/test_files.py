@@ -78,3 +78,29 @@ def test_a_home_that_is_not_there() -> None:
     assert files.expanded("~") == Path.home().resolve()
     with pytest.raises(LadderError, match="there is no home directory for ~no-such-user/x"):
         files.expanded("~no-such-user/x")
+
+
+def test_files_that_vanish_while_they_are_looked_at_do_not_count(tmp_path: Path, monkeypatch) -> None:
+    """The cache is measured while another process builds there, and removes what it has made on the way."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_bytes(b"12345")
+    assert files.total_bytes(tmp_path) == 10
+    lstat, scandir = Path.lstat, os.scandir
+
+    def remove_first(path: Path) -> os.stat_result:
+        if path == tmp_path / "a" / "x":
+            path.unlink(missing_ok=True)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", remove_first)
+    assert files.total_bytes(tmp_path) == 5
+
+    def remove_folder(path: str | Path):
+        if Path(path) == tmp_path / "a":
+            (tmp_path / "a").rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove_folder)
+    assert list(files.walk(tmp_path)) == [tmp_path / "b" / "x"]
+    assert not (tmp_path / "a").exists()
