@@ -25,6 +25,8 @@ if importlib.util.find_spec("ladder") is None:
 
 # %%
 import math
+import tempfile
+from pathlib import Path
 
 import torch
 
@@ -99,6 +101,67 @@ teaching.check(
 # | **warp** | 32 lanes that execute an instruction together | exchanges registers by shuffles |
 # | **block** | up to 32 warps on one streaming multiprocessor (SM) | shares a piece of *shared memory*, about 100 KB |
 # | **grid** | all blocks of a launch | shares *global memory*, gigabytes, hundreds of cycles away |
+#
+# ## CUDA in one program
+#
+# This is all of CUDA that the lessons need, in a program that adds up the rows of a matrix. A *kernel* is a function
+# that every thread of a grid runs. `<<<blocks, threads, bytes>>>` launches it: so many blocks, so many threads in each,
+# and so many bytes of shared memory that is declared without a size.
+
+# %%
+program = Path(tempfile.mkdtemp()) / "row_sums.cu"
+program.write_text(r"""
+#include <cstdio>
+
+__global__ void row_sums(const float *matrix, float *sums) {    // a kernel
+  extern __shared__ float sum_of_warp[];                        // one array, seen by all threads of the block
+  const int row = blockIdx.x;                                   // which block of the grid this is
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;   // which of its threads
+  float sum = matrix[row * blockDim.x + threadIdx.x];           // global memory
+  for (int step = 16; step > 0; step /= 2)
+    sum += __shfl_down_sync(0xffffffff, sum, step);             // a shuffle: the sum of the lane `step` further on
+  if (lane == 0)
+    sum_of_warp[warp] = sum;
+  __syncthreads();                                              // a barrier: nobody goes on before all are here
+  if (threadIdx.x == 0) {
+    float sum_of_row = 0;
+    for (int w = 0; w < blockDim.x / 32; w++)
+      sum_of_row += sum_of_warp[w];
+    sums[row] = sum_of_row;
+  }
+}
+
+int main() {
+  float *matrix, *sums;
+  cudaMallocManaged(&matrix, 4 * 128 * sizeof(float));
+  cudaMallocManaged(&sums, 4 * sizeof(float));
+  for (int i = 0; i < 4 * 128; i++)
+    matrix[i] = i / 128 + 1;
+  row_sums<<<4, 128, 4 * sizeof(float)>>>(matrix, sums);        // 4 blocks of 128 threads
+  cudaDeviceSynchronize();                                      // a launch returns at once: wait for its end
+  std::printf("%g %g %g %g\n", sums[0], sums[1], sums[2], sums[3]);
+  cudaFree(matrix);
+  cudaFree(sums);
+}
+""")
+emulate = [sys.executable, "-m", "ladder", "emulate", str(program)]
+print(subprocess.run(emulate, capture_output=True, text=True, check=True).stdout)
+
+# %% [markdown]
+# `ladder emulate` runs any program like this without a GPU and counts what its kernels do. Threads of a warp that
+# hand something to each other through memory need a barrier too, a cheap one, `__syncwarp()`: lanes need not run in
+# step. What a missing barrier does is up to chance, but `--check` finds it:
+
+# %%
+program.write_text(program.read_text().replace("__syncthreads();", "/* nothing */;"))
+checked = subprocess.run([*emulate, "--check"], capture_output=True, text=True)
+print(checked.stdout)
+
+# %% [markdown]
+# For a rung the same is `ladder check`. Words that are not explained here are in the
+# [glossary](../docs/glossary.md).
+#
+# ## Where the time goes
 #
 # A kernel brings a *tile* of K and V from global into shared memory once, and all warps of the block use
 # it many times. So shared memory is the place through which everything goes, and its speed is that of the

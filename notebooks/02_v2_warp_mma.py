@@ -15,8 +15,8 @@ if importlib.util.find_spec("ladder") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
 # %% [markdown]
-# The same mathematics, done by others: a **warp** owns 16 query rows from the first key to the last, and
-# **tensor cores** do both products.
+# The same mathematics, done by others: a **warp**, all 32 lanes together, does 16 query rows from the first key
+# to the last, and **tensor cores**, the units that multiply small matrices, do both products.
 
 # %%
 import ladder
@@ -87,7 +87,9 @@ teaching.counts(two).loc[["sectors read", "sectors written"]]
 # tile, lanes 8 to 15 those of a second one, and so on, and each lane *receives* what its fragment needs.
 # Who gets what?
 #
-# The emulator was asked: the tile holds its own element numbers, and each lane tells what it got.
+# The emulator was asked: the tile holds its own element numbers, and each lane tells what it got. For A the
+# second 8x8 tile is the one below the first. Two fragments of B, for twice 8 keys, have it beside the first: rows
+# of K are keys, and the two halves of a row belong to one fragment. So the lanes give other addresses.
 
 # %%
 gallery.fragments()

@@ -134,7 +134,7 @@ teaching.source(
 # The kernel waits only between two stages:
 
 # %%
-teaching.source("v4_tk_tiles", "async_wait<A::stages - 2>", "fetch<block>(kv_smem[last]")
+teaching.source("v4_tk_tiles", "async_wait<A::stages - 2>", "fetch<block>(kv_smem[next]")
 
 # %% [markdown]
 # **Rescaling only where it matters.** What is taken off the logits need not be the maximum, only near it:

@@ -161,8 +161,9 @@ for head_dim in (32, 64, 128):
 
 # %% [markdown]
 # At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it: two elements meet in one
-# place, or in the next row's. The test matrix that every rung is held to would have told you. v3 derives
-# the three numbers from the tile and is right for all.
+# place, or in the next row's. The test matrix that every rung is held to would have told you, and so would
+# `ladder check my_swizzle --problem 1,2,256,256,32`: two threads write one place. v3 derives the three numbers from
+# the tile and is right for all.
 #
 # ## Where to go from here
 #

@@ -141,7 +141,8 @@ def bounds(stage: str) -> str:
     rows.append(["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
     rows.append(["warps wait for", *(", ".join(most_stalled(row)[:2]) for row in shares.to_dict("records"))])
     head = [f"B4 H16 N{int(n)} d{int(d)}", *(f"`{name}`" for name in names)]
-    return "On an H200, by Nsight Compute's counters:\n\n" + _markdown(head, rows)
+    title = "On an H200, by Nsight Compute's counters ([what the words mean](../../docs/glossary.md)):\n\n"
+    return title + _markdown(head, rows)
 
 
 #: FlashAttention-2's Algorithm 1 (Dao 2023), by what a line of v4's kernels starts with.
