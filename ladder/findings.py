@@ -37,6 +37,12 @@ ADVICE = {
     "fault": "See the message.",
 }
 
+#: For a race in which a missing barrier is not the likeliest reason: at one place, or of two writes.
+_SAME_PLACE = (
+    "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they are meant to "
+    "take turns, put {barrier} between{turns}."
+)
+_BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
 _NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
 
 
@@ -83,7 +89,22 @@ class Finding:
     def advice(self) -> str:
         if self.kind == "out of bounds" and "a null pointer" in self.message:
             return _NULL_ADVICE
+        if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
+            return _SAME_PLACE.format(
+                do="write" if self._is_of_two_writes else "use",
+                here=" at this line" if self._is_at_one_place else "",
+                barrier=_BARRIERS[self.kind],
+                turns=" the rounds" if self._is_at_one_place else "",
+            )
         return ADVICE[self.kind]
+
+    @property
+    def _is_at_one_place(self) -> bool:
+        return self.who is not None and _place(self.who) == _place(self.other)
+
+    @property
+    def _is_of_two_writes(self) -> bool:
+        return self.message.startswith("writes ") and " wrote" in self.message
 
     def as_row(self) -> dict[str, Any]:
         """For JSON."""

@@ -1,6 +1,7 @@
 """Planted faults are named by kind and line; kernels that only look wrong are not reported."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from corpus_runs import (
@@ -69,6 +70,46 @@ def test_a_race_names_both_parties(faults: dict[str, list[Finding]]) -> None:
     between_blocks = next(f for f in faults["blocks_write_one_word"] if f.kind == "race between blocks")
     assert between_blocks.who and between_blocks.other
     assert between_blocks.who.block != between_blocks.other.block
+
+
+@pytest.mark.parametrize(
+    "case, start, end",
+    [
+        ("no_barrier_after_fill", "Put __syncthreads() between the two lines.", ""),
+        ("no_syncwarp", "Put __syncwarp() between the two lines", ""),
+        (
+            "warps_write_one_word",
+            "Two threads write the same bytes at this line: is the address right",
+            "rounds.",
+        ),
+        (
+            "lanes_write_one_word",
+            "Two threads write the same bytes at this line: is the address right",
+            "rounds.",
+        ),
+        ("histogram_without_atomics", "Two threads", "put __syncthreads() between the rounds."),
+        ("volatile_is_no_syncwarp", "Two threads", "put __syncwarp() between the rounds."),
+    ],
+)
+def test_the_address_is_doubted_first_where_no_barrier_fits_between(
+    faults: dict[str, list[Finding]], case: str, start: str, end: str
+) -> None:
+    races = [found for found in faults[case] if found.kind in ("race between warps", "race in a warp")]
+    one_line = [race for race in races if race.who and race.other and race.who.line == race.other.line]
+    advice = (one_line or races)[0].advice
+    assert advice.startswith(start) and advice.endswith(end)
+
+
+def test_two_writes_at_two_lines_and_one_line_through_two_helpers(faults: dict[str, list[Finding]]) -> None:
+    race = next(f for f in faults["no_barrier_after_fill"] if f.kind == "race between warps")
+    two_writes = replace(
+        race, message="writes 4 bytes of shared memory that another warp wrote, with no barrier"
+    )
+    assert two_writes.advice.startswith("Two threads write the same bytes: is the address right")
+    assert two_writes.advice.endswith("put __syncthreads() between.")
+    assert race.other is not None
+    by_helpers = replace(race, who=replace(race.other, line=race.other.line + 1))
+    assert by_helpers.advice == ADVICE[race.kind]
 
 
 @pytest.mark.parametrize("stage", sorted({mutant.stage for mutant in mutants()}))
