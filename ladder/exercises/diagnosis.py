@@ -50,7 +50,9 @@ def _where(bad_rows: Tensor, name: str) -> list[str]:
         ("head", heads, bad_rows.any(2).any(0)),
     ):
         if count > 1 and not wrong.all():
-            sentences.append(f"Only {word} {numbers(_indices(wrong))} of {count} is wrong.")
+            found = _indices(wrong)
+            words = (f"{word}s" if word == "head" else f"{word}es", "are") if len(found) > 1 else (word, "is")
+            sentences.append(f"Only {words[0]} {numbers(found)} of {count} {words[1]} wrong.")
     pattern = describe(_indices(bad_rows.any(1).any(0)), rows)
     sentences.append(f"Wrong rows of {name}: {pattern}.")
     return sentences
@@ -145,19 +147,26 @@ def _factor(o: Tensor, reference: Reference) -> list[str]:
 
 
 def _permutation(o: Tensor, reference: Reference, bad: Tensor) -> list[str]:
-    """Whether rows, or columns, hold what belongs into others."""
+    """Whether the wrong rows, or columns, hold what belongs into others, and into one other each.
+
+    Rows can look alike, where one key dominates for instance: then nothing tells which one it is.
+    """
     for axis, word in ((2, "row"), (3, "column")):
         if bad.shape[axis] > 1024:
             continue
         got = o.double().movedim(axis, 0).flatten(1)
         wanted = reference.o.movedim(axis, 0).flatten(1)
         distance = torch.cdist(got, wanted, p=math.inf)
-        nearest = distance.argmin(1)
-        is_other = (distance.amin(1) <= 4 * reference.error_bound) & (nearest != torch.arange(len(got)))
-        wrong = _indices(is_other)
-        if len(wrong) > 1:
-            pairs = ", ".join(f"{word} {i} holds {word} {int(nearest[i])}" for i in wrong[:3])
-            more = f", and so on for {len(wrong)} {word}s" if len(wrong) > 3 else ""
+        if distance.shape[1] < 2:
+            continue
+        (first, second), (nearest, _) = ((x[:, 0], x[:, 1]) for x in distance.topk(2, 1, largest=False))
+        tolerance = 4 * reference.error_bound
+        is_other = (first <= tolerance) & (second > 2 * tolerance) & (nearest != torch.arange(len(got)))
+        wrong = bad.movedim(axis, 0).flatten(1).any(1)
+        moved = _indices(is_other & wrong)
+        if len(moved) > 1 and len(moved) >= MOST * int(wrong.sum()):
+            pairs = ", ".join(f"{word} {i} holds {word} {int(nearest[i])}" for i in moved[:3])
+            more = f", and so on for {len(moved)} {word}s" if len(moved) > 3 else ""
             return [f"The values are right but in the wrong place: {pairs}{more}."]
     return []
 

@@ -72,6 +72,10 @@ def _keys_found(weights: Tensor) -> list[str]:
 
 
 def _columns_found(o: Tensor) -> list[str]:
+    numbered = torch.arange(1, o.shape[1] + 1, dtype=o.dtype)
+    factor = (o * numbered).sum(1, keepdim=True) / (numbered * numbered).sum()
+    if bool(((o - factor * numbered).abs() <= 0.01 * (factor * numbered).abs()).all()):
+        return []  # every column is in its place; a row that is right but for a factor is no matter of places
     found = [_place(column) for column in o.T]
     wrong = [c for c, source in enumerate(found) if source != c]
     if not wrong:
@@ -86,7 +90,8 @@ def _columns_found(o: Tensor) -> list[str]:
         parts.append("...")
     mixed = [c for c in wrong if found[c] is None]
     if mixed:
-        parts.append(f"columns {numbers(mixed)} hold what belongs elsewhere, not all rows the same")
+        columns = f"columns {numbers(mixed)} hold" if len(mixed) > 1 else f"column {mixed[0]} holds"
+        parts.append(f"{columns} what belongs elsewhere, not all rows the same")
     return [f"A probe where all rows of v are the same and should come out: {', '.join(parts)}."]
 
 

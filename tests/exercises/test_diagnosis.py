@@ -63,6 +63,16 @@ def test_heads(right: Reference, o: Tensor, lse: Tensor) -> None:
     assert "Only head 1 of 2 is wrong." in said(right, o, lse)
 
 
+def test_several_heads() -> None:
+    problem = Problem(1, 4, 16, 16, 32, dtype="f32")
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    o = right.o.float()
+    o[:, 1:3] = 100.0
+    text = "\n".join(diagnose(problem, o, right.lse.float(), right, "thread"))
+    assert "Only heads 1-2 of 4 are wrong." in text
+
+
 def test_unwritten_and_computed_nan_are_told_apart(right: Reference, o: Tensor, lse: Tensor) -> None:
     o[:, :, 48:] = math.nan
     lse[:, :, 0] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
@@ -92,6 +102,28 @@ def test_exchanged_rows_and_columns(right: Reference, o: Tensor, lse: Tensor) ->
     assert "column 0 holds column 24" in said(right, o.roll(8, 3), lse)
 
 
+def test_rows_that_look_alike_are_not_taken_for_each_other(right: Reference) -> None:
+    """One key dominates: rows are nearly the same, and a few of them wrong in another way."""
+    problem = Problem(1, 1, 40, 130, 64, dtype="f16", inputs="dominant")
+    q, k, v = make_inputs(problem)
+    alike = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    o = alike.o.half()
+    o[:, :, [1, 8, 15, 30]] += 0.5 * torch.randn(64, generator=torch.Generator().manual_seed(1)).half()
+    text = "\n".join(diagnose(problem, o, alike.lse.float(), alike, "fragments"))
+    assert "Wrong rows of o: 4 of 40: 1, 8, 15, 30." in text and "wrong place" not in text
+    o[:, :, [1, 8]] = alike.o.half()[:, :, [8, 1]]
+    assert "wrong place" not in "\n".join(diagnose(problem, o, alike.lse.float(), alike, "fragments"))
+
+
+def test_a_few_rows_that_hold_others_do_not_explain_all(right: Reference, o: Tensor, lse: Tensor) -> None:
+    rolled = o.clone()
+    rolled[:, :, 20:] = 0.5 - rolled[:, :, 20:]
+    rolled[:, :, [4, 5]] = o[:, :, [5, 4]]
+    assert "wrong place" not in said(right, rolled, lse)
+    o[:, :, [4, 5]] = o[:, :, [5, 4]]
+    assert "wrong place: row 4 holds row 5, row 5 holds row 4." in said(right, o, lse)
+
+
 def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
     q, k, v = make_inputs(PROBLEM)
     unmasked, _, _ = attention_float64(q, k, v, is_causal=False, scale=PROBLEM.softmax_scale)
@@ -116,11 +148,12 @@ def test_probes() -> None:
 
     o = torch.arange(1.0, 65).repeat(16, 1)
     assert _columns_found(o) == []
+    assert _columns_found(o * 0.25) == [] and _columns_found(o * torch.rand(16, 1)) == []
     [text] = _columns_found(torch.cat([o[:, 8:16], o[:, :8], o[:, 16:]], 1))
     assert "columns 16-63 do" in text and "column 0 holds what belongs into 8" in text
     o[3, 5] = math.nan
     [text] = _columns_found(o)
-    assert "columns 5 hold what belongs elsewhere" in text
+    assert "column 5 holds what belongs elsewhere" in text
 
 
 @pytest.mark.parametrize(
