@@ -3,6 +3,8 @@
 #include "instructions/async_copy.h"
 
 #include "instructions/addressing.h"
+#include "instructions/bulk_copy.h"
+#include "instructions/mbarrier.h"
 
 #include <algorithm>
 #include <cstring>
@@ -136,54 +138,13 @@ void wait_all(Warp &warp, const Instruction &) { warp.wait_copies(0, true); }
 // --- mbarrier
 // --------------------------------------------------------------------------------------------------------
 
-/// The 64 bits of an mbarrier object, which the manual leaves open. A phase ends when nobody is pending and
-/// no bytes are expected.
-struct Mbarrier {
-  std::uint32_t expected = 0; ///< arrivals of the next phase, 20 bits
-  std::uint32_t pending = 0;  ///< arrivals missing in this one, 20 bits
-  std::int32_t bytes = 0;     ///< tx-count, 21 bits
-  std::uint32_t phase = 0;    ///< parity of the current, incomplete phase
-
-  static constexpr std::uint32_t kMaxCount = (1u << 20) - 1;
-  static constexpr std::int32_t kMaxBytes = (1 << 20) - 1;
-  /// Neither zeros nor what uninitialised shared memory holds.
-  static constexpr std::uint64_t kTag = 1;
-
-  std::uint64_t pack() const {
-    return expected | std::uint64_t(pending) << 20 | (std::uint64_t(std::uint32_t(bytes)) & 0x1fffff) << 40 |
-           std::uint64_t(phase) << 61 | kTag << 62;
-  }
-  static bool is_valid(std::uint64_t bits) { return bits >> 62 == kTag; }
-  static Mbarrier unpack(std::uint64_t bits) {
-    Mbarrier barrier;
-    barrier.expected = bits & kMaxCount;
-    barrier.pending = bits >> 20 & kMaxCount;
-    barrier.bytes = std::int32_t(std::uint32_t(bits >> 40) << 11) >> 11;
-    barrier.phase = bits >> 61 & 1;
-    return barrier;
-  }
-};
-
 Mbarrier load_mbarrier(const LaneAccess &access, int lane) {
-  std::uint64_t bits;
-  std::memcpy(&bits, access.at<const std::uint8_t>(lane), sizeof bits);
-  if (!Mbarrier::is_valid(bits))
-    throw FaultError(FaultKind::bad_operand, "no initialised mbarrier is at this address", lane)
-        .at(access.shared[lane]);
-  return Mbarrier::unpack(bits);
+  return instructions::load_mbarrier(access.at<const std::uint8_t>(lane), access.shared[std::size_t(lane)],
+                                     lane);
 }
 
 void store_mbarrier(const LaneAccess &access, int lane, std::uint64_t bits) {
   std::memcpy(access.at<std::uint8_t>(lane), &bits, sizeof bits);
-}
-
-/// Ends the phase when it is complete.
-void settle(Warp &warp, Mbarrier &barrier) {
-  if (barrier.pending != 0 || barrier.bytes != 0)
-    return;
-  barrier.phase ^= 1;
-  barrier.pending = barrier.expected;
-  warp.block().note_progress();
 }
 
 void arrive(Warp &warp, Mbarrier &barrier, std::uint32_t count, int lane) {
@@ -194,13 +155,6 @@ void arrive(Warp &warp, Mbarrier &barrier, std::uint32_t count, int lane) {
                      lane);
   barrier.pending -= count;
   settle(warp, barrier);
-}
-
-void expect_bytes(Mbarrier &barrier, std::int64_t bytes, int lane) {
-  const std::int64_t sum = barrier.bytes + bytes;
-  if (sum > Mbarrier::kMaxBytes || sum < -Mbarrier::kMaxBytes)
-    throw FaultError(FaultKind::bad_operand, "the tx-count of an mbarrier is out of range", lane);
-  barrier.bytes = std::int32_t(sum);
 }
 
 LaneAccess mbarrier_access(Warp &warp, const Instruction &in) {
@@ -277,6 +231,7 @@ void mbarrier_bytes(Warp &warp, const Instruction &in) {
 
 void mbarrier_wait(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
+  for_lanes(warp.active(), [&](int lane) { land_bulk_copies(warp, access.shared[std::size_t(lane)]); });
   std::uint32_t complete = 0;
   for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t waited_for = in.flags & kParity
@@ -353,8 +308,10 @@ bool bind_copy(Binder &binder) {
 }
 
 bool bind_cp(Binder &binder) {
-  if (!binder.has("async") || binder.has("bulk") || binder.has("reduce"))
-    binder.unsupported("bulk copies");
+  if (!binder.has("async") || binder.has("reduce"))
+    binder.unsupported("bulk copies that compute");
+  if (binder.has("bulk"))
+    return bind_bulk_copy(binder);
   if (binder.has("commit_group")) {
     binder.out.execute = commit_group;
   } else if (binder.has("wait_group")) {

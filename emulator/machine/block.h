@@ -38,6 +38,12 @@ struct LaunchContext {
   std::function<void()> on_round;     ///< called by the launching thread's blocks after each round of slices
 };
 
+/// cp.async.bulk: data on its way to shared memory.
+struct BulkCopyInFlight {
+  std::uint32_t shared_address, mbarrier; ///< offsets in the block's shared memory
+  std::vector<std::uint8_t> data;
+};
+
 class Block {
 public:
   /// `on_launching_thread`: calls launch.on_round.
@@ -70,6 +76,7 @@ public:
   }
   /// Shared address 0 in host memory, for accesses that have been checked.
   std::uint8_t *shared_base() { return shared_.data(); }
+  std::vector<BulkCopyInFlight> &bulk_copies() { return bulk_copies_; }
   SharedCostCache &shared_costs() { return shared_costs_; }
   std::uint32_t shared_begin() const { return shared_begin_; }
   std::uint32_t shared_first() const { return shared_first_; } ///< shared_begin(), unless that was opened
@@ -115,6 +122,7 @@ private:
   std::uint32_t shared_begin_, shared_end_;
   std::uint32_t shared_first_;       ///< the first byte that may be accessed
   std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there too
+  std::vector<BulkCopyInFlight> bulk_copies_;
   SharedCostCache shared_costs_;
   std::vector<Warp> warps_;
   std::array<Barrier, kBarriers> barriers_;

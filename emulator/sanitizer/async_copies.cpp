@@ -2,6 +2,7 @@
 #include "sanitizer/block_checker.h"
 
 #include "instructions/async_copy.h"
+#include "instructions/bulk_copy.h"
 
 #include <algorithm>
 #include <utility>
@@ -32,7 +33,7 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   WarpCopies &copies = copies_[std::size_t(warp.index())];
   for_lanes(good & to.shared, [&](int lane) {
     touch_shared(at, lane, to.address[lane], bytes, Act::copy);
-    copies.open.push_back({std::uint32_t(to.address[lane]), std::uint8_t(bytes), std::uint8_t(lane)});
+    copies.open.push_back({std::uint32_t(to.address[lane]), bytes, at.thread(lane)});
   });
   report(at, bytes);
   carry_out(at, good);
@@ -50,35 +51,77 @@ void BlockChecker::wait(Warp &warp, const Instruction &in) {
   const bool all = warp.source(in).has("wait_all");
   const std::size_t pending = all ? 0 : std::size_t(in.imm);
   for (; copies.groups.size() > pending; copies.groups.pop_front())
-    complete_copies(at, copies.groups.front());
+    complete_copies(copies.groups.front());
   if (all)
-    complete_copies(at, copies.open);
+    complete_copies(copies.open);
   carry_out(at, warp.active());
 }
 
 /// From here on the data counts as written by the lane that copied and waited.
-void BlockChecker::complete_copies(const Context &at, std::vector<CopyInFlight> &copies) {
+void BlockChecker::complete_copies(std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
-    const std::uint32_t thread = at.thread(copy.lane);
     for (std::uint64_t granule = granule_of(copy.address); granule < copy.address + copy.bytes;
          granule += kGranule) {
       Access &write = shared_.cells[granule / kGranule].write;
-      if (write.thread != thread || !(write.flags & Access::in_flight))
+      if (write.thread != copy.thread || !(write.flags & Access::in_flight))
         continue;
       write.flags &= std::uint8_t(~Access::in_flight);
-      write.epoch = clocks_.epoch(thread);
+      write.epoch = clocks_.epoch(copy.thread);
     }
     std::fill_n(shared_.written.begin() + copy.address, copy.bytes, std::uint8_t(1));
   }
   copies.clear();
 }
 
-void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {
+/// Copies to global memory are done at once.
+void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
+  constexpr unsigned kAlignment = 16;
   const Context at = context(warp, in);
+  const bool loads = instructions::is_bulk_load(in);
+  std::uint32_t good = 0;
+  unsigned bytes = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
+    bytes = unsigned(copy.bytes);
+    Reach to, from;
+    to.address[lane] = copy.to;
+    from.address[lane] = copy.from;
+    place_lane(at, to, lane, loads ? Space::shared : Space::global, bytes, kAlignment, true);
+    place_lane(at, from, lane, loads ? Space::global : Space::shared, bytes, kAlignment, false);
+    good |= 1u << lane; // a bad one too, which ends the block: its waiters would wait for ever
+    if (!(to.lanes() & from.lanes()))
+      return;
+    if (loads) {
+      touch_global(at, lane, copy.from, bytes, Act::read);
+      touch_shared(at, lane, copy.to, bytes, Act::copy);
+      bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.to), bytes, at.thread(lane)});
+    } else {
+      touch_shared(at, lane, copy.from, bytes, Act::read);
+      touch_global(at, lane, copy.to, bytes, Act::write);
+    }
+  });
+  report(at, bytes);
+  carry_out(at, good);
+}
+
+/// Who waits at the mbarrier knows of the copies, and of what their threads did before.
+void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
+  const auto found = bulk_copies_.find(mbarrier);
+  if (found == bulk_copies_.end())
+    return;
+  std::vector<std::uint32_t> threads;
+  for (const CopyInFlight &copy : found->second)
+    threads.push_back(copy.thread);
+  complete_copies(found->second);
+  for (const std::uint32_t thread : threads)
+    merge_into(objects_[mbarrier], {{block_index_, clocks_.release(thread)}});
+}
+
+void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {
   WarpCopies &copies = copies_[std::size_t(warp.index())];
   for (; !copies.groups.empty(); copies.groups.pop_front())
-    complete_copies(at, copies.groups.front());
-  complete_copies(at, copies.open);
+    complete_copies(copies.groups.front());
+  complete_copies(copies.open);
   mbarrier(warp, in);
 }
 

@@ -49,6 +49,7 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, Act::update, 8);
   report(at, 8);
+  for_lanes(where.shared, [&](int lane) { complete_bulk_copies(where.address[lane]); });
   carry_out(at, where.lanes());
   for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
     if (const auto found = objects_.find(where.address[lane]); found != objects_.end())

@@ -27,6 +27,7 @@ void checked_matrix_store(machine::Warp &warp, const machine::Instruction &in);
 void checked_fragment_load(machine::Warp &warp, const machine::Instruction &in);
 void checked_fragment_store(machine::Warp &warp, const machine::Instruction &in);
 void checked_copy(machine::Warp &warp, const machine::Instruction &in);
+void checked_bulk_copy(machine::Warp &warp, const machine::Instruction &in);
 void checked_commit(machine::Warp &warp, const machine::Instruction &in);
 void checked_wait(machine::Warp &warp, const machine::Instruction &in);
 void checked_copy_arrive(machine::Warp &warp, const machine::Instruction &in);
@@ -52,6 +53,7 @@ public:
   void matrix(machine::Warp &warp, const machine::Instruction &in, bool writes);
   void fragment(machine::Warp &warp, const machine::Instruction &in, bool writes);
   void copy(machine::Warp &warp, const machine::Instruction &in);
+  void bulk_copy(machine::Warp &warp, const machine::Instruction &in);
   void commit(machine::Warp &warp, const machine::Instruction &in);
   void wait(machine::Warp &warp, const machine::Instruction &in);
   void copy_arrive(machine::Warp &warp, const machine::Instruction &in);
@@ -79,8 +81,7 @@ private:
     bool past_wrote = false, now_writes = false;
   };
   struct CopyInFlight {
-    std::uint32_t address;
-    std::uint8_t bytes, lane;
+    std::uint32_t address, bytes, thread;
   };
   struct WarpCopies {
     std::vector<CopyInFlight> open;
@@ -131,7 +132,8 @@ private:
   void acquire(std::uint32_t thread, const Knowledge &knowledge);
   Knowledge all_known(SharedClock own) const;
 
-  void complete_copies(const Context &at, std::vector<CopyInFlight> &copies);
+  void complete_copies(std::vector<CopyInFlight> &copies);
+  void complete_bulk_copies(std::uint64_t mbarrier);
   void meet(const Context &at);
   void check_sources(const Context &at);
 
@@ -150,8 +152,9 @@ private:
   std::uint32_t block_index_;
   BlockClocks clocks_;
   SharedShadow shared_;
-  std::vector<WarpCopies> copies_;                       ///< by warp
-  std::vector<LocalShadow> local_;                       ///< by warp
+  std::vector<WarpCopies> copies_;                                           ///< by warp
+  std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
+  std::vector<LocalShadow> local_;                                           ///< by warp
   std::unordered_map<std::uint64_t, Knowledge> objects_; ///< shared memory that orders: atomics, mbarriers
   Knowledge known_;                                      ///< what this block knows of other ones
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: nobody is there

@@ -84,6 +84,8 @@ Handler describe(const program::Instruction &source, const machine::Instruction 
     site.flags = Access::collective;
     return source.has("load") ? checked_fragment_load : checked_fragment_store;
   }
+  if (opcode == "cp" && source.has("bulk"))
+    return source.has("commit_group") || source.has("wait_group") ? nullptr : checked_bulk_copy;
   if (opcode == "cp" && source.has("async")) {
     if (source.has("commit_group"))
       return checked_commit;

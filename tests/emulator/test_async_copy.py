@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import lane_address, run
+from warp_kernel import kernel_text, lane_address, run
 
-from ladder.emulator import FaultError
+from ladder.emulator import FaultError, Module, session
 
 RNG = np.random.default_rng(3)
 
@@ -187,7 +187,7 @@ def test_groups_complete_in_order() -> None:
         ("mov.u32 %r11, 17; cp.async.cg.shared.global [%r10], [%rd10], 16, %r11;", "bad operand"),
         ("cp.async.cg.shared.global [%r10], [%rd10], 8;", "unsupported"),
         (
-            "cp.async.bulk.global.shared::cta.bulk_group [%rd10], [%r10], 16;",
+            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd10], [%r10], 16;",
             "unsupported",
         ),
     ],
@@ -331,3 +331,100 @@ def test_mbarrier_refusals(body: str, kind: str) -> None:
     with pytest.raises(FaultError) as caught:
         run(".shared .align 8 .b64 bar[2];" + body, arch="sm_90")
     assert caught.value.fault.kind == kind
+
+
+# --- bulk copies --------------------------------------------------------------------------------------------
+
+
+def bulk_kernel(
+    to: str = "[smem+1024]", size: str = "%r12", source: str = "[%rd0]", wait: bool = True
+) -> str:
+    """Thread 0 has 1024 bytes brought to smem, in two parts; each of 256 threads doubles a word of them, and
+    thread 0 has the result carried away."""
+    return f"""
+  .shared .align 8 .b64 bar;
+  setp.ne.u32 %p1, %r0, 0;
+  mov.u32 %r10, bar;
+  mov.u32 %r11, smem;
+  mov.u32 %r12, 512;
+  mad.lo.u32 %r13, %r0, 4, %r11;
+  st.shared.u32 [%r13+1024], 7;
+  @!%p1 mbarrier.init.shared::cta.b64 [%r10], 1;
+  fence.mbarrier_init.release.cluster;
+  bar.sync 0;
+  @%p1 bra WAIT;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r10], 1024;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes {to}, {source}, {size}, [%r10];
+  cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r11+1536], [%rd0+512], %r12, [%r10];
+WAIT:
+  {"mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r10], 0; @!%p2 bra WAIT;" if wait else ""}
+  ld.shared.u32 %r20, [%r13+1024];
+  add.u32 %r20, %r20, %r20;
+  st.shared.u32 [%r13], %r20;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p1 bra END;
+  cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r11], 1024;
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group.read 0;
+END:
+"""
+
+
+def run_bulk(body: str) -> tuple[np.ndarray, np.ndarray]:
+    source, result = RNG.integers(0, 2**31, 256, np.uint32), np.zeros(256, np.uint32)
+    launch = run(body, source, result, block=256, shared_bytes=2048, arch="sm_90")
+    copies = launch.instructions()
+    copies = copies[copies.ptx.str.contains("cp.async.bulk.(?:shared|global)")]
+    assert copies.executed.tolist() == [1, 1, 1]
+    assert copies.conflicts.isna().all()  # what the hardware counts for these is not known
+    return source, result
+
+
+def test_bulk_copies_to_and_from_shared_memory() -> None:
+    source, result = run_bulk(bulk_kernel())
+    assert np.array_equal(result, 2 * source)
+
+
+def test_a_bulk_copy_that_nobody_waits_for_has_not_come() -> None:
+    _, result = run_bulk(bulk_kernel(wait=False))
+    assert (result == 14).all()
+
+
+def findings_of_bulk(body: str) -> list[str]:
+    source, result = bytes_of(1024), np.zeros(1024, np.uint8)
+    module = Module(kernel_text(body, 2, shared_bytes=2048, target="sm_90"), arch="sm_90")
+    memory = [
+        (array.ctypes.data, array.nbytes, name, name == "result")
+        for name, array in (("source", source), ("result", result))
+    ]
+    with session("sm_90", memory, 1, check=True) as checked:
+        module.launch("k", 1, 256, [source, result])
+    return [finding.kind for finding in checked.findings]
+
+
+def test_the_sanitizer_knows_bulk_copies() -> None:
+    assert findings_of_bulk(bulk_kernel()) == []
+    assert "copy not waited for" in findings_of_bulk(bulk_kernel(wait=False))
+    assert "out of bounds" in findings_of_bulk(bulk_kernel(source="[%rd0+1008]"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({"to": "[smem+1032]"}, "misaligned"),
+        ({"to": "[smem+2032]"}, "out of bounds"),
+        ({"source": "[%rd0+8]"}, "misaligned"),
+        ({"source": "[%rd0+1008]"}, "out of bounds"),
+        ({"size": "500"}, "bad operand"),
+    ],
+)
+def test_bulk_copies_that_are_wrong(changed: dict[str, str], kind: str) -> None:
+    with pytest.raises(FaultError) as caught:
+        run_bulk(bulk_kernel(**changed))
+    assert caught.value.fault.kind == kind
+
+
+def test_bulk_copies_need_hopper() -> None:
+    with pytest.raises(FaultError, match="needs sm_90 or newer"):
+        run("cp.async.bulk.commit_group;", arch="sm_80")

@@ -85,6 +85,11 @@ def test_a_stack_has_an_end(run):
     assert "stack overflow: alloca" in result.stderr and "alloca.cu:43" in result.stderr
 
 
+def test_asynchronous_copies_of_libcudacxx(run):
+    result = run("bulk_copy", arch="sm_90")
+    assert result.exit_code == 0, result.stdout + result.stderr
+
+
 def test_128_bit_division(run):
     result = run("int128")
     assert result.exit_code == 0, result.stdout

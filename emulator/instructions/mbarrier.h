@@ -1,0 +1,67 @@
+// mbarrier objects, as they lie in shared memory.
+#pragma once
+
+#include "machine/block.h"
+#include "machine/fault.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace ladder::instructions {
+
+/// The 64 bits of an mbarrier object, which the manual leaves open. A phase ends when nobody is pending and
+/// no bytes are expected.
+struct Mbarrier {
+  std::uint32_t expected = 0; ///< arrivals of the next phase, 20 bits
+  std::uint32_t pending = 0;  ///< arrivals missing in this one, 20 bits
+  std::int32_t bytes = 0;     ///< tx-count, 21 bits
+  std::uint32_t phase = 0;    ///< parity of the current, incomplete phase
+
+  static constexpr std::uint32_t kMaxCount = (1u << 20) - 1;
+  static constexpr std::int32_t kMaxBytes = (1 << 20) - 1;
+  /// Neither zeros nor what uninitialised shared memory holds.
+  static constexpr std::uint64_t kTag = 1;
+
+  std::uint64_t pack() const {
+    return expected | std::uint64_t(pending) << 20 | (std::uint64_t(std::uint32_t(bytes)) & 0x1fffff) << 40 |
+           std::uint64_t(phase) << 61 | kTag << 62;
+  }
+  static bool is_valid(std::uint64_t bits) { return bits >> 62 == kTag; }
+  static Mbarrier unpack(std::uint64_t bits) {
+    Mbarrier barrier;
+    barrier.expected = bits & kMaxCount;
+    barrier.pending = bits >> 20 & kMaxCount;
+    barrier.bytes = std::int32_t(std::uint32_t(bits >> 40) << 11) >> 11;
+    barrier.phase = bits >> 61 & 1;
+    return barrier;
+  }
+};
+
+inline Mbarrier load_mbarrier(const std::uint8_t *host, std::uint64_t shared_address, int lane) {
+  std::uint64_t bits;
+  std::memcpy(&bits, host, sizeof bits);
+  if (!Mbarrier::is_valid(bits))
+    throw machine::FaultError(machine::FaultKind::bad_operand, "no initialised mbarrier is at this address",
+                              lane)
+        .at(shared_address);
+  return Mbarrier::unpack(bits);
+}
+
+/// Ends the phase when it is complete.
+inline void settle(machine::Warp &warp, Mbarrier &barrier) {
+  if (barrier.pending != 0 || barrier.bytes != 0)
+    return;
+  barrier.phase ^= 1;
+  barrier.pending = barrier.expected;
+  warp.block().note_progress();
+}
+
+inline void expect_bytes(Mbarrier &barrier, std::int64_t bytes, int lane) {
+  const std::int64_t sum = barrier.bytes + bytes;
+  if (sum > Mbarrier::kMaxBytes || sum < -Mbarrier::kMaxBytes)
+    throw machine::FaultError(machine::FaultKind::bad_operand, "the tx-count of an mbarrier is out of range",
+                              lane);
+  barrier.bytes = std::int32_t(sum);
+}
+
+} // namespace ladder::instructions
