@@ -366,9 +366,28 @@ def _compare(options: argparse.Namespace) -> int:
         errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")
     if any(row["backend"] == "cuda" for row in result.rows):
         errors.print("a GPU's counters are not read here; --backend emulator counts", style="dim")
+    for row in result.rows:
+        if row["stage"] not in result.failed:
+            _say_where_wrong(row, options)
     for name, error in result.failed.items():
         _show(error, name)
     return 0 if result.passed else 1
+
+
+def _say_where_wrong(row: dict[str, Any], options: argparse.Namespace) -> None:
+    """What to do next about a result that is wrong."""
+    if row["passed"]:
+        return
+    words = [row["stage"]]
+    if row["backend"] == "emulator":  # a GPU's problem may be too large for it
+        words += [_problem(options).command_options, "--arch " + row["arch"] if options.arch else ""]
+    words += [f"--option {shlex.quote(option)}" for option in options.option]
+    command = " ".join(filter(None, words))
+    errors.print(
+        f"{row['stage']} is wrong; what and where: ladder check {escape(command)}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _print_comparison(comparison: Comparison) -> None:
@@ -399,7 +418,8 @@ def _run(options: argparse.Namespace) -> int:
         _print_comparison(Comparison([evaluation.row]))
     _write_rows(options.json, [evaluation.row])
     if not evaluation.passed:
-        errors.print(f"[bold red]wrong:[/] {escape(evaluation.describe())}", highlight=False)
+        errors.print(f"[bold red]wrong:[/] {escape(evaluation.describe())}", highlight=False, soft_wrap=True)
+        _say_where_wrong(evaluation.row, options)
     return 0 if evaluation.passed else 1
 
 

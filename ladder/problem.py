@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,23 @@ class Problem:
         """4 B H N M d, half of that when causal: what attention speeds are quoted by."""
         full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.head_dim
         return full / 2 if self.is_causal else full
+
+    @property
+    def command_options(self) -> str:
+        """The options with which the command line makes this problem."""
+        sizes = (self.batch, self.heads, self.q_len, self.kv_len, self.head_dim)
+        words = ["--problem", ",".join(map(str, sizes))]
+        if self.kv_heads is not None:
+            words += ["--kv-heads", str(self.kv_heads)]
+        if self.dtype is not None:
+            words += ["--dtype", self.dtype]
+        if self.is_causal:
+            words.append("--causal")
+        if self.scale is not None:
+            words += ["--scale", repr(self.scale)]
+        if self.inputs != "normal":
+            words += ["--inputs", self.inputs]
+        return shlex.join(words)
 
     def __str__(self) -> str:
         parts = [

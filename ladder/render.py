@@ -49,6 +49,7 @@ COUNT_HEADINGS = {column: heading.strip() for heading, column, _ in _MEASURES} |
     "conflicts_st": "bank conflicts st",
     "conflicts_atom": "bank conflicts atom",
 }
+_ERRORS = ("error", "lse_error")
 _SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instructions", "time_ms"}
 
 
@@ -85,12 +86,20 @@ def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]
     table.add_row("right", *(_verdict(row) for row in rows))
     for heading, column, write in _MEASURES:
         values = [row[column] for row in rows]
-        if all(value is None for value in values) or (column != "conflicts" and not any(values)):
+        cells = ["" if value is None else write(value) for value in values]
+        if column in _ERRORS:
+            # Of a run that was checked, what has no error is not finite.
+            cells = [
+                cell or ("" if row["error_bound"] is None else "not finite")
+                for cell, row in zip(cells, rows, strict=True)
+            ]
+            if not any(cells):
+                continue
+        elif all(value is None for value in values) or (column != "conflicts" and not any(values)):
             continue
         if column in _SECTION_BEFORE:
             table.add_section()
         style = "bold" if column == "conflicts" else ""
-        cells = ["" if value is None else write(value) for value in values]
         table.add_row(Text(heading, style), *(Text(cell, style) for cell in cells))
         if column == "conflicts":
             reductions = [_reduction(row, comparison.rows, ladder) for row in rows]

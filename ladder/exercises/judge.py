@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,7 +91,7 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
                 return verdict
             except (ExecutionError, UnsupportedProblem) as error:
                 verdict.wrong.append(name)
-                command = f"ladder check {stage.name} {command_options(case.problem)}"
+                command = f"ladder check {stage.name} {case.problem.command_options}"
                 verdict.findings.append(Finding("fault", f"On {name}:\n{error.message}", (command,)))
                 continue
             evaluations.append((case, evaluation))
@@ -138,7 +137,7 @@ def _sanitizer_finding(stage: Stage, problem: Problem, found: SanitizerFinding) 
             places.append(f"{path.name}:{party.kernel_line}  {text}")
     text = f"On {problem}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
     text += f"\n{found.message}\n{found.advice}"
-    return Finding("sanitizer", text, (f"ladder check {stage.name} {command_options(problem)}",))
+    return Finding("sanitizer", text, (f"ladder check {stage.name} {problem.command_options}",))
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Finding:
@@ -151,7 +150,7 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
     if exercise.owner == "fragments" and execution.o.isfinite().all():
         sentences += probe(stage, problem, keys=any("lse is wrong" in one for one in sentences))
     text = "\n".join([f"On {case.problem}:", *sentences])
-    return Finding("output", text, (f"ladder run {stage.name} {command_options(case.problem)}",))
+    return Finding("output", text, (f"ladder run {stage.name} {case.problem.command_options}",))
 
 
 def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Finding]:
@@ -164,12 +163,12 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Findin
             f"On {case.problem}: {value if value is None else format(value, ',')} {words}, at most {most:,}."
         )
         line = _line_with_most(column, evaluation)
-        commands = [f"ladder lines {stage.name} {command_options(case.problem)}"]
+        commands = [f"ladder lines {stage.name} {case.problem.command_options}"]
         if line is not None:
             number, source, share = line
             text += f"\nMost are at kernel.cu:{number} ({share:,}): {source}"
             if column.startswith("conflicts"):
-                place = f"{stage.name}:{number} {command_options(case.problem)}"
+                place = f"{stage.name}:{number} {case.problem.command_options}"
                 commands.insert(0, f"ladder explain {place} --picture conflicts.png")
         yield Finding("counts", text, tuple(commands))
 
@@ -187,23 +186,6 @@ def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int]
     ]
     most = max(found, default=(0, 0, ""))
     return (most[1], most[2], most[0]) if most[0] else None
-
-
-def command_options(problem: Problem) -> str:
-    """The options with which the command line makes this problem."""
-    sizes = (problem.batch, problem.heads, problem.q_len, problem.kv_len, problem.head_dim)
-    words = ["--problem", ",".join(map(str, sizes))]
-    if problem.kv_heads is not None:
-        words += ["--kv-heads", str(problem.kv_heads)]
-    if problem.dtype is not None:
-        words += ["--dtype", problem.dtype]
-    if problem.is_causal:
-        words.append("--causal")
-    if problem.scale is not None:
-        words += ["--scale", repr(problem.scale)]
-    if problem.inputs != "normal":
-        words += ["--inputs", problem.inputs]
-    return shlex.join(words)
 
 
 @contextmanager

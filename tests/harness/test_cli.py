@@ -81,9 +81,22 @@ def test_rows_are_kept_and_fresh_computes_again(drop_stage, capsys):
 def test_a_wrong_stage_is_exit_code_1(drop_stage, capsys):
     drop_stage("wrong", drop_stage.kernel.replace("m + logf(l)", "m"))
     assert main(["compare", "wrong", *SMALL]) == 1
-    assert "NO" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert "NO" in captured.out and "not finite" not in captured.out
+    assert f"ladder check wrong --problem {SMALL[1]}\n" in captured.err
     assert main(["run", "wrong", *SMALL]) == 1
-    assert "|lse - ref|" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "|lse - ref|" in message and "ladder check wrong" in message
+
+
+def test_an_error_that_is_nan_is_said(drop_stage, naive, capsys):
+    drop_stage("nan", drop_stage.kernel.replace("m + logf(l)", "0.f / (l - l)"))
+    assert main(["compare", "naive", "nan", *SMALL, "--scale", "0.5"]) == 1
+    captured = capsys.readouterr()
+    [row] = [line for line in captured.out.splitlines() if "error of lse" in line]
+    assert row.endswith("not finite ") and "e-" in row
+    assert f"nan is wrong; what and where: ladder check nan --problem {SMALL[1]} --scale 0.5" in captured.err
+    assert "naive is wrong" not in captured.err
 
 
 def test_what_a_kernels_host_code_refuses_is_left_out_as_what_stage_toml_refuses(naive, drop_stage, capsys):
