@@ -21,7 +21,7 @@ from rich.table import Table
 from ladder import environment, files, project
 from ladder.errors import LadderError, UnsupportedProblem
 from ladder.exercises.commands import add_exercise_command
-from ladder.terminal import console, drop_output, errors, prepare_streams, print_table
+from ladder.terminal import console, drop_output, errors, prepare_streams, print_table, source_width
 
 if TYPE_CHECKING:
     from ladder.access import Service
@@ -465,7 +465,7 @@ def _lines(options: argparse.Namespace) -> int:
     if options.json != "-":
         for listing in annotated.files:
             context = None if options.all else options.context
-            print_table(source_table(listing, annotated, context, console.width))
+            print_table(source_table(listing, annotated, context, source_width()))
             console.print()
         console.print(source_note(annotated), style="dim", highlight=False)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
@@ -574,9 +574,11 @@ def _show_counted(counted: list[Counted], options: argparse.Namespace) -> int:
 
     rows = [row for one in counted for row in (one.row, one.predicted) if row is not None]
     if options.json != "-":
-        for table in (*profile_tables(counted), bounds_table(counted), *line_tables(counted, console.width)):
+        for table in (*profile_tables(counted), bounds_table(counted)):
             if table is not None:
-                console.print(table)
+                console.print(table, crop=False)
+        for table in line_tables(counted, source_width()):
+            print_table(table)
         if note(counted):
             console.print(note(counted), style="dim", highlight=False)
     _write_rows(options.json, rows)

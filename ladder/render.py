@@ -53,9 +53,15 @@ _ERRORS = ("error", "lse_error")
 _SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instructions", "time_ms"}
 
 
-def plain_table(**settings: Any) -> Table:
-    """An empty table as all of them look."""
-    return Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, title_justify="left", **settings)
+def plain_table(title: str = "") -> Table:
+    """An empty table as all of them look; its title may be wider than the table."""
+    return Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        title=Text(title, no_wrap=True, overflow="ignore") if title else None,
+        title_justify="left",
+    )
 
 
 def comparison_tables(comparison: Comparison, ladder: Ladder, width: int) -> list[Table]:
@@ -71,7 +77,8 @@ def comparison_tables(comparison: Comparison, ladder: Ladder, width: int) -> lis
 
 
 def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row] = ()) -> Table:
-    """A column for each stage, with the share of conflicts that it has less than the rung before.
+    """A column for each stage, with the share of conflicts that it has less than the rung before, which is
+    named where it is not the column to the left.
 
     ``rows`` are those to show, all of the comparison by default.
     """
@@ -105,6 +112,12 @@ def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]
             reductions = [_reduction(row, comparison.rows, ladder) for row in rows]
             if any(reductions):
                 table.add_row("  fewer than before", *reductions)
+                befores = [
+                    _before(row, ladder) if fewer else "" for row, fewer in zip(rows, reductions, strict=True)
+                ]
+                left = ["", *(row["stage"] for row in rows)]
+                if any(before and before != beside for before, beside in zip(befores, left, strict=False)):
+                    table.add_row("  which is", *befores)
         if column == "time_ms":
             table.add_row("  10 to 90 %", *(_spread(comparison, row) for row in rows))
     for name in dict.fromkeys(name for speeds in comparison.baselines.values() for name in speeds):
@@ -137,8 +150,13 @@ def _verdict(row: Row) -> Text:
     return Text("yes", "green") if row["passed"] else Text("NO", "bold red")
 
 
+def _before(row: Row, ladder: Ladder) -> str:
+    """The rung that a row's is compared with; "" for the first."""
+    return next((stage.before or "" for stage in ladder if stage.name == row["stage"]), "")
+
+
 def _reduction(row: Row, rows: Sequence[Row], ladder: Ladder) -> str:
-    before = next((stage.before for stage in ladder if stage.name == row["stage"]), None)
+    before = _before(row, ladder)
     below = next((other for other in rows if other["stage"] == before), None)
     if below is None or not below["conflicts"] or row["conflicts"] is None:
         return ""
@@ -160,25 +178,38 @@ def stages_table(ladder: Ladder) -> Table:
 
 
 _LINE_HEADINGS = ("wavefronts", "share", "ideal", "conflicts", "share", "line")
+#: What goes first where the source has little room: the shares, then the wavefronts without conflicts.
+_SPARED = (1, 4, 2)
+#: Room for most lines of a kernel.
+_SOURCE_ROOM = 80
 
 
-def source_table(listing: Listing, annotated: Annotated, context: int | None, width: int) -> Table:
+def source_table(listing: Listing, annotated: Annotated, context: int | None, width: int | None) -> Table:
     """A source file with its costs; lines that cost nothing are shown near others alone.
 
-    ``width`` is the terminal's: source that does not fit is cut off, numbers never are.
+    ``width`` is the terminal's: a narrow one has fewer columns, and source that does not fit is cut off,
+    numbers never are. None shows everything.
     """
     rows = [_line_cells(line, annotated) for line in listing.near(context)]
     columns = zip(_LINE_HEADINGS, *(cells for cells, _, _ in rows), strict=True)
-    widths = [max(map(len, column)) for column in columns]
-    title = escape(_short(listing.path))
-    table = Table(title=title, title_justify="left", header_style="bold", pad_edge=False, box=None)
-    for heading, needed in zip(_LINE_HEADINGS, widths, strict=True):
-        table.add_column(heading, justify="right", no_wrap=True, width=needed)
+    widths = dict(enumerate(max(map(len, column)) for column in columns))
+    longest = max((len(source) for _, source, _ in rows), default=0)
+    room = longest
+    if width is not None:
+        room = width - sum(widths.values()) - 2 * len(widths)
+        for number in _SPARED:
+            if room < min(longest, _SOURCE_ROOM):
+                room += widths.pop(number) + 2
+        room = max(20, room)
+    table = plain_table(_short(listing.path))
+    table.box = None
+    for number, needed in widths.items():
+        table.add_column(_LINE_HEADINGS[number], justify="right", no_wrap=True, width=needed)
     table.add_column("source", no_wrap=True)
-    room = max(20, width - sum(widths) - 2 * len(widths))
     for cells, source, style in rows:
         source = source if len(source) <= room else source[: room - 1] + "…"
-        table.add_row(*(Text(cell, style) for cell in (*cells, source)))
+        shown = [cells[number] for number in widths]
+        table.add_row(*(Text(cell, style) for cell in (*shown, source)))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,17 +24,18 @@ GRID_WIDTH = len(_LABEL) + 3 + BANKS * _BANK_COLUMNS
 _FIRST, _WAITS = "white on blue", "black on dark_orange"
 
 
-def service_lines(service: Service) -> Iterator[RenderableType]:
-    """The counts of an access in one line."""
-    yield Text.assemble(
+def service_lines(service: Service, width: int) -> Iterator[RenderableType]:
+    """The counts of an access in one line, or in two where the width takes no more."""
+    counts = Text.assemble(
         (str(service.access), "bold"),
         f":  {_count(service.wavefronts, 'wavefront')} in {_count(len(service.passes), 'pass', 'passes')},  ",
         (
             _count(service.conflicts, "conflict") if service.conflicts else "no conflict",
             "bold dark_orange" if service.conflicts else "bold green",
         ),
-        f"  (its distinct bytes would fit {_count(service.ideal, 'wavefront')})",
     )
+    ideal = f"  (its distinct bytes would fit {_count(service.ideal, 'wavefront')})"
+    yield from [counts + ideal] if counts.cell_len + len(ideal) <= width else [counts, Text(ideal)]
 
 
 def lanes_table(access: Access, width: int) -> Table:
@@ -110,7 +112,7 @@ def exploration_lines(found: Exploration, width: int, element_bytes: int | None)
     """All that ``ladder bank`` shows."""
     if found.swizzle is not None:
         yield Text(f"addresses swizzled by {found.swizzle}", "dim")
-    yield from service_lines(found.service)
+    yield from service_lines(found.service, width)
     yield ""
     yield lanes_table(found.access, width)
     yield ""
@@ -181,14 +183,12 @@ def explanation_lines(found: Explanation, width: int) -> Iterator[RenderableType
     )
     if len(found.instructions) > 1:
         others = ", ".join(str(other.number) for other in found.instructions if other is not chosen)
-        yield Text(
-            f"  this is instruction {chosen.number}; the line has others for --instruction: "
-            f"{_shortened(others)}",
-            "dim",
-        )
+        text = f"this is instruction {chosen.number}; the line has others for --instruction: "
+        for line in textwrap.wrap(text + _shortened(others), max(20, width - 2)):
+            yield Text(f"  {line}", "dim")
     yield Text(f"its access with the most conflicts, in block {worst.block}, warp {worst.warp}:")
     yield ""
-    yield from service_lines(found.service)
+    yield from service_lines(found.service, width)
     yield ""
     yield lanes_table(found.service.access, width)
     yield ""

@@ -50,7 +50,7 @@ def _is_counted(one: Counted) -> bool:
 
 
 def _stage_table(one: Counted) -> Table:
-    table = plain_table(title=f"{escape(one.name)} on {one.problem}")
+    table = plain_table(f"{one.name} on {one.problem}")
     for heading in ("", "emulator", "GPU", "difference"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for column in COUNTERS:
@@ -89,7 +89,7 @@ def bounds_table(counted: Sequence[Counted]) -> Table | None:
     known = [(one.name, one.bounds) for one in counted if one.bounds is not None]
     if not known:
         return None
-    table = plain_table(title="busy, %")
+    table = plain_table("busy, %")
     table.add_column("", no_wrap=True)
     for name, _ in known:
         table.add_column(escape(name), justify="right")
@@ -111,8 +111,8 @@ def most_stalled(bounds: Mapping[str, float | None]) -> list[str]:
     return sorted(stalls, key=lambda name: -stalls[name])[:_SHOWN_STALLS]
 
 
-def line_tables(counted: Sequence[Counted], width: int) -> Iterator[Table]:
-    """For each kernel its lines of CUDA that accessed shared memory."""
+def line_tables(counted: Sequence[Counted], width: int | None) -> Iterator[Table]:
+    """For each kernel its lines of CUDA that accessed shared memory, source cut off at ``width``."""
     for one in counted:
         if one.lines is None or one.lines.empty:
             continue
@@ -122,17 +122,17 @@ def line_tables(counted: Sequence[Counted], width: int) -> Iterator[Table]:
             [*(_cell(row[name]) for name in ("executed", "ideal", "wavefronts", *predicted)), _place(row)]
             for row in rows
         ]
-        table = plain_table(title=f"{escape(one.name)}, wavefronts by line")
+        table = plain_table(f"{one.name}, wavefronts by line")
         headings = ["executed", "ideal", "GPU", *(["emulator"] if predicted else []), "line"]
         columns = zip(headings, *cells, strict=True)
         widths = [max(map(len, column)) for column in columns]
         for heading, needed in zip(headings, widths, strict=True):
             table.add_column(heading, justify="right", no_wrap=True, min_width=needed)
         table.add_column("source", no_wrap=True)
-        room = max(20, width - sum(widths) - 3 * len(widths) - 4)
+        room = None if width is None else max(20, width - sum(widths) - 3 * len(widths) - 4)
         for row, shown in zip(rows, cells, strict=True):
             text = str(row["text"] or linecache.getline(str(row["file"]), int(row["line"])).strip())
-            text = text if len(text) <= room else text[: room - 1] + "…"
+            text = text if room is None or len(text) <= room else text[: room - 1] + "…"
             differs = bool(predicted) and shown[2] != shown[3]
             table.add_row(*shown, Text(text), style="yellow" if differs else "")
         yield table

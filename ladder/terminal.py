@@ -10,6 +10,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 
 class _Console(Console):
@@ -38,8 +39,15 @@ def drop_output() -> None:
     os.close(null)
 
 
+def source_width() -> int | None:
+    """What source is to be cut off at: the terminal's width, and nothing in a file or a pipe."""
+    return console.width if console.is_terminal else None
+
+
 def print_table(table: Table) -> None:
     """Prints a table with nothing cut off: where it is wider than the terminal, that breaks its lines."""
     wide = Console(width=10_000)
     needed = Measurement.get(wide, wide.options, table).maximum
+    if isinstance(table.title, Text):
+        needed = max(needed, table.title.cell_len)
     _Console(width=max(console.width, needed)).print(table)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ladder.lines import PLACE, VALUES, Annotated, annotate
+from ladder.lines import PLACE, VALUES, Annotated, Line, Listing, annotate
 from ladder.lines_page import page
 from ladder.render import source_note, source_table
 from ladder.table import COLUMNS
@@ -94,8 +94,8 @@ def test_a_kernel_without_shared_memory(kernel: Path) -> None:
     page(annotated, "v9", problem_row())
 
 
-def terminal(annotated: Annotated, width: int = 100, context: int | None = 0) -> str:
-    console = Console(width=width, color_system=None)
+def terminal(annotated: Annotated, width: int | None = 100, context: int | None = 0) -> str:
+    console = Console(width=width or 1000, color_system=None)
     with console.capture() as capture:
         for listing in annotated.files:
             console.print(source_table(listing, annotated, context, width))
@@ -113,8 +113,20 @@ def test_terminal(annotated: Annotated) -> None:
 
 def test_a_narrow_terminal_cuts_source_and_no_number(annotated: Annotated) -> None:
     text = terminal(annotated, width=70)
-    assert "75.0%" in text and "wavefronts" in text
+    assert re.search(r"80 +50 +30 +↳ 2 ", text) and "wavefronts" in text
     assert all(len(line) <= 70 for line in text.splitlines())
+
+
+def test_the_shares_go_before_the_source_is_cut(annotated: Annotated) -> None:
+    long = "x = " + "1 + " * 20 + "1;"
+    listing = Listing(Path("long.cu"), (Line(1, long, annotated.total),))
+    long_lines = Annotated((listing,), annotated.total)
+    assert "100.0%" in terminal(long_lines, width=140) and long in terminal(long_lines, width=140)
+    without_shares = terminal(long_lines, width=117)
+    assert "%" not in without_shares and "ideal" in without_shares and long[:-8] in without_shares
+    narrow = terminal(long_lines, width=60)
+    assert "ideal" not in narrow and "conflicts" in narrow and "…" in narrow
+    assert "100.0%" in terminal(long_lines, width=None) and long in terminal(long_lines, width=None)
 
 
 def problem_row() -> dict[str, object]:

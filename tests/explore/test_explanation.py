@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ladder import emulator
 from ladder.cli import main
@@ -14,6 +15,7 @@ from ladder.emulator import WorstAccess
 from ladder.errors import LadderError
 from ladder.explanation import explain, parse_place
 from ladder.problem import Problem
+from ladder.render_access import explanation_lines
 
 SMALL = Problem(1, 1, 64, 64, 64)
 OPTIONS = ["--problem", "1,1,64,64,64"]
@@ -73,6 +75,19 @@ def test_explain_command(capsys, tmp_path) -> None:
     assert "makes no access" in capsys.readouterr().err
 
 
+def test_what_explain_says_fits_the_terminal() -> None:
+    width = 80
+    found = explain(f"v2_warp_mma:{line_of('ldmatrix_x4(k_rmem')}", SMALL)
+    console = Console(width=1000, color_system=None)
+    with console.capture() as capture:
+        for line in explanation_lines(found, width):
+            console.print(line, highlight=False)
+    source = (found.text, found.chosen.ptx)
+    said = [line for line in capture.get().splitlines() if line.strip() not in source]
+    assert [line for line in said if len(line.rstrip()) > width] == []
+    assert any("for --instruction" in line for line in said)
+
+
 def test_lines_command(capsys, tmp_path) -> None:
     html = tmp_path / "a.html"
     assert main(["lines", "v3_swizzle", *OPTIONS, "--html", str(html)]) == 0
@@ -80,6 +95,8 @@ def test_lines_command(capsys, tmp_path) -> None:
     assert (
         "v3_swizzle/kernel.cu" in out and "ptx.h" in out and re.search(r"all: [\d,]+ wavefronts, 0 conf", out)
     )
+    # What is written to a file or a pipe is whole.
+    assert "uint32_t k_rmem[4];" in out and "\N{HORIZONTAL ELLIPSIS}" not in out
     assert "v3_swizzle, line by line" in html.read_text()
     assert main(["lines", "v3_swizzle", *OPTIONS, "--html", str(tmp_path / "no" / "a.html")]) == 2
 

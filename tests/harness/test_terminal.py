@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ladder.comparison import Comparison
 from ladder.problem import Problem
-from ladder.render import comparison_tables
-from ladder.stages import Ladder
+from ladder.render import comparison_table, comparison_tables
+from ladder.stages import Ladder, Stage
 from ladder.table import make_row
 
 
@@ -66,3 +67,26 @@ def test_a_narrow_terminal_has_several_tables_and_no_number_cut() -> None:
     for name in ("v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"):
         assert name in done.stdout
     assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+    assert "B=1 H=1 N=16 M=16 d=32 on the emulator sm_80\n" in done.stdout
+
+
+def stage(name: str, before: str | None) -> Stage:
+    return Stage(name, Path(name), name, "", before, (7, 5), ("f16",), (64,))
+
+
+def test_the_rung_before_is_named_where_it_is_not_to_the_left() -> None:
+    ladder = Ladder((stage("v1", None), stage("v2", "v1"), stage("v3", "v2"), stage("mine", "v2")), {})
+
+    def named(*names: str) -> list[str]:
+        problem = Problem(1, 1, 8, 8, 32, dtype="f32")
+        rows = [make_row(name, "emulator", "sm_80", problem) | {"conflicts": 8} for name in names]
+        console = Console(width=200, color_system=None)
+        with console.capture() as capture:
+            console.print(comparison_table(Comparison(rows), ladder))
+        line = next((line for line in capture.get().splitlines() if "which is" in line), "")
+        return line.split()[2:]
+
+    assert named("v1", "v2", "v3") == []
+    assert named("v1", "v2", "mine", "v3") == ["v1", "v2", "v2"]
+    assert named("v3", "v2", "v1") == ["v2", "v1"]
+    assert named("v1", "v3") == []  # nothing it could be compared with
