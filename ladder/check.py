@@ -15,6 +15,7 @@ from ladder.errors import UnsupportedProblem
 from ladder.findings import Finding, merged
 from ladder.matrix import DEFAULT_PROBLEM
 from ladder.problem import Problem
+from ladder.progress import steps
 from ladder.stages import Stage, discover
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ def check_stage(
             refusals.append(error)
     if not accepted:
         raise refusals[0]
-    extension = build(stage, target, stage.chosen_options(options or {}))
     findings: list[Finding] = []
-    for problem in accepted:
-        findings += _check(backend, extension, target, problem)
+    with steps(f"Checking {stage.name}:", len(accepted), elsewhere=False) as progress:
+        for problem in accepted:
+            with progress.step(str(problem)):
+                extension = build(stage, target, stage.chosen_options(options or {}))
+                findings += _check(backend, extension, target, problem)
     return merged(findings)
 
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from ladder import environment, files, project
 from ladder.errors import LadderError, UnsupportedProblem
 from ladder.exercises.commands import add_exercise_command
+from ladder.progress import steps
 from ladder.terminal import console, drop_output, errors, prepare_streams, print_table, source_width
 
 if TYPE_CHECKING:
@@ -648,7 +649,8 @@ def _plot(options: argparse.Namespace) -> int:
     path = options.out or Path(f"{options.name}.png")
     plots.check_kind(path)
     files.require_target(path)
-    plots.save(picture(options.name), path)
+    with steps("Drawing", 1, elsewhere=False) as progress, progress.step(options.name):
+        plots.save(picture(options.name), path)
     errors.print(f"wrote {path}", style="dim", highlight=False)
     return 0
 

@@ -95,7 +95,8 @@ def evaluate(
     """
     chosen = get_backend(backend)
     job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
-    return _evaluate(job, chosen, build(job.stage, job.target, job.options))
+    with steps("Running", 1, elsewhere=False) as progress, progress.step(job.stage.name):
+        return _evaluate(job, chosen, build(job.stage, job.target, job.options))
 
 
 def compare(

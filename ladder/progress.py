@@ -23,8 +23,9 @@ console = Console(stderr=True, force_jupyter=False)
 class Steps:
     """A number of steps of one piece of work; on a terminal a bar, elsewhere a line for each step."""
 
-    def __init__(self, bar: Progress | None, title: str, total: int) -> None:
+    def __init__(self, bar: Progress | None, title: str, total: int, *, says_lines: bool) -> None:
         self._bar = bar
+        self._says_lines = says_lines
         self._title = title
         self._lock = threading.Lock()
         self._running: list[str] = []
@@ -35,7 +36,7 @@ class Steps:
         """One step; steps may run at once in several threads."""
         with self._lock:
             self._running.append(what)
-            if self._bar is None:
+            if self._says_lines:
                 console.print(f"{self._title} {what} ...", markup=False, highlight=False)
         self._show()
         try:
@@ -53,14 +54,34 @@ class Steps:
                 running = ", ".join(self._running)
             self._bar.update(self._task, description=f"{self._title} {running}")
 
+    def remove(self) -> None:
+        """Takes it off the bar."""
+        if self._bar is not None and self._task is not None:
+            self._bar.remove_task(self._task)
+
+
+#: The bar that is on the terminal now: there can be one.
+_bar: Progress | None = None
+
 
 @contextmanager
-def steps(title: str, total: int) -> Iterator[Steps]:
+def steps(title: str, total: int, *, elsewhere: bool = True) -> Iterator[Steps]:
     """``with steps("Building", 3) as progress: with progress.step("v1_minimal"): ...``; leaves no trace on a
-    terminal."""
+    terminal.
+
+    Without ``elsewhere`` it is silent where there is no terminal, and as a part of other steps.
+    """
+    global _bar
     # A notebook says that it is a terminal, to have colours. A bar would stay in its saved outputs.
-    if not sys.stderr.isatty():
-        yield Steps(None, title, total)
+    if not sys.stderr.isatty() or (_bar is not None and not elsewhere):
+        yield Steps(None, title, total, says_lines=elsewhere)
+        return
+    if _bar is not None:
+        inner = Steps(_bar, title, total, says_lines=False)
+        try:
+            yield inner
+        finally:
+            inner.remove()
         return
     columns = (
         SpinnerColumn(),
@@ -70,4 +91,8 @@ def steps(title: str, total: int) -> Iterator[Steps]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        yield Steps(bar, title, total)
+        _bar = bar
+        try:
+            yield Steps(bar, title, total, says_lines=False)
+        finally:
+            _bar = None

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ladder.access import BANKS, LANES, Access, Pass, Service, lanes_text
+from ladder.access import BANKS, LANES, Access, Cell, Pass, Service, lanes_text
 from ladder.bank import Exploration, Swizzle
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def passes_lines(service: Service, width: int) -> Iterator[RenderableType]:
         else:
             yield from _listing(one)
         yield ""
-    if any(len(cell.lanes) > 1 for one in service.passes for cell in one.cells):
+    if width >= GRID_WIDTH and any(_has_sign(cell) for one in service.passes for cell in one.cells):
         yield Text("n+: lane n and others that want the same word; they are served together", "dim")
 
 
@@ -89,15 +89,24 @@ def _drawing(one: Pass) -> Iterator[Text]:
             (cell for cell in one.cells if cell.wavefront == wavefront), key=lambda cell: cell.first_bank
         ):
             line.append(" · " * (cell.first_bank - bank), "dim")
-            room = cell.banks * _BANK_COLUMNS - 1
-            text = lanes_text(cell.lanes)
-            text = text if len(text) <= room else f"{cell.lanes[0]}+"
+            room = _room(cell)
+            text = f"{cell.lanes[0]}+" if _has_sign(cell) else lanes_text(cell.lanes)
             inside = f"[{text:^{room - 2}}]" if room > 2 else f"{text:>2}"
             line.append(inside, _FIRST if wavefront == 0 else _WAITS)
             line.append(" " if len(inside) == room else "")
             bank = cell.first_bank + cell.banks
         line.append(" · " * (BANKS - bank), "dim")
         yield line
+
+
+def _room(cell: Cell) -> int:
+    """Characters that a cell's lanes may take."""
+    return cell.banks * _BANK_COLUMNS - 1
+
+
+def _has_sign(cell: Cell) -> bool:
+    """Whether its lanes are too many to name: the first one and a + stand for them."""
+    return len(lanes_text(cell.lanes)) > _room(cell)
 
 
 def _listing(one: Pass) -> Iterator[Text]:

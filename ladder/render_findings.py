@@ -24,10 +24,11 @@ def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[Renderabl
     yield Text.assemble((name, "bold"), ": ", (count, "bold red"))
     for finding in findings:
         yield ""
-        yield _finding_table(finding)
+        yield finding_table(finding)
 
 
-def _finding_table(finding: Finding) -> Table:
+def finding_table(finding: Finding) -> Table:
+    """One fault: what, where (the kernel's line first, then the helper's), why, and what to do."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
@@ -49,7 +50,7 @@ def _finding_table(finding: Finding) -> Table:
 
 def _party_text(party: Party) -> Text:
     text = Text()
-    for file, line in dict.fromkeys([(party.file, party.line), (party.kernel_file, party.kernel_line)]):
+    for file, line in dict.fromkeys([(party.kernel_file, party.kernel_line), (party.file, party.line)]):
         if line:
             text.append(_source_text(f"{file}:{line}")).append("\n")
     if not party.line:

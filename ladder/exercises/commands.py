@@ -90,11 +90,19 @@ def _state(workspace: Workspace, exercise: Exercise) -> str:
     return "begun" if workspace.is_started(exercise) else "not begun"
 
 
-def _next(workspace: Workspace) -> Exercise | None:
-    """The first one that is not solved."""
+def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | None:
+    """The first one that is not solved; behind ``solved``, of its rung, then of the later ones, then any."""
     from ladder.exercises.definition import exercises
 
-    return next((one for one in exercises() if not workspace.progress(one).solved), None)
+    everything = exercises()
+    if solved is not None:
+        rungs = list(dict.fromkeys(one.rung for one in everything))
+        first, place = rungs.index(solved.rung), everything.index(solved)
+        of_rung = [one for one in everything if one.rung == solved.rung]
+        later = [one for one in everything if rungs.index(one.rung) > first]
+        behind = [one for one in of_rung if everything.index(one) > place]
+        everything = (*behind, *of_rung, *later, *everything)
+    return next((one for one in everything if not workspace.progress(one).solved), None)
 
 
 def _chosen(workspace: Workspace, name: str | None) -> Exercise:
@@ -221,11 +229,13 @@ def _keep_solved(workspace: Workspace, exercise: Exercise) -> None:
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
+    from ladder.render_findings import finding_table
+
     name = verdict.exercise.name
     if verdict.passed:
         console.print(f"[bold green]solved[/] {name}", highlight=False)
         if not brief:
-            following = _next(workspace)
+            following = _next(workspace, verdict.exercise)
             _say(f"Next: ladder exercise start {following.name}" if following else "That was the last one.")
         return
     console.print(f"[bold red]not yet[/] {name}", highlight=False)
@@ -237,7 +247,11 @@ def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> Non
     for text in verdict.wrong:
         _say(f"  wrong  {text}", "red")
     for finding in verdict.findings:
-        _say(f"\n{finding.text}")
+        if finding.access is None:
+            _say(f"\n{finding.text}")
+        else:
+            _say(f"\nOn {finding.problem}:")
+            console.print(finding_table(finding.access), highlight=False)
         for command in finding.try_next:
             _say(f"  {command}", "cyan")
     left = len(verdict.exercise.hints) - workspace.progress(verdict.exercise).hints

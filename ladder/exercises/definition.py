@@ -25,6 +25,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+#: A count that is no column of the table: how often a warp came to a barrier of its block.
+BLOCK_BARRIERS = "block_barriers"
 BEGIN, END = "// begin exercise", "// end exercise"
 
 
@@ -34,7 +36,8 @@ class ExerciseError(LadderError):
 
 @dataclass(frozen=True)
 class Case:
-    """A problem that a solution is tried on, and the most that it may count there (columns of the table)."""
+    """A problem that a solution is tried on, and the most that it may count there: columns of the table,
+    and :data:`BLOCK_BARRIERS`."""
 
     problem: Problem
     at_most: Mapping[str, int] = field(default_factory=dict)
@@ -251,7 +254,7 @@ def _case(table: _Table) -> Case:
         case = Case(Problem.parse(table.text("size"), **others), at_most)
     except (InvalidProblem, StageError) as error:
         raise table.error(error.message) from error
-    unknown = [column for column in at_most if column not in COUNTERS]
+    unknown = [column for column in at_most if column not in (*COUNTERS, BLOCK_BARRIERS)]
     if unknown:
         raise table.error(f"at_most has {unknown[0]}, which is no count of the table")
     table.finish()

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder.errors import BuildError, ExecutionError, UnsupportedProblem
-from ladder.exercises.definition import Case, Exercise
+from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
+from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
+from ladder.exercises.words import numbers
 from ladder.exercises.workspace import Workspace, source_changes
+from ladder.progress import Steps, steps
 
 if TYPE_CHECKING:
     from ladder.comparison import Evaluation
@@ -28,11 +30,14 @@ _MOST_INSTRUCTIONS = 20_000_000
 @dataclass(frozen=True)
 class Finding:
     """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or
-    ``counts``; ``try_next`` are commands that show more."""
+    ``counts``; ``try_next`` are commands that show more. ``access`` is what the text is about where that is
+    one access or barrier, and ``problem`` what it happened on."""
 
     kind: str
     text: str
     try_next: tuple[str, ...] = ()
+    access: SanitizerFinding | None = None
+    problem: Problem | None = None
 
 
 @dataclass
@@ -77,6 +82,11 @@ def _reset(exercise: Exercise) -> str:
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
     """Builds ``stage`` and tries it on the problems of the exercise, on the emulator."""
+    with steps(f"Checking {stage.name}:", len(exercise.cases) + 1, elsewhere=False) as progress:
+        return _judge(exercise, stage, progress)
+
+
+def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
     from ladder.comparison import evaluate
 
     verdict = Verdict(exercise)
@@ -85,14 +95,14 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
         for case in exercise.cases:
             name = str(case.problem)
             try:
-                evaluation = evaluate(stage, case.problem, backend="emulator")
+                with progress.step(name):
+                    evaluation = evaluate(stage, case.problem, backend="emulator")
             except BuildError as error:
                 verdict.findings.append(Finding("build", error.message))
                 return verdict
             except (ExecutionError, UnsupportedProblem) as error:
                 verdict.wrong.append(name)
-                command = f"ladder check {stage.name} {case.problem.command_options}"
-                verdict.findings.append(Finding("fault", f"On {name}:\n{error.message}", (command,)))
+                verdict.findings.append(_fault(stage, case.problem, error))
                 continue
             evaluations.append((case, evaluation))
             (verdict.right if evaluation.passed else verdict.wrong).append(name)
@@ -102,11 +112,13 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
         return verdict
     for case, evaluation in evaluations:
         if not evaluation.passed:
-            # A race, if there is one, explains the output, and not the other way round.
-            verdict.findings += _sanitized(stage, [case.problem])
-            verdict.findings.append(_wrong_output(exercise, stage, case, evaluation))
+            with progress.step("what is wrong"):
+                # The output first: an address that is wrong looks like a race, and no barrier mends it.
+                verdict.findings.append(_wrong_output(exercise, stage, case, evaluation))
+                verdict.findings += _sanitized(stage, [case.problem])
             return verdict
-    verdict.findings += _sanitized(stage, [case.problem for case in exercise.cases])
+    with progress.step("races and other faults"):
+        verdict.findings += _sanitized(stage, [case.problem for case in exercise.cases])
     if verdict.findings:
         return verdict
     for case, evaluation in evaluations:
@@ -127,7 +139,9 @@ def _sanitized(stage: Stage, problems: Sequence[Problem]) -> list[Finding]:
     return []
 
 
-def _sanitizer_finding(stage: Stage, problem: Problem, found: SanitizerFinding) -> Finding:
+def _sanitizer_finding(
+    stage: Stage, problem: Problem, found: SanitizerFinding, kind: str = "sanitizer"
+) -> Finding:
     places = []
     for party in (found.who, found.other):
         if party is not None:
@@ -137,7 +151,33 @@ def _sanitizer_finding(stage: Stage, problem: Problem, found: SanitizerFinding) 
             places.append(f"{path.name}:{party.kernel_line}  {text}")
     text = f"On {problem}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
     text += f"\n{found.message}\n{found.advice}"
-    return Finding("sanitizer", text, (f"ladder check {stage.name} {problem.command_options}",))
+    return Finding(kind, text, (f"ladder check {stage.name} {problem.command_options}",), found, problem)
+
+
+def _fault(stage: Stage, problem: Problem, error: LadderError) -> Finding:
+    """What ended a kernel, said as the sanitizer says it where it knows faults of that kind."""
+    from ladder import emulator
+    from ladder.findings import ADVICE, Party
+    from ladder.findings import Finding as SanitizerFinding
+
+    fault = emulator.last_fault()
+    if fault is None or fault.text != error.message or fault.kind not in ADVICE:
+        command = f"ladder check {stage.name} {problem.command_options}"
+        return Finding("fault", f"On {problem}:\n{error.message}", (command,))
+    who = Party(
+        block=fault.block,
+        warp=fault.warp if fault.warp >= 0 else None,
+        lanes=(fault.lane,) if fault.lane >= 0 else (),
+        file=fault.file,
+        line=fault.line,
+        kernel_file=fault.kernel_file,
+        kernel_line=fault.kernel_line,
+        opcode=fault.opcode,
+        ptx_line=fault.ptx_line,
+    )
+    element = "" if fault.address is None else f"address {fault.address:#x}"
+    found = SanitizerFinding(fault.kind, fault.message, fault.kernel, 1, who, None, element)
+    return _sanitizer_finding(stage, problem, found, "fault")
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Finding:
@@ -155,13 +195,16 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
 
 def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Finding]:
     for column, most in case.at_most.items():
-        value = evaluation.row[column]
+        barriers = _block_barriers(evaluation) if column == BLOCK_BARRIERS else {}
+        value = sum(barriers.values()) if column == BLOCK_BARRIERS else evaluation.row[column]
         if value is not None and value <= most:
             continue
         words = column.replace("_", " ")
-        text = (
-            f"On {case.problem}: {value if value is None else format(value, ',')} {words}, at most {most:,}."
-        )
+        count = value if value is None else format(value, ",")
+        text = f"On {case.problem}: right, but dearer than needed: {count} {words}, at most {most:,}."
+        if column == BLOCK_BARRIERS:
+            yield Finding("counts", f"{text}\nThey are at kernel.cu:{numbers(sorted(barriers))}.")
+            continue
         line = _line_with_most(column, evaluation)
         commands = [f"ladder lines {stage.name} {case.problem.command_options}"]
         if line is not None:
@@ -171,6 +214,17 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Findin
                 place = f"{stage.name}:{number} {case.problem.command_options}"
                 commands.insert(0, f"ladder explain {place} --picture conflicts.png")
         yield Finding("counts", text, tuple(commands))
+
+
+def _block_barriers(evaluation: Evaluation) -> dict[int, int]:
+    """By the kernel's line: how often a warp came to a barrier of its block."""
+    found: dict[int, int] = {}
+    for launch in evaluation.execution.launches:
+        rows = launch.instructions()
+        rows = rows[rows["ptx"].str.contains(r"\b(?:bar|barrier)\.(?!warp)", regex=True)]
+        for line, executed in zip(rows["kernel_line"], rows["executed"], strict=True):
+            found[int(line)] = found.get(int(line), 0) + int(executed)
+    return found
 
 
 def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int] | None:

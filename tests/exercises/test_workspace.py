@@ -9,6 +9,7 @@ import pytest
 
 from ladder import stages
 from ladder.cli import main
+from ladder.exercises.commands import _next
 from ladder.exercises.definition import END, ExerciseError, exercises, get_exercise, read_exercise
 from ladder.exercises.workspace import Workspace
 
@@ -134,7 +135,52 @@ def test_an_endless_loop_ends(kernel: Path, capsys) -> None:
     text = kernel.read_text()
     kernel.write_text(text.replace(f"  {END}", f"    for (;;)\n      __syncthreads();\n  {END}"))
     assert main(["exercise", "check", NAME]) == 1
-    assert "is a loop endless?" in capsys.readouterr().out
+    assert "is a loop endless" in capsys.readouterr().out
+
+
+def test_a_fault_is_laid_out_with_the_students_line_first(kernel: Path, capsys) -> None:
+    text = kernel.read_text()
+    line = 1 + text[: text.index(END)].count("\n")
+    kernel.write_text(text.replace(f"  {END}", f"    *(float2 *)(l_gmem + 1) = float2{{}};\n  {END}", 1))
+    assert main(["exercise", "check", NAME]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    [at] = [one for one in lines if one.startswith("at ")]
+    assert at.split()[:4] == ["at", f"kernel.cu:{line}", "*(float2", "*)(l_gmem"]
+    assert any(one.startswith("why ") for one in lines) and any(one.startswith("advice ") for one in lines)
+    assert max(map(len, lines)) <= 110
+
+
+def test_next_is_of_the_same_rung_then_of_later_ones() -> None:
+    names = [one.name for one in exercises()]
+    of_rung = [one.name for one in exercises() if one.rung == get_exercise("v2_row_max").rung]
+    workspace = Workspace(Path("mine"), may_be_new=True)
+
+    def following(name: str) -> str | None:
+        found = _next(workspace, get_exercise(name))
+        return None if found is None else found.name
+
+    place = of_rung.index("v2_row_max")
+    assert following("v2_row_max") == of_rung[place + 1]
+    for name in of_rung[place:]:
+        workspace.set_solved(get_exercise(name))
+    assert following("v2_row_max") == of_rung[0]
+    for name in of_rung:
+        workspace.set_solved(get_exercise(name))
+    after = names.index(of_rung[-1]) + 1
+    assert following("v2_row_max") == names[after]
+    for name in names[after:]:
+        workspace.set_solved(get_exercise(name))
+    assert following("v2_row_max") == names[0]
+
+
+def test_barriers_of_the_block_are_counted(home: Path, capsys) -> None:
+    exercise = get_exercise("v2_barriers")
+    assert main(["exercise", "start", exercise.name]) == 0
+    kernel = home / "my_exercises" / exercise.name / "kernel.cu"
+    kernel.write_text(kernel.read_text().replace("// nothing yet", "__syncthreads();"))
+    assert main(["exercise", "check", exercise.name]) == 1
+    out = capsys.readouterr().out
+    assert "right, but dearer than needed: 12 block barriers, at most 8." in out
 
 
 def test_all_as_json(kernel: Path, capsys) -> None:
