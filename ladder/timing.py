@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -88,8 +88,8 @@ def input_sets(first: Inputs) -> list[Inputs]:
     return [first, *rolled]
 
 
-def torch_runs(problem: Problem) -> dict[str, Callable[[Inputs], Tensor]]:
-    """torch's attention by the backend that computes it; those that take the problem."""
+def torch_runs(problem: Problem, inputs: Inputs) -> dict[str, Callable[[Inputs], Tensor]]:
+    """torch's attention by the backend that computes it; those that take the problem, tried on ``inputs``."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     backends = {
@@ -98,8 +98,6 @@ def torch_runs(problem: Problem) -> dict[str, Callable[[Inputs], Tensor]]:
         "torch efficient": SDPBackend.EFFICIENT_ATTENTION,
     }
     group = problem.heads // problem.num_kv_heads
-    tiny = replace(problem, batch=1, heads=group, kv_heads=1, q_len=64, kv_len=64)
-    probe = make_inputs(tiny, "cuda")
     found: dict[str, Callable[[Inputs], Tensor]] = {}
     for name, backend in backends.items():
 
@@ -112,7 +110,8 @@ def torch_runs(problem: Problem) -> dict[str, Callable[[Inputs], Tensor]]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # why a backend does not take the problem
-                run(probe)
+                run(inputs)
+                torch.cuda.synchronize()
         except RuntimeError:
             continue
         found[name] = run
@@ -121,7 +120,8 @@ def torch_runs(problem: Problem) -> dict[str, Callable[[Inputs], Tensor]]:
 
 def baselines(problem: Problem) -> dict[str, float]:
     """TFLOP/s of torch's attention backends that take the problem, and of a matrix product, measured now."""
-    timings = measure(torch_runs(problem), input_sets(make_inputs(problem, "cuda")), _BASELINE_SECONDS)
+    sets = input_sets(make_inputs(problem, "cuda"))
+    timings = measure(torch_runs(problem, sets[0]), sets, _BASELINE_SECONDS)
     speeds = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
     return {"torch matmul": matmul().tflops(MATMUL_FLOPS), **speeds}
 

@@ -85,7 +85,7 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
                         runs[stage.name] = run
                 if not runs:
                     raise UnsupportedProblem(f"no stage takes {problem}")
-                rows += _measure_problem(problem, {**runs, **timing.torch_runs(problem)}, matmul_tflops)
+                rows += _measure_problem(problem, runs, matmul_tflops)
     product = {"contender": MATMUL, "dtype": "bf16", "tflops": matmul_tflops, "of_matmul": 1.0}
     frame = pd.DataFrame([{**product, **_times(matmul)}, *rows])
     for column, value in reversed(environment().items()):
@@ -118,6 +118,7 @@ def _measure_problem(
 ) -> list[dict[str, Any]]:
     sets = timing.input_sets(make_inputs(problem, "cuda"))
     group = problem.heads // problem.num_kv_heads
+    runs = {**runs, **timing.torch_runs(problem, sets[0])}
     q, k, v = sets[0]
     kv_heads = math.ceil(_CHECKED_HEADS / group)
     bounds = reference(

@@ -161,7 +161,11 @@ def wait_for(condition):
     return False
 
 
-@pytest.mark.parametrize("command", [["build", "naive", "v1_minimal"], ["emulate"]], ids=["build", "emulate"])
+@pytest.mark.parametrize(
+    "command",
+    [["build", "--backend", "emulator", "naive", "v1_minimal"], ["emulate"]],
+    ids=["build", "emulate"],
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_ends_the_compilers_and_leaves_nothing(hello, naive, tmp_path, command, number):
     compiler = tmp_path / "bin" / "nvcc"

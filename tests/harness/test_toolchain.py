@@ -94,6 +94,7 @@ def test_an_override_that_is_no_nvcc(monkeypatch, tmp_path, override, message):
 def test_the_host_compiler_may_have_options(monkeypatch):
     from ladder.build import Target
 
+    monkeypatch.delenv("CXX", raising=False)
     plain = toolchain.gxx()
     for text, flags in (("", []), (" ", []), ("g++ -m64", ["-m64"]), ("ccache g++ '-DA=1 2'", ["-DA=1 2"])):
         monkeypatch.setenv("CXX", text)
