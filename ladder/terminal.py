@@ -8,9 +8,12 @@ import sys
 from typing import NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from ladder.errors import LadderError
 
 
 class _Console(Console):
@@ -51,3 +54,11 @@ def print_table(table: Table) -> None:
     if isinstance(table.title, Text):
         needed = max(needed, table.title.cell_len)
     _Console(width=max(console.width, needed)).print(table)
+
+
+def show_error(error: LadderError, stage: str = "") -> None:
+    """Says what is wrong and what to do, on stderr; ``stage`` is named where the message does not."""
+    where = "" if not stage or stage in error.message.partition("\n")[0] else f"{stage}: "
+    errors.print(f"[bold red]error:[/] {where}{escape(error.message)}", highlight=False, soft_wrap=True)
+    if error.hint:
+        errors.print(escape(error.hint), highlight=False, soft_wrap=True)
