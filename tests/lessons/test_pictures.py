@@ -27,11 +27,13 @@ def test_fragments_are_those_of_the_ptx_manual() -> None:
     register = row // 8 + column // 8 * 2
     assert (measured["ldmatrix"].lane == holder).all()
     assert (measured["ldmatrix"].register == register).all()
+    assert (measured["ldmatrix of K"].lane == holder).all()
+    assert (measured["ldmatrix of K"].register == column // 8 + row // 8 * 2).all()
     assert (measured["ldmatrix.trans"].lane == column % 8 * 4 + row % 8 // 2).all()
     assert (measured["ldmatrix.trans"].register == register).all()
     assert (measured["mma"].lane == holder[:, :8]).all()
     assert (measured["mma"].register == (column % 2 + row // 8 * 2)[:, :8]).all()
-    assert len(texts(fragments.fragments_picture(measured))) == 2 * 256 + 128
+    assert len(texts(fragments.fragments_picture(measured))) == 3 * 256 + 128
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
