@@ -112,6 +112,31 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+@contextmanager
+def _interrupts_handed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """SIGINT raises nothing within: between the program's end and the note of its exit code, it would lose that.
+
+    Ctrl-C has reached the program as well. After a while it gets the signal, in case it had not.
+    """
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        timer = threading.Timer(_PATIENCE_S, process.send_signal, [signal.SIGINT])
+        timer.daemon = True
+        timer.start()
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) != signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, hand_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Runs a program with the caller's standard streams and returns its exit code, -N if signal N ended it.
 
@@ -120,15 +145,8 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
     words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
     process = subprocess.Popen(words, env=environment)
     try:
-        try:
+        with _interrupts_handed_on(process):
             return process.wait()
-        except KeyboardInterrupt:
-            # Ctrl-C has reached the program as well; a signal to this process alone has not.
-            try:
-                return process.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT)
-                return process.wait()
     finally:
         if process.poll() is None:
             process.terminate()
