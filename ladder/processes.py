@@ -114,7 +114,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def _interrupts_handed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """SIGINT raises nothing within: between the program's end and the note of its exit code that is lost.
+    """SIGINT raises nothing within: between waitpid() and the note of its answer that loses the exit code.
 
     Ctrl-C has reached the program as well. After a while it gets the signal, in case it had not.
     """

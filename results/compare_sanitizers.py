@@ -28,12 +28,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from ladder import machine
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer"))
 import corpus_runs as corpus
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TOOL_OPTIONS = {"memcheck": ["--leak-check", "full"], "initcheck": [], "racecheck": [], "synccheck": []}
 TIMEOUT_S = 60
+#: What the tools' answers depend on, as columns.
+ENVIRONMENT = ("gpu", "driver", "compiler", "date")
 
 
 @dataclass(frozen=True)
@@ -109,8 +113,13 @@ def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
 
 
 def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output: Path) -> None:
-    """Adds to each row what the tools say, and "compute-sanitizer", all of them together. Rows that have it
-    already stay as they are; ``output`` is written after each case, so that a run that was ended goes on."""
+    """Adds to each row what the tools say, "compute-sanitizer", all of them together, and on what.
+
+    Rows that have it already stay as they are; ``output`` is written after each case, so that a run that was
+    ended goes on.
+    """
+    environment = machine.environment()
+    where = {name: environment[name] for name in ENVIRONMENT}
     sources = list({case.source for case in cases})
     with ThreadPoolExecutor(jobs) as pool:
         built = pool.map(corpus.build_corpus, sources, repeat("cuda"))
@@ -124,7 +133,9 @@ def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output:
         told = track(pool.map(answers, left), total=len(left), description="compute-sanitizer")
         for case, answer in zip(left, told, strict=True):
             row = by_name[case.name]
-            row |= answer | {"compute-sanitizer": _word(any(is_report(answer[tool]) for tool in TOOLS))}
+            row |= (
+                where | answer | {"compute-sanitizer": _word(any(is_report(answer[tool]) for tool in TOOLS))}
+            )
             write(rows, output)
 
 

@@ -254,7 +254,9 @@ def sanitizer() -> str:
     rows = [(kind, *counts) for kind, counts in zip(planted.index, planted.to_numpy(), strict=True)]
     rows.append(("all planted faults", *planted.sum()))
     rows.append(("clean kernels", *kinds.loc["clean"]))
-    return _markdown(["planted", "cases", "reported here", "by compute-sanitizer"], rows)
+    where = frame.iloc[0]
+    title = f"compute-sanitizer on an {where.gpu}, driver {where.driver}, {where.compiler}, {where.date}:\n\n"
+    return title + _markdown(["planted", "cases", "reported here", "by compute-sanitizer"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -26,7 +26,6 @@ using ptx::Type;
 namespace {
 
 // --- cp.async
-// --------------------------------------------------------------------------------------------------------
 
 using namespace async_copy;
 
@@ -136,7 +135,6 @@ void wait_group(Warp &warp, const Instruction &in) { warp.wait_copies(std::size_
 void wait_all(Warp &warp, const Instruction &) { warp.wait_copies(0, true); }
 
 // --- mbarrier
-// --------------------------------------------------------------------------------------------------------
 
 Mbarrier load_mbarrier(const LaneAccess &access, int lane) {
   return instructions::load_mbarrier(access.at<const std::uint8_t>(lane), access.shared[std::size_t(lane)],
@@ -265,7 +263,6 @@ void copy_arrive(Warp &warp, const Instruction &in) {
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 void set_address(Binder &binder, const Operand &operand) {
   const Binder::Address place = binder.address(operand);

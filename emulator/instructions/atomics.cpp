@@ -174,7 +174,6 @@ template <typename T, typename Operation> void atomic(Warp &warp, const Instruct
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 template <typename T> Handler bits_handler(std::string_view operation) {
   if (operation == "and")

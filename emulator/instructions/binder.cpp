@@ -75,7 +75,6 @@ bool is_poll(const program::Instruction &instruction) {
 } // namespace
 
 // --- CodeBuilder
-// ----------------------------------------------------------------------------------------------------
 
 CodeBuilder::CodeBuilder(std::shared_ptr<const program::Program> program, std::uint32_t entry,
                          const SymbolAddresses &addresses, const machine::VirtualGpu &gpu)
@@ -266,7 +265,6 @@ std::uint64_t CodeBuilder::symbol_address(std::uint32_t index) const {
 }
 
 // --- Binder
-// ---------------------------------------------------------------------------------------------------------
 
 Binder::Binder(CodeBuilder &builder, const program::Instruction &source_, machine::Instruction &out_)
     : source(source_), out(out_), builder_(builder) {

@@ -21,7 +21,6 @@ using ptx::Type;
 namespace {
 
 // --- branches
-// --------------------------------------------------------------------------------------------------------
 
 /// op[0] the target, op[1] where the paths meet again.
 void branch(Warp &warp, const Instruction &in) { warp.branch(in.op[0], warp.active(), in.op[1]); }
@@ -55,7 +54,6 @@ void nothing(Warp &, const Instruction &) {}
 void sleep(Warp &warp, const Instruction &) { warp.yield(); }
 
 // --- calls
-// -----------------------------------------------------------------------------------------------------------
 
 // op[0] is the frame index of a direct call or the slot of an indirect one's address. More holds the number
 // of arguments, that of returns, and for each of both two words: where it lies in the caller, and whether
@@ -204,7 +202,6 @@ void call_external(Warp &warp, const Instruction &in) {
 }
 
 // --- barriers
-// --------------------------------------------------------------------------------------------------------
 
 // op[0] the barrier, op[1] the number of threads, op[2] the predicate of a reduction, op[3] its destination.
 constexpr std::uint32_t kArrive = 1;  ///< does not wait
@@ -263,7 +260,6 @@ void warp_barrier(Warp &warp, const Instruction &in) {
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 bool bind_bra(Binder &binder) {
   if (binder.operand(0).kind != Operand::Kind::label)

@@ -94,7 +94,6 @@ void move_matrix(Warp &warp, const Instruction &in) {
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 struct Handlers {
   Handler plain, transposed;

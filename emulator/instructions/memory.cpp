@@ -175,7 +175,6 @@ void zero_policy(Warp &warp, const Instruction &in) {
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 using machine::Handler;
 

@@ -43,7 +43,6 @@ constexpr std::uint32_t kSaturate = 1;
 constexpr std::uint32_t kCrossed = 2; ///< a register of D is another one of C
 
 // --- 8-bit floats
-// ----------------------------------------------------------------------------------------------------
 
 template <class Format> struct Float8Elements {
   using Value = float;
@@ -62,7 +61,6 @@ template <class Format> struct Float8Elements {
 };
 
 // --- accumulators
-// ----------------------------------------------------------------------------------------------------
 
 /// D = C + product, in rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has
 /// columns 2t and 2t + 1 of row g, one in each.
@@ -96,7 +94,6 @@ struct HalfAccumulator {
 };
 
 // --- transposition
-// ---------------------------------------------------------------------------------------------------
 
 /// to[k][n] = from[n][k] for 8 values of n and `Width` of k.
 template <int Width, typename T> [[gnu::always_inline]] inline void transpose(const T *from, T *to) {
@@ -127,7 +124,6 @@ template <int Width, typename T> [[gnu::always_inline]] inline void transpose(co
 }
 
 // --- the product
-// -----------------------------------------------------------------------------------------------------
 
 /// D = A * B + C of M x 8 x K. More holds the slots of D, A, B and C.
 template <typename ElementsA, typename ElementsB, typename Accumulator, int M, int K>
@@ -177,7 +173,6 @@ void mma(Warp &warp, const Instruction &in) {
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 struct Form {
   Handler handler = nullptr;

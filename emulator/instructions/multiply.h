@@ -82,7 +82,6 @@ inline std::int32_t add_products(std::int32_t c, std::int32_t products, bool sat
 template <typename T> inline T add_products(T c, T products, bool) { return c + products; }
 
 // --- elements of fragments
-// -------------------------------------------------------------------------------------------
 //
 // A fragment register is 32 lanes of 32 bits (64 for f64) that hold kPerRegister elements each, so in memory
 // 32 * kPerRegister elements in a row. `unpack` turns one register into as many values to compute with.

@@ -75,7 +75,6 @@ Fragment fragment(const Binder &binder, Shape shape, char which, Type type) {
 }
 
 // --- load and store
-// --------------------------------------------------------------------------------------------------
 
 // Operands: op[0] the address, op[1] the stride in elements, op[2] log2 of an element's bytes, op[3] rows,
 // op[4] columns, op[5] the number of distinct registers. More holds the number of registers, then their
@@ -179,7 +178,6 @@ void store_fragment(Warp &warp, const Instruction &in) {
 }
 
 // --- the product
-// -----------------------------------------------------------------------------------------------------
 
 constexpr std::uint32_t kSaturate = 1;
 
@@ -221,7 +219,6 @@ void multiply(Warp &warp, const Instruction &in) {
 }
 
 // --- binding
-// -----------------------------------------------------------------------------------------------------------
 
 template <typename A, typename B, typename C, typename D> Handler handler_of_shape(Shape shape) {
   if constexpr (std::is_same_v<A, TF32Elements>)

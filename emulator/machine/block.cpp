@@ -95,7 +95,6 @@ Block::State Block::run() {
 }
 
 // --- barriers
-// -------------------------------------------------------------------------------------------------------
 
 void Block::arrive(Warp &warp, int barrier, std::uint32_t count, bool wait, Reduction reduction,
                    std::uint32_t values) {
@@ -171,7 +170,6 @@ void Block::lanes_exited(std::uint32_t lanes) {
 }
 
 // --- faults
-// ---------------------------------------------------------------------------------------------------------
 
 void Block::shared_out_of_bounds(std::uint64_t address, std::uint64_t bytes, int lane) const {
   std::ostringstream out;

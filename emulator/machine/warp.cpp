@@ -177,7 +177,6 @@ Warp::Warp(Block &block, int index, std::uint32_t live_lanes)
 }
 
 // --- frames
-// ---------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<Frame> Warp::make_frame(std::uint32_t frame_index, const std::shared_ptr<Frame> &caller) {
   const FrameLayout &layout = block_->code().frames[frame_index];
@@ -230,7 +229,6 @@ const program::Instruction &Warp::source(const Instruction &instruction) const {
 }
 
 // --- running
-// --------------------------------------------------------------------------------------------------------
 
 RunResult Warp::run(std::uint64_t slice) {
   const Instruction *const code = block_->code().instructions.data();
@@ -306,7 +304,6 @@ bool Warp::ready() const {
 }
 
 // --- paths
-// ----------------------------------------------------------------------------------------------------------
 
 void Warp::enter(std::size_t path) {
   current_ = path;
@@ -346,7 +343,6 @@ void Warp::wait_current(Path::State state) {
 }
 
 // --- control flow
-// ---------------------------------------------------------------------------------------------------
 
 void Warp::branch(std::uint32_t target, std::uint32_t taken, std::uint32_t reconverge) {
   const std::uint32_t rest = mask_ & ~taken;
@@ -537,7 +533,6 @@ bool Warp::release_joins() {
 }
 
 // --- waiting
-// --------------------------------------------------------------------------------------------------------
 
 bool Warp::take_release() {
   Path &path = paths_[current_];
@@ -669,7 +664,6 @@ std::uint32_t Warp::instruction_for_messages() const {
 }
 
 // --- asynchronous copies
-// --------------------------------------------------------------------------------------------
 
 void Warp::commit_copies() { groups_.push_back(std::move(open_copies_)), open_copies_.clear(); }
 
@@ -696,7 +690,6 @@ void Warp::complete_copies(std::vector<PendingCopy> &copies) {
 }
 
 // --- memory
-// ---------------------------------------------------------------------------------------------------------
 
 std::uint8_t *Warp::local(int lane, std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t top = local_top();

@@ -59,7 +59,6 @@ ControlFlow build_control_flow(const std::vector<Instruction> &code) {
 }
 
 // --- dominators
-// ------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -196,7 +195,6 @@ std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors,
 }
 
 // --- reconvergence
-// ---------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -171,7 +171,6 @@ void Parser::loc() {
 }
 
 // --- instructions
-// ----------------------------------------------------------------------------------------------------
 
 Instruction Parser::instruction() {
   Instruction result;

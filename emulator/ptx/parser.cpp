@@ -35,7 +35,6 @@ int Parser::small_integer(std::string_view what) {
 }
 
 // --- module scope
-// ----------------------------------------------------------------------------------------------------
 
 void Parser::directive() {
   if (tokens_.accept(";")) // as after a declaration
@@ -226,7 +225,6 @@ void Parser::function(bool is_entry, bool is_extern) {
 }
 
 // --- variables
-// -------------------------------------------------------------------------------------------------------
 
 bool Parser::at_linkage() const {
   const Token &token = tokens_.token();

@@ -171,7 +171,6 @@ private:
 };
 
 // --- signals
-// ----------------------------------------------------------------------------------------------------------
 
 /// What a signal handler raised during a launch, to be raised again where Python is back in control.
 py::object &pending_interrupt() {
@@ -197,7 +196,6 @@ void raise_interrupt() {
 }
 
 // --- values
-// -----------------------------------------------------------------------------------------------------------
 
 py::dict fault_dict(const machine::Fault &fault) {
   py::dict d;

@@ -7,10 +7,10 @@
 // its end. Input i of a run is input 0 of a run with SEED + i, and what fails names its seed.
 #include "binary_image.h"
 #include "host_program.h"
-#include "registration.h"
 #include "runtime/checking.h"
 #include "runtime/device.h"
 #include "runtime/launch_log.h"
+#include "runtime/registration.h"
 
 #include <atomic>
 #include <csignal>

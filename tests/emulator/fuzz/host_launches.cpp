@@ -1,7 +1,7 @@
 // The program's launches, and what it asks of kernels.
 #include "binary_image.h"
 #include "host_program.h"
-#include "registration.h"
+#include "runtime/registration.h"
 
 #include <algorithm>
 #include <cstring>

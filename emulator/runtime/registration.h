@@ -1,4 +1,5 @@
-// What nvcc's host code calls, which no public header declares for g++.
+// What nvcc's generated code calls (crt/host_runtime.h, crt/device_functions.h), which no public header
+// declares for g++.
 #pragma once
 
 #include <cuda_runtime_api.h>
