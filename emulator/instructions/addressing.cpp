@@ -75,11 +75,18 @@ void resolve_global(Warp &warp, std::uint32_t lanes, unsigned bytes, Direction d
 
 void resolve_shared(Warp &warp, std::uint32_t lanes, unsigned bytes, LaneAccess &access) {
   machine::Block &block = warp.block();
-  if (any_outside(access.host, block.shared_first(), block.shared_end(), bytes)) [[unlikely]]
+  if (any_outside(access.host, block.shared_first(), block.shared_end(), bytes)) [[unlikely]] {
+    // Some lanes go to another block of the cluster, or nowhere.
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int lane = std::countr_zero(rest);
-      block.shared(access.host[lane], bytes, lane);
+      std::uint8_t *const place = block.shared(access.host[lane], bytes, lane);
+      access.shared[std::size_t(lane)] = std::uint32_t(access.host[lane]);
+      access.host[lane] = std::uint64_t(reinterpret_cast<std::uintptr_t>(place));
     }
+    fill_inactive(access.host, lanes);
+    fill_inactive(access.shared.data(), lanes);
+    return;
+  }
   const auto base = std::uint64_t(reinterpret_cast<std::uintptr_t>(block.shared_base()));
   for (int lane = 0; lane < 32; ++lane) {
     access.shared[lane] = std::uint32_t(access.host[lane]);
@@ -181,6 +188,8 @@ void resolve_generic_lanes(Warp &warp, std::uint32_t lanes, unsigned bytes, Dire
     access.shared_lanes = lanes;
     return;
   case machine::kLocalWindow:
+    for (std::uint64_t &address : access.host)
+      address &= machine::kLocalOffsetMask;
     resolve_local(warp, lanes, bytes, access);
     return;
   case machine::kParamWindow:
@@ -297,7 +306,7 @@ std::uint8_t *resolve_lane(Warp &warp, Space space, int lane, std::uint64_t addr
     case machine::kSharedWindow:
       return resolve_lane(warp, Space::shared, lane, address - machine::kSharedWindow, bytes, direction);
     case machine::kLocalWindow:
-      return resolve_lane(warp, Space::local, lane, address - machine::kLocalWindow, bytes, direction);
+      return resolve_lane(warp, Space::local, lane, address & machine::kLocalOffsetMask, bytes, direction);
     }
     break;
   }
@@ -352,6 +361,18 @@ void count_shared(Warp &warp, const Instruction &instruction, AccessKind kind,
   counters.passes += cost.passes;
   counters.conflicts += cost.conflicts;
   counters.ideal += cost.ideal;
+}
+
+void remember_shared(Warp &warp, const Instruction &instruction, AccessKind kind,
+                     machine::SharedCostCache::Op op, const machine::LaneAddresses &addresses, int lanes,
+                     unsigned width, unsigned bytes) {
+  machine::Block &block = warp.block();
+  const std::uint32_t active = lanes == 32 ? kAllLanes : (1u << lanes) - 1;
+  const machine::SharedCost cost = machine::SharedCostCache::compute(op, addresses, active, width);
+  machine::AccessPattern &pattern = block.renew_pattern(instruction, kind);
+  block.counters().note(pattern.instruction,
+                        {op, width, active, addresses, cost, block.linear_index(), warp.index()});
+  pattern.remember(addresses.data(), lanes, bytes, cost);
 }
 
 void count_unmodelled(Warp &warp, const Instruction &instruction, AccessKind kind) {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "instructions/binder.h"
+#include "instructions/lanes.h"
 #include "machine/block.h"
 #include "machine/warp.h"
 
-#include <bit>
 #include <cstdint>
 
 namespace ladder::instructions {
@@ -24,6 +24,10 @@ constexpr std::uint32_t address_flags(Binder::Address::Base base, Space space) {
 }
 constexpr Binder::Address::Base address_base(std::uint32_t flags) { return Binder::Address::Base(flags & 7); }
 constexpr Space address_space(std::uint32_t flags) { return Space(flags >> 3 & 7); }
+
+// ld, st, atom and red have the number of elements of a vector there, in four bits.
+inline constexpr std::uint32_t kElementsShift = kAddressFlagBits;
+inline unsigned element_count(const machine::Instruction &in) { return in.flags >> kElementsShift & 15; }
 
 /// The state space among the modifiers; generic when none is named.
 Space space_of(const Binder &binder);
@@ -65,19 +69,12 @@ unsigned global_sectors(const std::uint64_t (&addresses)[32], std::uint32_t lane
 void count_shared(machine::Warp &warp, const machine::Instruction &instruction, machine::AccessKind kind,
                   machine::SharedCostCache::Op op, const machine::LaneAddresses &addresses,
                   std::uint32_t lanes, unsigned width);
+/// The same for an access of the first `lanes` lanes that the instruction's pattern did not fit.
+void remember_shared(machine::Warp &warp, const machine::Instruction &instruction, machine::AccessKind kind,
+                     machine::SharedCostCache::Op op, const machine::LaneAddresses &addresses, int lanes,
+                     unsigned width, unsigned bytes);
 void count_unmodelled(machine::Warp &warp, const machine::Instruction &instruction, machine::AccessKind kind);
 void count_global(machine::Warp &warp, const machine::Instruction &instruction, machine::AccessKind kind,
                   const LaneAccess &access, unsigned bytes);
-
-/// Calls f(lane) for every lane of a mask, without tests when it is full.
-template <typename F> inline void for_lanes(std::uint32_t lanes, F f) {
-  if (lanes == machine::kAllLanes) {
-    for (int lane = 0; lane < 32; ++lane)
-      f(lane);
-  } else {
-    for (; lanes; lanes &= lanes - 1)
-      f(std::countr_zero(lanes));
-  }
-}
 
 } // namespace ladder::instructions

@@ -18,7 +18,9 @@ using machine::AccessKind;
 using machine::FaultError;
 using machine::FaultKind;
 using machine::Instruction;
+using machine::kAllLanes;
 using machine::PendingCopy;
+using machine::SharedCost;
 using machine::Warp;
 using program::Operand;
 using ptx::Type;
@@ -53,6 +55,36 @@ unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint3
     pieces += unsigned(count);
   }
   return std::max(pieces, global_sectors(from.host, lanes, 16));
+}
+
+/// What copies of 4 and 8 bytes cost, as an H200 counts: each line of 128 bytes of global memory that lanes
+/// copy from (32 lanes of 4 bytes, 16 of 8) is written by itself, with a wavefront for each lane in the bank
+/// that most of them write to, and a pass takes four lines.
+SharedCost small_copy_cost(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes,
+                           unsigned bytes) {
+  const int group = bytes == 4 ? 32 : 16;
+  SharedCost cost;
+  for (int begin = 0; begin < 32; begin += group) {
+    std::uint32_t left = lanes & (group == 32 ? kAllLanes : 0xffffu << begin);
+    std::uint32_t lines = 0;
+    while (left) {
+      const std::uint64_t line = from.host[std::countr_zero(left)] / 128;
+      std::uint32_t in_bank[32] = {}, most = 0;
+      for (std::uint32_t rest = left; rest; rest &= rest - 1) {
+        const auto lane = std::size_t(std::countr_zero(rest));
+        if (from.host[lane] / 128 != line)
+          continue;
+        left &= ~(1u << lane);
+        for (unsigned word = 0; word < bytes / 4; ++word)
+          most = std::max(most, ++in_bank[(to.shared[lane] / 4 + word) % 32]);
+      }
+      cost.wavefronts += most;
+      ++lines;
+    }
+    cost.passes += (lines + 3) / 4;
+  }
+  cost.conflicts = cost.wavefronts - cost.passes;
+  return cost;
 }
 
 void copy_async(Warp &warp, const Instruction &in) {
@@ -100,8 +132,10 @@ void copy_async(Warp &warp, const Instruction &in) {
 
   AccessCounters &counters = warp.access(in, AccessKind::async_copy);
   ++counters.executed;
-  if (bytes != 16)
+  if (bytes != 16 && whole != active) // zeros come from no line
     ++counters.unmodelled;
+  else if (bytes != 16)
+    counters.conflicts += small_copy_cost(from, to, active, bytes).conflicts;
   if (whole | part)
     counters.sectors +=
         bytes == 16 ? copied_sectors(from, to, whole | part) : global_sectors(from.host, whole | part, bytes);
@@ -152,7 +186,7 @@ void arrive(Warp &warp, Mbarrier &barrier, std::uint32_t count, int lane) {
                          std::to_string(barrier.pending),
                      lane);
   barrier.pending -= count;
-  settle(warp, barrier);
+  settle(warp.block(), barrier);
 }
 
 LaneAccess mbarrier_access(Warp &warp, const Instruction &in) {
@@ -196,6 +230,11 @@ void mbarrier_arrive(Warp &warp, const Instruction &in) {
   std::uint64_t *const states = warp.lanes<std::uint64_t>(in.op[1]);
   for_lanes(warp.active(), [&](int lane) {
     Mbarrier barrier = load_mbarrier(access, lane);
+    if (barrier.pending == 0) { // what has arrived in the meantime may complete the phase
+      const auto [block, address] = warp.block().owner(access.shared[std::size_t(lane)], lane);
+      land_bulk_copies(*block, address);
+      barrier = load_mbarrier(access, lane);
+    }
     const std::uint64_t before = barrier.pack();
     std::uint32_t count = values[lane];
     if (in.flags & kExpectsBytes) {
@@ -222,24 +261,44 @@ void mbarrier_bytes(Warp &warp, const Instruction &in) {
     const bool completes = in.flags & kDrop;
     expect_bytes(barrier, completes ? -std::int64_t(values[lane]) : std::int64_t(values[lane]), lane);
     if (completes)
-      settle(warp, barrier);
+      settle(warp.block(), barrier);
     store_mbarrier(access, lane, barrier.pack());
   });
 }
 
 void mbarrier_wait(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
-  for_lanes(warp.active(), [&](int lane) { land_bulk_copies(warp, access.shared[std::size_t(lane)]); });
-  std::uint32_t complete = 0;
-  for_lanes(warp.active(), [&](int lane) {
-    const std::uint32_t waited_for = in.flags & kParity
-                                         ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
-                                         : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
-    complete |= std::uint32_t(load_mbarrier(access, lane).phase != waited_for) << lane;
-  });
+  const auto find_complete = [&] {
+    std::uint32_t complete = 0;
+    for_lanes(warp.active(), [&](int lane) {
+      const std::uint32_t waited_for =
+          in.flags & kParity ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
+                             : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
+      complete |= std::uint32_t(load_mbarrier(access, lane).phase != waited_for) << lane;
+    });
+    return complete;
+  };
+  // A wait for a phase that is over brings nothing of the next one.
+  std::uint32_t complete = find_complete();
+  if (complete != warp.active()) {
+    for_lanes(warp.active() & ~complete,
+              [&](int lane) { land_bulk_copies(warp.block(), access.shared[std::size_t(lane)]); });
+    complete = find_complete();
+  }
   warp.set_predicate(in.op[1], complete);
-  if (complete != warp.active())
-    warp.yield(); // what it waits for is another warp's to do
+  if (complete == warp.active())
+    return;
+  const std::uint32_t waiting = warp.active() & ~complete;
+  const int lane = std::countr_zero(waiting);
+  const std::uint32_t phase = load_mbarrier(access, lane).phase;
+  warp.block().note_mbarrier_wait(
+      warp, {.lanes = waiting,
+             .instruction = std::uint32_t(&in - warp.block().code().instructions.data()),
+             .address = access.shared[std::size_t(lane)],
+             .parity = phase,
+             .describe = describe_mbarrier});
+  warp.note_idle_poll(true);
+  warp.yield(); // what it waits for is another warp's to do
 }
 
 void mbarrier_pending_count(Warp &warp, const Instruction &in) {
@@ -305,10 +364,10 @@ bool bind_copy(Binder &binder) {
 }
 
 bool bind_cp(Binder &binder) {
-  if (!binder.has("async") || binder.has("reduce"))
-    binder.unsupported("bulk copies that compute");
   if (binder.has("bulk"))
     return bind_bulk_copy(binder);
+  if (!binder.has("async"))
+    binder.unsupported("a copy that is not asynchronous");
   if (binder.has("commit_group")) {
     binder.out.execute = commit_group;
   } else if (binder.has("wait_group")) {

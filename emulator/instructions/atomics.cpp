@@ -5,6 +5,7 @@
 // loops.
 #include "instructions/addressing.h"
 #include "instructions/half_type.h"
+#include "instructions/machine_accesses.h"
 
 #include <algorithm>
 #include <bit>
@@ -28,10 +29,9 @@ namespace {
 
 // Operands: op[0] the address, op[1] the destination, op[2] and op[3] the sources; of vector forms the
 // destinations, then the sources in more. Flags above the address's:
-constexpr std::uint32_t kElementsShift = kAddressFlagBits; ///< 4 bits: number of elements
-constexpr std::uint32_t kReturns = 1u << 12;               ///< atom, not red
-constexpr std::uint32_t kCostOfAdd = 1u << 13;             ///< in shared memory costs what atom.add.u32 does
-constexpr std::uint32_t kCostOfSwap = 1u << 14;            ///< in shared memory costs what atom.cas.b32 does
+constexpr std::uint32_t kReturns = 1u << 12;    ///< atom, not red
+constexpr std::uint32_t kCostOfAdd = 1u << 13;  ///< in shared memory costs what atom.add.u32 does
+constexpr std::uint32_t kCostOfSwap = 1u << 14; ///< in shared memory costs what atom.cas.b32 does
 
 // An operation maps (what memory holds, b, c) to what it will hold, all as the bits of the type.
 
@@ -123,10 +123,13 @@ template <typename T, typename Operation> T update(T *place, T b, T c, bool in_s
 
 void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned bytes) {
   if (access.shared_lanes) {
-    if (in.flags & (kCostOfAdd | kCostOfSwap))
+    if (in.flags & kIsIncrement && bytes == 4) // lanes that add 1 to the same word are served together
+      count_shared(warp, in, AccessKind::shared_atomic, SharedCostCache::Op::load, access.shared,
+                   access.shared_lanes, 4);
+    else if (bytes == 4 && in.flags & (kCostOfAdd | kCostOfSwap | kIsNative))
       count_shared(warp, in, AccessKind::shared_atomic,
-                   in.flags & kCostOfAdd ? SharedCostCache::Op::atomic
-                                         : SharedCostCache::Op::compare_and_swap,
+                   !(in.flags & kCostOfSwap) ? SharedCostCache::Op::atomic
+                                             : SharedCostCache::Op::compare_and_swap,
                    access.shared, access.shared_lanes, 4);
     else
       count_unmodelled(warp, in, AccessKind::shared_atomic);
@@ -139,7 +142,7 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
 template <typename T, typename Operation> void atomic(Warp &warp, const Instruction &in) {
   using Lane = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
   const std::uint32_t active = warp.active();
-  const unsigned elements = in.flags >> kElementsShift & 15, bytes = elements * unsigned(sizeof(T));
+  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(T));
   LaneAccess access;
   resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, active, bytes, bytes,
           Direction::write, access);
@@ -273,7 +276,7 @@ bool is_accepted(std::string_view word) {
          ptx::type_from_name(word).has_value();
 }
 
-bool bind_atomic(Binder &binder) {
+template <bool returns> bool bind_atomic(Binder &binder) {
   std::string_view operation;
   for (const std::string &modifier : binder.source.modifiers) {
     if (!is_accepted(modifier))
@@ -286,7 +289,6 @@ bool bind_atomic(Binder &binder) {
   if (!binder.out.execute)
     binder.unsupported("this operation on ." + std::string(ptx::type_name(type)));
 
-  const bool returns = binder.source.opcode == "atom";
   std::size_t next = 0;
   const Operand *const destination = returns ? &binder.operand(next++) : nullptr;
   const Binder::Address place = binder.address(binder.operand(next++));
@@ -325,7 +327,7 @@ bool bind_atomic(Binder &binder) {
   return true;
 }
 
-constexpr TableEntry kTable[] = {{"atom", bind_atomic}, {"red", bind_atomic}};
+constexpr TableEntry kTable[] = {{"atom", bind_atomic<true>}, {"red", bind_atomic<false>}};
 
 } // namespace
 

@@ -27,7 +27,7 @@ public:
 /// Host addresses of module-scope .global and .const variables, by symbol index.
 using SymbolAddresses = std::vector<std::uint64_t>;
 
-class CodeBuilder; // collects constants, operand lists and special registers (binder.cpp)
+class CodeBuilder; // collects constants, operand lists and special registers (code_builder.h)
 
 class Binder {
 public:
@@ -37,6 +37,7 @@ public:
   machine::Instruction &out;
 
   const machine::VirtualGpu &gpu() const;
+  const std::string &target() const; ///< of the PTX text, "sm_90a"
   bool has(std::string_view modifier) const;
   /// The types among the modifiers, in order: cvt.rn.f16.f32 has {f16, f32}.
   const std::vector<ptx::Type> &types() const { return types_; }
@@ -87,6 +88,9 @@ public:
   };
   Address address(const program::Operand &operand);
 
+  /// The slots are accumulators of a product that is carried out later: what touches them must settle it.
+  void note_accumulators(const std::vector<std::uint32_t> &slots);
+
   /// Room for operand lists longer than Instruction::op: sets out.more_begin and returns the place to fill.
   void set_more(const std::vector<std::uint32_t> &slots);
 
@@ -112,21 +116,29 @@ struct TableEntry {
 
 // One table a group; each in its own file.
 std::span<const TableEntry> integer_table();
-std::span<const TableEntry> float_table();      // f32, f64
-std::span<const TableEntry> half_table();       // f16, f16x2, bf16, bf16x2
-std::span<const TableEntry> compare_table();    // set setp selp slct
-std::span<const TableEntry> logic_table();      // and or xor not cnot lop3 shf shl shr
-std::span<const TableEntry> convert_table();    // cvt
-std::span<const TableEntry> move_table();       // mov (packing and unpacking too) prmt cvta isspacep
-std::span<const TableEntry> memory_table();     // ld ldu st prefetch fence membar discard
-std::span<const TableEntry> atomic_table();     // atom red
-std::span<const TableEntry> async_copy_table(); // cp.async mbarrier
-std::span<const TableEntry> warp_table();       // shfl vote match redux activemask elect
-std::span<const TableEntry> control_table();    // bra brx call ret exit trap bar barrier nanosleep
-std::span<const TableEntry> matrix_table();     // ldmatrix stmatrix movmatrix mma
-std::span<const TableEntry> wmma_table();       // wmma.load wmma.store wmma.mma
+std::span<const TableEntry> float_table();         // f32, f64
+std::span<const TableEntry> half_table();          // f16, f16x2, bf16, bf16x2
+std::span<const TableEntry> compare_table();       // set setp selp slct
+std::span<const TableEntry> logic_table();         // and or xor not cnot lop3 shf shl shr
+std::span<const TableEntry> convert_table();       // cvt
+std::span<const TableEntry> move_table();          // mov (packing and unpacking too) prmt cvta isspacep
+std::span<const TableEntry> memory_table();        // ld ldu st prefetch fence membar discard
+std::span<const TableEntry> atomic_table();        // atom red
+std::span<const TableEntry> async_copy_table();    // cp.async mbarrier
+std::span<const TableEntry> warp_table();          // shfl vote match redux activemask elect
+std::span<const TableEntry> control_table();       // bra brx call ret exit trap bar barrier nanosleep
+std::span<const TableEntry> matrix_table();        // ldmatrix stmatrix movmatrix mma
+std::span<const TableEntry> wmma_table();          // wmma.load wmma.store wmma.mma
+std::span<const TableEntry> wgmma_table();         // wgmma
+std::span<const TableEntry> set_registers_table(); // setmaxnreg
+std::span<const TableEntry>
+cluster_table(); // mapa getctarank barrier.cluster st.async red.async; before memory's
+std::span<const TableEntry> tensor_map_table(); // tensormap
 std::span<const TableEntry> video_table();      // vabsdiff2 vabsdiff4
 std::span<const TableEntry> stack_table();      // alloca stacksave stackrestore
+
+/// The opcodes that the tables name.
+std::vector<std::string_view> bound_opcodes();
 
 /// Binds a kernel and all it can reach. Throws machine::FaultError of kind unsupported that lists every
 /// unsupported instruction with its source line (each form once).

@@ -3,12 +3,22 @@
 #include "instructions/addressing.h"
 #include "instructions/elementwise.h"
 #include "instructions/mbarrier.h"
+#include "instructions/reduction.h"
+#include "machine/address_space.h"
+#include "machine/cluster.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 namespace ladder::instructions {
 
+using machine::AccessCounters;
+using machine::AccessKind;
+using machine::Block;
+using machine::BulkCopyInFlight;
+using machine::BulkStore;
+using machine::Combine;
 using machine::FaultError;
 using machine::FaultKind;
 using machine::Instruction;
@@ -19,86 +29,492 @@ using ptx::Type;
 namespace {
 
 constexpr std::uint64_t kGranularity = 16; // of addresses and sizes
-constexpr std::size_t kOperands = 3;       // addresses: destination, source, mbarrier
-constexpr int kBaseBits = 3;
-constexpr std::uint32_t kLoad = 1u << (kBaseBits * kOperands);
+constexpr std::uint64_t kBoxAlignment = 128;
+constexpr std::uint64_t kMapAlignment = 64;
+constexpr std::uint64_t kSectorBytes = 32;
 
-std::uint64_t operand_address(Warp &warp, const Instruction &in, std::size_t i, std::uint32_t slot,
-                              int lane) {
-  const std::uint32_t *const more = warp.more(in);
-  const auto offset = std::int64_t(more[2 * i] | std::uint64_t(more[2 * i + 1]) << 32);
+// Flags, and where Code::more holds the operands. An address is four words: Binder::Address::Base, slot,
+// offset (low half first). imm is the Combine of a reduction.
+constexpr std::uint32_t kKindBits = 3; ///< BulkKind
+constexpr std::uint32_t kTensor = 1u << 2;
+constexpr std::uint32_t kMulticast = 1u << 3;
+enum Place : std::size_t {
+  kShared = 0,
+  kOther = 4,
+  kMbarrier = 8,
+  kSize = 12,
+  kMask = 13,
+  kRank = 14,
+  kCoordinates = 15,
+  kWords = kCoordinates + kMostDimensions
+};
+
+std::uint64_t operand_address(Warp &warp, const std::uint32_t *words, int lane) {
+  const auto base = Binder::Address::Base(words[0]);
   std::uint64_t addresses[32];
-  lane_addresses(warp, Binder::Address::Base(in.flags >> (kBaseBits * i) & 7), slot, offset, addresses);
-  return addresses[lane];
+  lane_addresses(warp, base, words[1], std::int64_t(words[2] | std::uint64_t(words[3]) << 32), addresses);
+  return addresses[lane] + (base == Binder::Address::Base::entry_param ? machine::kParamWindow : 0);
 }
 
-void check(const BulkCopy &copy, int lane) {
+/// Shared memory may be named by a generic address, too.
+std::uint64_t shared_address(Warp &warp, const std::uint32_t *words, int lane) {
+  const std::uint64_t address = operand_address(warp, words, lane);
+  return (address & machine::kWindowMask) == machine::kSharedWindow ? address - machine::kSharedWindow
+                                                                    : address;
+}
+
+/// What an H200 answers with an illegal instruction.
+void check_box_start(const BulkCopy &copy, int lane) {
+  const std::int64_t x = copy.coordinates[0], bytes = copy.map->element_bytes();
+  if (x * bytes % std::int64_t(kGranularity))
+    throw FaultError(FaultKind::bad_operand,
+                     "a box that begins at element " + std::to_string(x) +
+                         " of the innermost dimension: it must begin at a multiple of 16 bytes, so of " +
+                         std::to_string(std::int64_t(kGranularity) / bytes) + " elements",
+                     lane);
+  if (copy.kind == BulkKind::store && x < 0)
+    throw FaultError(FaultKind::bad_operand,
+                     "a store of a box that begins at element " + std::to_string(x) +
+                         ", before the tensor: only loads may",
+                     lane);
+}
+
+void check_alignment(const BulkCopy &copy, int lane) {
+  const auto misaligned = [&](std::uint64_t address, std::uint64_t alignment, const char *what) {
+    if (address % alignment)
+      throw FaultError(
+          FaultKind::misaligned,
+          std::string(what) + " at an address that is no multiple of " + std::to_string(alignment), lane)
+          .at(address);
+  };
+  if (copy.map) {
+    misaligned(copy.shared, kBoxAlignment, "the box of a tensor copy in shared memory");
+    check_box_start(copy, lane);
+    return;
+  }
   if (copy.bytes % kGranularity)
     throw FaultError(FaultKind::bad_operand,
                      "a bulk copy of " + std::to_string(copy.bytes) + " bytes, which is no multiple of 16",
                      lane);
-  for (const std::uint64_t address : {copy.to, copy.from})
-    if (address % kGranularity)
-      throw FaultError(FaultKind::misaligned, "a bulk copy at an address that is no multiple of 16", lane)
-          .at(address);
+  if (copy.kind != BulkKind::prefetch)
+    misaligned(copy.shared, kGranularity, "a bulk copy");
+  misaligned(copy.other, kGranularity, "a bulk copy");
 }
 
-/// Nobody has measured what the hardware counts for these, so only that they ran is counted.
-void bulk_copy(Warp &warp, const Instruction &in) {
-  machine::AccessCounters &counters = warp.access(in, machine::AccessKind::async_copy);
-  ++counters.executed;
-  ++counters.unmodelled;
-  machine::Block &block = warp.block();
-  for_lanes(warp.active(), [&](int lane) {
-    const BulkCopy copy = bulk_copy_of(warp, in, lane);
-    check(copy, lane);
-    if (copy.bytes == 0)
-      return;
-    if (!is_bulk_load(in)) {
-      warp.global_range(copy.to, copy.bytes, true, lane);
-      std::memcpy(reinterpret_cast<void *>(copy.to), block.shared(copy.from, copy.bytes, lane), copy.bytes);
+constexpr std::string_view kReductions[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor"};
+constexpr int kReductionShift = 8; ///< of a box, whose type the tensor map says: 1 + index in kReductions
+
+ptx::Type memory_type(const TensorMap &map) {
+  constexpr Type kTypesOfMaps[TensorMap::kTypes] = {Type::u8,  Type::u16, Type::u32, Type::s32, Type::u64,
+                                                    Type::s64, Type::f16, Type::f32, Type::f64, Type::bf16,
+                                                    Type::f32, Type::f32, Type::f32};
+  return kTypesOfMaps[unsigned(map.type)];
+}
+
+/// What a reduction does with the elements; nullptr: it is a copy.
+Combine combine_of(const Instruction &in, const BulkCopy &copy, int lane) {
+  const std::uint32_t index = in.flags >> kReductionShift;
+  if (!copy.map || index == 0)
+    return reinterpret_cast<Combine>(std::uintptr_t(in.imm));
+  const std::string_view operation = kReductions[index - 1];
+  Type type = memory_type(*copy.map);
+  const bool is_bitwise = operation == "and" || operation == "or" || operation == "xor";
+  if (is_bitwise && ptx::type_bytes(type) >= 4)
+    type = ptx::type_bytes(type) == 8 ? Type::b64 : Type::b32;
+  const Combine found = find_reduction(operation, type);
+  if (!found)
+    throw FaultError(FaultKind::bad_operand,
+                     "." + std::string(operation) + " on a tensor of ." + std::string(ptx::type_name(type)),
+                     lane);
+  return found;
+}
+
+/// What a box is filled with outside the tensor.
+void fill(const TensorMap &map, std::uint8_t *to, std::uint32_t bytes) {
+  if (map.fill == TensorMap::Fill::zeros) {
+    std::memset(to, 0, bytes);
+    return;
+  }
+  constexpr std::uint16_t kNaN = 0x7ff7; // whatever the type
+  for (std::uint32_t at = 0; at < bytes; at += sizeof kNaN)
+    std::memcpy(to + at, &kNaN, sizeof kNaN);
+}
+
+/// With a swizzle the lines of a box are as far apart as it is wide.
+machine::SharedPlace place_of(const BulkCopy &copy) {
+  machine::SharedPlace place;
+  place.address = std::uint32_t(copy.shared);
+  if (copy.map && copy.map->swizzle != machine::Swizzle::none) {
+    place.swizzle = copy.map->swizzle;
+    place.line_bytes = copy.map->box_elements(0) * copy.map->element_bytes();
+    place.pitch = machine::swizzle_span(place.swizzle);
+  }
+  return place;
+}
+
+/// Tensors of tf32 are rounded on their way to shared memory.
+void round_elements(const TensorMap &map, std::uint8_t *data, std::uint32_t bytes) {
+  if (map.type != TensorMap::Type::tf32 && map.type != TensorMap::Type::tf32_ftz)
+    return;
+  constexpr std::uint32_t kDropped = 0x1fff, kExponent = 0x7f800000;
+  for (std::uint32_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
+    std::uint32_t bits;
+    std::memcpy(&bits, data + at, sizeof bits);
+    if ((bits & kExponent) != kExponent)
+      bits = (bits + (kDropped >> 1) + (bits >> 13 & 1)) & ~kDropped;
+    std::memcpy(data + at, &bits, sizeof bits);
+  }
+}
+
+std::vector<std::uint8_t> read_box(Warp &warp, const BulkCopy &copy, int lane) {
+  std::vector<std::uint8_t> data(copy.bytes);
+  visit_box(*copy.map, copy.coordinates, [&](const BoxRun &run) {
+    if (run.address == 0) {
+      fill(*copy.map, data.data() + run.offset, run.bytes);
       return;
     }
-    warp.global_range(copy.from, copy.bytes, false, lane);
-    block.shared(copy.to, copy.bytes, lane);
-    load_mbarrier(block.shared(copy.mbarrier, sizeof(std::uint64_t), lane), copy.mbarrier, lane);
-    const auto *const data = reinterpret_cast<const std::uint8_t *>(copy.from);
-    block.bulk_copies().push_back(
-        {std::uint32_t(copy.to), std::uint32_t(copy.mbarrier), {data, data + copy.bytes}});
+    warp.global_range(run.address, run.bytes, false, lane);
+    std::memcpy(data.data() + run.offset, reinterpret_cast<const void *>(run.address), run.bytes);
+    round_elements(*copy.map, data.data() + run.offset, run.bytes);
+  });
+  return data;
+}
+
+void load(Warp &warp, const BulkCopy &copy, int lane) {
+  BulkCopyInFlight flight;
+  if (copy.map) {
+    flight.data = read_box(warp, copy, lane);
+    flight.place = place_of(copy);
+  } else {
+    warp.global_range(copy.other, copy.bytes, false, lane);
+    const auto *const data = reinterpret_cast<const std::uint8_t *>(copy.other);
+    flight.data.assign(data, data + copy.bytes);
+  }
+  if (!copy.cta_mask) {
+    send_to_cluster(warp, lane, copy.shared, copy.mbarrier, std::move(flight));
+    return;
+  }
+  // Each destination gets the data, and its mbarrier the bytes, at the same addresses as here.
+  machine::Cluster &cluster = warp.block().cluster();
+  const auto offset = [&](std::uint64_t address) { return warp.block().owner(address, lane).second; };
+  if (*copy.cta_mask >> cluster.size())
+    throw FaultError(FaultKind::bad_operand,
+                     "a multicast to the block of rank " +
+                         std::to_string(31 - std::countl_zero(*copy.cta_mask)) + " of a cluster of " +
+                         std::to_string(cluster.size()),
+                     lane);
+  for (std::uint32_t rank = 0; rank < cluster.size(); ++rank)
+    if (*copy.cta_mask >> rank & 1)
+      send_to_cluster(warp, lane, machine::cluster_address(rank, offset(copy.shared)),
+                      machine::cluster_address(rank, offset(copy.mbarrier)), flight);
+}
+
+/// What writes a store's data to global memory once it may.
+std::function<void(const std::uint8_t *)> writer(Warp &warp, const BulkCopy &copy, Combine combine,
+                                                 int lane) {
+  const auto write = [combine](std::uint64_t address, const std::uint8_t *from, std::size_t bytes) {
+    auto *const to = reinterpret_cast<std::uint8_t *>(address);
+    if (combine)
+      combine(to, from, bytes);
+    else
+      std::memcpy(to, from, bytes);
+  };
+  const auto check = [&](std::uint64_t address, std::uint64_t bytes) {
+    warp.global_range(address, bytes, true, lane);
+  };
+  if (!copy.map) {
+    check(copy.other, copy.bytes);
+    return [=, to = copy.other, bytes = copy.bytes](const std::uint8_t *data) { write(to, data, bytes); };
+  }
+  visit_box(*copy.map, copy.coordinates, [&](const BoxRun &run) {
+    if (run.address)
+      check(run.address, run.bytes);
+  });
+  return [=, map = *copy.map, coordinates = copy.coordinates](const std::uint8_t *data) {
+    visit_box(map, coordinates, [&](const BoxRun &run) {
+      if (run.address)
+        write(run.address, data + run.offset, run.bytes);
+    });
+  };
+}
+
+void store(Warp &warp, const BulkCopy &copy, Combine combine, int lane) {
+  Block &block = warp.block();
+  BulkStore store;
+  store.place = place_of(copy);
+  store.bytes = std::uint32_t(copy.bytes);
+  store.write = writer(warp, copy, combine, lane);
+  block.shared(copy.shared, store.place.extent(store.bytes), lane);
+  block.bulk_groups(warp.index() * 32 + lane).add(std::move(store));
+}
+
+/// Sectors that a box moves between shared memory and the L2, as an H200 counts them: each line of the box
+/// goes in pieces that end where a 128-byte line of shared memory does, and what lies left or right of the
+/// tensor counts like the rest. With multicast a piece takes two sectors at least, for each destination.
+/// nullopt for what has not been measured.
+std::optional<std::uint64_t> sectors_of(const BulkCopy &copy) {
+  if (!copy.map || copy.kind == BulkKind::prefetch)
+    return std::nullopt;
+  const TensorMap &map = *copy.map;
+  for (unsigned d = 1; d < map.rank; ++d) {
+    const std::int64_t first = copy.coordinates[d],
+                       last = first + std::int64_t(map.box_elements(d) - 1) * map.element_stride[d];
+    if (first < 0 || std::uint64_t(last) >= map.size[d])
+      return std::nullopt;
+  }
+  const std::uint64_t line_bytes = std::uint64_t(map.box_elements(0)) * map.element_bytes();
+  const bool leaves_sideways =
+      copy.coordinates[0] < 0 || std::uint64_t(copy.coordinates[0]) + map.box_elements(0) > map.size[0];
+  if (leaves_sideways && copy.kind == BulkKind::store)
+    return std::nullopt;
+  const machine::SharedPlace place = place_of(copy);
+  const std::uint64_t least = copy.cta_mask ? 2 : 1;
+  std::uint64_t sectors = 0;
+  std::array<std::uint32_t, kMostDimensions> at{};
+  for (std::uint64_t offset = 0; offset < copy.bytes; offset += line_bytes) {
+    std::uint64_t address = map.base + std::uint64_t(copy.coordinates[0] * std::int64_t(map.element_bytes()));
+    for (unsigned d = 1; d < map.rank; ++d)
+      address +=
+          (std::uint64_t(copy.coordinates[d]) + std::uint64_t(at[d]) * map.element_stride[d]) * map.stride[d];
+    const std::uint64_t line_start = copy.shared + (place.pitch ? offset / line_bytes * place.pitch : offset);
+    for (std::uint64_t done = 0; done < line_bytes;) {
+      const std::uint64_t bytes =
+          std::min(line_bytes - done, kBoxAlignment - (line_start + done) % kBoxAlignment);
+      sectors +=
+          std::max(least, (address + done + bytes - 1) / kSectorBytes - (address + done) / kSectorBytes + 1);
+      done += bytes;
+    }
+    for (unsigned d = 1; d < map.rank && ++at[d] == map.box_elements(d); ++d)
+      at[d] = 0;
+  }
+  return sectors * std::uint64_t(copy.cta_mask ? std::popcount(*copy.cta_mask) : 1);
+}
+
+void bulk_copy(Warp &warp, const Instruction &in) {
+  const BulkKind kind = bulk_kind(in);
+  AccessCounters &counters =
+      warp.access(in, kind == BulkKind::store ? AccessKind::tma_store : AccessKind::tma_load);
+  ++counters.executed;
+  const bool is_elected = std::popcount(warp.active()) == 1;
+  for_lanes(warp.active(), [&](int lane) {
+    const BulkCopy copy = bulk_copy_of(warp, in, lane);
+    if (const auto sectors = is_elected ? sectors_of(copy) : std::nullopt) {
+      counters.sectors += *sectors;
+      counters.bytes += *sectors * kSectorBytes;
+    } else {
+      ++counters.unmodelled;
+    }
+    if (copy.bytes == 0)
+      return;
+    switch (kind) {
+    case BulkKind::load:
+      load(warp, copy, lane);
+      break;
+    case BulkKind::store:
+      store(warp, copy, combine_of(in, copy, lane), lane);
+      break;
+    case BulkKind::exchange: {
+      BulkCopyInFlight flight;
+      flight.data.resize(copy.bytes);
+      flight.late_source = warp.block().shared(copy.shared, copy.bytes, lane);
+      flight.combine = combine_of(in, copy, lane);
+      send_to_cluster(warp, lane, copy.other, copy.mbarrier, std::move(flight));
+      break;
+    }
+    case BulkKind::prefetch:
+      break;
+    }
   });
 }
 
-/// Copies to global memory are done at once, so that there is nothing to wait for.
-void nothing(Warp &, const Instruction &) {}
+machine::BulkGroups &groups_of(Warp &warp, int lane) {
+  return warp.block().bulk_groups(warp.index() * 32 + lane);
+}
+
+void commit_group(Warp &warp, const Instruction &) {
+  for_lanes(warp.active(), [&](int lane) { groups_of(warp, lane).commit(); });
+}
+
+/// imm: groups that may be left; flags: only the sources must have been read.
+void wait_group(Warp &warp, const Instruction &in) {
+  for_lanes(warp.active(),
+            [&](int lane) { groups_of(warp, lane).wait(warp.block(), std::size_t(in.imm), in.flags); });
+}
+
+// --- binding
+
+void set_address(Binder &binder, const Operand &operand, std::vector<std::uint32_t> &words, Place place) {
+  const Binder::Address address = binder.address(operand);
+  words[place] = std::uint32_t(address.base);
+  words[place + 1] = address.slot;
+  words[place + 2] = std::uint32_t(address.offset);
+  words[place + 3] = std::uint32_t(std::uint64_t(address.offset) >> 32);
+}
+
+/// [map, {coordinates}]
+void set_box(Binder &binder, const Operand &operand, std::vector<std::uint32_t> &words) {
+  if (operand.kind != Operand::Kind::address || operand.elements.size() != 2)
+    binder.unsupported("a box is [tensor map, {coordinates}]");
+  Operand map = operand;
+  map.elements.resize(1);
+  set_address(binder, map, words, kOther);
+  const Operand &coordinates = operand.elements[1];
+  const bool is_vector = coordinates.kind == Operand::Kind::vector;
+  const std::size_t rank = is_vector ? coordinates.elements.size() : 1;
+  unsigned named = 0;
+  for (const std::string &modifier : binder.source.modifiers)
+    if (modifier.size() == 2 && modifier[1] == 'd' && modifier[0] >= '1' && modifier[0] <= '5')
+      named = unsigned(modifier[0] - '0');
+  if (rank != named)
+    binder.unsupported("the number of coordinates is not that of dimensions");
+  words[kRank] = std::uint32_t(rank);
+  for (std::size_t d = 0; d < rank; ++d)
+    words[kCoordinates + d] =
+        binder.source_slot(is_vector ? coordinates.elements[d] : coordinates, Type::s32);
+}
+
+void set_reduction(Binder &binder, bool is_tensor) {
+  for (std::size_t i = 0; i < std::size(kReductions); ++i) {
+    if (!binder.has(kReductions[i]))
+      continue;
+    if (is_tensor) {
+      binder.out.flags |= std::uint32_t(i + 1) << kReductionShift;
+      return;
+    }
+    const Combine found = find_reduction(kReductions[i], binder.type());
+    if (!found)
+      binder.unsupported("." + std::string(kReductions[i]) + " of ." +
+                         std::string(ptx::type_name(binder.type())));
+    binder.out.imm = std::int64_t(reinterpret_cast<std::uintptr_t>(found));
+    return;
+  }
+  binder.unsupported("an operation that is not known");
+}
+
+bool bind_group(Binder &binder) {
+  if (binder.has("commit_group")) {
+    binder.out.execute = commit_group;
+    return true;
+  }
+  if (binder.operand(0).kind != Operand::Kind::integer)
+    binder.unsupported("the number of groups is no constant");
+  binder.out.imm = std::int64_t(binder.operand(0).bits);
+  binder.out.flags = binder.has("read");
+  binder.out.execute = wait_group;
+  return true;
+}
 
 } // namespace
 
-bool is_bulk_load(const Instruction &in) { return in.flags & kLoad; }
+BulkKind bulk_kind(const Instruction &in) { return BulkKind(in.flags & kKindBits); }
+
+TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
+  if (address % kMapAlignment)
+    throw FaultError(FaultKind::misaligned, "a tensor map at an address that is no multiple of 64", lane)
+        .at(address);
+  const std::uint64_t window = address & machine::kWindowMask, offset = address - window;
+  const std::uint8_t *bytes = nullptr;
+  if (window == machine::kParamWindow) {
+    const std::vector<std::uint8_t> &params = warp.block().launch().params;
+    if (offset > params.size() || params.size() - offset < kTensorMapBytes)
+      throw FaultError(FaultKind::out_of_bounds, "a tensor map outside the kernel's parameters", lane)
+          .at(address);
+    bytes = params.data() + offset;
+  } else if (window == 0) {
+    warp.global_range(address, kTensorMapBytes, false, lane);
+    bytes = reinterpret_cast<const std::uint8_t *>(address);
+  } else if (window == machine::kLocalWindow) {
+    throw FaultError(FaultKind::bad_operand,
+                     "a tensor map in local memory: the kernel's parameter must be "
+                     "`const __grid_constant__ CUtensorMap`, or the compiler makes a copy of it",
+                     lane)
+        .at(address);
+  } else {
+    throw FaultError(FaultKind::bad_operand,
+                     "a tensor map must be a parameter of the kernel or lie in global or constant memory",
+                     lane)
+        .at(address);
+  }
+  const std::optional<TensorMap> map = TensorMap::load(bytes);
+  if (!map)
+    throw FaultError(
+        FaultKind::bad_operand,
+        "the 128 bytes at this address are no tensor map: cuTensorMapEncodeTiled did not make them", lane)
+        .at(address);
+  if (const auto why = map->broken_rule())
+    throw FaultError(FaultKind::bad_operand, "a tensor map that breaks a rule: " + *why, lane).at(address);
+  return *map;
+}
 
 BulkCopy bulk_copy_of(Warp &warp, const Instruction &in, int lane) {
+  const std::uint32_t *const words = warp.more(in);
   BulkCopy copy;
-  copy.to = operand_address(warp, in, 0, in.op[0], lane);
-  copy.from = operand_address(warp, in, 1, in.op[1], lane);
-  copy.bytes = warp.lanes<std::uint32_t>(in.op[2])[lane];
-  if (is_bulk_load(in))
-    copy.mbarrier = operand_address(warp, in, 2, in.op[3], lane);
+  copy.kind = bulk_kind(in);
+  if (copy.kind != BulkKind::prefetch)
+    copy.shared = shared_address(warp, words + kShared, lane);
+  copy.other = copy.kind == BulkKind::exchange ? shared_address(warp, words + kOther, lane)
+                                               : operand_address(warp, words + kOther, lane);
+  if (copy.kind == BulkKind::load || copy.kind == BulkKind::exchange)
+    copy.mbarrier = shared_address(warp, words + kMbarrier, lane);
+  if (in.flags & kMulticast)
+    copy.cta_mask = warp.lanes<std::uint32_t>(words[kMask])[lane] & 0xffff;
+  if (in.flags & kTensor) {
+    copy.map = read_tensor_map(warp, copy.other, lane);
+    if (copy.map->rank != words[kRank])
+      throw FaultError(FaultKind::bad_operand,
+                       "a tensor map of " + std::to_string(copy.map->rank) +
+                           " dimensions for an instruction of " + std::to_string(words[kRank]),
+                       lane)
+          .at(copy.other);
+    for (std::uint32_t d = 0; d < words[kRank]; ++d)
+      copy.coordinates[d] = warp.lanes<std::int32_t>(words[kCoordinates + d])[lane];
+    copy.bytes = copy.map->box_bytes();
+    copy.shared_extent = place_of(copy).extent(std::uint32_t(copy.bytes));
+  } else {
+    copy.bytes = copy.shared_extent = warp.lanes<std::uint32_t>(words[kSize])[lane];
+  }
+  check_alignment(copy, lane);
   return copy;
 }
 
-void land_bulk_copies(Warp &warp, std::uint32_t address) {
-  machine::Block &block = warp.block();
-  std::vector<machine::BulkCopyInFlight> &copies = block.bulk_copies();
+void send_to_cluster(Warp &warp, int lane, std::uint64_t destination, std::uint64_t mbarrier,
+                     BulkCopyInFlight copy) {
+  const auto [block, address] = warp.block().owner(destination, lane);
+  const auto [other, barrier] = warp.block().owner(mbarrier, lane);
+  if (block != other)
+    throw FaultError(FaultKind::bad_operand,
+                     "data for one block of the cluster and the mbarrier of another one", lane)
+        .at(mbarrier);
+  copy.place.address = address;
+  block->shared(address, copy.place.extent(std::uint32_t(copy.data.size())), lane);
+  load_mbarrier(block->shared(barrier, sizeof(std::uint64_t), lane), barrier, lane);
+  copy.mbarrier = barrier;
+  block->bulk_copies().push_back(std::move(copy));
+}
+
+void land_bulk_copies(Block &block, std::uint32_t address) {
+  std::vector<BulkCopyInFlight> &copies = block.bulk_copies();
   for (std::size_t i = 0; i < copies.size();) {
-    const machine::BulkCopyInFlight &copy = copies[i];
+    BulkCopyInFlight &copy = copies[i];
     if (copy.mbarrier != address) {
       ++i;
       continue;
     }
-    std::memcpy(block.shared(copy.shared_address, copy.data.size(), 0), copy.data.data(), copy.data.size());
+    if (copy.late_source)
+      std::memcpy(copy.data.data(), copy.late_source, copy.data.size());
+    constexpr std::size_t kChunk = 16;
+    for (std::size_t at = 0; at < copy.data.size(); at += kChunk) {
+      const std::size_t bytes = std::min(kChunk, copy.data.size() - at);
+      std::uint8_t *const to = block.shared_base() + copy.place.of(std::uint32_t(at));
+      if (copy.combine)
+        copy.combine(to, copy.data.data() + at, bytes);
+      else
+        std::memcpy(to, copy.data.data() + at, bytes);
+    }
     std::uint8_t *const host = block.shared(address, sizeof(std::uint64_t), 0);
     Mbarrier barrier = load_mbarrier(host, address, 0);
     expect_bytes(barrier, -std::int64_t(copy.data.size()), 0);
-    settle(warp, barrier);
+    settle(block, barrier);
     const std::uint64_t bits = barrier.pack();
     std::memcpy(host, &bits, sizeof bits);
     copies.erase(copies.begin() + std::ptrdiff_t(i));
@@ -107,30 +523,52 @@ void land_bulk_copies(Warp &warp, std::uint32_t address) {
 
 bool bind_bulk_copy(Binder &binder) {
   since(binder, 90);
-  for (const std::string_view word : {"tensor", "prefetch", "reduce", "multicast::cluster", "cp_mask"})
-    if (binder.has(word))
-      binder.unsupported("." + std::string(word));
-  if (binder.has("commit_group") || binder.has("wait_group")) {
-    binder.out.execute = nothing;
-    return true;
+  if (binder.has("commit_group") || binder.has("wait_group"))
+    return bind_group(binder);
+  for (const std::string &modifier : binder.source.modifiers)
+    if (modifier.starts_with("im2col") || modifier.starts_with("tile::") || modifier == "cp_mask" ||
+        modifier.starts_with("cta_group"))
+      binder.unsupported("." + modifier);
+  const bool is_tensor = binder.has("tensor"), reduces = binder.has("reduce");
+  const BulkKind kind = binder.has("prefetch")             ? BulkKind::prefetch
+                        : binder.has("bulk_group")         ? BulkKind::store
+                        : binder.has("global") && !reduces ? BulkKind::load
+                                                           : BulkKind::exchange;
+  machine::Instruction &out = binder.out;
+  out.flags = std::uint32_t(kind) | (is_tensor ? kTensor : 0);
+  std::vector<std::uint32_t> words(kWords);
+  std::size_t next = 0;
+  const auto other = [&] {
+    if (is_tensor)
+      set_box(binder, binder.operand(next++), words);
+    else
+      set_address(binder, binder.operand(next++), words, kOther);
+  };
+  const auto shared = [&] { set_address(binder, binder.operand(next++), words, kShared); };
+  if (kind == BulkKind::load) {
+    shared();
+    other();
+  } else {
+    other();
+    if (kind != BulkKind::prefetch)
+      shared();
   }
-  const bool loads = binder.has("mbarrier::complete_tx::bytes");
-  if (!binder.has("global") || (!loads && !binder.has("bulk_group")))
-    binder.unsupported("a bulk copy between blocks of a cluster");
-  std::vector<std::uint32_t> offsets;
-  std::uint32_t *const slots[kOperands] = {&binder.out.op[0], &binder.out.op[1], &binder.out.op[3]};
-  constexpr std::size_t kPlaces[kOperands] = {0, 1, 3};
-  binder.out.flags = loads ? kLoad : 0;
-  for (std::size_t i = 0; i < (loads ? kOperands : kOperands - 1); ++i) {
-    const Binder::Address place = binder.address(binder.operand(kPlaces[i]));
-    *slots[i] = place.slot;
-    binder.out.flags |= std::uint32_t(place.base) << (kBaseBits * i);
-    offsets.push_back(std::uint32_t(place.offset));
-    offsets.push_back(std::uint32_t(std::uint64_t(place.offset) >> 32));
+  if (!is_tensor)
+    words[kSize] = binder.source_slot(next++, Type::u32);
+  if (kind == BulkKind::load || kind == BulkKind::exchange) {
+    if (!binder.has("mbarrier::complete_tx::bytes"))
+      binder.unsupported("a bulk copy to shared memory that no mbarrier is told of");
+    set_address(binder, binder.operand(next++), words, kMbarrier);
   }
-  binder.out.op[2] = binder.source_slot(2, Type::u32);
-  binder.set_more(offsets);
-  binder.out.execute = bulk_copy;
+  if (binder.has("multicast::cluster")) {
+    out.flags |= kMulticast;
+    const Operand &mask = binder.operand(next++);
+    words[kMask] = binder.source_slot(mask, Type::u16);
+  }
+  if (reduces)
+    set_reduction(binder, is_tensor);
+  binder.set_more(words);
+  out.execute = bulk_copy;
   return true;
 }
 

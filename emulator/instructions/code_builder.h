@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace ladder::instructions {
@@ -36,6 +37,10 @@ public:
   /// How often operands of the function that is being bound name this register.
   unsigned mentions(const std::string &name);
 
+  void note_accumulators(const std::vector<std::uint32_t> &slots) {
+    accumulators_.insert(slots.begin(), slots.end());
+  }
+
   std::uint64_t symbol_address(std::uint32_t symbol) const;
   std::uint32_t add_more(const std::vector<std::uint32_t> &slots) {
     const auto begin = std::uint32_t(code_->more.size());
@@ -50,6 +55,7 @@ private:
   };
   void add_function(std::uint32_t frame_index, std::vector<Refusal> &refusals);
   static void bind(Binder &binder);
+  void mark_settling();
   [[noreturn]] void refuse(const std::vector<Refusal> &refusals) const;
   std::uint32_t reserve(std::size_t bytes);
 
@@ -67,6 +73,7 @@ private:
   std::map<std::pair<program::Special, bool>, std::uint32_t> specials_;
   std::optional<std::uint32_t> scratch_;
   std::unordered_map<std::string, unsigned> mentions_; ///< filled when first asked for
+  std::unordered_set<std::uint32_t> accumulators_;     ///< slots that products write
 };
 
 } // namespace ladder::instructions

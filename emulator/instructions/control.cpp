@@ -51,7 +51,10 @@ void trap(Warp &warp, const Instruction &) {
 
 void nothing(Warp &, const Instruction &) {}
 
-void sleep(Warp &warp, const Instruction &) { warp.yield(); }
+void sleep(Warp &warp, const Instruction &) {
+  warp.note_idle_poll(false);
+  warp.yield();
+}
 
 // --- calls
 
@@ -342,8 +345,6 @@ std::uint32_t constant_slot(Binder &binder, std::uint64_t value) {
 }
 
 bool bind_bar(Binder &binder) {
-  if (binder.has("cluster"))
-    binder.unsupported("barriers of clusters");
   if (binder.has("warp")) {
     binder.out.op[0] = binder.source_slot(0, Type::b32);
     binder.out.execute = warp_barrier;
@@ -391,7 +392,6 @@ constexpr TableEntry kTable[] = {
     {"nanosleep", bind_plain<sleep>},
     {"pmevent", bind_plain<nothing>},
     {"griddepcontrol", bind_plain<nothing>},
-    {"setmaxnreg", bind_plain<nothing>},
 };
 
 } // namespace

@@ -19,15 +19,6 @@ enum : std::uint32_t {
   kSatFinite = 32,
 };
 
-/// .rn .rz .rm .rp, or .rni .rzi .rmi .rpi; nullopt when the instruction has none.
-std::optional<Rounding> rounding_of(const Binder &b) {
-  constexpr std::string_view kNames[4][2] = {{"rn", "rni"}, {"rz", "rzi"}, {"rm", "rmi"}, {"rp", "rpi"}};
-  for (std::uint32_t mode = 0; mode < 4; ++mode)
-    if (b.has(kNames[mode][0]) || b.has(kNames[mode][1]))
-      return static_cast<Rounding>(mode);
-  return std::nullopt;
-}
-
 std::uint32_t flags_of(const Binder &b) {
   return static_cast<std::uint32_t>(rounding_of(b).value_or(Rounding::nearest)) | (b.has("ftz") ? kFtz : 0u) |
          (b.has("sat") ? kSat : 0u) | (b.has("relu") ? kRelu : 0u) | (b.has("satfinite") ? kSatFinite : 0u);

@@ -7,27 +7,20 @@
 #pragma once
 
 #include "instructions/binder.h"
+#include "instructions/lanes.h"
 #include "machine/warp.h"
 
-#include <array>
 #include <bit>
 #include <cfenv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-
-// A destination register is either one of the sources, lane for lane, or apart from all of them.
-// Not unrolled: it would not be faster, and there are hundreds of these loops.
-#if defined(__clang__)
-#define LADDER_LANES_ARE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) unroll(disable)")
-#else
-#define LADDER_LANES_ARE_INDEPENDENT _Pragma("GCC ivdep") _Pragma("GCC unroll 1")
-#endif
 
 namespace ladder::instructions {
 
@@ -62,19 +55,6 @@ template <class T> constexpr Lane<T> to_lane(T value) {
     return static_cast<std::make_unsigned_t<T>>(value);
 }
 
-inline constexpr auto kLaneBit = [] {
-  std::array<std::uint32_t, 32> bits{};
-  for (unsigned lane = 0; lane < 32; ++lane)
-    bits[lane] = 1u << lane;
-  return bits;
-}();
-
-/// Calls f(lane) for each lane of the mask, in order.
-template <class F> inline void for_each_lane(std::uint32_t mask, F f) {
-  for (; mask; mask &= mask - 1)
-    f(std::countr_zero(mask));
-}
-
 /// d[lane] = values[lane] for the lanes of the mask.
 template <class Word> void blend_lanes(Word *d, const Word *values, std::uint32_t mask) {
   LADDER_LANES_ARE_INDEPENDENT
@@ -96,7 +76,7 @@ template <class D, bool Vectorised = true, class F>
     if (active != kAllLanes)
       blend_lanes(d, all, active);
   } else {
-    for_each_lane(active, [&](int lane) { d[lane] = to_lane<D>(f(lane)); });
+    for_lanes(active, [&](int lane) { d[lane] = to_lane<D>(f(lane)); });
   }
 }
 
@@ -161,6 +141,15 @@ private:
 template <class Op, class D, class... S> void elementwise_rounded(Warp &warp, const Instruction &in) {
   const RoundingScope scope(static_cast<Rounding>(in.flags));
   elementwise_lanes<Op, D, S...>(warp, in, std::index_sequence_for<S...>{});
+}
+
+/// .rn .rz .rm .rp, or .rni .rzi .rmi .rpi; nullopt when the instruction has none.
+inline std::optional<Rounding> rounding_of(const Binder &b) {
+  constexpr std::string_view kNames[4][2] = {{"rn", "rni"}, {"rz", "rzi"}, {"rm", "rmi"}, {"rp", "rpi"}};
+  for (std::uint32_t mode = 0; mode < 4; ++mode)
+    if (b.has(kNames[mode][0]) || b.has(kNames[mode][1]))
+      return static_cast<Rounding>(mode);
+  return std::nullopt;
 }
 
 // --- binding -----------------------------------------------------------------------------------------------
@@ -234,6 +223,13 @@ inline void since(const Binder &b, int capability) {
     b.unsupported("needs sm_" + std::to_string(capability) + " or newer");
 }
 
+/// Refuses the instruction in PTX that is not for exactly sm_90a, as ptxas does.
+inline void needs_sm_90a(const Binder &b) {
+  since(b, 90);
+  if (b.target() != "sm_90a")
+    b.unsupported("needs .target sm_90a, and this PTX is for " + b.target() + ": compile for compute_90a");
+}
+
 /// Binds operands 0, 1, ... as D and S.
 template <class D, class... S> void bind_operands(Binder &b) {
   expect_operands(b, 1 + sizeof...(S));
@@ -246,6 +242,16 @@ template <class Op, class D, class... S> bool bind_elementwise(Binder &b) {
   bind_operands<D, S...>(b);
   b.out.execute = elementwise<Op, D, S...>;
   return true;
+}
+
+/// Op with as many operands of type T as `Arity` says.
+template <class Op, class T, int Arity> bool bind_arity(Binder &b) {
+  if constexpr (Arity == 1)
+    return bind_elementwise<Op, T, T>(b);
+  else if constexpr (Arity == 2)
+    return bind_elementwise<Op, T, T, T>(b);
+  else
+    return bind_elementwise<Op, T, T, T, T>(b);
 }
 
 // Op with operands and result of the instruction's type, which must be one of List.

@@ -2,8 +2,6 @@
 #include "instructions/elementwise.h"
 #include "instructions/float_type.h"
 
-#include <optional>
-
 namespace ladder::instructions {
 
 namespace {
@@ -94,22 +92,6 @@ template <class Op, bool Ftz, bool Sat> struct WithModifiers {
 
 bool is_float(ptx::Type type) { return type == ptx::Type::f32 || type == ptx::Type::f64; }
 
-Rounding rounding_of(const Binder &b) {
-  return b.has("rz")   ? Rounding::zero
-         : b.has("rm") ? Rounding::down
-         : b.has("rp") ? Rounding::up
-                       : Rounding::nearest;
-}
-
-template <class Op, class Float, int Arity> bool bind_arity(Binder &b) {
-  if constexpr (Arity == 1)
-    return bind_elementwise<Op, Float, Float>(b);
-  else if constexpr (Arity == 2)
-    return bind_elementwise<Op, Float, Float, Float>(b);
-  else
-    return bind_elementwise<Op, Float, Float, Float, Float>(b);
-}
-
 /// Binds Op for f32 with .ftz and .sat as the instruction has them; .sat where the opcode may have it.
 template <class Op, int Arity, bool MayBeSat = false> bool bind_f32(Binder &b) {
   const bool ftz = b.has("ftz");
@@ -141,7 +123,7 @@ template <class Op, class Float, int Arity> machine::Handler rounded_handler() {
 /// As bind_either, in the rounding mode that the instruction names; InMode is Op for directed rounding.
 template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bind_rounded(Binder &b) {
   bind_either<Op, Arity, MayBeSat>(b);
-  const Rounding rounding = rounding_of(b);
+  const Rounding rounding = rounding_of(b).value_or(Rounding::nearest);
   if (rounding == Rounding::nearest)
     return true;
   b.out.flags = static_cast<std::uint32_t>(rounding);

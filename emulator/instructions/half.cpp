@@ -95,15 +95,6 @@ bool is_packed(ptx::Type type) { return type == ptx::Type::f16x2 || type == ptx:
 bool is_bfloat(ptx::Type type) { return type == ptx::Type::bf16 || type == ptx::Type::bf16x2; }
 bool is_half(ptx::Type type) { return type == ptx::Type::f16 || type == ptx::Type::f16x2 || is_bfloat(type); }
 
-template <class Op, class Word, int Arity> bool bind_arity(Binder &b) {
-  if constexpr (Arity == 1)
-    return bind_elementwise<Op, Word, Word>(b);
-  else if constexpr (Arity == 2)
-    return bind_elementwise<Op, Word, Word, Word>(b);
-  else
-    return bind_elementwise<Op, Word, Word, Word, Word>(b);
-}
-
 /// Binds Op (on bits) for one value or two in a register.
 template <class Op, int Arity> bool bind_scalar_or_packed(Binder &b) {
   return is_packed(b.type()) ? bind_arity<BothHalves<Op>, std::uint32_t, Arity>(b)

@@ -1,5 +1,6 @@
 // "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions".
 #include "instructions/elementwise.h"
+#include "instructions/shifts.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,8 +8,6 @@
 namespace ladder::instructions {
 
 namespace {
-
-template <class T> using Unsigned = std::make_unsigned_t<T>;
 
 /// The type of twice the width; a signed or unsigned __int128 for 64 bits.
 __extension__ using Int128 = __int128;
@@ -172,17 +171,6 @@ struct Brev {
   }
 };
 
-/// value << amount or >> amount; 0, or all sign bits, for amounts beyond the width.
-template <class T> T shift_left(T value, std::uint32_t amount) {
-  constexpr std::uint32_t kBits = 8 * sizeof(T);
-  return amount < kBits ? static_cast<T>(Unsigned<T>(value) << (amount % kBits)) : T(0);
-}
-template <class T> T shift_right(T value, std::uint32_t amount) {
-  constexpr std::uint32_t kBits = 8 * sizeof(T);
-  const std::uint32_t clamped = std::min(amount, kBits - 1);
-  return !std::is_signed_v<T> && amount >= kBits ? T(0) : static_cast<T>(value >> clamped);
-}
-
 struct Bfe {
   template <class T> T operator()(T a, std::uint32_t position, std::uint32_t length) const {
     constexpr std::uint32_t kBits = 8 * sizeof(T);
@@ -248,8 +236,10 @@ template <class Op, class Half> struct Packed {
   }
 };
 
+constexpr std::uint32_t kWrap = 1, kSigned = 2; ///< flags of szext and bmsk
+
 struct Szext {
-  explicit Szext(const Instruction &in) : wrap_(in.flags & 1), is_signed_(in.flags & 2) {}
+  explicit Szext(const Instruction &in) : wrap_(in.flags & kWrap), is_signed_(in.flags & kSigned) {}
   std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const {
     const std::uint32_t bits = b & 31;
     const std::uint32_t mask = b >= 32 && !wrap_ ? 0 : ~0u << bits;
@@ -262,7 +252,7 @@ private:
 };
 
 struct Bmsk {
-  explicit Bmsk(const Instruction &in) : wrap_(in.flags & 1) {}
+  explicit Bmsk(const Instruction &in) : wrap_(in.flags & kWrap) {}
   std::uint32_t operator()(std::uint32_t position, std::uint32_t width) const {
     if (wrap_) {
       position &= 31;
@@ -278,6 +268,8 @@ private:
 
 // --- carries -----------------------------------------------------------------------------------------------
 
+constexpr std::uint32_t kReadsCarry = 1, kWritesCarry = 2;
+
 /// add.cc, addc, sub.cc, subc and the sums of mad.cc and madc: with the condition code, a flag a lane.
 ///
 /// Hardware subtracts by adding the complement, so the flag that sub.cc leaves says "no borrow". The manual
@@ -285,10 +277,10 @@ private:
 /// of subc.cc in an addc.
 template <class T, bool Subtract>
 void add_with_carry(Warp &warp, const Instruction &in, const T *a, const T *b) {
-  const bool reads = in.flags & 1, writes = in.flags & 2;
+  const bool reads = in.flags & kReadsCarry, writes = in.flags & kWritesCarry;
   T *d = warp.lanes<T>(in.op[0]);
   std::uint32_t carry = warp.carry();
-  for_each_lane(warp.active(), [&](int lane) {
+  for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t bit = kLaneBit[unsigned(lane)];
     const T carry_in = reads ? (carry & bit) != 0 : Subtract;
     T result;
@@ -314,16 +306,9 @@ template <class Product, class T> void carry_mad(Warp &warp, const Instruction &
   add_with_carry<U, false>(warp, in, product, warp.lanes<U>(in.op[3]));
 }
 
-/// Whether an instruction uses the condition code, and how (in `flags`).
-bool uses_carry(Binder &b) {
-  const bool reads = b.source.opcode.ends_with('c');
-  b.out.flags = (reads ? 1u : 0u) | (b.has("cc") ? 2u : 0u);
-  return b.out.flags != 0;
-}
-
-template <bool Subtract> bool bind_carry_sum(Binder &b) {
+template <bool Subtract, bool Reads> bool bind_carry_sum(Binder &b) {
   only(b, {"cc"});
-  uses_carry(b);
+  b.out.flags = (Reads ? kReadsCarry : 0) | (b.has("cc") ? kWritesCarry : 0);
   return with_type(WideIntegers{}, b.type(), [&]<class T>() {
     bind_operands<T, T, T>(b);
     b.out.execute = carry_sum<Unsigned<T>, Subtract>;
@@ -331,9 +316,9 @@ template <bool Subtract> bool bind_carry_sum(Binder &b) {
   });
 }
 
-bool bind_carry_mad(Binder &b) {
+template <bool Reads> bool bind_carry_mad(Binder &b) {
   only(b, {"cc", "lo", "hi"});
-  uses_carry(b);
+  b.out.flags = (Reads ? kReadsCarry : 0) | (b.has("cc") ? kWritesCarry : 0);
   return with_type(WideIntegers{}, b.type(), [&]<class T>() {
     bind_operands<T, T, T, T>(b);
     b.out.execute = b.has("hi") ? carry_mad<MulHi, T> : carry_mad<MulLo, T>;
@@ -359,7 +344,7 @@ bool bind_add(Binder &b) {
     return bind_packed<Add>(b);
   }
   if (b.has("cc"))
-    return bind_carry_sum<false>(b);
+    return bind_carry_sum<false, false>(b);
   if (b.type() == ptx::Type::s32 && b.has("sat")) {
     only(b, {"sat"});
     return bind_elementwise<AddSat, std::int32_t, std::int32_t, std::int32_t>(b);
@@ -369,7 +354,7 @@ bool bind_add(Binder &b) {
 
 bool bind_sub(Binder &b) {
   if (b.has("cc"))
-    return bind_carry_sum<true>(b);
+    return bind_carry_sum<true, false>(b);
   if (b.type() == ptx::Type::s32 && b.has("sat")) {
     only(b, {"sat"});
     return bind_elementwise<SubSat, std::int32_t, std::int32_t, std::int32_t>(b);
@@ -392,7 +377,7 @@ bool bind_mul(Binder &b) {
 
 bool bind_mad(Binder &b) {
   if (b.has("cc"))
-    return bind_carry_mad(b);
+    return bind_carry_mad<false>(b);
   if (b.type() == ptx::Type::s32 && b.has("sat")) {
     only(b, {"hi", "sat"});
     return bind_elementwise<MadHiSat, std::int32_t, std::int32_t, std::int32_t, std::int32_t>(b);
@@ -490,13 +475,13 @@ bool bind_dp2a(Binder &b) {
 
 bool bind_szext(Binder &b) {
   only(b, {"clamp", "wrap"});
-  b.out.flags = (b.has("wrap") ? 1u : 0u) | (b.type() == ptx::Type::s32 ? 2u : 0u);
+  b.out.flags = (b.has("wrap") ? kWrap : 0) | (b.type() == ptx::Type::s32 ? kSigned : 0);
   return bind_elementwise<Szext, std::uint32_t, std::uint32_t, std::uint32_t>(b);
 }
 
 bool bind_bmsk(Binder &b) {
   only(b, {"clamp", "wrap"});
-  b.out.flags = b.has("wrap") ? 1u : 0u;
+  b.out.flags = b.has("wrap") ? kWrap : 0;
   return bind_elementwise<Bmsk, std::uint32_t, std::uint32_t, std::uint32_t>(b);
 }
 
@@ -527,9 +512,9 @@ constexpr TableEntry kTable[] = {
     {"dp2a", bind_dp2a},
     {"szext", bind_szext},
     {"bmsk", bind_bmsk},
-    {"addc", bind_carry_sum<false>},
-    {"subc", bind_carry_sum<true>},
-    {"madc", bind_carry_mad},
+    {"addc", bind_carry_sum<false, true>},
+    {"subc", bind_carry_sum<true, true>},
+    {"madc", bind_carry_mad<true>},
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 // "Logic and Shift Instructions".
 #include "instructions/elementwise.h"
+#include "instructions/shifts.h"
 
 #include <algorithm>
 
@@ -44,21 +45,11 @@ private:
   std::uint32_t bit_[8];
 };
 
-// Amounts are clamped to the width.
 struct Shl {
-  template <class T> T operator()(T a, std::uint32_t amount) const {
-    constexpr std::uint32_t kBits = 8 * sizeof(T);
-    return amount < kBits ? static_cast<T>(a << (amount % kBits)) : T(0);
-  }
+  template <class T> T operator()(T a, std::uint32_t amount) const { return shift_left(a, amount); }
 };
 struct Shr {
-  template <class T> T operator()(T a, std::uint32_t amount) const {
-    constexpr std::uint32_t kBits = 8 * sizeof(T);
-    if constexpr (std::is_signed_v<T>)
-      return static_cast<T>(a >> std::min(amount, kBits - 1));
-    else
-      return amount < kBits ? static_cast<T>(a >> (amount % kBits)) : T(0);
-  }
+  template <class T> T operator()(T a, std::uint32_t amount) const { return shift_right(a, amount); }
 };
 
 /// The upper (left) or lower (right) word of {b, a} shifted.
@@ -72,15 +63,18 @@ template <bool Left, bool Wrap> struct Shf {
 
 // --- predicates: a mask at a time --------------------------------------------------------------------------
 
-// op = d, a, b; flags: bit 0 inverts a, bit 1 b.
+constexpr std::uint32_t kInvertA = 1, kInvertB = 2; ///< the first source, the second
+constexpr std::uint32_t mask_if(bool condition) { return condition ? ~0u : 0; }
+
+// op = d, a, b.
 template <class Op> void combine_predicates(Warp &warp, const Instruction &in) {
-  const std::uint32_t a = warp.predicate(in.op[1]) ^ (in.flags & 1 ? ~0u : 0);
-  const std::uint32_t b = warp.predicate(in.op[2]) ^ (in.flags & 2 ? ~0u : 0);
+  const std::uint32_t a = warp.predicate(in.op[1]) ^ mask_if(in.flags & kInvertA);
+  const std::uint32_t b = warp.predicate(in.op[2]) ^ mask_if(in.flags & kInvertB);
   warp.set_predicate(in.op[0], Op{}(a, b));
 }
 
 void invert_predicate(Warp &warp, const Instruction &in) {
-  const std::uint32_t a = warp.predicate(in.op[1]) ^ (in.flags & 1 ? ~0u : 0);
+  const std::uint32_t a = warp.predicate(in.op[1]) ^ mask_if(in.flags & kInvertA);
   warp.set_predicate(in.op[0], ~a);
 }
 
@@ -89,7 +83,7 @@ void bind_predicates(Binder &b) {
   for (std::size_t i = 1; i < b.operand_count(); ++i) {
     const Binder::Predicate source = b.predicate(b.operand(i));
     b.out.op[i] = source.offset;
-    b.out.flags |= source.negated ? 1u << (i - 1) : 0;
+    b.out.flags |= !source.negated ? 0 : i == 1 ? kInvertA : kInvertB;
   }
 }
 
@@ -115,15 +109,17 @@ bool bind_not(Binder &b) {
 
 // --- lop3 --------------------------------------------------------------------------------------------------
 
-// op = d, a, b, c, p, q; imm: the table; flags: bit 0 .or (else .and), bit 1 inverts q.
+constexpr std::uint32_t kOr = 1, kInvertQ = 2; ///< .or, else .and
+
+// op = d, a, b, c, p, q; imm: the table.
 void lop3_with_predicate(Warp &warp, const Instruction &in) {
   const Lop3 lop(in);
   const auto *a = warp.lanes<std::uint32_t>(in.op[1]), *b = warp.lanes<std::uint32_t>(in.op[2]),
              *c = warp.lanes<std::uint32_t>(in.op[3]);
   const std::uint32_t nonzero = lanes_where([=](int lane) { return lop(a[lane], b[lane], c[lane]) != 0; });
-  const std::uint32_t q = warp.predicate(in.op[5]) ^ (in.flags & 2 ? ~0u : 0);
+  const std::uint32_t q = warp.predicate(in.op[5]) ^ mask_if(in.flags & kInvertQ);
   elementwise<Lop3, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(warp, in);
-  warp.set_predicate(in.op[4], in.flags & 1 ? nonzero | q : nonzero & q);
+  warp.set_predicate(in.op[4], in.flags & kOr ? nonzero | q : nonzero & q);
 }
 
 bool bind_lop3(Binder &b) {
@@ -148,7 +144,7 @@ bool bind_lop3(Binder &b) {
   b.out.op[4] = b.destination_predicate(d.elements.at(1));
   const Binder::Predicate q = b.predicate(b.operand(5));
   b.out.op[5] = q.offset;
-  b.out.flags = (b.has("or") ? 1u : 0u) | (q.negated ? 2u : 0u);
+  b.out.flags = (b.has("or") ? kOr : 0) | (q.negated ? kInvertQ : 0);
   b.out.execute = lop3_with_predicate;
   return true;
 }

@@ -4,6 +4,7 @@
 // row r, so its lanes in order are the rows in order.
 #include "instructions/addressing.h"
 #include "instructions/mma.h"
+#include "instructions/whole_warp_access.h"
 
 #include <cstring>
 #include <string>
@@ -40,49 +41,60 @@ namespace {
 
 constexpr std::uint32_t kHalvesOfMatrix = 64;
 
-/// Checks and counts the rows that the first 8 * Matrices lanes name.
-template <int Matrices>
-void matrix_rows(Warp &warp, const Instruction &in, AccessKind kind, Direction direction, LaneAccess &rows) {
+/// Checks and counts the rows that the first 8 * Matrices lanes name, and calls transfer(row) with a function
+/// from a lane to its row.
+template <int Matrices, typename Transfer>
+void with_matrix_rows(Warp &warp, const Instruction &in, AccessKind kind, Direction direction,
+                      Transfer transfer) {
+  constexpr int kRows = 8 * Matrices;
+  std::uint8_t *const base = warp.block().shared_base();
+  if (std::uint32_t begin; repeats_shared<kRows>(warp, in, begin)) {
+    const std::uint32_t *const offsets = warp.block().pattern(in).shared_offsets();
+    transfer([&](int lane) { return base + std::uint32_t(begin + offsets[lane]); });
+    return;
+  }
   constexpr std::uint32_t kLanes = Matrices == 4 ? kAllLanes : (1u << (8 * Matrices)) - 1;
+  LaneAccess rows;
   resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, kLanes, 16, 16, direction,
           rows);
   if (const std::uint32_t other = kLanes & ~rows.shared_lanes)
     throw machine::FaultError(machine::FaultKind::bad_operand, "a matrix row outside shared memory",
                               std::countr_zero(other));
-  count_shared(warp, in, kind, SharedCostCache::Op::matrix, rows.shared, kLanes, Matrices);
+  remember_shared(warp, in, kind, SharedCostCache::Op::matrix, rows.shared, kRows, Matrices, 16);
+  transfer([&](int lane) { return rows.at<std::uint8_t>(lane); });
 }
 
 /// op[0] the rows' addresses, op[1..4] the registers.
 template <int Matrices, bool Transposed> void load_matrix(Warp &warp, const Instruction &in) {
   if (!whole_warp(warp))
     return;
-  LaneAccess rows;
-  matrix_rows<Matrices>(warp, in, AccessKind::ldmatrix, Direction::read, rows);
-  for (int matrix = 0; matrix < Matrices; ++matrix) {
-    std::uint16_t halves[kHalvesOfMatrix];
-    auto *const to = warp.lanes<std::uint16_t>(in.op[1 + matrix]);
-    for (int row = 0; row < 8; ++row)
-      std::memcpy((Transposed ? halves : to) + 8 * row, rows.at<const std::uint8_t>(8 * matrix + row), 16);
-    if constexpr (Transposed)
-      transpose(halves, to);
-  }
+  with_matrix_rows<Matrices>(warp, in, AccessKind::ldmatrix, Direction::read, [&](auto row_of) {
+    for (int matrix = 0; matrix < Matrices; ++matrix) {
+      std::uint16_t halves[kHalvesOfMatrix];
+      auto *const to = warp.lanes<std::uint16_t>(in.op[1 + matrix]);
+      for (int row = 0; row < 8; ++row)
+        std::memcpy((Transposed ? halves : to) + 8 * row, row_of(8 * matrix + row), 16);
+      if constexpr (Transposed)
+        transpose(halves, to);
+    }
+  });
 }
 
 template <int Matrices, bool Transposed> void store_matrix(Warp &warp, const Instruction &in) {
   if (!whole_warp(warp))
     return;
-  LaneAccess rows;
-  matrix_rows<Matrices>(warp, in, AccessKind::stmatrix, Direction::write, rows);
-  for (int matrix = 0; matrix < Matrices; ++matrix) {
-    std::uint16_t halves[kHalvesOfMatrix];
-    const auto *from = warp.lanes<std::uint16_t>(in.op[1 + matrix]);
-    if constexpr (Transposed) {
-      transpose(from, halves);
-      from = halves;
+  with_matrix_rows<Matrices>(warp, in, AccessKind::stmatrix, Direction::write, [&](auto row_of) {
+    for (int matrix = 0; matrix < Matrices; ++matrix) {
+      std::uint16_t halves[kHalvesOfMatrix];
+      const auto *from = warp.lanes<std::uint16_t>(in.op[1 + matrix]);
+      if constexpr (Transposed) {
+        transpose(from, halves);
+        from = halves;
+      }
+      for (int row = 0; row < 8; ++row)
+        std::memcpy(row_of(8 * matrix + row), from + 8 * row, 16);
     }
-    for (int row = 0; row < 8; ++row)
-      std::memcpy(rows.at<std::uint8_t>(8 * matrix + row), from + 8 * row, 16);
-  }
+  });
 }
 
 void move_matrix(Warp &warp, const Instruction &in) {
@@ -105,8 +117,7 @@ template <int Matrices> Handlers handlers(bool loads) {
   return {store_matrix<Matrices, false>, store_matrix<Matrices, true>};
 }
 
-bool bind_matrix_access(Binder &binder) {
-  const bool loads = binder.source.opcode == "ldmatrix";
+template <bool loads> bool bind_matrix_access(Binder &binder) {
   if (!binder.has("m8n8") || !binder.has("b16"))
     binder.unsupported("matrices other than 8 x 8 of 16 bits");
   const unsigned matrices = binder.has("x1") ? 1 : binder.has("x2") ? 2 : binder.has("x4") ? 4 : 0;
@@ -146,8 +157,8 @@ bool bind_movmatrix(Binder &binder) {
 }
 
 constexpr TableEntry kTable[] = {
-    {"ldmatrix", bind_matrix_access},
-    {"stmatrix", bind_matrix_access},
+    {"ldmatrix", bind_matrix_access<true>},
+    {"stmatrix", bind_matrix_access<false>},
     {"movmatrix", bind_movmatrix},
     {"mma", bind_mma},
 };

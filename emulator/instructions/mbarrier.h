@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace ladder::instructions {
 
@@ -37,6 +38,21 @@ struct Mbarrier {
   }
 };
 
+/// For messages: what is missing until its phase is complete.
+inline std::string describe_mbarrier(std::uint64_t bits) {
+  if (!Mbarrier::is_valid(bits))
+    return "nobody has initialised";
+  const Mbarrier barrier = Mbarrier::unpack(bits);
+  std::string text = "is in phase " + std::to_string(barrier.phase) + " and waits for " +
+                     std::to_string(barrier.pending) + " of " + std::to_string(barrier.expected) +
+                     " arrivals";
+  if (barrier.bytes > 0)
+    text += " and " + std::to_string(barrier.bytes) + " bytes";
+  if (barrier.bytes < 0)
+    text += "; " + std::to_string(-barrier.bytes) + " bytes more have come than were expected";
+  return text;
+}
+
 inline Mbarrier load_mbarrier(const std::uint8_t *host, std::uint64_t shared_address, int lane) {
   std::uint64_t bits;
   std::memcpy(&bits, host, sizeof bits);
@@ -48,12 +64,12 @@ inline Mbarrier load_mbarrier(const std::uint8_t *host, std::uint64_t shared_add
 }
 
 /// Ends the phase when it is complete.
-inline void settle(machine::Warp &warp, Mbarrier &barrier) {
+inline void settle(machine::Block &block, Mbarrier &barrier) {
   if (barrier.pending != 0 || barrier.bytes != 0)
     return;
   barrier.phase ^= 1;
   barrier.pending = barrier.expected;
-  warp.block().note_progress();
+  block.note_progress();
 }
 
 inline void expect_bytes(Mbarrier &barrier, std::int64_t bytes, int lane) {

@@ -1,9 +1,12 @@
 // ld, ldu, st, prefetch and fences: "Data Movement and Conversion Instructions" and "Parallel
 // Synchronization" of the PTX manual. Vectors are one access of all their elements.
 #include "instructions/addressing.h"
+#include "instructions/machine_accesses.h"
 #include "instructions/whole_warp_access.h"
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -21,27 +24,51 @@ using ptx::Type;
 
 namespace {
 
-// Operands: op[0] the address, op[1..4] the elements, those of .v8 in more. Flags above the address's:
-constexpr std::uint32_t kElementsShift = kAddressFlagBits; ///< 4 bits: number of elements
-constexpr std::uint32_t kAcquire = 1u << 12;               ///< a fence after the access
-constexpr std::uint32_t kRelease = 1u << 13;               ///< a fence before it
-
-unsigned element_count(const Instruction &in) { return in.flags >> kElementsShift & 15; }
+// Operands: op[0] the address, op[1..4] the elements, those of .v8 in more; op[5], where kPartial is set, the
+// mask of the bytes that count. Flags above the address's:
+constexpr std::uint32_t kAcquire = 1u << 12; ///< a fence after the access
+constexpr std::uint32_t kRelease = 1u << 13; ///< a fence before it
+constexpr std::uint32_t kPartial = 1u << 14; ///< a load wider than what it is for
 
 std::uint32_t element_slot(Warp &warp, const Instruction &in, unsigned element) {
   return element_count(in) <= 4 ? in.op[1 + element] : warp.more(in)[element];
+}
+
+/// An access that the machine code divides otherwise: see divide_accesses.
+void count_divided(Warp &warp, const Instruction &in, const machine::LaneAddresses &addresses,
+                   std::uint32_t lanes, bool is_load) {
+  const AccessKind kind = is_load ? AccessKind::shared_load : AccessKind::shared_store;
+  if (in.flags & kPartOfAnother)
+    return;
+  if (in.flags & kUnknownWidth)
+    return count_unmodelled(warp, in, kind);
+  const unsigned bytes = in.flags & kCountedAs8 ? 8 : 16;
+  machine::LaneAddresses wide = addresses;
+  for (std::uint32_t &address : wide)
+    address -= in.flags >> kBackShift & 15;
+  // In a loop that ptxas unrolls, one wide access is for several rounds: that of the first, which is aligned.
+  if (wide[std::size_t(std::countr_zero(lanes))] % bytes == 0)
+    count_shared(warp, in, kind, is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, wide,
+                 lanes, bytes);
+}
+
+void count_shared_access(Warp &warp, const Instruction &in, const machine::LaneAddresses &addresses,
+                         std::uint32_t lanes, unsigned bytes, bool is_load) {
+  if (in.flags & kMergeFlags)
+    count_divided(warp, in, addresses, lanes, is_load);
+  else
+    count_shared(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store,
+                 is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, addresses, lanes, bytes);
 }
 
 template <Space S>
 void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned bytes, bool is_load) {
   if constexpr (S == Space::shared || S == Space::generic)
     if (access.shared_lanes) {
-      const AccessKind kind = is_load ? AccessKind::shared_load : AccessKind::shared_store;
       if (bytes <= 16)
-        count_shared(warp, in, kind, is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store,
-                     access.shared, access.shared_lanes, bytes);
+        count_shared_access(warp, in, access.shared, access.shared_lanes, bytes, is_load);
       else
-        count_unmodelled(warp, in, kind);
+        count_unmodelled(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store);
     }
   if constexpr (S == Space::global || S == Space::generic)
     if (access.global_lanes)
@@ -51,11 +78,12 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
 }
 
 /// Reads elements of type Memory at the host addresses that `host(lane)` gives, extended to the register's
-/// type Register (by Memory's sign), into lanes of type Lane.
-template <typename Memory, typename Register, typename Lane, typename Host>
+/// type Register (by Memory's sign), into lanes of type Lane. `Elements` is 0 where their number is known at
+/// run time alone.
+template <typename Memory, typename Register, typename Lane, int Elements = 0, typename Host>
 [[gnu::always_inline]] inline void read_elements(Warp &warp, const Instruction &in, std::uint32_t active,
                                                  Host host) {
-  const unsigned elements = element_count(in);
+  const unsigned elements = Elements ? unsigned(Elements) : element_count(in);
   for (unsigned element = 0; element < elements; ++element) {
     Lane *const to = warp.lanes<Lane>(element_slot(warp, in, element));
     for_lanes(active, [&](int lane) {
@@ -63,6 +91,20 @@ template <typename Memory, typename Register, typename Lane, typename Host>
       std::memcpy(&value, host(lane) + element * sizeof value, sizeof value);
       to[lane] = Lane(Register(value));
     });
+  }
+}
+
+/// The same for a full warp, whose lanes lie one after the other.
+template <typename Memory, typename Register, typename Lane, unsigned Elements>
+[[gnu::always_inline]] inline void read_dense(Warp &warp, const Instruction &in, const std::uint8_t *first) {
+  for (unsigned element = 0; element < Elements; ++element) {
+    Lane *const to = warp.lanes<Lane>(in.op[1 + element]);
+    LADDER_LANES_ARE_INDEPENDENT
+    for (unsigned lane = 0; lane < 32; ++lane) {
+      Memory value;
+      std::memcpy(&value, first + (lane * Elements + element) * sizeof value, sizeof value);
+      to[lane] = Lane(Register(value));
+    }
   }
 }
 
@@ -79,19 +121,66 @@ template <typename Memory, typename Lane, typename Host>
   }
 }
 
-/// The fast case of both: calls transfer(host) and returns true when the whole warp makes a plain access.
+/// One element a lane, one after the other.
+template <typename Memory, typename Lane>
+[[gnu::always_inline]] inline void write_dense(Warp &warp, const Instruction &in, std::uint8_t *first) {
+  const Lane *const from = warp.lanes<Lane>(in.op[1]);
+  LADDER_LANES_ARE_INDEPENDENT
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    const auto value = Memory(from[lane]);
+    std::memcpy(first + lane * sizeof value, &value, sizeof value);
+  }
+}
+
+using Shape = machine::AccessPattern::Shape;
+
+/// Where the lanes of a full warp's access lie when it is like the instruction's last one.
+struct Repeated {
+  Shape shape;
+  std::uint8_t *first; ///< of the first lane
+};
+
+/// If the access is like the last one, counts it, calls transfer(repeated, host) and returns true.
+template <Space S, typename Transfer>
+[[gnu::always_inline]] inline bool repeated_access(Warp &warp, const Instruction &in, Transfer transfer) {
+  if constexpr (S == Space::shared) {
+    std::uint32_t begin;
+    if (!repeats_shared<32>(warp, in, begin))
+      return false;
+    const machine::AccessPattern &pattern = warp.block().pattern(in);
+    const std::uint32_t *const offsets = pattern.shared_offsets();
+    std::uint8_t *const base = warp.block().shared_base();
+    const auto host = [=](int lane) { return base + std::uint32_t(begin + offsets[lane]); };
+    transfer(Repeated{pattern.shape(), host(0)}, host);
+    return true;
+  }
+  if constexpr (S == Space::global || S == Space::generic) {
+    std::uint64_t begin;
+    if (!repeats_global(warp, in, begin))
+      return false;
+    const machine::AccessPattern &pattern = warp.block().pattern(in);
+    const std::uint64_t *const offsets = pattern.global_offsets();
+    const auto host = [=](int lane) { return reinterpret_cast<std::uint8_t *>(begin + offsets[lane]); };
+    transfer(Repeated{pattern.shape(), host(0)}, host);
+    return true;
+  }
+  return false;
+}
+
+/// A plain access of the whole warp that is unlike the last one: calls transfer(host) and returns true.
 template <Space S, typename Transfer>
 [[gnu::always_inline]] inline bool whole_warp_access(Warp &warp, const Instruction &in, unsigned bytes,
                                                      bool is_load, Transfer transfer) {
-  if (warp.active() != kAllLanes)
-    return false;
   if constexpr (S == Space::shared) {
     alignas(64) machine::LaneAddresses addresses;
     if (bytes > 16 || !whole_warp_shared(warp, in, bytes, addresses))
       return false;
-    count_shared(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store,
-                 is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, addresses, kAllLanes,
-                 bytes);
+    if (in.flags & kMergeFlags)
+      count_divided(warp, in, addresses, kAllLanes, is_load);
+    else
+      remember_shared(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store,
+                      is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, addresses, 32, bytes,
+                      bytes);
     std::uint8_t *const base = warp.block().shared_base();
     transfer([&](int lane) { return base + addresses[std::size_t(lane)]; });
     return true;
@@ -99,27 +188,70 @@ template <Space S, typename Transfer>
   if constexpr (S == Space::global || S == Space::generic || S == Space::constant) {
     alignas(64) std::uint64_t addresses[32];
     alignas(64) std::uint32_t sectors[32];
-    if (!whole_warp_global(warp, in, bytes, !is_load, addresses, sectors))
+    const machine::MemoryRange *range = nullptr;
+    if (!whole_warp_global(warp, in, bytes, !is_load, addresses, sectors, range))
       return false;
-    if constexpr (S != Space::constant) {
-      machine::AccessCounters &counters =
-          warp.access(in, is_load ? AccessKind::global_load : AccessKind::global_store);
-      ++counters.executed;
-      counters.sectors += whole_warp_sectors(addresses, sectors, bytes);
-    }
+    if constexpr (S != Space::constant)
+      warp.block()
+          .renew_pattern(in, is_load ? AccessKind::global_load : AccessKind::global_store)
+          .remember(addresses, bytes, whole_warp_sectors(addresses, sectors, bytes), range);
     transfer([&](int lane) { return reinterpret_cast<std::uint8_t *>(addresses[lane]); });
     return true;
   }
   return false;
 }
 
+/// A load of which some bytes do not count (`.pragma "used_bytes_mask"`): they may lie outside memory, and
+/// read as zeros. It costs what the whole of it costs.
+template <Space S, typename From>
+void load_part(Warp &warp, const Instruction &in, unsigned bytes, From from) {
+  const std::uint32_t used = in.op[5];
+  const auto first = unsigned(std::countr_zero(used)), size = unsigned(std::bit_width(used)) - first;
+  const unsigned alignment = first ? std::min(bytes, first & (~first + 1)) : bytes;
+  LaneAccess access;
+  resolve(warp, S, address_base(in.flags), in.op[0], in.imm + first, warp.active(), size, alignment,
+          Direction::read, access);
+  std::uint8_t staged[32][32] = {};
+  for_lanes(warp.active(),
+            [&](int lane) { std::memcpy(staged[lane] + first, access.at<const std::uint8_t>(lane), size); });
+  for (std::size_t lane = 0; lane < 32; ++lane) {
+    access.host[lane] -= first;
+    access.shared[lane] -= first;
+  }
+  count<S>(warp, in, access, bytes, true);
+  from(warp.active(), [&](int lane) { return staged[lane]; });
+}
+
 template <Space S, typename Memory, typename Register, typename Lane>
 void load(Warp &warp, const Instruction &in) {
-  const unsigned bytes = element_count(in) * unsigned(sizeof(Memory));
+  const unsigned elements = element_count(in), bytes = elements * unsigned(sizeof(Memory));
   const auto from = [&](std::uint32_t active, auto host) {
     read_elements<Memory, Register, Lane>(warp, in, active, host);
   };
-  if (!whole_warp_access<S>(warp, in, bytes, true, [&](auto host) { from(kAllLanes, host); })) {
+  const auto from_repeated = [&](Repeated where, auto host) {
+    if (where.shape == Shape::same && elements == 1) {
+      read_elements<Memory, Register, Lane, 1>(warp, in, kAllLanes, [=](int) { return where.first; });
+    } else if (where.shape == Shape::dense && elements == 1) {
+      read_dense<Memory, Register, Lane, 1>(warp, in, where.first);
+    } else {
+      if constexpr (sizeof(Memory) == 4 && sizeof(Lane) == 4) {
+        if (where.shape == Shape::dense && elements == 2)
+          return read_dense<Memory, Register, Lane, 2>(warp, in, where.first);
+        if (where.shape == Shape::dense && elements == 4)
+          return read_dense<Memory, Register, Lane, 4>(warp, in, where.first);
+      }
+      from(kAllLanes, host);
+    }
+  };
+  const bool is_done =
+      warp.active() == kAllLanes &&
+      (repeated_access<S>(warp, in, from_repeated) ||
+       whole_warp_access<S>(warp, in, bytes, true, [&](auto host) { from(kAllLanes, host); }));
+  if (is_done) {
+    // nothing is left
+  } else if (in.flags & kPartial) {
+    load_part<S>(warp, in, bytes, from);
+  } else {
     LaneAccess access;
     resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read,
             access);
@@ -156,7 +288,15 @@ template <Space S, typename Memory, typename Lane> void store(Warp &warp, const 
   const auto to = [&](std::uint32_t active, auto host) {
     write_elements<Memory, Lane>(warp, in, active, host);
   };
-  if (whole_warp_access<S>(warp, in, bytes, false, [&](auto host) { to(kAllLanes, host); }))
+  const auto to_repeated = [&](Repeated where, auto host) {
+    if (where.shape == Shape::dense && element_count(in) == 1)
+      write_dense<Memory, Lane>(warp, in, where.first);
+    else
+      to(kAllLanes, host);
+  };
+  if (warp.active() == kAllLanes &&
+      (repeated_access<S>(warp, in, to_repeated) ||
+       whole_warp_access<S>(warp, in, bytes, false, [&](auto host) { to(kAllLanes, host); })))
     return;
   LaneAccess access;
   resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::write,
@@ -353,6 +493,12 @@ bool bind_ld(Binder &binder) {
   binder.out.execute = is_entry_param ? handlers.entry_param : handlers.by_address;
   if (binder.has("acquire"))
     binder.out.flags |= kAcquire;
+  const unsigned bytes = form.elements * ptx::type_bytes(form.type);
+  const std::uint32_t all = bytes >= 32 ? ptx::kAllBytes : (1u << bytes) - 1;
+  if (const std::uint32_t used = binder.source.used_bytes & all; used != all && used != 0) {
+    binder.out.op[5] = used;
+    binder.out.flags |= kPartial;
+  }
   return true;
 }
 
@@ -399,8 +545,6 @@ bool bind_st(Binder &binder) {
 }
 
 bool bind_prefetch(Binder &binder) {
-  if (binder.has("tensormap"))
-    binder.unsupported("tensor maps");
   binder.out.execute = nothing;
   return true;
 }

@@ -12,7 +12,7 @@ template <class Address> void allocate(Warp &warp, const Instruction &in) {
   const auto *sizes = warp.lanes<Address>(in.op[1]);
   auto *d = warp.lanes<Address>(in.op[0]);
   const auto alignment = static_cast<std::uint64_t>(in.imm);
-  for_each_lane(warp.active(), [&](int lane) {
+  for_lanes(warp.active(), [&](int lane) {
     const std::uint64_t begin = (warp.stack_end(lane) + alignment - 1) & ~(alignment - 1);
     const std::uint64_t size = sizes[lane];
     warp.set_stack_end(lane, begin + size < begin ? ~std::uint64_t(0) : begin + size);
@@ -22,12 +22,12 @@ template <class Address> void allocate(Warp &warp, const Instruction &in) {
 
 template <class Address> void save(Warp &warp, const Instruction &in) {
   auto *d = warp.lanes<Address>(in.op[0]);
-  for_each_lane(warp.active(), [&](int lane) { d[lane] = warp.stack_end(lane); });
+  for_lanes(warp.active(), [&](int lane) { d[lane] = warp.stack_end(lane); });
 }
 
 template <class Address> void restore(Warp &warp, const Instruction &in) {
   const auto *ends = warp.lanes<Address>(in.op[0]);
-  for_each_lane(warp.active(), [&](int lane) { warp.set_stack_end(lane, ends[lane]); });
+  for_lanes(warp.active(), [&](int lane) { warp.set_stack_end(lane, ends[lane]); });
 }
 
 bool is_wide(const Binder &b) {

@@ -79,17 +79,28 @@ machine::DeviceHeap &heap_of(Warp &warp) {
   throw FaultError(FaultKind::unsupported, "there is no heap to allocate from");
 }
 
+/// Between allocations when somebody watches, so that what runs over the end of one is noticed.
+constexpr std::uint64_t kGap = 64;
+
 /// malloc(bytes)
 void allocate(Warp &warp, CallArguments &arguments) {
+  machine::BlockObserver *const observer = warp.block().observer();
   for_lanes(warp.active(), [&](int lane) {
-    arguments.set_result(lane, heap_of(warp).allocate(arguments.argument(0, lane)), 8);
+    const std::uint64_t bytes = arguments.argument(0, lane);
+    const std::uint64_t address = heap_of(warp).allocate(observer && bytes ? bytes + kGap : bytes);
+    if (observer && address)
+      observer->heap_allocated(warp, lane, address, bytes);
+    arguments.set_result(lane, address, 8);
   });
 }
 
 /// free(address)
 void release(Warp &warp, CallArguments &arguments) {
+  machine::BlockObserver *const observer = warp.block().observer();
   for_lanes(warp.active(), [&](int lane) {
     const std::uint64_t address = arguments.argument(0, lane);
+    if (address != 0 && observer && observer->heap_freed(warp, lane, address))
+      return;
     if (address != 0 && !heap_of(warp).release(address))
       throw FaultError(FaultKind::bad_operand, "free of what malloc did not return, or of the same twice",
                        lane)

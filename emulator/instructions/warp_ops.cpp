@@ -32,7 +32,8 @@ void bind_members(Binder &b, std::size_t operand) {
   b.out.imm = constant ? static_cast<std::int64_t>(members.bits & 0xffffffffu) : 0;
 }
 
-/// The members that the active lanes name, all together. Refuses lanes that do not name themselves.
+/// The members that the active lanes name, all together. Where the warp is in step, an H200 lets lanes take
+/// part that the mask leaves out; elsewhere it stops at them, with an illegal instruction.
 std::uint32_t named_members(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
   std::uint32_t members = static_cast<std::uint32_t>(in.imm), outside = active & ~members;
@@ -46,10 +47,10 @@ std::uint32_t named_members(Warp &warp, const Instruction &in) {
     }
     outside = active & lanes_where([=](int lane) { return (masks[lane] & kLaneBit[unsigned(lane)]) == 0; });
   }
-  if (outside)
+  if (outside && warp.path_mask() != warp.live())
     throw FaultError(FaultKind::bad_operand, "the thread is not in the member mask of the instruction",
                      std::countr_zero(outside));
-  return members;
+  return members | outside;
 }
 
 [[noreturn]] void refuse_meeting(const Warp &warp) {
@@ -80,8 +81,7 @@ template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
   const auto *masks = warp.lanes<std::uint32_t>(in.op[kMembers]);
   while (left) {
     const std::uint32_t members = masks[std::countr_zero(left)];
-    const std::uint32_t group =
-        left & members & lanes_where([=](int lane) { return masks[lane] == members; });
+    const std::uint32_t group = left & lanes_where([=](int lane) { return masks[lane] == members; });
     f(group);
     left &= ~group;
   }
@@ -223,7 +223,7 @@ template <class Word> void match_any(Warp &warp, const Instruction &in) {
     for (std::uint32_t left = group; left;) {
       const Word value = a[std::countr_zero(left)];
       const std::uint32_t same = group & lanes_where([=](int lane) { return a[lane] == value; });
-      for_each_lane(same, [&](int lane) { result[lane] = same; });
+      for_lanes(same, [&](int lane) { result[lane] = same; });
       left &= ~same;
     }
   });
@@ -240,7 +240,7 @@ template <class Word> void match_all(Warp &warp, const Instruction &in) {
     if ((group & lanes_where([=](int lane) { return a[lane] != value; })) != 0)
       return;
     matched |= group;
-    for_each_lane(group, [&](int lane) { result[lane] = group; });
+    for_lanes(group, [&](int lane) { result[lane] = group; });
   });
   blend_lanes(warp.lanes<std::uint32_t>(in.op[0]), result, warp.active());
   if (in.flags)
@@ -358,7 +358,7 @@ void elect(Warp &warp, const Instruction &in) {
   for_each_group(warp, in, [&](std::uint32_t group) {
     const auto leader = static_cast<std::uint32_t>(std::countr_zero(group));
     leaders |= kLaneBit[leader];
-    for_each_lane(group, [&](int lane) { d[lane] = leader; });
+    for_lanes(group, [&](int lane) { d[lane] = leader; });
   });
   warp.set_predicate(in.op[1], leaders);
 }

@@ -1,11 +1,43 @@
 // The common case of a load or store, made fast: all 32 lanes active, addresses in registers, all of them
 // good and in one piece of memory. The loops carry no branches, so that they vectorise. Whatever is not so
-// plain, faults included, is left to `resolve`, which these never contradict.
+// plain, faults included, is left to `resolve`, which these never contradict. An access like the
+// instruction's last one is faster still.
 #pragma once
 
 #include "instructions/addressing.h"
 
 namespace ladder::instructions {
+
+/// Whether an access to shared memory by the first `Lanes` lanes is like the last one and lies in the block's
+/// own. If so it is counted, and `base` is where.
+template <int Lanes>
+[[gnu::always_inline]] inline bool repeats_shared(machine::Warp &warp, const machine::Instruction &in,
+                                                  std::uint32_t &base) {
+  if (address_base(in.flags) != Binder::Address::Base::reg32)
+    return false;
+  machine::Block &block = warp.block();
+  machine::AccessPattern &pattern = block.pattern(in);
+  if (!pattern.fits<Lanes>(warp.lanes<std::uint32_t>(in.op[0]), std::uint32_t(in.imm),
+                           machine::AccessPattern::kBankPeriod, base) ||
+      !pattern.lies_within(base, block.shared_begin(), block.shared_end()))
+    return false;
+  pattern.hit();
+  return true;
+}
+
+/// The same for an access of a full warp to global memory.
+[[gnu::always_inline]] inline bool repeats_global(machine::Warp &warp, const machine::Instruction &in,
+                                                  std::uint64_t &base) {
+  if (address_base(in.flags) != Binder::Address::Base::reg64)
+    return false;
+  machine::AccessPattern &pattern = warp.block().pattern(in);
+  if (!pattern.fits<32>(warp.lanes<std::uint64_t>(in.op[0]), std::uint64_t(in.imm),
+                        machine::AccessPattern::kSectorPeriod, base) ||
+      !pattern.range() || !pattern.lies_within(base, pattern.range()->begin, pattern.range()->end))
+    return false;
+  pattern.hit();
+  return true;
+}
 
 /// Shared addresses of a full warp; false when the access is for `resolve`.
 inline bool whole_warp_shared(machine::Warp &warp, const machine::Instruction &in, unsigned bytes,
@@ -51,12 +83,13 @@ inline bool whole_warp_shared(machine::Warp &warp, const machine::Instruction &i
 /// that holds them all; false when the access is for `resolve`. Also right for generic addresses: no window
 /// looks like memory.
 inline bool whole_warp_global(machine::Warp &warp, const machine::Instruction &in, unsigned bytes, bool write,
-                              std::uint64_t (&addresses)[32], std::uint32_t (&sectors)[32]) {
+                              std::uint64_t (&addresses)[32], std::uint32_t (&sectors)[32],
+                              const machine::MemoryRange *&range) {
   if (address_base(in.flags) != Binder::Address::Base::reg64)
     return false;
   const std::uint64_t *const registers = warp.lanes<std::uint64_t>(in.op[0]);
   const auto offset = std::uint64_t(in.imm);
-  const machine::MemoryRange *const range = warp.remembered_range(registers[0] + offset, bytes, write);
+  range = warp.remembered_range(registers[0] + offset, bytes, write);
   constexpr std::uint64_t kMostBytes = std::uint64_t(1)
                                        << 35; // sector numbers are 32 bits, and compared as signed
   if (!range || range->end - range->begin > kMostBytes)

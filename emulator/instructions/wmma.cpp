@@ -5,11 +5,18 @@
 // a register. The f16 fragments of A and B have more registers than they need; those begin again at the first
 // element.
 //
-// How the hardware divides a fragment into shared and global accesses is not known to the model, so they
-// count as unmodelled.
+// Loads and stores count as the accesses that ptxas makes of them for sm_75 to sm_90. The matrix as it lies
+// in memory, in lines of rows or columns, is divided into blocks of 8 lines. Where a lane's elements are
+// neighbours in memory (A by rows, B by columns, C and D of 16 rows by rows), lane l accesses line l / 4,
+// from element unit * (l % 4) on, `unit` of them at once: 2 of C and D, 4 bytes' worth of A and B, 1 of f64.
+// Where they are not, it accesses lines unit * (l % 4) + j, element l / 4, one after the other; elements of
+// 16 bits never are, as they are transposed in registers. From shared memory A and B of 16 bits, and those of
+// 8 bits that lie as the lanes hold them, come by ldmatrix.
 #include "instructions/addressing.h"
 #include "instructions/mma.h"
+#include "instructions/mma_avx512.h"
 #include "instructions/multiply.h"
+#include "machine/address_space.h"
 
 #include <algorithm>
 #include <string>
@@ -82,7 +89,87 @@ Fragment fragment(const Binder &binder, Shape shape, char which, Type type) {
 constexpr std::uint32_t kColumnMajor = 1u << kAddressFlagBits;
 constexpr std::uint32_t kWide = 1u << (kAddressFlagBits + 1); ///< 64-bit registers
 
+constexpr std::uint32_t kAcross = 1u << (kAddressFlagBits + 2);   ///< a lane's elements lie in several lines
+constexpr std::uint32_t kMatrices = 1u << (kAddressFlagBits + 3); ///< by ldmatrix
+constexpr int kUnitShift = kAddressFlagBits + 4;                  ///< 3 bits: elements that belong together
+
 constexpr std::size_t kMostBytes = 16 * 32 * 4;
+
+/// Where all of [address, address + bytes) lies at once, if that is plain to see; else nullptr.
+std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::uint64_t bytes,
+                         Direction direction) {
+  const std::uint64_t window = space == Space::generic ? address & machine::kWindowMask : 0;
+  if (space == Space::shared || window == machine::kSharedWindow) {
+    const machine::Block &block = warp.block();
+    const std::uint64_t at = address - window;
+    const bool inside =
+        at >= block.shared_begin() && at < block.shared_end() && bytes <= block.shared_end() - at;
+    return inside ? warp.block().shared_base() + at : nullptr;
+  }
+  if ((space == Space::global || space == Space::generic) && window == 0 &&
+      warp.remembered_range(address, bytes, direction == Direction::write))
+    return reinterpret_cast<std::uint8_t *>(address);
+  return nullptr;
+}
+
+/// memcpy of a matrix's line, of constant size where that is common, which is much faster.
+void copy_line(std::uint8_t *to, const std::uint8_t *from, std::uint32_t bytes) {
+  if (bytes == 32)
+    std::memcpy(to, from, 32);
+  else if (bytes == 64)
+    std::memcpy(to, from, 64);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+/// A fragment in memory.
+struct Lines {
+  std::uint64_t address, pitch; ///< of the first line; from line to line
+  std::uint32_t lines, length;  ///< how many; elements of each
+  bool in_shared;
+};
+
+void count_matrices(Warp &warp, const Instruction &in, const Lines &at) {
+  constexpr std::uint32_t kRowBytes = 16, kRows = 8, kMost = 4;
+  const std::uint32_t down = at.lines / kRows, all = down * ((at.length << in.op[2]) / kRowBytes);
+  for (std::uint32_t first = 0; first < all; first += kMost) {
+    const std::uint32_t count = std::min(all - first, kMost);
+    machine::LaneAddresses rows;
+    rows.fill(std::uint32_t(at.address));
+    for (std::uint32_t i = 0; i < kRows * count; ++i) {
+      const std::uint32_t matrix = first + i / kRows, line = matrix % down * kRows + i % kRows;
+      rows[i] = std::uint32_t(at.address + line * at.pitch + matrix / down * kRowBytes);
+    }
+    const std::uint32_t lanes = count == kMost ? machine::kAllLanes : (1u << (kRows * count)) - 1;
+    count_shared(warp, in, AccessKind::ldmatrix, machine::SharedCostCache::Op::matrix, rows, lanes, count);
+  }
+}
+
+void count_fragment(Warp &warp, const Instruction &in, const Lines &at, bool writes) {
+  if (in.flags & kMatrices)
+    return count_matrices(warp, in, at);
+  const bool across = in.flags & kAcross;
+  const std::uint32_t unit = in.flags >> kUnitShift & 7;
+  const unsigned bytes = (across ? 1 : unit) << in.op[2];
+  for (std::uint32_t line = 0; line < at.lines; line += across ? 4 * unit : 8)
+    for (std::uint32_t element = 0; element < at.length; element += across ? 8 : 4 * unit)
+      for (std::uint32_t j = 0; j < (across ? unit : 1); ++j) {
+        LaneAccess access;
+        for (std::uint32_t lane = 0; lane < 32; ++lane) {
+          const std::uint32_t own_line = line + (across ? unit * (lane % 4) + j : lane / 4),
+                              own_element = element + (across ? lane / 4 : unit * (lane % 4));
+          access.host[lane] = at.address + own_line * at.pitch + (std::uint64_t(own_element) << in.op[2]);
+          access.shared[lane] = std::uint32_t(access.host[lane]);
+        }
+        access.global_lanes = machine::kAllLanes;
+        if (at.in_shared)
+          count_shared(warp, in, writes ? AccessKind::shared_store : AccessKind::shared_load,
+                       writes ? machine::SharedCostCache::Op::store : machine::SharedCostCache::Op::load,
+                       access.shared, machine::kAllLanes, bytes);
+        else
+          count_global(warp, in, writes ? AccessKind::global_store : AccessKind::global_load, access, bytes);
+      }
+}
 
 /// Calls move(host address, place in the staging buffer in row-major order) for the matrix's lines, of rows
 /// or columns.
@@ -104,18 +191,21 @@ template <typename Move> void for_lines(Warp &warp, const Instruction &in, Direc
                      "a matrix whose rows or columns do not begin at multiples of 16 bytes", 0)
         .at(addresses[0]);
 
-  Space space = address_space(in.flags);
+  const Space space = address_space(in.flags);
+  constexpr std::uint64_t kMostPitch = 1u << 24;
+  std::uint8_t *const whole =
+      pitch > kMostPitch
+          ? nullptr
+          : find_whole(warp, space, addresses[0], (lines - 1) * pitch + length * bytes, direction);
   for (std::uint32_t line = 0; line < lines; ++line)
-    move(resolve_lane(warp, space, 0, addresses[0] + line * pitch, length * bytes, direction), line,
-         length * bytes);
+    move(whole ? whole + line * pitch
+               : resolve_lane(warp, space, 0, addresses[0] + line * pitch, length * bytes, direction),
+         line, length * bytes);
 
-  const bool writes = direction == Direction::write;
-  if (space == Space::generic)
-    space = addresses[0] >> 56 ? Space::shared : Space::global;
-  if (space == Space::shared)
-    count_unmodelled(warp, in, writes ? AccessKind::shared_store : AccessKind::shared_load);
-  else
-    count_unmodelled(warp, in, writes ? AccessKind::global_store : AccessKind::global_load);
+  const bool in_shared =
+      space == Space::shared ||
+      (space == Space::generic && (addresses[0] & machine::kWindowMask) == machine::kSharedWindow);
+  count_fragment(warp, in, {addresses[0], pitch, lines, length, in_shared}, direction == Direction::write);
 }
 
 template <typename T>
@@ -145,7 +235,7 @@ void load_fragment(Warp &warp, const Instruction &in) {
   std::uint8_t lines[kMostBytes], elements[kMostBytes];
   for_lines(warp, in, Direction::read,
             [&](const std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
-              std::memcpy(lines + line * bytes, host, bytes);
+              copy_line(lines + line * bytes, host, bytes);
             });
   const std::uint8_t *from = lines;
   if (in.flags & kColumnMajor) {
@@ -173,7 +263,7 @@ void store_fragment(Warp &warp, const Instruction &in) {
     from = lines;
   }
   for_lines(warp, in, Direction::write, [&](std::uint8_t *host, std::uint32_t line, std::uint32_t bytes) {
-    std::memcpy(host, from + line * bytes, bytes);
+    copy_line(host, from + line * bytes, bytes);
   });
 }
 
@@ -187,6 +277,18 @@ void unpack_fragment(Warp &warp, const std::uint32_t *slots, int count, typename
   constexpr int kValues = 32 * Elements::kPerRegister;
   for (int r = 0; r * kValues < count; ++r)
     Elements::unpack(warp.lanes<std::uint32_t>(slots[r]), values + r * kValues);
+}
+
+/// product = a * b, in row-major order.
+template <int M, int N, int K, typename T> void multiply_tiles(const T *a, const T *b, T *product) {
+  if constexpr (std::is_same_v<T, float> && M == 16 && N == 16 && K == 16)
+    if (const Product16 fast = product16_avx512())
+      return fast(a, b, product);
+#pragma GCC unroll 1
+  for (int row = 0; row < M; row += kRowsAtOnce)
+#pragma GCC unroll 1
+    for (int column = 0; column < N; column += 8)
+      multiply_rows<K, 1>(a + row * K, K, 0, b + column, N, product + row * N + column, N);
 }
 
 /// More holds the slots of D, A, B and C, of each the distinct registers.
@@ -206,11 +308,7 @@ void multiply(Warp &warp, const Instruction &in) {
   unpack_fragment<ElementsC>(warp, c_slots, M * N, c);
   keep_in_memory(a);
   keep_in_memory(b);
-#pragma GCC unroll 1
-  for (int row = 0; row < M; row += kRowsAtOnce)
-#pragma GCC unroll 1
-    for (int column = 0; column < N; column += 8)
-      multiply_rows<K, 1>(a + row * K, K, 0, b + column, N, product + row * N + column, N);
+  multiply_tiles<M, N, K>(a, b, product);
   for (int i = 0; i < M * N; ++i)
     c[i] = add_products(c[i], product[i], in.flags & kSaturate);
   constexpr int kValues = 32 * ElementsD::kPerRegister;
@@ -312,8 +410,16 @@ bool bind_memory(Binder &binder, bool loads) {
   out.op[3] = std::uint32_t(matrix.rows);
   out.op[4] = std::uint32_t(matrix.columns);
   out.op[5] = matrix.distinct;
+  const bool is_input = which == 'a' || which == 'b';
+  // Products of 8 rows are computed transposed.
+  const bool lies_as_held = column_major == (is_input ? which == 'b' : shape.m == 8 && shape.n == 32);
+  const unsigned unit = !is_input ? 2 : std::max(4 / matrix.element_bytes, 1u);
+  const bool by_matrices = space == Space::shared && is_input &&
+                           (matrix.element_bytes == 2 || (matrix.element_bytes == 1 && lies_as_held));
   out.flags = address_flags(place.base, space) | (column_major ? kColumnMajor : 0) |
-              (matrix.element_bytes == 8 ? kWide : 0);
+              (matrix.element_bytes == 8 ? kWide : 0) |
+              (lies_as_held || matrix.element_bytes == 2 ? 0 : kAcross) | (by_matrices ? kMatrices : 0) |
+              unit << kUnitShift;
   out.execute = loads ? load_fragment : store_fragment;
   return true;
 }

@@ -1,9 +1,12 @@
 #include "machine/block.h"
 
+#include "machine/cluster.h"
+#include "machine/liberties.h"
 #include "machine/source_place.h"
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <sstream>
 
 namespace ladder::machine {
@@ -14,22 +17,30 @@ namespace {
 constexpr std::uint64_t kSlice = 16384;
 /// The same for a warp that has only polled: what it waits for is for others to do.
 constexpr std::uint64_t kPollSlice = 512;
-/// What shared memory holds before a program writes it: not zero, so that reading it unwritten shows (as a
-/// NaN in floating point).
-constexpr std::uint8_t kUnwritten = 0xff;
+
+std::uint32_t launch_registers(const LaunchContext &launch) {
+  const Code &code = *launch.code;
+  const program::Function &entry = code.program->functions[code.layout.functions.front()];
+  const std::uint64_t threads = std::uint64_t(entry.max_threads[0]) * std::max(1u, entry.max_threads[1]) *
+                                std::max(1u, entry.max_threads[2]);
+  return registers_at_launch(launch.gpu->registers_per_multiprocessor, threads, entry.min_blocks);
+}
 
 } // namespace
 
-Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_launching_thread)
+Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_launching_thread,
+             Cluster &cluster, std::uint32_t cluster_rank)
     : launch_(&launch), index_(index), counters_(&counters), threads_(std::uint32_t(launch.block.count())),
-      live_threads_(threads_), on_launching_thread_(on_launching_thread) {
+      live_threads_(threads_), register_pool_(launch_registers(launch), (threads_ + 31) / 32),
+      mbarrier_waits_((threads_ + 31) / 32), cluster_(&cluster), cluster_rank_(cluster_rank),
+      patterns_(launch.code->memory_sites), on_launching_thread_(on_launching_thread) {
   const program::KernelLayout &layout = launch.code->layout;
   shared_begin_ = shared_first_ = launch.gpu->reserved_shared_bytes_per_block;
   const std::uint64_t own = launch.dynamic_shared_bytes
                                 ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
                                 : layout.static_shared_bytes;
   shared_end_ = shared_begin_ + std::uint32_t(own);
-  shared_.assign(shared_end_, kUnwritten);
+  shared_.assign(shared_end_, Liberties::current().unwritten);
 
   const std::uint32_t warps = (threads_ + 31) / 32;
   warps_.reserve(warps); // warps refer to their block, never to each other; their addresses stay
@@ -37,8 +48,25 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
     const std::uint32_t lanes = std::min(32u, threads_ - 32 * warp);
     warps_.emplace_back(*this, int(warp), lanes == 32 ? kAllLanes : (1u << lanes) - 1);
   }
+  for (std::uint32_t warp = 0; warp + kWarpsOfGroup <= threads_ / 32; warp += kWarpsOfGroup)
+    warpgroups_.emplace_back(*this, int(warp));
   if (launch.observer)
     observer_ = launch.observer->watch(*this);
+}
+
+Block::~Block() {
+  for (AccessPattern &pattern : patterns_)
+    if (pattern.kind != AccessKind::none)
+      pattern.settle(counters_->access[pattern.instruction].of(pattern.kind));
+}
+
+AccessPattern &Block::renew_pattern(const Instruction &instruction, AccessKind kind) {
+  AccessPattern &pattern = this->pattern(instruction);
+  if (pattern.kind != AccessKind::none)
+    pattern.settle(counters_->access[pattern.instruction].of(pattern.kind));
+  pattern.kind = kind;
+  pattern.instruction = std::uint32_t(&instruction - code().instructions.data());
+  return pattern;
 }
 
 void Block::open_system_shared() {
@@ -50,10 +78,12 @@ void Block::open_system_shared() {
 
 Block::State Block::run() {
   const std::uint64_t limit = launch_->warp_instruction_limit;
+  const bool backwards = Liberties::current().backwards;
   for (;;) {
     progressed_ = false;
     bool all_done = true, any_ready = false, only_polls = true;
-    for (Warp &warp : warps_) {
+    for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
+      Warp &warp = warps_[backwards ? warps_.size() - 1 - turn : turn];
       if (warp.finished())
         continue;
       all_done = false;
@@ -75,13 +105,20 @@ Block::State Block::run() {
         else if (result == RunResult::slice_over && !warp.polled())
           progressed_ = true;
       } catch (FaultError &error) {
-        rethrow_with_place(std::move(error), warp);
+        throw with_place(std::move(error), warp);
       }
     }
-    if (all_done)
+    if (all_done) {
+      for (auto &[thread, groups] : bulk_groups_)
+        groups.finish(*this);
       return State::finished;
-    if (!any_ready)
+    }
+    moved_ = moved_ || progressed_;
+    if (!any_ready) {
+      if (cluster_->size() > 1)
+        return State::waiting;
       deadlock();
+    }
     if (on_launching_thread_ && launch_->on_round)
       launch_->on_round();
     if (launch_->stop.load(std::memory_order_relaxed))
@@ -89,6 +126,7 @@ Block::State Block::run() {
     const bool still_waiting = std::none_of(warps_.begin(), warps_.end(), [](const Warp &warp) {
       return !warp.finished() && warp.ready() && !warp.polled();
     });
+    moved_ = moved_ || progressed_;
     if (!progressed_ && only_polls && still_waiting)
       return State::spinning;
   }
@@ -159,7 +197,7 @@ void Block::complete_barrier(int barrier) {
     warp.release_barrier(barrier);
 }
 
-void Block::lanes_exited(std::uint32_t lanes) {
+void Block::lanes_exited(const Warp &warp, std::uint32_t lanes) {
   live_threads_ -= std::uint32_t(std::popcount(lanes));
   progressed_ = true;
   for (int barrier = 0; barrier < kBarriers; ++barrier) {
@@ -167,6 +205,7 @@ void Block::lanes_exited(std::uint32_t lanes) {
     if (state.open && state.expected == 0 && is_complete(state))
       complete_barrier(barrier);
   }
+  cluster_->lanes_exited(warp, lanes);
 }
 
 // --- faults
@@ -180,7 +219,35 @@ void Block::shared_out_of_bounds(std::uint64_t address, std::uint64_t bytes, int
   throw FaultError(FaultKind::out_of_bounds, out.str(), lane).at(address);
 }
 
-void Block::rethrow_with_place(FaultError error, const Warp &warp) const {
+std::pair<Block *, std::uint32_t> Block::owner(std::uint64_t address, int lane) {
+  const std::uint64_t rank = address >> kClusterRankShift;
+  if (rank == 0)
+    return {this, std::uint32_t(address)};
+  if (rank > cluster_->size())
+    throw FaultError(FaultKind::out_of_bounds, "a shared address that no block of the cluster has", lane)
+        .at(address);
+  return {&cluster_->block(std::uint32_t(rank) - 1),
+          std::uint32_t(address) & ((1u << kClusterRankShift) - 1)};
+}
+
+std::uint8_t *Block::cluster_shared(std::uint64_t address, std::uint64_t bytes, int lane) {
+  if (address >> kClusterRankShift == 0)
+    shared_out_of_bounds(address, bytes, lane);
+  const auto [block, offset] = owner(address, lane);
+  if (block->finished())
+    throw FaultError(
+        FaultKind::bad_operand,
+        "the shared memory of block " + std::to_string(block->cluster_rank()) +
+            " of the cluster, which has exited: a block may only exit when no other one will use "
+            "its shared memory (barrier.cluster)",
+        lane)
+        .at(address);
+  if (offset < block->shared_first_ || offset + bytes > block->shared_end_)
+    block->shared_out_of_bounds(offset, bytes, lane);
+  return block->shared_.data() + offset;
+}
+
+FaultError Block::with_place(FaultError error, const Warp &warp) const {
   Fault &fault = error.fault;
   const Code &code = *launch_->code;
   fault.kernel = code.kernel;
@@ -199,7 +266,37 @@ void Block::rethrow_with_place(FaultError error, const Warp &warp) const {
   fault.line = place.line;
   fault.kernel_file = std::move(place.kernel_file);
   fault.kernel_line = place.kernel_line;
-  throw error;
+  return error;
+}
+
+FaultError Block::waiting_fault(const std::string &message) const {
+  const auto polls = std::find_if(warps_.begin(), warps_.end(),
+                                  [](const Warp &warp) { return !warp.finished() && warp.polled(); });
+  return with_place(FaultError(FaultKind::barrier, message), polls == warps_.end() ? warps_.front() : *polls);
+}
+
+bool Block::starves() const {
+  return std::all_of(warps_.begin(), warps_.end(),
+                     [](const Warp &warp) { return warp.finished() || !warp.ready() || warp.starves(); });
+}
+
+std::string Block::describe_wait(const Warp &warp) const {
+  std::string text = warp.describe_waits();
+  const MbarrierWait &wait = mbarrier_waits_[std::size_t(warp.index())];
+  if (!warp.starves() || !wait.lanes)
+    return text;
+  std::uint64_t bits;
+  std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
+  const SourcePlace place = source_place(*launch_->code, wait.instruction);
+  if (!text.empty())
+    text += "; ";
+  text += lanes_text(wait.lanes) + " at the mbarrier at byte " +
+          std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
+          std::to_string(wait.parity) + ", which " + wait.describe(bits);
+  if (place.kernel_line)
+    text += " (" + place.kernel_file.substr(place.kernel_file.rfind('/') + 1) + ":" +
+            std::to_string(place.kernel_line) + ")";
+  return text;
 }
 
 void Block::deadlock() {
@@ -210,7 +307,7 @@ void Block::deadlock() {
   for (const Warp &warp : warps_) {
     if (warp.finished())
       continue;
-    const std::string waits = warp.describe_waits();
+    const std::string waits = describe_wait(warp);
     at_barrier = at_barrier || waits.find("at barrier") != std::string::npos;
     if (!blamed)
       blamed = &warp;
@@ -222,7 +319,7 @@ void Block::deadlock() {
   const std::string message = (at_barrier ? "a barrier is not reached by all threads that it waits for: "
                                           : "no warp of the block can go on: ") +
                               out.str();
-  rethrow_with_place(FaultError(at_barrier ? FaultKind::barrier : FaultKind::deadlock, message), *blamed);
+  throw with_place(FaultError(at_barrier ? FaultKind::barrier : FaultKind::deadlock, message), *blamed);
 }
 
 } // namespace ladder::machine

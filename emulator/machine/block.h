@@ -1,15 +1,22 @@
 // A block: its warps, its shared memory and its barriers.
 #pragma once
 
+#include "machine/access_pattern.h"
+#include "machine/bulk.h"
 #include "machine/device_heap.h"
 #include "machine/gpu.h"
 #include "machine/observer.h"
+#include "machine/register_pool.h"
 #include "machine/warp.h"
+#include "machine/warpgroup.h"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace ladder::machine {
@@ -28,6 +35,8 @@ struct LaunchContext {
   const GlobalMemory *memory = nullptr;
   DeviceHeap *heap = nullptr; ///< nullptr: kernels cannot allocate
   Dim3 grid, block;
+  Dim3 cluster; ///< blocks of a cluster; they divide the grid
+  bool has_explicit_clusters = false;
   std::uint32_t dynamic_shared_bytes = 0;
   std::vector<std::uint8_t> params;         ///< the kernel's argument block
   std::uint64_t warp_instruction_limit = 0; ///< 0: none
@@ -38,21 +47,37 @@ struct LaunchContext {
   std::function<void()> on_round;     ///< called by the launching thread's blocks after each round of slices
 };
 
-/// cp.async.bulk: data on its way to shared memory.
-struct BulkCopyInFlight {
-  std::uint32_t shared_address, mbarrier; ///< offsets in the block's shared memory
-  std::vector<std::uint8_t> data;
+class Cluster;
+
+/// A wait at an mbarrier that found its phase incomplete, for the message about a deadlock.
+struct MbarrierWait {
+  std::uint32_t lanes = 0, instruction = 0;
+  std::uint32_t address = 0, parity = 0; ///< of the first lane
+  std::string (*describe)(std::uint64_t bits) = nullptr;
 };
 
 class Block {
 public:
   /// `on_launching_thread`: calls launch.on_round.
-  Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_launching_thread);
+  Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_launching_thread, Cluster &cluster,
+        std::uint32_t cluster_rank);
 
-  enum class State { finished, spinning };
+  ~Block(); ///< counts what has not been counted yet
+  Block(const Block &) = delete;
+  Block &operator=(const Block &) = delete;
+
+  enum class State { finished, spinning, waiting };
   /// Runs the warps in turn, a slice each, until they have all exited, or until a whole round of slices was
-  /// nothing but polling, which means that the block may wait for another one.
+  /// nothing but polling, which means that the block may wait for another one, or until all wait for others
+  /// of a cluster.
   State run();
+  bool finished() const { return live_threads_ == 0; }
+  /// Whether a warp has done something other than to poll since the last call.
+  bool take_moved() { return std::exchange(moved_, false); }
+  /// No warp can go on unless another block of the cluster does something.
+  bool starves() const;
+  /// Throws a fault that says what each warp waits for.
+  [[noreturn]] void deadlock();
 
   // --- what instructions use ---
   const LaunchContext &launch() const { return *launch_; }
@@ -65,19 +90,38 @@ public:
   std::uint32_t thread_count() const { return threads_; }
   Counters &counters() { return *counters_; }
   BlockObserver *observer() { return observer_.get(); }
+  Cluster &cluster() { return *cluster_; }
+  std::uint32_t cluster_rank() const { return cluster_rank_; }
+  /// The block that a shared::cluster address names, and the address there. Throws out_of_bounds.
+  std::pair<Block *, std::uint32_t> owner(std::uint64_t address, int lane);
   std::vector<Warp> &warps() { return warps_; }
+  /// The warpgroup of a warp; nullptr when the block ends within it.
+  Warpgroup *warpgroup(int warp) {
+    const std::size_t index = std::size_t(warp / kWarpsOfGroup);
+    return index < warpgroups_.size() ? &warpgroups_[index] : nullptr;
+  }
 
   /// Shared memory. Addresses are those the program sees: the first byte of the window is 0, the block's own
-  /// begins after the reserved bytes. Throws out_of_bounds when [address, address + bytes) is not all inside.
+  /// begins after the reserved bytes. Another block's of the cluster is found, too. Throws out_of_bounds when
+  /// [address, address + bytes) is not all inside.
   std::uint8_t *shared(std::uint64_t address, std::uint64_t bytes, int lane) {
     if (address < shared_first_ || address + bytes > shared_end_ || address + bytes < address)
-      shared_out_of_bounds(address, bytes, lane);
+      return cluster_shared(address, bytes, lane);
     return shared_.data() + address;
   }
   /// Shared address 0 in host memory, for accesses that have been checked.
   std::uint8_t *shared_base() { return shared_.data(); }
   std::vector<BulkCopyInFlight> &bulk_copies() { return bulk_copies_; }
+  /// Of a thread, by its number in the block.
+  BulkGroups &bulk_groups(int thread) { return bulk_groups_[thread]; }
+  RegisterPool &register_pool() { return register_pool_; }
+  void note_mbarrier_wait(const Warp &warp, const MbarrierWait &wait) {
+    mbarrier_waits_[std::size_t(warp.index())] = wait;
+  }
   SharedCostCache &shared_costs() { return shared_costs_; }
+  AccessPattern &pattern(const Instruction &instruction) { return patterns_[instruction.site]; }
+  /// Counts the hits of the instruction's pattern and hands it out for another one, to be counted as `kind`.
+  AccessPattern &renew_pattern(const Instruction &instruction, AccessKind kind);
   std::uint32_t shared_begin() const { return shared_begin_; }
   std::uint32_t shared_first() const { return shared_first_; } ///< shared_begin(), unless that was opened
   /// Lets the block use the reserved bytes before its own: cooperative groups that span warps keep their
@@ -95,9 +139,11 @@ public:
   /// Result of the last completed reduction on this barrier: popc, or 0/1.
   std::uint32_t reduction_result(int barrier) const { return barriers_[barrier].result; }
   /// Called by a warp when lanes exit: barriers that wait for all threads need fewer.
-  void lanes_exited(std::uint32_t lanes);
+  void lanes_exited(const Warp &warp, std::uint32_t lanes);
+  /// A fault at the place where the block, which spins, waits.
+  FaultError waiting_fault(const std::string &message) const;
   /// Something that may let other blocks or warps go on has happened.
-  void note_progress() { progressed_ = true; }
+  void note_progress() { progressed_ = moved_ = true; }
 
 private:
   struct Barrier {
@@ -112,8 +158,9 @@ private:
   bool is_complete(const Barrier &barrier) const;
   void complete_barrier(int barrier);
   [[noreturn]] void shared_out_of_bounds(std::uint64_t address, std::uint64_t bytes, int lane) const;
-  [[noreturn]] void rethrow_with_place(FaultError error, const Warp &warp) const;
-  [[noreturn]] void deadlock();
+  FaultError with_place(FaultError error, const Warp &warp) const;
+  std::uint8_t *cluster_shared(std::uint64_t address, std::uint64_t bytes, int lane);
+  std::string describe_wait(const Warp &warp) const;
 
   LaunchContext *launch_;
   Dim3 index_;
@@ -123,10 +170,17 @@ private:
   std::uint32_t shared_first_;       ///< the first byte that may be accessed
   std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there too
   std::vector<BulkCopyInFlight> bulk_copies_;
+  std::map<int, BulkGroups> bulk_groups_;
+  RegisterPool register_pool_;
+  std::vector<MbarrierWait> mbarrier_waits_; ///< by warp: the last one
+  Cluster *cluster_;
+  std::uint32_t cluster_rank_;
   SharedCostCache shared_costs_;
+  std::vector<AccessPattern> patterns_; ///< by Instruction::site
   std::vector<Warp> warps_;
+  std::vector<Warpgroup> warpgroups_; ///< full ones
   std::array<Barrier, kBarriers> barriers_;
-  bool progressed_ = false;
+  bool progressed_ = false, moved_ = false;
   bool on_launching_thread_;
   std::unique_ptr<BlockObserver> observer_;
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace ladder::machine {
@@ -29,9 +30,11 @@ struct alignas(64) Instruction {
   std::uint32_t flags = 0;        ///< handler specific
   std::uint32_t more_begin = 0;   ///< first of its entries in Code::more, where op[] is too small
   std::uint32_t prologue = 0;     ///< kPrologue... bits: what the warp does before it executes this
+  std::uint32_t site = 0;         ///< of an access to memory: its number among those of the kernel
 };
 inline constexpr std::uint32_t kPrologueGuard = 1;      ///< the guard restricts the lanes
 inline constexpr std::uint32_t kPrologueReconverge = 2; ///< some branch reconverges here
+inline constexpr std::uint32_t kPrologueSettle = 4;     ///< touches what a product of a warpgroup writes
 static_assert(sizeof(Instruction) == 64);
 
 /// How to set up the frame of a function.
@@ -60,8 +63,12 @@ struct Code {
   std::vector<FrameLayout> frames;                   ///< by order of layout.functions
   std::vector<const program::Instruction *> sources; ///< for each instruction, what it was made from
   std::vector<std::uint32_t> owner; ///< for each instruction, the index of its function's FrameLayout
+  std::uint32_t memory_sites = 0;   ///< how many instructions have a site
   std::vector<std::uint32_t>
       polls; ///< instructions that a waiting loop is made of (volatile loads, atomics, ...)
+  /// Of each instruction with kPrologueSettle, the slots of accumulators that it touches; none: all of them,
+  /// since it leaves the function.
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> settles;
 };
 
 } // namespace ladder::machine

@@ -11,6 +11,7 @@ AccessCounters &AccessCounters::operator+=(const AccessCounters &other) {
   conflicts += other.conflicts;
   ideal += other.ideal;
   sectors += other.sectors;
+  bytes += other.bytes;
   unmodelled += other.unmodelled;
   return *this;
 }

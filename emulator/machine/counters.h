@@ -17,14 +17,17 @@ enum class AccessKind : std::uint8_t {
   ldmatrix, ///< counts as a load
   stmatrix, ///< counts as a store
   shared_atomic,
-  async_copy, ///< cp.async: writes shared memory, reads global memory
+  async_copy,     ///< cp.async: writes shared memory, reads global memory
+  tma_load,       ///< bulk and tensor copies to shared memory
+  tma_store,      ///< those out of it
+  matrix_operand, ///< wgmma: reads shared memory
   global_load,
   global_store,
   global_atomic,
   local_load,
   local_store,
 };
-inline constexpr int kAccessKinds = 12;
+inline constexpr int kAccessKinds = 15;
 
 /// One instruction's traffic of one kind.
 struct AccessCounters {
@@ -34,6 +37,7 @@ struct AccessCounters {
   std::uint64_t conflicts = 0;
   std::uint64_t ideal = 0;
   std::uint64_t sectors = 0; ///< global memory: distinct 32-byte sectors, summed over requests
+  std::uint64_t bytes = 0;   ///< bulk copies: read from global memory, or written to it
   std::uint64_t unmodelled =
       0; ///< executions whose cost the model does not know; the sums then leave them out
 

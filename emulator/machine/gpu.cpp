@@ -41,6 +41,12 @@ constexpr VirtualGpu kGpus[] = {
      .registers_per_multiprocessor = 65536, .max_threads_per_multiprocessor = 2048,
      .max_blocks_per_multiprocessor = 32, .global_bytes = 140 * kGiB, .l2_bytes = 50 * kMiB,
      .clock_khz = 1980000, .memory_clock_khz = 3201000, .memory_bus_bits = 6144},
+    {.arch = "sm_90a", .name = "NVIDIA H200", .major = 9, .minor = 0, .multiprocessors = 132,
+     .shared_bytes_per_block = 48 * 1024, .shared_bytes_per_block_opt_in = 227 * 1024,
+     .shared_bytes_per_multiprocessor = 228 * 1024, .reserved_shared_bytes_per_block = 1024,
+     .registers_per_multiprocessor = 65536, .max_threads_per_multiprocessor = 2048,
+     .max_blocks_per_multiprocessor = 32, .global_bytes = 140 * kGiB, .l2_bytes = 50 * kMiB,
+     .clock_khz = 1980000, .memory_clock_khz = 3201000, .memory_bus_bits = 6144},
 };
 // clang-format on
 
@@ -57,9 +63,6 @@ const VirtualGpu *find_gpu(std::string_view arch) {
   for (const char c : arch)
     if (c != '.')
       digits += c;
-  // sm_90a has what sm_90 has, and more.
-  if (digits.size() == 3 && digits.back() == 'a')
-    digits.pop_back();
   for (const VirtualGpu &gpu : kGpus)
     if (gpu.arch.substr(3) == digits)
       return &gpu;

@@ -1,5 +1,7 @@
 #include "machine/grid.h"
 
+#include "machine/liberties.h"
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -31,6 +33,13 @@ void check_launch(const LaunchContext &launch) {
     refuse(launch, "a block of " + size + "; at most 1024 are allowed (1024 x 1024 x 64)");
   if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
     refuse(launch, "a grid larger than 2147483647 x 65535 x 65535 blocks");
+  const Dim3 &cluster = launch.cluster;
+  if (cluster.count() == 0 || cluster.count() > kMostBlocksOfCluster || grid.x % cluster.x ||
+      grid.y % cluster.y || grid.z % cluster.z)
+    refuse(launch, "clusters of " + std::to_string(cluster.x) + " x " + std::to_string(cluster.y) + " x " +
+                       std::to_string(cluster.z) + " blocks, which must divide the grid of " +
+                       std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
+                       std::to_string(grid.z) + " and be 16 at the most");
   const program::KernelLayout &layout = launch.code->layout;
   const std::uint64_t shared = launch.dynamic_shared_bytes
                                    ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
@@ -50,11 +59,24 @@ std::uint64_t resident_limit(const LaunchContext &launch) {
   return a_multiprocessor * std::uint64_t(launch.gpu->multiprocessors);
 }
 
+/// The same with what their shared memory leaves room for.
+std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
+  const program::KernelLayout &layout = launch.code->layout;
+  const std::uint64_t shared =
+      launch.gpu->reserved_shared_bytes_per_block +
+      (launch.dynamic_shared_bytes ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
+                                   : layout.static_shared_bytes);
+  const std::uint64_t room = std::uint64_t(launch.gpu->shared_bytes_per_multiprocessor) / shared;
+  return std::min(resident_limit(launch), room * std::uint64_t(launch.gpu->multiprocessors));
+}
+
 /// A launch under way.
 class GridRun {
 public:
   GridRun(LaunchContext &launch, const LaunchOptions &options)
-      : launch_(launch), options_(options), total_(launch.grid.count()), limit_(resident_limit(launch)) {}
+      : launch_(launch), options_(options), total_(launch.grid.count() / launch.cluster.count()),
+        limit_(std::max<std::uint64_t>(1, resident_limit(launch) / launch.cluster.count())),
+        room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())) {}
 
   Counters run() {
     unsigned threads =
@@ -93,18 +115,16 @@ public:
 private:
   struct Resident {
     std::uint64_t index;
-    std::unique_ptr<Block> block;
+    std::unique_ptr<Cluster> cluster;
   };
 
-  std::unique_ptr<Block> make_block(std::uint64_t index, Counters &counters, bool launching) {
-    const Dim3 &grid = launch_.grid;
-    const Dim3 place{std::uint32_t(index % grid.x), std::uint32_t(index / grid.x % grid.y),
-                     std::uint32_t(index / grid.x / grid.y)};
-    return std::make_unique<Block>(launch_, place, counters, launching);
+  std::unique_ptr<Cluster> make_cluster(std::uint64_t turn, Counters &counters, bool launching) {
+    const std::uint64_t index = Liberties::current().backwards ? total_ - 1 - turn : turn;
+    return std::make_unique<Cluster>(launch_, index, counters, launching);
   }
 
-  /// Takes blocks in order. A block that spins is put aside for the others of this thread, and one more is
-  /// started, since it may be the one that is waited for.
+  /// Takes clusters (mostly of one block) in order. One that spins is put aside for the others of this
+  /// thread, and one more is started, since it may be the one that is waited for.
   void work(Counters &counters, bool launching) {
     std::deque<Resident> resident;
     bool start_one = true;
@@ -113,7 +133,7 @@ private:
         if (start_one || resident.empty()) {
           const std::uint64_t index = next_.fetch_add(1);
           if (index < total_ && index <= faulted_.load())
-            resident.push_front({index, make_block(index, counters, launching)});
+            resident.push_front({index, make_cluster(index, counters, launching)});
           else if (resident.empty())
             return;
         }
@@ -123,13 +143,15 @@ private:
         if (current.index > faulted_.load())
           continue;
         try {
-          if (current.block->run() == Block::State::finished) {
+          if (current.cluster->run() == Block::State::finished) {
             ++finished_;
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
               continue; // it may wait for the block that is no more
             start_one = resident.size() + 1 < limit_;
             resident.push_back(std::move(current));
+            if (launch_.observer && resident.size() == room_ && next_.load() < total_)
+              tell_of_waiting(resident.back().cluster->block(0));
             std::this_thread::yield();
           }
         } catch (FaultError &error) {
@@ -146,6 +168,15 @@ private:
     }
   }
 
+  /// All blocks that a GPU has room for wait, and what they wait for is left to do by those that have no
+  /// room.
+  void tell_of_waiting(Block &block) {
+    const FaultError error = block.waiting_fault(
+        "the block waits, as all " + std::to_string(room_) + " that fit on the GPU at once do, while " +
+        std::to_string(total_ - next_.load()) + " others cannot start");
+    launch_.observer->take_fault(error.fault);
+  }
+
   /// Keeps the fault of the lowest block, so that what is reported does not depend on the number of threads.
   void record(std::uint64_t index, const FaultError &error) {
     const std::lock_guard lock(mutex_);
@@ -160,7 +191,8 @@ private:
     if (now < next_tick_)
       return;
     next_tick_ = now + kTick;
-    if (options_.on_tick && !options_.on_tick(finished_.load(), total_))
+    const std::uint64_t blocks = launch_.cluster.count();
+    if (options_.on_tick && !options_.on_tick(finished_.load() * blocks, total_ * blocks))
       launch_.stop = true;
   }
 
@@ -168,7 +200,7 @@ private:
 
   LaunchContext &launch_;
   const LaunchOptions &options_;
-  const std::uint64_t total_, limit_;
+  const std::uint64_t total_, limit_, room_;
   std::atomic<std::uint64_t> next_{0}, finished_{0}, faulted_{kNoFault};
   std::atomic<bool> lost_a_block_{false}; ///< to a fault that the observer took
   std::mutex mutex_;
@@ -180,6 +212,11 @@ private:
 };
 
 } // namespace
+
+Liberties &Liberties::current() {
+  static Liberties liberties;
+  return liberties;
+}
 
 Counters run_grid(LaunchContext &launch, const LaunchOptions &options) {
   check_launch(launch);

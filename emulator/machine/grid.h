@@ -1,7 +1,7 @@
 // A grid: blocks spread over host threads.
 #pragma once
 
-#include "machine/block.h"
+#include "machine/cluster.h"
 
 #include <functional>
 

@@ -8,6 +8,7 @@
 namespace ladder::machine {
 
 class Block;
+class Warp;
 
 /// Lives as long as the block that it watches.
 class BlockObserver {
@@ -15,6 +16,10 @@ public:
   virtual ~BlockObserver() = default;
   /// Called before the threads that waited go on.
   virtual void barrier_completed(int barrier) = 0;
+  /// A kernel's malloc gave the warp's lane this memory.
+  virtual void heap_allocated(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) = 0;
+  /// A kernel's free of what malloc gave. True: the memory is kept from being given again.
+  virtual bool heap_freed(Warp &warp, int lane, std::uint64_t address) = 0;
 };
 
 class LaunchObserver {

@@ -12,6 +12,7 @@
 #include "machine/counters.h"
 #include "machine/fault.h"
 #include "machine/global_memory.h"
+#include "machine/local_memory.h"
 
 #include <array>
 #include <cstdint>
@@ -22,6 +23,9 @@
 namespace ladder::machine {
 
 class Block;
+
+/// "lanes 0-3,8", for messages.
+std::string lanes_text(std::uint32_t lanes);
 
 inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
@@ -89,7 +93,10 @@ public:
     p = (p & ~active_) | (value & active_);
   }
   Frame &frame() { return *frame_; }
-  const std::uint32_t *more(const Instruction &instruction) const;
+  const std::shared_ptr<Frame> &shared_frame() const { return paths_[current_].frame; }
+  const std::uint32_t *more(const Instruction &instruction) const {
+    return code_->more.data() + instruction.more_begin;
+  }
   AccessCounters &access(const Instruction &instruction, AccessKind kind);
   /// The source instruction, for messages and rare paths.
   const program::Instruction &source(const Instruction &instruction) const;
@@ -123,6 +130,22 @@ public:
   /// releases it.
   void wait_barrier(int barrier);
   void release_barrier(int barrier);
+  /// What a path waits for, for the message about a deadlock.
+  using Describe = std::string (*)(Warp &waiting);
+  /// Makes the current path wait for something that other warps do; its instruction is executed again after
+  /// release_waits, which may be too early.
+  void wait_for(Describe describe) {
+    paths_[current_].describe = describe;
+    wait_current(Path::State::event);
+  }
+  void release_waits();
+  /// A polling instruction has found nothing new. `waits_at_mbarrier`: only another warp can change that.
+  void note_idle_poll(bool waits_at_mbarrier) {
+    ++idle_polls_;
+    waits_at_mbarrier_ = waits_at_mbarrier_ || waits_at_mbarrier;
+  }
+  /// True when all that the last slice did was to find mbarriers incomplete.
+  bool starves() const { return starves_; }
   /// True, once, when the current instruction is executed again after the wait that it began.
   bool take_release();
   /// The same without taking it.
@@ -145,7 +168,9 @@ public:
   void wait_copies(std::size_t pending, bool all);
 
   // Local memory of a lane, as bytes in its stack.
-  std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes);
+  std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes) {
+    return local_.at(lane, address, bytes, local_top());
+  }
   /// Bytes of local memory that a thread has here; accesses end below.
   std::uint64_t local_top() const {
     return std::uint64_t(frame_->local_base) + frame_->layout->local_bytes + frame_->alloca_bytes;
@@ -153,8 +178,7 @@ public:
   /// The end of a lane's stack, which alloca moves. Throws stack_overflow.
   std::uint32_t stack_end(int lane) const;
   void set_stack_end(int lane, std::uint64_t end);
-  /// From a lane's byte to the next lane's byte at the same local address.
-  std::uint64_t local_stride() const { return local_capacity_; }
+  std::uint64_t local_stride() const { return local_.stride(); }
 
   /// A global range that holds the bytes; throws out_of_bounds or read_only.
   const MemoryRange &global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
@@ -192,13 +216,14 @@ private:
     bool is_call = false;
   };
   struct Path {
-    enum class State { ready, barrier, converge };
+    enum class State { ready, barrier, converge, event };
     std::uint32_t pc = 0, mask = 0;
     std::shared_ptr<Join> join;
     std::shared_ptr<Frame> frame;
     State state = State::ready;
     int barrier = -1;
     std::uint32_t members = 0;          ///< converge: whom it waits for
+    Describe describe = nullptr;        ///< event: what it waits for
     std::shared_ptr<const Offer> offer; ///< converge: the path's own; after it, everybody's
     bool released = false;              ///< the wait is over and the instruction is executed again
   };
@@ -209,6 +234,7 @@ private:
   bool next_path();                     ///< picks another ready path; false when all wait
   void wait_current(Path::State state); ///< the current instruction will be executed again
   void drop_current();
+  bool settle_products(); ///< before the instruction at pc_; false: the path waits
   void arrive(const std::shared_ptr<Join> &join, std::uint32_t lanes);
   void leave_join(const std::shared_ptr<Join> &join, std::uint32_t lanes);
   void complete(const std::shared_ptr<Join> &join);
@@ -223,6 +249,7 @@ private:
 
   // Hot state of the current path.
   std::uint8_t *registers_ = nullptr;
+  const Code *code_;
   std::uint32_t pc_ = 0, mask_ = 0, active_ = 0, carry_ = 0;
   std::uint64_t remaining_ = 0;
   bool switch_path_ = false; ///< the current path is gone or waits
@@ -235,11 +262,11 @@ private:
   std::vector<Path> paths_;
   std::size_t current_ = 0;
   std::uint64_t executed_ = 0;
-  bool polled_ = false;
-  std::uint64_t poll_slices_ = 0;   ///< in a row
-  std::uint64_t patience_;          ///< how many of them are too many; less after each time that it helped
-  std::vector<std::uint8_t> local_; ///< [lane][local_capacity_]
-  std::uint64_t local_capacity_ = 0;
+  bool polled_ = false, starves_ = false, waits_at_mbarrier_ = false;
+  std::uint64_t idle_polls_ = 0;  ///< in this slice
+  std::uint64_t poll_slices_ = 0; ///< in a row
+  std::uint64_t patience_;        ///< how many of them are too many; less after each time that it helped
+  LocalMemory local_;
   std::vector<PendingCopy> open_copies_;
   std::vector<std::vector<PendingCopy>> groups_;
 };

@@ -4,13 +4,11 @@
 
 namespace ladder::program {
 
-bool is_branch(const Instruction &instruction) {
-  return instruction.opcode == "bra" || instruction.opcode == "brx";
-}
+bool is_branch(const Instruction &instruction) { return instruction.is(Trait::branches); }
 
 bool ends_path(const Instruction &instruction) {
-  return !instruction.guarded && (is_branch(instruction) || instruction.opcode == "ret" ||
-                                  instruction.opcode == "exit" || instruction.opcode == "trap");
+  return !instruction.guarded && (instruction.is(Trait::branches) || instruction.is(Trait::returns) ||
+                                  instruction.is(Trait::exits) || instruction.is(Trait::traps));
 }
 
 namespace {
@@ -226,7 +224,7 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
     if (!successors[b].empty())
       continue;
     exits.push_back(b);
-    if (code[flow.blocks[b].end - 1].opcode != "trap")
+    if (!code[flow.blocks[b].end - 1].is(Trait::traps))
       main_exit = b;
   }
   const std::vector<std::uint32_t> post_dominator = immediate_post_dominators(successors, exits);
@@ -262,7 +260,7 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
     // Lanes that are about to leave do so at once: others may be on their way to a barrier that must not
     // count them.
     const std::uint32_t target = flow.blocks[meet].begin;
-    if (!code[target].guarded && (code[target].opcode == "ret" || code[target].opcode == "exit"))
+    if (!code[target].guarded && (code[target].is(Trait::returns) || code[target].is(Trait::exits)))
       continue;
     branch.reconverge = target;
     code[target].is_reconvergence_point = true;

@@ -45,7 +45,7 @@ KernelLayout layout_kernel(const Program &program, std::uint32_t entry) {
   for (std::size_t next = 0; next < layout.functions.size(); ++next) {
     for (const Instruction &instruction : program.functions[layout.functions[next]].code)
       for (std::size_t i = 0; i < instruction.operands.size(); ++i)
-        collect(instruction.operands[i], instruction.opcode == "call" && i == 1, mentions);
+        collect(instruction.operands[i], instruction.is(Trait::calls) && i == 1, mentions);
     for (const std::uint32_t function : mentions.functions)
       reach(function);
     mentions.functions.clear();

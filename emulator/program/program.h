@@ -2,6 +2,7 @@
 // reconvergence points found. It knows syntax and structure, not what an opcode does.
 #pragma once
 
+#include "program/opcode.h"
 #include "ptx/ast.h"
 
 #include <cstdint>
@@ -131,11 +132,13 @@ struct Instruction {
   Register guard;
   std::string opcode;
   std::vector<std::string> modifiers;
+  const Opcode *row = nullptr; ///< of the table of opcodes
   /// As written, except for a call, which always has three: {list of returns, target, list of arguments}, the
   /// target a function or a register; and brx.idx, which has its index alone.
   std::vector<Operand> operands;
   int location = -1; ///< index into the module's locations
   int ptx_line = 0;
+  std::uint32_t used_bytes = ptx::kAllBytes; ///< of a load: bit i set when byte i counts
   /// For a branch that can diverge (guarded bra, brx.idx): the instruction index of its immediate
   /// post-dominator, or kNoReconvergence when the paths meet only at the function's end.
   std::uint32_t reconverge = 0;
@@ -146,6 +149,9 @@ struct Instruction {
   bool is_reconvergence_point = false;
 
   bool has(std::string_view modifier) const;
+  bool is(Trait trait) const { return row->is(trait); }
+  /// Whether they differ in nothing but guard and operands.
+  bool is_like(const Instruction &other) const { return row == other.row && modifiers == other.modifiers; }
   std::string full_opcode() const;
 };
 

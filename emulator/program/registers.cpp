@@ -3,36 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <queue>
-#include <string_view>
-#include <unordered_set>
 
 namespace ladder::program {
 
 namespace {
 
 constexpr std::uint64_t kMostVisits = 4'000'000; ///< of liveness: a fraction of a second
-
-/// Opcodes whose first operand is written and nothing else. For any other opcode every register counts as
-/// read and perhaps written, which is always safe.
-bool writes_first_operand(const Instruction &instruction) {
-  static const std::unordered_set<std::string_view> kOpcodes = {
-      "abs",   "activemask", "add",       "addc", "and",      "atom",     "bfe",      "bfi",
-      "bfind", "bmsk",       "brev",      "clz",  "cnot",     "copysign", "cos",      "createpolicy",
-      "cvt",   "cvta",       "div",       "dp2a", "dp4a",     "elect",    "ex2",      "fma",
-      "fns",   "getctarank", "isspacep",  "ld",   "ldmatrix", "ldu",      "lg2",      "lop3",
-      "mad",   "mad24",      "madc",      "mapa", "match",    "max",      "mbarrier", "min",
-      "mma",   "mov",        "movmatrix", "mul",  "mul24",    "multimem", "neg",      "not",
-      "or",    "popc",       "prmt",      "rcp",  "redux",    "rem",      "rsqrt",    "sad",
-      "selp",  "set",        "setp",      "shf",  "shfl",     "shl",      "shr",      "sin",
-      "slct",  "sqrt",       "sub",       "subc", "szext",    "tanh",     "testp",    "vote",
-      "xor",
-  };
-  if (kOpcodes.contains(instruction.opcode))
-    return true;
-  const bool is_bar = instruction.opcode == "bar" || instruction.opcode == "barrier";
-  return (is_bar && instruction.has("red")) ||
-         (instruction.opcode == "wmma" && (instruction.has("load") || instruction.has("mma")));
-}
 
 template <typename Visit> void visit_all(Operand &operand, const Visit &visit) {
   if (operand.kind == Operand::Kind::reg)
@@ -54,7 +30,7 @@ template <typename Visit> void visit_destinations(Operand &operand, const Visit 
 template <typename Visit> void visit_each(Instruction &instruction, const Visit &visit) {
   if (instruction.guarded)
     visit(instruction.guard, Use::read);
-  const bool writes_first = writes_first_operand(instruction);
+  const bool writes_first = instruction.is(Trait::writes_first);
   const auto read = [&](Register &reg) { visit(reg, Use::read); };
   for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
     Operand &operand = instruction.operands[i];

@@ -208,8 +208,10 @@ private:
     Instruction result;
     result.opcode = source.opcode;
     result.modifiers = source.modifiers;
+    result.row = &find_opcode(result.opcode, result.modifiers);
     result.location = source.location;
     result.ptx_line = source.ptx_line;
+    result.used_bytes = source.used_bytes;
     result.reconverge = kNoReconvergence;
     if (source.guard) {
       const Operand guard = name_operand(source.guard->predicate, 0);
@@ -219,14 +221,14 @@ private:
       result.guard_negated = source.guard->negated;
       result.guard = guard.reg;
     }
-    if (source.opcode == "call") {
+    if (result.is(Trait::calls)) {
       call(source, result);
-    } else if (source.opcode == "bra") {
+    } else if (result.is(Trait::by_index)) {
+      indexed_branch(source, result);
+    } else if (result.is(Trait::branches)) {
       if (source.operands.size() != 1)
         fail("bra takes one label");
       result.operands.push_back(label(source.operands[0]));
-    } else if (source.opcode == "brx") {
-      indexed_branch(source, result);
     } else {
       result.operands.reserve(source.operands.size());
       for (const ptx::Operand &operand : source.operands)
@@ -434,6 +436,7 @@ private:
     if (needs_tail_ || code.empty() || !ends_path(code.back())) {
       Instruction tail;
       tail.opcode = "ret";
+      tail.row = &find_opcode(tail.opcode);
       tail.ptx_line = source_.end_line;
       tail.location = code.empty() ? -1 : code.back().location;
       tail.reconverge = kNoReconvergence;

@@ -92,6 +92,9 @@ struct Operand {
   std::vector<Operand> elements;
 };
 
+/// Of a load without `.pragma "used_bytes_mask"`, which says what the compiler widened it for.
+inline constexpr std::uint32_t kAllBytes = 0xffffffffu;
+
 struct Guard {
   std::string predicate;
   bool negated = false;
@@ -104,6 +107,7 @@ struct Instruction {
   std::vector<Operand> operands;
   int location = -1; ///< index into Module::locations, -1 without a .loc
   int ptx_line = 0;
+  std::uint32_t used_bytes = kAllBytes; ///< of a load: bit i set when byte i counts
 
   /// The dotted name, for messages and tables: "mma.sync.aligned.m16n8k16...".
   std::string full_opcode() const;

@@ -3,6 +3,7 @@
 #include "ptx/parser.h"
 
 #include <climits>
+#include <utility>
 
 namespace ladder::ptx {
 
@@ -176,6 +177,7 @@ Instruction Parser::instruction() {
   Instruction result;
   result.location = location_;
   result.ptx_line = tokens_.token().line;
+  result.used_bytes = std::exchange(used_bytes_, kAllBytes);
   if (tokens_.accept("@")) {
     Guard guard;
     guard.negated = tokens_.accept("!");

@@ -138,11 +138,18 @@ void Parser::section() {
   }
 }
 
+/// "used_bytes_mask N" is about the next instruction; the others do not change what a program does.
 void Parser::pragma() {
+  constexpr std::string_view kUsedBytes = "used_bytes_mask ";
   tokens_.advance();
   do {
-    if (tokens_.token().kind != TokenKind::string)
+    const Token &token = tokens_.token();
+    if (token.kind != TokenKind::string)
       fail("a string");
+    if (token.text.starts_with(kUsedBytes)) {
+      TokenStream mask(token.text.substr(kUsedBytes.size()));
+      used_bytes_ = std::uint32_t(parse_integer(mask));
+    }
     tokens_.advance();
   } while (tokens_.accept(","));
   tokens_.expect(";");

@@ -61,7 +61,8 @@ private:
   TokenStream tokens_;
   Module module_;
   DebugLines debug_;
-  int location_ = -1; ///< of the instructions that follow
+  int location_ = -1;                    ///< of the instructions that follow
+  std::uint32_t used_bytes_ = kAllBytes; ///< of the instruction that follows
 };
 
 } // namespace ladder::ptx

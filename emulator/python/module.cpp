@@ -1,4 +1,4 @@
-// ladder._emulator: what ladder/emulator.py is built on. Plain values in and out; the classes people use are
+// ladder._emulator: what ladder/emulator/ is built on. Plain values in and out; the classes people use are
 // in Python.
 #include "machine/fault.h"
 #include "machine/gpu.h"
@@ -7,6 +7,7 @@
 #include "runtime/device.h"
 #include "runtime/fat_binary.h"
 #include "runtime/launch_log.h"
+#include "runtime/liberties.h"
 #include "runtime/loaded_module.h"
 #include "runtime/lower_layers.h"
 #include "runtime/shared_access.h"
@@ -73,7 +74,8 @@ private:
 class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
-          std::uint64_t instruction_limit, bool check)
+          std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
+          bool skip_kernels)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
         registered_(std::make_unique<Registered>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
@@ -83,6 +85,10 @@ public:
     device.set_gpu(gpu_named(arch));
     device.set_threads(threads);
     device.set_warp_instruction_limit(instruction_limit);
+    previous_liberties_ = runtime::set_liberties({.backwards = backwards,
+                                                  .unwritten = unwritten,
+                                                  .fills_allocations = true,
+                                                  .skips_kernels = skip_kernels});
     device.reset();
     device.open_log(log_);
     if (checking_)
@@ -100,6 +106,7 @@ public:
     device.set_gpu(*previous_gpu_);
     device.set_threads(previous_threads_);
     device.set_warp_instruction_limit(previous_limit_);
+    runtime::set_liberties(previous_liberties_);
     registered_.reset();
     if (checking_)
       checking_->finish(), findings_ = checking_->to_json();
@@ -117,6 +124,7 @@ private:
   const machine::VirtualGpu *previous_gpu_ = nullptr;
   unsigned previous_threads_ = 0;
   std::uint64_t previous_limit_ = 0;
+  machine::Liberties previous_liberties_;
 };
 
 /// A PTX text with kernels to launch.
@@ -361,8 +369,9 @@ py::list shared_passes(const std::string &op, unsigned width, const OptionalAddr
 
 std::string select_ptx(const py::bytes &container, const std::string &arch) {
   const std::string bytes = container;
-  return runtime::select_ptx(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size(),
-                             gpu_named(arch));
+  return runtime::select_code(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size(),
+                              gpu_named(arch))
+      .ptx;
 }
 
 py::dict gpu_dict(const machine::VirtualGpu &gpu) {
@@ -420,9 +429,10 @@ PYBIND11_MODULE(_emulator, m) {
   py::class_<Registered>(m, "Registered").def(py::init<const std::vector<Memory> &>());
 
   py::class_<Session>(m, "Session")
-      .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool>(),
+      .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
+                    std::uint8_t, bool>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
-           py::arg("check"))
+           py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"))
       .def("end", &Session::end)
       .def("launches", &Session::launches)
       .def("findings", &Session::findings, "What the sanitizer found, as JSON.");
@@ -454,6 +464,16 @@ PYBIND11_MODULE(_emulator, m) {
   m.def("shared_access", shared_access);
   m.def("shared_passes", shared_passes);
   m.def("select_ptx", select_ptx);
+  m.def(
+      "opcode_rows",
+      [] {
+        py::list rows;
+        for (const runtime::OpcodeRow &row : runtime::opcode_rows())
+          rows.append(py::make_tuple(row.opcode->form, row.opcode->effect_name, row.is_checked));
+        return rows;
+      },
+      "The table of opcodes: of each row its form, its effect, whether the sanitizer checks it.");
+  m.def("bound_opcodes", runtime::bound_opcodes);
   m.def("gpus", [] {
     py::list all;
     for (const machine::VirtualGpu &gpu : runtime::virtual_gpus())

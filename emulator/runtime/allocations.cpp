@@ -1,5 +1,6 @@
 #include "runtime/allocations.h"
 
+#include "machine/liberties.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/host_guard.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr std::uint64_t kAlignment = 512; // cudaMalloc's
 /// Larger blocks come from the system, zeroed and untouched until they are used.
 constexpr std::uint64_t kMapFrom = 1 << 20;
+/// A larger block is never filled.
+constexpr std::uint64_t kFillUpTo = 1 << 26;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
@@ -26,7 +29,14 @@ bool counts_as_device(MemoryKind kind) { return kind == MemoryKind::device || ki
 /// The sanitizer that watches what the program does with memory of this kind.
 Checking *watcher_of(MemoryKind kind) {
   Checking *const checking = Checking::active();
-  return checking && checking->watches_host() && kind == MemoryKind::device ? checking : nullptr;
+  return checking && checking->watches_host() && kind != MemoryKind::registered ? checking : nullptr;
+}
+
+/// The same for memory of the device, also where the process does more than run one program.
+Checking *tracker_of(MemoryKind kind) {
+  Checking *const checking = Checking::active();
+  const bool is_tracked = kind == MemoryKind::device || (kind == MemoryKind::managed && watcher_of(kind));
+  return is_tracked ? checking : nullptr;
 }
 
 void *obtain(std::uint64_t bytes) {
@@ -59,16 +69,19 @@ void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *na
   if (bytes > limit || (counts_as_device(kind) && bytes > limit - std::min(limit, used_)))
     throw CudaError(cudaErrorMemoryAllocation);
   Checking *const checking = watcher_of(kind);
-  void *memory = checking ? HostGuard::instance().allocate(bytes) : obtain(bytes);
+  void *memory = checking ? HostGuard::instance().allocate(bytes, kind != MemoryKind::device) : obtain(bytes);
   if (!memory)
     throw CudaError(cudaErrorMemoryAllocation);
+  if (const auto &liberties = machine::Liberties::current();
+      liberties.fills_allocations && bytes <= kFillUpTo)
+    std::memset(memory, liberties.unwritten, bytes);
   const auto begin = reinterpret_cast<std::uint64_t>(memory);
   device.memory().add({.begin = begin, .end = begin + bytes, .writable = true, .name = name});
   by_begin_[begin] = {begin, bytes, kind, flags};
   if (counts_as_device(kind))
     used_ += bytes;
-  if (checking)
-    checking->allocated(begin, bytes, name);
+  if (Checking *const tracker = tracker_of(kind))
+    tracker->allocated(begin, bytes, name, kind == MemoryKind::managed);
   return memory;
 }
 
@@ -79,9 +92,13 @@ void Allocations::release(const Allocation &allocation) {
   void *memory = reinterpret_cast<void *>(allocation.begin);
   if (allocation.kind == MemoryKind::registered)
     return;
-  if (Checking *const checking = watcher_of(allocation.kind)) {
-    checking->freed(allocation.begin, allocation.bytes);
+  Checking *const tracker = tracker_of(allocation.kind);
+  if (tracker)
+    tracker->freed(allocation.begin, allocation.bytes);
+  if (watcher_of(allocation.kind)) {
     HostGuard::instance().retire(memory);
+  } else if (tracker) {
+    // It stays until the process ends, so that no use of it afterwards is one of a new block.
   } else if (allocation.bytes >= kMapFrom)
     munmap(memory, allocation.bytes);
   else

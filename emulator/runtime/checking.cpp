@@ -1,10 +1,13 @@
 #include "runtime/checking.h"
 
 #include "machine/global_memory.h"
+#include "runtime/device.h"
 #include "runtime/host_guard.h"
 #include "runtime/json.h"
 #include "runtime/launch_log.h"
 
+#include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <unistd.h>
 
@@ -14,6 +17,10 @@ namespace {
 
 using sanitizer::Finding;
 using sanitizer::Party;
+
+/// What memory holds that the host can write without our knowing, at first: no number that programs begin
+/// with.
+constexpr std::uint32_t kUnwritten = 0xa5c3d2e1;
 
 std::string lanes_json(std::uint32_t lanes) {
   std::string text;
@@ -75,12 +82,13 @@ Checking::~Checking() {
 }
 
 std::unique_ptr<sanitizer::LaunchChecker> Checking::watch(machine::LaunchContext &launch) {
+  find_host_writes();
   Kernel &kernel = kernels_[launch.code.get()];
   if (!kernel.checked)
     kernel = {launch.code, sanitizer::instrument(*launch.code)};
   auto checker = std::make_unique<sanitizer::LaunchChecker>(
-      kernel.checked, demangle(launch.code->kernel), *launch.memory, findings_, initialised_,
-      [this](std::uint64_t address) { return explain(address); });
+      kernel.checked, demangle(launch.code->kernel), *launch.memory, findings_, initialised_, heap_,
+      stack_bytes_, [this](std::uint64_t address) { return explain(address); });
   launch.code = kernel.checked->code;
   launch.observer = checker.get();
   return checker;
@@ -91,7 +99,8 @@ std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
   if (was_freed(address))
     return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
   // Elsewhere everything is the host's memory, tensors too.
-  if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address))
+  if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address) &&
+      Device::instance().memory().describe(address).starts_with("it is memory of the host's"))
     return sanitizer::Stray{Kind::host_pointer,
                             "uses an address of the host's memory, which a GPU cannot reach"};
   return std::nullopt;
@@ -111,10 +120,59 @@ void Checking::note_call(sanitizer::Kind kind, const std::string &message) {
   findings_.add(std::move(finding));
 }
 
-void Checking::allocated(std::uint64_t begin, std::uint64_t bytes, const char *name) {
+void Checking::allocated(std::uint64_t begin, std::uint64_t bytes, const char *name, bool fills) {
   initialised_.track(begin, bytes);
+  if (fills)
+    for (std::uint64_t at = 0; at + sizeof kUnwritten <= bytes; at += sizeof kUnwritten)
+      std::memcpy(reinterpret_cast<void *>(begin + at), &kUnwritten, sizeof kUnwritten);
   const std::lock_guard lock(mutex_);
-  live_[begin] = {bytes, name, calling_place()};
+  auto freed = freed_.upper_bound(begin);
+  if (freed != freed_.begin() && std::prev(freed)->second > begin)
+    --freed;
+  while (freed != freed_.end() && freed->first < begin + bytes)
+    freed = freed_.erase(freed); // the memory is somebody's again
+  live_[begin] = {bytes, name, calling_place(), fills};
+}
+
+void Checking::find_host_writes() {
+  const std::lock_guard lock(mutex_);
+  for (const auto &[begin, block] : live_)
+    if (block.is_filled) {
+      for (std::uint64_t at = 0; at + sizeof kUnwritten <= block.bytes; at += sizeof kUnwritten)
+        if (std::memcmp(reinterpret_cast<const void *>(begin + at), &kUnwritten, sizeof kUnwritten) != 0)
+          initialised_.mark(begin + at, sizeof kUnwritten);
+      const std::uint64_t rest = block.bytes % sizeof kUnwritten;
+      initialised_.mark(begin + block.bytes - rest, rest);
+    }
+}
+
+void Checking::worked(const std::string &name, std::vector<MemoryUse> uses) {
+  if (!watches_host_)
+    return;
+  std::sort(uses.begin(), uses.end(),
+            [](const MemoryUse &a, const MemoryUse &b) { return a.begin < b.begin; });
+  const StreamId stream = OnStream::current();
+  streams_.work(stream ? stream : kLegacyStream, name, std::move(uses), [&](const std::string &other) {
+    note_call(sanitizer::Kind::race_streams,
+              name + " uses memory that " + other +
+                  " of another stream uses, and one of them writes, with no event between");
+  });
+}
+
+void Checking::worked(const sanitizer::LaunchChecker &launch) {
+  if (!watches_host_)
+    return;
+  std::vector<MemoryUse> uses;
+  launch.shadow.for_cells([&](std::uint64_t address, const sanitizer::Cell &cell) {
+    const bool writes = cell.write.epoch != 0;
+    if (!writes && cell.reads[0].epoch == 0)
+      return;
+    if (!uses.empty() && uses.back().end == address && uses.back().writes == writes)
+      uses.back().end += sanitizer::kGranule;
+    else
+      uses.push_back({address, address + sanitizer::kGranule, writes});
+  });
+  worked("the launch of " + launch.kernel(), std::move(uses));
 }
 
 void Checking::freed(std::uint64_t begin, std::uint64_t bytes) {
@@ -197,10 +255,22 @@ void Checking::finish_host() {
     findings_.add(std::move(finding));
   };
   for (const HostGuard::Touch &touch : HostGuard::instance().touches())
-    add(sanitizer::Kind::host_access, "the host touches device memory", touch.place);
+    if (touch.is_early)
+      add(sanitizer::Kind::race_host, "the host uses memory that a copy or launch under way uses, too",
+          touch.place);
+    else
+      add(sanitizer::Kind::host_access, "the host touches device memory", touch.place);
   for (const auto &[begin, block] : live_)
     add(sanitizer::Kind::leak, std::to_string(block.bytes) + " bytes of " + block.name + " are never freed",
         block.place);
+  for (const sanitizer::HeapMemory::Block &block : heap_.live()) {
+    Finding finding;
+    finding.kind = sanitizer::Kind::leak;
+    finding.message = std::to_string(block.bytes) + " bytes of a kernel's heap are never freed";
+    finding.kernel = block.kernel;
+    finding.who = block.place;
+    findings_.add(std::move(finding));
+  }
   if (unseen_error_)
     add(sanitizer::Kind::unchecked_error,
         "the launch failed (" + unseen_error_->first + ") and the program did not ask",

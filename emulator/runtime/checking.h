@@ -4,6 +4,7 @@
 #include "machine/block.h"
 #include "machine/fault.h"
 #include "runtime/host_place.h"
+#include "runtime/stream_order.h"
 #include "runtime/visibility.h"
 #include "sanitizer/findings.h"
 #include "sanitizer/initialised.h"
@@ -42,16 +43,26 @@ public:
   void note_call(sanitizer::Kind kind, const std::string &message);
 
   // What the program does with memory.
-  void allocated(std::uint64_t begin, std::uint64_t bytes, const char *name);
+  /// `fills`: with a pattern that tells what the host writes.
+  void allocated(std::uint64_t begin, std::uint64_t bytes, const char *name, bool fills = false);
   void freed(std::uint64_t begin, std::uint64_t bytes);
   bool was_freed(std::uint64_t address) const;
   void copied_back(std::uint64_t address, std::uint64_t bytes);
+
+  /// Work of the current stream (OnStream), in order with what it must come after or not.
+  void worked(const std::string &name, std::vector<MemoryUse> uses);
+  /// The same for a launch, from what its threads have touched.
+  void worked(const sanitizer::LaunchChecker &launch);
+  StreamOrder &streams() { return streams_; }
+  /// Memory that the host writes without telling: what differs from how it began has been written.
+  void find_host_writes();
 
   /// A launch that failed; whether the program has asked for the error shows at its end.
   void launch_failed(const char *error);
   void error_seen();
 
   sanitizer::Findings &findings() { return findings_; }
+  void set_stack_bytes(std::uint64_t bytes) { stack_bytes_ = bytes; }
   sanitizer::InitialisedMemory &initialised() { return initialised_; }
   /// Memory that the launches are to write, all of it.
   void track_output(std::uint64_t address, std::uint64_t bytes, const std::string &name);
@@ -81,6 +92,7 @@ private:
     std::uint64_t bytes;
     std::string name;
     HostPlace place; ///< where it was allocated
+    bool is_filled = false;
   };
   const bool watches_host_;
   mutable std::mutex mutex_; ///< guards what follows
@@ -89,6 +101,9 @@ private:
   std::optional<std::pair<std::string, HostPlace>> unseen_error_;
   sanitizer::Findings findings_;
   sanitizer::InitialisedMemory initialised_;
+  sanitizer::HeapMemory heap_;
+  StreamOrder streams_;
+  std::atomic<std::uint64_t> stack_bytes_{1024}; ///< cudaLimitStackSize, unless it is set
 };
 
 } // namespace ladder::runtime

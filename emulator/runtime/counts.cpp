@@ -23,6 +23,14 @@ constexpr std::array<std::string_view, kColumns> kNames = {
     "mma_instructions",
     "global_sectors_ld",
     "global_sectors_st",
+    "wgmma_instructions",
+    "wavefronts_gmma",
+    "conflicts_gmma",
+    "tma_load_instructions",
+    "tma_store_instructions",
+    "tma_sectors_ld",
+    "tma_sectors_st",
+    "mbarrier_instructions",
 };
 
 class RowBuilder {
@@ -44,6 +52,13 @@ public:
     if (access.unmodelled)
       for (const Column column : {wavefronts, ideal, conflicts, Column::conflicts})
         clear(column);
+  }
+
+  void add_bulk(const machine::AccessCounters &access, Column instructions, Column sectors) {
+    add(instructions, access.executed);
+    add(sectors, access.sectors);
+    if (access.unmodelled)
+      clear(sectors);
   }
 
   void add_access(AccessKind kind, const machine::AccessCounters &access) {
@@ -77,6 +92,20 @@ public:
       if (access.unmodelled)
         clear(Column::conflicts);
       break;
+    case AccessKind::matrix_operand:
+      add(Column::wgmma_instructions, access.executed);
+      add(Column::wavefronts_gmma, access.wavefronts);
+      add(Column::conflicts_gmma, access.conflicts);
+      if (access.unmodelled)
+        for (const Column column : {Column::wavefronts_gmma, Column::conflicts_gmma})
+          clear(column);
+      break;
+    case AccessKind::tma_load:
+      add_bulk(access, Column::tma_load_instructions, Column::tma_sectors_ld);
+      break;
+    case AccessKind::tma_store:
+      add_bulk(access, Column::tma_store_instructions, Column::tma_sectors_st);
+      break;
     case AccessKind::global_load:
       add(Column::global_sectors_ld, access.sectors);
       if (access.unmodelled)
@@ -101,8 +130,10 @@ private:
   CountRow row_;
 };
 
-bool is_mma(const program::Instruction &instruction) {
-  return instruction.opcode == "mma" || (instruction.opcode == "wmma" && instruction.has("mma"));
+bool is_mbarrier(program::Effect effect) {
+  using program::Effect;
+  return effect == Effect::mbarrier_setup || effect == Effect::mbarrier || effect == Effect::mbarrier_wait ||
+         effect == Effect::copy_arrive;
 }
 
 std::string collapse_spaces(std::string_view text) {
@@ -137,8 +168,10 @@ CountRow count_instruction(const machine::Code &code, const machine::Counters &c
   RowBuilder builder;
   builder.add(Column::executed, counters.executed[index]);
   builder.add(Column::threads, program::kLanes * counters.executed[index] - counters.idle_lanes[index]);
-  if (code.sources[index] && is_mma(*code.sources[index]))
+  if (code.sources[index] && code.sources[index]->is(program::Trait::mma))
     builder.add(Column::mma_instructions, counters.executed[index]);
+  if (code.sources[index] && is_mbarrier(code.sources[index]->row->effect))
+    builder.add(Column::mbarrier_instructions, counters.executed[index]);
   const machine::InstructionCounters &access = counters.access[index];
   for (int place = 0; place < 2; ++place)
     builder.add_access(access.kind[place], access.access[place]);

@@ -36,8 +36,16 @@ enum class Column {
   mma_instructions,
   global_sectors_ld,
   global_sectors_st,
+  wgmma_instructions, ///< warp instructions: four a warpgroup's product
+  wavefronts_gmma,
+  conflicts_gmma,
+  tma_load_instructions, ///< bulk and tensor copies to shared memory, stores and reductions out of it
+  tma_store_instructions,
+  tma_sectors_ld, ///< between the L2 and shared memory
+  tma_sectors_st,
+  mbarrier_instructions,
 };
-inline constexpr int kColumns = 16;
+inline constexpr int kColumns = 24;
 
 LADDER_API std::string_view column_name(Column column);
 

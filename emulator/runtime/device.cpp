@@ -3,6 +3,7 @@
 #include "machine/grid.h"
 #include "runtime/checking.h"
 #include "runtime/crash.h"
+#include "runtime/liberties.h"
 #include "runtime/occupancy.h"
 
 #include <algorithm>
@@ -15,12 +16,14 @@
 #include <iterator>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace ladder::runtime {
 
 namespace {
 
 constexpr std::uint64_t kMostThreads = 1024;
+constexpr std::uint64_t kPortableCluster = 8; ///< blocks that every GPU with clusters takes
 
 std::uint64_t number_from_environment(const char *name, std::uint64_t otherwise, std::uint64_t most) {
   const char *text = std::getenv(name);
@@ -105,6 +108,15 @@ void Device::add_memory(machine::MemoryRange range) { memory_.add(std::move(rang
 
 void Device::remove_memory(std::uint64_t begin) { memory_.remove(begin); }
 
+/// The kernel's own clusters (__cluster_dims__), else the launch's, else of one block.
+machine::Dim3 Device::cluster_of(const LaunchRequest &request) const {
+  const program::Function &entry = request.code->program->functions[request.code->layout.functions.front()];
+  const auto *const own = entry.required_cluster;
+  if (own[0] || own[1] || own[2])
+    return {std::max(1u, own[0]), std::max(1u, own[1]), std::max(1u, own[2])};
+  return request.cluster.value_or(machine::Dim3{});
+}
+
 void Device::check(const LaunchRequest &request) const {
   const program::KernelLayout &layout = request.code->layout;
   const program::Function &entry = request.code->program->functions[layout.functions.front()];
@@ -115,9 +127,25 @@ void Device::check(const LaunchRequest &request) const {
     throw LaunchRefusal(LaunchRefusal::Reason::threads, "a block of " + std::to_string(threads) +
                                                             " threads; the kernel is compiled for at most " +
                                                             std::to_string(most) + " (__launch_bounds__)");
-  if (std::any_of(std::begin(entry.required_cluster), std::end(entry.required_cluster),
-                  [](unsigned blocks) { return blocks > 1; }))
-    throw LaunchRefusal(LaunchRefusal::Reason::cluster, kNoClusters + std::string(" (__cluster_dims__)"));
+  const std::uint64_t cluster = cluster_of(request).count();
+  if (cluster > 1) {
+    const auto refuse = [](const std::string &why) {
+      throw LaunchRefusal(LaunchRefusal::Reason::cluster, why);
+    };
+    const std::string size = "a cluster of " + std::to_string(cluster) + " blocks";
+    if (gpu_->major < 9)
+      refuse(size + "; clusters need sm_90 or newer, and the virtual GPU is " + std::string(gpu_->arch));
+    if (cluster > machine::kMostBlocksOfCluster)
+      refuse(size + "; 16 are possible at the most");
+    if (cluster > kPortableCluster && !request.allows_large_clusters)
+      refuse(size + "; more than 8 need cudaFuncSetAttribute with "
+                    "cudaFuncAttributeNonPortableClusterSizeAllowed");
+    const machine::Dim3 shape = cluster_of(request);
+    if (request.grid.x % shape.x || request.grid.y % shape.y || request.grid.z % shape.z)
+      refuse("a grid of " + std::to_string(request.grid.x) + " x " + std::to_string(request.grid.y) + " x " +
+             std::to_string(request.grid.z) + " blocks, which is no multiple of the cluster of " +
+             std::to_string(shape.x) + " x " + std::to_string(shape.y) + " x " + std::to_string(shape.z));
+  }
   if (request.dynamic_shared_bytes > request.dynamic_shared_limit)
     throw LaunchRefusal(LaunchRefusal::Reason::shared_memory,
                         std::to_string(request.dynamic_shared_bytes) +
@@ -144,6 +172,8 @@ void Device::launch(const LaunchRequest &request) {
   const auto used = use_memory();
   try {
     check(request);
+    if (machine::Liberties::current().skips_kernels)
+      return;
     machine::LaunchContext context;
     context.code = request.code;
     context.gpu = gpu_;
@@ -151,6 +181,8 @@ void Device::launch(const LaunchRequest &request) {
     context.heap = &heap_;
     context.grid = request.grid;
     context.block = request.block;
+    context.cluster = cluster_of(request);
+    context.has_explicit_clusters = context.cluster.count() > 1;
     context.dynamic_shared_bytes = std::uint32_t(request.dynamic_shared_bytes);
     context.params = request.params;
     context.warp_instruction_limit = warp_instruction_limit_;
@@ -166,6 +198,8 @@ void Device::launch(const LaunchRequest &request) {
       options.threads = 1; // what is reported must not depend on chance
     }
     machine::Counters counters = machine::run_grid(context, options);
+    if (checker)
+      Checking::active()->worked(*checker);
 
     const std::lock_guard lock(state_);
     if (logs_.empty() && !file_log_)
@@ -191,6 +225,10 @@ void Device::launch(const LaunchRequest &request) {
     report(error.fault);
     throw;
   }
+}
+
+machine::Liberties set_liberties(const machine::Liberties &liberties) {
+  return std::exchange(machine::Liberties::current(), liberties);
 }
 
 std::optional<machine::Fault> Device::broken() const {

@@ -28,6 +28,8 @@ inline constexpr std::uint64_t kDefaultWarpInstructionLimit = std::uint64_t(1) <
 struct LaunchRequest {
   std::shared_ptr<const machine::Code> code;
   machine::Dim3 grid, block;
+  std::optional<machine::Dim3> cluster; ///< of the launch; a kernel's own needs none
+  bool allows_large_clusters = false;   ///< cudaFuncAttributeNonPortableClusterSizeAllowed
   std::uint64_t dynamic_shared_bytes = 0;
   std::uint64_t dynamic_shared_limit =
       0; ///< what the kernel may use: 48 KiB less its static part, or what it opted in to
@@ -43,8 +45,6 @@ public:
       : FaultError(machine::FaultKind::launch, message), reason(reason) {}
   Reason reason;
 };
-
-inline constexpr char kNoClusters[] = "clusters of more than one block are not supported";
 
 /// Clears the error that cudaGetLastError would give this host thread.
 void forget_last_error();
@@ -113,6 +113,7 @@ private:
   Device(const Device &) = delete;
   void write_log_file();
   void check(const LaunchRequest &request) const;
+  machine::Dim3 cluster_of(const LaunchRequest &request) const;
 
   const machine::VirtualGpu *gpu_ = nullptr;
   unsigned threads_ = 0;

@@ -6,6 +6,7 @@
 #include "runtime/streams.h"
 
 #include <cstring>
+#include <vector>
 
 using namespace ladder::runtime;
 
@@ -78,6 +79,34 @@ void note_read(const void *source, std::size_t bytes, const Direction &direction
     checking->copied_back(reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
+/// What a copy of memory that nobody has written writes is as good as unwritten.
+void note_copy(const void *destination, const void *source, std::size_t bytes) {
+  if (Checking *const checking = Checking::active())
+    checking->initialised().copy(reinterpret_cast<std::uint64_t>(destination),
+                                 reinterpret_cast<std::uint64_t>(source), bytes);
+}
+
+/// Tells of a copy, or of a fill, which has no source. Calls that name no stream wait, and so does a copy of
+/// memory that is not pinned.
+void note_work(const char *name, const void *destination, const void *source, std::size_t bytes) {
+  Checking *const checking = Checking::active();
+  if (!checking || !checking->watches_host())
+    return;
+  std::vector<MemoryUse> uses;
+  bool waits = OnStream::current() == 0;
+  const auto add = [&](const void *pointer, bool writes) {
+    const auto begin = reinterpret_cast<std::uint64_t>(pointer);
+    uses.push_back({begin, begin + bytes, writes});
+    waits = waits || !Allocations::instance().find(pointer);
+  };
+  add(destination, true);
+  if (source)
+    add(source, false);
+  checking->worked(name, std::move(uses));
+  if (waits)
+    checking->streams().host_waits(OnStream::current() ? OnStream::current() : kLegacyStream);
+}
+
 /// A box of rows: `width` bytes, `height` rows, `depth` slices.
 struct Box {
   std::size_t width, height, depth;
@@ -123,7 +152,8 @@ void copy_box(const Pitched &destination, const Pitched &source, const Box &box,
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       note_read(source.row(y, z), box.width, direction);
-      note_write(destination.row(y, z), box.width);
+      note_copy(destination.row(y, z), source.row(y, z), box.width);
+      note_work("a copy", destination.row(y, z), source.row(y, z), box.width);
       std::memmove(destination.row(y, z), source.row(y, z), box.width);
     }
 }
@@ -136,6 +166,7 @@ void fill_box(const Pitched &destination, int value, const Box &box) {
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       note_write(destination.row(y, z), box.width);
+      note_work("a fill", destination.row(y, z), nullptr, box.width);
       std::memset(destination.row(y, z), value, box.width);
     }
 }
@@ -165,7 +196,8 @@ void ladder::runtime::copy(void *destination, const void *source, std::size_t by
   check_range(destination, bytes, direction.destination);
   check_sides(direction, destination, source);
   note_read(source, bytes, direction);
-  note_write(destination, bytes);
+  note_copy(destination, source, bytes);
+  note_work("a copy", destination, source, bytes);
   std::memmove(destination, source, bytes);
 }
 
@@ -176,7 +208,7 @@ cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, cuda
 cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     copy(destination, source, bytes, kind);
   });
 }
@@ -192,7 +224,7 @@ cudaError_t cudaMemcpyPeer(void *destination, int destination_device, const void
 cudaError_t cudaMemcpyPeerAsync(void *destination, int destination_device, const void *source,
                                 int source_device, size_t bytes, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     require(destination_device == 0 && source_device == 0, cudaErrorInvalidDevice);
     copy(destination, source, bytes, cudaMemcpyDeviceToDevice);
   });
@@ -210,7 +242,7 @@ cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const
                               size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     copy_box(pitched(destination, destination_pitch), pitched(const_cast<void *>(source), source_pitch),
              {width, height, 1}, kind);
   });
@@ -222,7 +254,7 @@ cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *parameters) {
 
 cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms *parameters, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     copy_3d(parameters);
   });
 }
@@ -233,7 +265,7 @@ cudaError_t cudaMemset(void *destination, int value, size_t bytes) {
 
 cudaError_t cudaMemsetAsync(void *destination, int value, size_t bytes, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     fill_box(pitched(destination, bytes), value, {bytes, 1, 1});
   });
 }
@@ -245,7 +277,7 @@ cudaError_t cudaMemset2D(void *destination, size_t pitch, int value, size_t widt
 cudaError_t cudaMemset2DAsync(void *destination, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     fill_box(pitched(destination, pitch), value, {width, height, 1});
   });
 }
@@ -257,7 +289,7 @@ cudaError_t cudaMemset3D(cudaPitchedPtr destination, int value, cudaExtent exten
 
 cudaError_t cudaMemset3DAsync(cudaPitchedPtr destination, int value, cudaExtent extent, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     fill_box(pitched(destination, {}), value, {extent.width, extent.height, extent.depth});
   });
 }

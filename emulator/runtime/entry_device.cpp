@@ -1,5 +1,6 @@
 // The device: one, as its VirtualGpu describes it.
 #include "runtime/allocations.h"
+#include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
 
@@ -251,6 +252,8 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
     require(std::size_t(limit) < limits.values.size(), cudaErrorUnsupportedLimit);
     if (limit == cudaLimitMallocHeapSize)
       require(Device::instance().heap().set_bytes(value), cudaErrorInvalidValue);
+    if (Checking *const checking = Checking::active(); checking && limit == cudaLimitStackSize)
+      checking->set_stack_bytes(value);
     const std::lock_guard lock(limits.mutex);
     limits.values[limit] = value;
   });
@@ -314,12 +317,17 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return on_device([] {});
+  return on_device([] {
+    if (Checking *const checking = Checking::active())
+      checking->streams().host_waits_for_all();
+  });
 }
 
 cudaError_t cudaDeviceReset() {
   return query([] {
     Allocations::instance().free_all();
+    if (Checking *const checking = Checking::active())
+      checking->streams().host_waits_for_all();
     destroy_streams_and_events();
     Device::instance().reset();
   });

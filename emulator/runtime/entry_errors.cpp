@@ -43,7 +43,7 @@ cudaError_t error_of(LaunchRefusal::Reason reason) {
   case LaunchRefusal::Reason::cooperative_grid:
     return cudaErrorCooperativeLaunchTooLarge;
   case LaunchRefusal::Reason::cluster:
-    return cudaErrorNotSupported;
+    return Device::instance().gpu().major < 9 ? cudaErrorNotSupported : cudaErrorInvalidClusterSize;
   }
   return cudaErrorUnknown;
 }

@@ -1,4 +1,5 @@
 // Attributes of kernels, and occupancy.
+#include "machine/cluster.h"
 #include "runtime/entry.h"
 #include "runtime/kernels.h"
 #include "runtime/occupancy.h"
@@ -91,6 +92,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribu
       kernel.preferred_carveout = value;
       return;
     case cudaFuncAttributeNonPortableClusterSizeAllowed:
+      kernel.allows_large_clusters = value != 0;
       return;
     default:
       throw CudaError(cudaErrorInvalidValue);
@@ -142,5 +144,40 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
     const int warps = (threads + kWarp - 1) / kWarp;
     require(blocks * warps * kWarp <= gpu.max_threads_per_multiprocessor);
     *bytes = available_dynamic_shared(gpu, *kernel.code(), blocks);
+  });
+}
+
+/// A cluster's blocks lie on multiprocessors of one group (GPC), of which the H200 has some with 16 and some
+/// with 18: here every 16 multiprocessors are one.
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
+                                           const cudaLaunchConfig_t *config) {
+  return on_device([&] {
+    require(clusters && config && (config->attrs || config->numAttrs == 0));
+    const KernelOnDevice kernel(find_kernel(function));
+    const dim3 block = config->blockDim;
+    std::uint64_t size = 1;
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+      if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+        const auto &shape = config->attrs[i].val.clusterDim;
+        size = std::uint64_t(shape.x) * shape.y * shape.z;
+      }
+    require(size >= 1 && size <= machine::kMostBlocksOfCluster, cudaErrorInvalidClusterSize);
+    const machine::VirtualGpu &gpu = Device::instance().gpu();
+    require(gpu.major >= 9 || size == 1, cudaErrorNotSupported);
+    const std::uint64_t blocks = std::uint64_t(blocks_per_multiprocessor(
+        gpu, *kernel.code(), std::uint64_t(block.x) * block.y * block.z, config->dynamicSmemBytes));
+    const std::uint64_t group = machine::kMostBlocksOfCluster;
+    *clusters = int(std::uint64_t(gpu.multiprocessors) / group * (group * blocks / size));
+  });
+}
+
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int *size, const void *function,
+                                                 const cudaLaunchConfig_t *config) {
+  return on_device([&] {
+    require(size && config);
+    RegisteredKernel &kernel = find_kernel(function);
+    constexpr int kPortable = 8;
+    const bool has_clusters = Device::instance().gpu().major >= 9;
+    *size = !has_clusters ? 1 : kernel.allows_large_clusters ? int(machine::kMostBlocksOfCluster) : kPortable;
   });
 }

@@ -26,8 +26,8 @@ thread_local std::vector<CallConfiguration> configurations;
 machine::Dim3 dim(dim3 size) { return {size.x, size.y, size.z}; }
 
 void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
-            cudaStream_t stream, bool cooperative) {
-  require_stream(stream);
+            cudaStream_t stream, bool cooperative, std::optional<machine::Dim3> cluster = {}) {
+  const OnStream on_stream(stream_id(stream));
   RegisteredKernel &kernel = find_kernel(function);
   const KernelOnDevice on_device(kernel);
   LaunchRequest request;
@@ -37,6 +37,8 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   request.dynamic_shared_bytes = shared_bytes;
   request.dynamic_shared_limit = on_device.dynamic_shared_limit();
   request.cooperative = cooperative;
+  request.cluster = cluster;
+  request.allows_large_clusters = kernel.allows_large_clusters;
   const program::Function &entry = on_device.entry();
   request.params.resize(entry.parameter_bytes);
   require(arguments || entry.parameters.empty(), cudaErrorInvalidValue, "a launch without arguments");
@@ -99,24 +101,28 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
   return on_device([&] {
     require(config && (config->attrs || config->numAttrs == 0));
     bool cooperative = false;
+    std::optional<machine::Dim3> cluster_shape;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const cudaLaunchAttribute &attribute = config->attrs[i];
       if (attribute.id == cudaLaunchAttributeCooperative)
         cooperative = attribute.val.cooperative != 0;
       const auto &cluster = attribute.val.clusterDim;
-      if (attribute.id == cudaLaunchAttributeClusterDimension &&
-          (cluster.x > 1 || cluster.y > 1 || cluster.z > 1))
-        throw CudaError(cudaErrorNotSupported, kNoClusters);
+      if (attribute.id == cudaLaunchAttributeClusterDimension) {
+        require(cluster.x && cluster.y && cluster.z, cudaErrorInvalidValue, "a cluster of no blocks");
+        cluster_shape = {cluster.x, cluster.y, cluster.z};
+      }
     }
     launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream,
-           cooperative);
+           cooperative, cluster_shape);
   });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   return on_device([&] {
-    require_stream(stream);
+    const StreamId id = stream_id(stream);
     require(function);
+    if (Checking *const checking = Checking::active())
+      checking->streams().host_waits(id); // by the function's time
     function(data);
   });
 }

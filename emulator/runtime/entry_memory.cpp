@@ -1,5 +1,6 @@
 // Allocation.
 #include "runtime/allocations.h"
+#include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
 
@@ -49,6 +50,14 @@ void free_device(void *pointer) {
             ladder::sanitizer::Kind::bad_free);
 }
 
+/// Work that concerns a whole allocation.
+void note_whole(const char *name, const void *pointer) {
+  Checking *const checking = Checking::active();
+  const auto allocation = checking ? Allocations::instance().find(pointer) : std::nullopt;
+  if (allocation)
+    checking->worked(name, {{allocation->begin, allocation->begin + allocation->bytes, true}});
+}
+
 } // namespace
 
 cudaError_t cudaMalloc(void **pointer, size_t bytes) {
@@ -83,8 +92,9 @@ cudaError_t cudaMallocManaged(void **pointer, size_t bytes, unsigned flags) {
 
 cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     allocate(pointer, bytes, MemoryKind::device, "cudaMallocAsync");
+    note_whole("cudaMallocAsync", *pointer);
   });
 }
 
@@ -97,12 +107,17 @@ cudaError_t cudaMallocHost(void **pointer, size_t bytes) {
 }
 
 cudaError_t cudaFree(void *pointer) {
-  return on_device([&] { free_device(pointer); });
+  return on_device([&] {
+    free_device(pointer);
+    if (Checking *const checking = Checking::active())
+      checking->streams().host_waits_for_all();
+  });
 }
 
 cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
+    note_whole("cudaFreeAsync", pointer);
     free_device(pointer);
   });
 }

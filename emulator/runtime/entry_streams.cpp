@@ -1,4 +1,5 @@
 // Streams and events. Everything is in order and done at once.
+#include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
 
@@ -83,9 +84,29 @@ Stream properties(cudaStream_t stream) {
   return {.id = stream == cudaStreamPerThread ? 2ull : 1ull};
 }
 
+/// What the sanitizer knows of the order; nullptr when nobody asks.
+StreamOrder *order() {
+  Checking *const checking = Checking::active();
+  return checking ? &checking->streams() : nullptr;
+}
+
+void host_waits(cudaStream_t stream) {
+  const StreamId id = stream_id(stream);
+  if (StreamOrder *const known = order())
+    known->host_waits(id);
+}
+
+void host_waits(cudaEvent_t event) {
+  events.get(event);
+  if (StreamOrder *const known = order())
+    known->host_waits_for_event(event);
+}
+
 } // namespace
 
 void ladder::runtime::require_stream(cudaStream_t stream) { properties(stream); }
+
+StreamId ladder::runtime::stream_id(cudaStream_t stream) { return properties(stream).id; }
 
 void ladder::runtime::destroy_streams_and_events() {
   streams.clear();
@@ -96,7 +117,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
   return on_device([&] {
     require(stream && (flags & ~unsigned(cudaStreamNonBlocking)) == 0);
     const int clamped = std::min(kLowestPriority, std::max(kHighestPriority, priority));
-    *stream = streams.add({.flags = flags, .priority = clamped, .id = next_stream_id++});
+    const StreamId id = next_stream_id++;
+    *stream = streams.add({.flags = flags, .priority = clamped, .id = id});
+    if (StreamOrder *const known = order())
+      known->add_stream(id, !(flags & cudaStreamNonBlocking));
   });
 }
 
@@ -113,24 +137,26 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return on_device([&] { require_stream(stream); });
+  return on_device([&] { host_waits(stream); });
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return on_device([&] { require_stream(stream); });
+  return on_device([&] { host_waits(stream); });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return on_device([&] {
-    require_stream(stream);
+    const StreamId id = stream_id(stream);
     events.get(event);
+    if (StreamOrder *const known = order())
+      known->wait_event(id, event);
   });
 }
 
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data,
                                   unsigned flags) {
   return on_device([&] {
-    require_stream(stream);
+    host_waits(stream);
     require(callback && flags == 0);
     callback(stream, cudaSuccess, data);
   });
@@ -198,8 +224,10 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlag
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const StreamId id = stream_id(stream);
     Event recorded = events.get(event);
+    if (StreamOrder *const known = order())
+      known->record_event(event, id);
     recorded.recorded = true;
     recorded.time = std::chrono::steady_clock::now();
     events.set(event, recorded);
@@ -211,11 +239,11 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return on_device([&] { events.get(event); });
+  return on_device([&] { host_waits(event); });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return on_device([&] { events.get(event); });
+  return on_device([&] { host_waits(event); });
 }
 
 /// The time that the emulation took; no GPU's.

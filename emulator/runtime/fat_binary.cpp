@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <set>
 
 namespace ladder::runtime {
@@ -72,7 +73,7 @@ std::string join(const std::set<std::string> &words) {
 
 } // namespace
 
-std::string select_ptx(const std::byte *container, std::size_t size, const machine::VirtualGpu &gpu) {
+DeviceCode select_code(const std::byte *container, std::size_t size, const machine::VirtualGpu &gpu) {
   if (size < sizeof(ContainerHeader))
     throw FatBinaryError("the fat binary is cut off");
   const auto header = read<ContainerHeader>(container);
@@ -86,6 +87,7 @@ std::string select_ptx(const std::byte *container, std::size_t size, const machi
   const std::byte *const end = at + header.body_bytes;
   std::string best;
   std::uint32_t best_arch = 0;
+  std::map<std::uint32_t, std::span<const std::byte>> cubins; // by architecture
   std::set<std::string> newer, compressed, binary;
   while (at < end) {
     if (std::size_t(end - at) < sizeof(EntryHeader))
@@ -96,11 +98,14 @@ std::string select_ptx(const std::byte *container, std::size_t size, const machi
         entry.payload_bytes > left - entry.header_bytes)
       throw FatBinaryError("an entry of the fat binary is cut off");
     const char *payload = reinterpret_cast<const char *>(at) + entry.header_bytes;
+    const std::span<const std::byte> binary_payload(at + entry.header_bytes, entry.payload_bytes);
     at += entry.header_bytes + entry.payload_bytes;
 
     const std::string arch = std::to_string(entry.arch);
     if (entry.kind == kElf) {
       binary.insert("sm_" + arch);
+      if (entry.decompressed_bytes == 0)
+        cubins[entry.arch] = binary_payload;
     } else if (entry.kind == kPtx && entry.decompressed_bytes != 0) {
       compressed.insert("compute_" + arch);
     } else if (entry.kind == kPtx) {
@@ -115,7 +120,7 @@ std::string select_ptx(const std::byte *container, std::size_t size, const machi
     }
   }
   if (!best.empty())
-    return best;
+    return {std::move(best), cubins[best_arch]};
   const std::string flags = std::string("; compile with ") + kFlags;
   if (!compressed.empty())
     throw FatBinaryError("the PTX for " + join(compressed) + " is compressed" + flags);
@@ -127,7 +132,7 @@ std::string select_ptx(const std::byte *container, std::size_t size, const machi
   throw FatBinaryError("the fat binary holds no PTX" + flags);
 }
 
-std::string select_ptx(const void *wrapper, const machine::VirtualGpu &gpu) {
+DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu) {
   if (!wrapper)
     throw FatBinaryError("there is no fat binary");
   const auto header = read<Wrapper>(static_cast<const std::byte *>(wrapper));
@@ -141,7 +146,7 @@ std::string select_ptx(const void *wrapper, const machine::VirtualGpu &gpu) {
   // The size is the container's own word; the wrapper has none.
   if (container.body_bytes > SIZE_MAX - container.header_bytes)
     throw FatBinaryError("the fat binary is cut off");
-  return select_ptx(header.data, container.header_bytes + container.body_bytes, gpu);
+  return select_code(header.data, container.header_bytes + container.body_bytes, gpu);
 }
 
 } // namespace ladder::runtime

@@ -20,14 +20,21 @@ namespace {
 // not guarded.
 struct Guarded {
   std::atomic<std::uint64_t> begin{0}, end{0};
+  std::atomic<bool> is_shared{false};
 };
 constexpr std::size_t kMostGuarded = 1 << 16;
 std::array<Guarded, kMostGuarded> guarded;
 std::atomic<std::size_t> guarded_count{0};
 std::atomic<bool> has_opened{false}; ///< the handler has, since all was closed
 
+/// What work under way uses of memory that is shared.
+constexpr std::size_t kMostPending = 1024;
+std::array<MemoryUse, kMostPending> pending;
+std::atomic<std::size_t> pending_count{0};
+
 struct Hit {
   std::uint64_t address;
+  bool is_early;
   void *frames[kMostFrames];
   int count;
 };
@@ -54,15 +61,46 @@ void *instruction_of(void *context) {
 #endif
 }
 
+/// Whether the host's access fits what work under way does. That it is a write only x86-64 tells.
+bool is_early(std::uint64_t address, const void *context) {
+  bool writes = false;
+#if defined(__x86_64__)
+  constexpr long long kWriteFault = 2;
+  writes = static_cast<const ucontext_t *>(context)->uc_mcontext.gregs[REG_ERR] & kWriteFault;
+#endif
+  for (std::size_t i = 0; i < pending_count.load(); ++i)
+    if (address >= pending[i].begin && address < pending[i].end && (pending[i].writes || writes))
+      return true;
+  return false;
+}
+
+/// Closes the pages that hold what work under way uses; what it only reads stays readable.
+void close_pending(const Guarded &memory) {
+  const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
+  for (const bool written : {false, true})
+    for (std::size_t i = 0; i < pending_count.load(); ++i) {
+      const std::uint64_t begin = std::max(pending[i].begin, memory.begin.load()) / page * page,
+                          end = std::min(pending[i].end, memory.end.load());
+      if (begin < end && pending[i].writes == written)
+        mprotect(reinterpret_cast<void *>(begin), end - begin, written ? PROT_NONE : PROT_READ);
+    }
+}
+
 void handle(int, siginfo_t *info, void *context) {
   const auto address = reinterpret_cast<std::uint64_t>(info->si_addr);
   for (std::size_t i = 0; i < guarded_count.load(); ++i) {
     const Guarded &memory = guarded[i];
     if (address < memory.begin || address >= memory.end)
       continue;
+    if (memory.is_shared && !is_early(address, context)) {
+      const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
+      mprotect(reinterpret_cast<void *>(address / page * page), page, PROT_READ | PROT_WRITE);
+      return;
+    }
     if (const std::size_t number = hit_count.fetch_add(1); number < kMostHits) {
       Hit &hit = hits[number];
       hit.address = address;
+      hit.is_early = memory.is_shared;
       hit.count = backtrace(hit.frames, kMostFrames);
       // The handler's own frames come first; the place that touched is the one interrupted.
       hit.frames[0] = instruction_of(context);
@@ -92,7 +130,7 @@ HostGuard::HostGuard() {
   sigaction(SIGSEGV, &action, &previous);
 }
 
-void *HostGuard::allocate(std::uint64_t bytes) {
+void *HostGuard::allocate(std::uint64_t bytes, bool is_shared) {
   const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
   const std::uint64_t room = (bytes + page - 1) / page * page;
   const std::lock_guard lock(mutex);
@@ -105,6 +143,7 @@ void *HostGuard::allocate(std::uint64_t bytes) {
   if (const std::size_t number = guarded_count.load(); number < kMostGuarded) {
     guarded[number].begin = reinterpret_cast<std::uint64_t>(memory);
     guarded[number].end = reinterpret_cast<std::uint64_t>(memory) + room;
+    guarded[number].is_shared = is_shared;
     guarded_count = number + 1;
     live.push_back(number);
   }
@@ -135,19 +174,29 @@ void HostGuard::close() {
   const std::lock_guard lock(mutex);
   if (--open_calls > 0)
     return;
-  if (has_opened.exchange(false)) { // what was retired, too
+  const bool has_shared = std::any_of(live.begin(), live.end(),
+                                      [](std::size_t number) { return guarded[number].is_shared.load(); });
+  std::vector<MemoryUse> uses;
+  if (Checking *const checking = Checking::active(); checking && has_shared)
+    uses = checking->streams().pending();
+  pending_count = 0;
+  std::copy_n(uses.begin(), std::min(uses.size(), kMostPending), pending.begin());
+  pending_count = std::min(uses.size(), kMostPending);
+  if (has_opened.exchange(false)) // what was retired, too
     for (std::size_t i = 0; i < guarded_count.load(); ++i)
-      protect(guarded[i], PROT_NONE);
-  } else {
-    for (const std::size_t number : live)
+      if (!guarded[i].is_shared)
+        protect(guarded[i], PROT_NONE);
+  for (const std::size_t number : live)
+    if (guarded[number].is_shared)
+      close_pending(guarded[number]);
+    else
       protect(guarded[number], PROT_NONE);
-  }
 }
 
 std::vector<HostGuard::Touch> HostGuard::touches() const {
   std::vector<Touch> all;
   for (std::size_t i = 0; i < std::min(hit_count.load(), kMostHits); ++i)
-    all.push_back({hits[i].address, place_of(hits[i].frames, hits[i].count)});
+    all.push_back({hits[i].address, place_of(hits[i].frames, hits[i].count), hits[i].is_early});
   return all;
 }
 

@@ -17,8 +17,9 @@ public:
   /// Of the process; takes SIGSEGV at first use.
   static HostGuard &instance();
 
-  /// Whole pages of their own, zeroed; nullptr when there are none. Open to begin with.
-  void *allocate(std::uint64_t bytes);
+  /// Whole pages of their own, zeroed; nullptr when there are none. Open to begin with. `is_shared`: the host
+  /// may touch them, but for what work that it has not waited for uses.
+  void *allocate(std::uint64_t bytes, bool is_shared = false);
   /// Closes them for good; their addresses are not given out again.
   void retire(void *memory);
 
@@ -28,6 +29,7 @@ public:
   struct Touch {
     std::uint64_t address = 0;
     HostPlace place;
+    bool is_early = false; ///< of memory that is shared
   };
   /// What the host has touched.
   std::vector<Touch> touches() const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "instructions/binder.h"
+#include "instructions/machine_accesses.h"
 #include "machine/code.h"
 #include "machine/global_memory.h"
 #include "machine/gpu.h"
@@ -21,8 +22,10 @@ namespace ladder::runtime {
 class LADDER_API LoadedModule {
 public:
   /// Parses and resolves `ptx` and gives its .global and .const variables room in `memory`, which must
-  /// outlive this. Throws ptx::SyntaxError, program::LinkError.
-  LoadedModule(const std::string &ptx, const machine::VirtualGpu &gpu, machine::GlobalMemory &memory);
+  /// outlive this. `accesses`: what the machine code of this PTX is known to do. Throws ptx::SyntaxError,
+  /// program::LinkError.
+  LoadedModule(const std::string &ptx, const machine::VirtualGpu &gpu, machine::GlobalMemory &memory,
+               instructions::MachineAccesses accesses = {});
   ~LoadedModule();
   LoadedModule(const LoadedModule &) = delete;
   LoadedModule &operator=(const LoadedModule &) = delete;
@@ -55,6 +58,7 @@ private:
   machine::GlobalMemory &memory_;
   std::shared_ptr<const program::Program> program_;
   instructions::SymbolAddresses addresses_;
+  instructions::MachineAccesses accesses_;
   std::vector<std::unique_ptr<void, Free>> storage_;
   std::mutex mutex_; ///< guards kernels_
   std::unordered_map<std::string, std::shared_ptr<const machine::Code>> kernels_;

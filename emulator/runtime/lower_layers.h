@@ -4,8 +4,14 @@
 #include "machine/fault.h"
 #include "machine/global_memory.h"
 #include "machine/gpu.h"
+#include "program/opcode.h"
 #include "ptx/ast.h"
 #include "runtime/visibility.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace ladder::runtime {
 
@@ -14,5 +20,14 @@ LADDER_API std::span<const machine::VirtualGpu> virtual_gpus();
 LADDER_API std::string_view fault_kind_name(machine::FaultKind kind);
 LADDER_API std::string describe(const machine::Fault &fault);
 LADDER_API std::string_view type_name(ptx::Type type);
+
+/// A row of the table of opcodes, and what the layers above it make of it.
+struct OpcodeRow {
+  const program::Opcode *opcode;
+  bool is_checked; ///< by the sanitizer
+};
+LADDER_API std::vector<OpcodeRow> opcode_rows();
+/// The opcodes that instructions/ binds, with a row or not.
+LADDER_API std::vector<std::string_view> bound_opcodes();
 
 } // namespace ladder::runtime

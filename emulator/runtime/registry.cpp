@@ -2,6 +2,7 @@
 
 #include "runtime/device.h"
 #include "runtime/fat_binary.h"
+#include "runtime/machine_code.h"
 
 #include <algorithm>
 
@@ -10,8 +11,11 @@ namespace ladder::runtime {
 LoadedModule &FatBinary::module(const machine::VirtualGpu &gpu) {
   const std::lock_guard lock(mutex_);
   auto &module = modules_[&gpu];
-  if (!module)
-    module = std::make_unique<LoadedModule>(select_ptx(wrapper_, gpu), gpu, Device::instance().memory());
+  if (!module) {
+    const DeviceCode code = select_code(wrapper_, gpu);
+    module = std::make_unique<LoadedModule>(code.ptx, gpu, Device::instance().memory(),
+                                            read_machine_accesses(code.cubin));
+  }
   return *module;
 }
 

@@ -45,6 +45,7 @@ struct RegisteredKernel {
   std::string name;                               ///< mangled
   std::atomic<int> max_dynamic_shared_bytes = -1; ///< set by cudaFuncSetAttribute; -1: not set
   std::atomic<int> preferred_carveout = -1;
+  std::atomic<bool> allows_large_clusters = false;
 };
 
 struct RegisteredVariable {

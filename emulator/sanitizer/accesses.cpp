@@ -1,4 +1,5 @@
 // What accesses meet where they go: races, data in flight, memory that nobody has written.
+#include "machine/cluster.h"
 #include "sanitizer/block_checker.h"
 
 #include <algorithm>
@@ -32,15 +33,12 @@ Access BlockChecker::access(const Context &at, int lane, Act act) const {
   return now;
 }
 
-bool BlockChecker::races(const Access &past, const Access &now, bool now_reads) const {
+bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const {
   if (past.epoch == 0 || !(past.bytes & now.bytes))
     return false;
   const bool both_strong = past.flags & now.flags & Access::strong;
   if (past.block != now.block) {
-    if (both_strong)
-      return false;
-    const auto known = known_.find(past.block);
-    return known == known_.end() || (*known->second)[past.thread] < past.epoch;
+    return !both_strong && !knows_block(past, !now_reads || passes_l1);
   }
   const bool same_warp = past.thread / 32 == now.thread / 32;
   if (both_strong && !(same_warp && past.flags & now.flags & Access::is_volatile))
@@ -84,17 +82,22 @@ void BlockChecker::remember_read(Cell &cell, const Access &now) const {
 
 template <typename CellAt>
 void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act,
-                               const char *space, CellAt cell_at) {
-  const bool reads = act == Act::read, writes = !reads;
+                               const char *space, bool is_silent, CellAt cell_at) {
+  const bool reads = act == Act::read || act == Act::async_read, writes = !reads;
   Access now = access(at, lane, act);
+  if (is_silent)
+    now.flags |= Access::silent;
   bool noted = false; // one event a lane is enough
   const auto meets = [&](const Access &past, bool past_wrote, std::uint64_t place) {
-    if (noted || !races(past, now, reads) || (past_wrote && writes && is_same_store(at, lane, past)))
+    const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
+    if (noted || (past_wrote && writes && is_equal) || !races(past, now, reads, at.site.passes_l1) ||
+        (past_wrote && writes && is_same_store(at, lane, past)))
       return;
     const bool same_warp = past.thread / 32 == now.thread / 32;
-    const Kind kind = past.block != now.block ? Kind::race_blocks
-                      : same_warp             ? Kind::race_lanes
-                                              : Kind::race_warps;
+    const Kind kind = is_equal                  ? Kind::race_equal
+                      : past.block != now.block ? Kind::race_blocks
+                      : same_warp               ? Kind::race_lanes
+                                                : Kind::race_warps;
     note({kind, lane, place, space, past, past_wrote, writes});
     noted = true;
   };
@@ -102,6 +105,10 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
     Cell &cell = cell_at(granule);
     now.bytes = bytes_within(granule, address, bytes);
     const std::uint64_t place = std::max(granule, address);
+    if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes && !noted) {
+      note({Kind::read_only, lane, place, space, cell.write, true, false});
+      noted = true;
+    }
     // No barrier helps before the copy has been waited for; two copies are another matter.
     const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
     if (in_flight && act != Act::copy && !noted) {
@@ -110,11 +117,19 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
     }
     meets(cell.write, true, place);
     if (reads) {
-      remember_read(cell, now);
+      // An asynchronous read is watched until its wait instead (AsyncProxy): any of a warpgroup's threads may
+      // then hand the memory on.
+      if (act == Act::read)
+        remember_read(cell, now);
       continue;
     }
     meets(cell.reads[0], false, place);
     meets(cell.reads[1], false, place);
+    // A write that changed something is worth more than one that did not, as long as somebody may race with
+    // it.
+    if (is_silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
+        (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
+      continue;
     // An atomic of the thread that has just made a plain write does not make that one atomic.
     const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
                             cell.write.block == now.block && !(cell.write.flags & Access::strong);
@@ -124,27 +139,44 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
   }
 }
 
-void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigned bytes) {
-  for_lanes(reach.shared, [&](int lane) { touch_shared(at, lane, reach.address[lane], bytes, act); });
-  for_lanes(reach.global, [&](int lane) { touch_global(at, lane, reach.address[lane], bytes, act); });
-  for_lanes(reach.local, [&](int lane) { touch_local(at, lane, reach.address[lane], bytes, act); });
+void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes) {
+  for_lanes(reach.shared, [&](int lane) { touch_shared(at, lane, reach.address[lane] + begin, bytes, act); });
+  for_lanes(reach.global, [&](int lane) { touch_global(at, lane, reach.address[lane] + begin, bytes, act); });
+  for_lanes(reach.local, [&](int lane) { touch_local(at, lane, reach.address[lane] + begin, bytes, act); });
+  if (act == Act::write || act == Act::update)
+    for_lanes(reach.elsewhere, [&](int lane) { write_to_cluster(reach.address[lane] + begin, lane, bytes); });
+}
+
+/// Of what blocks of a cluster do with each other's shared memory only this is kept: that it was written.
+void BlockChecker::write_to_cluster(std::uint64_t address, int lane, unsigned bytes) {
+  if (address >> 32 || address >> machine::kClusterRankShift == 0)
+    return;
+  const auto [block, offset] = block_.owner(address, lane);
+  auto &other = static_cast<BlockChecker &>(*block->observer());
+  if (offset + bytes <= other.shared_.written.size())
+    std::fill_n(other.shared_.written.begin() + offset, bytes, std::uint8_t(1));
 }
 
 void BlockChecker::touch_shared(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {
   std::uint8_t *const written = shared_.written.data() + address;
-  if (act == Act::write && changes_nothing(at, lane, address, true))
-    return;
+  const bool is_silent = act == Act::write && changes_nothing(at, lane, address, true);
   const std::size_t events = events_.size();
-  touch_cells(at, lane, address, bytes, act, "shared",
+  const bool writes = act == Act::write || act == Act::update || act == Act::copy;
+  if (const Access reader = writes ? async_.reader(address, bytes) : Access{}; reader.epoch)
+    note({Kind::async_read, lane, address, "shared", reader, false, true});
+  touch_cells(at, lane, address, bytes, act, "shared", is_silent,
               [&](std::uint64_t granule) -> Cell & { return shared_.cells[granule / kGranule]; });
-  if (act == Act::read || act == Act::update) {
-    const std::uint8_t *const unwritten = std::find(written, written + bytes, std::uint8_t(0));
-    // Of data in flight the copy has been told already.
-    if (unwritten != written + bytes && events_.size() == events)
-      note(Kind::uninitialised, lane, address + std::uint64_t(unwritten - written), "shared");
+  if (act == Act::read || act == Act::async_read || act == Act::update) {
+    // Copies of structs read padding that nobody writes, so a part is no fault. Of data in flight the copy
+    // has been told already.
+    if (std::none_of(written, written + bytes, [](std::uint8_t byte) { return byte; }) &&
+        events_.size() == events)
+      note(Kind::uninitialised, lane, address, "shared");
   }
-  if (act == Act::write || act == Act::update)
+  if (act == Act::write || act == Act::update) {
     std::fill_n(written, bytes, std::uint8_t(1));
+    async_.wrote(address, bytes, access(at, lane, act));
+  }
 }
 
 void BlockChecker::touch_global(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {
@@ -159,9 +191,10 @@ void BlockChecker::touch_global(const Context &at, int lane, std::uint64_t addre
     range = launch_.memory().find(address, bytes);
   if (!range->writable)
     return;
-  if (act == Act::write && changes_nothing(at, lane, address, false))
-    return;
-  touch_cells(at, lane, address, bytes, act, "global",
+  const bool is_silent = act == Act::write && changes_nothing(at, lane, address, false);
+  if (is_silent && at.site.stores_constant)
+    return; // a flag that many raise
+  touch_cells(at, lane, address, bytes, act, "global", is_silent,
               [&](std::uint64_t granule) -> Cell & { return launch_.shadow.cell(granule); });
 }
 

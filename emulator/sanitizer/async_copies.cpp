@@ -5,6 +5,8 @@
 #include "instructions/bulk_copy.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
 #include <utility>
 
 namespace ladder::sanitizer {
@@ -73,35 +75,60 @@ void BlockChecker::complete_copies(std::vector<CopyInFlight> &copies) {
   copies.clear();
 }
 
-/// Copies to global memory are done at once.
 void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
   constexpr unsigned kAlignment = 16;
   const Context at = context(warp, in);
-  const bool loads = instructions::is_bulk_load(in);
-  std::uint32_t good = 0;
   unsigned bytes = 0;
+  std::map<std::uint64_t, int> first_lanes; // by destination in shared memory
   for_lanes(warp.active(), [&](int lane) {
     const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
-    bytes = unsigned(copy.bytes);
-    Reach to, from;
-    to.address[lane] = copy.to;
-    from.address[lane] = copy.from;
-    place_lane(at, to, lane, loads ? Space::shared : Space::global, bytes, kAlignment, true);
-    place_lane(at, from, lane, loads ? Space::global : Space::shared, bytes, kAlignment, false);
-    good |= 1u << lane; // a bad one too, which ends the block: its waiters would wait for ever
-    if (!(to.lanes() & from.lanes()))
+    const bool loads = copy.kind == instructions::BulkKind::load;
+    bytes = unsigned(copy.shared_extent);
+    Reach shared;
+    shared.address[lane] = copy.shared;
+    place_lane(at, shared, lane, Space::shared, bytes, kAlignment, loads);
+    const bool good = touch_bulk_global(at, copy, lane);
+    if (!shared.shared || !good)
       return;
-    if (loads) {
-      touch_global(at, lane, copy.from, bytes, Act::read);
-      touch_shared(at, lane, copy.to, bytes, Act::copy);
-      bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.to), bytes, at.thread(lane)});
-    } else {
-      touch_shared(at, lane, copy.from, bytes, Act::read);
-      touch_global(at, lane, copy.to, bytes, Act::write);
+    if (!loads) {
+      begin_store(at, lane, copy.shared, bytes);
+      return;
     }
+    if (const auto [first, is_first] = first_lanes.try_emplace(copy.shared, lane); !is_first) {
+      note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), "");
+      return;
+    }
+    touch_shared(at, lane, copy.shared, bytes, Act::copy);
+    if (copy.map)
+      async_.copied(copy.shared, bytes, copy.map->swizzle);
+    bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.shared), bytes, at.thread(lane)});
   });
   report(at, bytes);
-  carry_out(at, good);
+  carry_out(at, warp.active()); // bad ones too, which end the block: its waiters would wait for ever
+}
+
+/// The bytes of global memory that a bulk copy reads or writes; false when they are not all there.
+bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane) {
+  if (copy.kind == instructions::BulkKind::exchange)
+    return true;
+  const bool writes = copy.kind == instructions::BulkKind::store;
+  bool good = true;
+  const auto touch_run = [&](std::uint64_t address, unsigned bytes) {
+    Reach run;
+    run.address[lane] = address;
+    place_lane(at, run, lane, Space::global, bytes, 1, writes);
+    good = good && run.global;
+    if (run.global)
+      touch_global(at, lane, address, bytes, writes ? Act::write : Act::read);
+  };
+  if (!copy.map)
+    touch_run(copy.other, unsigned(copy.bytes));
+  else
+    instructions::visit_box(*copy.map, copy.coordinates, [&](const instructions::BoxRun &run) {
+      if (run.address)
+        touch_run(run.address, run.bytes);
+    });
+  return good;
 }
 
 /// Who waits at the mbarrier knows of the copies, and of what their threads did before.

@@ -2,7 +2,9 @@
 #include "sanitizer/block_checker.h"
 
 #include "instructions/shuffle.h"
+#include "machine/cluster.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace ladder::sanitizer {
@@ -37,10 +39,16 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, at.site.flags ? Act::update : Act::write, 8);
   report(at, 8);
-  if (at.site.flags) // setting one up makes nothing known
+  if (at.site.flags) { // setting one up makes nothing known
     for_lanes(where.shared, [&](int lane) {
       merge_into(objects_[where.address[lane]], {{block_index_, clocks_.release(at.thread(lane))}});
     });
+    for_lanes(where.elsewhere, [&](int lane) {
+      const auto [block, address] = block_.owner(where.address[lane], lane);
+      auto &other = static_cast<BlockChecker &>(*block->observer());
+      merge_into(other.objects_[address], {{block_index_, clocks_.release(at.thread(lane))}});
+    });
+  }
   carry_out(at, where.lanes());
 }
 
@@ -49,11 +57,31 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, Act::update, 8);
   report(at, 8);
-  for_lanes(where.shared, [&](int lane) { complete_bulk_copies(where.address[lane]); });
+  const std::vector<machine::BulkCopyInFlight> &copies = block_.bulk_copies();
+  const auto is_awaited = [&](const machine::BulkCopyInFlight &copy, int lane) {
+    return copy.mbarrier == where.address[lane];
+  };
+  std::map<std::uint64_t, std::vector<CopyInFlight>> awaited; // by mbarrier; from other blocks, too
+  for_lanes(where.shared, [&](int lane) {
+    if (awaited.contains(where.address[lane]))
+      return;
+    std::vector<CopyInFlight> &coming = awaited[where.address[lane]];
+    for (const machine::BulkCopyInFlight &copy : copies)
+      if (is_awaited(copy, lane))
+        coming.push_back({copy.place.address, copy.place.extent(std::uint32_t(copy.data.size())), 0});
+  });
   carry_out(at, where.lanes());
+  for_lanes(where.shared, [&](int lane) {
+    if (std::any_of(copies.begin(), copies.end(),
+                    [&](const machine::BulkCopyInFlight &copy) { return is_awaited(copy, lane); }))
+      return; // not yet
+    for (const CopyInFlight &copy : awaited[where.address[lane]])
+      std::fill_n(shared_.written.begin() + copy.address, copy.bytes, std::uint8_t(1));
+    complete_bulk_copies(where.address[lane]);
+  });
   for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
     if (const auto found = objects_.find(where.address[lane]); found != objects_.end())
-      acquire(at.thread(lane), found->second);
+      acquire(at.thread(lane), found->second, true);
   });
 }
 
@@ -105,6 +133,7 @@ void BlockChecker::barrier(Warp &warp, const Instruction &in) {
     return carry_out(at, active);
   }
   check_arrival(at, id);
+  finish_acquiring();
   clocks_.arrive(int(id), warp.index(), active);
   carry_out(at, active);
 }
@@ -154,16 +183,51 @@ void BlockChecker::check_sources(const Context &at) {
     const std::uint32_t from = instructions::source_lane(mode, lane, b[lane], c[lane]);
     const bool may_leave_mask = mode == Shuffle::down || mode == Shuffle::up;
     const std::uint32_t named = instructions::members_of(warp, at.in, lane);
-    const std::uint32_t nothing = may_leave_mask ? named & absent : ~named | absent;
-    if (from < 32 && nothing >> from & 1)
+    // The value that a reduction or scan is for is the first lane's, or the last one's.
+    const int wanted = mode == Shuffle::up ? 31 - std::countl_zero(named) : std::countr_zero(named);
+    const std::uint32_t nothing = may_leave_mask && lane != wanted ? named & absent : ~named | absent;
+    if (from < 32 && from != std::uint32_t(lane) && nothing >> from & 1)
       note(Kind::mask, lane, from, "");
   });
   report(at, 4);
 }
 
+/// All that the threads of a cluster did before they arrived is known after the wait.
+void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  Knowledge &barrier = launch_.objects[reinterpret_cast<std::uintptr_t>(&block_.cluster())];
+  for_lanes(warp.active(),
+            [&](int lane) { merge_into(barrier, {{block_index_, clocks_.release(at.thread(lane))}}); });
+  carry_out(at, warp.active());
+}
+
+void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  const Knowledge &barrier = launch_.objects[reinterpret_cast<std::uintptr_t>(&block_.cluster())];
+  const std::uint32_t active = warp.active();
+  carry_out(at, active);
+  for_lanes(active, [&](int lane) { acquire(at.thread(lane), barrier, true); });
+}
+
+/// Lanes that execute an instruction whose mask leaves them out.
+void BlockChecker::check_own_mask(const Context &at) {
+  for_lanes(at.warp.active(), [&](int lane) {
+    if (!(instructions::members_of(at.warp, at.in, lane) >> lane & 1))
+      note(Kind::mask, lane, std::uint64_t(lane), "");
+  });
+}
+
+void BlockChecker::vote(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  check_own_mask(at);
+  report(at, 4);
+  carry_out(at, warp.active());
+}
+
 /// Shuffles and votes make lanes meet, but by the programming guide they order no memory.
 void BlockChecker::shuffle(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
+  check_own_mask(at);
   check_sources(at);
   carry_out(at, warp.active());
 }

@@ -1,7 +1,10 @@
 // What checked loads, stores, atomics and matrix instructions do.
 #include "sanitizer/block_checker.h"
 
+#include "machine/address_space.h"
+
 #include <algorithm>
+#include <bit>
 
 namespace ladder::sanitizer {
 
@@ -33,11 +36,24 @@ void checked_mbarrier_wait(Warp &warp, const Instruction &in) { checker_of(warp)
 void checked_barrier(Warp &warp, const Instruction &in) { checker_of(warp).barrier(warp, in); }
 void checked_warp_barrier(Warp &warp, const Instruction &in) { checker_of(warp).warp_barrier(warp, in); }
 void checked_shuffle(Warp &warp, const Instruction &in) { checker_of(warp).shuffle(warp, in); }
+void checked_vote(Warp &warp, const Instruction &in) { checker_of(warp).vote(warp, in); }
+void checked_call(Warp &warp, const Instruction &in) { checker_of(warp).call(warp, in); }
+void checked_to_generic(Warp &warp, const Instruction &in) { checker_of(warp).to_generic(warp, in); }
+void checked_from_generic(Warp &warp, const Instruction &in) { checker_of(warp).from_generic(warp, in); }
 void checked_fence(Warp &warp, const Instruction &in) { checker_of(warp).fence(warp, in); }
+void checked_product(Warp &warp, const Instruction &in) { checker_of(warp).product(warp, in); }
+void checked_product_commit(Warp &warp, const Instruction &in) { checker_of(warp).product_commit(warp, in); }
+void checked_product_wait(Warp &warp, const Instruction &in) { checker_of(warp).product_wait(warp, in); }
+void checked_bulk_commit(Warp &warp, const Instruction &in) { checker_of(warp).bulk_commit(warp, in); }
+void checked_bulk_wait(Warp &warp, const Instruction &in) { checker_of(warp).bulk_wait(warp, in); }
+void checked_proxy_fence(Warp &warp, const Instruction &in) { checker_of(warp).proxy_fence(warp, in); }
+void checked_cluster_arrive(Warp &warp, const Instruction &in) { checker_of(warp).cluster_arrive(warp, in); }
+void checked_cluster_wait(Warp &warp, const Instruction &in) { checker_of(warp).cluster_wait(warp, in); }
 
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
       clocks_(block.thread_count(), machine::kBarriers), shared_(block.shared_end()),
+      async_(block.shared_end(), std::uint32_t(block.warps().size()) * 32), products_(block.warps().size()),
       copies_(block.warps().size()), local_(block.warps().size()) {
   first_arrival_.fill(-1);
   // The reserved bytes belong to the system, which has set them up.
@@ -58,10 +74,15 @@ void BlockChecker::carry_out(const Context &at, std::uint32_t lanes) {
 
 void BlockChecker::load(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  const Reach where = reach_operand(at, warp.active(), at.site.bytes, false);
+  const Reach where = reach_load(at);
   if (at.site.flags & Access::strong)
     order_by_atomics(at, where, true, false);
-  touch(at, where, Act::read, at.site.bytes);
+  // Each run of bytes that count is read by itself.
+  for (std::uint32_t left = at.site.used; left;) {
+    const auto begin = unsigned(std::countr_zero(left)), bytes = unsigned(std::countr_one(left >> begin));
+    touch(at, where, Act::read, begin, bytes);
+    left &= bytes + begin >= 32 ? 0 : ~0u << (begin + bytes);
+  }
   report(at, at.site.bytes);
   carry_out(at, where.lanes());
 }
@@ -96,7 +117,7 @@ void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool 
     const std::uint32_t thread = at.thread(lane);
     if (acquires)
       if (const auto found = objects.find(reach.address[lane]); found != objects.end())
-        acquire(thread, found->second);
+        acquire(thread, found->second, at.site.acquires || reach.shared >> lane & 1);
     if (!releases)
       return;
     SharedClock own = at.site.releases ? clocks_.release(thread) : clocks_.fenced(thread);
@@ -112,18 +133,102 @@ Knowledge BlockChecker::all_known(SharedClock own) const {
 }
 
 /// What a thread learns of other blocks counts for its whole block.
-void BlockChecker::acquire(std::uint32_t thread, const Knowledge &knowledge) {
+void BlockChecker::acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced) {
   for (const auto &[block, clock] : knowledge) {
     if (block == block_index_) {
       clocks_.acquire(thread, clock);
     } else {
-      SharedClock &known = known_[block];
+      SharedClock &known = (is_fenced ? known_ : pending_)[block];
       known = merge(known, clock);
     }
   }
 }
 
+void BlockChecker::finish_acquiring() {
+  if (pending_.empty())
+    return;
+  merge_into(known_, pending_);
+  pending_.clear();
+}
+
+bool BlockChecker::knows_block(const Access &past, bool with_pending) const {
+  const auto is_known = [&](const Knowledge &knowledge) {
+    const auto found = knowledge.find(past.block);
+    return found != knowledge.end() && (*found->second)[past.thread] >= past.epoch;
+  };
+  return is_known(known_) || (with_pending && is_known(pending_));
+}
+
+void BlockChecker::heap_allocated(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) {
+  const machine::Dim3 block = block_.index();
+  launch_.heap().allocated(
+      address, {bytes, launch_.kernel(),
+                launch_.party({block.x, block.y, block.z}, warp.index(), 1u << lane, warp.pc() - 1)});
+  launch_.initialised().track(address, bytes);
+}
+
+bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
+  if (launch_.heap().is_freed(address))
+    throw machine::FaultError(machine::FaultKind::bad_operand, "free of what is freed already", lane)
+        .at(address);
+  launch_.initialised().forget(address);
+  return launch_.heap().keep_freed(address);
+}
+
+/// A function that calls itself has the thread's stack, whose size the driver cannot know.
+void BlockChecker::call(Warp &warp, const Instruction &in) {
+  constexpr std::uint64_t kLeastFrame = 16; ///< the return address and what else a call keeps
+  const Context at = context(warp, in);
+  carry_out(at, warp.active());
+  const machine::Frame &frame = warp.frame();
+  bool is_recursive = false;
+  for (const machine::Frame *caller = frame.caller.get(); caller && !is_recursive;
+       caller = caller->caller.get())
+    is_recursive = caller->layout == frame.layout;
+  const std::uint64_t bytes =
+      frame.local_base + frame.layout->local_bytes + kLeastFrame * std::uint64_t(frame.depth);
+  if (!is_recursive || bytes <= launch_.stack_bytes())
+    return;
+  launch_.findings().add({Kind::out_of_bounds, &launch_.code(), at.index, kNoInstruction}, 1, [&] {
+    Finding finding;
+    finding.kind = Kind::out_of_bounds;
+    finding.kernel = launch_.kernel();
+    finding.message = "the function calls itself " + std::to_string(frame.depth) + " deep, which takes " +
+                      std::to_string(bytes) + " bytes of stack or more; a thread has " +
+                      std::to_string(launch_.stack_bytes()) +
+                      " (cudaDeviceSetLimit(cudaLimitStackSize, ...))";
+    const machine::Dim3 block = block_.index();
+    finding.who = launch_.party({block.x, block.y, block.z}, warp.index(), warp.active(), at.index);
+    finding.space = "local";
+    return finding;
+  });
+}
+
+/// Says in a generic address of local memory whose it is: thread, block and launch.
+std::uint64_t BlockChecker::tag_of(const Context &at, int lane) const {
+  const std::uint64_t place = block_.linear_index() * 31 + block_.launch().grid_id * 7;
+  return (std::uint64_t(at.thread(lane) + 1) | (place & 0xfff) << 12) << 32;
+}
+
+void BlockChecker::to_generic(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  carry_out(at, warp.active());
+  auto *const addresses = warp.lanes<std::uint64_t>(in.op[0]);
+  for_lanes(warp.active(), [&](int lane) {
+    addresses[lane] =
+        (addresses[lane] & ~(~machine::kWindowMask & ~machine::kLocalOffsetMask)) | tag_of(at, lane);
+  });
+}
+
+void BlockChecker::from_generic(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  carry_out(at, warp.active());
+  auto *const addresses = warp.lanes<std::uint64_t>(in.op[0]);
+  for_lanes(warp.active(), [&](int lane) { addresses[lane] &= machine::kLocalOffsetMask; });
+}
+
 void BlockChecker::fence(Warp &warp, const Instruction &in) {
+  finish_acquiring();
   clocks_.fence(warp.index(), warp.active());
   carry_out(context(warp, in), warp.active());
 }

@@ -6,7 +6,9 @@
 #pragma once
 
 #include "instructions/addressing.h"
+#include "instructions/bulk_copy.h"
 #include "machine/block.h"
+#include "sanitizer/async_proxy.h"
 #include "sanitizer/clocks.h"
 #include "sanitizer/findings.h"
 #include "sanitizer/launch_checker.h"
@@ -36,16 +38,34 @@ void checked_mbarrier_wait(machine::Warp &warp, const machine::Instruction &in);
 void checked_barrier(machine::Warp &warp, const machine::Instruction &in);
 void checked_warp_barrier(machine::Warp &warp, const machine::Instruction &in);
 void checked_shuffle(machine::Warp &warp, const machine::Instruction &in);
+void checked_vote(machine::Warp &warp, const machine::Instruction &in);
+void checked_call(machine::Warp &warp, const machine::Instruction &in);
+void checked_to_generic(machine::Warp &warp, const machine::Instruction &in);
+void checked_from_generic(machine::Warp &warp, const machine::Instruction &in);
 void checked_fence(machine::Warp &warp, const machine::Instruction &in);
+void checked_cluster_arrive(machine::Warp &warp, const machine::Instruction &in);
+void checked_product(machine::Warp &warp, const machine::Instruction &in);
+void checked_product_commit(machine::Warp &warp, const machine::Instruction &in);
+void checked_product_wait(machine::Warp &warp, const machine::Instruction &in);
+void checked_bulk_commit(machine::Warp &warp, const machine::Instruction &in);
+void checked_bulk_wait(machine::Warp &warp, const machine::Instruction &in);
+void checked_proxy_fence(machine::Warp &warp, const machine::Instruction &in);
+void checked_cluster_wait(machine::Warp &warp, const machine::Instruction &in);
 
 class BlockChecker final : public machine::BlockObserver {
 public:
   BlockChecker(LaunchChecker &launch, machine::Block &block);
+  ~BlockChecker() override {
+    if (block_.finished())
+      check_end();
+  }
 
   void barrier_completed(int barrier) override {
     clocks_.complete(barrier);
     first_arrival_[std::size_t(barrier)] = -1;
   }
+  void heap_allocated(machine::Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) override;
+  bool heap_freed(machine::Warp &warp, int lane, std::uint64_t address) override;
 
   void load(machine::Warp &warp, const machine::Instruction &in);
   void store(machine::Warp &warp, const machine::Instruction &in);
@@ -62,10 +82,22 @@ public:
   void barrier(machine::Warp &warp, const machine::Instruction &in);
   void warp_barrier(machine::Warp &warp, const machine::Instruction &in);
   void shuffle(machine::Warp &warp, const machine::Instruction &in);
+  void vote(machine::Warp &warp, const machine::Instruction &in);
+  void call(machine::Warp &warp, const machine::Instruction &in);
+  void to_generic(machine::Warp &warp, const machine::Instruction &in);
+  void from_generic(machine::Warp &warp, const machine::Instruction &in);
   void fence(machine::Warp &warp, const machine::Instruction &in);
+  void cluster_arrive(machine::Warp &warp, const machine::Instruction &in);
+  void product(machine::Warp &warp, const machine::Instruction &in);
+  void product_commit(machine::Warp &warp, const machine::Instruction &in);
+  void product_wait(machine::Warp &warp, const machine::Instruction &in);
+  void bulk_commit(machine::Warp &warp, const machine::Instruction &in);
+  void bulk_wait(machine::Warp &warp, const machine::Instruction &in);
+  void proxy_fence(machine::Warp &warp, const machine::Instruction &in);
+  void cluster_wait(machine::Warp &warp, const machine::Instruction &in);
 
 private:
-  enum class Act { read, write, update, copy };
+  enum class Act { read, async_read, write, update, copy };
   /// Where the lanes of an instruction go: addresses in their space, and which lanes are in which.
   struct Reach {
     std::uint64_t address[32];
@@ -87,6 +119,15 @@ private:
     std::vector<CopyInFlight> open;
     std::deque<std::vector<CopyInFlight>> groups;
   };
+  struct WarpProducts {
+    std::deque<std::pair<std::uint64_t, std::uint64_t>> reads; ///< number of the product, read of async_
+    std::deque<std::uint64_t> groups;                          ///< for each the number after its last product
+    std::uint64_t issued = 0;
+  };
+  struct ThreadStores {
+    std::vector<std::uint64_t> open; ///< reads of async_
+    std::deque<std::vector<std::uint64_t>> groups;
+  };
   struct LocalShadow {
     std::uint64_t bytes = 0; ///< a lane
     std::vector<std::uint8_t> written;
@@ -106,22 +147,28 @@ private:
   Reach reach(const Context &at, std::uint32_t lanes, instructions::Space space, unsigned bytes, bool writes,
               const std::uint64_t (&addresses)[32]);
   Reach reach_operand(const Context &at, std::uint32_t lanes, unsigned bytes, bool writes);
+  Reach reach_load(const Context &at);
   void place_lane(const Context &at, Reach &reach, int lane, instructions::Space space, unsigned bytes,
                   unsigned alignment, bool writes);
-  void place_shared(Reach &reach, int lane, std::uint64_t address, unsigned bytes);
+  void place_shared(const Context &at, Reach &reach, int lane, std::uint64_t address, unsigned bytes);
   void place_global(const Context &at, Reach &reach, int lane, std::uint64_t address, unsigned bytes,
                     bool writes);
   void place_local(const Context &at, Reach &reach, int lane, std::uint64_t address, unsigned bytes);
 
-  void touch(const Context &at, const Reach &reach, Act act, unsigned bytes);
+  void touch(const Context &at, const Reach &reach, Act act, unsigned bytes) {
+    touch(at, reach, act, 0, bytes);
+  }
+  /// The bytes from `begin` on of where the lanes go.
+  void touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
+  void write_to_cluster(std::uint64_t address, int lane, unsigned bytes);
   void touch_shared(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
   void touch_global(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
   void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
   template <typename CellAt>
   void touch_cells(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act,
-                   const char *space, CellAt cell_at);
+                   const char *space, bool is_silent, CellAt cell_at);
   Access access(const Context &at, int lane, Act act) const;
-  bool races(const Access &past, const Access &now, bool now_reads) const;
+  bool races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const;
   void remember_read(Cell &cell, const Access &now) const;
   bool changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const;
   bool same_value(const Context &at, int lane, int other) const;
@@ -129,12 +176,22 @@ private:
   static void store_value(const Context &at, int lane, std::uint8_t *value);
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
-  void acquire(std::uint32_t thread, const Knowledge &knowledge);
+  /// `is_fenced`: what other blocks did may be read, too. Until then only writes and what passes the L1 come
+  /// after it.
+  void acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
+  void finish_acquiring();
+  bool knows_block(const Access &past, bool with_pending) const;
   Knowledge all_known(SharedClock own) const;
 
   void complete_copies(std::vector<CopyInFlight> &copies);
   void complete_bulk_copies(std::uint64_t mbarrier);
+  void check_proxy(const Context &at, int lane, std::uint32_t address);
+  void begin_store(const Context &at, int lane, std::uint64_t address, unsigned bytes);
+  void check_end();
+  bool touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane);
   void meet(const Context &at);
+  void check_own_mask(const Context &at);
+  std::uint64_t tag_of(const Context &at, int lane) const;
   void check_sources(const Context &at);
 
   void note(Event event) { events_.push_back(event); }
@@ -152,11 +209,15 @@ private:
   std::uint32_t block_index_;
   BlockClocks clocks_;
   SharedShadow shared_;
+  AsyncProxy async_;
+  std::vector<WarpProducts> products_; ///< by warp
+  std::map<std::uint32_t, ThreadStores> stores_;
   std::vector<WarpCopies> copies_;                                           ///< by warp
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
   std::vector<LocalShadow> local_;                                           ///< by warp
   std::unordered_map<std::uint64_t, Knowledge> objects_; ///< shared memory that orders: atomics, mbarriers
   Knowledge known_;                                      ///< what this block knows of other ones
+  Knowledge pending_;                                    ///< the same, before the fence that it takes to read
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: nobody is there
   std::vector<Event> events_;
 };

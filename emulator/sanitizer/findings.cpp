@@ -1,5 +1,7 @@
 #include "sanitizer/findings.h"
 
+#include "program/opcode.h"
+
 #include <algorithm>
 
 namespace ladder::sanitizer {
@@ -20,8 +22,22 @@ std::string_view kind_name(Kind kind) {
     return "race in a warp";
   case Kind::race_blocks:
     return "race between blocks";
+  case Kind::race_equal:
+    return "race of equal values";
+  case Kind::race_streams:
+    return "race between streams";
+  case Kind::race_host:
+    return "race with the host";
   case Kind::async_copy:
     return "copy not waited for";
+  case Kind::async_read:
+    return "read not waited for";
+  case Kind::proxy:
+    return "proxy fence";
+  case Kind::swizzle:
+    return "swizzle";
+  case Kind::election:
+    return "election";
   case Kind::barrier:
     return "barrier";
   case Kind::mask:
@@ -81,17 +97,12 @@ std::vector<Finding> Findings::merged() const {
 namespace {
 
 /// What an instruction does wrong when its operands, or the lanes that come to it, do not fit.
-Kind kind_by_opcode(std::string_view opcode) {
-  if (opcode.starts_with("bar.warp"))
-    return Kind::mask;
-  for (const std::string_view prefix : {"bar", "mbarrier"})
-    if (opcode.starts_with(prefix))
-      return Kind::barrier;
-  for (const std::string_view prefix :
-       {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"})
-    if (opcode.starts_with(prefix))
-      return Kind::mask;
-  return opcode.starts_with("call") ? Kind::bad_free : Kind::other;
+Kind kind_by_opcode(const program::Opcode &opcode) {
+  using program::Trait;
+  return opcode.is(Trait::warp_wide) ? Kind::mask
+         : opcode.is(Trait::barrier) ? Kind::barrier
+         : opcode.is(Trait::calls)   ? Kind::bad_free
+                                     : Kind::other;
 }
 
 } // namespace
@@ -118,7 +129,7 @@ Finding from_fault(const machine::Fault &fault) {
   case FaultKind::deadlock:
   case FaultKind::bad_operand:
   case FaultKind::unsupported:
-    finding.kind = kind_by_opcode(fault.opcode);
+    finding.kind = kind_by_opcode(program::find_opcode(fault.opcode));
     break;
   default:
     finding.kind = Kind::other;

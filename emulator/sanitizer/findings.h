@@ -22,7 +22,14 @@ enum class Kind {
   race_warps,    ///< between two warps of a block
   race_lanes,    ///< between lanes of one warp
   race_blocks,   ///< between two blocks
+  race_equal,    ///< any of these, where the one that writes writes what is there already
+  race_streams,  ///< between work of two streams
+  race_host,     ///< between the host and work that it has not waited for
   async_copy,    ///< data of a cp.async used before its wait
+  async_read,    ///< memory written that an asynchronous instruction may still read
+  proxy,         ///< data of a thread read by the asynchronous proxy without a fence
+  swizzle,       ///< a tile read with another swizzle than it was written with
+  election,      ///< several lanes issue what one should
   barrier,
   mask, ///< a member mask, or the lanes of a warp-wide instruction, do not fit
   use_after_free,

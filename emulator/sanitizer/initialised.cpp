@@ -46,6 +46,24 @@ void InitialisedMemory::mark(std::uint64_t address, std::uint64_t bytes) {
   }
 }
 
+void InitialisedMemory::copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes) {
+  const auto first = gap(source, bytes);
+  if (!first)
+    return mark(destination, bytes);
+  const std::lock_guard lock(mutex_);
+  const auto [to, to_offset] = find(destination);
+  const auto [from, from_offset] = find(source);
+  if (!to || !from)
+    return;
+  for (std::uint64_t i = 0; i < bytes && to_offset + i < to->bytes && from_offset + i < from->bytes; ++i) {
+    const std::uint64_t at = to_offset + i, bit = std::uint64_t(1) << at % 64;
+    if (from->written[(from_offset + i) / 64] >> (from_offset + i) % 64 & 1)
+      to->written[at / 64] |= bit;
+    else
+      to->written[at / 64] &= ~bit;
+  }
+}
+
 bool InitialisedMemory::is_unwritten(std::uint64_t address, std::uint64_t bytes) const {
   const std::lock_guard lock(mutex_);
   const auto [tracked, offset] = find(address);

@@ -17,6 +17,8 @@ public:
   void track(std::uint64_t begin, std::uint64_t bytes);
   void forget(std::uint64_t begin);
   void mark(std::uint64_t address, std::uint64_t bytes);
+  /// What a copy makes of the destination: as written as its source.
+  void copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes);
   /// Whether none of the bytes has been written.
   bool is_unwritten(std::uint64_t address, std::uint64_t bytes) const;
   struct Gap {

@@ -5,6 +5,7 @@
 #include "machine/observer.h"
 #include "sanitizer/clocks.h"
 #include "sanitizer/findings.h"
+#include "sanitizer/heap_memory.h"
 #include "sanitizer/initialised.h"
 #include "sanitizer/shadow.h"
 #include "sanitizer/sites.h"
@@ -32,9 +33,10 @@ public:
   /// `kernel` is the name for reports. `explain` tells of addresses outside all allocations.
   LaunchChecker(std::shared_ptr<const CheckedCode> code, std::string kernel,
                 const machine::GlobalMemory &memory, Findings &findings, InitialisedMemory &initialised,
+                HeapMemory &heap, std::uint64_t stack_bytes,
                 std::function<std::optional<Stray>(std::uint64_t)> explain)
       : code_(std::move(code)), kernel_(std::move(kernel)), memory_(memory), findings_(findings),
-        initialised_(initialised), explain_(std::move(explain)) {}
+        initialised_(initialised), heap_(heap), stack_bytes_(stack_bytes), explain_(std::move(explain)) {}
 
   std::unique_ptr<machine::BlockObserver> watch(machine::Block &block) override;
   bool take_fault(const machine::Fault &fault) override;
@@ -45,6 +47,9 @@ public:
   const machine::GlobalMemory &memory() const { return memory_; }
   Findings &findings() { return findings_; }
   InitialisedMemory &initialised() { return initialised_; }
+  HeapMemory &heap() { return heap_; }
+  /// What a thread has for functions that call themselves: cudaLimitStackSize.
+  std::uint64_t stack_bytes() const { return stack_bytes_; }
   std::optional<Stray> explain(std::uint64_t address) const { return explain_(address); }
 
   GlobalShadow shadow;
@@ -61,6 +66,8 @@ private:
   const machine::GlobalMemory &memory_;
   Findings &findings_;
   InitialisedMemory &initialised_;
+  HeapMemory &heap_;
+  std::uint64_t stack_bytes_;
   std::function<std::optional<Stray>(std::uint64_t)> explain_;
 };
 

@@ -2,8 +2,10 @@
 #include "sanitizer/block_checker.h"
 
 #include "machine/address_space.h"
+#include "machine/cluster.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace ladder::sanitizer {
 
@@ -26,6 +28,24 @@ BlockChecker::Reach BlockChecker::reach_operand(const Context &at, std::uint32_t
   return reach(at, lanes, instructions::address_space(at.in.flags), bytes, writes, addresses);
 }
 
+/// Of a load only the bytes that count must be memory; its address is that of the whole.
+BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
+  const auto first = unsigned(std::countr_zero(at.site.used));
+  const unsigned bytes = unsigned(std::bit_width(at.site.used)) - first;
+  Reach reach;
+  instructions::lane_addresses(at.warp, instructions::address_base(at.in.flags), at.in.op[0], at.in.imm,
+                               reach.address);
+  for_lanes(at.warp.active(), [&](int lane) {
+    const Space space = instructions::address_space(at.in.flags);
+    if (reach.address[lane] % at.site.bytes != 0)
+      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // which notes it
+    reach.address[lane] += first;
+    place_lane(at, reach, lane, space, bytes, 1, false);
+    reach.address[lane] -= first;
+  });
+  return reach;
+}
+
 void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space space, unsigned bytes,
                               unsigned alignment, bool writes) {
   const std::uint64_t address = reach.address[lane];
@@ -34,23 +54,35 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
     return note(Kind::misaligned, lane, address,
                 space == Space::shared || window == machine::kSharedWindow ? "shared" : "global");
   if (space == Space::shared)
-    place_shared(reach, lane, address, bytes);
+    place_shared(at, reach, lane, address, bytes);
   else if (space == Space::local)
     place_local(at, reach, lane, address, bytes);
   else if (space == Space::global || window == 0)
     place_global(at, reach, lane, address, bytes, writes);
   else if (window == machine::kSharedWindow)
-    place_shared(reach, lane, address - window, bytes);
-  else if (window == machine::kLocalWindow)
-    place_local(at, reach, lane, address - window, bytes);
-  else
+    place_shared(at, reach, lane, address - window, bytes);
+  else if (window == machine::kLocalWindow) {
+    const std::uint64_t tag = address & ~machine::kWindowMask & ~machine::kLocalOffsetMask;
+    if (tag && tag != tag_of(at, lane))
+      note(Kind::out_of_bounds, lane, address, "local");
+    place_local(at, reach, lane, address & machine::kLocalOffsetMask, bytes);
+  } else
     reach.elsewhere |= 1u << lane;
 }
 
-void BlockChecker::place_shared(Reach &reach, int lane, std::uint64_t address, unsigned bytes) {
+void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::uint64_t address,
+                                unsigned bytes) {
   reach.address[lane] = address;
+  if (address >> machine::kClusterRankShift && address >> 32 == 0) {
+    reach.elsewhere |= 1u << lane; // another block of the cluster, which the machine checks
+    return;
+  }
   if (address < block_.shared_first() || address + bytes > block_.shared_end() || address + bytes < address)
     return note(Kind::out_of_bounds, lane, address, "shared");
+  const std::uint64_t begin = block_.shared_begin() + at.site.object_begin,
+                      end = block_.shared_begin() + at.site.object_end;
+  if (at.site.object_end && (address < begin || address + bytes > end))
+    note(Kind::out_of_bounds, lane, address, "shared"); // the lane goes on: on a GPU nothing stops it either
   reach.shared |= 1u << lane;
 }
 
@@ -65,6 +97,8 @@ void BlockChecker::place_global(const Context &at, Reach &reach, int lane, std::
     if (writes && !range->writable)
       return note(Kind::read_only, lane, address, "global");
   }
+  if (const auto fault = launch_.heap().check(address, bytes))
+    note(fault->kind, lane, address, "global");
   reach.global |= 1u << lane;
 }
 

@@ -1,5 +1,6 @@
 // What the checks of an instruction have noted, as findings.
 #include "instructions/shuffle.h"
+#include "machine/address_space.h"
 #include "sanitizer/block_checker.h"
 
 namespace ladder::sanitizer {
@@ -31,7 +32,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
   finding.space = event.space;
   finding.address = event.address;
-  finding.has_address = event.kind != Kind::mask;
+  finding.has_address = event.kind != Kind::mask && event.kind != Kind::election;
   finding.bytes = bytes;
   if (event.past.epoch) {
     const std::uint32_t index = event.past.block;
@@ -53,30 +54,59 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   switch (event.kind) {
   case Kind::out_of_bounds:
     finding.message = "uses " + size + " outside ";
-    if (finding.space == "shared") {
+    if (finding.space == "shared" && event.address >= block_.shared_begin() &&
+        event.address + bytes <= block_.shared_end() && at.site.object_end) {
+      finding.message += launch_.shared_variable(at.site.object_begin).first + ", which has " +
+                         std::to_string(at.site.object_end - at.site.object_begin) + " bytes";
+    } else if (finding.space == "shared") {
       finding.message +=
           "the block's " + std::to_string(block_.shared_end() - block_.shared_begin()) + " bytes";
+    } else if (finding.space == "local" && event.address & machine::kWindowMask) {
+      finding.message = "uses " + size + " of another thread, or of one that has ended";
     } else if (finding.space == "local") {
       finding.message += "the thread's " + std::to_string(at.warp.local_top()) + " bytes";
     } else {
       finding.message += "all allocations: " + launch_.memory().describe(event.address);
     }
+    if (const auto fault =
+            finding.space == "global" ? launch_.heap().check(event.address, bytes) : std::nullopt)
+      finding.message = "uses " + size + " " + fault->message;
     break;
   case Kind::use_after_free:
   case Kind::host_pointer:
-    finding.message = launch_.explain(event.address).value_or(Stray{}).message;
+    if (const auto fault = launch_.heap().check(event.address, bytes))
+      finding.message = fault->message;
+    else
+      finding.message = launch_.explain(event.address).value_or(Stray{}).message;
     break;
   case Kind::misaligned:
     finding.message = "uses " + size + " at an address that is no multiple of " + std::to_string(bytes);
     break;
   case Kind::read_only:
-    finding.message = "writes " + size + " that is read-only";
+    finding.message = event.now_writes || !event.past.epoch
+                          ? "writes " + size + " that is read-only"
+                          : "reads " + size +
+                                " through the read-only path, which may hold what was there before " +
+                                "this launch wrote it";
     break;
   case Kind::uninitialised:
     finding.message = "reads " + size + " that nobody has written";
     break;
   case Kind::async_copy:
     finding.message = now + size + " that a copy is still on its way to";
+    break;
+  case Kind::async_read:
+    finding.message = now + size + " that an asynchronous instruction may still read";
+    break;
+  case Kind::proxy:
+    finding.message = now + size + " that a thread wrote, with no fence.proxy.async between";
+    break;
+  case Kind::swizzle:
+    finding.message = "reads a tile that TMA wrote with another swizzle than the matrix descriptor's";
+    break;
+  case Kind::election:
+    finding.message = std::to_string(event.address) +
+                      " lanes of the warp each issue this copy, and the mbarrier gets all of their bytes";
     break;
   case Kind::race_warps:
     finding.message = now + size + " that another warp " + past + ", with no barrier between";
@@ -85,10 +115,19 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message =
         now + size + " that another lane of the warp " + past + ", with no __syncwarp() between";
     break;
+  case Kind::race_equal:
+    finding.message =
+        now + size + " that another thread " + past +
+        ", with nothing between that orders them; the value was the same, which other data will not be";
+    break;
   case Kind::race_blocks:
     finding.message = now + size + " that another block " + past + " in the same launch";
     break;
   case Kind::mask:
+    if (event.address == std::uint64_t(event.lane)) {
+      finding.message = "is executed by a lane that its mask does not name";
+      break;
+    }
     finding.message = "reads the value of lane " + std::to_string(event.address) +
                       (instructions::members_of(at.warp, at.in, event.lane) >> event.address & 1
                            ? ", which the mask names and which is not there"

@@ -1,6 +1,7 @@
 // What is remembered of memory: who wrote and read it last, and what has been written at all.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@ struct Access {
     is_volatile = 2, ///< strong by .volatile alone, which orders nothing between the lanes of a warp
     collective = 4,  ///< by the warp as a whole (ldmatrix): the thread is the one that gave the address
     in_flight = 8,   ///< cp.async that has not been waited for
+    silent = 16,     ///< a store of what was there already
   };
   std::uint32_t epoch = 0;
   std::uint16_t thread = 0; ///< in its block
@@ -57,6 +59,17 @@ public:
       last_page_ = page;
     }
     return (*last_)[address % kPageBytes / kGranule];
+  }
+
+  /// Calls f(address of a granule, cell) for those of all pages that were touched, in order.
+  template <typename F> void for_cells(F f) const {
+    std::vector<std::uint64_t> numbers;
+    for (const auto &[number, page] : pages_)
+      numbers.push_back(number);
+    std::sort(numbers.begin(), numbers.end());
+    for (const std::uint64_t number : numbers)
+      for (std::size_t i = 0; i < kPageBytes / kGranule; ++i)
+        f(number * kPageBytes + i * kGranule, (*pages_.at(number))[i]);
   }
 
 private:

@@ -2,6 +2,7 @@
 
 #include "instructions/addressing.h"
 #include "sanitizer/block_checker.h"
+#include "sanitizer/origins.h"
 #include "sanitizer/shadow.h"
 
 #include <algorithm>
@@ -21,12 +22,9 @@ ptx::Type memory_type(const program::Instruction &source) {
   return ptx::Type::none;
 }
 
-/// Bits 8 to 11 of the flags of ld, st, atom and red: how many elements an access has.
-unsigned element_count(const machine::Instruction &in) { return in.flags >> 8 & 15; }
-
 void describe_access(const program::Instruction &source, const machine::Instruction &in, Site &site) {
   site.element_bytes = std::min(ptx::type_bytes(memory_type(source)), 8u);
-  site.bytes = element_count(in) * site.element_bytes;
+  site.bytes = instructions::element_count(in) * site.element_bytes;
   const bool is_volatile = source.has("volatile");
   if (is_volatile)
     site.flags = Access::strong | Access::is_volatile;
@@ -34,6 +32,8 @@ void describe_access(const program::Instruction &source, const machine::Instruct
     if (source.has(order))
       site.flags = Access::strong;
   site.releases = source.has("release") || source.has("acq_rel");
+  site.acquires = source.has("acquire") || source.has("acq_rel");
+  site.passes_l1 = site.flags & Access::strong || source.has("cg") || source.has("cv");
 }
 
 /// Registers of up to 32 bits have lanes of 4 bytes, wider ones of 8.
@@ -53,68 +53,154 @@ bool is_memory_space(const machine::Instruction &in) {
   return space == Space::generic || space == Space::global || space == Space::shared || space == Space::local;
 }
 
-bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+using program::Effect;
+using program::Trait;
+
+// Each of these describes an instruction and gives its checking handler; nullptr when there is nothing to
+// check.
+using Describe = Handler (*)(const program::Instruction &source, const machine::Instruction &in, Site &site);
+
+Handler load(const program::Instruction &source, const machine::Instruction &in, Site &site) {
+  if (!is_memory_space(in))
+    return nullptr;
+  describe_access(source, in, site);
+  const std::uint32_t all = site.bytes >= 32 ? ptx::kAllBytes : (1u << site.bytes) - 1;
+  site.used = source.used_bytes & all ? source.used_bytes & all : all;
+  site.is_read_only_path = source.has("nc");
+  return checked_load;
 }
 
-/// The checking handler of an instruction, nullptr for one that is not looked at.
-Handler describe(const program::Instruction &source, const machine::Instruction &in, Site &site) {
-  const std::string &opcode = source.opcode;
-  if (is_one_of(opcode, {"ld", "ldu"}) && is_memory_space(in)) {
-    describe_access(source, in, site);
-    return checked_load;
+Handler store(const program::Instruction &source, const machine::Instruction &in, Site &site) {
+  if (!is_memory_space(in))
+    return nullptr;
+  describe_access(source, in, site);
+  site.lane_bytes = lane_bytes_of(source, site.element_bytes);
+  return checked_store;
+}
+
+Handler atomic(const program::Instruction &source, const machine::Instruction &in, Site &site) {
+  describe_access(source, in, site);
+  site.flags = Access::strong;
+  return checked_atomic;
+}
+
+template <Handler checked>
+Handler matrix(const program::Instruction &source, const machine::Instruction &, Site &site) {
+  site.matrices = source.has("x1") ? 1 : source.has("x2") ? 2 : 4;
+  site.bytes = 16;
+  site.flags = Access::collective;
+  return checked;
+}
+
+template <Handler checked>
+Handler collective(const program::Instruction &, const machine::Instruction &, Site &site) {
+  site.flags = Access::collective;
+  return checked;
+}
+
+template <Handler checked>
+Handler mbarrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
+  site.bytes = 8;
+  // Setting one up is no atomic operation: the others must wait for it. What ends one follows on what they
+  // did.
+  site.flags = source.row->effect == Effect::mbarrier_setup && !source.has("inval") ? 0 : Access::strong;
+  return checked;
+}
+
+Handler block_barrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
+  site.is_aligned = source.is(Trait::aligned);
+  site.arrives_only = source.has("arrive");
+  return checked_barrier;
+}
+
+/// Of functions of the program; the system's have no frame.
+Handler call(const program::Instruction &source, const machine::Instruction &, Site &) {
+  const program::Operand &target = source.operands.at(1);
+  return target.kind == program::Operand::Kind::function && target.function < 0 ? nullptr : checked_call;
+}
+
+Handler window(const program::Instruction &source, const machine::Instruction &, Site &) {
+  if (!source.has("local"))
+    return nullptr;
+  return source.has("to") ? checked_from_generic : checked_to_generic;
+}
+
+template <Handler checked> Handler plain(const program::Instruction &, const machine::Instruction &, Site &) {
+  return checked;
+}
+
+#pragma GCC diagnostic error "-Wswitch" // an effect that is forgotten here does not compile
+Describe describer(Effect effect) {
+  switch (effect) {
+  case Effect::none:
+  case Effect::unchecked:
+    return nullptr;
+  case Effect::load:
+    return load;
+  case Effect::store:
+    return store;
+  case Effect::atomic:
+    return atomic;
+  case Effect::matrix_load:
+    return matrix<checked_matrix_load>;
+  case Effect::matrix_store:
+    return matrix<checked_matrix_store>;
+  case Effect::fragment_load:
+    return collective<checked_fragment_load>;
+  case Effect::fragment_store:
+    return collective<checked_fragment_store>;
+  case Effect::copy:
+    return plain<checked_copy>;
+  case Effect::copy_commit:
+    return plain<checked_commit>;
+  case Effect::copy_wait:
+    return plain<checked_wait>;
+  case Effect::copy_arrive:
+    return mbarrier<checked_copy_arrive>;
+  case Effect::bulk_copy:
+    return plain<checked_bulk_copy>;
+  case Effect::mbarrier_setup:
+  case Effect::mbarrier:
+    return mbarrier<checked_mbarrier>;
+  case Effect::mbarrier_wait:
+    return mbarrier<checked_mbarrier_wait>;
+  case Effect::block_barrier:
+    return block_barrier;
+  case Effect::warp_barrier:
+    return plain<checked_warp_barrier>;
+  case Effect::shuffle:
+    return plain<checked_shuffle>;
+  case Effect::product:
+    return collective<checked_product>;
+  case Effect::product_commit:
+    return plain<checked_product_commit>;
+  case Effect::product_wait:
+    return plain<checked_product_wait>;
+  case Effect::bulk_commit:
+    return plain<checked_bulk_commit>;
+  case Effect::bulk_wait:
+    return plain<checked_bulk_wait>;
+  case Effect::proxy_fence:
+    return plain<checked_proxy_fence>;
+  case Effect::cluster_arrive:
+    return plain<checked_cluster_arrive>;
+  case Effect::cluster_wait:
+    return plain<checked_cluster_wait>;
+  case Effect::vote:
+    return plain<checked_vote>;
+  case Effect::fence:
+    return plain<checked_fence>;
+  case Effect::call:
+    return call;
+  case Effect::window:
+    return window;
   }
-  if (opcode == "st" && is_memory_space(in)) {
-    describe_access(source, in, site);
-    site.lane_bytes = lane_bytes_of(source, site.element_bytes);
-    return checked_store;
-  }
-  if (is_one_of(opcode, {"atom", "red"})) {
-    describe_access(source, in, site);
-    site.flags = Access::strong;
-    return checked_atomic;
-  }
-  if (is_one_of(opcode, {"ldmatrix", "stmatrix"})) {
-    site.matrices = source.has("x1") ? 1 : source.has("x2") ? 2 : 4;
-    site.bytes = 16;
-    site.flags = Access::collective;
-    return opcode == "ldmatrix" ? checked_matrix_load : checked_matrix_store;
-  }
-  if (opcode == "wmma" && (source.has("load") || source.has("store"))) {
-    site.flags = Access::collective;
-    return source.has("load") ? checked_fragment_load : checked_fragment_store;
-  }
-  if (opcode == "cp" && source.has("bulk"))
-    return source.has("commit_group") || source.has("wait_group") ? nullptr : checked_bulk_copy;
-  if (opcode == "cp" && source.has("async")) {
-    if (source.has("commit_group"))
-      return checked_commit;
-    if (source.has("wait_group") || source.has("wait_all"))
-      return checked_wait;
-    return source.has("mbarrier") ? checked_copy_arrive : checked_copy;
-  }
-  if (opcode == "mbarrier" && !source.has("pending_count")) {
-    site.bytes = 8;
-    // Setting one up is no atomic operation: the others must wait for it.
-    site.flags = source.has("init") || source.has("inval") ? 0 : Access::strong;
-    return source.has("test_wait") || source.has("try_wait") ? checked_mbarrier_wait : checked_mbarrier;
-  }
-  if (is_one_of(opcode, {"bar", "barrier"}) && !source.has("warp")) {
-    // bar is short for barrier.aligned.
-    site.is_aligned = opcode == "bar" || source.has("aligned");
-    site.arrives_only = source.has("arrive");
-    return checked_barrier;
-  }
-  if (opcode == "bar" && source.has("warp"))
-    return checked_warp_barrier;
-  if (opcode == "shfl")
-    return checked_shuffle;
-  if (is_one_of(opcode, {"fence", "membar"}) && !source.has("proxy"))
-    return checked_fence;
   return nullptr;
 }
 
 } // namespace
+
+bool is_checked(Effect effect) { return describer(effect) != nullptr; }
 
 std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
   auto checked = std::make_shared<CheckedCode>();
@@ -125,9 +211,11 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
       continue;
     machine::Instruction &instruction = copy->instructions[i];
     Site &site = checked->sites[i];
-    if (const Handler handler = describe(*code.sources[i], instruction, site))
+    const Describe describe = describer(code.sources[i]->row->effect);
+    if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
       site.original = std::exchange(instruction.execute, handler);
   }
+  find_origins(code, checked->sites);
   checked->code = std::move(copy);
   return checked;
 }

@@ -1,0 +1,82 @@
+// setmaxnreg: "Miscellaneous Instructions" of the PTX manual. Registers move between the warps of a block
+// through its pool.
+#include "instructions/elementwise.h"
+#include "instructions/mma.h"
+#include "machine/block.h"
+
+#include <string>
+
+namespace ladder::instructions {
+
+using machine::Block;
+using machine::FaultError;
+using machine::FaultKind;
+using machine::RegisterPool;
+
+namespace {
+
+constexpr std::uint32_t kFewest = 24, kMost = 256, kStep = 8;
+
+std::string registers(std::uint32_t count) { return std::to_string(count) + " registers a thread"; }
+
+/// imm: registers a thread from now on.
+void decrease(Warp &warp, const Instruction &in) {
+  if (!whole_warp(warp))
+    return;
+  RegisterPool &pool = warp.block().register_pool();
+  const auto wanted = std::uint32_t(in.imm);
+  if (pool.is_ignored())
+    return;
+  if (wanted > pool.of(warp.index()))
+    throw FaultError(FaultKind::bad_operand, "setmaxnreg.dec to " + registers(wanted) +
+                                                 " by a warp that has " +
+                                                 std::to_string(pool.of(warp.index())));
+  pool.resize(warp.index(), wanted);
+  warp.block().note_progress();
+  for (Warp &other : warp.block().warps())
+    other.release_waits();
+}
+
+void increase(Warp &warp, const Instruction &in) {
+  if (!whole_warp(warp))
+    return;
+  RegisterPool &pool = warp.block().register_pool();
+  const auto wanted = std::uint32_t(in.imm);
+  if (pool.is_ignored())
+    return;
+  if (wanted < pool.of(warp.index()))
+    throw FaultError(FaultKind::bad_operand, "setmaxnreg.inc to " + registers(wanted) +
+                                                 " by a warp that has " +
+                                                 std::to_string(pool.of(warp.index())));
+  if (pool.can_resize(warp.index(), wanted)) {
+    pool.resize(warp.index(), wanted);
+    return;
+  }
+  warp.wait_for([](Warp &waiting) {
+    const RegisterPool &empty = waiting.block().register_pool();
+    return "registers: the block began with " + registers(empty.at_launch()) + ", of which its pool has " +
+           std::to_string(empty.free() / 32) + " for a warp, and this one has " +
+           std::to_string(empty.of(waiting.index()));
+  });
+}
+
+bool bind_setmaxnreg(Binder &binder) {
+  needs_sm_90a(binder);
+  const program::Operand &count = binder.operand(0);
+  if (count.kind != program::Operand::Kind::integer || count.bits < kFewest || count.bits > kMost ||
+      count.bits % kStep)
+    binder.unsupported("the number of registers must be a constant, a multiple of 8 from 24 to 256");
+  if (!binder.has("inc") && !binder.has("dec"))
+    return false;
+  binder.out.imm = std::int64_t(count.bits);
+  binder.out.execute = binder.has("inc") ? increase : decrease;
+  return true;
+}
+
+constexpr TableEntry kTable[] = {{"setmaxnreg", bind_setmaxnreg}};
+
+} // namespace
+
+std::span<const TableEntry> set_registers_table() { return kTable; }
+
+} // namespace ladder::instructions

@@ -1,0 +1,23 @@
+// Shifts as PTX has them: amounts are clamped to the width.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace ladder::instructions {
+
+template <class T> using Unsigned = std::make_unsigned_t<T>;
+
+/// value << amount or >> amount; 0, or all sign bits, for amounts beyond the width.
+template <class T> T shift_left(T value, std::uint32_t amount) {
+  constexpr std::uint32_t kBits = 8 * sizeof(T);
+  return amount < kBits ? static_cast<T>(Unsigned<T>(value) << (amount % kBits)) : T(0);
+}
+template <class T> T shift_right(T value, std::uint32_t amount) {
+  constexpr std::uint32_t kBits = 8 * sizeof(T);
+  const std::uint32_t clamped = std::min(amount, kBits - 1);
+  return !std::is_signed_v<T> && amount >= kBits ? T(0) : static_cast<T>(value >> clamped);
+}
+
+} // namespace ladder::instructions

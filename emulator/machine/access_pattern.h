@@ -1,0 +1,85 @@
+// What the accesses of one instruction looked like the last time: most loops make the same one again,
+// somewhere else. Then its cost is known, and how its lanes lie to each other.
+#pragma once
+
+#include "machine/bank_model.h"
+#include "machine/counters.h"
+
+#include <cstdint>
+
+namespace ladder::machine {
+
+struct MemoryRange;
+
+/// The last pattern of one instruction, made by all the lanes that count. One a block and instruction.
+///
+/// Addresses are remembered relative to the first one, rounded down to a period: what an access costs does
+/// not change when all of them move by a multiple of it. A cost is counted in hits, and added up when the
+/// pattern changes or the block ends.
+class AccessPattern {
+public:
+  static constexpr std::uint32_t kBankPeriod = 128; ///< of shared memory, in bytes
+  static constexpr std::uint64_t kSectorPeriod = 32;
+
+  enum class Shape : std::uint8_t {
+    scattered,
+    same,  ///< all lanes have one address
+    dense, ///< each lane's bytes follow those of the lane before
+  };
+
+  /// Whether the access at registers[lane] + offset is the one remembered. If so `base` is what its addresses
+  /// are relative to. Only the first `Lanes` are looked at.
+  template <int Lanes, class Word>
+  [[gnu::always_inline]] bool fits(const Word *registers, Word offset, Word period, Word &base) const {
+    base = (registers[0] + offset) & ~(period - 1);
+    const Word move = base - offset;
+    const Word *const relative = relative_of(Word());
+    Word differ = 0;
+    for (int lane = 0; lane < Lanes; ++lane)
+      differ |= (registers[lane] - move) ^ relative[lane];
+    return differ == 0 && is_known_;
+  }
+
+  /// Whether all its bytes lie in [begin, end), which is below 2^62.
+  bool lies_within(std::uint64_t base, std::uint64_t begin, std::uint64_t end) const {
+    return std::int64_t(base) + lowest_ >= std::int64_t(begin) &&
+           std::int64_t(base) + highest_ <= std::int64_t(end);
+  }
+
+  Shape shape() const { return shape_; }
+  /// Of each lane, relative to the base.
+  const std::uint32_t *shared_offsets() const { return narrow_; }
+  const std::uint64_t *global_offsets() const { return wide_; }
+  void hit() { ++hits_; }
+  /// Where the access lay, if in global memory.
+  const MemoryRange *range() const { return range_; }
+
+  /// Remembers an access that is good and has not been counted. `lanes` are the first ones that count.
+  void remember(const std::uint32_t *addresses, int lanes, unsigned bytes, const SharedCost &cost);
+  void remember(const std::uint64_t *addresses, unsigned bytes, unsigned sectors, const MemoryRange *range);
+  /// Adds the hits to the instruction's counters of `kind`.
+  void settle(AccessCounters &counters);
+
+  AccessKind kind = AccessKind::none; ///< what the hits are of; none: there is nothing to settle
+  std::uint32_t instruction = 0;
+
+private:
+  const std::uint32_t *relative_of(std::uint32_t) const { return narrow_; }
+  const std::uint64_t *relative_of(std::uint64_t) const { return wide_; }
+  template <class Word>
+  void remember(const Word *addresses, int lanes, unsigned bytes, Word period, Word *relative);
+
+  union {
+    alignas(64) std::uint32_t narrow_[32] = {};
+    alignas(64) std::uint64_t wide_[32];
+  };
+  bool is_known_ = false;
+  Shape shape_ = Shape::scattered;
+  std::int64_t lowest_ = 0, highest_ = 0; ///< bytes from the base; highest_ is one past the last
+  std::uint64_t hits_ = 0;
+  SharedCost cost_;
+  unsigned sectors_ = 0;
+  const MemoryRange *range_ = nullptr;
+};
+
+} // namespace ladder::machine

@@ -1,0 +1,15 @@
+// What special registers hold.
+#pragma once
+
+#include "program/program.h"
+
+#include <cstdint>
+
+namespace ladder::machine {
+
+class Block;
+
+/// The value of a special register that does not change while a warp runs; 0 for one that does.
+std::uint64_t special_value(program::Special special, const Block &block, int warp, int lane);
+
+} // namespace ladder::machine

@@ -1,0 +1,184 @@
+// The few functions of the CUDA driver that programs for tensor maps need, and how they find them.
+#include "instructions/tensor_map.h"
+#include "runtime/entry.h"
+
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#pragma GCC visibility pop
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+using namespace ladder;
+using namespace ladder::runtime;
+using instructions::TensorMap;
+
+namespace {
+
+struct DriverFunction {
+  std::string_view name;
+  void *address;
+};
+
+void *find_driver_function(std::string_view name) {
+  const DriverFunction functions[] = {
+      {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&cuTensorMapEncodeTiled)},
+      {"cuTensorMapReplaceAddress", reinterpret_cast<void *>(&cuTensorMapReplaceAddress)},
+      {"cuGetErrorString", reinterpret_cast<void *>(&cuGetErrorString)},
+      {"cuGetErrorName", reinterpret_cast<void *>(&cuGetErrorName)},
+      {"cuInit", reinterpret_cast<void *>(&cuInit)},
+      {"cuDriverGetVersion", reinterpret_cast<void *>(&cuDriverGetVersion)},
+  };
+  for (const DriverFunction &function : functions)
+    if (function.name == name)
+      return function.address;
+  return nullptr;
+}
+
+cudaError_t find_entry_point(const char *symbol, void **function, cudaDriverEntryPointQueryResult *result) {
+  return query([&] {
+    require(symbol && function);
+    *function = find_driver_function(symbol);
+    if (result)
+      *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    if (!*function) {
+      Device::instance().complain("cudaGetDriverEntryPoint: the emulator has no driver function " +
+                                  std::string(symbol));
+      // Without `result` a caller has only the code to go by.
+      require(result, cudaErrorSymbolNotFound);
+    }
+  });
+}
+
+CUresult refuse(const std::string &function, const std::string &why) {
+  Device::instance().complain(function + ": " + why);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+std::optional<machine::Swizzle> swizzle_of(CUtensorMapSwizzle swizzle) {
+  switch (swizzle) {
+  case CU_TENSOR_MAP_SWIZZLE_NONE:
+    return machine::Swizzle::none;
+  case CU_TENSOR_MAP_SWIZZLE_32B:
+    return machine::Swizzle::b32;
+  case CU_TENSOR_MAP_SWIZZLE_64B:
+    return machine::Swizzle::b64;
+  case CU_TENSOR_MAP_SWIZZLE_128B:
+    return machine::Swizzle::b128;
+  default:
+    return std::nullopt;
+  }
+}
+
+constexpr std::uintptr_t kMapAlignment = 64;
+
+/// What is wrong with the place of a tensor map; empty when nothing is.
+std::string check_place(const CUtensorMap *map) {
+  if (!map)
+    return "tensorMap is null";
+  if (reinterpret_cast<std::uintptr_t>(map) % kMapAlignment)
+    return "tensorMap is not aligned to 64 bytes (alignas(64) CUtensorMap map;)";
+  return {};
+}
+
+} // namespace
+
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult *result) {
+  return find_entry_point(symbol, function, result);
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long, cudaDriverEntryPointQueryResult *result) {
+  return find_entry_point(symbol, function, result);
+}
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType type, cuuint32_t rank,
+                                void *global_address, const cuuint64_t *global_dim,
+                                const cuuint64_t *global_strides, const cuuint32_t *box_dim,
+                                const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
+                                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2_promotion,
+                                CUtensorMapFloatOOBfill fill) {
+  constexpr char kName[] = "cuTensorMapEncodeTiled";
+  if (Device::instance().gpu().major < 9)
+    return refuse(kName, "tensor maps need sm_90 or newer, and the virtual GPU is " +
+                             std::string(Device::instance().gpu().arch) + " (--arch sm_90a)");
+  if (const std::string why = check_place(tensor_map); !why.empty())
+    return refuse(kName, why);
+  if (rank < 1 || rank > instructions::kMostDimensions)
+    return refuse(kName, "tensorRank is " + std::to_string(rank) + "; 1 to 5 are allowed");
+  if (!global_dim || !box_dim || !element_strides || (rank > 1 && !global_strides))
+    return refuse(kName, "an array of sizes is null");
+  TensorMap map;
+  if (unsigned(type) >= TensorMap::kTypes)
+    return refuse(kName, "the data type " + std::to_string(unsigned(type)) + " is none of sm_90's");
+  map.type = TensorMap::Type(type);
+  map.rank = rank;
+  map.base = reinterpret_cast<std::uint64_t>(global_address);
+  map.stride[0] = map.element_bytes();
+  for (unsigned d = 0; d < rank; ++d) {
+    map.size[d] = global_dim[d];
+    map.box[d] = box_dim[d];
+    map.element_stride[d] = element_strides[d];
+    if (d > 0)
+      map.stride[d] = global_strides[d - 1];
+  }
+  map.interleave = std::uint8_t(interleave);
+  const auto mode = swizzle_of(swizzle);
+  if (!mode)
+    return refuse(kName, "the swizzle " + std::to_string(unsigned(swizzle)) + " is none of sm_90's");
+  map.swizzle = *mode;
+  if (unsigned(l2_promotion) > unsigned(CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
+    return refuse(kName, "the L2 promotion " + std::to_string(unsigned(l2_promotion)) + " does not exist");
+  map.l2_promotion = std::uint8_t(l2_promotion);
+  if (unsigned(fill) > unsigned(CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA))
+    return refuse(kName, "the fill " + std::to_string(unsigned(fill)) + " does not exist");
+  map.fill = TensorMap::Fill(fill);
+  if (const auto why = map.broken_rule())
+    return refuse(kName, *why);
+  map.store(reinterpret_cast<std::uint8_t *>(tensor_map));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuTensorMapReplaceAddress(CUtensorMap *tensor_map, void *global_address) {
+  constexpr char kName[] = "cuTensorMapReplaceAddress";
+  if (const std::string why = check_place(tensor_map); !why.empty())
+    return refuse(kName, why);
+  auto *const bytes = reinterpret_cast<std::uint8_t *>(tensor_map);
+  std::optional<TensorMap> map = TensorMap::load(bytes);
+  if (!map)
+    return refuse(kName, "tensorMap is no tensor map: cuTensorMapEncodeTiled did not make it");
+  map->base = reinterpret_cast<std::uint64_t>(global_address);
+  if (const auto why = map->broken_rule())
+    return refuse(kName, *why);
+  map->store(bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuInit(unsigned flags) { return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+
+CUresult cuDriverGetVersion(int *version) {
+  if (!version)
+    return CUDA_ERROR_INVALID_VALUE;
+  *version = CUDART_VERSION;
+  return CUDA_SUCCESS;
+}
+
+// The codes of the driver that can be had here are those of the runtime, too.
+CUresult cuGetErrorString(CUresult error, const char **text) {
+  if (!text)
+    return CUDA_ERROR_INVALID_VALUE;
+  *text = cudaGetErrorString(cudaError_t(error));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **text) {
+  if (!text)
+    return CUDA_ERROR_INVALID_VALUE;
+  *text = error == CUDA_SUCCESS               ? "CUDA_SUCCESS"
+          : error == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
+                                              : "CUDA_ERROR_UNKNOWN";
+  return CUDA_SUCCESS;
+}
