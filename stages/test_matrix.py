@@ -1,63 +1,95 @@
-"""Every rung on the shape matrix: all sizes, masks, dtypes and inputs that it says it takes."""
+"""Every rung on the shape matrix: all sizes, masks, dtypes and inputs that it says it takes.
+
+Each problem is run twice on the emulator, the second time in another order and with other values where nobody
+wrote, in processes that a rung's host code may end.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from ladder.comparison import evaluate
 from ladder.errors import UnsupportedProblem
-from ladder.matrix import full_problems, pairwise_problems
-from ladder.problem import DTYPES, Problem
+from ladder.evaluation import rule_on
+from ladder.operations import DTYPES, AnyProblem, get_operation
 from ladder.stages import Stage, discover
 
 LADDER = discover()
 
 
+#: How many problems that fail are told of.
+SHOWN = 3
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "problem" not in metafunc.fixturenames:
-        return
-    choose = {test_matrix: pairwise, test_full_grid: full, test_refuses_what_it_does_not_list: refused}
-    cases = [(stage, p) for stage in LADDER for p in choose[metafunc.function](stage)]
-    metafunc.parametrize("stage, problem", cases, ids=[f"{stage.name}: {p}" for stage, p in cases])
+    if "problem" in metafunc.fixturenames:
+        cases = [(stage, problem) for stage in LADDER for problem in refused(stage)]
+        metafunc.parametrize("stage, problem", cases, ids=[f"{stage.name}: {p}" for stage, p in cases])
+    elif "part" in metafunc.fixturenames:
+        places = [(stage, part) for stage in LADDER for part in boundaries(stage)]
+        metafunc.parametrize("stage, part", places, ids=[f"{stage.name}: {part}" for stage, part in places])
+    elif "stage" in metafunc.fixturenames:
+        metafunc.parametrize("stage", LADDER, ids=lambda stage: stage.name)
 
 
-def pairwise(stage: Stage) -> list[Problem]:
-    return pairwise_problems(stage.dtypes, stage.head_dims)
+def boundaries(stage: Stage) -> Mapping[str, Sequence[AnyProblem]]:
+    """The parts of which the stage takes a problem, with those that it takes."""
+    parts = get_operation(stage.computes).boundaries(stage.dtypes, stage.head_dims)
+    taken = {part: [*filter(stage.suits, problems)] for part, problems in parts.items()}
+    return {part: problems for part, problems in taken.items() if problems}
 
 
-def full(stage: Stage) -> list[Problem]:
-    return full_problems(stage.dtypes, stage.head_dims)
+def refused(stage: Stage) -> Sequence[AnyProblem]:
+    return get_operation(stage.computes).refused(stage.dtypes, stage.head_dims)
 
 
-def refused(stage: Stage) -> list[Problem]:
-    """One problem for each dtype and each head dim that the stage does not list."""
-    dtypes = [(dtype, stage.head_dims[0]) for dtype in DTYPES if dtype not in stage.dtypes]
-    head_dims = [(stage.dtypes[0], d) for d in (16, 32, 48, 64, 96, 128, 256) if d not in stage.head_dims]
-    return [Problem(1, 1, 16, 16, d, dtype=dtype) for dtype, d in dtypes + head_dims]
+def require_right(stage: Stage, problems: Sequence[AnyProblem], backend: str) -> None:
+    rulings = rule_on(stage, problems, backend=backend, thoroughly=True)
+    wrong = (
+        f"ladder run {stage.name} {problem.command_options}\n  {ruling.text}"
+        for problem, ruling in zip(problems, rulings, strict=False)
+        if not ruling.passed
+    )
+    shown = list(itertools.islice(wrong, SHOWN))
+    assert not shown, "\n".join(["wrong, some of all:", *shown])
 
 
 def test_every_stage_folder_is_sound() -> None:
     assert {name: str(error) for name, error in LADDER.broken.items()} == {}
 
 
-def test_matrix(stage: Stage, problem: Problem, backend: str) -> None:
-    result = evaluate(stage, problem, backend=backend)
-    assert result.passed, result.describe()
+def test_matrix(stage: Stage, backend: str) -> None:
+    problems = get_operation(stage.computes).matrix(stage.dtypes, stage.head_dims)
+    require_right(stage, [*filter(stage.suits, problems)], backend)
+
+
+def test_boundaries(stage: Stage, part: str, backend: str) -> None:
+    require_right(stage, boundaries(stage)[part], backend)
+
+
+def test_random_problems(stage: Stage, backend: str) -> None:
+    """Others in each run of the tests; LADDER_SEED, which they begin with, has them again."""
+    operation, seed = get_operation(stage.computes), int(os.environ["LADDER_SEED"])
+    problems = operation.random(seed, stage.dtypes, stage.head_dims, largest=150)
+    require_right(stage, list(itertools.islice(filter(stage.suits, problems), 12)), backend)
 
 
 @pytest.mark.full
-def test_full_grid(stage: Stage, problem: Problem, backend: str) -> None:
-    result = evaluate(stage, problem, backend=backend)
-    assert result.passed, result.describe()
+def test_full_grid(stage: Stage, backend: str) -> None:
+    problems = get_operation(stage.computes).full_matrix(stage.dtypes, stage.head_dims)
+    require_right(stage, [*filter(stage.suits, problems)], backend)
 
 
-def test_refuses_what_it_does_not_list(stage: Stage, problem: Problem) -> None:
+def test_refuses_what_it_does_not_list(stage: Stage, problem: AnyProblem) -> None:
     """Through the kernel's own host code too, which must not trust the harness."""
     supported = stage.dtypes if problem.dtype not in stage.dtypes else stage.head_dims
     with pytest.raises(UnsupportedProblem, match=", ".join(map(str, supported))):
-        evaluate(stage, problem, backend="emulator")
-    claims_everything = replace(stage, dtypes=DTYPES, head_dims=(problem.head_dim,))
-    with pytest.raises(UnsupportedProblem):
-        evaluate(claims_everything, problem, backend="emulator")
+        list(rule_on(stage, [problem], backend="emulator"))
+    head_dims = (*stage.head_dims, getattr(problem, "head_dim", 0))
+    claims_everything = replace(stage, dtypes=DTYPES, head_dims=head_dims, needs=())
+    [ruling] = rule_on(claims_everything, [problem], backend="emulator")
+    assert ruling.text.startswith("UnsupportedProblem"), ruling.text

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ladder/attention.h"
 #include "ladder/dispatch.h"
-#include "ladder/problem.h"
 
 namespace {
 
@@ -17,7 +17,8 @@ using ladder::AttentionProblem;
 // Shared memory has no room for many blocks an SM: without the 1, ptxas spills registers to make room for
 // them.
 template <int kHeadDim, int kBr, int kBc>
-__global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProblem p, float *m_workspace) {
+__global__ void __launch_bounds__(kBr, 1)
+    flash_attention_1(const AttentionProblem p, float *m_workspace, float *l_workspace) {
   constexpr int d = kHeadDim;
   const int batch = blockIdx.x, head = blockIdx.y;
   const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len;
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProbl
   const float *v_gmem = static_cast<const float *>(p.v) + first_key * d;
   float *o_gmem = static_cast<float *>(p.o) + first_row * d;
   float *m_gmem = m_workspace + first_row; // running row maximum
-  float *l_gmem = p.lse + first_row;       // running row sum; becomes lse at the very end
+  float *l_gmem = l_workspace + first_row; // running row sum
 
   extern __shared__ float smem[];
   float *k_smem = smem;             // (kBc, d)
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProbl
 #pragma unroll 1
       for (int y = 0; y < keys; y++) {
         float s = 0.f;
-#pragma unroll 1
         // A sum of short sums: at d = 128 its rounding errors are half of a long one's.
+#pragma unroll 1
         for (int x0 = 0; x0 < d; x0 += 16) {
           float part = 0.f;
 #pragma unroll 1
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_1(const AttentionProbl
   }
 
   for (int row = threadIdx.x; row < p.q_len; row += kBr)
-    l_gmem[row] = m_gmem[row] + logf(l_gmem[row]);
+    p.lse[first_row + row] = m_gmem[row] + logf(l_gmem[row]);
 }
 
 template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
@@ -123,12 +124,12 @@ template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProbl
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v1_minimal: shared memory");
   const dim3 grid = ladder::launch_grid(p.batch, p.heads);
-  float *m_workspace = nullptr;
-  const size_t workspace_bytes = sizeof(float) * p.batch * p.heads * p.q_len;
-  ladder::check(cudaMallocAsync(&m_workspace, workspace_bytes, stream), "v1_minimal: workspace");
-  kernel<<<grid, kBr, smem_bytes, stream>>>(p, m_workspace);
+  float *workspace = nullptr; // m of every row, then l, which begins with a sector of its own
+  const size_t rows = (size_t(p.batch) * p.heads * p.q_len + 7) / 8 * 8;
+  ladder::check(cudaMallocAsync(&workspace, 2 * rows * sizeof(float), stream), "v1_minimal: workspace");
+  kernel<<<grid, kBr, smem_bytes, stream>>>(p, workspace, workspace + rows);
   const cudaError_t launched = cudaGetLastError();
-  ladder::check(cudaFreeAsync(m_workspace, stream), "v1_minimal: workspace");
+  ladder::check(cudaFreeAsync(workspace, stream), "v1_minimal: workspace");
   ladder::check(launched, "v1_minimal: launch");
 }
 
@@ -137,7 +138,7 @@ template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProbl
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
     throw std::invalid_argument("v1_minimal supports dtype f32 only");
-  dispatch_head_dim(p, [&](auto d) {
+  dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
     // Br and Bc are free of each other. Together they stay within 64 KB, all that a block has on sm_75.
     if constexpr (d == 128)
       launch_tiles<d, 64, 16>(p, stream);

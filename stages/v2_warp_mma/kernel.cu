@@ -1,10 +1,12 @@
-// v2_warp_mma: FlashAttention-2 (Dao 2023, algorithm 1) on tensor cores.
+// v2_warp_mma: the FlashAttention-2 of v1b_fa2_loops on tensor cores.
 //
-// One block does kWarps * 16 query rows of one (batch, head): the query dimension is on the grid. Its warps
-// share each tile of K and V and nothing else: a warp owns 16 query rows, and their O, l and m stay in its
-// registers from the first key to the last. O is divided by l once, at the end.
+// One block does kWarps * 16 query rows of one (batch, head). Its warps share each tile of K and V and
+// nothing else: a warp owns 16 query rows, and their O, l and m stay in its registers from the first key to
+// the last.
 //
-// The tensor cores want fragments, softmax wants rows. Tiles of shared memory turn one into the other:
+// The tensor cores want fragments, and softmax is written for rows: several lanes hold a row of S together,
+// in order. So S and P go through shared memory, where tiles turn one into the other (v4 computes on
+// fragments):
 //   q (16 bit)  rows -> A fragments        s (fp32)    accumulators -> rows, for softmax
 //   k (16 bit)  rows -> B fragments        p (16 bit)  rows -> A fragments
 //   v (16 bit)  rows -> B fragments        o (16 bit)  accumulators -> rows, for wide stores to global memory
@@ -12,8 +14,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ladder/attention.h"
 #include "ladder/dispatch.h"
-#include "ladder/problem.h"
 #include "ladder/ptx.h"
 
 namespace {
@@ -101,13 +103,18 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
   // four columns of every 64.
   const int frag_row = lane / 4, frag_col = lane % 4 * 2;
   const int half_row = lane / 16 * 8, half_col = lane % 16 * 4;
+  // Which row of the four 8x8 tiles of an ldmatrix this lane gives the address of. As operand A (q, p) or,
+  // transposed, as two operands B (v) they come upper left, lower left, upper right, lower right; as two
+  // operands B (k) upper left, upper right, lower left, lower right.
+  const int a_row = lane % 16, a_col = lane / 16 * 8;
+  const int b_row = lane / 16 * 8 + lane % 8, b_col = lane / 8 % 2 * 8;
 
   load_tile<32>(q_smem, q_gmem, p.q_len - warp_row, lane);
   __syncwarp();
   uint32_t q_rmem[d / 16][4];
 #pragma unroll
   for (int k = 0; k < d; k += 16)
-    ldmatrix_x4(q_rmem[k / 16], q_smem.at(lane % 16, k + lane / 16 * 8));
+    ldmatrix_x4(q_rmem[k / 16], q_smem.at(a_row, k + a_col));
 
   float o_rmem[d / 8][4] = {};
   float m_rmem = -INFINITY, l_rmem = 0.f; // of row half_row + lane % 8
@@ -132,7 +139,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
 #pragma unroll
       for (int k = 0; k < d; k += 16) {
         uint32_t k_rmem[4];
-        ldmatrix_x4(k_rmem, k_smem.at(n + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
+        ldmatrix_x4(k_rmem, k_smem.at(n + b_row, k + b_col));
         float part[2][4] = {};
         mma_m16n8k16<T>(part[0], q_rmem[k / 16], k_rmem[0], k_rmem[1]);
         mma_m16n8k16<T>(part[1], q_rmem[k / 16], k_rmem[2], k_rmem[3]);
@@ -210,11 +217,11 @@ __global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const Attention
 #pragma unroll 1
     for (int k = 0; k < kBc; k += 16) {
       uint32_t p_rmem[4];
-      ldmatrix_x4(p_rmem, p_smem.at(lane % 16, k + lane / 16 * 8));
+      ldmatrix_x4(p_rmem, p_smem.at(a_row, k + a_col));
 #pragma unroll
       for (int n = 0; n < d; n += 16) {
         uint32_t v_rmem[4];
-        ldmatrix_x4_trans(v_rmem, v_smem.at(k + lane % 16, n + lane / 16 * 8));
+        ldmatrix_x4_trans(v_rmem, v_smem.at(k + a_row, n + a_col));
         mma_m16n8k16<T>(o_rmem[n / 8], p_rmem, v_rmem[0], v_rmem[1]);
         mma_m16n8k16<T>(o_rmem[n / 8 + 1], p_rmem, v_rmem[2], v_rmem[3]);
       }
@@ -255,6 +262,6 @@ void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim(p, [&](auto d) { launch_tiles<decltype(element), d, 4, 64>(p, stream); });
+    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_tiles<decltype(element), d, 4, 64>(p, stream); });
   });
 }

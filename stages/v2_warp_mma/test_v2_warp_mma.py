@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ladder.comparison import Evaluation
+from ladder.evaluation import Evaluation
 from ladder.lines import by_kernel_line, line_table
-from ladder.problem import Problem
+from ladder.operations import Problem
 
 RunStage = Callable[..., Evaluation]
 

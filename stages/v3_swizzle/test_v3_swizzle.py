@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ladder.comparison import Evaluation, evaluate
+from ladder.evaluation import Evaluation, evaluate
 from ladder.lines import by_kernel_line, line_table
-from ladder.problem import Problem
+from ladder.operations import Problem
 from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
-SHAPES = [(1, 1), (64, 64), (100, 150), (129, 63), (17, 200)]
+SHAPES = [(1, 1), (100, 150), (129, 63)]
 
 
-@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
 @pytest.mark.parametrize("d", [32, 64, 128])
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:

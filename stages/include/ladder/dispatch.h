@@ -9,7 +9,7 @@
 #include <string>
 #include <type_traits>
 
-#include "ladder/problem.h"
+#include "ladder/attention.h"
 
 namespace ladder {
 
@@ -43,24 +43,23 @@ inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
   return dim3(x, y, z);
 }
 
-/// Calls f(std::integral_constant<int, d>) for the problem's head dimension d.
-/// Throws std::invalid_argument unless d is 32, 64 or 128.
-template <typename F> void dispatch_head_dim(const AttentionProblem &problem, F &&f) {
-  switch (problem.head_dim) {
-  case 32:
-    return f(std::integral_constant<int, 32>{});
-  case 64:
-    return f(std::integral_constant<int, 64>{});
-  case 128:
-    return f(std::integral_constant<int, 128>{});
-  default:
-    throw std::invalid_argument("head_dim must be 32, 64 or 128, not " + std::to_string(problem.head_dim));
-  }
+/// Calls f(std::integral_constant<int, d>) for the problem's head dimension d, one of kHeadDims.
+/// Throws std::invalid_argument, naming them, if it is none.
+template <int... kHeadDims, typename Problem, typename F>
+void dispatch_head_dim(const Problem &problem, F &&f) {
+  const bool known =
+      ((problem.head_dim == kHeadDims && (f(std::integral_constant<int, kHeadDims>{}), true)) || ...);
+  if (known)
+    return;
+  std::string dims;
+  ((dims += (dims.empty() ? "" : ", ") + std::to_string(kHeadDims)), ...);
+  throw std::invalid_argument("head_dim must be one of " + dims + ", not " +
+                              std::to_string(problem.head_dim));
 }
 
 /// Calls f(__half{}) or f(__nv_bfloat16{}) for the problem's element type.
 /// Throws std::invalid_argument for fp32, and for bf16 on a GPU whose tensor cores lack it.
-template <typename F> void dispatch_16_bit(const AttentionProblem &problem, F &&f) {
+template <typename Problem, typename F> void dispatch_16_bit(const Problem &problem, F &&f) {
   if (problem.dtype == DType::f16)
     return f(__half{});
   if (problem.dtype != DType::bf16)

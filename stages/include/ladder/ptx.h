@@ -97,10 +97,34 @@ __device__ inline void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uin
 #endif
 }
 
+/// Reads a number that another block writes by store_release; what that block had done before is then seen.
+__device__ inline int load_acquire(const int *gmem) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];"
+               : "=r"(value)
+               : "l"(__cvta_generic_to_global(gmem))
+               : "memory");
+  return value;
+}
+
+/// Writes a number for load_acquire in another block. What the calling thread, and those that it has met at a
+/// barrier, have done before is seen by who reads it.
+__device__ inline void store_release(int *gmem, int value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(__cvta_generic_to_global(gmem)), "r"(value)
+               : "memory");
+}
+
 /// 2^x by the special-function unit, relative error 2^-22; 0 for x = -inf, subnormal results become 0.
 __device__ inline float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// tanh(x) by the special-function unit, relative error up to 2^-11 (PTX manual, "tanh").
+__device__ inline float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

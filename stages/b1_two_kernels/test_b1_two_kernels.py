@@ -1,0 +1,49 @@
+"""b1: seven products, no conflict though Q and dO are read both ways, no atomics, nothing spilled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem, Problem
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "b1_two_kernels"
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (17, 200)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, is_causal: bool) -> None:
+    row = run_stage(NAME, BackwardProblem(1, 2, n, m, d, kv_heads=1, is_causal=is_causal)).row
+    assert row["conflicts"] == 0
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_seven_products_where_the_forward_pass_has_two(run_stage: RunStage, d: int) -> None:
+    forward = run_stage("v3_swizzle", Problem(1, 1, 128, 128, d)).row
+    row = run_stage(NAME, BackwardProblem(1, 1, 128, 128, d)).row
+    assert 2 * row["mma_instructions"] == 7 * forward["mma_instructions"]
+
+
+def test_nothing_is_added_to_what_others_wrote(run_stage: RunStage) -> None:
+    launches = run_stage(NAME, BackwardProblem(1, 2, 100, 150, 64)).execution.launches
+    executed = {word for launch in launches for word in launch.instructions()["ptx"].str.split(".").str[0]}
+    assert "mma" in executed
+    assert not executed & {"red", "atom"}
+
+
+def test_the_same_bits(run_stage: RunStage) -> None:
+    problem = BackwardProblem(1, 4, 100, 150, 64, kv_heads=2, is_causal=True)
+    first, *others = (run_stage(NAME, problem).execution.outputs for _ in range(10))
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nothing_is_spilled(spilled_bytes: Callable[[str, str], list[int]], arch: str) -> None:
+    assert set(spilled_bytes(NAME, arch)) == {0}

@@ -1,0 +1,71 @@
+"""b2's claims: five products, dS through shared memory without a conflict, dQ added 128 bytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem, Problem
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "b2_one_pass"
+QUERIES, KEYS = 64, 128  # of a tile
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (17, 200)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, is_causal: bool) -> None:
+    row = run_stage(NAME, BackwardProblem(1, 2, n, m, d, kv_heads=1, is_causal=is_causal)).row
+    assert row["conflicts"] == 0
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_five_products_where_the_forward_pass_has_two(run_stage: RunStage, d: int) -> None:
+    forward = run_stage("v3_swizzle", Problem(1, 1, 128, 128, d)).row
+    row = run_stage(NAME, BackwardProblem(1, 1, 128, 128, d)).row
+    assert 2 * row["mma_instructions"] == 5 * forward["mma_instructions"]
+
+
+def additions(result: Evaluation) -> int:
+    """How many times a warp adds 32 values to global memory."""
+    tables = [launch.instructions() for launch in result.execution.launches]
+    return sum(int(table[table["ptx"].str.startswith("red.")]["executed"].sum()) for table in tables)
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_additions_by_formula(run_stage: RunStage, d: int, is_causal: bool) -> None:
+    """A tile of dQ for each query tile and each key tile that it sees."""
+    heads, n, m = 2, 300, 200
+    result = run_stage(NAME, BackwardProblem(1, heads, n, m, d, is_causal=is_causal))
+    query_tiles, key_tiles = -(-n // QUERIES), -(-m // KEYS)
+    seen = sum(query_tiles - (KEYS * j // QUERIES if is_causal else 0) for j in range(key_tiles))
+    assert additions(result) == heads * seen * QUERIES * d // 32
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_the_small_form(run_stage: RunStage, d: int, dtype: str) -> None:
+    """Where a block has 99 KB of shared memory."""
+    problem = BackwardProblem(1, 2, 100, 150, d, kv_heads=1, dtype=dtype, is_causal=True)
+    small, large = (run_stage(NAME, problem, arch=arch) for arch in ("sm_86", "sm_80"))
+    assert small.row["conflicts"] == 0
+    smem_bytes = [max(one.smem_bytes for one in result.execution.launches) for result in (small, large)]
+    assert smem_bytes[0] <= 99 * 1024
+    assert d != 128 or smem_bytes[1] > 99 * 1024
+
+
+@pytest.mark.parametrize("inputs", ["negative", "large", "dominant"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_keys_past_the_end_have_no_part(run_stage: RunStage, dtype: str, inputs: str) -> None:
+    """Where lse is far below 0 a weight that is not masked is infinite, and its product with 0 is NaN."""
+    run_stage(NAME, BackwardProblem(1, 1, 70, 33, 64, dtype=dtype, inputs=inputs, lse_gradient=True))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nothing_is_spilled(spilled_bytes: Callable[[str, str], list[int]], arch: str) -> None:
+    assert set(spilled_bytes(NAME, arch)) == {0}

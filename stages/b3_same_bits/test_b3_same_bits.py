@@ -1,0 +1,52 @@
+"""b3's claims: the same bits in every run, on any number of host threads, and b2's counts otherwise."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+from ladder.stages import discover
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "b3_same_bits"
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_the_same_bits(run_stage: RunStage, monkeypatch: pytest.MonkeyPatch, d: int) -> None:
+    """100 runs in all, on 1, 2 and 16 host threads; three blocks of keys add to a tile of dQ."""
+    problem = BackwardProblem(1, 2, 65, 300, d, kv_heads=1, dtype="bf16")
+    first = run_stage(NAME, problem).execution.outputs
+    for run in range(33):
+        monkeypatch.setenv("LADDER_THREADS", ("1", "2", "16")[run % 3])
+        other = run_stage(NAME, problem).execution.outputs
+        assert all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_counts_of_b2(run_stage: RunStage, d: int, is_causal: bool) -> None:
+    problem = BackwardProblem(1, 4, 150, 300, d, kv_heads=2, is_causal=is_causal)
+    b2, b3 = (run_stage(stage, problem).row for stage in ("b2_one_pass", NAME))
+    for same in ("mma_instructions", "ldmatrix_instructions", "conflicts"):
+        assert b3[same] == b2[same]
+    assert b3["conflicts"] == 0
+
+
+def test_differs_from_b2_by_the_turns_alone() -> None:
+    stages = discover()
+    b2, b3 = (
+        stages[name].kernel.read_text().replace(name, "rung").splitlines() for name in ("b2_one_pass", NAME)
+    )
+    changed = [line for line in difflib.unified_diff(b2, b3, n=0) if line[0] in "+-"][2:]
+    assert len(changed) < 90
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nothing_is_spilled(spilled_bytes: Callable[[str, str], list[int]], arch: str) -> None:
+    assert set(spilled_bytes(NAME, arch)) == {0}

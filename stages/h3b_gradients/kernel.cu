@@ -1,0 +1,273 @@
+// h3b_gradients: the gradients of h3_rab, those of the bias among them. b2_one_pass by subtraction: without a
+// softmax there is no lse and no delta, only a slope instead of a weight.
+#include <algorithm>
+
+#include "arrangement.h"
+#include "ladder/dispatch.h"
+#include "ladder/hstu_backward.h"
+#include "ladder/hstu_mask.h"
+#include "ladder/workspace.h"
+#include "tiles/tiles.h"
+
+namespace {
+
+using ladder::HstuBackwardProblem;
+using ladder::HstuKeys;
+using ladder::HstuMask;
+using ladder::HstuProblem;
+using namespace tiles;
+
+/// The rows of one sequence and head.
+template <typename T, int d> struct Sequence {
+  const HstuBackwardProblem &gradients;
+  const HstuProblem &p;
+  int q_begin, q_len, k_begin, k_len;
+
+  __device__ explicit Sequence(const HstuBackwardProblem &problem, int b = block_index().y)
+      : gradients(problem), p(problem.forward), q_begin(uniform(p.cu_seqlens_q[b])),
+        q_len(uniform(p.cu_seqlens_q[b + 1]) - q_begin), k_begin(uniform(p.cu_seqlens_k[b])),
+        k_len(uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
+
+  /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
+  __device__ int shift() const { return k_len - q_len; }
+
+  template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
+    return {p, int(block_index().y), k_len, q_begin, shift()};
+  }
+
+  __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
+  __device__ auto k() const { return rows(static_cast<const T *>(p.k), k_begin, k_len, p.k_stride); }
+  __device__ auto v() const { return rows(static_cast<const T *>(p.v), k_begin, k_len, p.v_stride); }
+  __device__ auto d_o() const {
+    return rows(static_cast<const T *>(gradients.d_o), q_begin, q_len, p.heads * d);
+  }
+  __device__ auto dq() const { return rows(static_cast<T *>(gradients.dq), q_begin, q_len, p.heads * d); }
+  __device__ auto dk() const { return rows(static_cast<T *>(gradients.dk), k_begin, k_len, p.heads * d); }
+  __device__ auto dv() const { return rows(static_cast<T *>(gradients.dv), k_begin, k_len, p.heads * d); }
+
+  /// The bias of this head, or of all heads if there is one for all: a row a position; and its gradient.
+  __device__ WideMatrix<const T> rab() const {
+    return {static_cast<const T *>(p.rab) + bias_offset(), k_len, p.rab_stride, p.rab_stride};
+  }
+  __device__ WideMatrix<float> d_rab() const {
+    return {gradients.d_rab + bias_offset(), k_len, k_len, p.rab_stride};
+  }
+
+  /// The number of the sequence's first tile of `queries` among all tiles of all sequences and heads; there
+  /// may be numbers between two sequences that are no tile's.
+  __device__ int64_t first_tile(int queries) const {
+    const uint3 block = block_index();
+    return int64_t(block.x) * (p.total_q / queries + p.batch) + q_begin / queries + block.y;
+  }
+
+private:
+  template <typename E>
+  __device__ StridedMatrix<E, d> rows(E *tensor, int begin, int count, int stride) const {
+    return {tensor + int64_t(begin) * stride + block_index().x * d, count, stride};
+  }
+  __device__ int64_t bias_offset() const {
+    const uint3 block = block_index();
+    const int64_t head = int64_t(block.y) * p.rab_heads + (p.rab_heads == 1 ? 0 : block.x);
+    return head * p.max_k_len * p.rab_stride;
+  }
+};
+
+/// Of a tile of dQ, the part of the calling warp.
+template <int d, typename A> struct DqPart {
+  static constexpr int across = d / A::dq_cols;
+  int row = group<A::warps>::warp() / across * A::dq_rows,
+      col = group<A::warps>::warp() % across * A::dq_cols;
+
+  __device__ static typename A::DqSums sums(float *dq_sums, int64_t tile) {
+    return {dq_sums + (tile * A::warps + group<A::warps>::warp()) * A::DqSums::size};
+  }
+};
+
+/// Whether one of the queries query .. end - 1 sees one of the keys key .. key + keys - 1. All threads of the
+/// block ask.
+template <bool kIntervals>
+__device__ inline bool block_sees(const HstuMask<kIntervals> &mask, int shift, int query, int end, int key,
+                                  int keys) {
+  if constexpr (!kIntervals)
+    return HstuKeys(mask, query + shift, end - 1 + shift).any_in(key, keys);
+  bool any = false;
+  for (int i = query + threadIdx.x; i < end; i += blockDim.x)
+    for (int first = 0; first < keys; first += 64)
+      any |= mask.row_bits(i + shift, key + first, min(64, keys - first)) != 0;
+  return __syncthreads_or(any);
+}
+
+template <typename T, int d, typename A, bool kIntervals>
+__global__ void __launch_bounds__(A::warps * 32)
+    differentiate(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
+  using block = group<A::warps>;
+  const Sequence<T, d> sequence(problem);
+  const int block_key = blockIdx.z * A::keys, warp_key = block_key + block::warp() * A::rows;
+  if (block_key >= sequence.k_len)
+    return;
+  const int shift = sequence.shift(), last = sequence.q_len - 1;
+  const auto mask = sequence.template mask<kIntervals>();
+  const DqPart<d, A> mine;
+
+  extern __shared__ __align__(128) unsigned char smem[];
+  SharedAllocator allocator(smem);
+  auto &resident = allocator.allocate<typename A::Resident>();
+  auto &buffers = allocator.allocate<typename A::Buffer, 2>();
+  auto &slopes = allocator.allocate<typename A::Slopes, 2>();
+  /// The last tile up to `tile` of which a query sees a key of the block, or -1.
+  const auto needed = [&](int tile) {
+    while (tile >= 0 && !block_sees(mask, shift, tile * A::queries, min(last + 1, (tile + 1) * A::queries),
+                                    block_key, A::keys))
+      tile--;
+    return tile;
+  };
+  const auto fetch = [&](typename A::Buffer &buffer, int tile) {
+    if (tile >= 0) {
+      block::load_async(buffer.q, sequence.q(), tile * A::queries);
+      block::load_async(buffer.d_o, sequence.d_o(), tile * A::queries);
+      if constexpr (A::bias)
+        block::load_async(buffer.rab, sequence.rab(), tile * A::queries + shift, block_key);
+    }
+    async_commit();
+  };
+
+  // All of it transposed, keys by queries: so P^T and dS^T are first factors as the products leave them.
+  RegTile<float, A::rows, A::part_queries> slope, ds_t;
+  RegTile<T, A::rows, A::part_queries> p_16, ds_16;
+  RegTile<float, A::rows, d> dk, dv;
+  RegTile<float, A::dq_rows, A::dq_cols> dq;
+  RegTile<T, A::rows, d> out;
+  zero(dk);
+  zero(dv);
+
+  block::load_async(resident.k, sequence.k(), block_key);
+  block::load_async(resident.v, sequence.v(), block_key);
+  int tile = needed(last / A::queries), before = -1;
+  fetch(buffers[0], tile);
+  // A tile's share of dQ waits for the next tile, so that one barrier serves both.
+  for (int turn = 0; tile >= 0 || before >= 0; turn ^= 1) {
+    const int next = needed(tile - 1);
+    block::async_wait();
+    fetch(buffers[turn ^ 1], next);
+#pragma unroll 1
+    for (int at = 0; tile >= 0 && at < A::queries; at += A::part_queries) {
+      const int query = tile * A::queries + at;
+      auto ds_smem = part<A::rows, A::part_queries>(slopes[turn], warp_key - block_key, at);
+      const HstuKeys seen(mask, min(query, last) + shift, min(query + A::part_queries - 1, last) + shift);
+      if (query > last || (!kIntervals && !seen.any_in(warp_key, A::rows))) {
+        zero(ds_16);
+        store(ds_smem, ds_16);
+        continue;
+      }
+      const auto q = part<A::part_queries, d>(buffers[turn].q, at),
+                 d_o = part<A::part_queries, d>(buffers[turn].d_o, at);
+      if constexpr (A::bias) {
+        load(transposed(p_16), part<A::part_queries, A::rows>(buffers[turn].rab, at, warp_key - block_key));
+        copy(slope, p_16);
+      } else {
+        zero(slope);
+      }
+      mma_ABt(slope, part<A::rows, d>(resident.k, warp_key - block_key), q, slope);
+      silu_and_slope(p_16, slope, problem.forward.alpha);
+      if (kIntervals || !seen.all_in(warp_key, A::rows)) {
+        const auto bits = [&](int c) {
+          return mask.row_bits(min(query + c, last) + shift, warp_key, A::rows);
+        };
+        keep_bits_t(p_16, p_16, bits);
+        keep_bits_t(slope, slope, bits);
+      }
+      mma_AB(dv, p_16, d_o, dv);
+      zero(ds_t);
+      mma_ABt(ds_t, part<A::rows, d>(resident.v, warp_key - block_key), d_o, ds_t);
+      mul(ds_t, ds_t, slope);
+      copy(ds_16, ds_t);
+      store(ds_smem, ds_16);
+      mma_AB(dk, ds_16, q, dk);
+      if constexpr (A::bias)
+        if (problem.d_rab) {
+          mul(ds_t, ds_t, problem.forward.alpha * problem.forward.inv_length);
+          if (problem.forward.rab_heads == 1)
+            atomic_add(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+          else
+            store(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+        }
+    }
+    if (before >= 0) {
+      const auto &ds_smem = slopes[turn ^ 1];
+      zero(dq);
+      mma_AtB(dq, part<A::keys, A::dq_rows>(ds_smem, 0, mine.row),
+              part<A::keys, A::dq_cols>(resident.k, 0, mine.col), dq);
+      atomic_add(mine.sums(dq_sums, sequence.first_tile(A::queries) + before), dq);
+    }
+    before = tile;
+    tile = next;
+  }
+  // Multiplied in last: 1 / length would push what is rounded to 16 bits before towards fp16's subnormals.
+  mul(dv, dv, problem.forward.inv_length);
+  copy(out, dv);
+  store(sequence.dv(), out, warp_key);
+  mul(dk, dk, problem.forward.alpha * problem.forward.inv_length);
+  copy(out, dk);
+  store(sequence.dk(), out, warp_key);
+}
+
+/// dQ = alpha * inv_length * its sums, rounded: a block has a tile.
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::warps * 32)
+    round_dq(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
+  const Sequence<T, d> sequence(problem);
+  const int tile = blockIdx.z;
+  if (tile * A::queries >= sequence.q_len)
+    return;
+  const DqPart<d, A> mine;
+  RegTile<float, A::dq_rows, A::dq_cols> dq;
+  RegTile<T, A::dq_rows, A::dq_cols> out;
+  load(dq, mine.sums(dq_sums, sequence.first_tile(A::queries) + tile));
+  mul(dq, dq, problem.forward.alpha * problem.forward.inv_length);
+  copy(out, dq);
+  store(sequence.dq(), out, tile * A::queries + mine.row, mine.col);
+}
+
+/// The gradient of a bias that no query and key meet at is 0.
+__global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < quads; i += step)
+    d_rab[i] = {};
+}
+
+template <typename T, int d, bool kBias>
+void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream) {
+  using A = Arrangement<T, d, kBias>;
+  const HstuProblem &p = problem.forward;
+  const size_t sums = size_t(p.heads) * (p.total_q / A::queries + p.batch) * A::queries * d;
+  const ladder::Workspace<float> dq_sums(sums, stream, "h3b_gradients: workspace");
+  ladder::check(cudaMemsetAsync(dq_sums.data(), 0, sums * sizeof(float), stream), "h3b_gradients: workspace");
+  if (problem.d_rab) {
+    const int64_t quads = int64_t(p.batch) * p.rab_heads * p.max_k_len * p.rab_stride / 4;
+    clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
+        reinterpret_cast<float4 *>(problem.d_rab), quads);
+    ladder::check(cudaGetLastError(), "h3b_gradients: launch");
+  }
+  const auto kernel = p.intervals ? differentiate<T, d, A, true> : differentiate<T, d, A, false>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
+                "h3b_gradients: shared memory");
+  const dim3 grid = ladder::launch_grid(p.heads, p.batch, (p.max_k_len + A::keys - 1) / A::keys);
+  kernel<<<grid, A::warps * 32, A::smem_bytes, stream>>>(problem, dq_sums.data());
+  ladder::check(cudaGetLastError(), "h3b_gradients: launch");
+  const dim3 dq_grid = ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::queries - 1) / A::queries);
+  round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(problem, dq_sums.data());
+  ladder::check(cudaGetLastError(), "h3b_gradients: launch");
+}
+
+} // namespace
+
+void ladder::launch(const HstuBackwardProblem &p, cudaStream_t stream) {
+  dispatch_16_bit(p.forward, [&](auto element) {
+    dispatch_head_dim<32, 64, 128>(p.forward, [&](auto d) {
+      if (p.forward.rab)
+        launch_arrangement<decltype(element), d, true>(p, stream);
+      else
+        launch_arrangement<decltype(element), d, false>(p, stream);
+    });
+  });
+}

@@ -1,0 +1,102 @@
+// What the rungs of the backward ladder share: a head's tensors as the tile library wants them, and the two
+// numbers that each query row brings along, with the kernel that makes them.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+
+#include "ladder/attention_backward.h"
+#include "ladder/dispatch.h"
+#include "ladder/workspace.h"
+#include "tiles/tiles.h"
+
+namespace ladder {
+
+/// Throws std::invalid_argument unless all tensors can be read and written `bytes` at a time.
+inline void require_alignment(const AttentionBackwardProblem &p, unsigned bytes) {
+  const void *tensors[] = {p.q, p.k, p.v, p.o, p.d_o, p.dq, p.dk, p.dv};
+  for (const void *pointer : tensors)
+    if (reinterpret_cast<std::uintptr_t>(pointer) % bytes != 0)
+      throw std::invalid_argument("q, k, v, o and their gradients must be aligned to " +
+                                  std::to_string(bytes) + " bytes");
+}
+
+/// Query rows are padded to a multiple of this in what the rungs keep for each of them: no tile is higher.
+constexpr int kPaddedTo = 128;
+
+/// Of all query rows of a head, padded_len of them: log2(e) * lse, which makes a logit's weight by one exp2,
+/// and delta = rowsum(d_o * o) - d_lse, which all of a row's dp have in common. Rows that are padding have
+/// the weight 0. Where weights are wanted as 2^shift * P, lse_log2 is less by shift, and delta is
+/// 2^-shift * delta, as dp then is to be.
+struct RowStatistics {
+  float *lse_log2, *delta; ///< (batch, heads, padded_len)
+  int padded_len, shift;
+
+  explicit RowStatistics(const AttentionBackwardProblem &p, int shift = 0)
+      : padded_len((p.q_len + kPaddedTo - 1) / kPaddedTo * kPaddedTo), shift(shift) {}
+
+  __device__ tiles::GlobalVec<const float> lse_of(int64_t head) const {
+    return {lse_log2 + head * padded_len, padded_len};
+  }
+  __device__ tiles::GlobalVec<const float> delta_of(int64_t head) const {
+    return {delta + head * padded_len, padded_len};
+  }
+};
+
+/// One (batch, query head) and its key/value head, by their numbers among all of the batch.
+template <typename T, int d> struct BackwardHead {
+  const AttentionBackwardProblem &p;
+  int64_t query_head, kv_head;
+
+  using In = tiles::GlobalMatrix<const T, d>;
+  using Out = tiles::GlobalMatrix<T, d>;
+
+  __device__ In q() const { return queries<const T>(p.q); }
+  __device__ In d_o() const { return queries<const T>(p.d_o); }
+  __device__ In k() const { return keys<const T>(p.k); }
+  __device__ In v() const { return keys<const T>(p.v); }
+  __device__ Out dq() const { return queries<T>(p.dq); }
+  __device__ Out dk() const { return keys<T>(p.dk); }
+  __device__ Out dv() const { return keys<T>(p.dv); }
+
+private:
+  template <typename E, typename Pointer> __device__ tiles::GlobalMatrix<E, d> queries(Pointer tensor) const {
+    return {static_cast<E *>(tensor) + query_head * p.q_len * d, p.q_len};
+  }
+  template <typename E, typename Pointer> __device__ tiles::GlobalMatrix<E, d> keys(Pointer tensor) const {
+    return {static_cast<E *>(tensor) + kv_head * p.kv_len * d, p.kv_len};
+  }
+};
+
+/// Two neighbours of a tensor of T, the first at an even place.
+template <typename T> __device__ inline float2 pair_at(const void *tensor, int64_t place) {
+  return tiles::unpack<T>(*reinterpret_cast<const tiles::Pair<T> *>(static_cast<const T *>(tensor) + place));
+}
+
+/// A warp makes a row's statistics; blockIdx.x counts kRowWarps rows of all heads.
+constexpr int kRowWarps = 8;
+
+template <typename T, int d>
+__global__ void __launch_bounds__(kRowWarps * 32)
+    row_statistics(const __grid_constant__ AttentionBackwardProblem p, RowStatistics rows) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  const int64_t padded = int64_t(blockIdx.x) * kRowWarps + threadIdx.x / 32;
+  const int64_t head = padded / rows.padded_len;
+  const int row = padded % rows.padded_len;
+  const int64_t first = (head * p.q_len + row) * d;
+  float sum = 0.f;
+  if (row < p.q_len)
+    for (int x = 2 * tiles::lane_id(); x < d; x += 64) {
+      const float2 o = pair_at<T>(p.o, first + x), d_o = pair_at<T>(p.d_o, first + x);
+      sum += o.x * d_o.x + o.y * d_o.y;
+    }
+  sum = tiles::detail::reduce_lanes<tiles::detail::Add, 31>(sum);
+  if (tiles::lane_id() != 0)
+    return;
+  const int64_t unpadded = head * p.q_len + row;
+  const bool is_row = row < p.q_len;
+  rows.lse_log2[padded] = is_row ? p.lse[unpadded] * kLog2E - rows.shift : INFINITY;
+  rows.delta[padded] = ldexpf(is_row && p.d_lse ? sum - p.d_lse[unpadded] : sum, -rows.shift);
+}
+
+} // namespace ladder

@@ -1,0 +1,77 @@
+// Which keys a query of an HSTU sequence sees, and which tiles follow from it.
+//
+// A row of the mask is a range of keys with one gap: row r sees begin(r) <= j < end(r) without
+// history <= j < gap_end(r), history being the first target. All four only grow with r (a context's end
+// aside), so the first and the last row of a tile say all of it. With intervals it is what these say.
+#pragma once
+
+#include <cstdint>
+
+#include "ladder/hstu.h"
+
+namespace ladder {
+
+/// The mask of one sequence of `k_len` tokens. Rows are positions in the sequence. kIntervals: the problem's
+/// intervals say it all; otherwise there are none.
+template <bool kIntervals> struct HstuMask {
+  int k_len, contexts, history, group, left, right;
+  const int *intervals; ///< of row 0; bound b of row r is intervals[b * distance + r]
+  int bounds, distance;
+
+  /// `query` is the index in q of the sequence's first query, and `shift` its position.
+  __device__ HstuMask(const HstuProblem &p, int b, int k_len, int query, int shift)
+      : k_len(k_len), contexts(p.num_contexts ? p.num_contexts[b] : 0),
+        history(k_len - (p.num_targets ? p.num_targets[b] : 0)), group(p.target_group_size),
+        left(p.window_left), right(kIntervals ? -1 : p.window_right),
+        intervals(kIntervals ? p.intervals + query - shift : nullptr), bounds(p.interval_bounds),
+        distance(p.total_q) {}
+
+  __device__ int begin(int r) const { return left < 0 ? 0 : max(0, r - left); }
+  __device__ int end(int r) const {
+    return r < contexts ? history : right < 0 ? k_len : min(k_len, r + right + 1);
+  }
+  __device__ int gap_end(int r) const {
+    return r < history ? history : history + (r - history) / group * group;
+  }
+
+  /// Bit j < keys <= 64: whether row r sees key `key` + j.
+  __device__ uint64_t row_bits(int r, int key, int keys) const { return any_row_bits(r, key) & below(keys); }
+
+private:
+  __device__ uint64_t any_row_bits(int r, int key) const {
+    if constexpr (!kIntervals)
+      return bits(begin(r) - key, end(r) - key) & ~bits(history - key, gap_end(r) - key);
+    uint64_t seen = bits(-key, intervals[r] - key);
+    for (int b = 1; b < bounds; b += 2)
+      seen |= bits(intervals[b * distance + r] - key, intervals[(b + 1) * distance + r] - key);
+    return seen & bits(-key, k_len - key);
+  }
+
+  /// Bits first .. end - 1 of 64, as far as there are such.
+  __device__ static uint64_t bits(int first, int end) { return below(end) & ~below(first); }
+  __device__ static uint64_t below(int n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }
+};
+
+/// The keys that some, and those that all of the rows first .. last see; without intervals.
+struct HstuKeys {
+  int begin, end, gap_begin, gap_end;  ///< outside of begin .. end and in the gap no row sees a key
+  int all_begin, all_end, all_gap_end; ///< within, and outside of this wider gap, every row sees every key
+
+  template <bool kIntervals>
+  __device__ HstuKeys(const HstuMask<kIntervals> &mask, int first, int last)
+      : begin(mask.begin(first)), end(max(mask.end(first), mask.end(last))), gap_begin(mask.history),
+        gap_end(mask.gap_end(first)), all_begin(mask.begin(last)),
+        all_end(min(mask.end(first), mask.end(max(first, min(mask.contexts, last))))),
+        all_gap_end(mask.gap_end(last)) {}
+
+  /// Whether a row sees one of the keys key .. key + keys - 1.
+  __device__ bool any_in(int key, int keys) const {
+    return key < end && key + keys > begin && !(key >= gap_begin && key + keys <= gap_end);
+  }
+  /// Whether every row sees all of them.
+  __device__ bool all_in(int key, int keys) const {
+    return key >= all_begin && key + keys <= all_end && (key + keys <= gap_begin || key >= all_gap_end);
+  }
+};
+
+} // namespace ladder

@@ -1,0 +1,281 @@
+// Elementwise operations. The destination comes first and may be one of the sources. The arithmetic is fp32
+// whatever the elements are.
+#pragma once
+
+#include "tiles/concepts.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// dst[..] = f(src[..]...) for all that the calling lane holds; f takes and returns floats.
+template <InRegisters D, typename F, InRegisters... S>
+__device__ inline void map(D &dst, F f, const S &...src) {
+  using T = typename D::Elem;
+  if constexpr (!(require_same_places<D, S>() && ...)) {
+    return;
+  } else if constexpr (RegisterTile<D>) {
+#pragma unroll
+    for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+      for (int j = 0; j < D::span / 16; j++)
+#pragma unroll
+        for (int pair = 0; pair < 4; pair++)
+          dst.pairs[i][j][pair] = pack<T>({f(unpack<typename S::Elem>(src.pairs[i][j][pair]).x...),
+                                           f(unpack<typename S::Elem>(src.pairs[i][j][pair]).y...)});
+  } else {
+#pragma unroll
+    for (int i = 0; i < D::length / 16; i++)
+#pragma unroll
+      for (int slot = 0; slot < D::per_lane; slot++)
+        dst.values[i][slot] = from_float<T>(f(to_float(src.values[i][slot])...));
+  }
+}
+
+/// 1 / vec in fp32.
+template <RegisterVector V> __device__ inline auto inverse(const V &vec) {
+  RegVec<float, V::length, V::along> result;
+  map(result, [](float x) { return 1.f / x; }, vec);
+  return result;
+}
+
+/// dst[..] = f(src[..], vec[of the same line]) or [of the same place of the span]: the vector's direction
+/// says which.
+template <RegisterTile D, RegisterTile S, RegisterVector V, typename F>
+__device__ inline void map_vector(D &dst, const S &src, const V &vec, F f) {
+  require_same_places<D, S>();
+  using T = typename D::Elem;
+#pragma unroll
+  for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < D::span / 16; j++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const float2 values = unpack<typename S::Elem>(src.pairs[i][j][pair]);
+        if constexpr (V::along == Along::lines) {
+          const float operand = to_float(vec.values[i][pair % 2]);
+          dst.pairs[i][j][pair] = pack<T>({f(values.x, operand), f(values.y, operand)});
+        } else {
+          const float first = to_float(vec.values[j][pair / 2 * 2]),
+                      second = to_float(vec.values[j][pair / 2 * 2 + 1]);
+          dst.pairs[i][j][pair] = pack<T>({f(values.x, first), f(values.y, second)});
+        }
+      }
+}
+
+/// The six *_row operations take a value a row, the *_col ones a value a column.
+template <RegisterTile D, RegisterVector V> __device__ constexpr void require_col_vec() {
+  static_assert(V::length == D::rows,
+                "a _row operation wants a vector with one value for each row of the tile (its ColVec)");
+  static_assert(V::length != D::rows || V::along == D::ColVec::along,
+                "given a vector spread over the lanes like a row, wanted the tile's ColVec: insert "
+                "copy(col_vec, vector) first, or call "
+                "the _col form if it holds one value for each column");
+}
+template <RegisterTile D, RegisterVector V> __device__ constexpr void require_row_vec() {
+  static_assert(V::length == D::cols,
+                "a _col operation wants a vector with one value for each column of the tile (its RowVec)");
+  static_assert(V::length != D::cols || V::along == D::RowVec::along,
+                "given a vector spread over the lanes like a column, wanted the tile's RowVec: insert "
+                "copy(row_vec, vector) first, or call "
+                "the _row form if it holds one value for each row");
+}
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Sub {
+  __device__ float operator()(float a, float b) const { return a - b; }
+};
+struct Mul {
+  __device__ float operator()(float a, float b) const { return a * b; }
+};
+struct Div {
+  __device__ float operator()(float a, float b) const { return a / b; }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+struct Min {
+  __device__ float operator()(float a, float b) const { return fminf(a, b); }
+};
+
+template <typename Op, InRegisters D, InRegisters A>
+__device__ inline void by_number(D &dst, const A &a, float b) {
+  map(dst, [b](float x) { return Op{}(x, b); }, a);
+}
+
+template <typename Op, RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void by_row(D &dst, const S &src, const V &vec) {
+  require_col_vec<D, V>();
+  map_vector(dst, src, vec, Op{});
+}
+template <typename Op, RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void by_col(D &dst, const S &src, const V &vec) {
+  require_row_vec<D, V>();
+  map_vector(dst, src, vec, Op{});
+}
+
+} // namespace detail
+
+// No source: dst = a constant. One source: dst = f(src).
+template <InRegisters D> __device__ inline void fill(D &dst, float value) {
+  detail::map(dst, [value](float) { return value; }, dst);
+}
+template <InRegisters D> __device__ inline void zero(D &dst) { fill(dst, 0.f); }
+template <InRegisters D> __device__ inline void one(D &dst) { fill(dst, 1.f); }
+template <InRegisters D> __device__ inline void neg_infty(D &dst) { fill(dst, -INFINITY); }
+template <InRegisters D, InRegisters S> __device__ inline void exp(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return expf(x); }, src);
+}
+/// 2^src by the special-function unit: relative error 2^-22, subnormal results become 0.
+template <InRegisters D, InRegisters S> __device__ inline void exp2(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return ladder::ptx::exp2_approx(x); }, src);
+}
+template <InRegisters D, InRegisters S> __device__ inline void log(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return logf(x); }, src);
+}
+template <InRegisters D, InRegisters S> __device__ inline void log2(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return log2f(x); }, src);
+}
+template <InRegisters D, InRegisters S> __device__ inline void abs(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return fabsf(x); }, src);
+}
+/// dst = silu(scale * src), silu(x) = x / (1 + e^-x) = y + y tanh(y) with y = x / 2: one special function a
+/// value, whose relative error of up to 2^-11 is that of a rounding to 16 bits.
+template <InRegisters D, InRegisters S> __device__ inline void silu(D &dst, const S &src, float scale = 1.f) {
+  const float half = 0.5f * scale;
+  detail::map(
+      dst,
+      [half](float x) {
+        const float y = half * x;
+        return fmaf(y, ladder::ptx::tanh_approx(y), y);
+      },
+      src);
+}
+/// value = silu(z) and x becomes silu's slope at z = scale * x: with s = 1 / (1 + e^-z) they are z s and
+/// s + z s (1 - s). One special function serves both.
+template <RegisterTile D, RegisterTile S> __device__ inline void silu_and_slope(D &value, S &x, float scale) {
+  if constexpr (!require_same_places<D, S>())
+    return;
+  const auto both = [half = 0.5f * scale](float x) {
+    const float y = half * x, sigmoid = fmaf(0.5f, ladder::ptx::tanh_approx(y), 0.5f);
+    const float value = 2.f * y * sigmoid;
+    return float2{value, fmaf(-value, sigmoid, sigmoid + value)};
+  };
+#pragma unroll
+  for (int i = 0; i < S::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < S::span / 16; j++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const float2 values = unpack<typename S::Elem>(x.pairs[i][j][pair]);
+        const float2 first = both(values.x), second = both(values.y);
+        value.pairs[i][j][pair] = pack<typename D::Elem>({first.x, second.x});
+        x.pairs[i][j][pair] = pack<typename S::Elem>({first.y, second.y});
+      }
+}
+template <InRegisters D, InRegisters S> __device__ inline void relu(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return fmaxf(x, 0.f); }, src);
+}
+
+// Two sources of a kind: dst = a op b.
+template <InRegisters D, InRegisters A, InRegisters B>
+__device__ inline void add(D &dst, const A &a, const B &b) {
+  detail::map(dst, detail::Add{}, a, b);
+}
+template <InRegisters D, InRegisters A, InRegisters B>
+__device__ inline void sub(D &dst, const A &a, const B &b) {
+  detail::map(dst, detail::Sub{}, a, b);
+}
+template <InRegisters D, InRegisters A, InRegisters B>
+__device__ inline void mul(D &dst, const A &a, const B &b) {
+  detail::map(dst, detail::Mul{}, a, b);
+}
+template <InRegisters D, InRegisters A, InRegisters B>
+__device__ inline void div(D &dst, const A &a, const B &b) {
+  detail::map(dst, detail::Div{}, a, b);
+}
+template <InRegisters D, InRegisters A, InRegisters B>
+__device__ inline void max(D &dst, const A &a, const B &b) {
+  detail::map(dst, detail::Max{}, a, b);
+}
+template <InRegisters D, InRegisters A, InRegisters B>
+__device__ inline void min(D &dst, const A &a, const B &b) {
+  detail::map(dst, detail::Min{}, a, b);
+}
+
+// A source and a number: dst = a op b.
+template <InRegisters D, InRegisters A> __device__ inline void add(D &dst, const A &a, float b) {
+  detail::by_number<detail::Add>(dst, a, b);
+}
+template <InRegisters D, InRegisters A> __device__ inline void sub(D &dst, const A &a, float b) {
+  detail::by_number<detail::Sub>(dst, a, b);
+}
+template <InRegisters D, InRegisters A> __device__ inline void mul(D &dst, const A &a, float b) {
+  detail::by_number<detail::Mul>(dst, a, b);
+}
+template <InRegisters D, InRegisters A> __device__ inline void div(D &dst, const A &a, float b) {
+  detail::by_number<detail::Div>(dst, a, b);
+}
+template <InRegisters D, InRegisters A> __device__ inline void max(D &dst, const A &a, float b) {
+  detail::by_number<detail::Max>(dst, a, b);
+}
+template <InRegisters D, InRegisters A> __device__ inline void min(D &dst, const A &a, float b) {
+  detail::by_number<detail::Min>(dst, a, b);
+}
+
+// A tile and a vector with one value for each row: dst[r][c] = src[r][c] op vec[r]. (div_row multiplies by
+// the inverse, which costs one division a row; the last bit may differ from a division's.)
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void add_row(D &dst, const S &src, const V &vec) {
+  detail::by_row<detail::Add>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void sub_row(D &dst, const S &src, const V &vec) {
+  detail::by_row<detail::Sub>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void mul_row(D &dst, const S &src, const V &vec) {
+  detail::by_row<detail::Mul>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void div_row(D &dst, const S &src, const V &vec) {
+  detail::by_row<detail::Mul>(dst, src, detail::inverse(vec));
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void max_row(D &dst, const S &src, const V &vec) {
+  detail::by_row<detail::Max>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void min_row(D &dst, const S &src, const V &vec) {
+  detail::by_row<detail::Min>(dst, src, vec);
+}
+
+// A tile and a vector with one value for each column: dst[r][c] = src[r][c] op vec[c].
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void add_col(D &dst, const S &src, const V &vec) {
+  detail::by_col<detail::Add>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void sub_col(D &dst, const S &src, const V &vec) {
+  detail::by_col<detail::Sub>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void mul_col(D &dst, const S &src, const V &vec) {
+  detail::by_col<detail::Mul>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void div_col(D &dst, const S &src, const V &vec) {
+  detail::by_col<detail::Mul>(dst, src, detail::inverse(vec));
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void max_col(D &dst, const S &src, const V &vec) {
+  detail::by_col<detail::Max>(dst, src, vec);
+}
+template <RegisterTile D, RegisterTile S, RegisterVector V>
+__device__ inline void min_col(D &dst, const S &src, const V &vec) {
+  detail::by_col<detail::Min>(dst, src, vec);
+}
+
+} // namespace tiles

@@ -1,0 +1,120 @@
+// Masks: dst = src where a condition on row and column holds, a value elsewhere.
+#pragma once
+
+#include "tiles/conversions.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// dst[r][c] = keep(r, c) ? src[r][c] : value.
+template <RegisterTile D, RegisterTile S, typename F>
+__device__ inline void mask(D &dst, const S &src, float value, F keep) {
+  require_same_places<D, S>();
+#pragma unroll
+  for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < D::span / 16; j++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const int line = 16 * i + pair_line(pair), place = 16 * j + pair_span(pair);
+        const bool first = D::row_layout ? keep(line, place) : keep(place, line);
+        const bool second = D::row_layout ? keep(line, place + 1) : keep(place + 1, line);
+        const float2 values = unpack<typename S::Elem>(src.pairs[i][j][pair]);
+        dst.pairs[i][j][pair] = pack<typename D::Elem>({first ? values.x : value, second ? values.y : value});
+      }
+}
+
+} // namespace detail
+
+/// Keeps what bits(r) says: its bit c is the place (r, c). For tiles of up to 64 columns.
+template <RegisterTile D, RegisterTile S, typename F>
+__device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f) {
+  static_assert(D::row_layout && D::cols <= 64, "keep_bits wants a row-layout tile of up to 64 columns");
+  require_same_places<D, S>();
+#pragma unroll
+  for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const uint64_t row = bits(16 * i + pair_line(half)) >> pair_span(0);
+#pragma unroll
+      for (int j = 0; j < D::span / 8; j++) {
+        const int pair = half + j % 2 * 2;
+        const float2 values = unpack<typename S::Elem>(src.pairs[i][j / 2][pair]);
+        dst.pairs[i][j / 2][pair] = pack<typename D::Elem>(
+            {row >> 8 * j & 1 ? values.x : value, row >> (8 * j + 1) & 1 ? values.y : value});
+      }
+    }
+}
+
+/// The same of a transposed tile: bits(c), and its bit r. For tiles of up to 64 rows.
+template <RegisterTile D, RegisterTile S, typename F>
+__device__ inline void keep_bits_t(D &dst, const S &src, F bits, float value = 0.f) {
+  static_assert(D::row_layout && D::rows <= 64, "keep_bits_t wants a row-layout tile of up to 64 rows");
+  require_same_places<D, S>();
+#pragma unroll
+  for (int j = 0; j < D::span / 8; j++) {
+    const uint64_t first = bits(8 * j + pair_span(0)) >> pair_line(0),
+                   second = bits(8 * j + pair_span(0) + 1) >> pair_line(0);
+#pragma unroll
+    for (int i = 0; i < D::lines / 8; i++) {
+      const int pair = i % 2 + j % 2 * 2;
+      const float2 values = unpack<typename S::Elem>(src.pairs[i / 2][j / 2][pair]);
+      dst.pairs[i / 2][j / 2][pair] = pack<typename D::Elem>(
+          {first >> 8 * i & 1 ? values.x : value, second >> 8 * i & 1 ? values.y : value});
+    }
+  }
+}
+
+/// Keeps c <= r + diagonal, as torch.tril does.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void tril(D &dst, const S &src, int diagonal = 0, float value = 0.f) {
+  detail::mask(dst, src, value, [diagonal](int r, int c) { return c <= r + diagonal; });
+}
+
+/// Keeps c >= r + diagonal, as torch.triu does.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void triu(D &dst, const S &src, int diagonal = 0, float value = 0.f) {
+  detail::mask(dst, src, value, [diagonal](int r, int c) { return c >= r + diagonal; });
+}
+
+/// Keeps what a causal query may see, the keys up to its own: row r of the tile is query first_row + r,
+/// column c is key first_col + c. Nothing is done, and next to no time taken, where all rows see all columns.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int first_col = 0,
+                                   float value = -INFINITY) {
+  if (first_row - first_col < S::cols - 1)
+    tril(dst, src, first_row - first_col, value);
+  else
+    copy(dst, src);
+}
+
+/// The same of a transposed tile: row r of it is key first_row + r, column c is query first_col + c.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void make_causal_t(D &dst, const S &src, int first_row = 0, int first_col = 0,
+                                     float value = -INFINITY) {
+  if (first_col - first_row < S::rows - 1)
+    triu(dst, src, first_row - first_col, value);
+  else
+    copy(dst, src);
+}
+
+/// Replaces the columns from `col` on; takes next to no time where there are none.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void right_fill(D &dst, const S &src, int col, float value = -INFINITY) {
+  if (col < S::cols)
+    detail::mask(dst, src, value, [col](int, int c) { return c < col; });
+  else
+    copy(dst, src);
+}
+
+/// Replaces the rows from `row` on; takes next to no time where there are none.
+template <RegisterTile D, RegisterTile S>
+__device__ inline void lower_fill(D &dst, const S &src, int row, float value = -INFINITY) {
+  if (row < S::rows)
+    detail::mask(dst, src, value, [row](int r, int) { return r < row; });
+  else
+    copy(dst, src);
+}
+
+} // namespace tiles

@@ -1,0 +1,163 @@
+// Between shared memory and registers, by one warp. A barrier between writers and readers is the caller's:
+// __syncwarp, or a group's sync.
+#pragma once
+
+#include "tiles/concepts.h"
+#include "tiles/ptx.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// In which order the quarters of a 16x16 tile come: those of the same span together (0 1 2 3, as they lie in
+/// tiles and as an mma wants its first factor), or those of the same lines (0 2 1 3, as it wants its second).
+enum class Quarters { by_span, by_lines };
+
+/// The row of 8 elements of which this lane gives the address: lanes 8i..8i+7 those of the i-th quarter.
+template <Layout kLayout, Quarters kOrder, InSharedMemory S>
+__device__ inline auto *row_address(S &tile, int i, int j) {
+  constexpr bool by_row = kLayout == Layout::row;
+  const int lane = lane_id();
+  const int first = by_row == (kOrder == Quarters::by_span)
+                        ? S::offset(lane % 16, lane / 16 * 8)
+                        : S::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+  return tile.place(first, 16 * (by_row ? i : j), 16 * (by_row ? j : i));
+}
+
+/// 16 lines i, 16 places j of the span, lines being rows if kLayout is row.
+template <Layout kLayout, Quarters kOrder = Quarters::by_span, InSharedMemory S>
+__device__ inline void load_16x16(uint32_t (&pairs)[4], const S &src, int i, int j) {
+  const uint32_t address = ptx::shared_address(row_address<kLayout, kOrder>(src, i, j));
+  if constexpr (kLayout == Layout::row)
+    ladder::ptx::ldmatrix_x4(pairs, address);
+  else
+    ladder::ptx::ldmatrix_x4_trans(pairs, address);
+}
+
+template <Layout kLayout, InSharedMemory D>
+__device__ inline void store_16x16(D &dst, const uint32_t (&pairs)[4], int i, int j) {
+  char *row_smem = row_address<kLayout, Quarters::by_span>(dst, i, j);
+  if constexpr (kLayout == Layout::row) {
+    ptx::stmatrix_x4(row_smem, pairs);
+  } else {
+    const uint32_t rows[4] = {ptx::movmatrix_trans(pairs[0]), ptx::movmatrix_trans(pairs[1]),
+                              ptx::movmatrix_trans(pairs[2]), ptx::movmatrix_trans(pairs[3])};
+    ptx::stmatrix_x4(row_smem, rows);
+  }
+}
+
+template <RegisterTile R, InSharedMemory S> __device__ constexpr bool require_part() {
+  static_assert(SameElement<R, S>, "given a register and a shared tile of different element types, wanted "
+                                   "the same: load or store a register "
+                                   "tile of the shared tile's type and insert copy(other, tile)");
+  static_assert(R::cols == S::cols,
+                "given a register and a shared tile of different widths, wanted the same cols");
+  static_assert(R::rows <= S::rows,
+                "given a register tile with more rows than the shared tile, wanted at most as many");
+  return SameElement<R, S> && R::cols == S::cols && R::rows <= S::rows;
+}
+
+/// Calls f(element of the register tile, row, col) for each of the calling lane's, in fp32 tiles.
+template <RegisterTile R, typename F> __device__ inline void for_each_place(F f) {
+#pragma unroll
+  for (int i = 0; i < R::lines / 16; i++)
+#pragma unroll
+    for (int j = 0; j < R::span / 16; j++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const int line = 16 * i + pair_line(pair), place = 16 * j + pair_span(pair);
+        f(i, j, pair, R::row_layout ? line : place, R::row_layout ? place : line);
+      }
+}
+
+} // namespace detail
+
+/// dst = src's rows from first_row, a multiple of 16, on.
+template <RegisterTile D, InSharedMemory S>
+__device__ inline void load(D &dst, const S &src, int first_row = 0) {
+  if constexpr (!detail::require_part<D, S>())
+    return;
+  if constexpr (Element16<typename D::Elem>) {
+#pragma unroll
+    for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+      for (int j = 0; j < D::span / 16; j++)
+        detail::load_16x16<D::layout>(dst.pairs[i][j], src, i + (D::row_layout ? first_row / 16 : 0),
+                                      j + (D::row_layout ? 0 : first_row / 16));
+  } else {
+    detail::for_each_place<D>([&](int i, int j, int pair, int row, int col) {
+      float2 &to = dst.pairs[i][j][pair];
+      if constexpr (D::row_layout)
+        to = ptx::load_shared<float2>(src.at(first_row + row, col));
+      else
+        to = {ptx::load_shared<float>(src.at(first_row + row, col)),
+              ptx::load_shared<float>(src.at(first_row + row + 1, col))};
+    });
+  }
+}
+
+/// dst's rows from first_row, a multiple of 16, on = src.
+template <InSharedMemory D, RegisterTile S>
+__device__ inline void store(D &dst, const S &src, int first_row = 0) {
+  if constexpr (!detail::require_part<S, D>())
+    return;
+  if constexpr (Element16<typename D::Elem>) {
+#pragma unroll
+    for (int i = 0; i < S::lines / 16; i++)
+#pragma unroll
+      for (int j = 0; j < S::span / 16; j++)
+        detail::store_16x16<S::layout>(dst, src.pairs[i][j], i + (S::row_layout ? first_row / 16 : 0),
+                                       j + (S::row_layout ? 0 : first_row / 16));
+  } else {
+    detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
+      const float2 from = src.pairs[i][j][pair];
+      if constexpr (S::row_layout) {
+        ptx::store_shared(dst.at(first_row + row, col), from);
+      } else {
+        ptx::store_shared(dst.at(first_row + row, col), from.x);
+        ptx::store_shared(dst.at(first_row + row + 1, col), from.y);
+      }
+    });
+  }
+}
+
+/// dst = src's entries from `first`, a multiple of 16, on. Entries that neighbour each other in a lane come
+/// in one access.
+template <RegisterVector D, SharedMemoryVector S>
+__device__ inline void load(D &dst, const S &src, int first = 0) {
+  static_assert(D::length <= S::length, "given a register vector longer than the shared one");
+  constexpr int step = D::along == Along::span ? 2 : 1;
+  using Entries = std::conditional_t<step == 2, Pair<typename S::Elem>, typename S::Elem>;
+#pragma unroll
+  for (int i = 0; i < D::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < D::per_lane; slot += step) {
+      const auto entries = ptx::load_shared<Entries>(src.data + first + 16 * i + D::entry(slot));
+      if constexpr (step == 2) {
+        const float2 values = unpack<typename S::Elem>(entries);
+        dst.values[i][slot] = from_float<typename D::Elem>(values.x);
+        dst.values[i][slot + 1] = from_float<typename D::Elem>(values.y);
+      } else {
+        dst.values[i][slot] = from_float<typename D::Elem>(to_float(entries));
+      }
+    }
+}
+
+/// dst's entries from `first` on = src. Lanes that hold the same entry store the same value to the same
+/// place.
+template <SharedMemoryVector D, RegisterVector S>
+__device__ inline void store(D &dst, const S &src, int first = 0) {
+  static_assert(S::length <= D::length, "given a register vector longer than the shared one");
+#pragma unroll
+  for (int i = 0; i < S::length / 16; i++)
+#pragma unroll
+    for (int slot = 0; slot < S::per_lane; slot++)
+      ptx::store_shared(dst.data + first + 16 * i + S::entry(slot),
+                        from_float<typename D::Elem>(to_float(src.values[i][slot])));
+}
+
+/// Orders the calling thread's accesses to shared memory before those of wgmma and TMA, which go another way,
+/// the asynchronous proxy. A barrier between the threads comes behind it.
+__device__ inline void fence_async_proxy() { ptx::fence_proxy_async(); }
+
+} // namespace tiles

@@ -1,0 +1,106 @@
+// PTX instructions that this rung adds to ladder/ptx.h.
+#pragma once
+
+#include <cstring>
+
+#include "tiles/types.h"
+
+namespace tiles::ptx {
+
+using ladder::ptx::shared_address;
+
+/// Reads or writes 2, 4, 8 or 16 bytes of shared memory in one instruction, as wide as it says: the compiler
+/// merges and splits accesses through pointers, and the counts would no longer be the source's.
+template <typename V> __device__ inline V load_shared(const void *smem) {
+  const uint32_t address = shared_address(smem);
+  V value;
+  if constexpr (sizeof(V) == 2) {
+    uint16_t half;
+    asm volatile("ld.shared.b16 %0, [%1];" : "=h"(half) : "r"(address) : "memory");
+    memcpy(&value, &half, 2);
+  } else if constexpr (sizeof(V) == 4) {
+    uint32_t word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+    memcpy(&value, &word, 4);
+  } else if constexpr (sizeof(V) == 8) {
+    uint32_t words[2];
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "r"(address)
+                 : "memory");
+    memcpy(&value, words, 8);
+  } else {
+    value = ladder::ptx::load_shared<V>(address);
+  }
+  return value;
+}
+
+template <typename V> __device__ inline void store_shared(void *smem, V value) {
+  if constexpr (sizeof(V) == 2) {
+    uint16_t half;
+    memcpy(&half, &value, 2);
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(shared_address(smem)), "h"(half) : "memory");
+  } else {
+    ladder::ptx::store_shared(shared_address(smem), value);
+  }
+}
+
+/// Stores four 8x8 tiles of 16-bit elements, fragments as ldmatrix_x4 gives them; lanes 8i..8i+7 give the
+/// addresses of the 8 rows of tile i. Before sm_90, which has an instruction for it, each lane stores its own
+/// pairs.
+__device__ inline void stmatrix_x4(void *row_smem, const uint32_t (&tiles)[4]) {
+  const uint32_t address = shared_address(row_smem);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(tiles[0]), "r"(tiles[1]), "r"(tiles[2]), "r"(tiles[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const uint32_t row = __shfl_sync(0xffffffffu, address, 8 * i + lane_id() / 4);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(row + lane_id() % 4 * 4), "r"(tiles[i]) : "memory");
+  }
+#endif
+}
+
+/// The 8x8 tile of 16-bit elements of which each lane gives its fragment, transposed.
+__device__ inline uint32_t movmatrix_trans(uint32_t tile) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(tile));
+  return transposed;
+}
+
+/// Begins to copy 16 bytes from global to shared memory past the registers, or 16 bytes of zeros; both
+/// addresses are multiples of 16.
+__device__ inline void copy_async_16(void *smem, const void *gmem, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(smem)),
+               "l"(__cvta_generic_to_global(gmem)), "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+__device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int kPending> __device__ inline void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// *gmem += value, atomically; what was there is not returned.
+__device__ inline void atomic_add(float *gmem, float value) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(gmem)), "f"(value)
+               : "memory");
+}
+
+/// Waits until `threads` threads, a multiple of 32, have come to the barrier of that number (0 to 15; 0 is
+/// __syncthreads').
+__device__ inline void barrier(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+/// Arrives at it and does not wait.
+__device__ inline void barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+} // namespace tiles::ptx

@@ -1,0 +1,61 @@
+// Buffers between one thread that has tiles brought by TMA, the producer, and warps that use them, the
+// consumers.
+#pragma once
+
+#include "tma.h"
+
+namespace tiles {
+
+/// Whose turn it is of kBuffers: each user of a ring counts for itself. `parity` is that of the barriers'
+/// phase.
+template <int kBuffers> struct Turn {
+  int buffer = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance() {
+    if (++buffer == kBuffers) {
+      buffer = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// kBuffers buffers of kParts tiles each. A buffer's `full` ends a phase when its tiles have come, its
+/// `empty` when all consumers have released it.
+template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
+  using Turn = tiles::Turn<kBuffers>;
+
+  alignas(1024) Tile tiles[kBuffers][kParts]; // where a swizzle's pattern begins
+  Barrier full[kBuffers], empty[kBuffers];
+
+  /// As Barrier::init. `releases`: how many calls of release empty a buffer.
+  __device__ void init(int releases) {
+    for (int buffer = 0; buffer < kBuffers; buffer++) {
+      full[buffer].init(1);
+      empty[buffer].init(releases);
+    }
+  }
+
+  // The producer's: waits until the buffer is free, as all are at first; has it filled, its parts with rows
+  // below one another.
+  __device__ void wait_empty(Turn turn) const { empty[turn.buffer].wait(turn.parity ^ 1); }
+  __device__ void load_async(Turn turn, const tma::TensorMap<Tile> &src, int row, int matrix) {
+    full[turn.buffer].arrive_and_expect(sizeof(tiles[0]));
+    for (int part = 0; part < kParts; part++)
+      tma::load_async(tiles[turn.buffer][part], src, row + part * Tile::rows, matrix, full[turn.buffer]);
+  }
+
+  // The consumers': waits until the buffer's tiles are there; gives it back.
+  __device__ Tile &wait_full(Turn turn, int part = 0) {
+    full[turn.buffer].wait(turn.parity);
+    return tiles[turn.buffer][part];
+  }
+  /// By a warp, of which one lane speaks: when all are done, as they are after warpgroup::mma_wait. Behind
+  /// reads of their own comes a __syncwarp first.
+  __device__ void release(Turn turn) {
+    if (lane_id() == 0)
+      empty[turn.buffer].arrive();
+  }
+};
+
+} // namespace tiles

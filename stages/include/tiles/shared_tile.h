@@ -1,0 +1,119 @@
+// Shared tiles, their swizzle, shared vectors, and the allocator that places them.
+//
+// A tile lies in column blocks, one behind the other; a block is row-major with rows of row_bytes = 128, 64
+// or 32 bytes, and its bytes are permuted within 128-byte lines by XOR with the number of the line, so that
+// the 32 banks are met evenly:
+//
+//   16-bit tiles: chunks of 16 bytes, so that 8 rows at the same columns (a phase of ldmatrix or stmatrix)
+//                 lie in 8 different chunk columns. This is swizzle<3,3,3>, <2,3,3>, <1,3,3> on elements for
+//                 rows of 128, 64, 32 bytes, the formats that TMA and wgmma know.
+//   fp32 tiles:   pieces of 32 bytes in rows of 64, so that the rows 0-3, 4-7, 0 2 4 6 and 1 3 5 7 each meet
+//                 all 32 banks. Accesses by row-layout tiles take the former (8 bytes a lane, 16 lanes a
+//                 pass), those by col-layout tiles the latter.
+//
+// No access of this library to either has a conflict.
+#pragma once
+
+#include "tiles/types.h"
+
+namespace tiles {
+
+template <Element T, int kRows, int kCols> struct SharedTile {
+  static_assert(kRows > 0 && kRows % 16 == 0 && kCols > 0 && kCols % 16 == 0,
+                "a shared tile's sides are multiples of 16");
+  using Elem = T;
+  static constexpr int rows = kRows, cols = kCols;
+  /// Columns of a block: the widest of 64, 32, 16 that divides cols (16 bits); 16 (fp32).
+  static constexpr int block_cols = !Element16<T> || cols % 32 ? 16 : cols % 64 ? 32 : 64;
+  static constexpr int row_bytes = block_cols * sizeof(T);
+  static constexpr int block_bytes = rows * row_bytes;
+
+  alignas(128) T data[rows * cols];
+
+  /// XORs the number of the 128-byte line into the place within it. Linear: swizzle(a ^ b) == swizzle(a) ^
+  /// swizzle(b).
+  __host__ __device__ static constexpr int swizzle(int byte) {
+    if constexpr (Element16<T>)
+      return byte ^ ((byte >> 7 & (row_bytes / 16 - 1)) << 4);
+    else
+      return byte ^ ((byte >> 7 & 3) << 5);
+  }
+
+  /// Bytes from the start of the tile to element (row, col).
+  __host__ __device__ static constexpr int offset(int row, int col) {
+    return col / block_cols * block_bytes + swizzle(row * row_bytes + col % block_cols * int(sizeof(T)));
+  }
+
+  /// From o = offset(row, col) with row, col < 16 to offset(row + row0, col + col0), row0 and col0 multiples
+  /// of 16 (row0 of 8 in fp32 tiles, and in 16-bit ones with rows of 128 bytes): the swizzle being linear,
+  /// one XOR and one addition, both with constants once loops are unrolled.
+  __host__ __device__ static constexpr int moved(int o, int row0, int col0) {
+    return (o ^ col0 % block_cols * int(sizeof(T))) + row0 * row_bytes + col0 / block_cols * block_bytes;
+  }
+
+  /// Where `o` bytes from the start are, moved.
+  __device__ char *place(int o, int row0, int col0) {
+    return reinterpret_cast<char *>(data) + moved(o, row0, col0);
+  }
+  __device__ const char *place(int o, int row0, int col0) const {
+    return const_cast<SharedTile *>(this)->place(o, row0, col0);
+  }
+
+  __device__ T *at(int row, int col) { return reinterpret_cast<T *>(place(offset(row, col), 0, 0)); }
+  __device__ const T *at(int row, int col) const { return const_cast<SharedTile *>(this)->at(row, col); }
+};
+
+/// kRows x kCols of a shared tile S, which may be const, from (row, col) on: a factor of a product, or what a
+/// warp loads and stores of a tile that others have parts of, too. Made by part<kRows, kCols>(tile, row,
+/// col).
+template <typename S, int kRows, int kCols> struct SharedPart {
+  using Elem = typename S::Elem;
+  static constexpr int rows = kRows, cols = kCols;
+  static_assert(kRows % 16 == 0 && kCols % 16 == 0 && kRows <= S::rows && kCols <= S::cols,
+                "a part's sides are multiples of 16, at most those of its tile");
+  static_assert(Element16<Elem>, "wanted a part of a 16-bit tile: fp32 tiles have none");
+  static_assert(kCols % S::block_cols == 0 || S::block_cols % kCols == 0,
+                "a part's columns are whole column blocks of its tile, or divide one (shared_tile.h)");
+
+  S &tile;
+  int row, col; ///< multiples of 16; col of cols, or of a column block's width if that is less
+
+  __host__ __device__ static constexpr int offset(int row, int col) { return S::offset(row, col); }
+  __device__ auto *place(int o, int row0, int col0) const {
+    return tile.place(S::moved(o, row, col), row0, col0);
+  }
+};
+
+template <int kRows, int kCols, typename S> __device__ inline auto part(S &tile, int row, int col = 0) {
+  return SharedPart<S, kRows, kCols>{tile, row, col};
+}
+
+template <Element T, int kLength> struct SharedVec {
+  static_assert(kLength > 0 && kLength % 16 == 0, "a shared vector's length is a multiple of 16");
+  using Elem = T;
+  static constexpr int length = kLength;
+  alignas(16) T data[length];
+};
+
+/// Hands out parts of a block's dynamic shared memory in turn, each aligned to 128 bytes (relative to the
+/// start).
+class SharedAllocator {
+public:
+  __device__ explicit SharedAllocator(unsigned char *smem) : next_(smem) {}
+
+  /// What allocate<X, kCount>() takes.
+  template <typename X, int kCount = 1> static constexpr int bytes = (sizeof(X) * kCount + 127) / 128 * 128;
+
+  /// One object, or with kCount an array of them.
+  template <typename X> __device__ X &allocate() { return allocate<X, 1>()[0]; }
+  template <typename X, int kCount> __device__ auto &allocate() {
+    auto &objects = *reinterpret_cast<X(*)[kCount]>(next_);
+    next_ += bytes<X, kCount>;
+    return objects;
+  }
+
+private:
+  unsigned char *next_;
+};
+
+} // namespace tiles

@@ -1,0 +1,138 @@
+// Products of a warpgroup: wgmma (sm_90a), which takes shared tiles as they lie and computes while its warps
+// go on. A product is begun, and waited for where its result is wanted.
+//
+//   warpgroup::mma_ABt(s, q, k);   // begins s = q k^T
+//   warpgroup::mma_AB(o, p, v, o); // begins o = p v + o
+//   warpgroup::mma_wait<1>(s);     // waits for all but the last one: s is there
+//   warpgroup::mma_wait(o);        // waits for all
+//
+// Until then the destination, and what is in registers of a, are not to be touched, and shared tiles not to
+// be overwritten. ptxas serialises a product whose registers are.
+//
+// The destination has 64 rows, 16 a warp: it is a RegTile of 16 rows, whose pairs lie in the order of wgmma's
+// registers, and so is a in registers. Factors in shared memory have all 64 rows.
+#pragma once
+
+#include "group.h"
+#include "wgmma_ptx.h"
+
+namespace tiles {
+
+namespace detail {
+
+/// Along which of its directions a factor is multiplied and added up.
+enum class Inner { cols, rows };
+
+template <Inner kInner, typename X> constexpr int inner_length = kInner == Inner::cols ? X::cols : X::rows;
+template <Inner kInner, typename X> constexpr int outer_length = kInner == Inner::cols ? X::rows : X::cols;
+
+/// What wgmma is told of a shared factor, its inner part from k on: where it begins, how far its column
+/// blocks and, within one, each 8 rows are apart, and the swizzle. The latter works on addresses: tiles begin
+/// where its pattern does, at a multiple of 8 rows. PTX manual, "Matrix Descriptor Format".
+template <Inner kInner, SharedMemoryTile S> __device__ inline uint64_t descriptor(const S &tile, int k) {
+  constexpr uint64_t swizzle = S::row_bytes == 128 ? 1 : S::row_bytes == 64 ? 2 : 3;
+  constexpr uint64_t column_block = S::block_bytes, eight_rows = 8 * S::row_bytes;
+  const int col = kInner == Inner::cols ? k : 0, row = kInner == Inner::rows ? k : 0;
+  const int start = ptx::shared_address(tile.data) + col / S::block_cols * S::block_bytes +
+                    col % S::block_cols * int(sizeof(typename S::Elem)) + row * S::row_bytes;
+  return uint64_t(start & 0x3ffff) >> 4 | column_block >> 4 << 16 | eight_rows >> 4 << 32 | swizzle << 62;
+}
+
+/// Keeps the compiler from moving accesses to these registers across: it does not know who writes them.
+template <RegisterTile D> __device__ inline void written_here(D &tile) {
+#pragma unroll
+  for (int j = 0; j < D::span / 16; j++)
+#pragma unroll
+    for (int pair = 0; pair < 4; pair++)
+      asm volatile("" : "+f"(tile.pairs[0][j][pair].x), "+f"(tile.pairs[0][j][pair].y)::"memory");
+}
+
+template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+__device__ constexpr bool require_wgmma() {
+  constexpr bool place = SharedMemoryTile<B>;
+  static_assert(place, "warpgroup: b is given in registers, wanted in shared memory, where wgmma reads it: "
+                       "store(b_smem, b) first, then fence_async_proxy() and sync()");
+  constexpr bool rows = D::rows == 16;
+  static_assert(rows, "warpgroup: wanted a destination of 16 rows, a warp's share of the 64");
+  constexpr bool layout = SharedMemoryTile<A> || (InLayout<A, Layout::row> && kA == Inner::cols);
+  static_assert(layout,
+                "warpgroup: in registers a is wanted in row layout and as it is, not transposed: insert "
+                "swap_layout(a_row, a), or store it to shared memory");
+  constexpr bool a_rows = outer_length<kA, A> == (SharedMemoryTile<A> ? 64 : 16);
+  static_assert(a_rows,
+                "warpgroup: wanted a of 64 rows in shared memory, or of 16 in registers, a warp's share");
+  constexpr bool sizes = outer_length<kB, B> == D::cols && inner_length<kA, A> == inner_length<kB, B>;
+  static_assert(sizes, "warpgroup: wanted dst m x n, a m x k, b k x n");
+  constexpr bool width = ptx::has_wgmma<D::cols>;
+  static_assert(width,
+                "warpgroup: wanted a destination of 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192 or 256 "
+                "columns");
+  return require_elements<D, A, B>() && place && rows && layout && a_rows && sizes && width;
+}
+
+/// Begins dst (+)= a b.
+template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+__device__ inline void wgmma(D &dst, const A &a, const B &b, bool add) {
+  if constexpr (require_wgmma<kA, kB, D, A, B>()) {
+    using Instruction = ptx::Wgmma<typename B::Elem, D::cols>;
+    auto &acc = reinterpret_cast<float (&)[D::cols / 2]>(dst.pairs);
+    written_here(dst);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < inner_length<kB, B>; k += 16) {
+      const uint64_t b_k = descriptor<kB>(b, k);
+      if constexpr (RegisterTile<A>)
+        Instruction::template rs<kB == Inner::rows>(acc, a.pairs[0][k / 16], b_k, add || k > 0);
+      else
+        Instruction::template ss<kA == Inner::rows, kB == Inner::rows>(acc, descriptor<kA>(a, k), b_k,
+                                                                       add || k > 0);
+    }
+    ptx::wgmma_commit();
+  }
+}
+
+template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+__device__ inline void wgmma(D &dst, const A &a, const B &b) {
+  wgmma<kA, kB>(dst, a, b, false);
+}
+template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+__device__ inline void wgmma(D &dst, const A &a, const B &b, const D &c) {
+  if (&dst != &c)
+    dst = c;
+  wgmma<kA, kB>(dst, a, b, true);
+}
+
+} // namespace detail
+
+/// The four warps that wgmma wants: neighbours in a block, from a multiple of four on.
+struct warpgroup : group<4> {
+  /// Which of the block's.
+  __device__ static int index() { return uniform(threadIdx.x / threads); }
+
+  // As the functions of the same names in mma.h, with 64 rows, and begun.
+  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  __device__ static void mma_AB(D &dst, const A &a, const B &b, const C &...c) {
+    detail::wgmma<detail::Inner::cols, detail::Inner::rows>(dst, a, b, c...);
+  }
+  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  __device__ static void mma_ABt(D &dst, const A &a, const B &b, const C &...c) {
+    detail::wgmma<detail::Inner::cols, detail::Inner::cols>(dst, a, b, c...);
+  }
+  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  __device__ static void mma_AtB(D &dst, const A &a, const B &b, const C &...c) {
+    detail::wgmma<detail::Inner::rows, detail::Inner::rows>(dst, a, b, c...);
+  }
+  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  __device__ static void mma_AtBt(D &dst, const A &a, const B &b, const C &...c) {
+    detail::wgmma<detail::Inner::rows, detail::Inner::cols>(dst, a, b, c...);
+  }
+
+  /// Waits until all products but the last kPending are done, `dst` the destinations among them that are used
+  /// next.
+  template <int kPending = 0, RegisterTile... D> __device__ static void mma_wait(D &...dst) {
+    ptx::wgmma_wait<kPending>();
+    (detail::written_here(dst), ...);
+  }
+};
+
+} // namespace tiles

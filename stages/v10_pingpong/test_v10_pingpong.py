@@ -1,0 +1,54 @@
+"""v10's claims: v9's work in another order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import Problem
+from ladder.stages import Stage, discover
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v10_pingpong"
+HEAD_DIMS = (32, 64, 128, 256)
+
+
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == row["conflicts_gmma"] == 0
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_the_work_is_that_of_v9(run_stage: RunStage, d: int, is_causal: bool) -> None:
+    problem = Problem(1, 3, 333, 400, d, is_causal=is_causal)
+    before, after = (run_stage(name, problem).row for name in ("v9_roles", NAME))
+    for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions", "global_sectors_st"):
+        assert after[column] == before[column] > 0
+
+
+def test_the_last_consumer_may_have_no_rows(run_stage: RunStage) -> None:
+    """It passes its turns on: the others would wait forever."""
+    run_stage(NAME, Problem(1, 1, 65, 700, 64))
+    run_stage(NAME, Problem(1, 1, 65, 700, 256, is_causal=True))
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
+    stage = discover()[NAME]
+    report = ptxas_report(stage)
+    assert re.findall(r"\(C75\d+\)", report) == []
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert len(spills) == len(stage.dtypes) * len(stage.head_dims)
+    assert set(spills) == {("0", "0")}
+
+
+def test_the_kernel_fits_a_page() -> None:
+    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(body.splitlines()) <= 110

@@ -1,0 +1,66 @@
+"""v11's claims: a block an SM for all the work, stores by TMA, and v10's products."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import Problem
+from ladder.stages import Stage, discover
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v11_persistent"
+HEAD_DIMS = (32, 64, 128, 256)
+KEYS = {32: 128, 64: 128, 128: 80, 256: 64}  # of a tile
+CONSUMERS = {32: 3, 64: 3, 128: 3, 256: 2}
+
+
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == row["conflicts_gmma"] == 0
+
+
+MULTIPROCESSORS = 132
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_the_products_are_those_of_v10(run_stage: RunStage, d: int, is_causal: bool) -> None:
+    problem = Problem(1, 3, 333, 400, d, is_causal=is_causal)
+    before, after = (run_stage(name, problem).row for name in ("v10_pingpong", NAME))
+    for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions"):
+        assert after[column] == before[column] > 0
+    blocks = 3 * -(-333 // (64 * CONSUMERS[d]))
+    assert after["tma_store_instructions"] == blocks * CONSUMERS[d]
+
+
+def test_no_more_blocks_than_multiprocessors(run_stage: RunStage) -> None:
+    """More pieces of work than blocks, in several sections; every block takes more than one."""
+    [launch] = run_stage(NAME, Problem(1, 2 * MULTIPROCESSORS + 3, 1, 1, 32)).execution.launches
+    assert launch.grid == (MULTIPROCESSORS, 1, 1)
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+def test_more_work_than_blocks(run_stage: RunStage, is_causal: bool) -> None:
+    run_stage(NAME, Problem(2, 50, 200, 70, 32, kv_heads=25, dtype="bf16", is_causal=is_causal))
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
+    stage = discover()[NAME]
+    report = ptxas_report(stage)
+    assert re.findall(r"\(C75\d+\)", report) == []
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert len(spills) == len(stage.dtypes) * len(stage.head_dims)
+    assert set(spills) == {("0", "0")}
+
+
+def test_the_kernel_fits_a_page() -> None:
+    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(body.splitlines()) <= 110

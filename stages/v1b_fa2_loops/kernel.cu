@@ -1,0 +1,138 @@
+// v1b_fa2_loops: v1_minimal with the loops of FlashAttention-2 (Dao 2023, algorithm 1).
+//
+// The queries are outside, on the grid: one block does one tile of Q of one (batch, head), its loop walks
+// over the tiles of K and V. So a row's m and l stay in registers and its O in shared memory from the first
+// key to the last; nothing of them goes through global memory between two tiles, and O is divided by l once.
+// Still one thread owns one query row, and still lane i of a warp reads row i of a row-major tile.
+#include <cmath>
+#include <cstdint>
+
+#include "ladder/attention.h"
+#include "ladder/dispatch.h"
+
+namespace {
+
+using ladder::AttentionProblem;
+
+// Shared memory has no room for many blocks an SM: without the 1, ptxas spills registers to make room for
+// them.
+template <int kHeadDim, int kBr, int kBc>
+__global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProblem p) {
+  constexpr int d = kHeadDim;
+  const int batch = blockIdx.z, head = blockIdx.y;
+  const int block_row = blockIdx.x * kBr, row = block_row + threadIdx.x;
+  const bool has_row = row < p.q_len; // the threads without one help to bring K and V
+  const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len;
+  const int64_t first_key = (int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len;
+  const float *q_gmem = static_cast<const float *>(p.q) + first_row * d;
+  const float *k_gmem = static_cast<const float *>(p.k) + first_key * d;
+  const float *v_gmem = static_cast<const float *>(p.v) + first_key * d;
+  float *o_gmem = static_cast<float *>(p.o) + first_row * d;
+
+  extern __shared__ float smem[];
+  float *k_smem = smem;             // (kBc, d)
+  float *v_smem = k_smem + kBc * d; // (kBc, d)
+  float *q_row = v_smem + kBc * d;  // (kBr, d), of which this thread uses one row
+  float *o_row = q_row + kBr * d;   // (kBr, d), likewise
+  float *s_row = o_row + kBr * d;   // (kBr, kBc), likewise
+  q_row += threadIdx.x * d;
+  o_row += threadIdx.x * d;
+  s_row += threadIdx.x * kBc;
+
+  // Only the owner of a row ever touches it in q, s and o: none of them needs a barrier.
+  // No loop over shared memory is unrolled: the compiler would merge neighbouring loads into wider ones,
+  // which the hardware then counts differently from what is written here.
+  float m = -INFINITY, l = 0.f; // running row maximum and row sum
+#pragma unroll 1
+  for (int x = 0; x < d; x++) {
+    q_row[x] = has_row ? q_gmem[int64_t(row) * d + x] : 0.f;
+    o_row[x] = 0.f;
+  }
+
+  // Causal: no row of this block sees a key beyond its own last row, so these tiles are skipped.
+  const int kv_end = p.is_causal ? min(p.kv_len, block_row + kBr) : p.kv_len;
+  for (int j0 = 0; j0 < kv_end; j0 += kBc) {
+    const int keys = min(kBc, p.kv_len - j0);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < keys * d; i += kBr) { // a tile is contiguous in global memory
+      k_smem[i] = k_gmem[int64_t(j0) * d + i];
+      v_smem[i] = v_gmem[int64_t(j0) * d + i];
+    }
+    __syncthreads();
+
+    if (has_row) {
+      const int last_key = p.is_causal ? row : p.kv_len - 1; // the last one that this row sees
+      float m_new = m;
+#pragma unroll 1
+      for (int y = 0; y < keys; y++) {
+        float s = 0.f;
+        // A sum of short sums: at d = 128 its rounding errors are half of a long one's.
+#pragma unroll 1
+        for (int x0 = 0; x0 < d; x0 += 16) {
+          float part = 0.f;
+#pragma unroll 1
+          for (int x = x0; x < x0 + 16; x++)
+            part += q_row[x] * k_smem[y * d + x];
+          s += part;
+        }
+        s = j0 + y > last_key ? -INFINITY : s * p.scale;
+        s_row[y] = s;
+        m_new = fmaxf(m_new, s);
+      }
+
+      // m_new is finite: each row sees key 0, in its very first tile. So no -inf is ever subtracted from
+      // -inf.
+      const float rescale = expf(m - m_new); // brings what was added up under the old maximum to the new one
+      l *= rescale;
+#pragma unroll 1
+      for (int y = 0; y < keys; y++) {
+        const float weight = expf(s_row[y] - m_new);
+        s_row[y] = weight;
+        l += weight;
+      }
+#pragma unroll 1
+      for (int x = 0; x < d; x++) {
+        float pv = 0.f;
+#pragma unroll 1
+        for (int y = 0; y < keys; y++)
+          pv += s_row[y] * v_smem[y * d + x];
+        o_row[x] = o_row[x] * rescale + pv;
+      }
+      m = m_new;
+    }
+    __syncthreads(); // or a fast warp would overwrite K and V under a slow one
+  }
+
+  if (has_row) {
+    p.lse[first_row + row] = m + logf(l);
+    const float inv_l = 1.f / l; // the only normalisation
+#pragma unroll 1
+    for (int x = 0; x < d; x++)
+      o_gmem[int64_t(row) * d + x] = o_row[x] * inv_l;
+  }
+}
+
+template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
+  constexpr int smem_bytes = (2 * kBc * kHeadDim + 2 * kBr * kHeadDim + kBr * kBc) * sizeof(float);
+  static_assert(smem_bytes <= 64 * 1024, "a block of an sm_75 has no more");
+  constexpr auto kernel = flash_attention_2<kHeadDim, kBr, kBc>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "v1b_fa2_loops: shared memory");
+  const dim3 grid = ladder::launch_grid((p.q_len + kBr - 1) / kBr, p.heads, p.batch);
+  kernel<<<grid, kBr, smem_bytes, stream>>>(p);
+  ladder::check(cudaGetLastError(), "v1b_fa2_loops: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
+  if (p.dtype != DType::f32)
+    throw std::invalid_argument("v1b_fa2_loops supports dtype f32 only");
+  dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
+    // Br and Bc are free of each other. Together they stay within 64 KB, all that a block has on sm_75.
+    if constexpr (d == 128)
+      launch_tiles<d, 32, 16>(p, stream);
+    else
+      launch_tiles<d, 64, 32>(p, stream);
+  });
+}

@@ -1,0 +1,55 @@
+"""v5's claims: v4's work to the last count, with K and V brought by cp.async into buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ladder.errors import UnsupportedProblem
+from ladder.evaluation import Evaluation, evaluate
+from ladder.operations import Problem
+from ladder.stages import discover
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v5_async"
+SHAPES = [(1, 1), (100, 150), (129, 63)]
+
+
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == 0
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_the_work_is_that_of_v4(run_stage: RunStage, d: int, is_causal: bool) -> None:
+    """But for the stores: what cp.async writes into shared memory no warp stores."""
+    problem = Problem(1, 2, 300, 333, d, kv_heads=1, is_causal=is_causal)
+    v4, v5 = (run_stage(name, problem).row for name in ("v4_tk_tiles", NAME))
+    for column in ("ldmatrix_instructions", "mma_instructions", "global_sectors_ld", "global_sectors_st"):
+        assert v5[column] == v4[column], column
+    q_stores = 2 * 2 * 256 * d * 2 // 512 if d == 128 else 0
+    assert v5["shared_store_instructions"] == q_stores < v4["shared_store_instructions"]
+    assert v5["error"] == v4["error"]
+
+
+@pytest.mark.parametrize("buffers", ["3", "4"])
+def test_more_buffers(run_stage: RunStage, buffers: str) -> None:
+    for d in (32, 64):
+        row = run_stage(NAME, Problem(1, 2, 150, 333, d, is_causal=d == 64), options={"BUFFERS": buffers}).row
+        assert row["conflicts"] == 0
+
+
+def test_buffers_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UnsupportedProblem, match="do not fit into 99 KB of shared memory"):
+        evaluate(discover()[NAME], Problem(1, 1, 64, 64, 128), backend="emulator", options={"BUFFERS": "4"})
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nothing_is_spilled(spilled_bytes: Callable[[str, str], list[int]], arch: str) -> None:
+    assert spilled_bytes(NAME, arch) == [0] * 6

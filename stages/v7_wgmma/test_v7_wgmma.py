@@ -1,0 +1,71 @@
+"""v7's claims: products from shared memory alone, none serialised, no conflict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import Problem
+from ladder.stages import Stage, discover, parse_options
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v7_wgmma"
+HEAD_DIMS = (32, 64, 128)
+KEYS = 128  # of a tile
+WARPGROUPS = {32: 3, 64: 3, 128: 2}
+
+
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == row["conflicts_gmma"] == 0
+
+
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_products(run_stage: RunStage, d: int) -> None:
+    """Of each warpgroup and tile d / 16 for S, with Q in shared memory, and KEYS / 16 for O."""
+    rows, tiles = 64 * WARPGROUPS[d], 2
+    row = run_stage(NAME, Problem(1, 2, rows, tiles * KEYS - 7, d)).row
+    warpgroup_tiles = 2 * WARPGROUPS[d] * tiles
+    assert row["wgmma_instructions"] == warpgroup_tiles * 4 * (d // 16 + KEYS // 16)
+    assert row["wavefronts_gmma"] == warpgroup_tiles * (d // 16 * (16 + KEYS // 4) + KEYS // 16 * (d // 4))
+
+
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_nothing_else_goes_through_shared_memory(run_stage: RunStage, d: int) -> None:
+    row = run_stage(NAME, Problem(1, 2, 200, 300, d)).row
+    for column in (
+        "ldmatrix_instructions",
+        "mma_instructions",
+        "shared_load_instructions",
+        "shared_store_instructions",
+    ):
+        assert row[column] == 0
+
+
+@pytest.mark.parametrize(
+    "options", ["WARPGROUPS=1", "WARPGROUPS=2,KEYS=64", "WARPGROUPS=3,KEYS=96", "KEYS=80"]
+)
+def test_other_arrangements(run_stage: RunStage, options: str) -> None:
+    problem = Problem(1, 2, 150, 333, 64, is_causal=True)
+    assert run_stage(NAME, problem, options=parse_options(options)).row["conflicts"] == 0
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
+    stage = discover()[NAME]
+    report = ptxas_report(stage)
+    assert re.findall(r"\(C75\d+\)", report) == []
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert len(spills) == len(stage.dtypes) * len(stage.head_dims)
+    assert set(spills) == {("0", "0")}
+
+
+def test_the_kernel_fits_a_page() -> None:
+    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(body.splitlines()) <= 110

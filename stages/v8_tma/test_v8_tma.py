@@ -1,0 +1,69 @@
+"""v8's claims: one request a tile, no load by threads, and v7's products."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import Problem
+from ladder.stages import Stage, discover, parse_options
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v8_tma"
+HEAD_DIMS = (32, 64, 128)
+KEYS = 128  # of a tile
+WARPGROUPS = {32: 3, 64: 3, 128: 2}
+
+
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == row["conflicts_gmma"] == 0
+
+
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_one_request_a_tile(run_stage: RunStage, d: int) -> None:
+    """Of each block one for Q a warpgroup, and for K and V one a tile; threads load nothing."""
+    blocks, tiles = 2 * 2, 3
+    row = run_stage(NAME, Problem(1, 2, 64 * WARPGROUPS[d] + 1, (tiles - 1) * KEYS + 1, d)).row
+    assert row["tma_load_instructions"] == blocks * (WARPGROUPS[d] + 2 * tiles)
+    assert row["global_sectors_ld"] == 0
+
+
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_the_products_are_those_of_v7(run_stage: RunStage, d: int) -> None:
+    problem = Problem(1, 2, 200, 300, d, is_causal=True)
+    before, after = (run_stage(name, problem).row for name in ("v7_wgmma", NAME))
+    for column in ("wgmma_instructions", "wavefronts_gmma"):
+        assert after[column] == before[column] > 0
+
+
+def test_rows_do_not_cross_heads(run_stage: RunStage) -> None:
+    """A tile's rows past the end of a head are zeros, not the next head's: 3 keys, 128 in a tile."""
+    run_stage(NAME, Problem(2, 3, 5, 3, 64, inputs="equal"))
+
+
+@pytest.mark.parametrize("options", ["WARPGROUPS=2,KEYS=64", "BUFFERS=3", "KEYS=80"])
+def test_other_arrangements(run_stage: RunStage, options: str) -> None:
+    problem = Problem(1, 2, 150, 333, 64, is_causal=True)
+    assert run_stage(NAME, problem, options=parse_options(options)).row["conflicts"] == 0
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
+    stage = discover()[NAME]
+    report = ptxas_report(stage)
+    assert re.findall(r"\(C75\d+\)", report) == []
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert len(spills) == len(stage.dtypes) * len(stage.head_dims)
+    assert set(spills) == {("0", "0")}
+
+
+def test_the_kernel_fits_a_page() -> None:
+    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(body.splitlines()) <= 110

@@ -1,0 +1,70 @@
+"""v9's claims: one warpgroup asks, the others compute, each for what its own rows see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import Problem
+from ladder.stages import Stage, discover
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v9_roles"
+HEAD_DIMS = (32, 64, 128, 256)
+KEYS = {32: 128, 64: 128, 128: 80, 256: 64}  # of a tile
+CONSUMERS = {32: 3, 64: 3, 128: 3, 256: 2}
+
+
+@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
+@pytest.mark.parametrize("d", HEAD_DIMS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
+    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
+    assert row["conflicts"] == row["conflicts_gmma"] == 0
+
+
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_a_producer_beside_the_consumers(run_stage: RunStage, d: int) -> None:
+    rows, tiles = 64 * CONSUMERS[d], 2
+    result = run_stage(NAME, Problem(1, 1, rows, tiles * KEYS[d], d))
+    [launch] = result.execution.launches
+    assert (launch.grid, launch.block) == ((1, 1, 1), (128 * (CONSUMERS[d] + 1), 1, 1))
+    assert result.row["wgmma_instructions"] == CONSUMERS[d] * tiles * 4 * (d // 16 + KEYS[d] // 16)
+    assert result.row["tma_load_instructions"] == CONSUMERS[d] + 2 * tiles
+
+
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_causal_skips_what_no_row_of_a_consumer_sees(run_stage: RunStage, d: int) -> None:
+    row = run_stage(NAME, Problem(1, 1, 384, 384, d, is_causal=True)).row
+    tiles = sum(-(-(first + 64) // KEYS[d]) for first in range(0, 384, 64))
+    assert row["wgmma_instructions"] == tiles * 4 * (d // 16 + KEYS[d] // 16)
+
+
+def test_consumers_without_rows_look_at_one_tile(run_stage: RunStage) -> None:
+    row = run_stage(NAME, Problem(1, 1, 1, 1024, 64)).row
+    assert row["wgmma_instructions"] == (1024 // 128 + 1 + 1) * 4 * (64 // 16 + 128 // 16)
+
+
+def test_registers_move(ptxas_report: Callable[[Stage], str]) -> None:
+    """ptxas heeds setmaxnreg, and compiles for what a thread has at launch."""
+    report = ptxas_report(discover()[NAME])
+    assert "setmaxnreg" not in report  # the remark C7508, that it is ignored
+    assert set(re.findall(r"Used (\d+) registers", report)) == {str(65536 // 512), str(65536 // 384 // 8 * 8)}
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
+    stage = discover()[NAME]
+    report = ptxas_report(stage)
+    assert re.findall(r"\(C75\d+\)", report) == []
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert len(spills) == len(stage.dtypes) * len(stage.head_dims)
+    assert set(spills) == {("0", "0")}
+
+
+def test_the_kernel_fits_a_page() -> None:
+    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(body.splitlines()) <= 110
