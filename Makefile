@@ -90,9 +90,10 @@ $(VENV)/.build-tools: $(VENV)/.created
 	@touch $@
 
 # Without build isolation, so that a second build of the emulator compiles only what has changed.
+# -S: an editable install of before knows only where modules were then.
 # pip would show nothing for minutes; of its verbose output the compiler's progress is shown, and all of it on failure.
 $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeLists.txt $(EMULATOR_SOURCES)
-	@include=$$($(BIN)/python -m ladder.toolchain) || exit 2; \
+	@include=$$($(BIN)/python -S -m ladder.build.toolchain) || exit 2; \
 	  echo "Building the emulator ..."; \
 	  PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
 	  $(PIP) install -v --no-build-isolation --editable . 2>&1 | tee $(VENV)/install.log | \

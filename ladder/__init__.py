@@ -9,9 +9,9 @@ What needs torch is loaded when it is first used, so that ``import ladder`` is q
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ladder.doors import door
 from ladder.errors import (
     BuildError,
     CacheError,
@@ -24,19 +24,10 @@ from ladder.errors import (
 )
 
 if TYPE_CHECKING:
-    from ladder.comparison import compare, evaluate
+    from ladder.evaluation import compare, evaluate
     from ladder.functional import attention
-    from ladder.problem import Problem
+    from ladder.operations import Problem, hstu_mask
     from ladder.stages import discover
-
-# No module may have the name of a function here: once imported it would take its place.
-_LAZY = {
-    "Problem": "ladder.problem",
-    "attention": "ladder.functional",
-    "compare": "ladder.comparison",
-    "discover": "ladder.stages",
-    "evaluate": "ladder.comparison",
-}
 
 __all__ = [
     "BuildError",
@@ -52,10 +43,17 @@ __all__ = [
     "compare",
     "discover",
     "evaluate",
+    "hstu_mask",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'ladder' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+__getattr__ = door(
+    __name__,
+    {
+        "Problem": "operations",
+        "attention": "functional",
+        "compare": "evaluation",
+        "discover": "stages",
+        "evaluate": "evaluation",
+        "hstu_mask": "operations",
+    },
+)

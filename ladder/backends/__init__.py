@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import ctypes
+from typing import TYPE_CHECKING
 
-from ladder import environment
-from ladder.backends.base import Backend, Execution
-from ladder.errors import LadderError
+from ladder.doors import door
 
-NAMES = ("auto", "emulator", "cuda")
+if TYPE_CHECKING:
+    from ladder.backends.base import Backend, Execution, call, framed, is_unwritten, make_outputs
+    from ladder.backends.choice import NAMES, get_backend, gpu_is_there
+    from ladder.backends.cuda import CudaBackend
+    from ladder.backends.emulated import EmulatorBackend, Treatment
+    from ladder.backends.timing import Timing
 
+_NAMES = {
+    "Backend": "base",
+    "CudaBackend": "cuda",
+    "EmulatorBackend": "emulated",
+    "Treatment": "emulated",
+    "Execution": "base",
+    "NAMES": "choice",
+    "Timing": "timing",
+    "call": "base",
+    "framed": "base",
+    "get_backend": "choice",
+    "gpu_is_there": "choice",
+    "is_unwritten": "base",
+    "make_outputs": "base",
+}
 
-def gpu_is_there() -> bool:
-    """Whether torch can use a CUDA GPU. Without a driver there is none, and torch need not be asked."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def get_backend(name: str = "auto") -> Backend:
-    """The backend of that name; ``auto`` is the GPU when there is one. Raises :class:`LadderError`."""
-    if name == "auto":
-        name = "cuda" if gpu_is_there() else "emulator"
-    if name == "emulator":
-        environment.validate()
-        from ladder.backends.emulator import EmulatorBackend
-
-        return EmulatorBackend()
-    if name == "cuda":
-        if not gpu_is_there():
-            raise LadderError(
-                "torch sees no CUDA GPU", "--backend emulator needs none; ladder doctor says what torch sees."
-            )
-        from ladder.backends.cuda import CudaBackend
-
-        return CudaBackend()
-    raise LadderError(f"backend {name!r} is none of {', '.join(NAMES)}")
-
-
-__all__ = ["NAMES", "Backend", "Execution", "get_backend", "gpu_is_there"]
+__getattr__ = door(__name__, _NAMES)

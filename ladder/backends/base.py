@@ -7,7 +7,7 @@ import importlib.machinery
 import importlib.util
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 
 from ladder.build import Target
 from ladder.errors import ExecutionError, UnsupportedProblem
-from ladder.problem import Problem
+from ladder.operations import AnyProblem, Operation, Tensors, operation_of, torch_dtypes
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
+    from ladder.backends.timing import Timing
     from ladder.emulator import Launch
     from ladder.stages import Stage
-    from ladder.timing import Timing
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Outputs of one run, o (B, H, N, d) and lse (B, H, N), with what was counted or timed."""
+    """The outputs of one run by name, with what was counted or timed."""
 
-    o: Tensor
-    lse: Tensor
+    outputs: Mapping[str, Tensor]
     counters: Mapping[str, int | None] = field(default_factory=dict)
     timing: Timing | None = None
     launches: tuple[Launch, ...] = ()
@@ -46,6 +46,15 @@ class Backend(ABC):
 
     name: str
     device: str
+    #: Whether it counts what kernels do, and whether it times them.
+    counts: bool
+    times: bool
+    #: Whether it gives the same row each time, so that rows can be kept.
+    is_exact: bool
+
+    @abstractmethod
+    def default_problem(self, operation: Operation) -> AnyProblem:
+        """What stages are compared on unless told otherwise."""
 
     @abstractmethod
     def target(self, stage: Stage, arch: str | None) -> Target:
@@ -60,26 +69,72 @@ class Backend(ABC):
         self,
         extension: Path,
         target: Target,
-        problem: Problem,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        problem: AnyProblem,
+        inputs: Tensors,
         *,
         timed: bool = False,
     ) -> Execution:
-        """Runs the extension on contiguous tensors of this backend's device.
+        """Runs the extension on contiguous inputs on this backend's device.
 
         Raises :class:`UnsupportedProblem` or :class:`ExecutionError`.
         """
 
 
-def make_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
-    """o like q and lse (B, H, N) in fp32, full of NaN, so that what a kernel does not write is seen."""
+#: On either side of what :func:`framed` makes.
+_FRAME_BYTES = 512
+
+
+def framed(
+    shape: Sequence[int], dtype: torch.dtype, device: str | torch.device, *, offset_bytes: int = 0
+) -> Tensor:
+    """A contiguous tensor between frames, ``offset_bytes`` past an address that is a multiple of 64.
+
+    It and its frames are full of NaN, or of the largest integer.
+    """
     import torch
 
-    return torch.full_like(q, math.nan), torch.full(
-        q.shape[:3], math.nan, dtype=torch.float32, device=q.device
-    )
+    size, items = dtype.itemsize, math.prod(shape)
+    first = (_FRAME_BYTES + offset_bytes) // size
+    length = first + items + _FRAME_BYTES // size
+    memory = torch.full((length,), unwritten(dtype), dtype=dtype, device=device)
+    return memory[first : first + items].view(*shape)
+
+
+def frame_is_whole(tensor: Tensor) -> bool:
+    """Whether nobody wrote beside a tensor of :func:`framed`."""
+    memory = tensor._base
+    assert memory is not None
+    first = tensor.storage_offset()
+    return is_unwritten(memory[:first]) and is_unwritten(memory[first + tensor.numel() :])
+
+
+def unwritten(dtype: torch.dtype) -> float:
+    """What outputs begin as, so that what a kernel does not write is seen."""
+    import torch
+
+    return math.nan if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def is_unwritten(tensor: Tensor) -> bool:
+    """Whether every element is as :func:`framed` made it."""
+    if tensor.dtype.is_floating_point:
+        return bool(tensor.isnan().all())
+    return bool((tensor == unwritten(tensor.dtype)).all())
+
+
+def make_outputs(
+    problem: AnyProblem, device: str | torch.device, *, offset_bytes: int = 0, filled: bool = True
+) -> dict[str, Tensor]:
+    """The outputs, framed. Not ``filled``, they hold what the memory held, and have no frame."""
+    import torch
+
+    dtypes = torch_dtypes()
+    return {
+        one.name: framed(one.shape, dtypes[one.dtype], device, offset_bytes=offset_bytes)
+        if filled
+        else torch.empty(one.shape, dtype=dtypes[one.dtype], device=device)
+        for one in operation_of(problem).outputs(problem)
+    }
 
 
 @functools.cache
@@ -94,29 +149,19 @@ def _load(extension: Path) -> ModuleType:
     return module
 
 
-def call(
-    extension: Path, problem: Problem, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, stream: int
-) -> None:
-    """Calls the extension's ``forward`` once.
+def call(extension: Path, problem: AnyProblem, tensors: Tensors, stream: int) -> None:
+    """Calls the extension's ``launch`` once, on inputs and outputs by name.
 
     What the stage refuses becomes :class:`UnsupportedProblem`, what CUDA refuses :class:`ExecutionError`.
     """
     try:
-        forward = _load(extension).forward
+        launch = _load(extension).launch
     except (ImportError, AttributeError) as error:
         raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
-    pointers = [tensor.data_ptr() for tensor in (q, k, v, o, lse)]
-    sizes = [
-        problem.batch,
-        problem.heads,
-        problem.num_kv_heads,
-        problem.q_len,
-        problem.kv_len,
-        problem.head_dim,
-    ]
+    pointers = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
     try:
-        forward(*pointers, *sizes, problem.dtype, problem.is_causal, problem.softmax_scale, stream)
+        launch(**pointers, **operation_of(problem).arguments(problem), stream=stream)
     except ValueError as error:
         raise UnsupportedProblem(str(error)) from error
-    except RuntimeError as error:
+    except Exception as error:
         raise ExecutionError(str(error)) from error

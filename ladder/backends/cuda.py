@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from ladder import timing
-from ladder.backends.base import Backend, Execution, call, make_outputs
-from ladder.build import Target
-from ladder.errors import ExecutionError, InvalidProblem, UnsupportedProblem
-from ladder.problem import Problem
-from ladder.stages import arch_number
+from ladder.backends import timing
+from ladder.backends.base import Backend, Execution, call, frame_is_whole, make_outputs
+from ladder.build import CudaTarget, Target
+from ladder.errors import ExecutionError, InvalidProblem
+from ladder.operations import AnyProblem, Operation, Tensors
 
 if TYPE_CHECKING:
     from ladder.stages import Stage
@@ -26,6 +24,12 @@ class CudaBackend(Backend):
 
     name = "cuda"
     device = "cuda"
+    counts = False
+    times = True
+    is_exact = False
+
+    def default_problem(self, operation: Operation) -> AnyProblem:
+        return operation.default_gpu_problem
 
     def target(self, stage: Stage, arch: str | None) -> Target:
         here = "sm_{}{}".format(*torch.cuda.get_device_capability())
@@ -33,40 +37,37 @@ class CudaBackend(Backend):
             raise InvalidProblem(
                 f"this GPU is an {here}, not an {arch}", "--backend emulator takes any --arch."
             )
-        major, minor = stage.min_compute_capability
-        if arch_number(here) < 10 * major + minor:
-            raise UnsupportedProblem(
-                f"{stage.name} needs compute capability {major}.{minor} or higher, not {here}"
-            )
-        return Target("cuda", here)
+        return CudaTarget(stage.arch(here))
 
     def execute(
         self,
         extension: Path,
         target: Target,
-        problem: Problem,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        problem: AnyProblem,
+        inputs: Tensors,
         *,
         timed: bool = False,
     ) -> Execution:
-        with torch.cuda.device(q.device):
-            o, lse = make_outputs(q)
+        device = next(tensor.device for tensor in inputs.values() if tensor is not None)
+        with torch.cuda.device(device):
+            outputs = make_outputs(problem, device)
             stream = torch.cuda.current_stream()
             try:
-                call(extension, problem, q, k, v, o, lse, stream.cuda_stream)
+                call(extension, problem, {**inputs, **outputs}, stream.cuda_stream)
+                for name, output in outputs.items():
+                    if not frame_is_whole(output):
+                        raise ExecutionError(f"it writes past the ends of {name}")
                 if timed:
-                    return Execution(o, lse, timing=_timing(extension, problem, (q, k, v)))
+                    return Execution(outputs, timing=_timing(extension, problem, inputs))
             except RuntimeError as error:
                 raise ExecutionError(str(error)) from error
-            return Execution(o, lse)
+            return Execution(outputs)
 
 
-def _timing(extension: Path, problem: Problem, inputs: timing.Inputs) -> timing.Timing:
-    o, lse = torch.empty_like(inputs[0]), torch.empty(inputs[0].shape[:3], device=inputs[0].device)
+def _timing(extension: Path, problem: AnyProblem, inputs: Tensors) -> timing.Timing:
+    outputs = make_outputs(problem, "cuda")
 
-    def run(inputs: timing.Inputs) -> None:
-        call(extension, problem, *inputs, o, lse, torch.cuda.current_stream().cuda_stream)
+    def run(inputs: Tensors) -> None:
+        call(extension, problem, {**inputs, **outputs}, torch.cuda.current_stream().cuda_stream)
 
-    return timing.measure({"": run}, timing.input_sets(inputs), _SECONDS)[""]
+    return timing.measure({"": run}, timing.input_sets(problem, inputs), _SECONDS)[""]

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ladder.errors import LadderError
 
@@ -13,21 +14,28 @@ from ladder.errors import LadderError
 BENCHMARKS = {
     "emulator": "how fast the interpreter is: warp instructions a second and core",
     "gpu": "the speed of every rung on the GPU that is there, beside torch's attention",
+    "random": "whether every rung is right on problems drawn at random; prints those on which one is not",
+    "mutants": "how many wrong rungs, made by machine, the verdicts find",
     "ceilings": "what the units of the GPU do at most: the rates that no kernel gets beyond",
 }
+_MODULES = {"emulator": "emulation"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one benchmark and returns the exit code of the command."""
     parser = argparse.ArgumentParser(prog="python -m ladder.bench", description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    modules = {}
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    module: Any = None
     for name, description in BENCHMARKS.items():
-        modules[name] = importlib.import_module(f"ladder.bench.{name}")
-        modules[name].add_arguments(commands.add_parser(name, help=description, description=description))
-    options = parser.parse_args(arguments)
+        one = commands.add_parser(name, help=description, description=description)
+        # The others are not loaded: a machine with a GPU may have no emulator.
+        if words[:1] == [name]:
+            module = importlib.import_module(f"ladder.bench.{_MODULES.get(name, name)}")
+            module.add_arguments(one)
+    options = parser.parse_args(words)
     try:
-        return int(modules[options.what].main(options))
+        return int(module.main(options))
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

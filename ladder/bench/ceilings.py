@@ -12,12 +12,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ladder import files
 from ladder.backends import get_backend
-from ladder.build import Target, build_program
+from ladder.bench.provenance import measured_on
+from ladder.build import CudaTarget, build_program
+from ladder.common import files
+from ladder.common.progress import steps
 from ladder.errors import ExecutionError, LadderError
-from ladder.machine import environment
-from ladder.progress import steps
 
 SOURCE = Path(__file__).with_suffix(".cu")
 #: What the work of each unit is counted in.
@@ -38,12 +38,12 @@ def measure() -> pd.DataFrame:
     if capability < (8, 0):
         raise LadderError("this GPU is an sm_{}{}".format(*capability), "The loops take sm_80 or later.")
     with steps("Building", 1) as progress, progress.step(SOURCE.name):
-        program = build_program([SOURCE], Target("cuda", "native"))
+        program = build_program([SOURCE], CudaTarget("native"))
     with steps("Measuring", 1) as progress, progress.step("the units of an SM"):
         done = subprocess.run([str(program), str(ROUNDS), str(LAUNCHES)], capture_output=True, text=True)
     if done.returncode:
         raise ExecutionError(f"{SOURCE.name}: {done.stderr.strip()}")
-    return frame(done.stdout, environment())
+    return frame(done.stdout, measured_on())
 
 
 def frame(output: str, where: dict[str, str]) -> pd.DataFrame:

@@ -1,12 +1,12 @@
-"""The speed of every rung on the GPU that is there, beside torch's own attention, all in one run.
+"""The speed of every rung on the GPU that is there, beside what torch offers for it, all in one run.
 
-Each contender's output is checked on two heads first; then all are timed as ``ladder.timing`` does it.
+Each contender's first output is checked on a part of the problem first; then all are timed as
+:mod:`ladder.backends.timing` does it.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,51 +18,52 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from ladder import files, memory, timing
-from ladder.backends import get_backend
-from ladder.backends.base import call, make_outputs
+from ladder.backends import Timing, call, get_backend, make_outputs, timing
+from ladder.bench.provenance import measured_on
 from ladder.build import build_all
+from ladder.common import files
+from ladder.common.progress import steps
 from ladder.errors import LadderError, UnsupportedProblem
-from ladder.inputs import make_inputs
-from ladder.machine import environment
-from ladder.problem import Problem, parse_dtype
-from ladder.progress import steps
-from ladder.reference import reference
-from ladder.stages import Stage, discover, stage_and_options
-from ladder.timing import Inputs, Timing
-
-#: What the figures in results/ are of.
-PROBLEMS = (
-    Problem(4, 16, 1024, 1024, 64, dtype="f32"),
-    *(
-        Problem(4, 16, 4096, 4096, head_dim, dtype="bf16", is_causal=is_causal)
-        for head_dim in (64, 128)
-        for is_causal in (False, True)
-    ),
-    Problem(4, 16, 1024, 1024, 64, dtype="f16"),
-    Problem(4, 16, 1024, 1024, 128, dtype="f16"),
-    Problem(4, 16, 4096, 4096, 128, dtype="f16"),
+from ladder.operations import (
+    DEFAULT_OPERATION,
+    AnyProblem,
+    Operation,
+    Tensors,
+    get_operation,
+    memory,
+    operation_of,
+    parse_dtype,
 )
+from ladder.stages import Stage, discover, stage_and_options
 
 MATMUL = "torch matmul"
 
 _SECONDS = 0.4  # of measuring, a contender and problem
-_CHECKED_HEADS = 2
+
+#: One launch, which returns its first output.
+Run = Callable[[Any], Tensor]
 
 
-def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None = None) -> pd.DataFrame:
-    """One row a contender and problem, with the ratio of its speed to torch's flash and cuDNN backends.
+def measure(
+    problems: Sequence[AnyProblem] | None = None, stages: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """One row a contender and problem, with the ratio of its speed to that of what torch offers.
 
-    Columns: the environment, ``contender``, B H Hkv N M d dtype causal, ``time_ms`` (median) with
-    ``time_ms_p10`` and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16
-    matrix product measured in the same run), ``of_flash`` and ``of_cudnn`` (speed as a multiple of theirs),
-    ``error``, ``error_bound``, ``passed``.
+    The default problems are those of what the stages compute, the default stages all of its rungs.
 
-    ``stages`` may hold a stage several times with options: ``"v4_tk_tiles:ROWS=32,KEYS=64"``.
+    Columns: the environment, ``contender``, those of the problem, ``time_ms`` (median) with ``time_ms_p10``
+    and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16 matrix product
+    measured in the same run), ``of_<name>`` (speed as a multiple of torch's), ``error``, ``error_bound``,
+    ``passed``.
+
+    ``stages`` may hold a stage several times with options: ``"v6_lean:ROWS=32,KEYS=64"``.
     Raises :class:`LadderError` when there is no GPU or nothing takes a problem.
     """
+    ladder = discover()
+    operation = _operation(problems, stages)
+    problems = problems or operation.bench_problems
     here = get_backend("cuda")
-    specs = list(stages) if stages is not None else [stage.name for stage in discover()]
+    specs = list(stages) if stages is not None else [stage.name for stage in ladder.computing(operation.name)]
     found = {spec: stage_and_options(spec) for spec in specs}
     chosen = [replace(stage, name=spec) for spec, (stage, _) in found.items()]
     options = {spec: values for spec, (_, values) in found.items()}
@@ -78,7 +79,7 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
     with steps("Measuring", len(problems)) as progress:
         for problem in problems:
             with progress.step(str(problem)), memory.guarded(problem):
-                runs: dict[str, Callable[[Inputs], Tensor]] = {}
+                runs: dict[str, Run] = {}
                 for stage in chosen:
                     run = _stage_run(extensions[stage.name], problem)
                     if _takes(stage, run, problem):
@@ -88,71 +89,66 @@ def measure(problems: Sequence[Problem] = PROBLEMS, stages: Sequence[str] | None
                 rows += _measure_problem(problem, runs, matmul_tflops)
     product = {"contender": MATMUL, "dtype": "bf16", "tflops": matmul_tflops, "of_matmul": 1.0}
     frame = pd.DataFrame([{**product, **_times(matmul)}, *rows])
-    for column, value in reversed(environment().items()):
+    for column, value in reversed(measured_on().items()):
         frame.insert(0, column, value)
-    integers = ["B", "H", "Hkv", "N", "M", "d", "runs"]
+    integers = [*(name for name, kind in operation.columns.items() if kind == "Int64"), "runs"]
     return frame.astype(dict.fromkeys(integers, "Int64"))
 
 
-def _takes(stage: Stage, run: Callable[[Inputs], Tensor], problem: Problem) -> bool:
+def _operation(problems: Sequence[AnyProblem] | None, stages: Sequence[str] | None) -> Operation:
+    if problems:
+        return operation_of(problems[0])
+    return get_operation(stage_and_options(stages[0])[0].computes if stages else DEFAULT_OPERATION)
+
+
+def _takes(stage: Stage, run: Run, problem: AnyProblem) -> bool:
     """Options may leave no room for a head dim, which only the kernel's host code knows."""
     try:
         stage.accept(problem)
-        run(make_inputs(problem, "cuda"))
+        run(operation_of(problem).make_inputs(problem, "cuda"))
     except UnsupportedProblem:
         return False
     return True
 
 
-def _stage_run(extension: Any, problem: Problem) -> Callable[[Inputs], Tensor]:
-    def run(inputs: Inputs) -> Tensor:
-        o, lse = torch.empty_like(inputs[0]), torch.empty(inputs[0].shape[:3], device="cuda")
-        call(extension, problem, *inputs, o, lse, torch.cuda.current_stream().cuda_stream)
-        return o
+def _stage_run(extension: Any, problem: AnyProblem) -> Run:
+    """A run that returns the first output."""
+    first = operation_of(problem).output_names[0]
+
+    def run(inputs: Tensors) -> Tensor:
+        outputs = make_outputs(problem, "cuda", filled=False)
+        call(extension, problem, {**inputs, **outputs}, torch.cuda.current_stream().cuda_stream)
+        return outputs[first]
 
     return run
 
 
-def _measure_problem(
-    problem: Problem, runs: dict[str, Callable[[Inputs], Tensor]], matmul_tflops: float
-) -> list[dict[str, Any]]:
-    sets = timing.input_sets(make_inputs(problem, "cuda"))
-    group = problem.heads // problem.num_kv_heads
-    runs = {**runs, **timing.torch_runs(problem, sets[0])}
-    q, k, v = sets[0]
-    kv_heads = math.ceil(_CHECKED_HEADS / group)
-    bounds = reference(
-        q[:1, :_CHECKED_HEADS],
-        k[:1, :kv_heads],
-        v[:1, :kv_heads],
-        is_causal=problem.is_causal,
-        scale=problem.softmax_scale,
-    )
+def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: float) -> list[dict[str, Any]]:
+    operation = operation_of(problem)
+    first = operation.output_names[0]
+    sets = timing.input_sets(problem, operation.make_inputs(problem, "cuda"))
+    baselines = operation.baselines(problem, sets[0])
+    runs = {**runs, **baselines}
+    part, inputs = operation.part(problem, sets[0])
+    bounds = operation.reference(part, inputs)
     errors = {}
     for name, run in runs.items():
-        make_outputs(q)  # NaN where the next allocation of this size will be
-        errors[name] = bounds.error(run(sets[0])[:1, :_CHECKED_HEADS])
+        make_outputs(problem, "cuda")  # NaN where the next allocation of this size will be
+        _, outputs = operation.part(problem, {first: run(sets[0])})
+        errors[name] = bounds.error(first, outputs[first])
     timings = timing.measure(runs, sets, _SECONDS)
     tflops = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
     return [
         {
             "contender": name,
-            "B": problem.batch,
-            "H": problem.heads,
-            "Hkv": problem.num_kv_heads,
-            "N": problem.q_len,
-            "M": problem.kv_len,
-            "d": problem.head_dim,
-            "dtype": problem.dtype,
-            "causal": problem.is_causal,
+            **operation.row(problem),
             **_times(timed),
             "tflops": tflops[name],
             "of_matmul": tflops[name] / matmul_tflops,
-            "of_flash": _ratio(tflops, name, "torch flash"),
-            "of_cudnn": _ratio(tflops, name, "torch cuDNN"),
+            **{_ratio_column(baseline): tflops[name] / tflops[baseline] for baseline in baselines},
             "error": errors[name],
-            "error_bound": bounds.error_bound,
-            "passed": errors[name] <= bounds.error_bound,
+            "error_bound": bounds.bounds[first],
+            "passed": errors[name] <= bounds.bounds[first],
         }
         for name, timed in timings.items()
     ]
@@ -163,47 +159,38 @@ def _times(timed: Timing) -> dict[str, float]:
     return {"time_ms": timed.median_ms, **spread, "runs": timed.runs}
 
 
-def _ratio(tflops: dict[str, float], name: str, to: str) -> float | None:
-    return tflops[name] / tflops[to] if to in tflops else None
+def _ratio_column(baseline: str) -> str:
+    """``of_cudnn`` for torch cuDNN."""
+    return "of_" + baseline.removeprefix("torch ").lower()
 
 
-def render(frame: pd.DataFrame) -> Table:
+def render(frame: pd.DataFrame, operation: Operation) -> Table:
     """The measured rows as a table, problem by problem."""
+    ratios = [column for column in frame.columns if column.startswith("of_")]
     table = Table(title=f"{frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}")
-    for name, justify in (
-        ("problem", "left"),
-        ("", "left"),
-        ("ms", "right"),
-        ("10-90 %", "right"),
-        ("TFLOP/s", "right"),
-        ("of matmul", "right"),
-        ("of flash", "right"),
-        ("of cuDNN", "right"),
-        ("right", "right"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("problem", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in ("ms", "10-90 %", "TFLOP/s", *(column.replace("_", " ") for column in ratios), "right"):
+        table.add_column(name, justify="right", no_wrap=True)
     before = ""
     for _, row in frame.iterrows():
-        problem = ""
-        if row.contender != MATMUL:
-            causal = " causal" if row.causal else ""
-            problem = f"B{row.B} H{row.H} N{row.N} M{row.M} d{row.d} {row['dtype']}{causal}"
+        problem = "" if row.contender == MATMUL else f"{operation.title_of(dict(row))} {row['dtype']}"
         if problem != before:
             table.add_section()
         spread = f"{row.time_ms_p10:.3f}-{row.time_ms_p90:.3f}" if pd.notna(row.time_ms_p10) else ""
-        ratios = [f"{row[c]:.2f}" if pd.notna(row[c]) else "" for c in ("of_matmul", "of_flash", "of_cudnn")]
+        shares = [f"{row[column]:.2f}" if pd.notna(row[column]) else "" for column in ratios]
         right = "" if pd.isna(row.passed) else "yes" if row.passed else "NO"
         shown = problem if problem != before else ""
         before = problem
-        table.add_row(shown, row.contender, f"{row.time_ms:.3f}", spread, f"{row.tflops:.1f}", *ratios, right)
+        table.add_row(shown, row.contender, f"{row.time_ms:.3f}", spread, f"{row.tflops:.1f}", *shares, right)
     return table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows as CSV, too")
-    parser.add_argument("--stages", nargs="+", metavar="STAGE", help="default: all")
+    parser.add_argument("--stages", nargs="+", metavar="STAGE", help="default: all that compute attention")
     parser.add_argument(
-        "--problem", action="append", metavar="B,H,N,M,d", help="instead of the default ones; may be repeated"
+        "--problem", action="append", metavar="SIZES", help="instead of the default ones; may be repeated"
     )
     parser.add_argument("--dtype", default="bf16", help="of --problem (default: bf16)")
     parser.add_argument("--causal", action="store_true", help="of --problem")
@@ -211,18 +198,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measures, prints the table and writes the CSV; 1 when a stage's output is wrong."""
-    problems: Sequence[Problem] = PROBLEMS
-    if options.problem:
-        problems = [
-            Problem.parse(text, dtype=parse_dtype(options.dtype), is_causal=options.causal)
-            for text in options.problem
-        ]
-        for problem in problems:
-            memory.require(problem, logits=False)
+    operation = _operation(None, options.stages)
+    fields = {"dtype": parse_dtype(options.dtype), **({"is_causal": True} if options.causal else {})}
+    problems = [operation.parse(text, **fields) for text in options.problem or ()]
+    for problem in problems:
+        memory.require(problem)
     if options.out is not None:
         files.require_target(options.out)
     frame = measure(problems, options.stages)
     if options.out is not None:
         files.write(options.out, frame.to_csv(index=False, float_format="%.6g").encode())
-    Console().print(render(frame))
+    Console().print(render(frame, operation))
     return 0 if frame.passed.dropna().all() else 1

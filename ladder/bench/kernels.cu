@@ -1,5 +1,7 @@
 // What the emulator's speed is measured with: loops as real kernels have them.
 #include <cstdint>
+#include <cuda_fp16.h>
+#include <mma.h>
 
 constexpr int kTile = 32;
 
@@ -66,4 +68,50 @@ extern "C" __global__ void tensor(const std::uint16_t *a, const std::uint16_t *b
   for (int n = 0; n < 8; ++n)
     for (int i = 0; i < 4; ++i)
       c[((blockIdx.x * kWarps + warp) * 32 + lane) * 32 + n * 4 + i] = sum[n][i];
+}
+
+// wmma: the tensor cores by CUDA's own names. Each warp multiplies tiles of 16 x 16 from shared memory.
+extern "C" __global__ void wmma(const __half *a, const __half *b, float *c, int rounds) {
+  namespace wmma = nvcuda::wmma;
+  constexpr int kWidth = 64, kTiles = kWidth / 16;
+  __shared__ alignas(128) __half a_smem[kWidth * kWidth], b_smem[kWidth * kWidth];
+  for (int i = threadIdx.x; i < kWidth * kWidth; i += blockDim.x) {
+    a_smem[i] = a[i];
+    b_smem[i] = b[i];
+  }
+  __syncthreads();
+  const int warp = threadIdx.x / 32;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> sums[kTiles];
+  for (auto &sum : sums)
+    wmma::fill_fragment(sum, 0.0f);
+  for (int round = 0; round < rounds; ++round)
+    for (int k = 0; k < kTiles; ++k) {
+      wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> rows;
+      wmma::load_matrix_sync(rows, &a_smem[warp * 16 * kWidth + k * 16], kWidth);
+      for (int n = 0; n < kTiles; ++n) {
+        wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major> columns;
+        wmma::load_matrix_sync(columns, &b_smem[k * 16 * kWidth + n * 16], kWidth);
+        wmma::mma_sync(sums[n], rows, columns, sums[n]);
+      }
+    }
+  for (int n = 0; n < kTiles; ++n)
+    wmma::store_matrix_sync(&c[((blockIdx.x * 4 + warp) * kTiles + n) * 256], sums[n], 16,
+                            wmma::mem_row_major);
+}
+
+// Double precision: the n-body problem of a block in shared memory.
+extern "C" __global__ void fp64(const double *mass, double *pull, int rounds) {
+  constexpr int kBodies = 256;
+  __shared__ double body_smem[kBodies][2];
+  const int i = blockIdx.x * kBodies + threadIdx.x;
+  body_smem[threadIdx.x][0] = mass[i];
+  body_smem[threadIdx.x][1] = mass[i] * 0.5;
+  __syncthreads();
+  double sum = 0;
+  for (int round = 0; round < rounds; ++round)
+    for (int j = 0; j < kBodies; j += 8) {
+      const double distance = body_smem[j][1] - body_smem[threadIdx.x][1];
+      sum = fma(body_smem[(threadIdx.x + round) % kBodies][0], 1.0 / sqrt(distance * distance + 0.25), sum);
+    }
+  pull[i] = sum;
 }

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ladder.emulator import COUNTERS
 from ladder.errors import InvalidProblem, LadderError, StageError
-from ladder.problem import Problem
-from ladder.stages import Stage, discover
-from ladder.table import COUNTERS
+from ladder.operations import AnyProblem, get_operation
+from ladder.stages import Stage, discover, exercises_root
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -39,7 +39,7 @@ class Case:
     """A problem that a solution is tried on, and the most that it may count there: columns of the table,
     and :data:`BLOCK_BARRIERS`."""
 
-    problem: Problem
+    problem: AnyProblem
     at_most: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -105,7 +105,7 @@ class Exercise:
         return {file: self._source(stage, file, solved) for file in files}
 
     def _source(self, stage: Stage, file: str, solved: bool) -> str:
-        text = (stage.path / file).read_text(encoding="utf-8")
+        text = stage.source(file).read_text(encoding="utf-8")
         for edit in self.edits:
             if edit.file == file:
                 if edit.find not in text:
@@ -148,7 +148,7 @@ class Exercise:
 
     def _misfit(self, stage: Stage, file: str, what: str) -> ExerciseError:
         return ExerciseError(
-            f"exercise {self.name} does not fit its rung: {stage.path / file} {what}",
+            f"exercise {self.name} does not fit its rung: {stage.source(file)} {what}",
             "The rung has changed and exercise.toml has not.",
         )
 
@@ -158,24 +158,11 @@ def _is_directive(line: str) -> bool:
     return line.startswith("#")
 
 
-def root() -> Path:
-    """The project's exercises: the repository's in an editable install, else the copy in the wheel."""
-    package = Path(__file__).resolve().parent.parent
-    candidates = (package.parent / "exercises", package / "_exercises")
-    for candidate in candidates:
-        if candidate.is_dir() and next(candidate.glob("*/exercise.toml"), None):
-            return candidate
-    raise LadderError(
-        f"the exercises are in neither {candidates[0]} nor {candidates[1]}",
-        "Install the package again: make compare",
-    )
-
-
 @functools.cache
 def exercises() -> tuple[Exercise, ...]:
     """All exercises, lowest rung first. Raises :class:`ExerciseError`."""
     order = [stage.name for stage in discover()]
-    found = [read_exercise(path.parent) for path in root().glob("*/exercise.toml")]
+    found = [read_exercise(path.parent) for path in exercises_root().glob("*/exercise.toml")]
     for exercise in found:
         if exercise.rung not in order:
             raise ExerciseError(f"exercise {exercise.name}: there is no rung {exercise.rung}")
@@ -203,9 +190,10 @@ def read_exercise(folder: Path) -> Exercise:
         table = _Table(path, "", tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExerciseError(f"{path} is not TOML: {error}") from error
+    rung = table.text("rung")
     exercise = Exercise(
         name=folder.name,
-        rung=table.text("rung"),
+        rung=rung,
         number=table.take("number", int),
         title=table.text("title"),
         task=table.text("task").strip(),
@@ -216,7 +204,7 @@ def read_exercise(folder: Path) -> Exercise:
             Edit(one.text("file", "kernel.cu"), one.text("find"), one.text("replace"))
             for one in table.tables("edits", [])
         ),
-        cases=tuple(_case(one) for one in table.tables("cases")),
+        cases=tuple(_case(one, rung) for one in table.tables("cases")),
     )
     table.finish()
     if exercise.owner not in ("thread", "fragments"):
@@ -241,19 +229,27 @@ def _gap(table: _Table) -> Gap:
     return gap
 
 
-def _case(table: _Table) -> Case:
-    others = {
-        "is_causal": table.take("causal", bool, False),
-        "kv_heads": table.take("kv_heads", int, 0) or None,
-        "dtype": table.text("dtype", "") or None,
-        "inputs": table.text("inputs", "normal"),
-        "scale": table.take("scale", float, None),
-    }
+#: Keys of a case that say the problem, besides size, with the kind of each and its field of the problem.
+_FIELDS: dict[str, tuple[type, str]] = {
+    "causal": (bool, "is_causal"),
+    "kv_heads": (int, "kv_heads"),
+    "dtype": (str, "dtype"),
+    "inputs": (str, "inputs"),
+    "scale": (float, "scale"),
+}
+
+
+def _case(table: _Table, rung: str) -> Case:
+    taken = {field: table.take(key, kind, None) for key, (kind, field) in _FIELDS.items()}
+    fields = {field: value for field, value in taken.items() if value is not None}
     at_most = table.take("at_most", dict, {})
     try:
-        case = Case(Problem.parse(table.text("size"), **others), at_most)
+        operation = get_operation(discover()[rung].computes)
+        case = Case(operation.parse(table.text("size"), **fields), at_most)
     except (InvalidProblem, StageError) as error:
         raise table.error(error.message) from error
+    except TypeError:
+        raise table.error(f"{operation.title} has none of {', '.join(fields)}") from None
     unknown = [column for column in at_most if column not in (*COUNTERS, BLOCK_BARRIERS)]
     if unknown:
         raise table.error(f"at_most has {unknown[0]}, which is no count of the table")

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ladder.common.progress import Steps, steps
+from ladder.common.words import numbers
 from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
+from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
-from ladder.exercises.words import numbers
 from ladder.exercises.workspace import Workspace, source_changes
-from ladder.progress import Steps, steps
 
 if TYPE_CHECKING:
-    from ladder.comparison import Evaluation
-    from ladder.findings import Finding as SanitizerFinding
-    from ladder.problem import Problem
+    from ladder.emulator import Finding
+    from ladder.evaluation import Evaluation
+    from ladder.operations import AnyProblem
     from ladder.stages import Stage
 
 _SHOWN_CHANGES = 5
@@ -28,7 +29,7 @@ _MOST_INSTRUCTIONS = 20_000_000
 
 
 @dataclass(frozen=True)
-class Finding:
+class Remark:
     """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or
     ``counts``; ``try_next`` are commands that show more. ``access`` is what the text is about where that is
     one access or barrier, and ``problem`` what it happened on."""
@@ -36,8 +37,8 @@ class Finding:
     kind: str
     text: str
     try_next: tuple[str, ...] = ()
-    access: SanitizerFinding | None = None
-    problem: Problem | None = None
+    access: Finding | None = None
+    problem: AnyProblem | None = None
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Verdict:
     """What the check of one exercise found; ``right`` and ``wrong`` are the problems tried, in words."""
 
     exercise: Exercise
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Remark] = field(default_factory=list)
     right: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -62,7 +63,7 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
         return judge(exercise, stage)
     if workspace.is_outdated(exercise):
         text = "This exercise has changed since you began it."
-        return Verdict(exercise, [Finding("lines", text, (_reset(exercise),))])
+        return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
     lines = ["Only the lines between the markers are yours; others are not as they were:"]
     for change in changes[:_SHOWN_CHANGES]:
         if change.line == 0:
@@ -73,7 +74,7 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
         lines.append(f"    is   {change.now}" if change.now is not None else "    is   (gone)")
     if len(changes) > _SHOWN_CHANGES:
         lines.append(f"  and {len(changes) - _SHOWN_CHANGES} more")
-    return Verdict(exercise, [Finding("lines", "\n".join(lines), (_reset(exercise),))])
+    return Verdict(exercise, [Remark("lines", "\n".join(lines), (_reset(exercise),))])
 
 
 def _reset(exercise: Exercise) -> str:
@@ -81,13 +82,20 @@ def _reset(exercise: Exercise) -> str:
 
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
-    """Builds ``stage`` and tries it on the problems of the exercise, on the emulator."""
+    """Builds ``stage`` and tries it on the exercise's problems, on the emulator, in a process of its own."""
+    try:
+        return call(_judge_here, exercise, stage)
+    except ProcessEnded as error:
+        return Verdict(exercise, [Remark("fault", str(error))])
+
+
+def _judge_here(exercise: Exercise, stage: Stage) -> Verdict:
     with steps(f"Checking {stage.name}:", len(exercise.cases) + 1, elsewhere=False) as progress:
         return _judge(exercise, stage, progress)
 
 
 def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
-    from ladder.comparison import evaluate
+    from ladder.evaluation import evaluate
 
     verdict = Verdict(exercise)
     evaluations: list[tuple[Case, Evaluation]] = []
@@ -98,7 +106,7 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
                 with progress.step(name):
                     evaluation = evaluate(stage, case.problem, backend="emulator")
             except BuildError as error:
-                verdict.findings.append(Finding("build", error.message))
+                verdict.findings.append(Remark("build", error.message))
                 return verdict
             except (ExecutionError, UnsupportedProblem) as error:
                 verdict.wrong.append(name)
@@ -128,9 +136,9 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
     return verdict
 
 
-def _sanitized(stage: Stage, problems: Sequence[Problem]) -> list[Finding]:
+def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:
     """The first thing that the sanitizer has to say about an access or a barrier, as one finding or none."""
-    from ladder.check import check_stage
+    from ladder.evaluation import check_stage
 
     for problem in problems:
         for found in check_stage(stage, [problem]):
@@ -139,9 +147,7 @@ def _sanitized(stage: Stage, problems: Sequence[Problem]) -> list[Finding]:
     return []
 
 
-def _sanitizer_finding(
-    stage: Stage, problem: Problem, found: SanitizerFinding, kind: str = "sanitizer"
-) -> Finding:
+def _sanitizer_finding(stage: Stage, problem: AnyProblem, found: Finding, kind: str = "sanitizer") -> Remark:
     places = []
     for party in (found.who, found.other):
         if party is not None:
@@ -151,19 +157,18 @@ def _sanitizer_finding(
             places.append(f"{path.name}:{party.kernel_line}  {text}")
     text = f"On {problem}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
     text += f"\n{found.message}\n{found.advice}"
-    return Finding(kind, text, (f"ladder check {stage.name} {problem.command_options}",), found, problem)
+    return Remark(kind, text, (f"ladder check {stage.name} {problem.command_options}",), found, problem)
 
 
-def _fault(stage: Stage, problem: Problem, error: LadderError) -> Finding:
+def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
     """What ended a kernel, said as the sanitizer says it where it knows faults of that kind."""
     from ladder import emulator
-    from ladder.findings import ADVICE, Party
-    from ladder.findings import Finding as SanitizerFinding
+    from ladder.emulator import ADVICE, Finding, Party
 
     fault = emulator.last_fault()
     if fault is None or fault.text != error.message or fault.kind not in ADVICE:
         command = f"ladder check {stage.name} {problem.command_options}"
-        return Finding("fault", f"On {problem}:\n{error.message}", (command,))
+        return Remark("fault", f"On {problem}:\n{error.message}", (command,))
     who = Party(
         block=fault.block,
         warp=fault.warp if fault.warp >= 0 else None,
@@ -176,24 +181,26 @@ def _fault(stage: Stage, problem: Problem, error: LadderError) -> Finding:
         ptx_line=fault.ptx_line,
     )
     element = "" if fault.address is None else f"address {fault.address:#x}"
-    found = SanitizerFinding(fault.kind, fault.message, fault.kernel, 1, who, None, element)
+    found = Finding(fault.kind, fault.message, fault.kernel, 1, who, None, element)
     return _sanitizer_finding(stage, problem, found, "fault")
 
 
-def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Finding:
-    from ladder.exercises.diagnosis import diagnose
+def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Remark:
     from ladder.exercises.probes import probe
+    from ladder.operations import Problem, operation_of
 
     execution = evaluation.execution
     problem = stage.accept(case.problem)
-    sentences = diagnose(problem, execution.o, execution.lse, evaluation.reference, exercise.owner)
-    if exercise.owner == "fragments" and execution.o.isfinite().all():
+    operation = operation_of(problem)
+    sentences = operation.diagnose(problem, execution.outputs, evaluation.reference, exercise.owner)
+    is_finite = all(bool(tensor.isfinite().all()) for tensor in execution.outputs.values())
+    if exercise.owner == "fragments" and isinstance(problem, Problem) and is_finite:
         sentences += probe(stage, problem, keys=any("lse is wrong" in one for one in sentences))
     text = "\n".join([f"On {case.problem}:", *sentences])
-    return Finding("output", text, (f"ladder run {stage.name} {case.problem.command_options}",))
+    return Remark("output", text, (f"ladder run {stage.name} {case.problem.command_options}",))
 
 
-def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Finding]:
+def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark]:
     for column, most in case.at_most.items():
         barriers = _block_barriers(evaluation) if column == BLOCK_BARRIERS else {}
         value = sum(barriers.values()) if column == BLOCK_BARRIERS else evaluation.row[column]
@@ -203,7 +210,7 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Findin
         count = value if value is None else format(value, ",")
         text = f"On {case.problem}: right, but dearer than needed: {count} {words}, at most {most:,}."
         if column == BLOCK_BARRIERS:
-            yield Finding("counts", f"{text}\nThey are at kernel.cu:{numbers(sorted(barriers))}.")
+            yield Remark("counts", f"{text}\nThey are at kernel.cu:{numbers(sorted(barriers))}.")
             continue
         line = _line_with_most(column, evaluation)
         commands = [f"ladder lines {stage.name} {case.problem.command_options}"]
@@ -213,7 +220,7 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Findin
             if column.startswith("conflicts"):
                 place = f"{stage.name}:{number} {case.problem.command_options}"
                 commands.insert(0, f"ladder explain {place} --picture conflicts.png")
-        yield Finding("counts", text, tuple(commands))
+        yield Remark("counts", text, tuple(commands))
 
 
 def _block_barriers(evaluation: Evaluation) -> dict[int, int]:

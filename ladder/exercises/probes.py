@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ladder.backends import get_backend
 from ladder.build import build
+from ladder.common.words import numbers
 from ladder.errors import LadderError
-from ladder.exercises.words import numbers
-from ladder.inputs import TORCH_DTYPES
-from ladder.problem import Problem
+from ladder.operations import TORCH_DTYPES, Problem
 from ladder.stages import Stage
 
 _QUERIES = 16
@@ -46,8 +45,9 @@ def _run(stage: Stage, problem: Problem, values: Tensor) -> Tensor:
     target = backend.target(stage, None)
     extension = build(stage, target, stage.chosen_options({}))
     dtype = TORCH_DTYPES[problem.dtype]
-    q, k, v = (x[None, None].to(dtype).contiguous() for x in (unit[:_QUERIES] * _LOGIT, unit, values))
-    return backend.execute(extension, target, problem, q, k, v).o[0, 0].double()
+    tensors = {"q": unit[:_QUERIES] * _LOGIT, "k": unit, "v": values}
+    inputs = {name: tensor[None, None].to(dtype).contiguous() for name, tensor in tensors.items()}
+    return backend.execute(extension, target, problem, inputs).outputs["o"][0, 0].double()
 
 
 def _keys_found(weights: Tensor) -> list[str]:

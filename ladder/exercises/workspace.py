@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ladder import cache, files
+from ladder.common import cache, files
 from ladder.errors import LadderError
 from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError
-from ladder.new_stage import copy_sources, stage_toml
-from ladder.stages import OWN_EXERCISES, Stage, own_folder
+from ladder.stages import OWN_EXERCISES, Stage, copy_sources, own_folder, stage_toml
 
 _RECORD = ".progress.json"
 _BACKUPS = ".backups"
@@ -147,10 +146,6 @@ class Workspace:
         made_from = self.progress(exercise).made_from
         return bool(made_from) and made_from != skeleton_digest(exercise)
 
-    def changes(self, exercise: Exercise) -> list[Change]:
-        """The lines outside the markers that the student has changed, added or removed."""
-        return source_changes(exercise, self.path(exercise))
-
 
 @contextmanager
 def _writing() -> Iterator[None]:
@@ -166,6 +161,7 @@ def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> 
     stage = exercise.stage()
     copy_sources(stage.path, directory)
     for file, text in exercise.sources(solved=solved).items():
+        (directory / file).parent.mkdir(exist_ok=True)
         (directory / file).write_text(text, encoding="utf-8")
     toml = stage_toml(stage, exercise.title, f"An exercise on {stage.name}")
     (directory / "stage.toml").write_text(toml, encoding="utf-8")

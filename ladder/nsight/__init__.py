@@ -5,48 +5,75 @@ This is the one package that knows what ncu prints.
 
 from __future__ import annotations
 
-from ladder.nsight.command import check_messages, command, find_ncu, import_command, page_options, run
-from ladder.nsight.metrics import (
-    ARBITRATION,
-    BOUND_DETAILS,
-    BOUNDS,
-    COUNTERS,
-    STALLS,
-    TIME,
-    available_metrics,
-    bounds,
-    counters,
-    known,
-    metric_names,
-)
-from ladder.nsight.raw import ranges, read_raw
-from ladder.nsight.report import Report, load
-from ladder.nsight.source import SOURCE_COLUMNS, opcode, read_source, source_lines
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ARBITRATION",
-    "BOUNDS",
-    "BOUND_DETAILS",
-    "COUNTERS",
-    "SOURCE_COLUMNS",
-    "STALLS",
-    "TIME",
-    "Report",
-    "available_metrics",
-    "bounds",
-    "check_messages",
-    "command",
-    "counters",
-    "find_ncu",
-    "import_command",
-    "known",
-    "load",
-    "metric_names",
-    "opcode",
-    "page_options",
-    "ranges",
-    "read_raw",
-    "read_source",
-    "run",
-    "source_lines",
-]
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.nsight.metrics import (
+        ARBITRATION,
+        BOUND_DETAILS,
+        BOUNDS,
+        COUNTERS,
+        STALLS,
+        TIME,
+        available_metrics,
+        bounds,
+        counters,
+        known,
+        metric_names,
+    )
+    from ladder.nsight.ncu import (
+        check_messages,
+        command,
+        find_ncu,
+        import_command,
+        page_options,
+        run,
+    )
+    from ladder.nsight.raw import (
+        base_unit,
+        ranges,
+        read_raw,
+    )
+    from ladder.nsight.report import (
+        Report,
+        load,
+    )
+    from ladder.nsight.source import (
+        SOURCE_COLUMNS,
+        opcode,
+        read_source,
+        source_lines,
+    )
+
+_NAMES = {
+    "ARBITRATION": "metrics",
+    "BOUNDS": "metrics",
+    "BOUND_DETAILS": "metrics",
+    "COUNTERS": "metrics",
+    "Report": "report",
+    "SOURCE_COLUMNS": "source",
+    "STALLS": "metrics",
+    "TIME": "metrics",
+    "available_metrics": "metrics",
+    "base_unit": "raw",
+    "bounds": "metrics",
+    "check_messages": "ncu",
+    "command": "ncu",
+    "counters": "metrics",
+    "find_ncu": "ncu",
+    "import_command": "ncu",
+    "known": "metrics",
+    "load": "report",
+    "metric_names": "metrics",
+    "opcode": "source",
+    "page_options": "ncu",
+    "ranges": "raw",
+    "read_raw": "raw",
+    "read_source": "source",
+    "run": "ncu",
+    "source_lines": "source",
+}
+
+__getattr__ = door(__name__, _NAMES)

@@ -56,6 +56,20 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "global_sectors_ld": (("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),),
     "global_sectors_st": (("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",),),
+    "wgmma_instructions": (("smsp__sass_inst_executed_op_shared_gmma.sum",),),
+    "wavefronts_gmma": (("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",),),
+    "conflicts_gmma": (("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum",),),
+    "tma_load_instructions": (("smsp__sass_inst_executed_op_tma_ld.sum",),),
+    "tma_store_instructions": (
+        ("smsp__sass_inst_executed_op_tma_st.sum", "smsp__sass_inst_executed_op_tma_red.sum"),
+    ),
+    "tma_sectors_ld": (("l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",),),
+    "tma_sectors_st": (
+        (
+            "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
+            "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_red.sum",
+        ),
+    ),
 }
 
 #: GPU time of the launch, with the clocks that it had.

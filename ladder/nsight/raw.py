@@ -16,7 +16,7 @@ import pandas as pd
 
 from ladder.errors import LadderError
 from ladder.nsight.cells import number, read_text
-from ladder.nsight.command import check_messages, why_empty
+from ladder.nsight.ncu import check_messages, why_empty
 
 # Columns of the raw page that are no metrics.
 _TEXT_COLUMNS = {

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from ladder import files
+from ladder.common import files
 from ladder.errors import LadderError
 from ladder.nsight.cells import read_text
-from ladder.nsight.command import check_messages, find_ncu, import_command, run
+from ladder.nsight.ncu import check_messages, find_ncu, import_command, run
 from ladder.nsight.raw import base_unit, read_raw
 from ladder.nsight.source import SOURCE_COLUMNS, opcode, read_source
 

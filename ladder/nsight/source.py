@@ -13,7 +13,7 @@ import pandas as pd
 
 from ladder.errors import LadderError
 from ladder.nsight.cells import number, read_text
-from ladder.nsight.command import check_messages, why_empty
+from ladder.nsight.ncu import check_messages, why_empty
 
 #: From ncu's names on the source page (of several versions) to those of :func:`read_source`.
 SOURCE_COLUMNS: Mapping[str, tuple[str, ...]] = {

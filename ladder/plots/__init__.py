@@ -2,115 +2,77 @@
 
 from __future__ import annotations
 
-import io
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder import files
-from ladder.errors import LadderError
+from ladder.doors import door
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from ladder.plots.access import (
+        access_picture,
+    )
+    from ladder.plots.comparison import (
+        comparison_picture,
+    )
+    from ladder.plots.costs import (
+        costliest_lines,
+        costs_picture,
+    )
+    from ladder.plots.figure import (
+        BLUE,
+        INK,
+        ORANGE,
+        check_kind,
+        new_figure,
+        save,
+    )
+    from ladder.plots.fragments import (
+        Fragment,
+        fragments_picture,
+    )
+    from ladder.plots.layout import (
+        layout_picture,
+    )
+    from ladder.plots.roofline import (
+        roofline_picture,
+    )
+    from ladder.plots.rungs import (
+        rungs_picture,
+    )
+    from ladder.plots.softmax import (
+        SOFTMAX_TILE,
+        Progress,
+        softmax_picture,
+    )
+    from ladder.plots.speed import (
+        speed_picture,
+    )
+    from ladder.plots.walk import (
+        Visit,
+        walk_picture,
+    )
 
-#: Colours that people with any of the usual kinds of colour blindness tell apart (Okabe and Ito 2008).
-BLUE, ORANGE, GREEN, SKY, YELLOW, PURPLE = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#F0E442", "#CC79A7"
-GREY, LIGHT, INK = "#8A8A8A", "#ECECEC", "#222222"
+_NAMES = {
+    "Fragment": "fragments",
+    "Progress": "softmax",
+    "SOFTMAX_TILE": "softmax",
+    "Visit": "walk",
+    "BLUE": "figure",
+    "INK": "figure",
+    "ORANGE": "figure",
+    "access_picture": "access",
+    "check_kind": "figure",
+    "comparison_picture": "comparison",
+    "costliest_lines": "costs",
+    "costs_picture": "costs",
+    "fragments_picture": "fragments",
+    "layout_picture": "layout",
+    "new_figure": "figure",
+    "roofline_picture": "roofline",
+    "rungs_picture": "rungs",
+    "save": "figure",
+    "softmax_picture": "softmax",
+    "speed_picture": "speed",
+    "walk_picture": "walk",
+}
 
-
-def new_figure(width_inches: float, height_inches: float) -> Figure:
-    """An empty figure without any global state. Raises :class:`LadderError` without matplotlib."""
-    try:
-        from matplotlib import rc_context
-    except ImportError:
-        raise LadderError("pictures need matplotlib", "pip install matplotlib") from None
-    # A size in a lecture room's terms: on a slide of this width, 12 points can be read from the last row.
-    with rc_context({"font.size": 12}):
-        return _picture_class()(figsize=(width_inches, height_inches), layout="constrained")
-
-
-@cache
-def _picture_class() -> type[Figure]:
-    """A Figure that a notebook shows by itself, without pyplot and its global state."""
-    from matplotlib.figure import Figure
-
-    class Picture(Figure):
-        def _repr_png_(self) -> bytes:
-            buffer = io.BytesIO()
-            self.savefig(buffer, format="png", dpi=100)
-            return buffer.getvalue()
-
-    return Picture
-
-
-def shades(count: int) -> list[str]:
-    """``count`` colours from dark to light that stay apart in any kind of colour blindness (cividis)."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return [to_hex(colormaps["cividis"](number / max(1, count - 1))) for number in range(count)]
-
-
-def ink_on(colour: str) -> str:
-    """Black or white, whichever can be read on ``colour``."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = to_rgb(colour)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
-
-
-def cell(
-    axes: Axes,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    colour: str,
-    text: str = "",
-    *,
-    size: float = 12,
-    bold: bool = False,
-) -> None:
-    """A filled rectangle with its upper left corner at (x, y) of an upside-down axis, and text in it."""
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="white", linewidth=1))
-    if text:
-        axes.text(
-            x + width / 2, y + height / 2, text, ha="center", va="center_baseline", color=ink_on(colour),
-            fontsize=size, fontweight="bold" if bold else "normal",
-        )  # fmt: skip
-
-
-def frame(axes: Axes, x: float, y: float) -> None:
-    """An orange frame around the unit square at (x, y), above all else."""
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3, zorder=3))
-
-
-def bare(axes: Axes, columns: float, rows: float) -> None:
-    """Axes of ``columns`` x ``rows`` square units without frame and ticks, the first row on top."""
-    axes.set_xlim(0, columns)
-    axes.set_ylim(rows, 0)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set_visible(False)
-
-
-def check_kind(path: Path) -> None:
-    """Raises :class:`LadderError` unless the name ends as that of a picture that can be written."""
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise LadderError(
-            f"{path} ends in none of .png, .svg, .pdf", "The ending says which kind is written."
-        )
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes PNG, SVG or PDF, as the name ends. Raises :class:`LadderError`."""
-    check_kind(path)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.lower().removeprefix("."), dpi=150)
-    files.write(path, buffer.getvalue())
+__getattr__ = door(__name__, _NAMES)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ladder.access import BANKS, ROW_BYTES, Cell, Pass, Service, lanes_text
-from ladder.plots import BLUE, GREY, INK, LIGHT, ORANGE, new_figure
+from ladder.banks import BANKS, ROW_BYTES, Cell, Pass, Service, lanes_text
+from ladder.plots.figure import BLUE, GREY, INK, LIGHT, ORANGE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

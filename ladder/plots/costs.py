@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ladder.lines import Annotated, Line
-from ladder.plots import BLUE, GREY, INK, ORANGE, new_figure
+from ladder.plots.figure import BLUE, GREY, INK, ORANGE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

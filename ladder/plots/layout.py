@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ladder.access import BANK_BYTES, BANKS, ROW_BYTES
+from ladder.banks import BANK_BYTES, BANKS, ROW_BYTES
 from ladder.errors import LadderError
-from ladder.plots import INK, bare, cell, frame, new_figure, shades
+from ladder.plots.figure import INK, bare, cell, frame, new_figure, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ladder.explanation import Explanation, Instruction
+    from ladder.banks import Explanation, Instruction
 
 _SEGMENT_BYTES = 16
 #: Segments whose place in the banks is the same have one colour.
@@ -85,7 +85,7 @@ def layout_picture(plain: Explanation, other: Explanation, row_bytes: int) -> Fi
 
 
 def _wavefronts(addresses: Sequence[int | None]) -> str:
-    from ladder.access import Access, serve
+    from ladder.banks import Access, serve
 
     count = serve(Access("ldmatrix", 1, (*addresses, *(None,) * (BANKS - len(addresses))))).wavefronts
     return f"{count} wavefront{'s' if count > 1 else ''}"

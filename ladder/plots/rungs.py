@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ladder.plots import INK, bare, cell, ink_on, new_figure, shades
+from ladder.plots.figure import INK, bare, cell, ink_on, new_figure, shades
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ladder.plots import BLUE, GREEN, GREY, INK, ORANGE, new_figure
+from ladder.plots.figure import BLUE, GREEN, GREY, INK, ORANGE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from torch import Tensor
 
-TILE = 32  # keys; v1_minimal's at d = 64
+SOFTMAX_TILE = 32  # keys; v1_minimal's at d = 64
 
 
 @dataclass(frozen=True)
@@ -27,53 +25,20 @@ class Progress:
     rescale: list[float]
 
 
-def measure_softmax(q: Tensor, k: Tensor, v: Tensor, stage: str = "v1_minimal") -> Progress:
-    """What ``stage`` has after each tile of keys: it is run on the emulator on the keys up to there.
-
-    q (1, 1, 1, d), k and v (1, 1, M, d). lse = m + log(l) comes from the kernel and m from the logits, which
-    gives l.
-    """
-    from ladder.functional import attention
-
-    logits = (q[0, 0, 0].double() @ k[0, 0].double().T / math.sqrt(q.shape[3])).tolist()
-    m: list[float] = []
-    sums: list[float] = []
-    rescale: list[float] = []
-    for end in range(TILE, len(logits) + TILE, TILE):
-        seen = slice(0, min(end, len(logits)))
-        _, lse = attention(q, k[:, :, seen].contiguous(), v[:, :, seen].contiguous(), stage=stage)
-        before = m[-1] if m else -math.inf
-        m.append(max(logits[seen]))
-        sums.append(math.exp(lse.item() - m[-1]))
-        rescale.append(math.exp(before - m[-1]))
-    return Progress(logits, m, sums, rescale)
-
-
-def example() -> tuple[Tensor, Tensor, Tensor]:
-    """A row whose maximum grows several times: logits with a standard deviation of 3, 512 keys."""
-    import torch
-
-    generator = torch.Generator().manual_seed(4)
-    q = 3 * torch.randn(1, 1, 1, 64, generator=generator)
-    k, v = (torch.randn(1, 1, 512, 64, generator=generator) for _ in range(2))
-    return q, k, v
-
-
-def softmax_picture(progress: Progress | None = None) -> Figure:
+def softmax_picture(progress: Progress) -> Figure:
     """Above the logits with the running maximum; below the sum, and the factor that moves it to a new one."""
-    progress = progress or measure_softmax(*example())
     tiles = len(progress.m)
     figure = new_figure(13.5, 8)
     top, middle, bottom = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [3, 2, 2]})
-    ends = [min((tile + 1) * TILE, len(progress.logits)) for tile in range(tiles)]
-    middles = [tile * TILE + TILE / 2 for tile in range(tiles)]
+    ends = [min((tile + 1) * SOFTMAX_TILE, len(progress.logits)) for tile in range(tiles)]
+    middles = [tile * SOFTMAX_TILE + SOFTMAX_TILE / 2 for tile in range(tiles)]
 
     top.plot(range(len(progress.logits)), progress.logits, ".", color=GREY, markersize=4, label="logits s")
     top.step([0, *ends], [progress.m[0], *progress.m], where="pre", color=ORANGE, linewidth=3, label="m")
     top.set_ylabel("logit", fontsize=14)
     top.legend(loc="lower right", ncols=2, fontsize=13, frameon=False)
 
-    middle.bar(middles, progress.l, TILE * 0.8, color=BLUE)
+    middle.bar(middles, progress.l, SOFTMAX_TILE * 0.8, color=BLUE)
     for x, value, factor in zip(middles, progress.l, progress.rescale, strict=True):
         text = f"{value:.2f}" if value < 10 else f"{value:.1f}"
         middle.annotate(
@@ -84,7 +49,10 @@ def softmax_picture(progress: Progress | None = None) -> Figure:
     middle.set_ylabel("l", fontsize=14)
 
     bottom.bar(
-        middles, progress.rescale, TILE * 0.8, color=[ORANGE if f < 1 else GREEN for f in progress.rescale]
+        middles,
+        progress.rescale,
+        SOFTMAX_TILE * 0.8,
+        color=[ORANGE if f < 1 else GREEN for f in progress.rescale],
     )
     for x, factor in zip(middles, progress.rescale, strict=True):
         text = "1" if factor == 1 else "0" if factor == 0 else f"{factor:.2f}"
@@ -93,7 +61,7 @@ def softmax_picture(progress: Progress | None = None) -> Figure:
         )
     bottom.set_ylim(0, 1.3)
     bottom.set_ylabel("exp(m - m')", fontsize=14)
-    bottom.set_xlabel(f"key, in tiles of {TILE}", fontsize=14)
+    bottom.set_xlabel(f"key, in tiles of {SOFTMAX_TILE}", fontsize=14)
     bottom.set_xticks([0, *ends])
     for axes in (top, middle, bottom):
         _style(axes, ends)

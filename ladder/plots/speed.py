@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ladder.plots import BLUE, GREY, INK, LIGHT, ORANGE, new_figure
+from ladder.plots.figure import BLUE, GREY, INK, LIGHT, ORANGE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,123 @@
+"""The emulator: CPU tensors in, outputs and exact counts out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ladder.backends.base import Backend, Execution, call, make_outputs
+from ladder.build import EmulatorTarget, Target
+from ladder.emulator import COUNTERS, Finding
+from ladder.errors import ExecutionError
+from ladder.operations import AnyProblem, Operation, Tensors
+from ladder.stages import require_arch
+
+if TYPE_CHECKING:
+    from ladder.stages import Stage
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What CUDA leaves open for a run, see :func:`ladder.emulator.session`, and where the outputs lie:
+    ``offset_bytes`` past a multiple of 64."""
+
+    backwards: bool = False
+    unwritten: int = 0xFF
+    skip_kernels: bool = False
+    offset_bytes: int = 0
+
+
+class EmulatorBackend(Backend):
+    """Interprets the stage's PTX on the CPU. It counts; it never times."""
+
+    name = "emulator"
+    device = "cpu"
+    counts = True
+    times = False
+    is_exact = True
+
+    def default_problem(self, operation: Operation) -> AnyProblem:
+        return operation.default_problem
+
+    def target(self, stage: Stage, arch: str | None) -> Target:
+        if arch is not None:
+            require_arch(arch)
+        return EmulatorTarget(stage.arch(arch))
+
+    def execute(
+        self,
+        extension: Path,
+        target: Target,
+        problem: AnyProblem,
+        inputs: Tensors,
+        *,
+        timed: bool = False,
+        treatment: Treatment = Treatment(),
+    ) -> Execution:
+        return self._run(extension, target, problem, inputs, treatment, check=False)[0]
+
+    def check(
+        self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
+    ) -> tuple[Execution, list[Finding], ExecutionError | None]:
+        """As :meth:`execute`, with the sanitizer on: what it found comes with the outputs.
+
+        So does what ended the run early.
+        """
+        return self._run(extension, target, problem, inputs, Treatment(), check=True)
+
+    def _run(
+        self,
+        extension: Path,
+        target: Target,
+        problem: AnyProblem,
+        inputs: Tensors,
+        treatment: Treatment,
+        *,
+        check: bool,
+    ) -> tuple[Execution, list[Finding], ExecutionError | None]:
+        from ladder import emulator
+
+        outputs = make_outputs(problem, self.device, offset_bytes=treatment.offset_bytes)
+        failure: ExecutionError | None = None
+        memory = [
+            (tensor.data_ptr(), tensor.numel() * tensor.element_size(), name, name in outputs)
+            for name, tensor in {**inputs, **outputs}.items()
+            if tensor is not None and tensor.numel()
+        ]
+        with emulator.session(
+            arch=target.arch,
+            memory=memory,
+            check=check,
+            backwards=treatment.backwards,
+            unwritten=treatment.unwritten,
+            skip_kernels=treatment.skip_kernels,
+        ) as session:
+            try:
+                call(extension, problem, {**inputs, **outputs}, stream=0)
+            except ExecutionError as error:
+                fault = emulator.last_fault()
+                failure = ExecutionError(str(fault)) if fault else error
+                if not check:
+                    raise failure from error
+            else:
+                if fault := emulator.last_fault():
+                    failure = ExecutionError(
+                        str(fault), "The stage went on: it did not look at cudaGetLastError()."
+                    )
+                    if not check:
+                        raise failure
+            launches = tuple(session.launches)
+        totals = add_totals(launch.totals() for launch in launches)
+        return Execution(outputs, totals, launches=launches), session.findings, failure
+
+
+def add_totals(totals: Iterable[dict[str, int | None]]) -> dict[str, int | None]:
+    """The counter columns summed over launches; one that a launch leaves open stays open."""
+    total: dict[str, int | None] = {}
+    for launch in totals:
+        for name in COUNTERS:
+            value, so_far = launch.get(name), total.get(name, 0)
+            total[name] = None if value is None or so_far is None else so_far + value
+    return total

@@ -1,0 +1,99 @@
+"""Times on a GPU: CUDA events, a warm-up, inputs that together exceed the L2, medians with their spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ladder.operations import AnyProblem, Tensors, operation_of
+
+#: One call on the inputs, in the current stream.
+Run = Callable[[Tensors], object]
+
+_ROUNDS = 5
+_RUNS_A_ROUND = 50
+_INPUT_SETS = 64
+_MATMUL_SIZE = 8192
+_BASELINE_SECONDS = 0.3
+#: Operations of the product of :func:`matmul`.
+MATMUL_FLOPS = 2.0 * _MATMUL_SIZE**3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one launch, in ms: the median of ``runs`` of them, with the 10th and 90th percentile."""
+
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    runs: int
+
+    @classmethod
+    def of(cls, times_ms: Iterable[float]) -> Timing:
+        """Of all these times."""
+        times = torch.tensor(list(times_ms), dtype=torch.float64)
+        p10, median, p90 = torch.quantile(times, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
+        return cls(median, p10, p90, len(times))
+
+    def tflops(self, flops: float) -> float:
+        """The speed of something that takes so many operations."""
+        return flops / self.median_ms * 1e-9
+
+
+def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) -> dict[str, Timing]:
+    """The time of each run, over ``seconds`` each, in rounds that take all in turn.
+
+    So a change of clocks meets all of them. Inputs rotate from launch to launch.
+    """
+    counts = {}
+    for name, run in runs.items():
+        warm = min(time_ms(run, inputs) for inputs in sets[:3])
+        wanted = math.ceil(seconds * 1e3 / _ROUNDS / max(warm, 1e-3))
+        counts[name] = max(2, min(_RUNS_A_ROUND, wanted))
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(_ROUNDS):
+        for name, run in runs.items():
+            for i in range(counts[name]):
+                times[name].append(time_ms(run, sets[(turn + i) % len(sets)]))
+    return {name: Timing.of(values) for name, values in times.items()}
+
+
+def time_ms(run: Run, inputs: Tensors) -> float:
+    """One launch between two events in the current stream."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    run(inputs)
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
+    """These inputs and others, as many as fill the L2 twice, 2 at least and 64 at most.
+
+    The others are shuffles of the first: the same values, elsewhere in memory.
+    """
+    tensors = [tensor for tensor in first.values() if tensor is not None]
+    l2_bytes = torch.cuda.get_device_properties(tensors[0].device).L2_cache_size
+    set_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    count = min(max(2, math.ceil(2 * l2_bytes / set_bytes)), _INPUT_SETS)
+    return [first, *(operation_of(problem).other_inputs(first, i) for i in range(1, count))]
+
+
+def baselines(problem: AnyProblem) -> dict[str, float]:
+    """TFLOP/s of what a library offers for the problem, and of a matrix product, measured now."""
+    operation = operation_of(problem)
+    sets = input_sets(problem, operation.make_inputs(problem, "cuda"))
+    timings = measure(operation.baselines(problem, sets[0]), sets, _BASELINE_SECONDS)
+    speeds = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
+    return {"torch matmul": matmul().tflops(MATMUL_FLOPS), **speeds}
+
+
+def matmul() -> Timing:
+    """A bf16 matrix product of 8192 x 8192 x 8192 on random data; :data:`MATMUL_FLOPS` operations."""
+    a, b = (torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    times = [time_ms(lambda _: a @ b, {}) for _ in range(30)]
+    return Timing.of(times[5:])

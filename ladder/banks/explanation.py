@@ -1,0 +1,176 @@
+"""One access to shared memory of a stage's line, as the emulator saw it: addresses, banks, passes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ladder.banks.access import Access, Service, serve
+from ladder.emulator import WorstAccess
+from ladder.errors import LadderError
+from ladder.operations import AnyProblem
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A PTX instruction that accesses shared memory, with its counts over the launch and its worst access."""
+
+    number: int
+    ptx: str
+    file: Path
+    line: int
+    kernel_file: Path
+    kernel_line: int
+    executed: int
+    wavefronts: int
+    conflicts: int
+    worst: WorstAccess
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The access with the most conflicts of one of the instructions at a line.
+
+    ``instructions`` are all of that line, those with the most conflicts first; ``chosen`` is the one that
+    ``service`` is about. ``total_conflicts`` are the launch's.
+    """
+
+    stage: str
+    path: Path
+    line: int
+    text: str
+    instructions: tuple[Instruction, ...]
+    chosen: Instruction
+    service: Service
+    total_conflicts: int
+
+    @property
+    def wavefronts(self) -> int:
+        """Of all the line's instructions, over the launch."""
+        return sum(one.wavefronts for one in self.instructions)
+
+    @property
+    def conflicts(self) -> int:
+        """Likewise."""
+        return sum(one.conflicts for one in self.instructions)
+
+    @property
+    def title(self) -> str:
+        return f"{self.stage}, {self.path.name}:{self.line}: {self.service.access}"
+
+
+def explain(
+    place: str,
+    problem: AnyProblem | None = None,
+    *,
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    instruction: int | None = None,
+) -> Explanation:
+    """Runs a stage on the emulator and shows one shared access of the line ``place``.
+
+    ``place`` is ``STAGE:LINE`` of its kernel.cu or ``STAGE:FILE:LINE`` of another file of its source. A line
+    of the kernel that calls a helper stands for the accesses in there. ``instruction`` is the number of one
+    of the line's instructions, as :attr:`Explanation.instructions` gives them; the default is the one with
+    the most conflicts.
+
+    Raises :class:`LadderError`.
+    """
+    from ladder.evaluation import default_problem, evaluate
+
+    stage, file_name, line = parse_place(place)
+    problem = problem or default_problem(stage)
+    evaluation = evaluate(stage, problem, backend="emulator", arch=arch, options=options)
+    everything = [found for launch in evaluation.execution.launches for found in _instructions(launch)]
+    at_line = [found for found in everything if (file_name, line) in _places(found)]
+    if not at_line:
+        raise LadderError(
+            f"line {line} of {file_name} makes no access to shared memory",
+            _lines_with_accesses(everything, file_name),
+        )
+    at_line.sort(key=lambda found: (-found.conflicts, -found.wavefronts, found.number))
+    chosen = at_line[0]
+    if instruction is not None:
+        matching = [found for found in at_line if found.number == instruction]
+        if not matching:
+            numbers = ", ".join(str(number) for number in sorted(found.number for found in at_line))
+            raise LadderError(f"{place} has no instruction {instruction}", f"It has {numbers}.")
+        chosen = matching[0]
+    path = (
+        chosen.kernel_file
+        if (chosen.kernel_file.name, chosen.kernel_line) == (file_name, line)
+        else chosen.file
+    )
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    return Explanation(
+        stage=stage,
+        path=path,
+        line=line,
+        text=lines[line - 1].strip() if line <= len(lines) else "",
+        instructions=tuple(at_line),
+        chosen=chosen,
+        service=serve(Access(_op(chosen.worst.op), chosen.worst.width, chosen.worst.addresses)),
+        total_conflicts=sum(found.conflicts for found in everything),
+    )
+
+
+def parse_place(place: str) -> tuple[str, str, int]:
+    """(stage, file name, line) of ``STAGE:LINE`` or ``STAGE:FILE:LINE``. Raises :class:`LadderError`."""
+    words = place.split(":")
+    is_number = re.fullmatch(r"0*[1-9]\d{0,8}", words[-1], re.ASCII)
+    if len(words) not in (2, 3) or not is_number or not all(words):
+        raise LadderError(
+            f"{place!r} is not STAGE:LINE", "For example v2_warp_mma:120, or v2_warp_mma:ptx.h:20."
+        )
+    return words[0], words[1] if len(words) == 3 else "kernel.cu", int(words[-1])
+
+
+def _op(name: str) -> str:
+    """The name of an access by that of the emulator, which has PTX's opcode for a matrix access."""
+    return {"matrix": "ldmatrix", "wmma": "ldmatrix"}.get(name, name)
+
+
+def _places(found: Instruction) -> tuple[tuple[str, int], tuple[str, int]]:
+    return (found.file.name, found.line), (found.kernel_file.name, found.kernel_line)
+
+
+def _instructions(launch: object) -> list[Instruction]:
+    from ladder.emulator import Launch
+
+    assert isinstance(launch, Launch)
+    rows = launch.instructions().set_index("index")
+    found = []
+    for worst in launch.worst_accesses():
+        row = rows.loc[worst.instruction]
+        found.append(
+            Instruction(
+                number=worst.instruction,
+                ptx=str(row["ptx"]).strip(),
+                file=Path(str(row["file"])),
+                line=int(row["line"]),
+                kernel_file=Path(str(row["kernel_file"])),
+                kernel_line=int(row["kernel_line"]),
+                executed=int(row["executed"]),
+                wavefronts=_known(row["wavefronts_ld"]) + _known(row["wavefronts_st"]),
+                conflicts=_known(row["conflicts"]),
+                worst=worst,
+            )
+        )
+    return found
+
+
+def _known(value: object) -> int:
+    """The number, 0 where the model leaves it open (an instruction that also makes accesses it knows)."""
+    import pandas as pd
+
+    return 0 if pd.isna(value) else int(str(value))  # type: ignore[call-overload]
+
+
+def _lines_with_accesses(everything: list[Instruction], file_name: str) -> str:
+    lines = sorted({line for found in everything for name, line in _places(found) if name == file_name})
+    if not lines:
+        files = sorted({name for found in everything for name, _ in _places(found)})
+        return f"There are accesses in {', '.join(files)}." if files else "The stage makes none at all."
+    return f"Those of {file_name} that do: {', '.join(map(str, lines))}."

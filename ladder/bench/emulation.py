@@ -1,0 +1,124 @@
+"""How fast the interpreter is: warp instructions a second and core."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ladder.build import toolchain
+from ladder.emulator import Launch, Module, session
+from ladder.errors import BuildError, LadderError
+
+RUNS = 5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one kernel on ``threads`` host threads. ``cpu_seconds`` is their time on a core, added up;
+    ``checked_cpu_seconds`` the same under the sanitizer."""
+
+    kernel: str
+    threads: int
+    warp_instructions: int
+    seconds: float
+    cpu_seconds: float
+    checked_cpu_seconds: float
+
+    @property
+    def per_second_and_core(self) -> float:
+        """Warp instructions for each second on a core, whatever else the machine does meanwhile."""
+        return self.warp_instructions / self.cpu_seconds
+
+    @property
+    def slowdown_when_checked(self) -> float:
+        """How many times as long a launch takes under the sanitizer."""
+        return self.checked_cpu_seconds / self.cpu_seconds
+
+
+def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
+    """Median times of the kernels in ``kernels.cu``; the first run of each warms up and is left out."""
+    module = Module(_ptx())
+    return [_measure(name, run, threads, runs) for name, run in _workloads(module, threads).items()]
+
+
+def _measure(name: str, run: Callable[[], Launch], threads: int, runs: int) -> Speed:
+    instructions = run().totals()["executed"]
+    assert instructions is not None
+    walls, cpus = [], []
+    for _ in range(runs):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    with session(check=True):
+        cpu = time.process_time()
+        run()
+        checked = time.process_time() - cpu
+    return Speed(name, threads, instructions, statistics.median(walls), statistics.median(cpus), checked)
+
+
+def _workloads(module: Module, threads: int) -> dict[str, Callable[[], Launch]]:
+    n, rounds, blocks = 256, 200, 8
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+    half = generator.standard_normal(2 * 4096).astype(np.float16)
+    c, sums = np.empty((n, n), np.float32), np.empty(blocks * 4 * 32 * 32, np.float32)
+    doubles = generator.standard_normal(2048)
+    tiles = n // 32
+    return {
+        "scalar": lambda: module.launch("scalar", (tiles, tiles), (32, 32), [a, b, c, n], threads=threads),
+        "tensor": lambda: module.launch(
+            "tensor", blocks, 128, [half[:4096], half[4096:], sums, rounds], threads=threads
+        ),
+        "wmma": lambda: module.launch(
+            "wmma", blocks, 128, [half[:4096], half[4096:], sums, rounds // 4], threads=threads
+        ),
+        "fp64": lambda: module.launch(
+            "fp64", blocks, 256, [doubles, np.empty_like(doubles), rounds // 4], threads=threads
+        ),
+    }
+
+
+def _ptx() -> str:
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        output = Path(directory) / "kernels.ptx"
+        source = Path(__file__).parent / "kernels.cu"
+        command = [str(toolchain.pinned_nvcc().path), "-std=c++20", "-O3", "-arch=compute_80", "-ptx"]
+        command += ["-ccbin", toolchain.gxx(), str(source), "-o", str(output)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise BuildError(f"{source.name} does not compile:\n{result.stderr.strip()}")
+        return output.read_text()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, default=1, help="host threads (1)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures and prints the table."""
+    table = Table("kernel", "warp instructions", "seconds", "million a second and core", "checked: x as long")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    if options.threads < 1:
+        raise LadderError(f"--threads {options.threads}; at least one runs the kernels")
+    for speed in measure(options.threads):
+        table.add_row(
+            speed.kernel,
+            f"{speed.warp_instructions:,}",
+            f"{speed.seconds:.3f}",
+            f"{speed.per_second_and_core / 1e6:.1f}",
+            f"{speed.slowdown_when_checked:.1f}",
+        )
+    Console().print(table)
+    return 0

@@ -1,0 +1,313 @@
+"""How many wrong rungs the verdicts find: mutants made by machine from a kernel.cu, one change each.
+
+A verdict that lets a mutant pass is blind to what was changed. ``equivalent_mutants.toml`` lists those that
+compute the same, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ladder.backends import EmulatorBackend
+from ladder.build import build
+from ladder.common import cache
+from ladder.common.progress import steps
+from ladder.errors import BuildError, LadderError
+from ladder.evaluation import ProcessEnded, call, check_stage, run_comparison
+from ladder.operations import DEFAULT_PROBLEM
+from ladder.stages import discover, root
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STAGES = ("v1_minimal", "v2_warp_mma")
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
+#: A mutant's endless loop ends here; no warp of a rung comes near on the problems that are tried.
+_INSTRUCTION_LIMIT = "20000000"
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+#: Kind of change: pattern of what is replaced, and by what.
+_SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("comparison", r"(?<![<\-=!>])<(?![<=])(?= )", ("<=",)),
+    ("comparison", r"(?<= )<=(?= )", ("<",)),
+    ("comparison", r"(?<= )>(?= )", (">=",)),
+    ("comparison", r"(?<= )>=(?= )", (">",)),
+    ("comparison", r"==", ("!=",)),
+    ("comparison", r"!=", ("==",)),
+    ("logic", r"&&", ("||",)),
+    ("logic", r"\|\|", ("&&",)),
+    ("arithmetic", r"(?<= )\+(?= )", ("-",)),
+    ("arithmetic", r"(?<= )-(?= )", ("+",)),
+    ("arithmetic", r"(?<= )\*(?= )", ("/",)),
+    ("arithmetic", r"(?<= )/(?= )", ("*",)),
+    ("arithmetic", r"(?<= )%(?= )", ("/",)),
+    ("arithmetic", r"\+=", ("=", "-=")),
+    ("arithmetic", r"\*=", ("=",)),
+    ("function", r"\bmin\(", ("max(",)),
+    ("function", r"\bfmaxf\(", ("fminf(",)),
+    ("index", r"\bblockIdx\.x\b", ("blockIdx.y",)),
+    ("index", r"\bblockIdx\.y\b", ("blockIdx.x", "blockIdx.z")),
+    ("index", r"\bblockIdx\.z\b", ("blockIdx.y",)),
+    ("index", r"\bkv_heads\b", ("heads",)),
+    ("index", r"\bp\.heads\b", ("p.kv_heads",)),
+    ("index", r"\bq_len\b", ("kv_len",)),
+    ("index", r"\bkv_len\b", ("q_len",)),
+    ("index", r"\bkBr\b", ("kBc",)),
+    ("index", r"\bkBc\b", ("kBr",)),
+)
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+#: How lines begin that say nothing about what is computed.
+_NO_CODE = ("#", "static_assert", "template", "__global__", "using", "namespace")
+#: Operands that change places around a minus or in a call of two.
+_OPERANDS = re.compile(r"([\w.\[\]]+) - ([\w.\[\]]+)")
+_STATEMENT = re.compile(
+    r"^\s*(?!const|constexpr|using|return|static|template|typename|auto|dim3|break)\S.*;$"
+)
+_DECLARATION = re.compile(r"^\s*[\w:<>,]+ [*&]?\w+( = |\[|\{|;|\()")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change to a line (1-based) of a stage's kernel.cu."""
+
+    stage: str
+    line: int
+    kind: str
+    old: str
+    new: str
+
+    @property
+    def name(self) -> str:
+        """Of what was changed, not where: lines move."""
+        digest = hashlib.sha256(f"{self.old.strip()}\0{self.new.strip()}".encode()).hexdigest()[:8]
+        return f"{self.stage}-{self.kind}-{digest}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of each judge, whether it found the mutant; empty where it does not build."""
+
+    mutant: Mutant
+    killed: dict[str, bool]
+
+
+def mutants(stage: str, source: str) -> list[Mutant]:
+    """All mutants of a kernel.cu: what is below its first namespace, comments and preprocessor aside."""
+    lines = source.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("namespace"))
+    found: dict[str, Mutant] = {}
+    for number, line in enumerate(lines[first:], first + 1):
+        code = line.partition("//")[0].rstrip()
+        if not code.strip() or code.lstrip().startswith(_NO_CODE):
+            continue
+        for kind, new in _changes(code):
+            mutant = Mutant(stage, number, kind, line, new)
+            found.setdefault(mutant.name, mutant)
+    return list(found.values())
+
+
+def _changes(code: str) -> Iterator[tuple[str, str]]:
+    strings = [match.span() for match in re.finditer(r'"[^"]*"', code)]
+
+    def is_text(place: int) -> bool:
+        return any(begin <= place < end for begin, end in strings)
+
+    for kind, pattern, others in _SWAPS:
+        for match in re.finditer(pattern, code):
+            if not is_text(match.start()):
+                for other in others:
+                    yield kind, code[: match.start()] + other + code[match.end() :]
+    for match in _NUMBER.finditer(code):
+        if not is_text(match.start()):
+            for value in {int(match[0]) + 1, max(0, int(match[0]) - 1)} - {int(match[0])}:
+                yield "constant", code[: match.start()] + str(value) + code[match.end() :]
+    for match in _OPERANDS.finditer(code):
+        yield "operands", f"{code[: match.start()]}{match[2]} - {match[1]}{code[match.end() :]}"
+    if _STATEMENT.match(code) and not _DECLARATION.match(code):
+        yield "dropped line", ";"
+
+
+def equivalent() -> dict[str, str]:
+    """By the name of a mutant that computes the same as its rung: why."""
+    table = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
+    return {entry["name"]: entry["reason"] for entry in table.get("mutant", [])}
+
+
+def _build(stage: str) -> bool:
+    found = discover()[stage]
+    build(found, EmulatorBackend().target(found, None), found.chosen_options({}))
+    return True
+
+
+def _compare(stage: str) -> bool:
+    head_dims = discover()[stage].head_dims
+    d = DEFAULT_PROBLEM.head_dim if DEFAULT_PROBLEM.head_dim in head_dims else head_dims[0]
+    problem = replace(DEFAULT_PROBLEM, head_dim=d)
+    return not run_comparison(problem, [stage], backend="emulator", fresh=True).passed
+
+
+def _check(stage: str) -> bool:
+    return bool(check_stage(stage))
+
+
+def _pytest(stage: str) -> bool:
+    import pytest
+
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(silence, descriptor)
+    folder = os.environ["LADDER_STAGES_ROOT"]
+    words = [folder, "-x", "-q", "-k", stage, "-c", str(_REPOSITORY / "pyproject.toml"), "--rootdir", folder]
+    code = pytest.main([*words, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:terminalreporter"])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise LadderError(f"pytest ended with {code!r} on a mutant of {stage}")
+    return code is pytest.ExitCode.TESTS_FAILED
+
+
+JUDGES: dict[str, Callable[[str], bool]] = {"compare": _compare, "check": _check, "pytest": _pytest}
+
+
+def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
+    """In a process of its own: what a judge says of the stage in that folder of stages."""
+    os.environ.update(LADDER_STAGES_ROOT=folder, LADDER_WARP_INSTRUCTION_LIMIT=_INSTRUCTION_LIMIT)
+    os.environ.update(LADDER_SEED="1", LADDER_THREADS="1")
+    return judge(stage)
+
+
+def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
+    """Builds the mutant in a folder of its own and asks each judge; what was asked before is not asked again.
+
+    A verdict that does not come, because host code ended its process, is no pass.
+    """
+    known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
+    killed: dict[str, bool] = json.loads(known.read_text()) if known.exists() else {}
+    missing = [judge for judge in judges if judge not in killed]
+    if not missing or killed.get("built") is False:
+        return Outcome(mutant, {} if killed.get("built") is False else killed)
+    with tempfile.TemporaryDirectory(prefix="ladder-mutant-") as directory:
+        folder = Path(directory) / "stages"
+        _copy_with(mutant, folder)
+        try:
+            call(_ask, _build, mutant.stage, str(folder))
+        except BuildError:
+            killed, missing = {"built": False}, []
+        for judge in missing:
+            try:
+                killed[judge] = call(_ask, JUDGES[judge], mutant.stage, str(folder))
+            except ProcessEnded:
+                killed[judge] = True
+    cache.write_text(known, json.dumps(killed))
+    return Outcome(mutant, {} if killed.get("built") is False else killed)
+
+
+def _copy_with(mutant: Mutant, folder: Path) -> None:
+    """The stage with the change, and of the rest what tests and headers need."""
+    keep = {mutant.stage, "include"}
+    for path in root().iterdir():
+        if path.is_file():
+            folder.mkdir(exist_ok=True)
+            shutil.copy(path, folder)
+        elif path.name in keep:
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+    table = folder / mutant.stage / "stage.toml"
+    table.write_text(re.sub(r"^before = .*\n", "", table.read_text(), flags=re.MULTILINE))
+    kernel = folder / mutant.stage / "kernel.cu"
+    lines = kernel.read_text().splitlines()
+    assert lines[mutant.line - 1] == mutant.old
+    lines[mutant.line - 1] = mutant.new
+    kernel.write_text("\n".join(lines) + "\n")
+
+
+def _judges_digest(stage: str) -> str:
+    """Of all that decides about a mutant besides its own source."""
+    package = Path(__file__).resolve().parents[1]
+    paths = [
+        *package.rglob("*.py"),
+        *root().glob("*.py"),
+        *(root() / stage).rglob("*"),
+        *(root() / "include").rglob("*"),
+    ]
+    files = sorted(path for path in paths if path.is_file() and package / "bench" not in path.parents)
+    return cache.digest(path.read_bytes() for path in files)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"default: {' and '.join(STAGES)}")
+    parser.add_argument("--judge", action="append", choices=list(JUDGES), help="default: all of them")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="only so many of the mutants, the same each time"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at once (as many as cores)")
+    parser.add_argument("--list", action="store_true", help="print the mutants and judge none")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Prints what passes though it is wrong, and the table; 1 if pytest lets one pass."""
+    ladder = discover()
+    found = [
+        mutant
+        for name in options.stages or STAGES
+        for mutant in mutants(name, ladder[name].kernel.read_text(encoding="utf-8"))
+    ]
+    if options.sample is not None:
+        found = sorted(random.Random(0).sample(found, min(options.sample, len(found))), key=lambda m: m.line)
+    if options.list:
+        for mutant in found:
+            print(f"{mutant.name}:{mutant.line}\n-{mutant.old}\n+{mutant.new}")
+        return 0
+    judges = options.judge or list(JUDGES)
+    with steps("Judging", len(found), elsewhere=False) as progress, ThreadPoolExecutor(options.jobs) as pool:
+
+        def judge(mutant: Mutant) -> Outcome:
+            with progress.step(f"{mutant.stage}:{mutant.line}"):
+                return judge_mutant(mutant, judges)
+
+        outcomes = list(pool.map(judge, found))
+    survivors = _report(outcomes, judges)
+    return 1 if survivors else 0
+
+
+def _report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
+    """Prints; returns the mutants that no judge at all, or not pytest where it was asked, has found."""
+    same = equivalent()
+    built = [outcome for outcome in outcomes if outcome.killed]
+    wrong = [outcome for outcome in built if outcome.mutant.name not in same]
+    last = "pytest" if "pytest" in judges else judges[-1]
+    survivors = [outcome.mutant for outcome in wrong if not outcome.killed[last]]
+    for mutant in survivors:
+        print(f"{mutant.name} passes {last}: {mutant.stage}/kernel.cu:{mutant.line}")
+        print(f"- {mutant.old.strip()}\n+ {mutant.new.strip()}")
+    for outcome in built:
+        if outcome.mutant.name in same and any(outcome.killed.values()):
+            print(f"{outcome.mutant.name} is said to be equivalent and was found wrong", file=sys.stderr)
+    table = Table(
+        "kind", "mutants", "do not build", "equivalent", "wrong", *(f"{judge} finds" for judge in judges)
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for kind in [*dict.fromkeys(outcome.mutant.kind for outcome in outcomes), "all"]:
+        rows = [o for o in outcomes if kind in (o.mutant.kind, "all")]
+        ours = [o for o in wrong if kind in (o.mutant.kind, "all")]
+        builds = sum(bool(o.killed) for o in rows)
+        cells = [len(rows), len(rows) - builds, builds - len(ours), len(ours)]
+        cells += [sum(o.killed[judge] for o in ours) for judge in judges]
+        table.add_row(kind, *map(str, cells))
+    Console().print(table)
+    return survivors

@@ -1,0 +1,32 @@
+"""From CUDA source to an extension or a program: compilers, targets, what is kept and for how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.build.extensions import (
+        build,
+        build_all,
+        build_program,
+    )
+    from ladder.build.libraries import emulator_library
+    from ladder.build.messages import (
+        shortened,
+    )
+    from ladder.build.target import CudaTarget, EmulatorTarget, Target
+
+_NAMES = {
+    "CudaTarget": "target",
+    "EmulatorTarget": "target",
+    "Target": "target",
+    "build": "extensions",
+    "build_all": "extensions",
+    "emulator_library": "libraries",
+    "build_program": "extensions",
+    "shortened": "messages",
+}
+
+__getattr__ = door(__name__, _NAMES)

@@ -1,0 +1,108 @@
+"""What compilers and linkers complain of, in words for the person at the keyboard."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ladder.errors import BuildError
+from ladder.stages import ARCHITECTURES
+
+_SHOWN_LINES = 12
+#: Libraries that programs use beside the CUDA runtime, by how the names of their functions and headers begin.
+_LIBRARIES = {
+    "cublas": "cuBLAS",
+    "cudnn": "cuDNN",
+    "cufft": "cuFFT",
+    "curand": "cuRAND",
+    "cusolver": "cuSOLVER",
+    "cusparse": "cuSPARSE",
+    "cutensor": "cuTENSOR",
+    "nccl": "NCCL",
+    "npp": "NPP",
+    "nvml": "NVML",
+    "nvrtc": "NVRTC",
+}
+_GPU_ALONE = "Such a program runs only on a GPU."
+_RUNTIME_NAME = r"(?:__)?cuda\w+"
+
+
+def failure(name: str, what: str, message: str, command: Sequence[str]) -> BuildError:
+    """The error for what a compiler or linker wrote about ``name``: ``what`` it does not."""
+    undefined = sorted(set(_undefined(message)))
+    if undefined and all(re.fullmatch(_RUNTIME_NAME, function) for function in undefined):
+        return not_in_runtime(name, undefined)
+    hints = [missing_libraries(message), _not_offered(message), f"To repeat: {shlex.join(command)}"]
+    return BuildError(f"{name} {what}:\n{shortened(message)}", "\n".join(hint for hint in hints if hint))
+
+
+def _undefined(message: str) -> list[str]:
+    return re.findall(r"undefined reference to [`'‘](\w+)", message)
+
+
+def not_in_runtime(name: str, functions: Iterable[str]) -> BuildError:
+    """The error for a program that calls functions of the CUDA runtime that are not emulated."""
+    functions = list(functions)
+    if any(function.startswith("__cudaRegisterLinkedBinary") for function in functions):
+        return BuildError(
+            f"{name} is compiled for device code of several files (-rdc=true), which is not emulated",
+            f"Without kernels that launch kernels, build it without -rdc. {_GPU_ALONE}",
+        )
+    return BuildError(
+        f"{name} calls what the emulated CUDA runtime does not have: {', '.join(functions)}", _GPU_ALONE
+    )
+
+
+def refuse_undefined(binary: Path, name: str) -> None:
+    """An entry point that the emulator lacks would silently reach the CUDA runtime that torch has loaded."""
+    result = subprocess.run(["nm", "--undefined-only", str(binary)], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise BuildError(f"nm cannot read {binary.name}: {result.stderr.strip()}")
+    undefined = sorted(set(re.findall(rf"\bU ({_RUNTIME_NAME}|cu[A-Z]\w+)", result.stdout)))
+    if undefined:
+        raise not_in_runtime(name, undefined)
+
+
+def _not_offered(message: str) -> str:
+    """What to say of device code that no virtual GPU runs; empty where there is none."""
+    if "requires separate compilation mode" in message:
+        return f"Kernels that launch kernels are not emulated. {_GPU_ALONE}"
+    if re.search(r"not supported on \.target|requires \.target", message):
+        return (
+            f"--arch chooses the GPU that is emulated: {', '.join(ARCHITECTURES)}. wgmma and setmaxnreg are "
+            "sm_90a's; what later ones have runs only on a GPU."
+        )
+    return ""
+
+
+def missing_libraries(message: str) -> str:
+    """What to say of libraries that a compiler or linker did not find; empty where it found all."""
+    functions = _undefined(message)
+    headers = re.findall(r"fatal error: (?:\S*/)?(\w+)[\w.]*: No such file", message)
+    found = {
+        title
+        for name in (*functions, *headers)
+        for start, title in _LIBRARIES.items()
+        if name.lower().startswith(start)
+    }
+    if any(re.match(r"cu[A-Z]", name) for name in functions):
+        found.add("more of the CUDA driver API than is emulated")
+    if not found:
+        return ""
+    return (
+        f"The program uses {' and '.join(sorted(found))}. Emulated are the CUDA runtime, of the driver API "
+        "what tensor maps take, and libraries that are headers alone (CUB, Thrust, CUTLASS). " + _GPU_ALONE
+    )
+
+
+def shortened(message: str) -> str:
+    """The compiler's message from its first error on, a dozen lines at most."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    pattern = re.compile(r"error|fatal|undefined reference|Killed", re.IGNORECASE)
+    first = next((number for number, line in enumerate(lines) if pattern.search(line)), 0)
+    shown = lines[first : first + _SHOWN_LINES]
+    left = len(lines) - first - len(shown)
+    return "\n".join(shown + ([f"... and {left} more lines"] if left > 0 else []))

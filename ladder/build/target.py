@@ -1,0 +1,147 @@
+"""What to build for: the emulator, or the GPU that is there."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ladder.build import toolchain
+from ladder.build.libraries import emulator_library
+from ladder.build.messages import refuse_undefined
+
+# Inline functions' statics of two rungs must not become one object although each is loaded privately.
+_HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
+
+
+def host_compiler_flags() -> list[str]:
+    """What nvcc hands to g++."""
+    return [word for flag in (*_HOST_FLAGS, *toolchain.gxx_flags()) for word in ("-Xcompiler", flag)]
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """A backend and ``arch``, its GPU, e.g. ``sm_80``."""
+
+    #: The backend's name.
+    backend: ClassVar[str]
+
+    arch: str
+
+    @abstractmethod
+    def nvcc(self) -> toolchain.Nvcc:
+        """The compiler. Raises :class:`ToolchainError` where there is none."""
+
+    def flags(self) -> list[str]:
+        """The compiler's flags."""
+        common = ["-std=c++20", "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
+        return [*common, *host_compiler_flags(), *self._code()]
+
+    @abstractmethod
+    def _code(self) -> Sequence[str]:
+        """Flags that say what device code is made."""
+
+    @abstractmethod
+    def linker(self) -> list[str]:
+        """How the link line begins."""
+
+    def link_inputs(self) -> list[str]:
+        """What comes after the objects on the link line."""
+        return []
+
+    def shared_flags(self) -> list[str]:
+        """More flags for linking an extension."""
+        return []
+
+    def linked(self) -> list[str | bytes]:
+        """What the output depends on besides sources, flags and compilers."""
+        return []
+
+    def check(self, binary: Path, name: str) -> None:
+        """Raises :class:`BuildError` unless what was linked is sound."""
+        del binary, name
+
+    def draft_flags(self, flags: Sequence[str]) -> list[str]:
+        """Of a kernel's compiler flags those of a first, faster compilation, which often :meth:`suffices`."""
+        return list(flags)
+
+    def suffices(self, compiled: Path) -> bool:
+        """Whether the object of a first compilation is as good as one of all flags."""
+        del compiled
+        return True
+
+    @property
+    def _compute(self) -> str:
+        return self.arch.replace("sm_", "compute_")
+
+
+_INLINE_PTX = re.compile(rb"// begin inline asm.*?// end inline asm", re.DOTALL)
+_OWN_ACCESS = re.compile(rb"\b(?:ld|st|atom|red)[.\w]*\.shared")
+
+
+@dataclass(frozen=True)
+class EmulatorTarget(Target):
+    """PTX as plain text, the machine code that tells how ptxas divides its accesses to shared memory, and no
+    CUDA runtime: the emulator brings its own. The compiler is pinned."""
+
+    backend = "emulator"
+
+    def nvcc(self) -> toolchain.Nvcc:
+        return toolchain.pinned_nvcc()
+
+    def _code(self) -> Sequence[str]:
+        code = f"-gencode=arch={self._compute},code=[{self._compute},{self.arch}]"
+        return [code, "-Xfatbin", "--compress=false", "-cudart", "none"]
+
+    def draft_flags(self, flags: Sequence[str]) -> list[str]:
+        """Without the machine code: making it takes longer than all else."""
+        ptx = f"-gencode=arch={self._compute},code={self._compute}"
+        return [ptx if flag.startswith("-gencode=") else flag for flag in flags]
+
+    def suffices(self, compiled: Path) -> bool:
+        """Whether no access to shared memory is the compiler's own: what stands in inline PTX, each access as
+        wide as it says, ptxas leaves as it is."""
+        text = compiled.read_bytes()
+        own = _INLINE_PTX.sub(b"", text)
+        return not _OWN_ACCESS.search(own) and b"wmma.load" not in text and b"wmma.store" not in text
+
+    def linker(self) -> list[str]:
+        return [toolchain.gxx(), *toolchain.gxx_flags()]
+
+    def link_inputs(self) -> list[str]:
+        library = emulator_library()
+        directory = str(library.directory)
+        return [str(library.entry_points), f"-L{directory}", "-lladder_emulator", f"-Wl,-rpath,{directory}"]
+
+    def linked(self) -> list[str | bytes]:
+        library = emulator_library()
+        return [str(library.directory), library.entry_points.read_bytes()]
+
+    def check(self, binary: Path, name: str) -> None:
+        refuse_undefined(binary, name)
+
+
+@dataclass(frozen=True)
+class CudaTarget(Target):
+    """Machine code for the GPU that is there. The system's compiler, if there is one, fits the driver."""
+
+    backend = "cuda"
+
+    def nvcc(self) -> toolchain.Nvcc:
+        return toolchain.system_nvcc() or toolchain.pinned_nvcc()
+
+    def _code(self) -> Sequence[str]:
+        # native leaves out what an architecture has for itself.
+        only = self.arch.endswith("a")
+        return [f"-gencode=arch={self._compute},code={self.arch}" if only else "-arch=native"]
+
+    def linker(self) -> list[str]:
+        nvcc = [str(self.nvcc().path), "-ccbin", toolchain.gxx(), "-cudart", "static"]
+        return [*nvcc, *host_compiler_flags()]
+
+    def shared_flags(self) -> list[str]:
+        # The runtime's symbols are hidden: the one that torch has loaded may be of another version.
+        return ["-Xlinker", "--exclude-libs,ALL"]

@@ -1,0 +1,44 @@
+"""What the command ``ladder`` understands: its commands, each with a module of its own."""
+
+from __future__ import annotations
+
+import argparse
+
+from ladder import project
+from ladder.cli import (
+    bank,
+    build,
+    check,
+    compare,
+    doctor,
+    emulate,
+    exercise,
+    explain,
+    lines,
+    new,
+    plot,
+    profile,
+    run,
+    stages,
+    wheelhouse,
+)
+
+#: In the order of the help.
+_COMMANDS = (
+    *(compare, run, build, lines, explain, check, bank, profile, plot, stages, doctor, new, exercise),
+    *(wheelhouse, emulate),
+)
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The parser of all commands; ``run`` of what it returns is the command's function."""
+    parser = argparse.ArgumentParser(
+        prog="ladder",
+        description="Flash-attention kernels, rung by rung: built, run, checked and counted.",
+        epilog=f"More: {project.url()}",
+    )
+    parser.add_argument("--version", action="version", version=f"flash-ladder {project.version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(commands)
+    return parser

@@ -1,0 +1,78 @@
+"""``ladder compare``: stages on one problem, in one table."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from ladder.cli.options import add_command, add_json_option, add_problem_options, chosen_options, read_problem
+from ladder.cli.output import print_comparison, say_where_wrong, write_rows
+from ladder.common.terminal import errors, show_error
+from ladder.operations import DEFAULT_OPERATION, OPERATIONS, get_operation
+
+if TYPE_CHECKING:
+    from ladder.evaluation import Comparison
+
+
+def add(commands: Any) -> None:
+    """Adds the command to those of an argparse parser."""
+    parser = add_command(commands, "compare", _run, "run the stages on one problem and print the table")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
+    add_problem_options(parser)
+    add_json_option(parser)
+    parser.add_argument(
+        "--operation",
+        choices=OPERATIONS,
+        metavar="NAME",
+        help=f"all stages that compute this: {', '.join(OPERATIONS)} ({DEFAULT_OPERATION})",
+    )
+    parser.add_argument("--fresh", action="store_true", help="emulate again what has been emulated before")
+
+
+def _run(options: argparse.Namespace) -> int:
+    """A table for each operation that the named stages compute; that of attention by default."""
+    from ladder.evaluation import run_comparison
+    from ladder.stages import discover
+
+    ladder = discover()
+    by_operation: dict[str, list[str]] = {}
+    for name in options.stages:
+        computes = DEFAULT_OPERATION if name in ladder.broken else ladder[name].computes
+        by_operation.setdefault(computes, []).append(name)
+    results = []
+    for operation, names in (by_operation or {options.operation or DEFAULT_OPERATION: []}).items():
+        result = run_comparison(
+            read_problem(options, get_operation(operation)),
+            names or None,
+            backend=options.backend,
+            arch=options.arch,
+            options=chosen_options(options),
+            fresh=options.fresh,
+        )
+        if options.json != "-" and result.rows:
+            print_comparison(result)
+        results.append(result)
+    write_rows(options.json, [row for result in results for row in result.rows])
+    for result in results:
+        _say_of_comparison(result, options)
+    return 0 if all(result.passed for result in results) else 1
+
+
+def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
+    """What kept stages out of the table, and what to do about wrong ones."""
+    from ladder.backends import get_backend
+
+    for name, skip in result.skipped.items():
+        errors.print(f"{name} is left out: {escape(skip.message)}", highlight=False, soft_wrap=True)
+    if result.cached:
+        rows = "row was" if result.cached == 1 else "rows were"
+        errors.print(f"{result.cached} {rows} computed before; --fresh computes again", style="dim")
+    if not get_backend(options.backend).counts:
+        errors.print("a GPU's counters are not read here; --backend emulator counts", style="dim")
+    for row in result.rows:
+        if row["stage"] not in result.failed:
+            say_where_wrong(row, options)
+    for name, error in result.failed.items():
+        show_error(error, name)

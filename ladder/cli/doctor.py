@@ -1,0 +1,204 @@
+"""What is installed, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.markup import escape
+
+from ladder import stages
+from ladder.build import emulator_library, housekeeping, toolchain
+from ladder.cli.options import add_command
+from ladder.common import cache, files
+from ladder.common.terminal import console
+from ladder.errors import LadderError, ProfilerError
+
+#: How a finding weighs: missing stops the ladder, absent is fine without.
+OK, ABSENT, MISSING = "ok", "absent", "missing"
+_NEEDED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that was looked for."""
+
+    what: str
+    state: str
+    detail: str
+    remedy: str = ""
+
+
+def examine() -> Iterator[Found]:
+    """Looks for everything the ladder uses, one finding each; never raises for what is missing."""
+    for what, check in _CHECKS:
+        try:
+            state, detail, remedy = check()
+        except LadderError as error:
+            state, detail, remedy = MISSING, error.message, error.hint
+        yield Found(what, state, detail, remedy)
+
+
+_Result = tuple[str, str, str]
+
+
+def _machine() -> _Result:
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux" or machine not in ("x86_64", "aarch64"):
+        return (
+            MISSING,
+            f"{system} on {machine}",
+            "Linux on x86-64 or aarch64 is needed: a container, or WSL2 on Windows.",
+        )
+    return OK, f"{system} on {machine}, {os.cpu_count()} cores", ""
+
+
+def _python() -> _Result:
+    return OK, f"{platform.python_version()} ({sys.executable})", ""
+
+
+def _python_headers() -> _Result:
+    return OK, str(toolchain.python_include()), ""
+
+
+def _gxx() -> _Result:
+    return OK, f"{toolchain.gxx()}: {toolchain.gxx_version()}", ""
+
+
+def _program(name: str, package: str) -> _Result:
+    found = shutil.which(name)
+    if found is None:
+        return MISSING, f"{name} is not on PATH", f"Debian, Ubuntu: apt-get install {package}"
+    return OK, found, ""
+
+
+def _pinned_compiler() -> _Result:
+    nvcc = toolchain.installed_nvcc()
+    if nvcc is None:
+        size = toolchain.DOWNLOAD_MEGABYTES
+        return ABSENT, f"not fetched yet; the first build fetches it ({size} MB)", "ladder build"
+    return OK, f"nvcc {nvcc.version} in {nvcc.path.parent}", ""
+
+
+def _emulator() -> _Result:
+    return OK, str(emulator_library().directory), ""
+
+
+def _torch() -> _Result:
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return MISSING, "torch is not installed", f"{sys.executable} -m pip install 'torch>=2.6'"
+    import torch
+
+    built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
+    return OK, f"{version}, built for {built_for}", ""
+
+
+def _gpu() -> _Result:
+    import torch
+
+    if torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        return OK, f"{torch.cuda.get_device_name()}, sm_{major}{minor}", ""
+    listed = _output(["nvidia-smi", "-L"])
+    if listed:
+        remedy = "Install torch's CUDA build." if not torch.version.cuda else "Check the driver: nvidia-smi"
+        return ABSENT, f"{listed.splitlines()[0]}, but torch cannot use it", remedy
+    return ABSENT, "none; the emulator needs none", ""
+
+
+def _system_compiler() -> _Result:
+    nvcc = toolchain.system_nvcc()
+    if nvcc is None:
+        return ABSENT, "none; the pinned one builds for a GPU too", ""
+    return OK, f"nvcc {nvcc.version} ({nvcc.path}), used for the GPU alone", ""
+
+
+def _nsight_compute() -> _Result:
+    from ladder.nsight import find_ncu
+
+    try:
+        return OK, f"{find_ncu()}, for ladder profile", ""
+    except ProfilerError:
+        return ABSENT, "none; ladder profile --import reads reports, with pip install ncu-report", ""
+
+
+def _cache() -> _Result:
+    root = cache.root()
+    probe = root / ".doctor"
+    cache.write_text(probe, "")
+    probe.unlink(missing_ok=True)
+    free = shutil.disk_usage(root).free
+    if free < _NEEDED_BYTES:
+        return (
+            MISSING,
+            f"{root}: {free / 1e9:.1f} GB free",
+            "Free some space, or set XDG_CACHE_HOME to a larger disk.",
+        )
+    builds = f"{housekeeping.size() / 1e6:,.0f} of at most {housekeeping.MOST_BYTES / 1e6:,.0f} MB of builds"
+    return (
+        OK,
+        f"{root} ({files.total_bytes(root) / 1e6:,.0f} MB, with {builds}; {free / 1e9:.0f} GB free)",
+        "",
+    )
+
+
+def _stages() -> _Result:
+    ladder = stages.discover()
+    names = ", ".join(stage.name for stage in ladder) or "none"
+    if ladder.broken:
+        return MISSING, names, "\n".join(str(error) for error in ladder.broken.values())
+    return OK, names, ""
+
+
+_CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
+    ("machine", _machine),
+    ("Python", _python),
+    ("Python headers", _python_headers),
+    ("C++ compiler", _gxx),
+    ("make", lambda: _program("make", "make")),
+    ("nm", lambda: _program("nm", "binutils")),
+    ("pinned CUDA compiler", _pinned_compiler),
+    ("system CUDA compiler", _system_compiler),
+    ("emulator", _emulator),
+    ("torch", _torch),
+    ("GPU", _gpu),
+    ("Nsight Compute", _nsight_compute),
+    ("cache", _cache),
+    ("stages", _stages),
+)
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def add(commands: Any) -> None:
+    """Adds the command to those of an argparse parser."""
+    add_command(commands, "doctor", _run, "say what is installed and what to do about what is missing")
+
+
+def _run(options: argparse.Namespace) -> int:
+
+    signs = {OK: "[green]ok[/]     ", ABSENT: "[yellow]absent[/] ", MISSING: "[bold red]missing[/]"}
+    missing = False
+    for finding in examine():
+        missing |= finding.state == MISSING
+        line = f"{signs[finding.state]}  {finding.what:<21} {escape(finding.detail)}"
+        console.print(line, highlight=False, soft_wrap=True)
+        if finding.remedy:
+            for text in finding.remedy.splitlines():
+                console.print(f"{'':31} {escape(text)}", highlight=False, soft_wrap=True, style="cyan")
+    return 1 if missing else 0

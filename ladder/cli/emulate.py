@@ -1,0 +1,88 @@
+"""``ladder emulate``: any CUDA program."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from ladder.cli.options import add_command, add_json_option
+from ladder.cli.output import print_lines, write_rows
+from ladder.common.terminal import console, errors
+from ladder.emulator import variables
+from ladder.errors import LadderError
+
+if TYPE_CHECKING:
+    from ladder.emulator import ProgramResult
+
+
+def add(commands: Any) -> None:
+    """Adds the command to those of an argparse parser."""
+    parser = add_command(
+        commands,
+        "emulate",
+        _run,
+        "build and run any CUDA program: ladder emulate prog.cu [-- arguments]",
+    )
+    parser.epilog = "Returns the program's exit code; 1 where that is 0 and one of its kernels faulted."
+    parser.add_argument("sources", nargs="+", type=Path, metavar="prog.cu")
+    parser.add_argument(
+        "-I", action="append", default=[], dest="include", metavar="DIR", help="for the compiler"
+    )
+    parser.add_argument(
+        "-D", action="append", default=[], dest="define", metavar="NAME", help="for the compiler"
+    )
+    parser.add_argument(
+        "--nvcc-flags",
+        action="append",
+        default=[],
+        metavar="FLAGS",
+        help='any more for the compiler, behind its own: --nvcc-flags="-O1 --extended-lambda"',
+    )
+    parser.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
+    parser.add_argument(
+        "--check", action="store_true", help="run it under the sanitizer; --json then writes what it found"
+    )
+    add_json_option(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ladder.emulator import CRASHES, emulate
+    from ladder.render import launches_tables
+
+    flags = [f"-I{Path(directory).absolute()}" for directory in options.include] + [
+        f"-D{name}" for name in options.define
+    ]
+    try:
+        flags += [flag for flags in options.nvcc_flags for flag in shlex.split(flags)]
+    except ValueError as error:
+        raise LadderError(
+            f"--nvcc-flags cannot be taken apart: {error}", 'For example --nvcc-flags="-O1 --extended-lambda"'
+        ) from None
+    result = emulate(
+        options.sources, options.program_arguments, flags=flags, arch=options.arch, check=options.check
+    )
+    if result.signal:
+        where = ", in the host's code" if result.signal in CRASHES else ""
+        errors.print(f"[bold red]died:[/] by {result.signal}{where}", highlight=False)
+    if options.check or variables.check_is_on():
+        return _show_checked(options, result)
+    if options.json != "-" and result.launches:
+        for table in launches_tables(result.launches):
+            console.print(table)
+    if result.fault:
+        errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
+    write_rows(options.json, [launch.as_row() for launch in result.launches])
+    return result.exit_code or (1 if result.fault else 0)
+
+
+def _show_checked(options: argparse.Namespace, result: ProgramResult) -> int:
+    from ladder.render import findings_lines
+
+    if options.json != "-":
+        print_lines(findings_lines(result.findings, options.sources[0].name))
+    write_rows(options.json, [finding.as_row() for finding in result.findings])
+    return result.exit_code or (1 if result.findings or result.fault else 0)

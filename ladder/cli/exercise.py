@@ -1,0 +1,286 @@
+"""``ladder exercise``: list, start, check, hint, reset."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from ladder.common import files
+from ladder.common.terminal import console, errors
+from ladder.errors import LadderError
+
+if TYPE_CHECKING:
+    from ladder.exercises import Exercise, Verdict, Workspace
+
+
+def add(commands: Any) -> None:
+    """Adds ``exercise`` and what comes after it to the commands of an argparse parser."""
+    text = "kernels with a gap: list them, start one, check it, ask for a hint, begin it anew"
+    exercise = commands.add_parser("exercise", help=text, description=text[0].upper() + text[1:] + ".")
+    actions = exercise.add_subparsers(title="what to do", metavar="ACTION", required=True)
+
+    def action(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + "."
+        )
+        parser.set_defaults(run=run)
+        parser.add_argument(
+            "--folder",
+            type=Path,
+            metavar="DIR",
+            help="where the work is (my_exercises, here or in a folder above)",
+        )
+        return parser
+
+    action("list", _list, "list the exercises and how far each has come")
+    start = action("start", _start, "make a working copy; without a NAME, of the first one not yet solved")
+    start.add_argument("name", nargs="?", metavar="NAME")
+    check = action("check", _check, "say whether it is solved, and if not, what is wrong")
+    check.add_argument(
+        "name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last"
+    )
+    check.add_argument("--all", action="store_true", help="all that have been begun")
+    check.add_argument(
+        "--json", metavar="FILE", help="write what was found there, too; - prints nothing else"
+    )
+    hint = action("hint", _hint, "give a hint, one more each time")
+    hint.add_argument("name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last")
+    reset = action("reset", _reset, "begin anew; the work so far is kept aside")
+    reset.add_argument("name", metavar="NAME")
+
+
+def _say(text: str, style: str | None = None) -> None:
+    console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from ladder.exercises import Workspace, exercises
+
+    workspace = Workspace(options.folder)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "exercise", "rung", "what to write", "hints"):
+        table.add_column(heading, no_wrap=heading != "what to write")
+    for one in exercises():
+        sign = {"solved": "[green]solved[/]", "begun": "[yellow]begun[/]"}.get(_state(workspace, one), "")
+        hints = f"{workspace.progress(one).hints} of {len(one.hints)}"
+        table.add_row(sign, one.name, one.rung, one.title, hints)
+    console.print(table)
+    following = _next(workspace)
+    if following is None:
+        _say(f"All {len(exercises())} are solved.")
+    elif workspace.is_started(following):
+        _say(f"Go on with {following.name}: {workspace.path(following)}")
+    else:
+        _say(f"Next: ladder exercise start {following.name}")
+    return 0
+
+
+def _state(workspace: Workspace, exercise: Exercise) -> str:
+    if workspace.progress(exercise).solved:
+        return "solved"
+    return "begun" if workspace.is_started(exercise) else "not begun"
+
+
+def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | None:
+    """The first one that is not solved; behind ``solved``, of its rung, then of the later ones, then any."""
+    from ladder.exercises import exercises
+
+    everything = exercises()
+    if solved is not None:
+        rungs = list(dict.fromkeys(one.rung for one in everything))
+        first, place = rungs.index(solved.rung), everything.index(solved)
+        of_rung = [one for one in everything if one.rung == solved.rung]
+        later = [one for one in everything if rungs.index(one.rung) > first]
+        behind = [one for one in of_rung if everything.index(one) > place]
+        everything = (*behind, *of_rung, *later, *everything)
+    return next((one for one in everything if not workspace.progress(one).solved), None)
+
+
+def _chosen(workspace: Workspace, name: str | None) -> Exercise:
+    """The exercise of that name, or the one in whose folder we are, or the one that was changed last."""
+    from ladder.exercises import ExerciseError, exercises, get_exercise
+
+    if name is not None:
+        return get_exercise(name)
+    begun = [one for one in exercises() if workspace.is_started(one)]
+    if not begun:
+        raise ExerciseError(f"no exercise is begun in {workspace.folder}", "ladder exercise start")
+    for one in begun:
+        if Path.cwd().is_relative_to(workspace.path(one)):
+            return one
+    return max(begun, key=lambda one: max(p.stat().st_mtime for p in workspace.path(one).rglob("*")))
+
+
+def _start(options: argparse.Namespace) -> int:
+    from ladder.exercises import Workspace, get_exercise
+
+    workspace = Workspace(options.folder, may_be_new=True)
+    exercise = get_exercise(options.name) if options.name else _next(workspace)
+    if exercise is None:
+        _say("All exercises are solved.")
+        return 0
+    begun = workspace.is_started(exercise)
+    if not begun:
+        workspace.start(exercise)
+    else:
+        _say(f"{exercise.name} is begun already; it is as you left it.")
+    _show_task(workspace, exercise)
+    return 0
+
+
+def _show_task(workspace: Workspace, exercise: Exercise) -> None:
+    from ladder.exercises import places
+
+    path = workspace.path(exercise)
+    _say(f"{exercise.title}\n", "bold")
+    _say(f"{exercise.task}\n")
+    for file, line in places(exercise, path):
+        _say(f"Write here: {_near(path / file)}:{line}")
+    folder = "" if _is_found(workspace) else f" --folder {_near(workspace.folder)}"
+    _say(f"Then:  ladder exercise check {exercise.name}{folder}")
+    _say(f"Stuck: ladder exercise hint {exercise.name}{folder}")
+
+
+def _is_found(workspace: Workspace) -> bool:
+    """Whether commands that name no folder come to this one."""
+    from ladder.stages import OWN_EXERCISES, own_folder
+
+    return own_folder(OWN_EXERCISES) == workspace.folder
+
+
+def _near(path: Path) -> Path:
+    """The path from here, where that leads down."""
+    relative = Path(os.path.relpath(path))
+    return relative if relative.parts and relative.parts[0] != ".." else path
+
+
+def _check(options: argparse.Namespace) -> int:
+    from ladder.exercises import Workspace, check, exercises
+
+    workspace = Workspace(options.folder)
+    if options.all:
+        if options.name:
+            raise LadderError(f"--all and {options.name} at once", "Leave one of them out.")
+        wanted = list(exercises())
+        _warn_of_nothing(workspace, wanted)
+    else:
+        wanted = [_chosen(workspace, options.name)]
+    rows = []
+    for exercise in wanted:
+        row: dict[str, Any] = {"exercise": exercise.name, "rung": exercise.rung, "title": exercise.title}
+        if options.all and not workspace.is_started(exercise):
+            rows.append({**row, "state": "not begun", "hints": workspace.progress(exercise).hints})
+            continue
+        began = time.monotonic()
+        verdict = check(workspace, exercise)
+        if verdict.passed:
+            _keep_solved(workspace, exercise)
+        rows.append(
+            {
+                **row,
+                "state": "solved" if verdict.passed else "wrong",
+                "hints": workspace.progress(exercise).hints,
+                "right": verdict.right,
+                "wrong": verdict.wrong,
+                "findings": [{"kind": one.kind, "text": one.text} for one in verdict.findings],
+                "seconds": round(time.monotonic() - began, 1),
+            }
+        )
+        if options.json != "-":
+            _show_verdict(workspace, verdict, brief=options.all)
+    if options.all and options.json != "-":
+        _say(f"{sum(row['state'] == 'solved' for row in rows)} of {len(rows)} solved")
+    _write_json(options.json, rows)
+    return 0 if all(row["state"] == "solved" for row in rows) else 1
+
+
+def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
+    """Says so where no exercise is begun, lest somebody who named the wrong folder takes it for a result.
+
+    Raises :class:`LadderError` where the right one is in there.
+    """
+    from ladder.stages import OWN_EXERCISES
+
+    if any(workspace.is_started(exercise) for exercise in wanted):
+        return
+    nothing, within = f"no exercise is begun in {workspace.folder}", workspace.folder / OWN_EXERCISES
+    if within.is_dir():
+        raise LadderError(nothing, f"Did you mean --folder {_near(within)}?")
+    errors.print(nothing, style="yellow", highlight=False, soft_wrap=True, markup=False)
+
+
+def _keep_solved(workspace: Workspace, exercise: Exercise) -> None:
+    try:
+        workspace.set_solved(exercise)
+    except LadderError as error:
+        errors.print(f"{error.message}: that it is solved is not recorded", style="dim", highlight=False)
+
+
+def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
+    from ladder.render import finding_table
+
+    name = verdict.exercise.name
+    if verdict.passed:
+        console.print(f"[bold green]solved[/] {name}", highlight=False)
+        if not brief:
+            following = _next(workspace, verdict.exercise)
+            _say(f"Next: ladder exercise start {following.name}" if following else "That was the last one.")
+        return
+    console.print(f"[bold red]not yet[/] {name}", highlight=False)
+    if brief:
+        _say("  " + " ".join(verdict.findings[0].text.splitlines()[:2]))
+        return
+    for text in verdict.right:
+        _say(f"  right  {text}", "green")
+    for text in verdict.wrong:
+        _say(f"  wrong  {text}", "red")
+    for finding in verdict.findings:
+        if finding.access is None:
+            _say(f"\n{finding.text}")
+        else:
+            _say(f"\nOn {finding.problem}:")
+            console.print(finding_table(finding.access), highlight=False)
+        for command in finding.try_next:
+            _say(f"  {command}", "cyan")
+    left = len(verdict.exercise.hints) - workspace.progress(verdict.exercise).hints
+    if left > 0:
+        _say(f"\nStuck? ladder exercise hint {name}    ({left} left)", "dim")
+
+
+def _write_json(target: str | None, rows: list[dict[str, Any]]) -> None:
+    text = json.dumps(rows, indent=2)
+    if target == "-":
+        print(text)
+    elif target:
+        files.write(Path(target), f"{text}\n".encode())
+
+
+def _hint(options: argparse.Namespace) -> int:
+    from ladder.exercises import Workspace
+
+    workspace = Workspace(options.folder)
+    exercise = _chosen(workspace, options.name)
+    seen = workspace.progress(exercise).hints
+    number, text = workspace.next_hint(exercise)
+    if seen == len(exercise.hints):
+        _say("There are no more hints; this is the last one again.", "dim")
+    _say(f"Hint {number} of {len(exercise.hints)}, {exercise.name}:\n{text}")
+    return 0
+
+
+def _reset(options: argparse.Namespace) -> int:
+    from ladder.exercises import Workspace, get_exercise
+
+    workspace = Workspace(options.folder)
+    exercise = get_exercise(options.name)
+    backup = workspace.reset(exercise)
+    if backup is not None:
+        _say(f"Your work so far is kept in {_near(backup)}.\n")
+    _show_task(workspace, exercise)
+    return 0

@@ -1,0 +1,62 @@
+"""``ladder lines``: a stage's source with its counts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ladder.cli.options import (
+    add_command,
+    add_json_option,
+    add_problem_options,
+    chosen_options,
+    not_negative,
+    read_problem,
+    require_emulator,
+)
+from ladder.cli.output import write_rows
+from ladder.cli.problems import operation_of_stages
+from ladder.common import files
+from ladder.common.terminal import console, print_table, source_width
+
+
+def add(commands: Any) -> None:
+    """Adds the command to those of an argparse parser."""
+    parser = add_command(commands, "lines", _run, "show a stage's source with the counts beside each line")
+    parser.add_argument("stage", metavar="STAGE")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--context", type=not_negative, default=3, metavar="LINES", help="lines around those that count (3)"
+    )
+    shown.add_argument("--all", action="store_true", help="whole files")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing else, too")
+    add_problem_options(parser)
+    add_json_option(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ladder.evaluation import evaluate
+    from ladder.lines import annotate, line_table
+    from ladder.render import page, source_note, source_table
+
+    require_emulator(options, "counts line by line")
+    problem = read_problem(options, operation_of_stages([options.stage]))
+    evaluation = evaluate(
+        options.stage, problem, backend="emulator", arch=options.arch, options=chosen_options(options)
+    )
+    table = line_table(evaluation.execution.launches)
+    annotated = annotate(table)
+    if options.html:
+        files.write(
+            options.html, page(annotated, options.stage, evaluation.problem, evaluation.row["arch"]).encode()
+        )
+    if options.json != "-":
+        for listing in annotated.files:
+            context = None if options.all else options.context
+            print_table(source_table(listing, annotated, context, source_width()))
+            console.print()
+        console.print(source_note(annotated), style="dim", highlight=False)
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    write_rows(options.json, [{str(name): value for name, value in row.items()} for row in rows])
+    return 0

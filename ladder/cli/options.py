@@ -1,0 +1,88 @@
+"""Options that commands share, and what they say."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ladder.cli import problems
+from ladder.cli.problems import problem_of
+from ladder.errors import LadderError
+
+if TYPE_CHECKING:
+    from ladder.operations import AnyProblem, Operation
+
+
+def add_problem_options(parser: argparse.ArgumentParser, with_target: bool = True) -> None:
+    """Adds the options of a problem and, ``with_target``, of where it runs."""
+    problems.add_problem_options(parser)
+    if with_target:
+        add_target_options(parser)
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where")
+    group.add_argument("--backend", default="auto", help="auto (a GPU if there is one), emulator or cuda")
+    group.add_argument(
+        "--arch", help="virtual GPU of the emulator: sm_75, sm_80, sm_86, sm_89, sm_90 or sm_90a"
+    )
+    add_option_option(group)
+
+
+def add_option_option(group: Any) -> None:
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the stage's stage.toml",
+    )
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the rows there as JSON too; - prints them and no table"
+    )
+
+
+def add_picture_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write it as .png, .svg or .pdf, too")
+
+
+def not_negative(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+    return int(text)
+
+
+def read_problem(options: argparse.Namespace, operation: Operation) -> AnyProblem:
+    """The problem that the options describe, with the backend's default sizes where they give none."""
+    from ladder.backends import get_backend
+
+    return problem_of(options, operation, get_backend(options.backend).default_problem(operation))
+
+
+def chosen_options(options: argparse.Namespace) -> dict[str, str]:
+    from ladder.stages import parse_options
+
+    return parse_options(",".join(options.option))
+
+
+def require_emulator(options: argparse.Namespace, what: str) -> None:
+    """Chooses the emulator, and with it problems of its size. Raises :class:`LadderError`."""
+    if options.backend not in ("auto", "emulator"):
+        raise LadderError(f"--backend {options.backend}: only the emulator {what}", "Leave it out.")
+    options.backend = "emulator"

@@ -1,0 +1,72 @@
+"""What commands share when they print and write."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ladder.cli.options import read_problem
+from ladder.cli.problems import operation_of_stages
+from ladder.common import files
+from ladder.common.terminal import console, errors, print_table
+
+if TYPE_CHECKING:
+    from ladder.banks import Service
+    from ladder.evaluation import Comparison
+
+
+def say_where_wrong(row: dict[str, Any], options: argparse.Namespace) -> None:
+    """What to do next about a result that is wrong."""
+    from ladder.backends import get_backend
+
+    if row["passed"]:
+        return
+    words = [row["stage"]]
+    if get_backend(row["backend"]).counts:  # a GPU's problem may be too large for the emulator
+        words += [
+            read_problem(options, operation_of_stages([row["stage"]])).command_options,
+            "--arch " + row["arch"] if options.arch else "",
+        ]
+    words += [f"--option {shlex.quote(option)}" for option in options.option]
+    command = " ".join(filter(None, words))
+    errors.print(
+        f"{row['stage']} is wrong; what and where: ladder check {escape(command)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_comparison(comparison: Comparison) -> None:
+    from ladder.render import comparison_tables
+    from ladder.stages import discover
+
+    for table in comparison_tables(comparison, discover(), console.width):
+        print_table(table)
+
+
+def write_rows(target: str | None, rows: Sequence[dict[str, Any]]) -> None:
+    from ladder.evaluation import to_json
+
+    if target == "-":
+        print(to_json(rows))
+    elif target:
+        files.write(Path(target), f"{to_json(rows)}\n".encode())
+
+
+def print_lines(lines: Iterable[Any]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=not isinstance(line, Table), highlight=False)
+
+
+def save_picture(service: Service, title: str, path: Path) -> None:
+    from ladder import plots
+    from ladder.plots import access_picture
+
+    plots.save(access_picture(service, title), path)
+    errors.print(f"wrote {path}", style="dim", highlight=False)

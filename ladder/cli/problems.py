@@ -1,0 +1,95 @@
+"""The options of a problem: of every operation, and what they say of one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ladder.errors import InvalidProblem, LadderError
+from ladder.operations import DEFAULT_OPERATION, OPERATIONS, AnyProblem, Operation, get_operation
+
+_COMMON = ("problem", "dtype", "inputs")
+
+
+class _Recorder:
+    """Takes an operation's options for an argparse group, each name once, and notes their names."""
+
+    def __init__(self, group: Any, known: set[str]) -> None:
+        self._group = group
+        self._known = known
+        self.names: list[str] = []
+
+    def add_argument(self, flag: str, **choices: Any) -> None:
+        name = flag.removeprefix("--").replace("-", "_")
+        self.names.append(name)
+        if name not in self._known:
+            self._known.add(name)
+            self._group.add_argument(flag, **choices)
+
+
+def _add_own(group: Any) -> dict[str, list[str]]:
+    """Adds the options that operations have of their own; their names by operation."""
+    known: set[str] = set()
+    found = {}
+    for name in OPERATIONS:
+        recorder = _Recorder(group, known)
+        get_operation(name).add_options(recorder)
+        found[name] = recorder.names
+    return found
+
+
+def add_problem_options(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--problem`` and all that goes with it."""
+    group = parser.add_argument_group("problem")
+    sizes = "; ".join(f"{get_operation(name).size_text[0]} of {name}" for name in OPERATIONS)
+    group.add_argument("--problem", metavar="SIZES", help=f"its sizes: {sizes}")
+    _add_own(group)
+    group.add_argument("--dtype", help="f32, f16 or bf16 (the first that a stage takes)")
+    group.add_argument("--inputs", help="normal, or another kind that the operation knows: large, ...")
+
+
+def operation_of_stages(names: Sequence[str]) -> Operation:
+    """What these stages compute; attention if there are none.
+
+    Raises :class:`StageError` for an unknown one, :class:`LadderError` where they do not compute the same.
+    """
+    from ladder.stages import discover
+
+    ladder = discover()
+    found = dict.fromkeys(ladder[name].computes for name in names if name not in ladder.broken)
+    if len(found) > 1:
+        raise LadderError(f"the stages compute different things: {', '.join(found)}", "Name those of one.")
+    return get_operation(next(iter(found), DEFAULT_OPERATION))
+
+
+def is_problem_given(options: argparse.Namespace) -> bool:
+    """Whether any option says something of the problem."""
+    names = {name for own in _add_own(_Nowhere()).values() for name in own}
+    return any(getattr(options, name) is not None for name in (*_COMMON, *names))
+
+
+class _Nowhere:
+    def add_argument(self, *_: Any, **__: Any) -> None:
+        """Nothing is to be parsed."""
+
+
+def problem_of(options: argparse.Namespace, operation: Operation, sizes: AnyProblem) -> AnyProblem:
+    """The problem that the options describe, with the sizes of ``sizes`` where they give none.
+
+    Raises :class:`InvalidProblem`, for an option of another operation too.
+    """
+    from ladder.operations import parse_dtype
+
+    own = _add_own(_Nowhere())
+    others = {name for names in own.values() for name in names} - set(own[operation.name])
+    for name in sorted(others):
+        if getattr(options, name) is not None:
+            raise InvalidProblem(f"{operation.name} has no --{name.replace('_', '-')}")
+    fields = operation.fields_of(options)
+    if options.dtype is not None:
+        fields["dtype"] = parse_dtype(options.dtype)
+    if options.inputs is not None:
+        fields["inputs"] = options.inputs
+    size = options.problem if options.problem is not None else operation.size_of(sizes)
+    return operation.parse(size, **fields)

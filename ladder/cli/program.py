@@ -1,0 +1,84 @@
+"""The command ``ladder``.
+
+Exit codes: 0, all well; 1, a stage is wrong or failed, or a program's kernel did; 2, the command could not be
+carried out; 130, interrupted; 141, nobody reads the output any more. ``ladder emulate`` returns the program's
+own where that is not 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ladder.cli.command_line import command_line
+from ladder.common import files
+from ladder.common.terminal import drop_output, errors, prepare_streams, show_error
+from ladder.errors import LadderError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code."""
+    prepare_streams()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    program_arguments: list[str] = []
+    if words[:1] == ["emulate"] and "--" in words:
+        split = words.index("--")
+        words, program_arguments = words[:split], words[split + 1 :]
+    options = command_line().parse_args(_joined(words))
+    options.program_arguments = program_arguments
+    try:
+        _require_targets(options)
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
+    except LadderError as error:
+        show_error(error)
+        return 2
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        return 130
+    except BrokenPipeError:
+        drop_output()
+        return 141
+    except OSError as error:
+        if error.filename is not None:
+            show_error(LadderError(str(error)))
+        elif isinstance(error, FileNotFoundError):
+            show_error(LadderError("the working directory is no longer there", "cd to one that is."))
+        else:
+            drop_output()
+            show_error(LadderError(f"cannot write the output: {error.strerror or error}"))
+        return 2
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """``--nvcc-flags FLAGS`` as ``--nvcc-flags=FLAGS``: argparse takes no word that begins with a dash."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--nvcc-flags":
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _require_targets(options: argparse.Namespace) -> None:
+    """Looks at what a command is to write before it begins. Raises :class:`LadderError`."""
+    found: dict[Path, str] = {}
+    for option in ("json", "html", "picture", "report", "out"):
+        target = getattr(options, option, None)
+        if target is None or target == "-":
+            continue
+        if not str(target):
+            raise LadderError(f"--{option} has no name of a file")
+        path = Path(target)
+        files.require_target(path)
+        if path.resolve() in found:
+            raise LadderError(f"--{found[path.resolve()]} and --{option} both write {path}")
+        found[path.resolve()] = option
+        if option == "picture":
+            from ladder.plots import check_kind
+
+            check_kind(path)

@@ -1,0 +1,162 @@
+"""The user's cache directory: compiler, built extensions, counted rows.
+
+Whatever lies there under its final name is complete: files and directories are made beside it and renamed.
+Only the standard library is used, so that the compiler can be fetched before anything is installed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ladder.common import files
+from ladder.errors import CacheError
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.ENOTDIR: "a file stands where a directory is needed",
+    errno.EEXIST: "a file stands where a directory is needed",
+}
+
+#: In an unfinished directory; its maker holds a lock on it, which ends with the maker.
+_OWNER = ".owner"
+_NEW_S = 60.0
+_SURELY_ABANDONED_S = 24 * 3600.0
+
+
+def root() -> Path:
+    """The cache directory: ``$XDG_CACHE_HOME/flash-ladder``, or ``~/.cache/flash-ladder``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base).absolute() if base else Path.home() / ".cache") / "flash-ladder"
+    except RuntimeError as error:  # neither $HOME nor an entry in the list of users
+        raise CacheError(
+            "there is no home directory for the cache",
+            "Set XDG_CACHE_HOME to a directory that can be written.",
+        ) from error
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Turns a file system that refuses to be written into one :class:`CacheError` about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REASONS:
+            raise
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: OSError) -> CacheError:
+    reason = _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    return CacheError(
+        f"cannot write {path}: {reason}",
+        "Free some space, or set XDG_CACHE_HOME to a directory that can be written.",
+    )
+
+
+def _make_parent(path: Path) -> None:
+    """Makes the directory that ``path`` goes into. Whatever keeps it from being made is the cache's fault."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refusal(path, error) from error
+
+
+@contextmanager
+def unfinished(near: Path) -> Iterator[Path]:
+    """Gives an empty directory beside ``near``, for :func:`finish`; what it holds unfinished is removed."""
+    _make_parent(near)
+    with guarded(near):
+        temporary = Path(tempfile.mkdtemp(prefix=f".{near.name}-", dir=near.parent))
+        try:
+            with open(temporary / _OWNER, "w") as owner:
+                with suppress(OSError):  # a file system without locks: sweep() then leaves it alone
+                    fcntl.flock(owner, fcntl.LOCK_EX)
+                yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def finish(temporary: Path, final: Path) -> None:
+    """Gives a directory its final name. When another process has made ``final`` meanwhile, that one stays."""
+    temporary.chmod(0o755)
+    (temporary / _OWNER).unlink(missing_ok=True)
+    try:
+        temporary.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not final.is_dir():
+            raise
+
+
+@contextmanager
+def new_directory(final: Path) -> Iterator[Path]:
+    """Gives an empty directory that becomes ``final`` when the block ends well, and is removed else.
+
+    When another process has made ``final`` meanwhile, that one stays.
+    """
+    with unfinished(final) as temporary:
+        yield temporary
+        finish(temporary, final)
+
+
+def sweep(directory: Path) -> None:
+    """Removes what processes that were killed have left unfinished in ``directory``."""
+    for path in directory.glob(".*"):
+        with suppress(OSError):
+            if path.is_dir() and _is_abandoned(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_abandoned(unfinished: Path) -> bool:
+    age_s = time.time() - unfinished.stat().st_mtime
+    owner = unfinished / _OWNER
+    if not owner.exists():  # about to get its owner, or being removed
+        return age_s > _SURELY_ABANDONED_S
+    if age_s < _NEW_S:
+        return False
+    with open(owner) as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes ``path`` as a whole or not at all."""
+    _make_parent(path)
+    with guarded(path):
+        files.replace(path, text.encode("utf-8", "surrogateescape"))
+
+
+@contextmanager
+def lock(final: Path) -> Iterator[None]:
+    """Holds the right to make ``final``: processes that want the same thing make it once, the others wait."""
+    _make_parent(final)
+    with guarded(final), open(final.parent / f".{final.name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """A short hash of a sequence of strings; where one ends and the next begins counts.
+
+    Strings may be names of files that are not in the locale's encoding.
+    """
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:20]

@@ -1,0 +1,161 @@
+"""Programs that this one starts: none of them outlives it, and a signal to this one is one to them.
+
+Compilers run in sessions of their own, so that their own children end with them. A user's program stays in
+the terminal's foreground, where it may read from it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+#: How long a program may take to end after a signal, before it gets the next one.
+_PATIENCE_S = 2.0
+#: Becomes the program that the words after the first name, which ends when this process does, whatever ends
+#: it. A program of its own, since code between fork and exec may wait for a thread that is not there.
+_END_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):  # it has ended already
+    os.kill(os.getpid(), signal.SIGKILL)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+_running: set[subprocess.Popen[str]] = set()
+_lock = threading.Lock()
+#: Nothing is started any more.
+_leaving = False
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit within, so that what is half made is cleared away.
+
+    Only in the main thread, where Python runs signal handlers, and only where they would end the process.
+    """
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    try:
+        for number in numbers:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def run(
+    command: Sequence[str], directory: Path, scratch: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program that reads nothing to its end, with what it writes as text.
+
+    Its temporary files go to ``scratch``, where it leaves none behind once that is removed. What interrupts
+    the wait ends the program and all that it has started. Raises CancelledError in the threads of a
+    :class:`Pool` that is being left.
+    """
+    with _lock:
+        if _leaving:
+            raise CancelledError
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, "TMPDIR": str(scratch)} if scratch else None,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+        _running.add(process)
+    try:
+        out, err = process.communicate()
+    except BaseException:
+        _kill(process)
+        raise
+    finally:
+        with _lock:
+            _running.discard(process)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+class Pool(ThreadPoolExecutor):
+    """Threads that call :func:`run`. An exception that leaves the ``with`` block ends what they run."""
+
+    def __exit__(self, kind: type[BaseException] | None, *others: Any) -> bool | None:
+        global _leaving
+        if kind is not None:
+            with _lock:
+                _leaving = True
+                for process in _running:
+                    _kill(process)
+        try:
+            return super().__exit__(kind, *others)
+        finally:
+            _leaving = False
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _interrupts_handed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """SIGINT raises nothing within: between waitpid() and the note of its answer that loses the exit code.
+
+    Ctrl-C has reached the program as well. After a while it gets the signal, in case it had not.
+    """
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        timer = threading.Timer(_PATIENCE_S, process.send_signal, [signal.SIGINT])
+        timer.daemon = True
+        timer.start()
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) != signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, hand_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs a program with the caller's standard streams and returns its exit code, -N if signal N ended it.
+
+    Ctrl-C and SIGINT are the program's to end by, or to go on; anything else that ends the wait ends it.
+    """
+    words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
+    process = subprocess.Popen(words, env=environment)
+    try:
+        with _interrupts_handed_on(process):
+            return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,64 @@
+"""The CUDA emulator from Python: PTX in; results, counts and findings out. It knows nothing of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.emulator.counters import (
+        COUNTERS,
+    )
+    from ladder.emulator.findings import (
+        ADVICE,
+        Finding,
+        Party,
+        merged,
+    )
+    from ladder.emulator.programs import (
+        CRASHES,
+        ProgramLaunches,
+        ProgramResult,
+        emulate,
+        run_program,
+    )
+    from ladder.emulator.sessions import (
+        FaultError,
+        Launch,
+        MemoryRange,
+        Module,
+        PtxError,
+        WorstAccess,
+        last_fault,
+        session,
+        shared_access,
+        shared_passes,
+        virtual_gpus,
+    )
+
+_NAMES = {
+    "ADVICE": "findings",
+    "COUNTERS": "counters",
+    "CRASHES": "programs",
+    "FaultError": "sessions",
+    "Finding": "findings",
+    "Launch": "sessions",
+    "MemoryRange": "sessions",
+    "Module": "sessions",
+    "Party": "findings",
+    "ProgramLaunches": "programs",
+    "ProgramResult": "programs",
+    "PtxError": "sessions",
+    "WorstAccess": "sessions",
+    "emulate": "programs",
+    "last_fault": "sessions",
+    "merged": "findings",
+    "run_program": "programs",
+    "session": "sessions",
+    "shared_access": "sessions",
+    "shared_passes": "sessions",
+    "virtual_gpus": "sessions",
+}
+
+__getattr__ = door(__name__, _NAMES)

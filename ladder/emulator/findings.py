@@ -1,0 +1,201 @@
+"""What the sanitizer finds: one fault at one place, however often it happened."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+#: What to do about each kind, in one sentence.
+ADVICE = {
+    "out of bounds": "Compare the index with the size before the access, for the last tile above all.",
+    "misaligned": "An access of n bytes needs an address that is a multiple of n: align the row, or use a "
+    "narrower type.",
+    "read only": "Write to an output alone, and read what the kernel writes without __ldg and const "
+    "__restrict__.",
+    "uninitialised read": "Write the whole tile, zeros where there are no data, before anybody reads it.",
+    "race between warps": "Put __syncthreads() between the two lines.",
+    "race in a warp": "Put __syncwarp() between the two lines: the lanes of a warp do not run in step.",
+    "race of equal values": "Put the barrier there all the same: with other data the result is wrong.",
+    "race between streams": "Let the later stream wait: cudaEventRecord in the one, cudaStreamWaitEvent in "
+    "the other.",
+    "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host uses it.",
+    "race between blocks": "Give each block a part of its own, or use atomics; data handed over needs "
+    "__threadfence() and an atomic flag.",
+    "copy not waited for": "Wait first: cp.async.wait_group (or __pipeline_wait_prior), then a barrier.",
+    "read not waited for": "Wait first: wgmma.wait_group before a buffer is handed back, "
+    "cp.async.bulk.wait_group.read before it is written again.",
+    "proxy fence": "Execute fence.proxy.async in the threads that wrote, then the barrier.",
+    "swizzle": "Give the tensor map and the matrix descriptor the same swizzle.",
+    "election": "Let one lane issue it: elect.sync, or one thread of the block.",
+    "barrier": "Let all threads come to the same barrier: take it out of the branch.",
+    "mask": "Name in the mask the lanes that execute the line, no more and no fewer.",
+    "use after free": "Free the memory after the last use, and only then.",
+    "host pointer": "Allocate it with cudaMalloc and copy the data there.",
+    "host access": "Copy the data to the host with cudaMemcpy: on a GPU this line crashes.",
+    "bad free": "Free each allocation once, with the function that belongs to its kind.",
+    "leak": "Free it before the program ends.",
+    "bad copy": "Check the size in bytes, and the order (destination first) and kind of the copy.",
+    "bad launch": "Ask cudaDeviceGetAttribute what the GPU allows, and opt in to large shared memory.",
+    "unchecked error": "Look at cudaGetLastError() after each launch.",
+    "unwritten output": "Compare the grid with the size: which block should have written it?",
+    "wrong result": "No access is at fault, so the arithmetic is: compare this element with the reference.",
+    "fault": "See the message.",
+    "failure": "The run did not come to its end; mend this first.",
+}
+
+#: For a race in which a missing barrier is not the likeliest reason: at one place, or of two writes.
+_SAME_PLACE = (
+    "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they are meant to "
+    "take turns, put {barrier} between{turns}."
+)
+_BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
+_NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
+
+
+@dataclass(frozen=True)
+class Party:
+    """Who took part: threads of a kernel and their line.
+
+    ``file`` and ``line`` are where the instruction stands, ``kernel_file`` and ``kernel_line`` the kernel's
+    line that it was inlined at; without ``-lineinfo`` they are empty and 0. ``warp`` is None where no single
+    one is to blame; ``lanes`` are those of the first time.
+    """
+
+    block: tuple[int, int, int]
+    warp: int | None
+    lanes: tuple[int, ...]
+    file: str
+    line: int
+    kernel_file: str
+    kernel_line: int
+    opcode: str
+    ptx_line: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault. ``other`` is the second party of a race, ``element`` what was accessed, ``count`` how often
+    a thread did it."""
+
+    kind: str
+    message: str
+    kernel: str
+    count: int
+    who: Party | None
+    other: Party | None
+    element: str
+    space: str = ""
+    address: int | None = None
+    object: str = ""
+    object_offset: int = 0
+    bytes: int = 0
+    host_place: str = ""
+
+    @property
+    def advice(self) -> str:
+        if self.kind == "out of bounds" and "a null pointer" in self.message:
+            return _NULL_ADVICE
+        if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
+            return _SAME_PLACE.format(
+                do="write" if self._is_of_two_writes else "use",
+                here=" at this line" if self._is_at_one_place else "",
+                barrier=_BARRIERS[self.kind],
+                turns=" the rounds" if self._is_at_one_place else "",
+            )
+        return ADVICE[self.kind]
+
+    @property
+    def _is_at_one_place(self) -> bool:
+        return self.who is not None and _place(self.who) == _place(self.other)
+
+    @property
+    def _is_of_two_writes(self) -> bool:
+        return self.message.startswith("writes ") and " wrote" in self.message
+
+    def as_row(self) -> dict[str, Any]:
+        """For JSON."""
+        row = {name: value for name, value in vars(self).items() if name not in ("who", "other")}
+        parties = {name: vars(p) if p else None for name, p in (("who", self.who), ("other", self.other))}
+        return {**row, **parties, "advice": self.advice}
+
+
+def parse_findings(text: str) -> list[Finding]:
+    """Of the emulator's JSON."""
+    return [_finding(entry) for entry in json.loads(text)]
+
+
+def _finding(entry: dict[str, Any]) -> Finding:
+    who, other = _party(entry["who"]), _party(entry["other"])
+    return Finding(
+        kind=entry["kind"],
+        message=entry["message"],
+        kernel=entry["kernel"],
+        count=entry["count"],
+        who=who,
+        other=other,
+        element=_element(entry),
+        space=entry["space"],
+        address=entry["address"],
+        object=entry["object"],
+        object_offset=entry["object_offset"],
+        bytes=entry["bytes"],
+        host_place=_host_place(entry["host_module"], tuple(entry["host_offsets"])) if who is None else "",
+    )
+
+
+@functools.cache
+def _host_place(module: str, offsets: tuple[int, ...]) -> str:
+    """``file:line`` of the innermost call in the program's own source; "" without debugging information."""
+    if not module or not offsets or not (tool := shutil.which("addr2line")):
+        return ""
+    command = [tool, "-f", "-i", "-e", module, *(f"{offset:#x}" for offset in offsets)]
+    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    in_stub = False
+    for function, place in zip(lines[::2], lines[1::2], strict=False):
+        was_in_stub, in_stub = in_stub, "device_stub_" in function
+        if in_stub or was_in_stub:
+            continue  # the stub, and the function that stands for the kernel; a launch is what calls that
+        file, _, line = place.partition(" (")[0].rpartition(":")
+        if line.isdigit() and not any(part in file for part in _TOOLKIT):
+            return f"{file}:{line}"
+    return ""
+
+
+#: Headers that wrap the runtime's calls.
+_TOOLKIT = ("cuda_runtime", "crt/", "device_functions")
+
+
+def _party(entry: dict[str, Any] | None) -> Party | None:
+    if entry is None or not (entry["opcode"] or entry["line"]):
+        return None
+    return Party(**{**entry, "block": tuple(entry["block"]), "lanes": tuple(entry["lanes"])})
+
+
+def _element(entry: dict[str, Any]) -> str:
+    if entry["object"]:
+        return f"{entry['object']} + {entry['object_offset']:,} bytes"
+    return "" if entry["address"] is None else f"{entry['space']} address {entry['address']:#x}"
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of one kind at one place as one, with their counts added up."""
+    by_place: dict[tuple[Any, ...], Finding] = {}
+    for finding in findings:
+        place = (finding.kind, *(_place(party) for party in (finding.who, finding.other)), finding.host_place)
+        key = place if finding.who else (*place, finding.object)
+        known = by_place.get(key)
+        by_place[key] = replace(known, count=known.count + finding.count) if known else finding
+    return list(by_place.values())
+
+
+def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:
+    if party is None:
+        return None
+    # Without lines the instruction is the place.
+    ptx_line = 0 if party.line else party.ptx_line
+    return (party.file, party.line, party.kernel_file, party.kernel_line, ptx_line)

@@ -1,0 +1,116 @@
+"""Somebody's own CUDA program on the emulator: built, run as it is, its launches counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ladder.build import EmulatorTarget, build_program
+from ladder.common import processes
+from ladder.common.progress import steps
+from ladder.emulator import variables
+from ladder.emulator.counters import COUNTERS
+from ladder.emulator.findings import Finding, parse_findings
+from ladder.errors import ExecutionError
+from ladder.stages import DEFAULT_ARCH, require_arch
+
+#: Signals by which a program ends that does something wrong; what it launched until then is counted.
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
+
+
+@dataclass(frozen=True)
+class ProgramLaunches:
+    """All launches of one kernel with one grid, block and amount of shared memory; None where not known."""
+
+    kernel: str
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    smem_bytes: int | None
+    launches: int
+    counters: Mapping[str, int | None]
+
+    def as_row(self) -> dict[str, Any]:
+        """One flat row for JSON."""
+        shape = {"grid": self.grid, "block": self.block, "smem_bytes": self.smem_bytes}
+        return {"kernel": self.kernel, **shape, "launches": self.launches, **self.counters}
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """How a program ended. ``fault`` describes what its kernels did wrong, if anything; ``findings`` are the
+    sanitizer's, if it was on; ``signal`` names what it died by, as ``SIGSEGV``."""
+
+    exit_code: int
+    arch: str
+    launches: tuple[ProgramLaunches, ...]
+    fault: str | None
+    findings: tuple[Finding, ...] = ()
+    signal: str | None = None
+
+
+def emulate(
+    sources: Sequence[Path],
+    arguments: Sequence[str] = (),
+    *,
+    flags: Sequence[str] = (),
+    arch: str | None = None,
+    check: bool = False,
+) -> ProgramResult:
+    """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns what it launched.
+
+    The program reads and writes the caller's standard streams. ``flags`` go to the compiler. ``check`` runs
+    it under the sanitizer, as ``LADDER_CHECK=1`` does.
+
+    Raises :class:`BuildError` when it does not build and :class:`ExecutionError` when it cannot be run.
+    """
+    arch = arch or DEFAULT_ARCH
+    require_arch(arch)
+    variables.validate()
+    check = check or variables.check_is_on()
+    with steps("Building", 1) as progress, progress.step(sources[0].name):
+        # Calls of the host are found by line, too.
+        debug = ["-Xcompiler=-g1"] if check else []
+        program = build_program(sources, EmulatorTarget(arch), [*flags, *debug])
+    return run_program(program, arguments, arch, check=check)
+
+
+@processes.ended_by_signals()
+def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bool = False) -> ProgramResult:
+    """Runs a program that :func:`ladder.build.build_program` has built."""
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        log = Path(directory) / "launches.json"
+        environment = {**os.environ, variables.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}
+        environment[variables.CHECK] = "1" if check else ""
+        exit_code = processes.run_in_foreground([str(program), *arguments], environment)
+        if exit_code == -signal.SIGINT:
+            raise KeyboardInterrupt
+        died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
+        try:
+            report = json.loads(log.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if died_by:
+                raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted") from None
+            report = {"arch": arch, "fault": None, "kernels": []}
+        except ValueError as error:
+            raise ExecutionError(f"the counts of {program.name} are cut off: {error}") from error
+    launches = tuple(
+        ProgramLaunches(
+            kernel=entry["kernel"],
+            grid=tuple(entry["grid"]),
+            block=tuple(entry["block"]),
+            smem_bytes=entry["static_shared_bytes"] + entry["dynamic_shared_bytes"],
+            launches=entry["launches"],
+            counters={name: entry["totals"][name] for name in ("executed", *COUNTERS)},
+        )
+        for entry in report["kernels"]
+    )
+    fault = report["fault"]
+    code = exit_code if exit_code >= 0 else 128 - exit_code
+    findings = tuple(parse_findings(json.dumps(report.get("findings", []))))
+    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings, died_by)

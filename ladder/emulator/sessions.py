@@ -1,0 +1,459 @@
+"""The CUDA emulator from Python: PTX in, results and counts out.
+
+It knows nothing of attention. :class:`Module` launches kernels of a PTX text on arrays; :func:`session`
+watches what an extension that is linked to the emulated CUDA runtime launches; :func:`shared_access` asks the
+bank model about one access.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from ladder.emulator import variables
+from ladder.emulator.findings import Finding, parse_findings
+from ladder.errors import ExecutionError, LadderError
+
+variables.validate()  # the library reads them as it is loaded
+from ladder import _emulator  # noqa: E402
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_ARCH = "sm_80"
+
+Size = int | Sequence[int]
+#: Address, bytes, name for messages, whether kernels may write there.
+MemoryRange = tuple[int, int, str, bool]
+
+_PLACE = ("file", "line", "kernel_file", "kernel_line")
+_FORMATS = {
+    "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "s8": "b", "s16": "h", "s32": "i", "s64": "q",
+    "b8": "B", "b16": "H", "b32": "I", "b64": "Q", "f16": "e", "f32": "f", "f64": "d",
+}  # fmt: skip
+
+
+class PtxError(LadderError, ValueError):
+    """A PTX text that is malformed at ``line`` (1-based); ``text`` says how."""
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(f"PTX line {line}: {text}" if line else text)
+        self.line = line
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a kernel did that a GPU would reject or leave undefined, and where.
+
+    ``file`` and ``line`` are where the instruction stands, ``kernel_file`` and ``kernel_line`` the kernel's
+    line that it was inlined at; without ``-lineinfo`` they are empty and 0. ``warp`` and ``lane`` are -1
+    where no single one is to blame, ``address`` is None where none is involved.
+    """
+
+    kind: str
+    message: str
+    kernel: str
+    block: tuple[int, int, int]
+    warp: int
+    lane: int
+    thread: tuple[int, int, int]
+    address: int | None
+    opcode: str
+    file: str
+    line: int
+    kernel_file: str
+    kernel_line: int
+    ptx_line: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class FaultError(ExecutionError):
+    """A launch that ended in ``fault``."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.text)
+        self.fault = fault
+
+
+@dataclass(frozen=True)
+class SharedAccess:
+    """What one access of a warp to shared memory costs.
+
+    ``wavefronts`` is what the hardware counts for the access, ``passes`` the groups of lanes it is served in,
+    ``conflicts`` the wavefronts that bank conflicts add, ``ideal`` the wavefronts if only the distinct bytes
+    counted, 128 each.
+    """
+
+    op: str
+    width: int
+    addresses: tuple[int | None, ...]
+    wavefronts: int
+    passes: int
+    conflicts: int
+    ideal: int
+
+
+@dataclass(frozen=True)
+class WorstAccess(SharedAccess):
+    """Of all times that an instruction accessed shared memory, the one with the most conflicts."""
+
+    instruction: int
+    block: int
+    warp: int
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """What the emulator's record of a launch says, for another process."""
+
+    kernel: str
+    mangled: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arch: str
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    answers: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, record: Any) -> _Copied:
+        names = [field.name for field in fields(cls) if field.name != "answers"]
+        asked = ("totals", "instructions", "lines", "worst_accesses")
+        values = {name: getattr(record, name) for name in names}
+        return cls(**values, answers={name: getattr(record, name)() for name in asked})
+
+    def totals(self) -> Any:
+        return self.answers["totals"]
+
+    def instructions(self) -> Any:
+        return self.answers["instructions"]
+
+    def lines(self) -> Any:
+        return self.answers["lines"]
+
+    def worst_accesses(self) -> Any:
+        return self.answers["worst_accesses"]
+
+
+class Launch:
+    """One kernel launch and what it counted. It can be pickled."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+        self.kernel: str = record.kernel
+        self.mangled: str = record.mangled
+        self.grid: tuple[int, int, int] = record.grid
+        self.block: tuple[int, int, int] = record.block
+        self.arch: str = record.arch
+        self.static_smem_bytes: int = record.static_shared_bytes
+        self.dynamic_smem_bytes: int = record.dynamic_shared_bytes
+
+    def __reduce__(self) -> tuple[type[Launch], tuple[_Copied]]:
+        return Launch, (_Copied.of(self._record),)
+
+    @property
+    def smem_bytes(self) -> int:
+        """Shared memory a block, static and dynamic."""
+        return self.static_smem_bytes + self.dynamic_smem_bytes
+
+    def totals(self) -> dict[str, int | None]:
+        """The counter columns, over all instructions; None where an unmodelled access belongs."""
+        return dict(self._record.totals())
+
+    def instructions(self) -> pd.DataFrame:
+        """One row a PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line, counters."""
+        return _frame(self._record.instructions())
+
+    def lines(self) -> pd.DataFrame:
+        """The counters summed by file, line, kernel_file, kernel_line."""
+        return _frame(self._record.lines())
+
+    def worst_accesses(self) -> list[WorstAccess]:
+        """For each instruction that accessed shared memory, the access with the most conflicts."""
+        worst = self._record.worst_accesses()
+        return [
+            WorstAccess(instruction=index, **{**access, "addresses": tuple(access["addresses"])})
+            for index, access in sorted(worst.items())
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Launch {self.kernel} grid={self.grid} block={self.block} smem_bytes={self.smem_bytes}>"
+
+
+def _frame(columns: Mapping[str, list[Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    text = {"ptx", "file", "kernel_file"}
+    return pd.DataFrame(
+        {name: pd.array(v, dtype="Int64") if name not in text else v for name, v in columns.items()}
+    )
+
+
+@dataclass
+class Session:
+    """What was launched since :func:`session` began, and what the sanitizer found once it has ended."""
+
+    arch: str
+    _session: Any = field(repr=False)
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [Launch(record) for record in self._session.launches()]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of a session that was checked; empty before it has ended."""
+        return parse_findings(self._session.findings())
+
+
+#: There is one device a process: sessions of other threads wait. Those of one thread may lie in each other.
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def session(
+    arch: str = DEFAULT_ARCH,
+    memory: Sequence[MemoryRange] = (),
+    threads: int | None = None,
+    check: bool = False,
+    backwards: bool = False,
+    unwritten: int = 0xFF,
+    skip_kernels: bool = False,
+) -> Iterator[Session]:
+    """A virtual GPU of this architecture for what the process launches meanwhile.
+
+    ``memory`` lists what kernels may use besides what they allocate: (address, bytes, name, writable).
+    ``threads`` is the number of host threads (None: ``LADDER_THREADS``, else all cores); results do not
+    depend on it. ``check`` turns the sanitizer on: what kernels do wrong is noted, they go on where they can,
+    and all of the writable memory is an output, to be written. Starting a session clears an earlier fault.
+    ``backwards`` has the last block, and of each block the last warp, go first; ``unwritten`` is each byte of
+    memory that nobody has written, 0xFF a NaN in every format: what a right kernel computes depends on
+    neither. With ``skip_kernels`` launches are checked and left out: what is written is the host's work.
+    Ctrl-C during a launch ends it and raises KeyboardInterrupt here. A session of another thread is waited
+    for.
+
+    Raises ValueError for an unknown architecture, or memory that overlaps in part.
+    """
+    with _one_at_a_time:
+        handle = _emulator.Session(
+            arch=arch,
+            memory=list(memory),
+            threads=variables.number(variables.THREADS, 0) if threads is None else threads,
+            instruction_limit=variables.number(
+                variables.INSTRUCTION_LIMIT, _emulator.default_instruction_limit
+            ),
+            check=check,
+            backwards=backwards,
+            unwritten=unwritten,
+            skip_kernels=skip_kernels,
+        )
+        try:
+            yield Session(arch, handle)
+        finally:
+            handle.end()
+            _emulator.raise_interrupt()
+
+
+def last_fault() -> Fault | None:
+    """The last fault of a launch; None when there was none since the session began."""
+    found = _emulator.last_fault()
+    return Fault(**found) if found else None
+
+
+class Module:
+    """The kernels of a PTX text.
+
+    Raises :class:`PtxError` when it is malformed. A kernel's instructions are checked when it is launched.
+    """
+
+    def __init__(self, ptx_text: str, arch: str = DEFAULT_ARCH) -> None:
+        self.arch = arch
+        try:
+            self._module = _emulator.Module(ptx_text, arch)
+        except _emulator.PtxError as error:
+            raise PtxError(*error.args) from None
+
+    @property
+    def kernels(self) -> list[str]:
+        """Names of the entries, as the PTX has them."""
+        return list(self._module.kernels())
+
+    def launch(
+        self,
+        name: str,
+        grid: Size,
+        block: Size,
+        args: Sequence[Any] = (),
+        smem_bytes: int = 0,
+        threads: int | None = None,
+    ) -> Launch:
+        """Runs a kernel to its end.
+
+        ``args`` has one value a parameter: an int or float, NumPy arrays and CPU tensors, whose memory the
+        kernel may use during the call (and write, unless the array is read-only), or bytes for a struct.
+        ``smem_bytes`` is the dynamic shared memory.
+
+        Raises :class:`FaultError`, KeyError for an unknown kernel, TypeError or ValueError for arguments that
+        do not fit.
+        """
+        parameters = self._module.parameters(name)
+        if len(args) != len(parameters):
+            raise TypeError(f"{name} takes {len(parameters)} arguments, not {len(args)}")
+        block_of_arguments = bytearray(self._module.parameter_bytes(name))
+        memory: list[MemoryRange] = []
+        for number, (value, (kind, size, offset)) in enumerate(zip(args, parameters, strict=True)):
+            data = _argument(value, kind, size, f"argument {number} of {name}", memory)
+            block_of_arguments[offset : offset + size] = data
+        # Views of one array may overlap: they are handed in as one stretch of memory.
+        with session(self.arch, _merged(memory), threads) as opened:
+            try:
+                self._module.launch(name, _size(grid), _size(block), bytes(block_of_arguments), smem_bytes)
+            except _emulator.FaultError as error:
+                _emulator.raise_interrupt()
+                raise FaultError(Fault(**error.args[0])) from None
+        return opened.launches[-1]
+
+
+def _size(size: Size) -> tuple[int, int, int]:
+    values = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
+    if not 1 <= len(values) <= 3 or any(not 0 <= n < 2**32 for n in values):
+        raise ValueError(f"{size!r} is no size of a grid or block")
+    padded = (*values, 1, 1)[:3]
+    return (padded[0], padded[1], padded[2])
+
+
+def _argument(value: Any, kind: str, size: int, what: str, memory: list[MemoryRange]) -> bytes:
+    """The bytes of one argument; the memory of an array is added to ``memory``."""
+    if isinstance(value, bytes | bytearray):
+        if len(value) != size:
+            raise ValueError(f"{what} has {size} bytes, not {len(value)}")
+        return bytes(value)
+    found = _array_memory(value, what)
+    if found is not None:
+        if size != 8:
+            raise TypeError(f"{what} is a .{kind} of {size} bytes, not a pointer")
+        memory.append(found)
+        return struct.pack("<Q", found[0])
+    if hasattr(value, "item"):
+        value = value.item()
+    layout = _FORMATS.get(kind)
+    if layout is None or struct.calcsize(layout) != size:
+        raise TypeError(f"{what} is a .{kind} of {size} bytes; give it as bytes")
+    if isinstance(value, float) and layout in "BHIQbhiq":
+        raise TypeError(f"{what} is a .{kind}, not a float")
+    if layout in "BHIQ" and isinstance(value, int) and value < 0:
+        value += 1 << (8 * size)
+    if layout in "bhiq" and isinstance(value, int) and value >= 1 << (8 * size - 1):
+        value -= 1 << (8 * size)
+    try:
+        return struct.pack("<" + layout, value)
+    except struct.error as error:
+        raise ValueError(f"{what} is a .{kind}; {value!r} does not fit: {error}") from None
+
+
+def _array_memory(value: Any, what: str) -> MemoryRange | None:
+    """Where a NumPy array or CPU tensor lies; None for what is neither."""
+    if hasattr(value, "data_ptr"):
+        if value.device.type != "cpu":
+            raise ValueError(f"{what} is on {value.device}; the emulator takes CPU tensors")
+        if not value.is_contiguous():
+            raise ValueError(f"{what} is not contiguous")
+        return (value.data_ptr(), value.numel() * value.element_size(), what, True)
+    if hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0:
+        if not value.flags.c_contiguous:
+            raise ValueError(f"{what} is not contiguous")
+        return (value.ctypes.data, value.nbytes, what, bool(value.flags.writeable))
+    return None
+
+
+def _merged(memory: Sequence[MemoryRange]) -> list[MemoryRange]:
+    merged: list[MemoryRange] = []
+    for address, size, name, writable in sorted(memory):
+        if merged and address < merged[-1][0] + merged[-1][1]:
+            begin, known, first, may_write = merged[-1]
+            end = max(begin + known, address + size)
+            merged[-1] = (
+                begin,
+                end - begin,
+                first if name == first else f"{first}, {name}",
+                may_write or writable,
+            )
+        else:
+            merged.append((address, size, name, writable))
+    return merged
+
+
+def shared_access(op: str, width: int, addresses: Sequence[int | None]) -> SharedAccess:
+    """What one access of a warp to shared memory costs, by the model that the interpreter counts with.
+
+    ``op`` is ld, st, ldmatrix, stmatrix, atom.add, atom.cas or cp.async; ``width`` the bytes a lane, for
+    ldmatrix and stmatrix the number of 8x8 tiles (1, 2, 4; lanes 8i to 8i+7 give the rows of tile i);
+    ``addresses`` the byte address of each of the 32 lanes, None for one that does not take part.
+
+    Raises ValueError for what is no access, or one that the model does not cover (cp.async of 4 and 8 bytes).
+    """
+    lanes = _lane_addresses(addresses)
+    wavefronts, passes, conflicts, ideal = _emulator.shared_access(op, width, list(lanes))
+    return SharedAccess(op, width, lanes, wavefronts, passes, conflicts, ideal)
+
+
+def shared_passes(op: str, width: int, addresses: Sequence[int | None]) -> list[tuple[int, int]]:
+    """The passes that such an access is served in: (mask of its lanes, wavefronts), in order.
+
+    Raises ValueError as :func:`shared_access`.
+    """
+    return list(_emulator.shared_passes(op, width, list(_lane_addresses(addresses))))
+
+
+def _lane_addresses(addresses: Sequence[int | None]) -> tuple[int | None, ...]:
+    lanes = tuple(None if address is None else int(address) for address in addresses)
+    if any(address is not None and not 0 <= address < 2**32 for address in lanes):
+        raise ValueError("an address in shared memory is a number of 32 bits")
+    return lanes
+
+
+@dataclass(frozen=True)
+class VirtualGpu:
+    """A GPU that can be emulated."""
+
+    arch: str
+    name: str
+    multiprocessors: int
+    shared_bytes_per_block: int
+    shared_bytes_per_block_opt_in: int
+    shared_bytes_per_multiprocessor: int
+    max_threads_per_multiprocessor: int
+    max_blocks_per_multiprocessor: int
+    registers_per_multiprocessor: int
+
+
+def virtual_gpus() -> list[VirtualGpu]:
+    """The GPUs that ``arch`` can name."""
+    names = [f.name for f in fields(VirtualGpu)]
+    return [VirtualGpu(**{name: gpu[name] for name in names}) for gpu in _emulator.gpus()]
+
+
+__all__ = [
+    "Fault",
+    "FaultError",
+    "Launch",
+    "Module",
+    "PtxError",
+    "Session",
+    "SharedAccess",
+    "VirtualGpu",
+    "WorstAccess",
+    "last_fault",
+    "session",
+    "shared_access",
+    "shared_passes",
+    "virtual_gpus",
+]

@@ -1,0 +1,55 @@
+"""A stage run on a problem, checked, and entered in the one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.evaluation.comparison import (
+        Comparison,
+        Evaluation,
+        Ruling,
+        compare,
+        default_problem,
+        evaluate,
+        rule_on,
+        run_comparison,
+    )
+    from ladder.evaluation.isolation import ProcessEnded, call
+    from ladder.evaluation.sanitizing import (
+        check_stage,
+    )
+    from ladder.evaluation.table import (
+        COLUMNS,
+        Row,
+        columns,
+        fill_row,
+        make_row,
+        to_frame,
+        to_json,
+    )
+
+_NAMES = {
+    "COLUMNS": "table",
+    "Comparison": "comparison",
+    "ProcessEnded": "isolation",
+    "call": "isolation",
+    "Evaluation": "comparison",
+    "Row": "table",
+    "Ruling": "comparison",
+    "columns": "table",
+    "default_problem": "comparison",
+    "check_stage": "sanitizing",
+    "compare": "comparison",
+    "evaluate": "comparison",
+    "fill_row": "table",
+    "make_row": "table",
+    "rule_on": "comparison",
+    "run_comparison": "comparison",
+    "to_frame": "table",
+    "to_json": "table",
+}
+
+__getattr__ = door(__name__, _NAMES)

@@ -1,0 +1,363 @@
+"""Runs stages on a problem, checks them against float64 and makes the table of it.
+
+torch and pandas, which take seconds to load, are loaded where they are used: rows from the cache need
+neither.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ladder.backends import Backend, EmulatorBackend, Execution, get_backend
+from ladder.build import Target, build, build_all, emulator_library
+from ladder.common import cache
+from ladder.common.progress import steps
+from ladder.errors import CacheError, InvalidProblem, LadderError, StageError, UnsupportedProblem
+from ladder.evaluation import verdict
+from ladder.evaluation.isolation import ProcessEnded, call, iterate
+from ladder.evaluation.table import Row, columns, fill_row, make_row, to_frame
+from ladder.operations import DEFAULT_OPERATION, AnyProblem, Operation, get_operation, memory, operation_of
+from ladder.stages import OptionValue, Stage, discover
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ladder.backends import Timing
+    from ladder.operations import Reference
+
+
+#: The package's folders that a row depends on, besides the build.
+_ROW_FOLDERS = ("operations", "emulator", "backends", "evaluation")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One stage's run on one problem, checked."""
+
+    problem: AnyProblem
+    row: Row
+    execution: Execution
+    reference: Reference
+    #: max |output - reference| of each output.
+    errors: Mapping[str, float]
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.row["passed"])
+
+    def describe(self) -> str:
+        """All errors beside their bounds, for a test that fails."""
+        errors = "; ".join(
+            f"|{name} - ref| = {error:.3g}, bound {self.reference.bounds[name]:.3g}"
+            for name, error in self.errors.items()
+        )
+        return f"{self.row['stage']}: {errors}"
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What came of a run in a process of its own: ``text`` says why a row has not passed."""
+
+    row: Row
+    text: str = ""
+    timing: Timing | None = None
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.row["passed"])
+
+
+@dataclass
+class Comparison:
+    """The rows of a comparison of stages that compute the same, and what kept stages out of it."""
+
+    operation: Operation
+    rows: list[Row] = field(default_factory=list)
+    skipped: dict[str, UnsupportedProblem] = field(default_factory=dict)
+    failed: dict[str, LadderError] = field(default_factory=dict)
+    #: By stage: how far outputs are off that are wrong.
+    reasons: dict[str, str] = field(default_factory=dict)
+    cached: int = 0
+    #: By stage; on a GPU alone.
+    timings: dict[str, Timing] = field(default_factory=dict)
+    #: TFLOP/s of torch's matmul and attention backends on the same GPU, by the dtype of their inputs.
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every stage that took the problem was built, ran and is right."""
+        return not self.failed and bool(self.rows) and all(row["passed"] for row in self.rows)
+
+
+@dataclass(frozen=True)
+class _Job:
+    stage: Stage
+    problem: AnyProblem
+    target: Target
+    options: Mapping[str, OptionValue]
+
+
+def evaluate(
+    stage: Stage | str,
+    problem: AnyProblem,
+    *,
+    backend: str = "auto",
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Evaluation:
+    """Builds one stage, runs it on the problem and checks it; nothing comes from the cache of rows.
+
+    The stage runs in this process, which its host code may end: :func:`rule_on` is for verdicts.
+
+    Raises :class:`InvalidProblem` where the problem does not fit into memory, :class:`UnsupportedProblem`,
+    :class:`BuildError`, :class:`ExecutionError`.
+    """
+    chosen = get_backend(backend)
+    job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
+    with steps("Running", 1, elsewhere=False) as progress, progress.step(job.stage.name):
+        return _evaluate(job, chosen, build(job.stage, job.target, job.options))
+
+
+def rule_on(
+    stage: Stage,
+    problems: Sequence[AnyProblem],
+    *,
+    backend: str = "auto",
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    thoroughly: bool = False,
+) -> Iterator[Ruling]:
+    """A ruling for each problem, as soon as it is there, by runs in a process of their own.
+
+    ``thoroughly``, on the emulator: once more in another order, see :mod:`ladder.evaluation.verdict`.
+
+    Raises as :func:`evaluate` before anything has run; what happens later is the text of a row that failed.
+    """
+    chosen = get_backend(backend)
+    jobs = [_job(stage, problem, chosen, arch, options or {}) for problem in problems]
+    extension = build(stage, jobs[0].target, jobs[0].options)
+    while jobs:
+        done = 0
+        try:
+            for ruling in iterate(_rulings, jobs, chosen.name, extension, thoroughly):
+                done += 1
+                yield ruling
+        except ProcessEnded as error:
+            yield Ruling(_empty_row(jobs[done], chosen), str(error))
+            done += 1
+        jobs = jobs[done:]
+
+
+def _rulings(jobs: Sequence[_Job], backend: str, extension: Path, thoroughly: bool) -> Iterator[Ruling]:
+    chosen = get_backend(backend)
+    for job in jobs:
+        try:
+            yield _ruling(job, chosen, extension, thoroughly)
+        except LadderError as error:
+            yield Ruling(_empty_row(job, chosen), f"{type(error).__name__}: {error}")
+
+
+def _ruling(job: _Job, backend: Backend, extension: Path, thoroughly: bool = False) -> Ruling:
+    evaluation = _evaluate(job, backend, extension, thoroughly)
+    text = "" if evaluation.passed else evaluation.describe()
+    return Ruling(evaluation.row, text, evaluation.execution.timing)
+
+
+def compare(
+    problem: AnyProblem | None = None,
+    stages: Sequence[str] | None = None,
+    *,
+    backend: str = "auto",
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    fresh: bool = False,
+) -> pd.DataFrame:
+    """Runs ``stages`` (default: all) on ``problem`` and returns the table, one row a stage.
+
+    Stages that do not take the problem are left out; one that does not build or run has a row with
+    ``passed`` False and its counts empty. Results of the emulator are kept, since they are the same each
+    time; ``fresh`` computes them again.
+
+    Raises :class:`LadderError` when no stage at all takes the problem.
+    """
+    result = run_comparison(problem, stages, backend=backend, arch=arch, options=options, fresh=fresh)
+    return to_frame(result.rows)
+
+
+def run_comparison(
+    problem: AnyProblem | None = None,
+    stages: Sequence[str] | None = None,
+    *,
+    backend: str = "auto",
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    fresh: bool = False,
+) -> Comparison:
+    """:func:`compare` with the reasons for what is missing."""
+    chosen = get_backend(backend)
+    ladder = discover()
+    operation = _operation(problem, [ladder[name] for name in stages or () if name not in ladder.broken])
+    if problem is None:
+        problem = chosen.default_problem(operation)
+    result = Comparison(operation)
+    wanted: list[Stage] = []
+    everything = [*(stage.name for stage in ladder.computing(operation.name)), *ladder.broken]
+    for name in stages if stages is not None else everything:
+        try:
+            wanted.append(ladder[name])
+        except StageError as error:
+            if stages is not None and name not in ladder.broken:
+                raise
+            result.failed[name] = error
+    jobs: dict[str, _Job] = {}
+    for stage in wanted:
+        try:
+            jobs[stage.name] = _job(stage, problem, chosen, arch, options or {})
+        except UnsupportedProblem as error:
+            result.skipped[stage.name] = error
+    _run_jobs(jobs, chosen, result, fresh)
+    if not result.rows and not result.failed:
+        raise UnsupportedProblem(
+            "no stage takes this problem:\n" + "\n".join(error.message for error in result.skipped.values())
+        )
+    return result
+
+
+def default_problem(stage: str) -> AnyProblem:
+    """What the emulator runs a stage on unless told otherwise: its operation's default problem, or where that
+    does not suit it the first of those for ``ladder check`` that does. Raises :class:`StageError`."""
+    found = discover()[stage]
+    operation = get_operation(found.computes)
+    suiting = filter(found.suits, (operation.default_problem, *operation.check_problems))
+    return next(suiting, operation.default_problem)
+
+
+def _operation(problem: AnyProblem | None, stages: Sequence[Stage]) -> Operation:
+    """The operation to compare: the problem's, else that of the first stage that is named."""
+    if problem is not None:
+        return operation_of(problem)
+    return get_operation(stages[0].computes if stages else DEFAULT_OPERATION)
+
+
+def _job(
+    stage: Stage, problem: AnyProblem, backend: Backend, arch: str | None, options: Mapping[str, str]
+) -> _Job:
+    job = _Job(stage, stage.accept(problem), backend.target(stage, arch), stage.chosen_options(options))
+    memory.require(job.problem)
+    return job
+
+
+def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fresh: bool) -> None:
+    if not jobs:
+        return
+    extensions = build_all(
+        [job.stage for job in jobs.values()],
+        {name: job.target for name, job in jobs.items()},
+        {name: job.options for name, job in jobs.items()},
+    )
+    rows: dict[str, Row] = {}
+    for name, job in jobs.items():
+        extension = extensions[name]
+        if isinstance(extension, Path) and backend.is_exact and not fresh:
+            row = _read_row(_row_file(extension, job), result.operation)
+            if row is not None:
+                rows[name] = row
+                result.cached += 1
+    with steps("Running", len(jobs) - len(rows)) as progress:
+        for name, job in jobs.items():
+            if name in rows:
+                continue
+            extension = extensions[name]
+            try:
+                if isinstance(extension, LadderError):
+                    raise extension
+                with progress.step(name):
+                    ruling = call(_ruling_by_name, job, backend.name, extension)
+                rows[name] = ruling.row
+                if ruling.text:
+                    result.reasons[name] = ruling.text
+                if ruling.timing is not None:
+                    result.timings[name] = ruling.timing
+                if backend.is_exact:
+                    with suppress(CacheError):  # it is computed again the next time
+                        cache.write_text(_row_file(extension, job), json.dumps(ruling.row, indent=0))
+            except UnsupportedProblem as error:  # what only its kernel's host code knows
+                result.skipped[name] = error
+            except InvalidProblem:
+                raise
+            except LadderError as error:
+                result.failed[name] = error
+                rows[name] = _empty_row(job, backend)
+    result.rows += [rows[name] for name in jobs if name in rows]
+    if result.timings:
+        from ladder.backends import timing
+
+        for job in jobs.values():
+            dtype = str(job.problem.dtype)
+            if dtype not in result.baselines:
+                with memory.guarded(job.problem):
+                    result.baselines[dtype] = timing.baselines(job.problem)
+
+
+def _ruling_by_name(job: _Job, backend: str, extension: Path) -> Ruling:
+    return _ruling(job, get_backend(backend), extension)
+
+
+def _empty_row(job: _Job, backend: Backend) -> Row:
+    return make_row(job.stage.name, backend.name, job.target.arch, job.problem)
+
+
+def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = False) -> Evaluation:
+    operation = operation_of(job.problem)
+    with memory.guarded(job.problem):
+        inputs = operation.make_inputs(job.problem, backend.device)
+        before = verdict.copies(inputs)
+        execution = backend.execute(extension, job.target, job.problem, inputs, timed=True)
+        verdict.require_untouched(inputs, before)
+        expected = operation.reference(job.problem, inputs)
+        errors = expected.errors(execution.outputs)
+        if isinstance(backend, EmulatorBackend):
+            run = (backend, extension, job.target, job.problem, inputs)
+            verdict.require_kernels(*run, execution)
+            if thoroughly and expected.passed(errors):
+                again = verdict.run_otherwise(*run)
+                if job.stage.deterministic:
+                    verdict.require_same_outputs(execution, again)
+                else:
+                    errors = verdict.largest_errors(errors, expected.errors(again.outputs))
+    row = make_row(job.stage.name, backend.name, job.target.arch, job.problem)
+    fill_row(row, job.problem, expected, errors, execution.counters, execution.time_ms)
+    return Evaluation(job.problem, row, execution, expected, errors)
+
+
+def _row_file(extension: Path, job: _Job) -> Path:
+    """Named by all that a row depends on: the build, the problem, the emulator, torch and the checks."""
+    package = Path(__file__).parent.parent
+    sources = sorted(path for folder in _ROW_FOLDERS for path in (package / folder).rglob("*.py"))
+    checks = [path.read_bytes() for path in sources]
+    libraries = sorted(emulator_library().directory.rglob("*.so"))
+    parts = [
+        extension.parent.name,
+        job.problem.operation,
+        repr(job.problem),
+        importlib.metadata.version("torch"),
+    ]
+    return (
+        cache.root()
+        / "rows"
+        / f"{cache.digest([*parts, *checks, *(p.read_bytes() for p in libraries)])}.json"
+    )
+
+
+def _read_row(path: Path, operation: Operation) -> Row | None:
+    try:
+        row = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return row if isinstance(row, dict) and list(row) == list(columns(operation)) else None

@@ -1,0 +1,255 @@
+"""Calls in a child process, for what may end the process that it runs in: the host code of a stage.
+
+A stage's ``launch`` may call exit(), crash, or write anywhere. Here that costs its own call and no other:
+each runs in a process of its own, forked from one that has loaded torch already, and only a result that it
+hands back counts. Whatever it prints goes to stderr. A call within such a call stays in that process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, TypeVar
+
+from ladder.errors import ExecutionError, LadderError
+
+T = TypeVar("T")
+
+#: What every call needs and takes long to load.
+_PRELOADED = ("torch", "ladder.evaluation.comparison")
+_PR_SET_PDEATHSIG = 1
+_HEADER = struct.Struct("<cQ")  # kind, bytes that follow
+_ITEM, _RAISED, _RETURNED, _ENDED = b"i", b"x", b"r", b"e"
+
+
+class ProcessEnded(ExecutionError):
+    """The process ended before it had handed back a result; ``code`` is its exit code, or minus a signal."""
+
+    def __init__(self, message: str, hint: str = "", code: int = 0) -> None:
+        super().__init__(message, hint)
+        self.code = code
+
+
+def call(function: Callable[..., T], *arguments: Any) -> T:
+    """``function(*arguments)`` in a child. All of it is pickled; ``function`` is named by its module.
+
+    What it raises is raised here, and :class:`ProcessEnded` when it ends otherwise.
+    """
+    results = list(iterate(_one_item, function, *arguments))
+    result: T = results[0]
+    return result
+
+
+def _one_item(function: Callable[..., T], *arguments: Any) -> Iterator[T]:
+    yield function(*arguments)
+
+
+def iterate(function: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:
+    """What the generator ``function(*arguments)`` yields in a child, each item as soon as it is there.
+
+    Raises as :func:`call` does, after the items that were handed over.
+    """
+    if _is_child:
+        yield from function(*arguments)
+        return
+    server = _Server.of_this_thread()
+    done = False
+    try:
+        server.request((function, arguments, dict(os.environ), _working_directory(), list(sys.path)))
+        while not done:
+            kind, data = server.answer()
+            if kind == _ITEM:
+                yield pickle.loads(data)
+                continue
+            if kind != _ENDED:
+                server.answer()  # how it ended does not matter any more
+            done = True
+            if kind == _RAISED:
+                raise pickle.loads(data)
+            if kind == _ENDED:
+                raise _process_ended(struct.unpack("<i", data)[0])
+    finally:
+        if not done:  # an interrupt, or nobody wants the rest
+            server.kill()
+
+
+def _process_ended(code: int) -> ProcessEnded:
+    if code >= 0:
+        return ProcessEnded(
+            f"its host code ended the process with exit code {code}, before there was a result",
+            "A stage's launch() returns, or throws what went wrong.",
+            code,
+        )
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    reasons = {
+        signal.SIGSEGV: "host code used an address that is not its own; device pointers are not the host's",
+        signal.SIGABRT: "abort(), a failed assertion or an exception that nobody caught",
+        signal.SIGKILL: "the system may have run out of memory",
+    }
+    reason = reasons.get(signal.Signals(-code)) if name in signal.Signals.__members__ else None
+    return ProcessEnded(
+        f"its host code ended the process by {name}" + (f": {reason}" if reason else ""), code=code
+    )
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it has been deleted
+        return None
+
+
+_is_child = False
+_threads = threading.local()
+
+
+class _Server:
+    """The process that a thread's children are forked from, started when the first is wanted."""
+
+    def __init__(self) -> None:
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from ladder.evaluation.isolation import serve; serve({requests}, {answers})"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=(requests, answers),
+        )
+        os.close(requests)
+        os.close(answers)
+        self._reader: BinaryIO = open(self._answers, "rb")  # noqa: SIM115 - as long as the process
+
+    @classmethod
+    def of_this_thread(cls) -> _Server:
+        server: _Server | None = getattr(_threads, "server", None)
+        if server is None or server._process.poll() is not None:
+            server = _threads.server = cls()
+            atexit.register(server.kill)
+        return server
+
+    def request(self, what: object) -> None:
+        data = pickle.dumps(what)
+        _write(self._requests, _HEADER.pack(b"q", len(data)) + data)
+
+    def answer(self) -> tuple[bytes, bytes]:
+        frame = _read(self._reader)
+        if frame is None:
+            raise ProcessEnded("the process that runs stages is gone")
+        return frame
+
+    def kill(self) -> None:
+        """Ends it, and the child that runs."""
+        if self._reader.closed:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._reader.close()
+        os.close(self._requests)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _read(reader: BinaryIO) -> tuple[bytes, bytes] | None:
+    """The next frame; None at the end, or where the writer was cut off."""
+    header = reader.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    kind, size = _HEADER.unpack(header)
+    data = reader.read(size)
+    return (kind, data) if len(data) == size else None
+
+
+def serve(requests: int, answers: int) -> None:
+    """The loop of the process that forks; it ends when its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    reader = open(requests, "rb")  # noqa: SIM115 - as long as the process
+    while (frame := _read(reader)) is not None:
+        child = os.fork()
+        if child == 0:
+            reader.close()
+            _run(frame[1], answers)
+        code = _wait(child, requests)
+        _write(answers, _HEADER.pack(_ENDED, 4) + struct.pack("<i", code))
+
+
+def _wait(child: int, requests: int) -> int:
+    """The child's exit code, or minus the signal; when the parent goes meanwhile the child goes as well."""
+    descriptor = os.pidfd_open(child)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.register(requests, select.POLLHUP)
+        if all(fd != descriptor for fd, _ in poll.poll()):
+            os.kill(child, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finally:
+        os.close(descriptor)
+
+
+def _run(request: bytes, answers: int) -> None:
+    """In the child: carries out one request and ends the process, past all that would run at its exit."""
+
+    def send(kind: bytes, data: bytes = b"") -> None:
+        _write(answers, _HEADER.pack(kind, len(data)) + data)
+
+    global _is_child
+    _is_child = True
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        function, arguments, environment, directory, path = pickle.loads(request)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        if directory is not None:
+            os.chdir(directory)
+        try:
+            for item in function(*arguments):
+                send(_ITEM, pickle.dumps(item))
+            send(_RETURNED)
+        except Exception as error:
+            send(_RAISED, _pickled(error))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _pickled(error: Exception) -> bytes:
+    """The error, or where it would not come back whole one that says the same."""
+    with suppress(Exception):
+        data = pickle.dumps(error)
+        if str(pickle.loads(data)) == str(error):
+            return data
+    if isinstance(error, LadderError):
+        return pickle.dumps(ExecutionError(error.message, error.hint))
+    return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))

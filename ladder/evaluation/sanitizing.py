@@ -1,0 +1,133 @@
+"""A rung under the sanitizer: what its kernels do wrong, by line, although the result may be right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ladder.backends import EmulatorBackend
+from ladder.build import Target, build
+from ladder.common.progress import steps
+from ladder.emulator import Finding, merged
+from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.evaluation import verdict
+from ladder.evaluation.isolation import call
+from ladder.operations import AnyProblem, Tensors, get_operation, memory, operation_of
+from ladder.stages import Stage, discover
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ladder.backends import Execution
+    from ladder.operations import Reference
+
+
+def check_stage(
+    stage: Stage | str,
+    problems: Sequence[AnyProblem] | None = None,
+    *,
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """Builds a stage, runs it on the problems with the sanitizer on and returns what it found.
+
+    The default problems are those of what it computes: sizes that tiles fit, and ones that they do not.
+
+    A fault that happens on several problems is one finding. Where no access is at fault and the result is
+    wrong all the same, that is a finding of its own, and so is how a run ended that did not come to its end.
+    Each run has a process of its own.
+
+    Raises :class:`UnsupportedProblem` if the stage takes none of the problems, and :class:`BuildError`.
+    """
+    stage = discover()[stage] if isinstance(stage, str) else stage
+    backend = EmulatorBackend()
+    target = backend.target(stage, arch)
+    refusals: list[UnsupportedProblem] = []
+    accepted: list[AnyProblem] = []
+    tried = problems or get_operation(stage.computes).check_problems
+    for problem in tried:
+        try:
+            accepted.append(stage.accept(problem))
+            memory.require(accepted[-1])
+        except UnsupportedProblem as error:
+            refusals.append(error)
+    if not accepted:
+        raise refusals[0]
+    findings: list[Finding] = []
+    with steps(f"Checking {stage.name}:", len(accepted), elsewhere=False) as progress:
+        for problem in accepted:
+            with progress.step(str(problem)):
+                extension = build(stage, target, stage.chosen_options(options or {}))
+                try:
+                    findings += call(_check, extension, target, problem)
+                except UnsupportedProblem as error:  # what only its host code knows
+                    refusals.append(error)
+                except ExecutionError as error:
+                    findings.append(_failure(str(error), problem))
+    if len(refusals) == len(tried):
+        raise refusals[0]
+    return merged(findings)
+
+
+def _failure(text: str, problem: AnyProblem) -> Finding:
+    """A run that did not come to its end, or to a result that counts."""
+    return Finding("failure", f"{text}\n(on {problem})", "", 1, None, None, "")
+
+
+def _check(extension: Path, target: Target, problem: AnyProblem) -> list[Finding]:
+    backend, operation = EmulatorBackend(), operation_of(problem)
+    with memory.guarded(problem):
+        inputs = operation.make_inputs(problem, backend.device)
+        before = verdict.copies(inputs)
+        execution, findings, failure = backend.check(extension, target, problem, inputs)
+        if failure is None and not findings:
+            verdict.require_untouched(inputs, before)
+            verdict.require_kernels(backend, extension, target, problem, inputs, execution)
+            return list(_wrong_results(execution, operation.reference(problem, inputs), problem))
+    tensors = {**inputs, **execution.outputs}
+    if failure:
+        # Outputs that were never come to are no finding; and the fault that ended the run may be one already.
+        findings = [finding for finding in findings if finding.kind != "unwritten output"]
+        if not any(finding.message in failure.message for finding in findings):
+            findings.append(_failure(str(failure), problem))
+    return [_with_element(finding, tensors) for finding in findings]
+
+
+def _with_element(finding: Finding, tensors: Tensors) -> Finding:
+    tensor = tensors.get(finding.object)
+    if tensor is None:
+        return finding
+    number = finding.object_offset // tensor.element_size()
+    return replace(finding, element=_element(finding.object, tensor, number))
+
+
+def _element(name: str, tensor: Tensor, number: int) -> str:
+    """``o[0, 1, 17, 3]`` of the element with this number in memory."""
+    index = []
+    for size in reversed(tensor.shape):
+        number, place = divmod(number, size)
+        index.append(place)
+    return f"{name}[{', '.join(map(str, reversed(index)))}]"
+
+
+def _wrong_results(execution: Execution, expected: Reference, problem: AnyProblem) -> Iterator[Finding]:
+    for name, right in expected.outputs.items():
+        actual, bound = execution.outputs[name], expected.bounds[name]
+        difference = (actual.double() - right).abs().nan_to_num(nan=math.inf)
+        if float(difference.max()) <= bound:
+            continue
+        wrong = int((difference > bound).sum())
+        element = _element(name, actual, int(difference.argmax()))
+        yield Finding(
+            kind="wrong result",
+            message=f"{wrong:,} of {actual.numel():,} elements of {name} are off by more than {bound:.3g}, "
+            f"this one by {float(difference.max()):.3g}, on {problem}",
+            kernel="",
+            count=wrong,
+            who=None,
+            other=None,
+            element=element,
+        )

@@ -1,0 +1,101 @@
+"""The table: one row a stage and backend, the same columns whatever did the counting."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ladder.emulator import COUNTERS
+from ladder.operations import (
+    DEFAULT_OPERATION,
+    OPERATIONS,
+    AnyProblem,
+    Operation,
+    get_operation,
+    operation_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ladder.operations import Reference
+
+Row = dict[str, Any]
+
+
+def columns(operation: Operation) -> dict[str, str]:
+    """Every column in order, with its pandas type (all of them can be empty).
+
+    Those of the problem and of errors are the operation's; the others are the same for all.
+    """
+    first, *others = operation.error_columns.values()
+    return {
+        "stage": "string",
+        "backend": "string",
+        "arch": "string",
+        **operation.columns,
+        first: "Float64",
+        "error_bound": "Float64",
+        "passed": "boolean",
+        **dict.fromkeys(others, "Float64"),
+        **dict.fromkeys(COUNTERS, "Int64"),
+        "time_ms": "Float64",
+        "tflops": "Float64",
+    }
+
+
+#: Those of the operation that a stage computes unless it says otherwise.
+COLUMNS = columns(get_operation(DEFAULT_OPERATION))
+
+
+#: The pandas type of any operation's columns.
+_KINDS: dict[str, Any] = {
+    name: kind for operation in OPERATIONS for name, kind in columns(get_operation(operation)).items()
+}
+
+
+def make_row(stage: str, backend: str, arch: str, problem: AnyProblem) -> Row:
+    """A row that knows its problem and nothing else, which is what a stage that failed gets."""
+    operation = operation_of(problem)
+    row: Row = dict.fromkeys(columns(operation))
+    row.update(stage=stage, backend=backend, arch=arch, **operation.row(problem), passed=False)
+    return row
+
+
+def fill_row(
+    row: Row,
+    problem: AnyProblem,
+    reference: Reference,
+    errors: Mapping[str, float],
+    counters: Mapping[str, int | None],
+    time_ms: float | None,
+) -> None:
+    """Enters what a run gave; a NaN error fails and leaves its cell empty, as an output that is none does."""
+    operation = operation_of(problem)
+    for name, column in operation.error_columns.items():
+        row[column] = errors[name] if math.isfinite(errors.get(name, math.nan)) else None
+    row.update(
+        error_bound=reference.bounds[operation.output_names[0]],
+        passed=reference.passed(errors),
+        time_ms=time_ms,
+        tflops=problem.flops / time_ms * 1e-9 if time_ms else None,
+    )
+    row.update({name: counters.get(name) for name in COUNTERS})
+
+
+def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Rows of one operation as a data frame; exactly :data:`COLUMNS` where there is none."""
+    import pandas as pd
+
+    rows = list(rows)
+    kinds = _KINDS | COLUMNS
+    names = list(rows[0]) if rows else list(COLUMNS)
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=kinds[name]) for name in names})
+
+
+def to_json(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The rows as a JSON array, a line each; an empty cell is null."""
+    lines = [json.dumps(dict(row), allow_nan=False) for row in rows]
+    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"

@@ -1,0 +1,107 @@
+"""What a verdict rests on besides close outputs: the kernels did the work, and chance had no part in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ladder.backends import EmulatorBackend, Execution, Treatment, framed, is_unwritten
+from ladder.build import Target
+from ladder.errors import ExecutionError
+from ladder.operations import AnyProblem, Tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Another order, other values where nobody wrote, addresses that are multiples of no more than 16.
+_OTHERWISE = Treatment(backwards=True, unwritten=0x7B, offset_bytes=16)
+
+
+def copies(tensors: Tensors) -> Tensors:
+    """The same elsewhere in memory."""
+    return {name: None if tensor is None else tensor.clone() for name, tensor in tensors.items()}
+
+
+def require_untouched(inputs: Tensors, before: Tensors) -> None:
+    """Raises :class:`ExecutionError` where a stage has written to its inputs: the reference is of them."""
+    written = _differing(inputs, before)
+    if written:
+        raise ExecutionError(f"it writes to {_and(written)}, which it is only given to read")
+
+
+def require_kernels(
+    backend: EmulatorBackend,
+    extension: Path,
+    target: Target,
+    problem: AnyProblem,
+    inputs: Tensors,
+    execution: Execution,
+) -> None:
+    """Raises :class:`ExecutionError` where no kernel was launched, or the host writes an output.
+
+    A run whose kernels are left out shows that: its outputs must stay as they were.
+    """
+    if not execution.launches:
+        raise ExecutionError("it launches no kernel")
+    without = Treatment(skip_kernels=True)
+    try:
+        idle = backend.execute(extension, target, problem, inputs, treatment=without)
+    except ExecutionError:
+        return  # it looks at what its kernels computed, and there is nothing
+    written = [name for name, tensor in idle.outputs.items() if not is_unwritten(tensor)]
+    if written:
+        raise ExecutionError(f"{_and(written)}: written without a kernel, by cudaMemcpy or by host code")
+
+
+def run_otherwise(
+    backend: EmulatorBackend, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
+) -> Execution:
+    """Once more, with all that CUDA leaves open chosen in another way."""
+    moved = {name: None if tensor is None else _moved(tensor) for name, tensor in inputs.items()}
+    return backend.execute(extension, target, problem, moved, treatment=_OTHERWISE)
+
+
+def require_same_outputs(first: Execution, again: Execution) -> None:
+    """Raises :class:`ExecutionError` unless both runs gave the same bits."""
+    differing = _differing(first.outputs, again.outputs)
+    if differing:
+        raise ExecutionError(
+            f"{_and(differing)}: other values in another order of blocks and warps, or with other values in "
+            "memory that nobody wrote",
+            "Look for a race or a missing initialisation: ladder check. If the order may matter, as with "
+            "atomicAdd of floats, say deterministic = false in stage.toml.",
+        )
+
+
+def largest_errors(first: Mapping[str, float], again: Mapping[str, float]) -> dict[str, float]:
+    """Of each output the larger error of two runs; NaN if one is."""
+    return {
+        name: math.nan if math.isnan(error + again[name]) else max(error, again[name])
+        for name, error in first.items()
+    }
+
+
+def _differing(some: Tensors, others: Tensors) -> list[str]:
+    """Names of tensors that are not the same bit by bit."""
+    import torch
+
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+    def same(a: Tensor | None, b: Tensor | None) -> bool:
+        if a is None or b is None:
+            return a is b
+        kind = integers[a.element_size()]
+        return torch.equal(a.view(kind), b.view(kind))
+
+    return [name for name, tensor in some.items() if not same(tensor, others[name])]
+
+
+def _moved(tensor: Tensor) -> Tensor:
+    other = framed(tensor.shape, tensor.dtype, tensor.device, offset_bytes=_OTHERWISE.offset_bytes)
+    return other.copy_(tensor)
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -1,0 +1,59 @@
+"""Attention by a rung of the ladder, called as torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ladder.functional import operators
+from ladder.functional.gradients import require_backward
+from ladder.operations import problem_of_tensors
+from ladder.stages import format_options
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    stage: str | None = None,
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    backward: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention: query (B, H, N, d), key and value (B, Hkv, M, d) -> (o, lse).
+
+    o (B, H, N, d) has query's dtype; lse (B, H, N), log(sum(exp(scaled logits))) of each row, is fp32.
+    CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. The arguments are
+    those of ``torch.nn.functional.scaled_dot_product_attention``; H may be a multiple of Hkv with
+    ``enable_gqa``. ``stage`` names the rung; by default it is the highest that takes the problem.
+
+    Both outputs are differentiable, once. ``backward`` names the rung that makes the gradients, by default
+    the highest that takes the problem.
+
+    Raises :class:`InvalidProblem` for tensors that do not match and :class:`UnsupportedProblem` for a problem
+    that the stage does not take, or that no stage has the gradients of where a tensor requires one.
+    """
+    # While torch.compile traces, the operator alone is called; it checks when it runs.
+    if not torch.compiler.is_compiling():
+        problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
+            require_backward(problem)
+    outputs: tuple[Tensor, Tensor] = operators.attention(
+        query,
+        key,
+        value,
+        is_causal,
+        scale,
+        enable_gqa,
+        stage or "",
+        arch or "",
+        format_options(options or {}),
+        backward or "",
+    )
+    return outputs

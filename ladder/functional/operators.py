@@ -1,0 +1,113 @@
+"""The stages as torch operators, so that ``torch.compile`` and CUDA graphs take them.
+
+``torch.ops.ladder.attention`` is what :func:`ladder.attention` calls; :func:`stage_operator` makes one of a
+single stage. An operator is opaque to the compiler: of it the compiler knows the shapes of the outputs and
+the operator of their gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.backends import get_backend
+from ladder.build import build
+from ladder.functional import gradients
+from ladder.functional.gradients import highest
+from ladder.operations import Problem, problem_of_tensors
+from ladder.stages import discover, parse_options
+
+_ARGUMENTS = (
+    "Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, bool enable_gqa=False"
+)
+_OUTPUTS = "(Tensor o, Tensor lse)"
+
+
+def run(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    stage: str = "",
+    arch: str = "",
+    options: str = "",
+    backward: str = "",
+) -> tuple[Tensor, Tensor]:
+    """What :func:`ladder.attention` does, with arguments that an operator can have.
+
+    ``stage`` and ``backward`` are empty for the highest that takes the problem, ``options`` is
+    ``NAME=VALUE,...``. ``backward`` is autograd's.
+    """
+    problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
+    if query.device.type == "cpu":
+        return _run(problem, query, key, value, stage, arch, options)
+    with torch.cuda.device(query.device):
+        return _run(problem, query, key, value, stage, arch, options)
+
+
+def _run(
+    problem: Problem, query: Tensor, key: Tensor, value: Tensor, stage: str, arch: str, options: str
+) -> tuple[Tensor, Tensor]:
+    backend = get_backend("emulator" if query.device.type == "cpu" else "cuda")
+    chosen = discover()[stage] if stage else highest(problem)
+    problem = chosen.accept(problem)
+    target = backend.target(chosen, arch or None)
+    extension = build(chosen, target, chosen.chosen_options(parse_options(options)))
+    inputs = {"q": query.detach(), "k": key.detach(), "v": value.detach()}
+    outputs = backend.execute(extension, target, problem, inputs).outputs
+    # Outputs lie between frames, and a compiled graph takes those of an operator to be alone in memory.
+    return outputs["o"].clone(), outputs["lse"].clone()
+
+
+def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+def _arguments_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Makes of arguments by position all by name, with the defaults of :func:`run`."""
+    names, all_of_run = signature(function).parameters, signature(run).parameters
+    defaults = {name: one.default for name, one in all_of_run.items()}
+    return lambda *values: {**defaults, **dict(zip(names, values, strict=False))}
+
+
+def _operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], arguments: str) -> Any:
+    made = torch.library.custom_op(
+        f"ladder::{name}", function, mutates_args=(), schema=f"({arguments}) -> {_OUTPUTS}"
+    )
+    made.register_fake(_shapes)
+    gradients.register(made, _arguments_of(function))
+    return made
+
+
+#: ``torch.ops.ladder.attention``.
+attention = _operator(
+    "attention", run, f"{_ARGUMENTS}, str stage='', str arch='', str options='', str backward=''"
+)
+
+
+@functools.cache
+def stage_operator(stage: str) -> Any:
+    """The operator of one stage, which is ``torch.ops.ladder.<stage>`` from then on.
+
+    It takes query, key, value, is_causal, scale, enable_gqa and returns (o, lse). Raises :class:`StageError`
+    when there is no such stage.
+    """
+
+    def of_stage(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        return run(query, key, value, is_causal, scale, enable_gqa, stage)
+
+    return _operator(discover()[stage].name, of_stage, _ARGUMENTS)

@@ -1,0 +1,120 @@
+"""The pictures that have a name: what ``ladder plot`` and the lessons draw."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ladder.errors import LadderError
+from ladder.operations import Problem
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ladder.banks import Explanation
+
+#: The line whose tile is shown before and after the swizzle: K on its way to the tensor cores.
+_TILE_LINE = "ldmatrix_x4(k_rmem"
+
+
+def layout(head_dim: int = 64) -> Figure:
+    """A tile of K by bank, before and after the swizzle. Raises :class:`LadderError`."""
+    from ladder.plots import layout_picture
+
+    return layout_picture(*explained_layout(head_dim), row_bytes=2 * head_dim)
+
+
+def explained_layout(head_dim: int) -> tuple[Explanation, Explanation]:
+    """The loads of K in v2_warp_mma and v3_swizzle."""
+    from ladder.banks import explain
+    from ladder.lessons.teaching import line_of
+
+    problem = Problem(1, 1, 64, 64, head_dim)
+    plain, swizzled = (
+        explain(f"{stage}:{line_of(stage, _TILE_LINE)}", problem) for stage in ("v2_warp_mma", "v3_swizzle")
+    )
+    return plain, swizzled
+
+
+def costs(stages: Sequence[str] | None = None, problem: Problem | None = None, count: int = 6) -> Figure:
+    """The lines of ``stages`` (default: all) that cost the most. Raises :class:`LadderError`."""
+    from ladder.evaluation import default_problem, evaluate
+    from ladder.lines import annotate, line_table
+    from ladder.operations import DEFAULT_OPERATION
+    from ladder.plots import costs_picture
+    from ladder.stages import discover
+
+    names = stages or [stage.name for stage in discover().computing(DEFAULT_OPERATION)]
+    launches = {
+        name: evaluate(name, problem or default_problem(name), backend="emulator").execution.launches
+        for name in names
+    }
+    return costs_picture({name: annotate(line_table(found)) for name, found in launches.items()}, count)
+
+
+def comparison() -> Figure:
+    """Wavefronts and conflicts of all rungs on the default problem."""
+    from ladder.evaluation import compare
+    from ladder.operations import DEFAULT_PROBLEM
+    from ladder.plots import comparison_picture
+
+    return comparison_picture(compare(DEFAULT_PROBLEM, backend="emulator"), str(DEFAULT_PROBLEM))
+
+
+def walk(is_causal: bool = False) -> Figure:
+    """The order of tiles in FlashAttention-1 and -2."""
+    from dataclasses import replace
+
+    from ladder.lessons.walk import ARRIVALS, WALK_PROBLEM, measure_walk
+    from ladder.plots import walk_picture
+
+    problem = replace(WALK_PROBLEM, is_causal=is_causal)
+    return walk_picture({stage: measure_walk(stage, problem) for stage in ARRIVALS}, problem)
+
+
+def fragments() -> Figure:
+    """Which lane holds which element."""
+    from ladder.lessons.fragments import measure_fragments
+    from ladder.plots import fragments_picture
+
+    return fragments_picture(measure_fragments())
+
+
+def softmax() -> Figure:
+    """Online softmax of one row."""
+    from ladder.lessons.softmax import example, measure_softmax
+    from ladder.plots import softmax_picture
+
+    return softmax_picture(measure_softmax(*example()))
+
+
+@dataclass(frozen=True)
+class Named:
+    """A picture that can be asked for by name."""
+
+    text: str
+    draw: Callable[[], Figure]
+
+
+PICTURES = {
+    "comparison": Named("wavefronts and bank conflicts of each rung", comparison),
+    "costs": Named("the lines of each rung that cost the most", costs),
+    "fragments": Named("which lane holds which element after ldmatrix and mma", fragments),
+    "layout": Named("a tile in shared memory by bank, before and after the swizzle", layout),
+    "softmax": Named("online softmax of one row, tile by tile", softmax),
+    "walk": Named("the order of tiles in FlashAttention-1 and FlashAttention-2", walk),
+    "walk-causal": Named("the same with a causal mask", lambda: walk(is_causal=True)),
+}
+
+
+def picture(name: str) -> Figure:
+    """The picture of that name. Raises :class:`LadderError`."""
+    if name not in PICTURES:
+        near = difflib.get_close_matches(name, PICTURES, n=1)
+        raise LadderError(
+            f"there is no picture {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            f"Pictures: {', '.join(PICTURES)}",
+        )
+    return PICTURES[name].draw()

@@ -1,0 +1,77 @@
+"""The order in which FlashAttention-1 and FlashAttention-2 visit the tiles of S = Q K^T.
+
+A copy of each kernel says at every tile where it is: the walk is what the source does, mask and all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from ladder.common import cache
+from ladder.errors import ExecutionError, StageError
+from ladder.operations import Problem
+from ladder.plots import Visit
+from ladder.stages import copy_sources, discover
+
+#: A piece of the line at which a kernel has come to a tile, and what the tile is in its words: first query
+#: row, rows, first key, keys.
+ARRIVALS = {
+    "v1_minimal": ("const int last_key =", "i0, kBr, j0, kBc"),
+    "v2_warp_mma": ("// all warps are done with the last tiles", "block_row, kBr, kv0, kBc"),
+}
+_SAID = re.compile(r"^tile (\d+) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
+#: At least four tiles of queries and of keys in both kernels: enough to see the order, few enough to number.
+WALK_PROBLEM = Problem(1, 1, 512, 256, 64)
+
+
+def measure_walk(stage: str, problem: Problem = WALK_PROBLEM) -> list[Visit]:
+    """The visits of all blocks, each block's in its order, on the emulator. Raises :class:`LadderError`."""
+    talking = _talking_stage(stage)
+    sizes = (problem.batch, problem.heads, problem.q_len, problem.kv_len, problem.head_dim)
+    # What a kernel prints goes to stderr: stdout holds the rows alone (docs/verdicts.md).
+    command = [
+        sys.executable,
+        "-m",
+        "ladder.cli",
+        "run",
+        talking.name,
+        "--backend",
+        "emulator",
+        "--json",
+        "-",
+    ]
+    command += ["--problem", ",".join(map(str, sizes)), *(["--causal"] if problem.is_causal else [])]
+    environment = {**os.environ, "LADDER_STAGES": str(talking)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise ExecutionError(f"{stage}, with a line that tells its tiles, failed:\n{done.stderr.strip()}")
+    visits: list[Visit] = []
+    for match in _SAID.finditer(done.stderr):
+        block_number, row, rows, key, keys = (int(word) for word in match.groups())
+        step = 1 + sum(visit.block == block_number for visit in visits)
+        visits.append(Visit(block_number, step, row, rows, key, keys))
+    return visits
+
+
+def _talking_stage(stage: str) -> Path:
+    """A copy of the stage that prints its tiles, always in the same place, so that it is built only once."""
+    origin = discover()[stage]
+    piece, tile = ARRIVALS[stage]
+    lines = origin.kernel.read_text(encoding="utf-8").splitlines()
+    places = [number for number, line in enumerate(lines) if piece in line]
+    if len(places) != 1:
+        raise StageError(f"{stage} has {len(places)} lines with {piece!r}, and the walk needs one")
+    block = "blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)"
+    lines.insert(places[0], f'if (threadIdx.x == 0) printf("tile %d %d %d %d %d\\n", {block}, {tile});')
+    kernel = "\n".join(["#include <cstdio>", *lines, ""])
+    final = cache.root() / "walks" / cache.digest([kernel]) / f"{stage}_walk"
+    with cache.lock(final):
+        if not final.is_dir():
+            with cache.new_directory(final) as directory:
+                copy_sources(origin.path, directory)
+                (directory / "kernel.cu").write_text(kernel, encoding="utf-8")
+    return final

@@ -1,0 +1,34 @@
+"""The counts beside each line of source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.lines.annotation import (
+        PLACE,
+        VALUES,
+        Annotated,
+        Line,
+        Listing,
+        Part,
+        annotate,
+        by_kernel_line,
+        line_table,
+    )
+
+_NAMES = {
+    "Annotated": "annotation",
+    "Line": "annotation",
+    "Listing": "annotation",
+    "PLACE": "annotation",
+    "Part": "annotation",
+    "VALUES": "annotation",
+    "annotate": "annotation",
+    "by_kernel_line": "annotation",
+    "line_table": "annotation",
+}
+
+__getattr__ = door(__name__, _NAMES)

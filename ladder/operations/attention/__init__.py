@@ -1,0 +1,1 @@
+"""Attention: o and lse of q, k and v."""

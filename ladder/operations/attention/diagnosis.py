@@ -1,0 +1,219 @@
+"""What is wrong with an output, in words: which heads, rows and columns, who holds them, what is there."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ladder.common.words import MOST, describe, numbers
+from ladder.operations.attention.inputs import make_inputs
+from ladder.operations.attention.problem import Problem
+from ladder.operations.attention.reference import AttentionReference, attention_float64
+
+_BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+def diagnose(
+    problem: Problem, o: Tensor, lse: Tensor, reference: AttentionReference, owner: str
+) -> list[str]:
+    """Sentences about what is wrong with o (B, H, N, d) and lse (B, H, N); none where both are right.
+
+    ``owner`` is what holds a row: a ``thread``, or the ``fragments`` of a warp.
+    """
+    bad_o = ~((o.double() - reference.o).abs() <= reference.error_bound)
+    bad_lse = ~((lse.double() - reference.lse).abs() <= reference.lse_bound)
+    sentences = []
+    if bad_o.any():
+        lse_is = "" if bad_lse.any() else ", lse is right everywhere"
+        sentences.append(f"o is wrong in {int(bad_o.sum()):,} of {bad_o.numel():,} elements{lse_is}.")
+        sentences += _where(bad_o.any(-1), "o")
+        sentences += _columns(bad_o, owner)
+        sentences += _holders(bad_o, owner)
+        sentences += _values_of_o(o, reference, bad_o) or _without_mask(problem, o, reference)
+        sentences.append(_first(o, reference.o, bad_o, "o"))
+    if bad_lse.any():
+        o_is = "" if bad_o.any() else ", o is right everywhere"
+        sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
+        if not bad_o.any() or not torch.equal(bad_lse, bad_o.any(-1)):
+            sentences += _where(bad_lse, "lse")
+        sentences += _values_of_lse(lse, reference, bad_lse)
+        sentences.append(_first(lse, reference.lse, bad_lse, "lse"))
+    return sentences
+
+
+def _where(bad_rows: Tensor, name: str) -> list[str]:
+    """Heads and rows of a (B, H, N) mask."""
+    sentences = []
+    batch, heads, rows = bad_rows.shape
+    for word, count, wrong in (
+        ("batch", batch, bad_rows.any(2).any(1)),
+        ("head", heads, bad_rows.any(2).any(0)),
+    ):
+        if count > 1 and not wrong.all():
+            found = _indices(wrong)
+            words = (f"{word}s" if word == "head" else f"{word}es", "are") if len(found) > 1 else (word, "is")
+            sentences.append(f"Only {words[0]} {numbers(found)} of {count} {words[1]} wrong.")
+    pattern = describe(_indices(bad_rows.any(1).any(0)), rows)
+    sentences.append(f"Wrong rows of {name}: {pattern}.")
+    return sentences
+
+
+def _columns(bad: Tensor, owner: str) -> list[str]:
+    wrong = _indices(bad.flatten(0, 2).any(0))
+    columns = bad.shape[-1]
+    if len(wrong) == columns:
+        return []
+    sentence = f"Wrong columns: {describe(wrong, columns)}."
+    lanes = sorted({column % 8 // 2 for column in wrong})
+    if owner == "fragments" and len(lanes) < 4:
+        sentence += f" In a fragment these are the lanes with lane % 4 = {numbers(lanes)}."
+    return [sentence]
+
+
+def _holders(bad: Tensor, owner: str) -> list[str]:
+    """Who holds the wrong rows, where that is not everybody."""
+    rows = _indices(bad.any(-1).flatten(0, 1).any(0))
+    if owner == "thread":
+        return ["Row r belongs to thread r % blockDim.x."] if len(rows) < bad.shape[2] else []
+    of_tile = sorted({row % 16 for row in rows})
+    halves = sorted({row // 8 for row in of_tile})
+    if len(of_tile) == 16 or bad.shape[2] < 16:
+        return []
+    sentences = []
+    if len(halves) == 1:
+        element = ("elements 0 and 1", "elements 2 and 3")[halves[0]]
+        sentences.append(f"Of a warp's 16 rows these are in {element} of every accumulator.")
+    in_eight = sorted({row % 8 for row in of_tile})
+    if len(in_eight) < 8:
+        lanes = [lane for row in in_eight for lane in range(4 * row, 4 * row + 4)]
+        sentences.append(f"They are held by the lanes {numbers(lanes)}.")
+    return sentences
+
+
+def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[str]:
+    unwritten, computed = _unwritten(o), torch.isnan(o) & ~_unwritten(o)
+    sentences = []
+    if unwritten.any():
+        rows = _indices(unwritten.any(-1).flatten(0, 1).any(0))
+        everywhere = "" if unwritten.all() else f", in rows {describe(rows, o.shape[2])}"
+        sentences.append(
+            f"{int(unwritten.sum()):,} elements are never written: they still hold the NaN that o is filled "
+            f"with before the launch{everywhere}."
+        )
+    if computed.any():
+        sentences.append(
+            f"{int(computed.sum()):,} elements are computed as NaN: inf - inf, 0 * inf or 0 / 0, or a NaN of "
+            "memory that was read and never written."
+        )
+    if torch.isinf(o).any():
+        sentences.append(
+            f"{int(torch.isinf(o).sum()):,} elements are infinite: exp of a large logit, or x / 0."
+        )
+    if not sentences:
+        zero = bad & (o == 0)
+        if zero.sum() > MOST * bad.sum():
+            sentences.append("What is wrong there is 0.")
+        else:
+            sentences += _factor(o, reference) or _permutation(o, reference, bad)
+    return sentences
+
+
+def _without_mask(problem: Problem, o: Tensor, reference: AttentionReference) -> list[str]:
+    if not problem.is_causal:
+        return []
+    q, k, v = make_inputs(problem, o.device.type)
+    unmasked, _ = attention_float64(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    if float((o.double() - unmasked).abs().max()) > 4 * reference.error_bound:
+        return []
+    return ["It is what comes out without the causal mask."]
+
+
+def _factor(o: Tensor, reference: AttentionReference) -> list[str]:
+    """Whether each row is the right one times a number."""
+    got, wanted = o.double().flatten(0, 2), reference.o.flatten(0, 2)
+    factor = (got * wanted).sum(1) / (wanted * wanted).sum(1).clamp_min(1e-30)
+    rest = (got - factor[:, None] * wanted).norm(dim=1) / got.norm(dim=1).clamp_min(1e-30)
+    off = (factor - 1).abs() > 0.01
+    if not off.any() or rest[off].max() > 0.02:
+        return []
+    values = factor[off]
+    if values.max() - values.min() < 0.01 * values.abs().max():
+        return [f"The wrong rows are the right ones times {_number(float(values.mean()))}."]
+    return [
+        "Each wrong row is the right one times a number of its own "
+        f"({_number(float(values.min()))} to {_number(float(values.max()))}): the weights are right among "
+        "themselves, what they are divided by is not."
+    ]
+
+
+def _permutation(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[str]:
+    """Whether the wrong rows, or columns, hold what belongs into others, and into one other each.
+
+    Rows can look alike, where one key dominates for instance: then nothing tells which one it is.
+    """
+    for axis, word in ((2, "row"), (3, "column")):
+        if bad.shape[axis] > 1024:
+            continue
+        got = o.double().movedim(axis, 0).flatten(1)
+        wanted = reference.o.movedim(axis, 0).flatten(1)
+        distance = torch.cdist(got, wanted, p=math.inf)
+        if distance.shape[1] < 2:
+            continue
+        (first, second), (nearest, _) = ((x[:, 0], x[:, 1]) for x in distance.topk(2, 1, largest=False))
+        tolerance = 4 * reference.error_bound
+        is_other = (first <= tolerance) & (second > 2 * tolerance) & (nearest != torch.arange(len(got)))
+        wrong = bad.movedim(axis, 0).flatten(1).any(1)
+        moved = _indices(is_other & wrong)
+        if len(moved) > 1 and len(moved) >= MOST * int(wrong.sum()):
+            pairs = ", ".join(f"{word} {i} holds {word} {int(nearest[i])}" for i in moved[:3])
+            more = f", and so on for {len(moved)} {word}s" if len(moved) > 3 else ""
+            return [f"The values are right but in the wrong place: {pairs}{more}."]
+    return []
+
+
+def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> list[str]:
+    unwritten, computed = _unwritten(lse), torch.isnan(lse) & ~_unwritten(lse)
+    sentences = []
+    if unwritten.any():
+        sentences.append(f"{int(unwritten.sum()):,} of lse are never written.")
+    if computed.any():
+        sentences.append(
+            f"{int(computed.sum()):,} of lse are computed as NaN, for example log of a negative."
+        )
+    if sentences:
+        return sentences
+    got, wanted = lse.double()[bad], reference.lse[bad]
+    ratio = got / torch.where(wanted == 0, 1.0, wanted)
+    for value, what in ((1 / math.log(2), "log2 where it should be the natural log"), (math.log(2), "ln 2")):
+        if (ratio - value).abs().max() < 1e-3:
+            sentences.append(f"It is the right value times {value:.4f}: {what}.")
+    difference = got - wanted
+    if not sentences and difference.max() - difference.min() < 1e-3:
+        sentences.append(f"It is off by {_number(float(difference.mean()))} in every wrong row.")
+    return sentences
+
+
+def _first(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
+    place = [int(i) for i in bad.nonzero()[0]]
+    words = ("batch", "head", "row", "column")
+    where = ", ".join(f"{word} {i}" for word, i in zip(words, place, strict=False))
+    return (
+        f"The first wrong one: {name} at {where} is {_number(float(got[tuple(place)]))}, should be "
+        f"{_number(float(wanted[tuple(place)]))}."
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _unwritten(x: Tensor) -> Tensor:
+    """Elements that have the very bits that outputs are filled with; arithmetic makes another NaN."""
+    bits = _BITS[x.dtype]
+    return x.view(bits) == torch.full_like(x, math.nan).view(bits)
+
+
+def _indices(mask: Tensor) -> list[int]:
+    return [int(i) for i in mask.nonzero().flatten()]

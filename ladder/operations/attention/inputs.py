@@ -1,0 +1,66 @@
+"""Inputs of a problem: ordinary ones and those that break an online softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ladder.errors import InvalidProblem
+from ladder.operations.attention.problem import Problem
+from ladder.operations.base import DTYPES, torch_dtypes
+
+TORCH_DTYPES = {name: torch_dtypes()[name] for name in DTYPES}
+
+
+def _normal(q: Tensor, k: Tensor) -> None:
+    """Standard normal."""
+
+
+def _large(q: Tensor, k: Tensor) -> None:
+    """Logits in the hundreds: exp without the row maximum taken off overflows."""
+    q *= 10.0
+    k *= 10.0
+
+
+def _negative(q: Tensor, k: Tensor) -> None:
+    """All logits strongly negative: a running maximum that starts at 0 instead of -inf loses every row."""
+    q.abs_().add_(1.0)
+    k.abs_().add_(1.0).mul_(-4.0)
+
+
+def _equal(q: Tensor, k: Tensor) -> None:
+    """All logits of a row equal: the probabilities are 1 / (number of visible keys)."""
+    k.copy_(k[:, :, :1].clone().expand_as(k))
+
+
+def _dominant(q: Tensor, k: Tensor) -> None:
+    """One key, the middle one, takes nearly all the weight: the maximum changes in the middle of the row."""
+    q[..., 0] = 16.0
+    k[..., 0] = 0.0
+    k[:, :, k.shape[2] // 2, 0] = 16.0
+
+
+#: By the names in INPUTS: what is done to normal q and k.
+KINDS: dict[str, Callable[[Tensor, Tensor], None]] = {
+    "normal": _normal,
+    "large": _large,
+    "negative": _negative,
+    "equal": _equal,
+    "dominant": _dominant,
+}
+
+
+def make_inputs(problem: Problem, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of the problem, the same on every machine: drawn in fp32 on the CPU, then rounded."""
+    if problem.dtype is None:
+        raise InvalidProblem(f"{problem} has no dtype")
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(problem.batch, problem.heads, problem.q_len, problem.head_dim, generator=generator)
+    kv_shape = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
+    k = torch.randn(kv_shape, generator=generator)
+    v = torch.randn(kv_shape, generator=generator)
+    KINDS[problem.inputs](q, k)
+    dtype = TORCH_DTYPES[problem.dtype]
+    return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)

@@ -1,0 +1,158 @@
+"""Attention in float64, and how far from it a right kernel may be.
+
+The bounds are proved, not fitted: no kernel that does what is listed here exceeds them, so one that does is
+wrong. u = 2^-24 is the rounding error of fp32, u_T that of the tensors' dtype (2^-11 in f16, 2^-8 in bf16; in
+f32 weights and o are not rounded again: 0). For query i, with n visible keys, logits s_j, their maximum m,
+weights p_j = exp(s_j - lse) and A_j = |scale| sum_x |q_x k_jx|:
+
+* A logit is a sum of d products in fp32, in any order. Each addition errs by at most t u times the largest
+  number in it, and that is at most A_j / |scale|: t = 1 where it rounds, t = 2 where it truncates, as tensor
+  cores do (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores"). They align the products of a step
+  with the accumulator, and truncate all of them and the result: 10 truncations for a step of 8 products. So
+  the logit errs by 5/4 t d u A_j.
+* The scale becomes fp32, is multiplied by log2(e), itself rounded, and by the logit; a maximum is taken off
+  and at the end multiplied by ln(2): no more than 6 roundings of s_j and 6 of m. Then comes exp: 4 u (PTX:
+  ex2.approx errs by 2^-22 at most). Together, of each weight's relative error:
+  e_j = u (5/4 t d A_j + 6 |s_j| + 6 |m| + 4).
+* l, the sum of the weights, takes n additions, and a rescale, an exp and two roundings, for each tile of at
+  least 16 keys in which m grows (else it is by exactly 1). With E = sum_j p_j e_j, its relative error is
+  E + g, g = u (3/2 n + 8).
+* lse = m + log(l): what m is off by, the weights are, too, so that it takes no part. What is left is
+  |lse - ref| <= E + g + u (|m| + 5 log(n) + 8), the last term for lg2.approx (2^-22) and for the sum.
+* o is a sum over keys of weights times v, divided by l. Errors f_j that the weights have in both take a part
+  of p_j (f_j - sum_i p_i f_i): none where one key has all the weight. So with c_j = e_j + E - 2 p_j e_j, and
+  r_j = u_T max(1, 2 - 2 p_j) for weights that are rounded to 16 bits, be it before they are summed or after,
+  |o - ref| <= R(p (c + r)) + 2 t n u R(p) + (g + u_T + 8 u) |o_x|: sums over keys and n / 16 rescales, then
+  the division and the rounding of o; and in f16, which has less below 2^-14, 2^-25 (1 + R(1) / l) more, l
+  with the true maximum. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that v has no part in. It is at
+  most sum_j a_j |v_jx|. As v is standard normal and drawn apart from q and k, the sum is normal with at most
+  the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a) is the smaller one.
+
+Not covered: logits beyond the range of fp32. The largest bound over all queries holds for the whole tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ladder.operations.attention.memory import LOGITS_AT_ONCE
+from ladder.operations.base import Reference, largest
+
+_U = 2.0**-24
+#: Rounding errors of what weights and o are kept in; below 2^-14 that of f16 is an absolute one.
+_ROUNDING = {torch.float32: 0.0, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+_F16_SUBNORMAL = 2.0**-25
+#: Of a normal distribution: more deviations than it is ever seen off.
+_DEVIATIONS = 7.0
+
+
+class AttentionReference(Reference):
+    """o (B, H, N, d) and lse (B, H, N) in float64, on the inputs' device; the module derives their bounds."""
+
+    @property
+    def o(self) -> Tensor:
+        return self.outputs["o"]
+
+    @property
+    def lse(self) -> Tensor:
+        return self.outputs["lse"]
+
+    @property
+    def error_bound(self) -> float:
+        """Of o."""
+        return self.bounds["o"]
+
+    @property
+    def lse_bound(self) -> float:
+        return self.bounds["lse"]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Query rows of one head in float64: q (n, d), k and v (M, d), logits s (n, M), -inf where masked."""
+
+    place: tuple[int, int, slice]
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    s: Tensor
+
+    def attention(self) -> tuple[Tensor, Tensor]:
+        """o (n, d) and lse (n)."""
+        lse = torch.logsumexp(self.s, dim=-1)
+        return torch.exp(self.s - lse[:, None]) @ self.v, lse
+
+
+def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[_Rows]:
+    """All query rows, as many at a time as memory is spent on."""
+    batch, heads, q_len, _ = q.shape
+    kv_len, group = k.shape[2], heads // k.shape[1]
+    step = max(1, LOGITS_AT_ONCE // max(kv_len, q.shape[3]))
+    keys = torch.arange(kv_len, device=q.device)
+    for b in range(batch):
+        for h in range(heads):
+            k64, v64 = k[b, h // group].double(), v[b, h // group].double()
+            for first in range(0, q_len, step):
+                q64 = q[b, h, first : first + step].double()
+                s = q64 @ k64.T * scale
+                if is_causal:
+                    queries = torch.arange(first, first + len(q64), device=q.device)
+                    s.masked_fill_(keys > queries[:, None], -math.inf)
+                yield _Rows((b, h, slice(first, first + len(q64))), q64, k64, v64, s)
+
+
+def attention_float64(
+    q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """o (B, H, N, d) and lse (B, H, N) in float64."""
+    o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
+    for rows in _rows(q, k, v, is_causal, scale):
+        o[rows.place], lse[rows.place] = rows.attention()
+    return o, lse
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float) -> AttentionReference:
+    """The reference of q (B, H, N, d), k and v (B, Hkv, M, d) in the dtype that the stage will be given.
+
+    The bound of o takes v to be standard normal and drawn apart from q and k, as
+    :mod:`ladder.operations.attention.inputs` does.
+    """
+    o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
+    error_bound = lse_bound = 0.0
+    for rows in _rows(q, k, v, is_causal, scale):
+        o[rows.place], lse[rows.place] = rows.attention()
+        bounds = _bounds(rows, o[rows.place], lse[rows.place], abs(scale), q.dtype)
+        error_bound, lse_bound = max(error_bound, bounds[0]), max(lse_bound, bounds[1])
+    return AttentionReference({"o": o, "lse": lse}, {"o": error_bound, "lse": lse_bound})
+
+
+def _bounds(rows: _Rows, o: Tensor, lse: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
+    """The bounds of o and lse in the notation of the module's text: what is of a query is a column (n, 1)."""
+    d, rounding = rows.q.shape[1], _ROUNDING[dtype]
+    truncation = 1 if dtype == torch.float32 else 2
+    s, lse = rows.s, lse[:, None]
+    p = torch.exp(s - lse)
+    n = (s > -math.inf).sum(-1, keepdim=True)
+    m = s.amax(-1, keepdim=True)
+    products = rows.q.abs() @ rows.k.abs().T * scale
+    e_j = _U * (1.25 * truncation * d * products + 6 * s.abs().nan_to_num(posinf=0) + 6 * m.abs() + 4)
+    e = (p * e_j).sum(-1, keepdim=True)
+    g = _U * (1.5 * n + 8)
+    lse_bounds = e + g + _U * (m.abs() + 5 * n.log() + 8)
+
+    def sums(a: Tensor) -> Tensor:  # R(a)
+        return torch.minimum(_DEVIATIONS * a.norm(dim=-1, keepdim=True), a @ rows.v.abs())
+
+    c, r = e_j + e - 2 * p * e_j, rounding * (2 - 2 * p).clamp_min(1)
+    o_bounds = sums(p * (c + r)) + 2 * truncation * n * _U * sums(p) + (g + rounding + 8 * _U) * o.abs()
+    if dtype == torch.float16:
+        seen = (s > -math.inf).double()
+        o_bounds += _F16_SUBNORMAL * (1 + sums(seen) * torch.exp(m - lse))
+    return largest(o_bounds), largest(lse_bounds)

@@ -1,0 +1,132 @@
+"""What the rungs are tried on: the default problem, the shape matrix, the calibration problems."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ladder.operations.attention.problem import INPUTS, Problem
+from ladder.operations.base import DTYPES
+from ladder.operations.pairwise import pairwise, product
+
+#: What ``ladder compare`` takes on the emulator unless told otherwise: about a second of emulation a rung.
+DEFAULT_PROBLEM = Problem(1, 2, 256, 256, 64)
+#: The same on a GPU, large enough to fill one.
+DEFAULT_GPU_PROBLEM = Problem(4, 16, 1024, 1024, 64)
+
+#: What a rung is checked on unless told otherwise: sizes that tiles fit, and ones that they do not.
+CHECK_PROBLEMS = (DEFAULT_PROBLEM, Problem(1, 2, 100, 77, 64, kv_heads=1, is_causal=True))
+#: What the figures in results/ are of.
+BENCH_PROBLEMS = (
+    Problem(4, 16, 1024, 1024, 64, dtype="f32"),
+    *(
+        Problem(4, 16, 4096, 4096, head_dim, dtype="bf16", is_causal=is_causal)
+        for head_dim in (64, 128)
+        for is_causal in (False, True)
+    ),
+    Problem(4, 16, 1024, 1024, 64, dtype="f16"),
+    Problem(4, 16, 1024, 1024, 128, dtype="f16"),
+    Problem(4, 16, 4096, 4096, 128, dtype="f16"),
+)
+
+HEAD_DIMS = (32, 64, 128)
+
+#: The shape matrix: every value of every axis; the sizes themselves are tried in boundary_problems.
+AXES: dict[str, tuple[Any, ...]] = {
+    "q_len": (70, 1, 17, 129),
+    "kv_len": (80, 1, 33, 130),
+    "head_dim": HEAD_DIMS,
+    "dtype": DTYPES,
+    "is_causal": (False, True),
+    "batch_heads_kv": ((1, 2, 2), (2, 2, 1), (1, 3, 1)),
+    "inputs": INPUTS,
+    "scale": (None, 0.25, -0.125, 0.0),
+}
+
+#: N and M on, below and above what tiles and blocks are made of: 16 to 256 rows, 16 to 384 keys; then many
+#: rows or keys beside few, so that what goes round (buffers, stages) goes round more than once.
+_BOUNDARIES = (
+    *((1, 16), (15, 257), (16, 63), (17, 128), (31, 129), (33, 48), (48, 97), (64, 64), (65, 1), (127, 31)),
+    *((128, 32), (129, 65), (257, 17), (300, 15), (3, 385), (5, 1601), (1030, 3)),
+)
+_CAUSAL_BOUNDARIES = (
+    *((1, 1), (16, 17), (33, 32), (63, 65), (64, 64), (65, 129), (96, 95), (129, 130), (260, 33), (33, 300)),
+    *((300, 300), (5, 1601), (1030, 3)),
+)
+#: B, H and Hkv: what index arithmetic can mix up, several of each, no two sizes alike.
+_HEADS = ((3, 10, 2), (2, 5, 5), (5, 4, 1), (1, 12, 3))
+
+#: At most one block an SM of an H200 (132) for every rung, where the hardware's counters are exact.
+CALIBRATION_PROBLEMS = tuple(
+    Problem(1, heads, q_len, kv_len, head_dim, is_causal=is_causal)
+    for heads, q_len, kv_len, is_causal in (
+        (2, 256, 256, False),
+        (4, 128, 512, False),
+        (2, 256, 256, True),
+        (3, 100, 77, False),
+    )
+    for head_dim in HEAD_DIMS
+)
+
+
+def pairwise_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
+    """A few dozen problems in which any two values of any two axes of the matrix meet at least once."""
+    return [_problem(row) for row in pairwise(_axes(dtypes, head_dims))]
+
+
+def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Problem]:
+    """Sizes at which tiles end, with ordinary inputs; and several batches, heads and groups."""
+    sizes = [(n, m, False) for n, m in _BOUNDARIES] + [(n, m, True) for n, m in _CAUSAL_BOUNDARIES]
+    turns = itertools.cycle(dtypes)
+    if head_dim % 128 == 64:
+        next(turns)  # so that a size meets each dtype at one head dim or another
+    return [
+        *(Problem(1, 1, n, m, head_dim, dtype=next(turns), is_causal=causal) for n, m, causal in sizes),
+        *(
+            Problem(b, h, 17, 33, head_dim, kv_heads=kv, dtype=next(turns), is_causal=b % 2 == 0)
+            for b, h, kv in _HEADS
+        ),
+    ]
+
+
+def full_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
+    """The whole grid of sizes with ordinary inputs, and the whole grid of inputs at a few sizes."""
+    axes = _axes(dtypes, head_dims)
+    sizes = {**axes, "inputs": ("normal",), "scale": (None,)}
+    values = {**axes, "q_len": (64, 100), "kv_len": (80,), "batch_heads_kv": ((1, 2, 1),)}
+    rows = itertools.chain(product(sizes), product(values))
+    return list(dict.fromkeys(_problem(row) for row in rows))
+
+
+def _axes(dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, tuple[Any, ...]]:
+    return {**AXES, "dtype": tuple(dtypes), "head_dim": tuple(head_dims)}
+
+
+def _problem(row: dict[str, Any]) -> Problem:
+    sizes = dict(row)
+    batch, heads, kv_heads = sizes.pop("batch_heads_kv")
+    return Problem(batch=batch, heads=heads, kv_heads=kv_heads, **sizes)
+
+
+def random_problems(
+    seed: int, dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS, largest: int = 300
+) -> Iterator[Problem]:
+    """Problems without end, the same for the same seed: N and M up to ``largest``, small ones more often."""
+    chance = random.Random(seed)
+    while True:
+        most = min(largest, 2 ** chance.randint(0, largest.bit_length()))
+        kv_heads = chance.randint(1, 2)
+        yield Problem(
+            batch=chance.randint(1, 2),
+            heads=kv_heads * chance.randint(1, 3),
+            kv_heads=kv_heads,
+            q_len=chance.randint(1, most),
+            kv_len=chance.randint(1, most),
+            head_dim=chance.choice(head_dims),
+            dtype=chance.choice(dtypes),
+            is_causal=chance.random() < 0.5,
+            inputs=chance.choice(INPUTS),
+            scale=chance.choice((None, None, 1.0, -1.0, 0.0, 1e-3, 4.0, round(chance.uniform(-2, 2), 3))),
+        )

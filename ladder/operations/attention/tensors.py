@@ -1,0 +1,63 @@
+"""The problem that given tensors are, checked as torch's own attention would not."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations.attention.inputs import TORCH_DTYPES
+from ladder.operations.attention.problem import Problem
+
+
+def problem_of_tensors(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> Problem:
+    """The problem of these tensors. Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`."""
+    named = (("query", q), ("key", k), ("value", v))
+    dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+    for name, tensor in named:
+        if not isinstance(tensor, Tensor):
+            raise InvalidProblem(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        if tensor.dim() != 4:
+            raise InvalidProblem(
+                f"{name} has {tensor.dim()} dimensions; it must have 4: (batch, heads, sequence, head_dim)"
+            )
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise InvalidProblem(f"{name} is on {tensor.device}; it must be on the CPU or a CUDA GPU")
+        if tensor.device != q.device:
+            raise InvalidProblem(
+                f"{name} is on {tensor.device} and query on {q.device}; all must be on one device"
+            )
+        if tensor.dtype not in dtypes:
+            known = ", ".join(str(dtype) for dtype in dtypes)
+            raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")
+        if tensor.dtype != q.dtype:
+            raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
+        if not tensor.is_contiguous():
+            raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
+    if k.shape != v.shape:
+        raise InvalidProblem(
+            f"key is {tuple(k.shape)} and value {tuple(v.shape)}; they must have the same shape"
+        )
+    for axis, name in ((0, "batch"), (3, "head_dim")):
+        if k.shape[axis] != q.shape[axis]:
+            raise InvalidProblem(
+                f"key has {name} {k.shape[axis]} and query {q.shape[axis]}; they must be equal"
+            )
+    if k.shape[1] != q.shape[1] and not enable_gqa:
+        raise InvalidProblem(
+            f"query has {q.shape[1]} heads and key {k.shape[1]}",
+            "With enable_gqa=True query's heads may be a multiple of key's.",
+        )
+    batch, heads, q_len, head_dim = q.shape
+    return Problem(
+        batch,
+        heads,
+        q_len,
+        k.shape[2],
+        head_dim,
+        kv_heads=k.shape[1],
+        dtype=dtypes[q.dtype],
+        is_causal=is_causal,
+        scale=scale,
+    )

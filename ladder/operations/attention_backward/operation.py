@@ -1,0 +1,120 @@
+"""Attention's backward pass as an operation of the harness."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ladder.operations.attention import shapes
+from ladder.operations.attention.operation import Attention
+from ladder.operations.attention.problem import Problem
+from ladder.operations.attention_backward.problem import BackwardProblem
+from ladder.operations.base import Operation, Output, Reference
+
+
+def _of(problem: Problem, lse_gradient: bool = False) -> BackwardProblem:
+    """The backward pass of a forward problem."""
+    return BackwardProblem(**{"lse_gradient": lse_gradient, **asdict(problem)})
+
+
+class AttentionBackward(Attention):
+    """q, k, v, o, lse, d_o and an optional d_lse -> dq (B, H, N, d), dk and dv (B, Hkv, M, d)."""
+
+    name = "attention_backward"
+    title = "attention's gradients"
+    problem = BackwardProblem
+    output_names = ("dq", "dk", "dv")
+    default_problem = _of(shapes.DEFAULT_PROBLEM)
+    default_gpu_problem = _of(shapes.DEFAULT_GPU_PROBLEM)
+    check_problems = tuple(map(_of, shapes.CHECK_PROBLEMS))
+    calibration_problems = tuple(map(_of, shapes.CALIBRATION_PROBLEMS))
+    bench_problems = tuple(_of(problem) for problem in shapes.BENCH_PROBLEMS if problem.dtype != "f32")
+    has_probes = False
+
+    def parse(self, size: str, **fields: Any) -> BackwardProblem:
+        problem = BackwardProblem.parse(size, **fields)
+        assert isinstance(problem, BackwardProblem)
+        return problem
+
+    def make_inputs(self, problem: Problem, device: str = "cpu") -> dict[str, Any]:
+        """o and lse are the exact ones, rounded; d_o and d_lse are standard normal."""
+        import torch
+
+        from ladder.operations.attention.reference import attention_float64
+        from ladder.operations.base import torch_dtypes
+
+        assert isinstance(problem, BackwardProblem)
+        assert problem.dtype is not None
+        inputs = super().make_inputs(problem, device)
+        scale = problem.softmax_scale
+        o, lse = attention_float64(**inputs, is_causal=problem.is_causal, scale=scale)
+        generator = torch.Generator().manual_seed(1)
+        dtype = torch_dtypes()[problem.dtype]
+        d_o = torch.randn(o.shape, generator=generator).to(device, dtype)
+        d_lse = torch.randn(lse.shape, generator=generator).to(device) if problem.lse_gradient else None
+        return {**inputs, "o": o.to(dtype), "lse": lse.float(), "d_o": d_o, "d_lse": d_lse}
+
+    def outputs(self, problem: Problem) -> Sequence[Output]:
+        dtype = problem.dtype or "f32"
+        of_queries = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
+        of_keys = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
+        return Output("dq", of_queries, dtype), Output("dk", of_keys, dtype), Output("dv", of_keys, dtype)
+
+    def reference(self, problem: Problem, inputs: Mapping[str, Any]) -> Reference:
+        from ladder.operations.attention_backward.reference import reference
+
+        return reference(inputs, is_causal=problem.is_causal, scale=problem.softmax_scale)
+
+    def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        """The forward pass's; every other problem has a gradient of lse."""
+        problems = super().matrix(dtypes, head_dims)
+        return [_of(problem, number % 2 == 1) for number, problem in enumerate(problems)]
+
+    def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
+        found = super().boundaries(dtypes, head_dims)
+        return {name: [_of(problem) for problem in problems] for name, problems in found.items()}
+
+    def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return [_of(problem) for problem in super().full_matrix(dtypes, head_dims)]
+
+    def random(
+        self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
+    ) -> Iterator[Problem]:
+        return map(_of, super().random(seed, dtypes, head_dims, largest))
+
+    def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return [_of(problem) for problem in super().refused(dtypes, head_dims)]
+
+    def needed_bytes(self, problem: Problem) -> int:
+        """Beside what the forward pass takes: its outputs' gradients, theirs, and dk and dv's sums."""
+        return 3 * super().needed_bytes(problem)
+
+    def add_options(self, group: Any) -> None:
+        super().add_options(group)
+        group.add_argument(
+            "--lse-gradient", action="store_true", default=None, help="lse has a gradient, too"
+        )
+
+    def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
+        return {**super().fields_of(options), "lse_gradient": bool(options.lse_gradient)}
+
+    def diagnose(
+        self, problem: Problem, outputs: Mapping[str, Any], reference: Reference, owner: str
+    ) -> list[str]:
+        return Operation.diagnose(self, problem, outputs, reference, owner)
+
+    def part(self, problem: Problem, tensors: Mapping[str, Any]) -> tuple[Problem, Mapping[str, Any]]:
+        there = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        absent = {name: None for name, tensor in tensors.items() if tensor is None}
+        part, parts = super().part(problem, there)
+        return part, {**parts, **absent}
+
+    def baselines(self, problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+        from ladder.operations.attention_backward.baselines import torch_runs
+
+        return torch_runs(problem, inputs)
+
+
+OPERATION = AttentionBackward()

@@ -1,0 +1,343 @@
+"""What an operation is: all that the harness must know of a thing that stages compute.
+
+A new operation is a module of this folder with a problem class and an :class:`Operation`, a line in
+:mod:`ladder.operations.registry`, and on the C++ side a header with the problem struct,
+``stages/include/ladder/<name>.h``, and a binding of it, ``stages/include/ladder/<name>_binding.cpp``.
+``row_softmax`` is the shortest example. A stage then says ``computes = "<name>"``, and all commands take it.
+
+* Tensors go by name from here to the binding: what :meth:`Operation.make_inputs` returns and
+  :meth:`Operation.outputs` lists are the struct's pointers of the same names. They may have any number of
+  dimensions and any dtype of :data:`TORCH_DTYPES`, int32 offsets of jagged tensors for instance. An optional
+  tensor that a problem does not have is None, and a null pointer there.
+* :meth:`Operation.arguments` are the struct's other fields, by name.
+* torch takes seconds to load and ``ladder stages`` needs none of it: modules of operations import it inside
+  the functions that use it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ladder.errors import InvalidProblem
+
+if TYPE_CHECKING:
+    import argparse
+
+    import torch
+    from torch import Tensor
+
+DTYPES = ("f32", "f16", "bf16")
+_DTYPE_ALIASES = {
+    "fp32": "f32",
+    "float32": "f32",
+    "float": "f32",
+    "fp16": "f16",
+    "float16": "f16",
+    "half": "f16",
+    "bfloat16": "bf16",
+}
+#: Bytes of an element.
+DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4}
+#: The largest size: kernels hold sizes in an int.
+LARGEST_SIZE = 2**31 - 1
+
+Self = TypeVar("Self", bound="AnyProblem")
+#: By name; None for an optional one that a problem does not have.
+Tensors = Mapping[str, "Tensor | None"]
+
+
+class AnyProblem(ABC):
+    """A problem of some operation: a frozen dataclass with fields ``dtype`` and ``inputs``, at least.
+
+    Without a ``dtype`` each stage takes the first that it lists. ``inputs`` says how inputs are drawn.
+    """
+
+    #: The name of the operation.
+    operation: ClassVar[str]
+    dtype: str | None
+    inputs: str
+
+    @property
+    @abstractmethod
+    def flops(self) -> float:
+        """Operations that speeds are quoted by."""
+
+    @property
+    @abstractmethod
+    def command_options(self) -> str:
+        """The options with which the command line makes this problem."""
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What it asks for beyond what every stage of its operation takes, by the names of stage.toml's
+        ``takes`` and ``needs``."""
+        return frozenset()
+
+    @property
+    def text(self) -> str:
+        """All of it in one word: the fields that are not as by default, ``name=value&name=value``."""
+        return "&".join(
+            f"{field.name}={str(getattr(self, field.name)).replace(' ', '')}"
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if getattr(self, field.name) != field.default
+        )
+
+    @classmethod
+    def from_text(cls: type[Self], text: str) -> Self:
+        """The problem of a :attr:`text`. Raises :class:`InvalidProblem`."""
+        fields: dict[str, Any] = {}
+        for word in text.split("&"):
+            name, _, value = word.partition("=")
+            try:
+                fields[name] = ast.literal_eval(value)
+            except (ValueError, SyntaxError):
+                fields[name] = value
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise InvalidProblem(f"{text!r} is no problem of {cls.operation}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that a stage writes; ``dtype`` is one of :data:`DTYPE_BYTES`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The exact outputs in float64, by name, with the largest |error| that a right kernel makes in each."""
+
+    outputs: Mapping[str, Tensor]
+    bounds: Mapping[str, float]
+
+    def errors(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        """max |output - reference| of each; NaN where an output holds one."""
+        return {name: self.error(name, outputs[name]) for name in self.outputs}
+
+    def error(self, name: str, output: Tensor) -> float:
+        """max |output - reference| of this one."""
+        return largest(output.double() - self.outputs[name])
+
+    def passed(self, errors: Mapping[str, float]) -> bool:
+        """Whether all errors are within their bounds, which NaN is not."""
+        return all(errors[name] <= bound for name, bound in self.bounds.items())
+
+
+class Operation(ABC):
+    """Something that stages compute. What has no default here must be said of each."""
+
+    name: str
+    #: For people: "attention".
+    title: str
+    problem: type[AnyProblem]
+    #: The columns of a table's row that say the problem, with their pandas type.
+    columns: Mapping[str, str]
+    #: The outputs' names. The first one's error is the column ``error``; the others have ``<name>_error``.
+    output_names: tuple[str, ...]
+    #: What --problem is, and an example of it: ("B,H,N,M,d", "1,2,256,256,64").
+    size_text: tuple[str, str]
+
+    #: What ``ladder compare`` takes on the emulator unless told otherwise: a second or so of emulation.
+    default_problem: AnyProblem
+    #: The same on a GPU, large enough to fill one.
+    default_gpu_problem: AnyProblem
+    #: What ``ladder check`` takes: sizes that tiles fit, and ones that they do not.
+    check_problems: Sequence[AnyProblem]
+    #: At most one block an SM, where the hardware's counters are exact.
+    calibration_problems: Sequence[AnyProblem] = ()
+    #: What ``python -m ladder.bench gpu`` measures.
+    bench_problems: Sequence[AnyProblem] = ()
+
+    @abstractmethod
+    def parse(self, size: str, **fields: Any) -> AnyProblem:
+        """The problem of a text as :attr:`size_text` has it. Raises :class:`InvalidProblem`."""
+
+    @abstractmethod
+    def size_of(self, problem: Any) -> str:
+        """Of a problem the text of its sizes, as :attr:`size_text` has it."""
+
+    @abstractmethod
+    def row(self, problem: Any) -> dict[str, Any]:
+        """The values of :attr:`columns`."""
+
+    @abstractmethod
+    def arguments(self, problem: Any) -> dict[str, Any]:
+        """The fields of the C++ struct that are no tensors, by name."""
+
+    @abstractmethod
+    def make_inputs(self, problem: Any, device: str = "cpu") -> dict[str, Tensor | None]:
+        """The inputs, contiguous, by name; the same on every machine."""
+
+    @abstractmethod
+    def outputs(self, problem: Any) -> Sequence[Output]:
+        """What a stage writes, in the order of :attr:`output_names`."""
+
+    @abstractmethod
+    def reference(self, problem: Any, inputs: Mapping[str, Any]) -> Reference:
+        """The exact outputs for these inputs, on their device, with the bounds."""
+
+    @abstractmethod
+    def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
+        """A few dozen problems that meet every value of every axis, for a stage that takes these."""
+
+    def boundaries(
+        self, dtypes: Sequence[str], head_dims: Sequence[int]
+    ) -> Mapping[str, Sequence[AnyProblem]]:
+        """Sizes on both sides of every tile's end, in parts by name, for a stage that takes these."""
+        return {}
+
+    def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
+        """Many more of them; minutes to hours."""
+        return self.matrix(dtypes, head_dims)
+
+    def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
+        """Problems that a stage which lists these must refuse, as its host code must, too."""
+        return ()
+
+    def random(
+        self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
+    ) -> Iterator[AnyProblem]:
+        """Problems without end, the same for the same seed, for a stage that takes these: of the matrix, or
+        of any size up to ``largest``."""
+        chance = Random(seed)
+        known = self.full_matrix(dtypes, head_dims)
+        while True:
+            yield chance.choice(known)
+
+    def diagnose(
+        self, problem: Any, outputs: Mapping[str, Tensor], reference: Reference, owner: str
+    ) -> list[str]:
+        """Sentences about what is wrong with the outputs, none where they are right. ``owner`` is what holds
+        a row: a ``thread``, or the ``fragments`` of a warp."""
+        sentences = []
+        for name, exact in reference.outputs.items():
+            bad = ~((outputs[name].double() - exact).abs() <= reference.bounds[name])
+            if not bad.any():
+                continue
+            place = tuple(int(index) for index in bad.nonzero()[0])
+            sentences.append(
+                f"{name} is wrong in {int(bad.sum()):,} of {bad.numel():,} elements. The first: "
+                f"{name}[{', '.join(map(str, place))}] is {float(outputs[name][place]):.4g}, should be "
+                f"{float(exact[place]):.4g}."
+            )
+        return sentences
+
+    def needed_bytes(self, problem: Any) -> int:
+        """Memory at the peak of drawing the inputs, running a stage on them and checking it."""
+        size = sum(math.prod(one.shape) * (DTYPE_BYTES[one.dtype] + 8) for one in self.outputs(problem))
+        return 4 * size
+
+    def title_of(self, row: Mapping[str, Any]) -> str:
+        """The problem of a table's row, above the table. The dtype is left out: stages differ in it."""
+        words = []
+        for name, kind in self.columns.items():
+            if name == "dtype" or row[name] is None:
+                continue
+            if kind != "boolean":
+                words.append(f"{name}={row[name]}")
+            elif row[name]:
+                words.append(name)
+        return " ".join(words)
+
+    def add_options(self, group: Any) -> None:  # noqa: B027 - most have none
+        """Adds the command line's options of a problem, beyond --problem, --dtype and --inputs.
+
+        Their defaults are None, so that one that is given can be told; :meth:`fields_of` reads them. Options
+        of the same name mean the same in all operations.
+        """
+
+    def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
+        """Fields of the problem that :meth:`add_options`'s options give."""
+        return {}
+
+    def baselines(self, problem: Any, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+        """What a GPU's library offers for it, by name: functions of the inputs, tried on these."""
+        return {}
+
+    def part(self, problem: Any, tensors: Mapping[str, Any]) -> tuple[AnyProblem, Mapping[str, Any]]:
+        """A part of the problem that is its own problem, with its part of these inputs or outputs: what is
+        checked where checking all of it would take too long."""
+        return problem, tensors
+
+    def other_inputs(self, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """The same values elsewhere in memory and in another order, for timing."""
+        return {
+            name: tensor.roll(number, -2)
+            if tensor is not None and tensor.is_floating_point() and tensor.dim() > 1
+            else None
+            if tensor is None
+            else tensor.clone()
+            for name, tensor in inputs.items()
+        }
+
+    @property
+    def error_columns(self) -> dict[str, str]:
+        """The column of each output's error."""
+        first, *others = self.output_names
+        return {first: "error", **{name: f"{name}_error" for name in others}}
+
+
+@cache
+def torch_dtypes() -> dict[str, torch.dtype]:
+    """torch's type of each name of :data:`DTYPE_BYTES`."""
+    import torch
+
+    return {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32}
+
+
+def largest(x: Tensor) -> float:
+    """max |x|; NaN if x holds one, 0 if it is empty."""
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def parse_dtype(name: str) -> str:
+    """``f16`` for any usual name of it (``fp16``, ``float16``, ``half``), likewise the others."""
+    short = name.lower().removeprefix("torch.")
+    short = _DTYPE_ALIASES.get(short, short)
+    if short not in DTYPES:
+        raise InvalidProblem(f"dtype {name!r} is none of {', '.join(DTYPES)}")
+    return short
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Raises :class:`InvalidProblem` unless it is one of :data:`DTYPES` or left open."""
+    if dtype is not None and dtype not in DTYPES:
+        raise InvalidProblem(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
+
+
+def check_size(letter: str, name: str, value: Any) -> None:
+    """Raises :class:`InvalidProblem` unless it is a whole number from 1 to :data:`LARGEST_SIZE`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
+        raise InvalidProblem(
+            f"{letter} ({name}) is {value!r}; it must be a whole number from 1 to {LARGEST_SIZE:,}"
+        )
+
+
+def parse_sizes(text: str, size_text: tuple[str, str]) -> list[int]:
+    """The whole numbers of ``--problem``. Raises :class:`InvalidProblem` for others, or more or fewer."""
+    form, example = size_text
+    count = form.count(",") + 1
+    try:
+        sizes = [int(word) for word in text.split(",")]
+    except ValueError:
+        sizes = []
+    if len(sizes) != count:
+        words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+        raise InvalidProblem(
+            f"--problem {text!r} is not {words.get(count, str(count))} whole "
+            f"number{'s' if count > 1 else ''}",
+            f"It is {form}, for example --problem {example}",
+        )
+    return sizes

@@ -1,0 +1,120 @@
+"""Inputs of an HSTU problem, by the names of the C++ struct's fields."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.errors import InvalidProblem
+from ladder.operations.base import torch_dtypes
+from ladder.operations.hstu.problem import INTERVAL_BOUNDS, HstuProblem
+
+
+def make_inputs(problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
+    """All inputs, the same on every machine; the optional ones that the problem does not have are None.
+
+    With pages k and v have q's tokens, of which only the targets' are anything but NaN.
+    """
+    if problem.dtype is None:
+        raise InvalidProblem(f"{problem} has no dtype")
+    dtype = torch_dtypes()[problem.dtype]
+    generator = torch.Generator().manual_seed(0)
+    total_q, total_k = sum(problem.q_lens), sum(problem.all_kv_lens)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    size = (problem.heads, problem.head_dim)
+    q, k, v = draw(total_q, *size), draw(total_k, *size), draw(total_k, *size)
+    if problem.inputs == "large":
+        q, k = q * 4, k * 4
+    pages: dict[str, Tensor | None] = dict.fromkeys(
+        ("kv_cache", "page_offsets", "page_ids", "last_page_lens")
+    )
+    if problem.page_size:
+        pages, k, v = _to_pages(problem, k, v, generator)
+    if problem.inputs == "strided":
+        q, k, v = (torch.cat([x, torch.full_like(x[:, :1], torch.nan)], 1) for x in (q, k, v))
+    inputs: dict[str, Any] = {
+        **{name: x.to(dtype) for name, x in (("q", q), ("k", k), ("v", v))},
+        "rab": _bias(problem, generator, dtype),
+        "cu_seqlens_q": _offsets(problem.q_lens),
+        "cu_seqlens_k": _offsets(problem.all_kv_lens),
+        "num_contexts": _numbers(problem.contexts),
+        "num_targets": _numbers(problem.targets),
+        "intervals": _intervals(problem, generator) if problem.intervals else None,
+        **{name: x if x is None or x.dtype == torch.int32 else x.to(dtype) for name, x in pages.items()},
+    }
+    return {name: None if x is None else x.to(device) for name, x in inputs.items()}
+
+
+def rab_stride(problem: HstuProblem) -> int:
+    """Elements from one row of the bias to the next: the longest sequence, up to a multiple of 16 bytes."""
+    return -(-max(problem.all_kv_lens) // 8) * 8
+
+
+def bias_shape(problem: HstuProblem) -> tuple[int, ...]:
+    """(B, bias heads, longest sequence, :func:`rab_stride`)."""
+    return (problem.batch, problem.bias_heads, max(problem.all_kv_lens), rab_stride(problem))
+
+
+def _bias(problem: HstuProblem, generator: torch.Generator, dtype: torch.dtype) -> Tensor | None:
+    if not problem.bias_heads:
+        return None
+    rab = torch.randn(*bias_shape(problem), generator=generator)
+    rab[..., max(problem.all_kv_lens) :] = torch.nan  # between the rows
+    return rab.to(dtype)
+
+
+def _offsets(lengths: tuple[int, ...]) -> Tensor:
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+
+
+def _numbers(values: tuple[int, ...] | None) -> Tensor | None:
+    return None if values is None else torch.tensor(values, dtype=torch.int32)
+
+
+def _intervals(problem: HstuProblem, generator: torch.Generator) -> Tensor:
+    """(bounds, total_q): a prefix of up to half of the keys, and one interval anywhere."""
+    columns = []
+    for q_len, kv_len in zip(problem.q_lens, problem.all_kv_lens, strict=True):
+        prefix = torch.randint(0, kv_len // 2 + 1, (1, q_len), generator=generator)
+        ends = torch.randint(0, kv_len + 1, (INTERVAL_BOUNDS - 1, q_len), generator=generator)
+        columns.append(torch.cat([prefix, ends.sort(0).values]))
+    return torch.cat(columns, 1).int()
+
+
+def _to_pages(
+    problem: HstuProblem, k: Tensor, v: Tensor, generator: torch.Generator
+) -> tuple[dict[str, Tensor | None], Tensor, Tensor]:
+    """The cache with its tables, and what is left in k and v: the targets, at the end of each sequence."""
+    size = problem.page_size
+    history = [problem.sequence(b)[1] - problem.sequence(b)[3] for b in range(problem.batch)]
+    counts = [-(-length // size) for length in history]
+    ids = torch.randperm(sum(counts), generator=generator)
+    cache = torch.full((sum(counts), 2, size, problem.heads, problem.head_dim), torch.nan)
+    rest_k = torch.full((sum(problem.q_lens), *k.shape[1:]), torch.nan)
+    rest_v = rest_k.clone()
+    page = k_first = q_end = 0
+    for b, length in enumerate(history):
+        q_len, kv_len, _, targets = problem.sequence(b)
+        q_end += q_len
+        for x, (tensor, rest) in enumerate(((k, rest_k), (v, rest_v))):
+            for i, rows in enumerate(tensor[k_first : k_first + length].split(size)):
+                cache[ids[page + i], x, : len(rows)] = rows
+            rest[q_end - targets : q_end] = tensor[k_first + length : k_first + kv_len]
+        page += counts[b]
+        k_first += kv_len
+    tables: dict[str, Tensor | None] = {
+        "kv_cache": cache,
+        "page_offsets": _offsets(tuple(counts)),
+        "page_ids": ids.int(),
+        "last_page_lens": torch.tensor(
+            [length - (count - 1) * size for length, count in zip(history, counts, strict=True)],
+            dtype=torch.int32,
+        ),
+    }
+    return tables, rest_k, rest_v

@@ -1,0 +1,91 @@
+"""Which keys an HSTU query sees: the rule of stages/include/ladder/hstu_mask.h, as a matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.errors import InvalidProblem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CAUSAL = (-1, 0)
+
+
+def hstu_mask(
+    queries: int,
+    keys: int,
+    contexts: int = 0,
+    targets: int = 0,
+    target_group_size: int = 1,
+    window: tuple[int, int] = CAUSAL,
+    intervals: Tensor | None = None,
+) -> Tensor:
+    """The boolean matrix (queries, keys) of one sequence: True where the query sees the key.
+
+    The queries are the last ``queries`` of the sequence's ``keys`` tokens, so query i stands at position
+    r = i + keys - queries. The first ``contexts`` tokens are contexts and the last ``targets`` targets.
+
+    ``window`` (left, right): r sees the keys r - left .. r + right; a negative side has no limit, so (-1, 0)
+    is causal and (-1, -1) no mask. With a causal mask, a context sees every token that is no target, and a
+    target sees of the targets those of its own group of ``target_group_size`` that are not after it.
+    ``intervals`` (an odd number of bounds f, queries) int32 says it instead: query i sees j < f[0, i] and
+    f[1, i] <= j < f[2, i], f[3, i] <= j < f[4, i], ..
+
+    Raises :class:`InvalidProblem` for a combination without a meaning.
+    """
+    import torch
+
+    check_mask(queries, keys, contexts, targets, target_group_size, window)
+    r = torch.arange(keys - queries, keys)[:, None]
+    j = torch.arange(keys)[None, :]
+    if intervals is not None:
+        check_intervals(intervals, queries, contexts, targets, window)
+        bounds = intervals.long()[:, :, None]
+        seen = j < bounds[0]
+        for first, end in zip(bounds[1::2], bounds[2::2], strict=True):
+            seen = seen | ((j >= first) & (j < end))
+        return seen
+    left, right = window
+    seen = torch.ones(queries, keys, dtype=torch.bool)
+    if left >= 0:
+        seen &= j >= r - left
+    if right >= 0:
+        seen &= j <= r + right
+    history = keys - targets
+    seen = torch.where(r < contexts, j < history, seen)
+    group_begin = history + (r - history).div(target_group_size, rounding_mode="floor") * target_group_size
+    return seen & ~((r >= history) & (j >= history) & (j < group_begin))
+
+
+def check_mask(
+    queries: int, keys: int, contexts: int, targets: int, group_size: int, window: tuple[int, int]
+) -> None:
+    """Raises :class:`InvalidProblem` for a mask that is none."""
+    if not 0 <= queries <= keys:
+        raise InvalidProblem(
+            f"{queries} queries and {keys} keys: the queries are the last of the sequence's tokens, "
+            "so there are at most as many as keys"
+        )
+    if contexts < 0 or targets < 0 or contexts + targets > keys:
+        raise InvalidProblem(
+            f"{contexts} contexts and {targets} targets do not fit into a sequence of {keys} tokens"
+        )
+    if group_size < 1:
+        raise InvalidProblem(f"target_group_size is {group_size}; it must be 1 or more")
+    if (contexts or targets) and tuple(window) != CAUSAL:
+        raise InvalidProblem(
+            f"window {tuple(window)} with contexts or targets has no meaning; with them it is (-1, 0), causal"
+        )
+
+
+def check_intervals(
+    intervals: Tensor, queries: int, contexts: int, targets: int, window: tuple[int, int]
+) -> None:
+    """Raises :class:`InvalidProblem` for intervals of another shape, or beside another mask."""
+    if contexts or targets or tuple(window) != CAUSAL:
+        raise InvalidProblem("intervals are a mask by themselves: no contexts, targets or window beside them")
+    if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != queries:
+        raise InvalidProblem(
+            f"intervals are {tuple(intervals.shape)}; wanted (an odd number of bounds, {queries} queries)"
+        )

@@ -1,0 +1,218 @@
+"""HSTU attention, and its gradients, as operations of the harness."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ladder.errors import InvalidProblem
+from ladder.operations.base import DTYPES, Operation, Output, Reference
+from ladder.operations.hstu import shapes
+from ladder.operations.hstu.problem import (
+    INTERVAL_BOUNDS,
+    SIZE_TEXT,
+    HstuProblem,
+    parse_lengths,
+)
+
+
+class Hstu(Operation):
+    """q (total_q, H, d), k and v (total_k, H, d), jagged -> o (total_q, H, d)."""
+
+    name = "hstu"
+    title = "HSTU attention"
+    problem: type[HstuProblem] = HstuProblem
+    columns = {  # noqa: RUF012
+        "H": "Int64",
+        "d": "Int64",
+        **dict.fromkeys(("N", "M", "mask"), "string"),
+        "bias": "Int64",
+        "page": "Int64",
+        "dtype": "string",
+    }
+    output_names: tuple[str, ...] = ("o",)
+    size_text = SIZE_TEXT
+    default_problem = shapes.DEFAULT_PROBLEM
+    default_gpu_problem = shapes.DEFAULT_GPU_PROBLEM
+    check_problems: Sequence[HstuProblem] = (
+        shapes.DEFAULT_PROBLEM,
+        *shapes.matrix(HstuProblem, ("f16",), (64,))[::4],
+        *shapes.paged(("f16",), (64,)),
+    )
+    calibration_problems: Sequence[HstuProblem] = (shapes.DEFAULT_PROBLEM,)
+    bench_problems: Sequence[HstuProblem] = shapes.bench_problems(HstuProblem)
+
+    def parse(self, size: str, **fields: Any) -> HstuProblem:
+        words = size.split(",")
+        if len(words) != 3 or not words[0].isdecimal() or not words[1].isdecimal():
+            form, example = self.size_text
+            raise InvalidProblem(f"--problem {size!r} is not {form}", f"For example --problem {example}")
+        return self.problem(int(words[0]), int(words[1]), parse_lengths(words[2]), **fields)
+
+    def size_of(self, problem: HstuProblem) -> str:
+        return problem.size_words
+
+    def row(self, problem: HstuProblem) -> dict[str, Any]:
+        return problem.row()
+
+    def title_of(self, row: Mapping[str, Any]) -> str:
+        hidden = {"M": row["N"], "bias": 0, "page": 0}
+        return super().title_of({**row, **{name: None for name, x in hidden.items() if row[name] == x}})
+
+    def arguments(self, problem: HstuProblem) -> dict[str, Any]:
+        from ladder.operations.hstu.inputs import rab_stride
+
+        between = (problem.heads + (problem.inputs == "strided")) * problem.head_dim
+        return {
+            "batch": problem.batch,
+            "heads": problem.heads,
+            "rab_heads": problem.bias_heads,
+            "head_dim": problem.head_dim,
+            "total_q": sum(problem.q_lens),
+            "total_k": sum(problem.all_kv_lens),
+            "max_q_len": max(problem.q_lens),
+            "max_k_len": max(problem.all_kv_lens),
+            "page_size": problem.page_size,
+            "q_stride": between,
+            "k_stride": between,
+            "v_stride": between,
+            "rab_stride": rab_stride(problem),
+            "target_group_size": problem.target_group_size,
+            "window_left": problem.window[0],
+            "window_right": problem.window[1],
+            "interval_bounds": INTERVAL_BOUNDS if problem.intervals else 0,
+            "dtype": problem.dtype,
+            "alpha": problem.factor,
+            "inv_length": 1.0 / problem.length,
+        }
+
+    def make_inputs(self, problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
+        from ladder.operations.hstu.inputs import make_inputs
+
+        return make_inputs(problem, device)
+
+    def outputs(self, problem: HstuProblem) -> Sequence[Output]:
+        return (Output("o", (sum(problem.q_lens), problem.heads, problem.head_dim), problem.dtype or "f16"),)
+
+    def reference(self, problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
+        from ladder.operations.hstu.reference import reference
+
+        return reference(problem, inputs)
+
+    def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+        return [*shapes.matrix(self.problem, dtypes, head_dims), *shapes.paged(dtypes, head_dims)]
+
+    def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+        """One problem for each dtype and each head dim that is not listed."""
+        unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
+        unknown += [(dtypes[0], d) for d in (16, 48, 96) if d not in head_dims]
+        return [self.problem(1, d, (16,), dtype=dtype) for dtype, d in unknown]
+
+    def add_options(self, group: Any) -> None:
+        for option, what in (
+            ("--keys", "keys of each sequence (as many as queries)"),
+            ("--contexts", "contexts of each sequence"),
+            ("--targets", "targets of each sequence"),
+        ):
+            group.add_argument(option, type=_lengths, metavar="N/N/..", help=what)
+        group.add_argument("--group", type=int, metavar="N", help="targets that see each other (1)")
+        group.add_argument(
+            "--window", type=_window, metavar="L,R", help="keys before and after (-1,0: causal)"
+        )
+        group.add_argument("--intervals", action="store_true", default=None, help="a mask of intervals")
+        group.add_argument("--bias-heads", type=int, metavar="N", help="heads of the bias (0: none)")
+        group.add_argument(
+            "--page-size", type=int, metavar="N", help="keys a page of the cache (0: no cache)"
+        )
+        group.add_argument("--alpha", type=float, help="factor of the logits (1 / sqrt(d))")
+        group.add_argument("--scaling-seqlen", type=int, metavar="N", help="what o is divided by")
+
+    def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
+        given = {
+            "kv_lens": options.keys,
+            "contexts": options.contexts,
+            "targets": options.targets,
+            "target_group_size": options.group,
+            "window": options.window,
+            "intervals": options.intervals,
+            "bias_heads": options.bias_heads,
+            "page_size": options.page_size,
+            "alpha": options.alpha,
+            "scaling_seqlen": options.scaling_seqlen,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class HstuBackwardProblem(HstuProblem):
+    """As :class:`HstuProblem`, whose o it differentiates: dq, dk, dv and, with a bias, d_rab."""
+
+    operation: ClassVar[str] = "hstu_backward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.page_size:
+            raise InvalidProblem("keys in pages have no gradient")
+
+    @property
+    def flops(self) -> float:
+        """Five products instead of two."""
+        return 2.5 * super().flops
+
+
+class HstuBackward(Hstu):
+    """The gradients of :class:`Hstu`'s o for a d_o (total_q, H, d)."""
+
+    name = "hstu_backward"
+    title = "HSTU attention's gradients"
+    problem = HstuBackwardProblem
+    output_names = ("dq", "dk", "dv", "d_rab")
+    default_problem = HstuBackwardProblem(2, 64, (200, 17, 128))
+    default_gpu_problem = HstuBackwardProblem(16, 64, (2048,) * 4)
+    check_problems = (default_problem, *shapes.matrix(HstuBackwardProblem, ("f16",), (64,))[::4])
+    calibration_problems = (default_problem,)
+    bench_problems = shapes.bench_problems(HstuBackwardProblem)
+
+    def make_inputs(self, problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
+        import torch
+
+        inputs = super().make_inputs(problem, device)
+        generator = torch.Generator().manual_seed(1)
+        shape = (sum(problem.q_lens), problem.heads, problem.head_dim)
+        inputs["d_o"] = torch.randn(*shape, generator=generator).to(device, inputs["q"].dtype)
+        return inputs if problem.bias_heads else {**inputs, "d_rab": None}
+
+    def outputs(self, problem: HstuProblem) -> Sequence[Output]:
+        from ladder.operations.hstu.inputs import bias_shape
+
+        dtype, size = problem.dtype or "f16", (problem.heads, problem.head_dim)
+        total_q, total_k = sum(problem.q_lens), sum(problem.all_kv_lens)
+        found = [Output("dq", (total_q, *size), dtype), Output("dk", (total_k, *size), dtype)]
+        found.append(Output("dv", (total_k, *size), dtype))
+        return [*found, Output("d_rab", bias_shape(problem), "f32")] if problem.bias_heads else found
+
+    def reference(self, problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
+        from ladder.operations.hstu.reference import gradients
+
+        return gradients(problem, inputs, bias=bool(problem.bias_heads))
+
+    def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+        return shapes.matrix(self.problem, dtypes, head_dims)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return parse_lengths(text)
+
+
+def _window(text: str) -> tuple[int, int]:
+    try:
+        left, right = (int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not L,R, such as -1,0") from None
+    return left, right
+
+
+FORWARD = Hstu()
+BACKWARD = HstuBackward()

@@ -1,0 +1,69 @@
+"""What the HSTU rungs are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ladder.operations.hstu.problem import HstuProblem
+
+DEFAULT_PROBLEM = HstuProblem(2, 64, (200, 17, 128))
+DEFAULT_GPU_PROBLEM = HstuProblem(16, 64, (2048,) * 4)
+
+#: Sequences shorter and longer than a tile, an empty one, one with more keys than queries; one of each mask.
+_SIZES: tuple[dict[str, object], ...] = (
+    {"q_lens": (0, 1, 17, 100), "kv_lens": (0, 1, 17, 130)},
+    {"q_lens": (50, 70), "contexts": (3, 20), "targets": (5, 30), "target_group_size": 4},
+    {"q_lens": (90, 33), "kv_lens": (90, 60), "window": (20, 5)},
+    {"q_lens": (90, 33), "kv_lens": (90, 60), "intervals": True},
+    {"q_lens": (64, 33), "kv_lens": (90, 60), "window": (30, 0), "alpha": -0.3},
+    {"q_lens": (40, 70), "kv_lens": (200, 70), "window": (-1, -1)},
+    {"q_lens": (150, 129), "kv_lens": (200, 129), "targets": (140, 1), "target_group_size": 16},
+    {"q_lens": (30,), "kv_lens": (200,), "contexts": (180,), "targets": (15,), "target_group_size": 3},
+    {"q_lens": (16, 3), "kv_lens": (300, 77)},
+)
+_PAGED: tuple[dict[str, object], ...] = (
+    {"q_lens": (0, 4, 17, 100), "kv_lens": (0, 8, 17, 230), "targets": (0, 2, 16, 60)},
+    {"q_lens": (90, 1), "kv_lens": (300, 65), "targets": (90, 0)},
+)
+
+
+def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+    """Every size and mask, each head dim and dtype, with a bias and without, plain and strided."""
+    found = []
+    for i, size in enumerate(_SIZES):
+        for j, d in enumerate(head_dims):
+            for bias in (0, 1, 2):
+                number = i + j + bias
+                found.append(
+                    problem(
+                        2,
+                        d,
+                        **size,  # type: ignore[arg-type]
+                        bias_heads=bias,
+                        dtype=dtypes[number % len(dtypes)],
+                        inputs=("normal", "strided", "large")[number % 3],
+                    )
+                )
+    return found
+
+
+def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+    return [
+        HstuProblem(2, d, **size, page_size=page_size, dtype=dtypes[(i + j) % len(dtypes)])  # type: ignore[arg-type]
+        for i, size in enumerate(_PAGED)
+        for j, d in enumerate(head_dims)
+        for page_size in (32, 64)
+        if d * page_size <= 128 * 64
+    ]
+
+
+def bench_problems(problem: type[HstuProblem]) -> list[HstuProblem]:
+    """Equal lengths, 16 heads: causal, contexts and targets, groups of targets, a bias a head."""
+    masks: tuple[dict[str, object], ...] = (
+        {"q_lens": (4096,) * 4},
+        {"q_lens": (2048,) * 4},
+        {"q_lens": (4096,) * 4, "contexts": (3,) * 4, "targets": (256,) * 4},
+        {"q_lens": (2048,) * 8, "targets": (1024,) * 8, "target_group_size": 16},
+        {"q_lens": (2048,) * 4, "bias_heads": 16},
+    )
+    return [problem(16, d, dtype="bf16", **mask) for mask in masks for d in (64, 128)]  # type: ignore[arg-type]

@@ -1,0 +1,33 @@
+"""The operations by name."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+from ladder.operations.base import AnyProblem, Operation
+
+#: Of each the module that has it, and its name there.
+_MODULES = {
+    "attention": ("ladder.operations.attention.operation", "OPERATION"),
+    "attention_backward": ("ladder.operations.attention_backward.operation", "OPERATION"),
+    "hstu": ("ladder.operations.hstu.operation", "FORWARD"),
+    "hstu_backward": ("ladder.operations.hstu.operation", "BACKWARD"),
+    "row_softmax": ("ladder.operations.row_softmax", "OPERATION"),
+}
+OPERATIONS = tuple(_MODULES)
+#: What a stage computes that does not say it.
+DEFAULT_OPERATION = "attention"
+
+
+@cache
+def get_operation(name: str) -> Operation:
+    """The operation of that name. Raises KeyError."""
+    module, attribute = _MODULES[name]
+    found: Operation = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def operation_of(problem: AnyProblem) -> Operation:
+    """What the problem is one of."""
+    return get_operation(problem.operation)

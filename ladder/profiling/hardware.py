@@ -1,0 +1,367 @@
+"""What a GPU's counters say, beside what the emulator predicts: of the stages, or of anybody's kernels.
+
+A :class:`Counted` is made by profiling a stage here or from a report made elsewhere.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ladder import nsight, profiling
+from ladder.backends import get_backend, gpu_is_there
+from ladder.emulator import COUNTERS
+from ladder.errors import LadderError, ProfilerError, UnsupportedProblem
+from ladder.evaluation import COLUMNS, Row, evaluate, make_row, run_comparison
+from ladder.lines import line_table
+from ladder.operations import DEFAULT_OPERATION, AnyProblem, Problem, get_operation, operation_of
+from ladder.profiling.runs import Run
+from ladder.stages import ARCHITECTURES, DEFAULT_ARCH, arch_number, discover
+
+#: Beside the table's counters: time, lost arbitration, and what can bound a kernel.
+METRICS = (
+    *nsight.metric_names(),
+    nsight.TIME,
+    nsight.ARBITRATION[0],
+    *nsight.BOUNDS.values(),
+    *nsight.STALLS.values(),
+    "smsp__inst_executed.sum",
+)
+
+#: A launch that does more than this many default problems takes the emulator minutes.
+_PREDICTED_PROBLEMS = 40
+
+_LINE = ["file", "line", "text"]
+
+#: The columns of a table of measurements that name a problem of a stage.
+_PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A stage on a problem, or a kernel of anybody's, as the hardware counted it.
+
+    ``row`` has the table's columns; of a foreign kernel those of the problem are empty. ``lost`` is the lost
+    arbitration that its wavefronts and conflicts hold. ``predicted`` is the emulator's row, None where
+    ``why_not`` says why. ``lines`` has a row for each line of CUDA that accessed shared memory: ``file``,
+    ``line``, ``text``, ``executed``, ``wavefronts``, ``ideal``, and the emulator's ``predicted`` wavefronts;
+    where a report knows no lines, one for each SASS instruction, which is then its ``text``.
+    """
+
+    name: str
+    problem: AnyProblem | None
+    row: Row
+    grid: str
+    block: str
+    launches: int
+    smem_bytes: int | None = None
+    executed: int | None = None
+    lost: int | None = None
+    bounds: Mapping[str, float | None] | None = None
+    predicted: Row | None = None
+    why_not: str = ""
+    lines: pd.DataFrame | None = None
+
+    def difference(self, column: str) -> int | None:
+        """What the hardware counted more than the emulator; None where one of them does not know."""
+        if self.predicted is None or self.row[column] is None or self.predicted[column] is None:
+            return None
+        return int(self.row[column]) - int(self.predicted[column])
+
+
+def profile(
+    stages: Sequence[str] | None = None,
+    problem: AnyProblem | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    report: Path | None = None,
+) -> list[Counted]:
+    """Profiles one launch of each stage on the GPU that is there, and predicts the same by the emulator.
+
+    ``report`` keeps Nsight Compute's report (``.ncu-rep``). Stages that do not take the problem are left out.
+    Raises :class:`ProfilerError` where there is no GPU or Nsight Compute cannot be used,
+    :class:`UnsupportedProblem` when no stage takes the problem.
+    """
+    if not gpu_is_there():
+        raise ProfilerError(
+            "torch sees no CUDA GPU to profile on",
+            "ladder profile --import reads a report that was made elsewhere.",
+        )
+    ncu = nsight.find_ncu()
+    backend = get_backend("cuda")
+    runs, refused = [], []
+    ladder = discover()
+    chosen = [ladder[name] for name in stages or ()]
+    if problem is None:
+        problem = get_operation(chosen[0].computes if chosen else DEFAULT_OPERATION).default_problem
+    for stage in chosen or ladder.computing(problem.operation):
+        try:
+            backend.target(stage, None)
+            runs.append(Run(stage.name, stage.accept(problem), dict(options or {})))
+        except UnsupportedProblem as error:
+            refused.append(error.message)
+    if not runs:
+        raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refused))
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        kept = report or Path(directory) / "profile.ncu-rep"
+        profiling.collect_known(runs, kept, metrics=METRICS, sections=["SourceCounters"], ncu=ncu)
+        return read([kept])
+
+
+def read(paths: Sequence[Path]) -> list[Counted]:
+    """What reports say: ``.ncu-rep``, the raw and the source page as CSV, or a table of measurements as
+    ``results/measure_counters.py`` writes it.
+
+    A source page alone has no kernel's counters; given with the raw page of the same launches it adds the
+    lines. Raises :class:`LadderError`.
+    """
+    found: list[Counted] = []
+    reports: list[tuple[Path, nsight.Report]] = []
+    for path in paths:
+        measurements = _measurements(path)
+        if measurements is not None:
+            found += _from_measurements(measurements)
+            continue
+        report = nsight.load(path)
+        before = reports[-1][1] if reports else None
+        if before is not None and before.source is None and report.raw is None and before.raw is not None:
+            assert report.source is not None
+            if report.source["launch"].nunique() == len(before.raw):
+                reports[-1] = (reports[-1][0], nsight.Report(before.raw, report.source))
+                continue
+        reports.append((path, report))
+    for path, report in reports:
+        found += _from_report(report, path)
+    return found
+
+
+def _measurements(path: Path) -> pd.DataFrame | None:
+    """The file as a table of measurements, if it is one."""
+    if path.suffix != ".csv" or not path.is_file():
+        return None
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        if not {"kernel", *_PROBLEM} <= set(file.readline().strip().split(",")):
+            return None
+    return pd.read_csv(path)
+
+
+def _from_measurements(table: pd.DataFrame) -> list[Counted]:
+    """One for each stage and problem. Of several launches the least counts: lost arbitration only adds."""
+    counts = pd.concat([table.drop(columns=["launches"], errors="ignore"), nsight.counters(table)], axis=1)
+    found = []
+    for key, launches in counts.groupby([*_PROBLEM, "kernel"], sort=False):
+        stage, b, h, hkv, n, m, d, dtype, causal, _ = key
+        sizes = ",".join(str(int(size)) for size in (b, h, n, m, d))
+        kv_heads = None if hkv == h else int(hkv)
+        problem = Problem.parse(sizes, kv_heads=kv_heads, dtype=str(dtype), is_causal=bool(causal))
+        first = launches.iloc[0]
+        arch = str(first.get("arch", DEFAULT_ARCH))
+        grid, block = str(first["grid"]), str(first["block"])
+        found.append(_of_stage(str(stage), problem, {}, launches, grid, block, arch))
+    return found
+
+
+def _from_report(report: nsight.Report, path: Path) -> list[Counted]:
+    if report.raw is None:
+        assert report.source is not None
+        return _from_source(report.source)
+    lines = None if report.source is None else _lines_of(report.source)
+    raw = pd.concat([report.raw, nsight.counters(report.raw)], axis=1).assign(launch=range(len(report.raw)))
+    for column in ("Kernel Name", "Grid Size", "Block Size"):
+        if column not in raw:  # an older ncu
+            raw[column] = ""
+    numbers, runs = profiling.runs_of(report.raw, path)
+    stages = {stage.name for stage in discover()}
+    found = []
+    for number, run in runs.items():
+        launches = raw[(numbers == number).fillna(False)]
+        if run.stage not in stages or launches.empty:
+            continue
+        first = launches.iloc[0]
+        counted = _of_stage(
+            run.stage,
+            run.problem,
+            run.options,
+            _summed(launches),
+            str(first["Grid Size"]),
+            str(first["Block Size"]),
+            _arch(launches),
+            None if lines is None else lines[lines["launch"].isin(launches["launch"])],
+            report.has_leaves,
+        )
+        found.append(replace(counted, launches=len(launches)))
+        raw, numbers = raw.drop(index=launches.index), numbers.drop(index=launches.index)
+    for (kernel, grid, block), launches in raw.groupby(
+        ["Kernel Name", "Grid Size", "Block Size"], sort=False
+    ):
+        own = None if lines is None else lines[lines["launch"].isin(launches["launch"])]
+        found.append(_of_kernel(str(kernel), str(grid), str(block), launches, own))
+    return found
+
+
+def _lines_of(source: pd.DataFrame) -> pd.DataFrame:
+    """The lines of CUDA of a source page, or its instructions where it knows no lines."""
+    if source["line"].notna().any():
+        return nsight.source_lines(source).assign(text="")
+    instructions = source.assign(file="SASS", line=source["instruction"], text=source["sass"])
+    return instructions[["launch", "kernel", *_LINE, "executed", "wavefronts", "ideal"]]
+
+
+def _from_source(source: pd.DataFrame) -> list[Counted]:
+    """A source page has lines alone; one for each kernel."""
+    lines = _lines_of(source)
+    found = []
+    for kernel, rows in source.groupby("kernel", sort=False):
+        row = {**dict.fromkeys(COLUMNS), "stage": str(kernel), "backend": "cuda"}
+        own = _added(lines[lines["launch"].isin(rows["launch"])])
+        found.append(Counted(str(kernel), None, row, "", "", rows["launch"].nunique(), lines=own))
+    return found
+
+
+def _summed(launches: pd.DataFrame) -> pd.DataFrame:
+    """One row of all launches of a run: counts added, shares of the longest launch."""
+    if len(launches) == 1:
+        return launches
+    longest = (
+        launches.loc[[launches[nsight.TIME].idxmax()]] if nsight.TIME in launches else launches.iloc[[0]]
+    )
+    counts = [name for name in launches.columns if name in COUNTERS or str(name).endswith(".sum")]
+    return longest.assign(**launches[counts].sum(min_count=len(launches)).to_dict())
+
+
+def _of_stage(
+    stage: str,
+    problem: AnyProblem,
+    options: Mapping[str, str],
+    launches: pd.DataFrame,
+    grid: str,
+    block: str,
+    arch: str,
+    lines: pd.DataFrame | None = None,
+    has_leaves: bool = True,
+) -> Counted:
+    """Of a stage, with the emulator's prediction. ``launches`` are repetitions, of which the least counts."""
+    row = make_row(stage, "cuda", arch, problem) | {"passed": None}
+    least = {name: launches[name].min() for name in COUNTERS}
+    row |= {name: None if pd.isna(value) else int(value) for name, value in least.items()}
+    row["time_ms"] = _value(launches["time_ms"].median())
+    lost = launches.get(nsight.ARBITRATION[0])
+    shares = nsight.bounds(launches).iloc[0]
+    counted = Counted(
+        stage,
+        problem,
+        row,
+        grid,
+        block,
+        1,
+        lost=None if lost is None or lost.isna().any() else int(lost.max()),
+        bounds={str(name): _value(value) for name, value in shares.items()} if shares.notna().any() else None,
+    )
+    return _with_prediction(counted, options, lines, has_leaves)
+
+
+def _of_kernel(
+    kernel: str, grid: str, block: str, launches: pd.DataFrame, lines: pd.DataFrame | None
+) -> Counted:
+    row = {**dict.fromkeys(COLUMNS), "stage": kernel, "backend": "cuda", "arch": _arch(launches)}
+    row |= {name: _sum(launches[name]) for name in COUNTERS}
+    row["time_ms"] = _value(launches["time_ms"].sum(min_count=1))
+    executed, smem = launches.get("smsp__inst_executed.sum"), launches.get("launch__shared_mem_per_block")
+    return Counted(
+        kernel,
+        None,
+        row,
+        grid,
+        block,
+        len(launches),
+        smem_bytes=None if smem is None else _sum(smem.iloc[:1]),
+        executed=None if executed is None else _sum(executed),
+        lines=_added(lines),
+    )
+
+
+def _with_prediction(
+    counted: Counted, options: Mapping[str, str], lines: pd.DataFrame | None, has_leaves: bool
+) -> Counted:
+    assert counted.problem is not None
+    problem, arch = counted.problem, _emulated(counted.row["arch"])
+    limit = _PREDICTED_PROBLEMS * operation_of(problem).default_problem.flops
+    if problem.flops > limit:
+        return replace(
+            counted, lines=_added(lines), why_not="the problem is too large to emulate in a minute"
+        )
+    try:
+        if lines is not None and has_leaves:
+            evaluation = evaluate(counted.name, problem, backend="emulator", arch=arch, options=options)
+            predicted = line_table(evaluation.execution.launches)
+            return replace(counted, predicted=evaluation.row, lines=_beside(lines, predicted))
+        compared = run_comparison(problem, [counted.name], backend="emulator", arch=arch, options=options)
+    except LadderError as error:
+        return replace(counted, lines=_added(lines), why_not=error.message)
+    failed = compared.failed.get(counted.name)
+    if failed is not None:
+        return replace(counted, lines=_added(lines), why_not=failed.message)
+    return replace(counted, predicted=compared.rows[0], lines=_added(lines))
+
+
+def _added(lines: pd.DataFrame | None) -> pd.DataFrame | None:
+    """The lines that accessed shared memory, summed over launches; the prediction is empty."""
+    if lines is None:
+        return None
+    columns = ["executed", "wavefronts", "ideal"]
+    added = lines.groupby(_LINE, sort=True)[columns].sum(min_count=1).reset_index()
+    return added[added["wavefronts"] > 0].assign(predicted=pd.Series(dtype="Int64"))
+
+
+def _beside(lines: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
+    """The lines that hold accesses to shared memory, by the emulator, with what both sides counted.
+
+    A caller's line is left out: what ptxas keeps of it through optimisation is not complete. Paths are told
+    by their ends, since the report may come from another machine.
+    """
+    leaves = predicted.assign(emulated=predicted["wavefronts_ld"] + predicted["wavefronts_st"])
+    leaves = leaves.groupby(["file", "line"], sort=True)["emulated"].sum(min_count=1).reset_index()
+    leaves = leaves[leaves["emulated"] > 0]
+    measured = _added(lines)
+    assert measured is not None
+    ours = {file: _ending(file, set(leaves["file"])) for file in measured["file"].unique()}
+    measured["file"] = measured["file"].map(lambda file: ours[file] or file)
+    both = leaves.rename(columns={"emulated": "predicted"}).merge(
+        measured.drop(columns="predicted"), on=["file", "line"], how="left"
+    )
+    return both.assign(text="")[[*_LINE, "executed", "wavefronts", "ideal", "predicted"]]
+
+
+def _ending(file: str, candidates: set[str]) -> str | None:
+    """Of our own files the one whose path ends as this one does, folder and name at least."""
+    ends = [other for other in candidates if Path(other).parts[-2:] == Path(file).parts[-2:]]
+    return ends[0] if len(ends) == 1 else None
+
+
+def _arch(launches: pd.DataFrame) -> str:
+    """``sm_90`` of the column CC, "9.0"; the default where there is none."""
+    if "CC" not in launches:
+        return DEFAULT_ARCH
+    return "sm_" + str(launches["CC"].iloc[0]).replace(".", "")
+
+
+def _emulated(arch: str) -> str:
+    """The highest virtual GPU that this one includes."""
+    if arch in ARCHITECTURES:
+        return arch
+    whole = [known for known in ARCHITECTURES if not known.endswith("a")]
+    below = [known for known in whole if arch_number(known) <= arch_number(arch)]
+    return below[-1] if below else ARCHITECTURES[0]
+
+
+def _sum(values: pd.Series) -> int | None:
+    return None if values.isna().any() else int(values.sum())
+
+
+def _value(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)

@@ -1,0 +1,249 @@
+"""Stages under Nsight Compute: one launch of each, its hardware counters as rows of the table.
+
+``collect`` builds the stages, then runs this module as a program under ncu; that program launches each stage
+once, between cudaProfilerStart and cudaProfilerStop and inside an NVTX range that holds its number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ladder import nsight
+from ladder.common import files
+from ladder.errors import LadderError, ProfilerError
+from ladder.operations import DEFAULT_OPERATION, AnyProblem, Problem, get_operation, memory, operation_of
+from ladder.stages import format_options, parse_options
+
+_RANGE = "ladder-run-"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch to profile: a stage on a problem, with options of its stage.toml."""
+
+    stage: str
+    problem: AnyProblem
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def collect(
+    runs: Sequence[Run],
+    report: Path,
+    *,
+    metrics: Iterable[str] = (),
+    sections: Iterable[str] = (),
+    ncu: Path | str | None = None,
+    timeout_s: float | None = None,
+) -> None:
+    """Profiles each run on the GPU and writes ``report`` (.ncu-rep); the list of runs lies beside it (.json).
+
+    Raises :class:`LadderError`: a stage does not build or run, or ncu cannot profile here.
+    """
+    for run in runs:
+        _extension(run)
+    listing = report.with_suffix(".json")
+    files.write(listing, json.dumps([_as_item(run) for run in runs], indent=1).encode())
+    words = nsight.command(
+        [sys.executable, "-m", "ladder.profiling.runs", str(listing)],
+        metrics=metrics,
+        sections=sections,
+        report=report,
+        only_marked=True,
+        ncu=ncu or nsight.find_ncu(),
+    )
+    nsight.run(words, timeout_s=timeout_s)
+    if not report.is_file():
+        raise ProfilerError("ncu wrote no report", "It says so when it profiled no kernel at all.")
+
+
+def collect_known(
+    runs: Sequence[Run],
+    report: Path,
+    *,
+    metrics: Iterable[str],
+    sections: Iterable[str] = (),
+    ncu: Path | str | None = None,
+) -> list[str]:
+    """:func:`collect` without the metrics that this ncu does not know; returns those that it left out."""
+    wanted, refused = list(dict.fromkeys(metrics)), list[str]()
+    while True:
+        try:
+            collect(runs, report, metrics=wanted, sections=sections, ncu=ncu)
+            return refused
+        except ProfilerError as error:
+            # ncu names one metric at a time.
+            unknown = [name for name in wanted if re.search(rf"\b{re.escape(name)}(?!\w)", error.message)]
+            if not unknown:
+                raise
+            refused += unknown
+            wanted = [name for name in wanted if name not in unknown]
+
+
+def read_runs(report: Path) -> list[Run]:
+    """The runs that a report was collected from."""
+    listing = json.loads(report.with_suffix(".json").read_text())
+    return [
+        Run(
+            item["stage"],
+            _problem(item.get("operation", DEFAULT_OPERATION), item["problem"]),
+            item["options"],
+        )
+        for item in listing
+    ]
+
+
+def _as_item(run: Run) -> dict[str, Any]:
+    return {
+        "stage": run.stage,
+        "operation": run.problem.operation,
+        "problem": run.problem.text,
+        "options": dict(run.options),
+    }
+
+
+def _problem(operation: str, said: str | dict[str, Any]) -> AnyProblem:
+    """The problem as text, or as its fields, which older listings have."""
+    kind = get_operation(operation).problem
+    return kind.from_text(said) if isinstance(said, str) else kind(**said)
+
+
+def read_report(report: Path, ncu: Path | str | None = None) -> pd.DataFrame:
+    """The raw page of a report with the column ``run``, the index into the list of runs. Raises
+    :class:`LadderError`."""
+    raw = nsight.read_raw(nsight.run(nsight.import_command(report, "raw", ncu=ncu or nsight.find_ncu())))
+    return with_run(raw, len(read_runs(report)))
+
+
+def with_run(raw: pd.DataFrame, runs: int) -> pd.DataFrame:
+    """The raw page of such a report with the column ``run``; launches of no run are left out.
+
+    An ncu that shows no NVTX ranges leaves only the order, which will do when each run is one launch.
+    """
+    numbers = nsight.ranges(raw, rf"{_RANGE}(\d+)")
+    if numbers.isna().all() and len(raw) == runs:
+        numbers = pd.Series(range(runs), index=raw.index)
+    launches = raw[numbers.notna()].copy()
+    launches.insert(0, "run", numbers[numbers.notna()].astype("int64"))
+    return launches
+
+
+def runs_of(raw: pd.DataFrame, report: Path) -> tuple[pd.Series, dict[int, Run]]:
+    """For each launch of a raw page the number of its run, <NA> for somebody else's, and the runs.
+
+    A launch is marked with its run. In reports of before it is marked with the number alone; the runs are
+    then those of the listing beside the report, if it is there.
+    """
+    marks = nsight.ranges(raw, rf"({_RANGE}[^\s:\"]+)")
+    runs: dict[int, Run] = {}
+    for mark in marks.dropna().unique():
+        number, run = _unmark(mark)
+        if run is not None:
+            runs[number] = run
+    if not runs and report.with_suffix(".json").is_file():
+        runs = dict(enumerate(read_runs(report)))
+    numbers = [pd.NA if mark is None else _unmark(mark)[0] for mark in marks]
+    return pd.Series(numbers, index=raw.index, dtype="Int64"), runs
+
+
+def _mark(number: int, run: Run) -> str:
+    """The name of the NVTX range around a run's launches: one word that says all of it."""
+    problem = run.problem
+    words = (run.stage, problem.operation, problem.text, format_options(run.options))
+    return f"{_RANGE}{number}/" + "/".join(words)
+
+
+def _unmark(mark: str) -> tuple[int, Run | None]:
+    """The number and the run of such a name; no run where it holds the number alone."""
+    number, *words = mark.removeprefix(_RANGE).split("/")
+    if len(words) == 4:
+        stage, operation, text, options = words
+        return int(number), Run(stage, _problem(operation, text), parse_options(options))
+    return int(number), _attention_run(words) if len(words) == 7 else None
+
+
+def _attention_run(words: Sequence[str]) -> Run:
+    """Of the names in reports of when attention was all there was."""
+    stage, sizes, dtype, mask, scale, inputs, options = words
+    batch, heads, kv_heads, q_len, kv_len, head_dim = map(int, sizes.split(","))
+    problem = Problem(
+        batch,
+        heads,
+        q_len,
+        kv_len,
+        head_dim,
+        kv_heads=None if kv_heads == heads else kv_heads,
+        dtype=dtype or None,
+        is_causal=mask == "causal",
+        scale=float(scale) if scale else None,
+        inputs=inputs,
+    )
+    return Run(stage, problem, parse_options(options))
+
+
+def sum_launches(launches: pd.DataFrame) -> pd.DataFrame:
+    """The table's counter columns, and every metric, one row a run: summed where a run launches several
+    kernels."""
+    metrics = [name for name in launches.columns if launches[name].dtype == "float64"]
+    frame = pd.concat([launches[["run", *metrics]], nsight.counters(launches)], axis=1)
+    summed = frame.groupby("run").sum(min_count=1)
+    summed.insert(0, "launches", launches.groupby("run").size())
+    return summed
+
+
+def _extension(run: Run) -> Path:
+    from ladder.backends import CudaBackend
+    from ladder.build import build
+    from ladder.stages import discover
+
+    stage = discover()[run.stage]
+    return build(stage, CudaBackend().target(stage, None), stage.chosen_options(run.options))
+
+
+def _launch(number: int, run: Run) -> None:
+    import torch
+
+    from ladder.backends import call, make_outputs
+    from ladder.stages import discover
+
+    problem = discover()[run.stage].accept(run.problem)
+    extension = _extension(run)
+    inputs = operation_of(problem).make_inputs(problem, "cuda")
+    outputs = make_outputs(problem, "cuda")
+    stream = torch.cuda.current_stream().cuda_stream
+    # Once without the profiler, so that nothing is loaded or set up inside the range.
+    call(extension, problem, {**inputs, **outputs}, stream)
+    torch.cuda.synchronize()
+    torch.cuda.nvtx.range_push(_mark(number, replace(run, problem=problem)))
+    torch.cuda.profiler.start()
+    call(extension, problem, {**inputs, **outputs}, stream)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+    torch.cuda.nvtx.range_pop()
+    for name, tensor in outputs.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise LadderError(f"{run.stage} on {problem}: {name} is not finite")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Launches the runs of a listing, one after the other."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        for number, run in enumerate(read_runs(Path(words[0]))):
+            with memory.guarded(run.problem):
+                _launch(number, run)
+    except LadderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Results as tables and lines for the terminal, and as a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.render.access import (
+        explanation_lines,
+        exploration_lines,
+    )
+    from ladder.render.findings import (
+        finding_table,
+        findings_lines,
+    )
+    from ladder.render.lines_page import (
+        page,
+    )
+    from ladder.render.profile import (
+        bounds_table,
+        line_tables,
+        most_stalled,
+        note,
+        profile_tables,
+    )
+    from ladder.render.tables import (
+        comparison_table,
+        comparison_tables,
+        launches_tables,
+        source_note,
+        source_table,
+        stages_table,
+    )
+
+_NAMES = {
+    "bounds_table": "profile",
+    "comparison_table": "tables",
+    "comparison_tables": "tables",
+    "explanation_lines": "access",
+    "exploration_lines": "access",
+    "finding_table": "findings",
+    "findings_lines": "findings",
+    "launches_tables": "tables",
+    "line_tables": "profile",
+    "most_stalled": "profile",
+    "note": "profile",
+    "page": "lines_page",
+    "profile_tables": "profile",
+    "source_note": "tables",
+    "source_table": "tables",
+    "stages_table": "tables",
+}
+
+__getattr__ = door(__name__, _NAMES)

@@ -1,0 +1,89 @@
+"""What the sanitizer found, for a terminal."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ladder.emulator import Finding, Party
+from ladder.render.tables import short_kernel
+
+
+def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[RenderableType]:
+    """A verdict on ``name``, and a small table for each finding."""
+    if not findings:
+        yield Text.assemble((name, "bold"), ": ", ("clean", "green"))
+        return
+    count = "one finding" if len(findings) == 1 else f"{len(findings)} findings"
+    yield Text.assemble((name, "bold"), ": ", (count, "bold red"))
+    for finding in findings:
+        yield ""
+        yield finding_table(finding)
+
+
+def finding_table(finding: Finding) -> Table:
+    """One fault: what, where (the kernel's line first, then the helper's), why, and what to do."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    times = "" if finding.count == 1 else f"   {finding.count:,} times"
+    table.add_row(Text(""), Text.assemble((finding.kind, "bold red"), (times, "dim")))
+    if finding.kernel:
+        table.add_row("kernel", Text(short_kernel(finding.kernel)))
+    for heading, party in (("at", finding.who), ("with", finding.other)):
+        if party is not None:
+            table.add_row(heading, _party_text(party))
+    if finding.host_place:
+        table.add_row("host", _source_text(finding.host_place))
+    if finding.element:
+        table.add_row("what", Text(finding.element))
+    table.add_row("why", Text(finding.message))
+    table.add_row("advice", Text(finding.advice, style="cyan"))
+    return table
+
+
+def _party_text(party: Party) -> Text:
+    text = Text()
+    for file, line in dict.fromkeys([(party.kernel_file, party.kernel_line), (party.file, party.line)]):
+        if line:
+            text.append(_source_text(f"{file}:{line}")).append("\n")
+    if not party.line:
+        text.append(f"{party.opcode}, PTX line {party.ptx_line} (no -lineinfo)\n")
+    text.append(f"block {party.block}", "dim")
+    if party.warp is not None:
+        text.append(f", warp {party.warp}", "dim")
+    if party.lanes:
+        text.append(f", {_lanes(party.lanes)}", "dim")
+    return text
+
+
+def _source_text(place: str) -> Text:
+    """``kernel.cu:135`` and the line itself."""
+    file, _, line = place.rpartition(":")
+    text = Text.assemble((f"{Path(file).name}:{line}", "bold"))
+    lines = _lines_of(file)
+    if line.isdigit() and 0 < int(line) <= len(lines):
+        text.append("  " + lines[int(line) - 1].strip())
+    return text
+
+
+@functools.cache
+def _lines_of(file: str) -> tuple[str, ...]:
+    try:
+        return tuple(Path(file).read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:
+        return ()
+
+
+def _lanes(lanes: Sequence[int]) -> str:
+    runs = []
+    for _, run in groupby(enumerate(lanes), lambda pair: pair[1] - pair[0]):
+        numbers = [lane for _, lane in run]
+        runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
+    return ("lane " if len(lanes) == 1 else "lanes ") + ",".join(runs)

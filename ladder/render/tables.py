@@ -1,0 +1,321 @@
+"""Tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from ladder.emulator import ProgramLaunches
+from ladder.evaluation import Comparison, Row
+from ladder.operations import Operation
+from ladder.stages import Ladder
+
+if TYPE_CHECKING:
+    from ladder.lines import Annotated, Line, Listing
+
+#: Rows of the comparison below the errors: heading, column, how to write a value. A stage is a column of the
+#: picture, since there are more things to say than stages.
+_MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("shared loads", "shared_load_instructions", lambda x: f"{x:,}"),
+    ("shared stores", "shared_store_instructions", lambda x: f"{x:,}"),
+    ("ldmatrix", "ldmatrix_instructions", lambda x: f"{x:,}"),
+    ("wavefronts ld", "wavefronts_ld", lambda x: f"{x:,}"),
+    ("wavefronts st", "wavefronts_st", lambda x: f"{x:,}"),
+    ("wavefronts gmma", "wavefronts_gmma", lambda x: f"{x:,}"),
+    ("bank conflicts", "conflicts", lambda x: f"{x:,}"),
+    ("  ld", "conflicts_ld", lambda x: f"{x:,}"),
+    ("  st", "conflicts_st", lambda x: f"{x:,}"),
+    ("  atom", "conflicts_atom", lambda x: f"{x:,}"),
+    ("  gmma", "conflicts_gmma", lambda x: f"{x:,}"),
+    ("mma", "mma_instructions", lambda x: f"{x:,}"),
+    ("wgmma", "wgmma_instructions", lambda x: f"{x:,}"),
+    ("TMA loads", "tma_load_instructions", lambda x: f"{x:,}"),
+    ("TMA stores", "tma_store_instructions", lambda x: f"{x:,}"),
+    ("sectors read", "global_sectors_ld", lambda x: f"{x:,}"),
+    ("sectors written", "global_sectors_st", lambda x: f"{x:,}"),
+    ("  by TMA, read", "tma_sectors_ld", lambda x: f"{x:,}"),
+    ("  by TMA, written", "tma_sectors_st", lambda x: f"{x:,}"),
+    ("time, ms", "time_ms", lambda x: f"{x:.3f}"),
+    ("TFLOP/s", "tflops", lambda x: f"{x:.1f}"),
+)
+#: What the counters are called in tables.
+COUNT_HEADINGS = {column: heading.strip() for heading, column, _ in _MEASURES} | {
+    "executed": "warp instructions",
+    "conflicts_ld": "bank conflicts ld",
+    "conflicts_st": "bank conflicts st",
+    "conflicts_atom": "bank conflicts atom",
+    "conflicts_gmma": "bank conflicts gmma",
+    "tma_sectors_ld": "sectors read by TMA",
+    "tma_sectors_st": "sectors written by TMA",
+}
+_SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instructions", "time_ms"}
+
+
+def _measures(operation: Operation) -> Iterator[tuple[str, str, Callable[[Any], str]]]:
+    """Rows of the comparison: heading, column, how to write a value."""
+
+    def write(error: float) -> str:
+        return f"{error:.2e}"
+
+    for number, (output, column) in enumerate(operation.error_columns.items()):
+        yield ("error" if number == 0 else f"error of {output}"), column, write
+        if number == 0:
+            yield "  allowed", "error_bound", write
+    yield from _MEASURES
+
+
+def plain_table(title: str = "") -> Table:
+    """An empty table as all of them look; its title may be wider than the table."""
+    return Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        title=Text(title, no_wrap=True, overflow="ignore") if title else None,
+        title_justify="left",
+    )
+
+
+def comparison_tables(comparison: Comparison, ladder: Ladder, width: int) -> list[Table]:
+    """:func:`comparison_table` of all rows, or several of as many each as ``width`` has room for."""
+    wide = Console(width=10_000)
+    rows = comparison.rows
+    for count in range(len(rows), 0, -1):
+        parts = [rows[first : first + count] for first in range(0, len(rows), count)]
+        tables = [comparison_table(comparison, ladder, part) for part in parts]
+        if max(Measurement.get(wide, wide.options, table).maximum for table in tables) <= width:
+            break
+    return tables
+
+
+def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row] = ()) -> Table:
+    """A column for each stage, with the share of conflicts that it has less than the rung before, which is
+    named where it is not the column to the left.
+
+    ``rows`` are those to show, all of the comparison by default.
+    """
+    rows = rows or comparison.rows
+    table = plain_table(title=_title(comparison.operation, rows))
+    table.add_column("", no_wrap=True)
+    for row in rows:
+        table.add_column(row["stage"], justify="right")
+    table.add_row("dtype", *(row["dtype"] for row in rows))
+    if len({row["arch"] for row in rows}) > 1:
+        table.add_row("arch", *(row["arch"] for row in rows))
+    table.add_row("right", *(_verdict(row) for row in rows))
+    errors = comparison.operation.error_columns.values()
+    for heading, column, write in _measures(comparison.operation):
+        values = [row[column] for row in rows]
+        cells = ["" if value is None else write(value) for value in values]
+        if column in errors:
+            # Of a run that was checked and found wrong, what has no error is not finite.
+            cells = [
+                cell or ("" if row["error_bound"] is None or row["passed"] else "not finite")
+                for cell, row in zip(cells, rows, strict=True)
+            ]
+            if not any(cells):
+                continue
+        elif all(value is None for value in values) or (column != "conflicts" and not any(values)):
+            continue
+        if column in _SECTION_BEFORE:
+            table.add_section()
+        style = "bold" if column == "conflicts" else ""
+        table.add_row(Text(heading, style), *(Text(cell, style) for cell in cells))
+        if column == "conflicts":
+            reductions = [_reduction(row, comparison.rows, ladder) for row in rows]
+            if any(reductions):
+                table.add_row("  fewer than before", *reductions)
+                befores = [
+                    _before(row, ladder) if fewer else "" for row, fewer in zip(rows, reductions, strict=True)
+                ]
+                left = ["", *(row["stage"] for row in rows)]
+                if any(before and before != beside for before, beside in zip(befores, left, strict=False)):
+                    table.add_row("  which is", *befores)
+        if column == "time_ms":
+            table.add_row("  10 to 90 %", *(_spread(comparison, row) for row in rows))
+    for name in dict.fromkeys(name for speeds in comparison.baselines.values() for name in speeds):
+        shares = [_share_of(comparison, row, name) for row in rows]
+        if any(shares):
+            table.add_row(f"  of {name}", *shares)
+    return table
+
+
+def _spread(comparison: Comparison, row: Row) -> str:
+    timed = comparison.timings.get(row["stage"])
+    return "" if timed is None else f"{timed.p10_ms:.3f}-{timed.p90_ms:.3f}"
+
+
+def _share_of(comparison: Comparison, row: Row, name: str) -> str:
+    """The row's speed as a multiple of what torch reached on the same dtype."""
+    speed = comparison.baselines.get(row["dtype"], {}).get(name)
+    return "" if speed is None or row["tflops"] is None else f"{row['tflops'] / speed:.2f}"
+
+
+def _title(operation: Operation, rows: Sequence[Row]) -> str:
+    where = ", ".join(dict.fromkeys(f"{row['backend']} {row['arch']}" for row in rows))
+    return f"{operation.title_of(rows[0])} on the {where}"
+
+
+def _verdict(row: Row) -> Text:
+    return Text("yes", "green") if row["passed"] else Text("NO", "bold red")
+
+
+def _before(row: Row, ladder: Ladder) -> str:
+    """The rung that a row's is compared with; "" for the first."""
+    return next((stage.before or "" for stage in ladder if stage.name == row["stage"]), "")
+
+
+def _reduction(row: Row, rows: Sequence[Row], ladder: Ladder) -> str:
+    before = _before(row, ladder)
+    below = next((other for other in rows if other["stage"] == before), None)
+    if below is None or not below["conflicts"] or row["conflicts"] is None:
+        return ""
+    return f"{1 - row['conflicts'] / below['conflicts']:.2%}"
+
+
+def stages_table(ladder: Ladder) -> Table:
+    """What there is to run."""
+    table = plain_table()
+    for heading in ("stage", "idea", "dtypes", "d", "from"):
+        table.add_column(heading, no_wrap=heading != "idea")
+    for stage in ladder:
+        capability = stage.only_arch or "sm_{}{}".format(*stage.min_compute_capability)
+        dims = " ".join(str(dim) for dim in stage.head_dims)
+        table.add_row(stage.name, escape(stage.idea), " ".join(stage.dtypes), dims, capability)
+    for name in ladder.broken:
+        table.add_row(Text(name, "red"), Text("broken", "red"), "", "", "")
+    return table
+
+
+_LINE_HEADINGS = ("wavefronts", "share", "ideal", "conflicts", "share", "line")
+#: What goes first where the source has little room: the shares, then the wavefronts without conflicts.
+_SPARED = (1, 4, 2)
+#: Room for most lines of a kernel.
+_SOURCE_ROOM = 80
+
+
+def source_table(listing: Listing, annotated: Annotated, context: int | None, width: int | None) -> Table:
+    """A source file with its costs; lines that cost nothing are shown near others alone.
+
+    ``width`` is the terminal's: a narrow one has fewer columns, and source that does not fit is cut off,
+    numbers never are. None shows everything.
+    """
+    rows = [_line_cells(line, annotated) for line in listing.near(context)]
+    columns = zip(_LINE_HEADINGS, *(cells for cells, _, _ in rows), strict=True)
+    widths = dict(enumerate(max(map(len, column)) for column in columns))
+    longest = max((len(source) for _, source, _ in rows), default=0)
+    room = longest
+    if width is not None:
+        room = width - sum(widths.values()) - 2 * len(widths)
+        for number in _SPARED:
+            if room < min(longest, _SOURCE_ROOM):
+                room += widths.pop(number) + 2
+        room = max(20, room)
+    table = plain_table(_short(listing.path))
+    table.box = None
+    for number, needed in widths.items():
+        table.add_column(_LINE_HEADINGS[number], justify="right", no_wrap=True, width=needed)
+    table.add_column("source", no_wrap=True)
+    for cells, source, style in rows:
+        source = source if len(source) <= room else source[: room - 1] + "…"
+        shown = [cells[number] for number in widths]
+        table.add_row(*(Text(cell, style) for cell in (*shown, source)))
+    return table
+
+
+def _line_cells(line: Line | None, annotated: Annotated) -> tuple[tuple[str, ...], str, str]:
+    """The numbers of a line, its source and its style; None is a gap."""
+    if line is None:
+        return ("", "", "", "", "", "⋮"), "", "dim"
+    # A helper's cost is part of that of the kernel lines that call it.
+    number = f"↳ {line.number}" if line.is_helper else str(line.number)
+    counts = line.counts
+    if counts is None:
+        return ("", "", "", "", "", number), line.text, "dim"
+    share = annotated.conflict_share(counts)
+    style = "bold red" if (share or 0) >= 0.1 else "yellow" if counts.conflicts != 0 else "green"
+    cells = (
+        _count(counts.wavefronts),
+        _percent(annotated.wavefront_share(counts)),
+        _count(counts.ideal),
+        _count(counts.conflicts),
+        _percent(share) if counts.conflicts else "",
+        number,
+    )
+    return cells, line.text, f"{style} italic" if line.is_helper else style
+
+
+def source_note(annotated: Annotated) -> str:
+    """What the marks of :func:`source_table` mean, and the totals."""
+    total = annotated.total
+    if total.wavefronts == 0 and total.conflicts == 0:
+        return "no access to shared memory"
+    note = f"all: {_count(total.wavefronts) or 0} wavefronts, {_count(total.conflicts) or 0} conflicts"
+    if any(line.is_helper for listing in annotated.files for line in listing.lines):
+        note += "; ↳ in a helper, counted again at the kernel's lines that call it"
+    return note
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}" if value else ""
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+_LAUNCHES_A_TABLE = 4
+
+
+def launches_tables(launches: Sequence[ProgramLaunches]) -> Iterator[Table]:
+    """A column for each kernel of a program, four to a table; a row for each count that is not all 0."""
+    shown = [name for name in launches[0].counters if any(launch.counters[name] != 0 for launch in launches)]
+    for first in range(0, len(launches), _LAUNCHES_A_TABLE):
+        part = launches[first : first + _LAUNCHES_A_TABLE]
+        table = plain_table()
+        table.add_column("", no_wrap=True)
+        for launch in part:
+            table.add_column(escape(short_kernel(launch.kernel)), justify="right", overflow="fold")
+        table.add_row("grid", *(_dim3(launch.grid) for launch in part))
+        table.add_row("block", *(_dim3(launch.block) for launch in part))
+        table.add_row("shared bytes", *(_cell(launch.smem_bytes) for launch in part))
+        table.add_row("launches", *(f"{launch.launches:,}" for launch in part))
+        table.add_section()
+        for name in shown:
+            table.add_row(COUNT_HEADINGS[name], *(_cell(launch.counters[name]) for launch in part))
+        yield table
+
+
+def _cell(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def short_kernel(kernel: str) -> str:
+    """``transpose<float>`` of ``void transpose<float>(float*)``."""
+    depth = 0
+    for place in range(len(kernel) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(kernel[place], 0)
+        if depth == 0:
+            return kernel[:place].removeprefix("void ") if kernel.endswith(")") else kernel
+    return kernel
+
+
+def _dim3(sizes: tuple[int, int, int] | None) -> str:
+    if sizes is None:
+        return "?"
+    kept = max((i for i, size in enumerate(sizes, 1) if size != 1), default=1)
+    return " x ".join(str(size) for size in sizes[:kept])
