@@ -59,7 +59,7 @@ def test_copies(form: str, size: int, register: str) -> None:
     table = launch.instructions()
     copies = table[table.ptx.str.contains("cp.async.c")]
     assert len(copies) == 1
-    assert copies.conflicts.isna().all() == (size != 16)
+    assert copies.conflicts.notna().all()
     assert size != 16 or copies.conflicts.iloc[0] == 0
     assert copies.shared_store_instructions.iloc[0] == 0
     assert (
@@ -186,10 +186,6 @@ def test_groups_complete_in_order() -> None:
         ("cp.async.cg.shared.global [%r10+4096], [%rd10], 16;", "out of bounds"),
         ("mov.u32 %r11, 17; cp.async.cg.shared.global [%r10], [%rd10], 16, %r11;", "bad operand"),
         ("cp.async.cg.shared.global [%r10], [%rd10], 8;", "unsupported"),
-        (
-            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd10], [%r10], 16;",
-            "unsupported",
-        ),
     ],
 )
 def test_refusals(copy: str, kind: str) -> None:
@@ -377,7 +373,8 @@ def run_bulk(body: str) -> tuple[np.ndarray, np.ndarray]:
     copies = launch.instructions()
     copies = copies[copies.ptx.str.contains("cp.async.bulk.(?:shared|global)")]
     assert copies.executed.tolist() == [1, 1, 1]
-    assert copies.conflicts.isna().all()  # what the hardware counts for these is not known
+    # What the hardware counts for these without a tensor map is not known.
+    assert (copies.tma_sectors_ld.isna() | copies.tma_sectors_st.isna()).all()
     return source, result
 
 

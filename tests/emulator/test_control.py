@@ -689,7 +689,6 @@ def test_no_operations() -> None:
   pmevent 1;
   griddepcontrol.wait;
   griddepcontrol.launch_dependents;
-  setmaxnreg.inc.sync.aligned.u32 64;
   mov.u32 %r10, 3;
 """
     assert (lanes(body, arch="sm_90") == 3).all()

@@ -192,5 +192,5 @@ def test_shared_access_refuses(op, width, addresses, words):
 
 def test_virtual_gpus():
     gpus = {gpu.arch: gpu for gpu in emulator.virtual_gpus()}
-    assert set(gpus) == {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"}
+    assert set(gpus) == {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"}
     assert gpus["sm_86"].shared_bytes_per_block_opt_in == 99 * 1024

@@ -6,15 +6,14 @@ import ctypes
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import cpu_seconds, wait_for
 
-from ladder import emulator, toolchain
-from ladder.build import Target
-from ladder.emulator_library import emulator_library
+from ladder import emulator
+from ladder.build import EmulatorTarget, emulator_library, toolchain
 
 SOURCE = r"""
 #include <cuda_runtime.h>
@@ -64,7 +63,7 @@ DECOY(__cudaPopCallConfiguration) DECOY(__cudaGetKernel) DECOY(__cudaLaunchKerne
 def library_path(tmp_path_factory):
     directory = tmp_path_factory.mktemp("extension")
     (directory / "code.cu").write_text(SOURCE)
-    target = Target("emulator", "sm_80")
+    target = EmulatorTarget("sm_80")
     nvcc = str(target.nvcc().path)
     subprocess.run([nvcc, *target.flags(), "-c", "code.cu", "-o", "code.o"], cwd=directory, check=True)
     subprocess.run(
@@ -257,7 +256,8 @@ def test_interrupt_ends_a_launch():
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
+    begun = cpu_seconds(process.pid)
+    assert wait_for(lambda: cpu_seconds(process.pid) > begun + 0.2), "the kernel runs"
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert out == "interrupted\n" and process.returncode == 0

@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from ladder import _emulator, toolchain
+from ladder import _emulator
+from ladder.build import toolchain
 
 SOURCE = "__global__ void store(int *x) { x[threadIdx.x] = 1; }\n"
 PLAIN = ["-Xfatbin", "--compress=false"]

@@ -334,17 +334,31 @@ def test_a_guarded_vote_counts_the_lanes_that_execute_it() -> None:
     assert got["d"].tolist() == [0xFF] * 8 + [0] * 24
 
 
-def test_a_thread_outside_the_member_mask_is_a_fault() -> None:
-    for line in (
-        "shfl.sync.idx.b32 %d, %a, 0, 31, 0xffff;",
-        "vote.sync.ballot.b32 %d, 1, 0xffff;",
-        "match.any.sync.b32 %d, %a, 0xffff;",
-        "redux.sync.add.u32 %d, %a, 0xffff;",
-    ):
-        with pytest.raises(FaultError, match="not in the member mask") as caught:
-            run_instruction(line, {"a": ("u32", np.zeros(32, np.uint32))}, {"d": "u32"})
-        assert caught.value.fault.kind == "bad operand"
-        assert caught.value.fault.lane == 16
+OUTSIDE = {
+    "shfl.sync.idx.b32 %d, %a, 20, 31, 0xffff;": 20,
+    "vote.sync.ballot.b32 %d, 1, 0xffff;": 0xFFFFFFFF,
+    "redux.sync.add.u32 %d, %a, 0xffff;": sum(range(32)),
+}
+
+
+@pytest.mark.parametrize("line", OUTSIDE)
+def test_threads_outside_the_member_mask_take_part_where_the_warp_is_in_step(line: str) -> None:
+    got = run_instruction(line, {"a": ("u32", np.arange(32, dtype=np.uint32))}, {"d": "u32"})
+    assert got["d"].tolist() == [OUTSIDE[line]] * 32
+
+
+@pytest.mark.parametrize("line", OUTSIDE)
+def test_a_thread_outside_the_member_mask_is_a_fault_in_a_branch(line: str) -> None:
+    lines = [
+        ".reg .pred %high; .reg .u32 %lane;",
+        "mov.u32 %lane, %laneid; mov.u32 %d, 0; setp.ge.u32 %high, %lane, 12;",
+        f"@!%high bra done; {line}",
+        "done:",
+    ]
+    with pytest.raises(FaultError, match="not in the member mask") as caught:
+        run_instruction(lines, {"a": ("u32", np.zeros(32, np.uint32))}, {"d": "u32"})
+    assert caught.value.fault.kind == "bad operand"
+    assert caught.value.fault.lane == 16
 
 
 def test_members_that_never_come_are_a_deadlock() -> None:

@@ -497,3 +497,35 @@ def test_shared_memory_of_a_launch() -> None:
     with pytest.raises(FaultError) as caught:
         module.launch("k", 1, 32, [result], smem_bytes=124)
     assert (caught.value.fault.kind, caught.value.fault.lane) == ("out of bounds", 31)
+
+
+@pytest.mark.parametrize(("mask", "offset"), [(0x0FFF, 4), (0xFFF0, -4), (0x00F0, -4), (0x0F0F, 4)])
+def test_bytes_that_do_not_count_may_lie_outside_memory(mask: int, offset: int) -> None:
+    """`used_bytes_mask` says what a widened load is for; the rest is no access."""
+    words = np.arange(100, 104, dtype=np.uint32)
+    result = np.zeros(4, np.uint32)
+    # The 12 bytes that are there begin 4 bytes into the 16 that the load takes, or end 4 before their end.
+    source, skip = (words[:3].copy(), 0) if offset > 0 else (words[1:].copy(), 4)
+    body = f"""
+  .reg .b64 %at;
+  sub.u64 %at, %rd0, {skip};
+  .pragma "used_bytes_mask {mask}";
+  ld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%at];
+  st.global.v4.u32 [%rd1], {{%r10, %r11, %r12, %r13}};
+"""
+    storage = np.zeros(64, np.uint32)
+    begin = -(storage.ctypes.data // 4) % 4 + (1 if skip else 0)
+    view = storage[begin : begin + 3]
+    view[:] = source
+    run(body, view, result, block=1)
+    for i in range(4):
+        if mask >> (4 * i) & 0xF:
+            assert result[i] == words[i]
+
+
+def test_without_the_mask_the_same_load_is_out_of_bounds() -> None:
+    storage = np.zeros(64, np.uint32)
+    begin = -(storage.ctypes.data // 4) % 4
+    body = "  ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd0];\n"
+    with pytest.raises(FaultError, match="16 bytes that no allocation holds"):
+        run(body, storage[begin : begin + 3], block=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import Target, build_program
+from ladder.build import EmulatorTarget, build_program
 from ladder.errors import BuildError
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -33,7 +33,7 @@ class Result:
 @pytest.fixture
 def run(tmp_path):
     def run(name: str, *arguments: str, arch: str = "sm_80", **environment: str) -> Result:
-        program = build_program([PROGRAMS / f"{name}.cu"], Target("emulator", arch))
+        program = build_program([PROGRAMS / f"{name}.cu"], EmulatorTarget(arch))
         log = tmp_path / "launches.json"
         variables = {**os.environ, "LADDER_ARCH": arch, "LADDER_LAUNCH_LOG": str(log), **environment}
         result = subprocess.run(
@@ -95,11 +95,41 @@ def test_128_bit_division(run):
     assert result.exit_code == 0, result.stdout
 
 
-def test_a_kernel_compiled_for_clusters_is_refused(run):
+def test_clusters(run):
     result = run("clusters", arch="sm_90")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert "which is no multiple of the cluster of 4 x 1 x 1" in result.stderr
+    assert "more than 8 need cudaFuncSetAttribute" in result.stderr
+
+
+def test_clusters_need_sm_90(run):
+    result = run("cluster_on_old_gpu", arch="sm_80")
     assert result.exit_code == 0, result.stdout
-    assert result.stderr.count("clusters of more than one block are not supported") == 2
-    assert [kernel["kernel"] for kernel in result.log["kernels"]] == ["cluster_of_one(int*)"]
+    assert "clusters need sm_90 or newer, and the virtual GPU is sm_80" in result.stderr
+
+
+def test_tensor_maps(run):
+    """Boxes in and out of tensors, and every rule of cuTensorMapEncodeTiled by name."""
+    result = run("tensor_maps", arch="sm_90")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    for words in (
+        "tensorRank is 0; 1 to 5 are allowed",
+        "tensorRank is 6; 1 to 5 are allowed",
+        "globalDim[1] is 0",
+        "globalDim[0] is 4294967297",
+        "globalStrides[0] is 24 bytes; it must be a multiple of 16",
+        "it must be less than 2^40",
+        "boxDim[1] is 257; 1 to 256 are allowed",
+        "boxDim[1] is 0",
+        "12 bytes of the innermost dimension; it must be a multiple of 16",
+        "elementStrides[1] is 9",
+        "more than the 64 that are swizzled together",
+        "an interleaved tensor has at least 3 dimensions",
+        "the global address is no multiple of 16",
+        "tensorMap is not aligned to 64 bytes",
+        "the 128 bytes at this address are no tensor map",
+    ):
+        assert words in result.stderr
 
 
 def test_grid_sized_at_run_time(run):
@@ -211,7 +241,7 @@ def test_fault_is_reported_once_with_its_place(run, way, code, words):
     ],
 )
 def test_nonsense_in_the_environment_ends_the_program_at_once(name, text, words):
-    program = build_program([PROGRAMS / "vector_add.cu"], Target("emulator", "sm_80"))
+    program = build_program([PROGRAMS / "vector_add.cu"], EmulatorTarget("sm_80"))
     result = subprocess.run([str(program)], env={**os.environ, name: text}, capture_output=True, text=True)
     assert result.returncode == 2 and result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -225,7 +255,7 @@ def test_the_sanitizer_is_off_at_0(run):
 
 
 def test_ptx_for_a_newer_gpu_is_refused(tmp_path):
-    program = build_program([PROGRAMS / "vector_add.cu"], Target("emulator", "sm_90"))
+    program = build_program([PROGRAMS / "vector_add.cu"], EmulatorTarget("sm_90"))
     result = subprocess.run(
         [str(program)], env={**os.environ, "LADDER_ARCH": "sm_80"}, capture_output=True, text=True
     )
@@ -240,13 +270,13 @@ def test_missing_entry_point_fails_the_build(tmp_path, call):
     source = tmp_path / "missing.cu"
     source.write_text(f"#include <cuda_runtime.h>\nint main() {{ return {call}; }}\n")
     with pytest.raises(BuildError, match=call.partition("(")[0]):
-        build_program([source], Target("emulator", "sm_80"))
+        build_program([source], EmulatorTarget("sm_80"))
 
 
 def test_per_thread_default_streams(tmp_path):
     source = tmp_path / "threads.cu"
     source.write_text((PROGRAMS / "streams.cu").read_text())
     flags = ["--default-stream=per-thread", f"-I{PROGRAMS}"]
-    program = build_program([source], Target("emulator", "sm_80"), flags)
+    program = build_program([source], EmulatorTarget("sm_80"), flags)
     result = subprocess.run([str(program)], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

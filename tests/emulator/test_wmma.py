@@ -75,7 +75,7 @@ def product(
 """
     launch = run(body, *memory, d, arch="sm_90")
     assert launch.totals()["mma_instructions"] == 1
-    assert launch.totals()["global_sectors_ld"] is None  # not known to the model
+    assert launch.totals()["global_sectors_ld"] > 0
     return fetched(d, (m, n), layouts[3])
 
 
@@ -196,7 +196,7 @@ def test_shared_memory_and_the_stride_that_is_left_out(generic: bool) -> None:
         shared_bytes=1024,
     )
     assert np.array_equal(result, source.T)
-    assert launch.totals()["conflicts"] is None
+    assert launch.totals()["conflicts"] is not None
 
 
 @pytest.mark.parametrize(

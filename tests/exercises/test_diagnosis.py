@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ladder.exercises.diagnosis import diagnose
+from ladder.common.words import describe, numbers
 from ladder.exercises.probes import _columns_found, _keys_found
-from ladder.exercises.words import describe, numbers
-from ladder.inputs import make_inputs
-from ladder.problem import Problem
-from ladder.reference import Reference, attention_float64, reference
+from ladder.operations import Problem, Reference, attention_float64, make_inputs, reference
+from ladder.operations.attention.diagnosis import diagnose
 
 PROBLEM = Problem(1, 2, 64, 40, 32, dtype="f16", is_causal=True)
 
@@ -126,7 +124,7 @@ def test_a_few_rows_that_hold_others_do_not_explain_all(right: Reference, o: Ten
 
 def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
     q, k, v = make_inputs(PROBLEM)
-    unmasked, _, _ = attention_float64(q, k, v, is_causal=False, scale=PROBLEM.softmax_scale)
+    unmasked, _ = attention_float64(q, k, v, is_causal=False, scale=PROBLEM.softmax_scale)
     assert "It is what comes out without the causal mask." in said(right, unmasked.half(), lse)
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from ladder import stages
 from ladder.cli import main
-from ladder.exercises.commands import _next
-from ladder.exercises.definition import END, ExerciseError, exercises, get_exercise, read_exercise
-from ladder.exercises.workspace import Workspace
+from ladder.cli.exercise import _next
+from ladder.exercises import END, ExerciseError, Workspace, exercises, get_exercise, read_exercise
 
 NAME = "v1_lse"
 

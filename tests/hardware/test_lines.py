@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 from ladder import nsight
-from ladder.comparison import evaluate
+from ladder.evaluation import evaluate
 from ladder.lines import line_table
-from ladder.problem import Problem
+from ladder.operations import Problem
 
 PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"
 

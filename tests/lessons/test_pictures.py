@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from ladder import bank, cli, plots
-from ladder.plots import fragments, gallery, layout, softmax, walk
-from ladder.problem import Problem
+from ladder import banks, cli, plots
+from ladder.lessons import fragments, gallery, softmax, walk
+from ladder.operations import Problem
+from ladder.plots import SOFTMAX_TILE, fragments_picture, layout, walk_picture
 
 
 def texts(figure) -> list[str]:
@@ -33,7 +34,7 @@ def test_fragments_are_those_of_the_ptx_manual() -> None:
     assert (measured["ldmatrix.trans"].register == register).all()
     assert (measured["mma"].lane == holder[:, :8]).all()
     assert (measured["mma"].register == (column % 2 + row // 8 * 2)[:, :8]).all()
-    assert len(texts(fragments.fragments_picture(measured))) == 3 * 256 + 128
+    assert len(texts(fragments_picture(measured))) == 3 * 256 + 128
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -55,7 +56,7 @@ def test_the_walks_visit_every_visible_tile_once(is_causal: bool) -> None:
     for visits in ([v for v in second if v.block == block] for block in range(4)):
         assert len({visit.row for visit in visits}) == 1
         assert [visit.key for visit in visits] == sorted(visit.key for visit in visits)
-    figure = walk.walk_picture(walks, problem)
+    figure = walk_picture(walks, problem)
     assert len(texts(figure)) == len(first) + len(second)
 
 
@@ -67,7 +68,7 @@ def test_the_layouts_are_a_permutation_by_the_swizzle(head_dim: int, swizzle: st
     plain, swizzled = gallery.explained_layout(head_dim)
     before, after = layout.measure_layouts(plain, swizzled, row_bytes=2 * head_dim)
     assert len(before) == 16 * head_dim // 8 and sorted(before.values()) == sorted(after.values())
-    expected = bank.Swizzle.parse(swizzle)
+    expected = banks.Swizzle.parse(swizzle)
     assert all(after[place] == 2 * expected(before[place] // 2) for place in before)
 
 
@@ -79,7 +80,7 @@ def test_softmax_of_a_row() -> None:
     # l' = l * rescale + the sum over the new tile, which is how the kernel came by it.
     total = 0.0
     for tile, (m, factor) in enumerate(zip(progress.m, progress.rescale, strict=True)):
-        new = progress.logits[tile * softmax.TILE : (tile + 1) * softmax.TILE]
+        new = progress.logits[tile * SOFTMAX_TILE : (tile + 1) * SOFTMAX_TILE]
         total = total * factor + sum(math.exp(logit - m) for logit in new)
         assert progress.l[tile] == pytest.approx(total, rel=1e-5)
 

@@ -7,10 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ladder import cache
-from ladder.build import Target, build_program
-from ladder.emulate import ProgramResult, run_program
-from ladder.findings import Finding
+from ladder.build import EmulatorTarget, Target, build_program
+from ladder.common import cache
+from ladder.emulator import Finding, ProgramResult, run_program
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +20,12 @@ HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 STAGES = HERE.parents[1] / "stages"
 ARCH = "sm_80"
+#: Of files named hopper_...
+HOPPER_ARCH = "sm_90a"
+#: Files of planted faults, and of clean programs.
+FAULTS = ("faults", "faults_memory", "faults_order")
+CLEAN = ("clean", "clean_pipelines", "clean_programs")
+FILES = FAULTS + CLEAN
 #: What a program of rungs.h ends with when the result is wrong.
 WRONG_RESULT = 3
 _MARK = re.compile(r"fault\((\w+)\): ([a-z ]+)")
@@ -49,9 +54,14 @@ def expectations(source: Path) -> dict[str, Expected]:
     return found
 
 
-def build_corpus(source: Path, backend: str = "emulator") -> Path:
+def arch_of(source: Path) -> str:
+    return HOPPER_ARCH if source.stem.startswith("hopper") else ARCH
+
+
+def build_corpus(source: Path, target: type[Target] = EmulatorTarget) -> Path:
     """The program that runs the cases of one file."""
-    return build_program([source], Target(backend, ARCH), ["-Xcompiler", "-g1", *include_flags(source)])
+    flags = ["-Xcompiler", "-g1", *include_flags(source)]
+    return build_program([source], target(arch_of(source)), flags)
 
 
 def include_flags(source: Path) -> list[str]:
@@ -59,8 +69,8 @@ def include_flags(source: Path) -> list[str]:
     return [f"-I{folder}" for folder in (CORPUS, STAGES / "include", STAGES / source.stem) if folder.is_dir()]
 
 
-def run_case(program: Path, case: str) -> ProgramResult:
-    return run_program(program, [case], ARCH, check=True)
+def run_case(program: Path, case: str, arch: str = ARCH) -> ProgramResult:
+    return run_program(program, [case], arch, check=True)
 
 
 def lines_of(finding: Finding) -> set[int]:
@@ -117,10 +127,10 @@ def rungs_source(stage: str) -> Path:
     parts = ['#include "rungs.h"', *includes]
     for name, text in variants.items():
         body = re.sub(r"^#include .*", "", text, flags=re.M).replace("void ladder::launch(", "void launch(")
-        for general, one in (("dispatch_head_dim", "only_64"), ("dispatch_16_bit", "only_half")):
+        for general, one in (("dispatch_head_dim<32, 64, 128>", "only_64"), ("dispatch_16_bit", "only_half")):
             body = body.replace(f"{general}(", f"{one}(")
         parts.append(f"namespace {name} {{\nusing namespace ::ladder;\n{body}\n}} // namespace {name}")
-    element, dtype = ("float", "f32") if stage == "v1_minimal" else ("__half", "f16")
+    element, dtype = ("float", "f32") if stage.startswith("v1") else ("__half", "f16")
     listed = ", ".join(f'{{"{name}", {name}::launch}}' for name in variants)
     parts.append(
         "int main(int count, char **words) {\n"

@@ -4,15 +4,28 @@ import shutil
 from pathlib import Path
 
 import pytest
+from corpus_runs import is_mutant_caught, mutants
 
-from ladder.check import check_stage
 from ladder.cli import main
+from ladder.evaluation import check_stage
+from ladder.operations import Problem
 from ladder.stages import discover
 
 STAGES = Path(__file__).parents[2] / "stages"
 
 
-@pytest.mark.parametrize("stage", ["v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "v1_minimal",
+        "v1b_fa2_loops",
+        "v2_warp_mma",
+        "v3_swizzle",
+        "v4_tk_tiles",
+        "v5_async",
+        "v6_lean",
+    ],
+)
 def test_the_ladder_is_clean(stage: str) -> None:
     assert check_stage(stage) == []
 
@@ -46,3 +59,17 @@ def test_the_command_reports_and_fails(broken_stage: Path, capsys: pytest.Captur
     assert "race between warps" in text and "__syncthreads()" in text and "kernel.cu:" in text
     assert main(["check", "v1_minimal", *problem, "--json", "-"]) == 0
     assert capsys.readouterr().out.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["v1_m_uninitialised", "v1_workspace_freed_early"])
+def test_memory_that_a_stage_allocates_is_tracked(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The corpus's mutants as stages: `check` finds in them what `emulate --check` finds."""
+    mutant = next(mutant for mutant in mutants() if mutant.name == name)
+    folder = tmp_path / "mutant"
+    shutil.copytree(STAGES / mutant.stage, folder, ignore=shutil.ignore_patterns("test_*"))
+    (folder / "kernel.cu").write_text(mutant.source())
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
+    findings = check_stage(discover()["mutant"], [Problem(1, 1, 64, 64, 32)])
+    assert is_mutant_caught(mutant, findings, 0)

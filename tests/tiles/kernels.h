@@ -195,6 +195,10 @@ __device__ void masks(const T *in, T *out, int first, int second) {
   triu(x, a, -second, 2.f), result.put(x);
   right_fill(x, a, first), result.put(x);
   right_fill(x, a, second, 2.f), result.put(x);
+  make_causal_t(x, a), result.put(x);
+  make_causal_t(x, a, first, second), result.put(x);
+  lower_fill(x, a, first), result.put(x);
+  lower_fill(x, a, second, 2.f), result.put(x);
 }
 
 /// Vectors of the tile's rows and of its columns: maps, another type, the other spread over the lanes, shared

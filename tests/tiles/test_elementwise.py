@@ -20,7 +20,7 @@ from tile_programs import (
 from tile_results import INPUTS, Result, check, flushed, matrix, size
 from torch import Tensor
 
-from ladder.inputs import TORCH_DTYPES
+from ladder.operations import TORCH_DTYPES
 
 
 def rounded(dtype: torch.dtype, *values: Tensor, op: Callable[..., Tensor]) -> Tensor:
@@ -117,6 +117,10 @@ def masks(case: Case, a: Tensor, first: int, second: int) -> list[Result]:
         Result("triu with a value", where(c >= r - second, 2.0)),
         Result("right_fill", where(c < first, -inf).expand_as(a)),
         Result("right_fill with a value", where(c < second, 2.0).expand_as(a)),
+        Result("make_causal_t", where(r <= c, -inf)),
+        Result("make_causal_t at an offset", where(first + r <= second + c, -inf)),
+        Result("lower_fill", where(r < first, -inf).expand_as(a)),
+        Result("lower_fill with a value", where(r < second, 2.0).expand_as(a)),
     ]
 
 

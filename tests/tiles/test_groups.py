@@ -10,7 +10,7 @@ import torch
 from tile_programs import CPP_TYPES, LAYOUTS, Kernel, Unit, compiled
 from tile_results import Result, check, matrix
 
-from ladder.inputs import TORCH_DTYPES
+from ladder.operations import TORCH_DTYPES
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from tile_programs import CPP_TYPES, Kernel, Unit, compiled
 from tile_results import Result, check
 
-from ladder.inputs import TORCH_DTYPES
+from ladder.operations import TORCH_DTYPES
 
 OPERATIONS = {"mma_AB": "AB", "mma_ABt": "Ab", "mma_AtB": "aB", "mma_AtBt": "ab"}
 PLACES = ("registers", "shared")

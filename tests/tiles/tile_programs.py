@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder import cache, stages, toolchain
+from ladder import stages
+from ladder.build import toolchain
+from ladder.common import cache
 from ladder.emulator import Launch, Module
-from ladder.inputs import TORCH_DTYPES
+from ladder.operations import TORCH_DTYPES
 
 HERE = Path(__file__).resolve().parent
-STAGE = stages.root() / "v4_tk_tiles"
 CPP_TYPES = {"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}
 LAYOUTS = ("row", "col")
 ROWS = (16, 32, 48, 64)
@@ -178,11 +179,7 @@ def compile_ptx(source: str, arch: str, *flags: str) -> str:
     """The PTX of a source that may include the library and ``kernels.h``; kept in the cache directory."""
     nvcc = toolchain.pinned_nvcc()
     command = [str(nvcc.path), *compile_flags(arch), *flags]
-    headers = [
-        *sorted((STAGE / "tiles").glob("*.h")),
-        *sorted((stages.include_directory() / "ladder").glob("*.h")),
-    ]
-    headers.append(HERE / "kernels.h")
+    headers = [*sorted(stages.include_directory().glob("*/*.h")), HERE / "kernels.h"]
     key = cache.digest([*command, nvcc.version, source, *(path.read_bytes() for path in headers)])
     result = cache.root() / "tests" / f"tiles-{key}.ptx"
     with cache.lock(result):
@@ -203,6 +200,6 @@ def compile_ptx(source: str, arch: str, *flags: str) -> str:
 
 def compile_flags(arch: str) -> list[str]:
     """As a stage is built, less line numbers."""
-    includes = [f"-I{path}" for path in (HERE, STAGE, stages.include_directory())]
+    includes = [f"-I{path}" for path in (HERE, stages.include_directory())]
     compute = arch.replace("sm_", "compute_")
     return ["-std=c++20", "-O3", f"-arch={compute}", "-ccbin", toolchain.gxx(), *includes]

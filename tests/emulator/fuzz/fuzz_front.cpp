@@ -8,6 +8,7 @@
 #include "ptx/ast.h"
 #include "ptx/lexer.h"
 #include "runtime/fat_binary.h"
+#include "runtime/machine_code.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +36,8 @@ bool try_fat_binary(const std::string &bytes) {
   const std::vector<std::byte> exact(reinterpret_cast<const std::byte *>(bytes.data()),
                                      reinterpret_cast<const std::byte *>(bytes.data()) + bytes.size());
   try {
-    runtime::select_ptx(exact.data(), exact.size(), *machine::find_gpu("sm_80"));
+    const auto code = runtime::select_code(exact.data(), exact.size(), *machine::find_gpu("sm_80"));
+    runtime::read_machine_accesses(code.cubin);
     return true;
   } catch (const runtime::FatBinaryError &) {
   }

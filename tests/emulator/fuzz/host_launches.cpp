@@ -125,7 +125,7 @@ void HostProgram::launch() {
       attribute.val.clusterDim.x = unsigned(random_.integer());
       attribute.val.clusterDim.y = attribute.val.clusterDim.x;
       attribute.val.clusterDim.z = 1;
-      is_attribute = attribute.val.clusterDim.x <= 1;
+      is_attribute = attribute.val.clusterDim.x == 1;
     }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;

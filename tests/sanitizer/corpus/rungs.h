@@ -2,7 +2,7 @@
 // the result is wrong.
 #pragma once
 
-#include "ladder/problem.h"
+#include "ladder/attention.h"
 
 #include <cmath>
 #include <cstdint>

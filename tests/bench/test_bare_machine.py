@@ -1,0 +1,48 @@
+"""A machine with a GPU where nothing can be installed: no emulator, and few libraries (results/README.md)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Runs a program, given as a module or a file, where some modules are not there.
+BARE = """
+import importlib.abc, runpy, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in ("ladder._emulator", "matplotlib", "pygments", "ncu_report", "scikit_build_core"):
+            raise ImportError(f"{name} is not installed")
+sys.meta_path.insert(0, Missing())
+program, sys.argv = sys.argv[1], sys.argv[1:]
+if program.endswith(".py"):
+    runpy.run_path(program, run_name="__main__")
+else:
+    runpy.run_module(program, run_name="__main__")
+"""
+
+
+def run_bare(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", BARE, *words], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_emulator_is_not_there() -> None:
+    result = run_bare("ladder.bench", "emulator")
+    assert result.returncode == 1 and "ladder._emulator is not installed" in result.stderr
+
+
+@pytest.mark.parametrize("what", ["gpu", "ceilings"])
+def test_benchmarks_of_a_gpu_run_up_to_the_gpu(what: str) -> None:
+    no_gpu = "import ladder.backends.choice as choice; choice.gpu_is_there = lambda: False"
+    program = BARE.replace("program, sys.argv", f"{no_gpu}\nprogram, sys.argv")
+    result = subprocess.run(
+        [sys.executable, "-c", program, "ladder.bench", what], capture_output=True, text=True
+    )
+    assert (result.returncode, "torch sees no CUDA GPU" in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("script", ["measure_counters", "measure_bounds", "measure_arrangements"])
+def test_scripts_of_results_begin(script: str) -> None:
+    result = run_bare(f"results/{script}.py", "--help")
+    assert result.returncode == 0 and "--out" in result.stdout, result.stderr

@@ -1,0 +1,134 @@
+"""What the benchmarks measure is what they say they measure."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ladder.bench import ceilings, mutants
+from ladder.bench.__main__ import main as bench
+from ladder.build import EmulatorTarget, build_program
+from ladder.emulator import run_program
+from ladder.errors import ExecutionError
+from ladder.operations import Problem
+from ladder.stages import Stage, discover, root
+
+WHERE = {"gpu": "a GPU", "sm_count": "4", "compiler": "nvcc", "date": "2026-01-01"}
+
+
+def test_each_ceiling_does_the_work_that_its_rate_is_made_of(capfd: pytest.CaptureFixture[str]) -> None:
+    program = build_program([ceilings.SOURCE], EmulatorTarget("sm_80"))
+    result = run_program(program, ["2", "1"], "sm_80")
+    assert result.exit_code == 0 and not result.fault
+    work = {name: float(number) for name, number, *_ in map(split, capfd.readouterr().out.splitlines())}
+    assert list(work) == list(ceilings.COUNTED)
+    mma, ldmatrix = result.launches[:2]
+    assert mma.counters["mma_instructions"] * 2 * 16 * 8 * 16 == work["mma.sync"]
+    assert ldmatrix.counters["ldmatrix_instructions"] * 512 == work["ldmatrix"]
+    # 128 bytes a wavefront: no conflict holds it up.
+    assert ldmatrix.counters["wavefronts_ld"] * 128 == work["ldmatrix"]
+    assert mma.grid is not None
+    threads_rounds_chains = mma.grid[0] * 512 * 2 * 8
+    assert work["ex2.approx"] == threads_rounds_chains and work["fma"] == 2 * threads_rounds_chains
+
+
+def split(line: str) -> list[str]:
+    return line.split(",")
+
+
+def test_the_program_says_what_it_takes(capfd: pytest.CaptureFixture[str]) -> None:
+    program = build_program([ceilings.SOURCE], EmulatorTarget("sm_80"))
+    assert run_program(program, ["0", "1"], "sm_80").exit_code == 2
+    assert "ROUNDS LAUNCHES" in capfd.readouterr().err
+
+
+def test_rates_of_ceilings() -> None:
+    # 8e12 operations in 2 ms on 4 SMs of 2 GHz.
+    rows = ceilings.frame("mma.sync,8e12,2,2\nfma,8e9,2,2\n", WHERE)
+    assert list(rows["per_second"]) == [4e15, 4e12]
+    assert list(rows["per_clock_and_sm"]) == [500_000, 500]
+    assert list(rows["counted"]) == ["operations", "operations"]
+    assert rows["gpu"][0] == "a GPU"
+
+
+def test_random_problems_print_seed_and_failures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same seed draws the same problems; the one that fails is printed as a command."""
+    tried: list[Problem] = []
+
+    def run(stage: Stage, problem: Problem, backend: str) -> object:
+        tried.append(problem)
+        if len(tried) % 5 == 3:
+            raise ExecutionError("it fell over")
+        return SimpleNamespace(passed=True)
+
+    monkeypatch.setattr("ladder.bench.random.evaluate", run)
+    words = ["random", "v2_warp_mma", "--problems", "5", "--largest", "40", "--seed", "7"]
+    assert bench([*words]) == 1 and bench([*words]) == 1
+    assert tried[:5] == tried[5:] and len(set(tried)) == 5
+    assert all(max(p.q_len, p.kv_len) <= 40 and p.dtype in ("f16", "bf16") for p in tried)
+    out = capsys.readouterr().out
+    assert out.count("--seed 7") == 2 and out.count("1 failed") == 2
+    assert f"ladder run v2_warp_mma {tried[2].command_options}\n  it fell over\n" in out
+
+
+SOURCE = """#include <cmath>
+namespace {
+__global__ void __launch_bounds__(64, 1) f(float *x, int n) {
+  const int i = threadIdx.x + 7; // no mutant of i < 3 here
+  if (i < n)
+    x[i] = 2.f - x[i];
+  __syncthreads();
+  throw_if("1 + 1");
+}
+} // namespace
+"""
+
+
+def test_mutants_are_of_code_and_of_one_line_each() -> None:
+    found = mutants.mutants("mine", SOURCE)
+    assert len({mutant.name for mutant in found}) == len(found)
+    assert {mutant.line for mutant in found} == {4, 5, 6, 7, 8}
+    changes = {(mutant.line, mutant.kind, mutant.new.strip()) for mutant in found}
+    assert (4, "arithmetic", "const int i = threadIdx.x - 7;") in changes
+    assert (4, "constant", "const int i = threadIdx.x + 8;") in changes
+    assert (5, "comparison", "if (i <= n)") in changes
+    assert (6, "operands", "x[i] = x[i] - 2.f;") in changes
+    assert [new for line, kind, new in changes if line == 7] == [";"]
+    assert [new for line, kind, new in changes if line == 8] == [";"]
+
+
+def test_mutants_of_the_rungs_suffice_and_the_equivalent_ones_are_there() -> None:
+    found = {
+        mutant.name: mutant
+        for stage in mutants.STAGES
+        for mutant in mutants.mutants(stage, discover()[stage].kernel.read_text())
+    }
+    assert len(found) >= 300
+    assert [name for name in mutants.equivalent() if name not in found] == []
+
+
+def test_a_mutant_is_judged_once_and_its_end_is_no_pass(
+    naive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stage that stands for v1: its wrong mutant is found by compare, a harmless change is not."""
+    kernel = (naive / "kernel.cu").read_text()
+    stages = tmp_path / "stages"
+    shutil.copytree(root() / "include", stages / "include")
+    shutil.copytree(naive, stages / "naive")
+    monkeypatch.setenv("LADDER_STAGES_ROOT", str(stages))
+    monkeypatch.delenv("LADDER_STAGES")
+    line = next(n for n, text in enumerate(kernel.splitlines(), 1) if "s *= p.scale" in text)
+    old = kernel.splitlines()[line - 1]
+    wrong = mutants.Mutant("naive", line, "arithmetic", old, "    s *= p.scale * 2;")
+    ends = mutants.Mutant("naive", line, "arithmetic", old, '    s *= p.scale; asm("trap;");')
+    same = mutants.Mutant("naive", line, "arithmetic", old, "    s = p.scale * s;")
+    broken = mutants.Mutant("naive", line, "arithmetic", old, "    s *= p.scales;")
+    outcomes = [mutants.judge_mutant(mutant, ["compare"]).killed for mutant in (wrong, ends, same, broken)]
+    assert outcomes == [{"compare": True}, {"compare": True}, {"compare": False}, {}]
+    monkeypatch.setattr(mutants, "call", None)
+    assert mutants.judge_mutant(wrong, ["compare"]).killed == {"compare": True}

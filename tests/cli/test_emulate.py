@@ -1,0 +1,256 @@
+"""``ladder emulate``: any program, as it is."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ladder.build import toolchain
+from ladder.cli import main
+
+PROGRAM = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+
+__global__ void transpose(const float *in, float *out) {
+  __shared__ float tile[32][32];
+  tile[threadIdx.y][threadIdx.x] = in[threadIdx.y * 32 + threadIdx.x];
+  __syncthreads();
+  out[threadIdx.y * 32 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+
+__global__ void forever(volatile int *flag) { while (!*flag) {} }
+
+int recurse(int n) {
+  volatile char room[4096];
+  room[n % 4096] = 1;
+  return recurse(n + 1) + room[n % 4096];
+}
+
+int main(int argc, char **argv) {
+  float *in, *out;
+  cudaMalloc(&in, 4096);
+  cudaMalloc(&out, 4096);
+  if (argc > 1 && argv[1][0] == 'f') {
+    std::printf("started %d\n", getpid());
+    std::fflush(stdout);
+    forever<<<1, 1>>>((int *)in);
+  }
+  if (argc > 1 && argv[1][0] == 'b') in += 100000;
+  for (int i = 0; i < 2; ++i) transpose<<<1, dim3(32, 32)>>>(in, out);
+  if (argc > 1 && argv[1][0] == 'w') cudaMemcpy(in, (void *)8, 4, cudaMemcpyHostToDevice);
+  if (argc > 1 && argv[1][0] == 'r') std::printf("%d\n", recurse(argc));
+  if (argc > 1 && argv[1][0] == 'a') std::abort();
+  const cudaError_t error = cudaDeviceSynchronize();
+  std::printf("%s\n", cudaGetErrorName(error));
+  return argc > 1 ? std::atoi(argv[1]) : 0;
+}
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "prog.cu"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_counts_of_each_kernel(program, capfd):
+    assert main(["emulate", program, "--json", "-"]) == 0
+    out = capfd.readouterr().out
+    assert out.startswith("cudaSuccess\n")
+    rows = json.loads(out.partition("\n")[2])
+    assert len(rows) == 1 and "transpose" in rows[0]["kernel"]
+    assert rows[0]["launches"] == 2 and rows[0]["block"] == [32, 32, 1] and rows[0]["smem_bytes"] == 4096
+    # 32 warps read a column of 32 rows each: 32 wavefronts where 1 would do.
+    assert rows[0]["conflicts_ld"] == 2 * 32 * 31 and rows[0]["conflicts_st"] == 0
+
+
+def test_arguments_and_exit_code_are_the_programs(program, capfd):
+    assert main(["emulate", program, "--", "5"]) == 5
+    out = capfd.readouterr().out
+    assert "cudaSuccess" in out and "transpose" in out and "1,984" in out
+
+
+def test_a_fault_is_shown_with_its_line(program, capfd):
+    assert main(["emulate", program, "--", "b"]) == 1, "the program itself returns 0"
+    captured = capfd.readouterr()
+    assert "cudaErrorIllegalAddress" in captured.out
+    assert "prog.cu:8" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("way", "died_by", "code"), [("w", "SIGSEGV", 139), ("r", "SIGSEGV", 139), ("a", "SIGABRT", 134)]
+)
+@pytest.mark.parametrize("check", [False, True])
+def test_a_crash_of_the_host_keeps_what_was_counted(program, capfd, way, died_by, code, check):
+    options = ["--check"] if check else ["--json", "-"]
+    assert main(["emulate", program, *options, "--", way]) == code
+    captured = capfd.readouterr()
+    assert f"died: by {died_by}, in the host's code" in captured.err
+    if not check:
+        (row,) = json.loads(captured.out)
+        assert row["launches"] == 2 and row["conflicts_ld"] == 2 * 32 * 31
+
+
+@pytest.mark.parametrize(
+    "number, alone",
+    [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGKILL, True)],
+    ids=["Ctrl-C", "SIGINT", "SIGTERM", "SIGKILL"],
+)
+def test_a_signal_ends_an_endless_kernel(program, number, alone):
+    environment = {**os.environ, "LADDER_WARP_INSTRUCTION_LIMIT": str(10**15)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ladder.cli", "emulate", program, "--", "f"],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        word, child = process.stdout.readline().split()
+        assert word == b"started" and os.path.exists(f"/proc/{int(child)}")
+        if alone:
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)
+        code = process.wait(timeout=30)
+        assert code == (-number if number == signal.SIGKILL else 128 + number)
+        assert process.stdout.read() == b"", "whoever has the other end of the pipe is gone"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_an_endless_kernel_meets_a_limit(program, capfd, monkeypatch):
+    monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
+    main(["emulate", program, "--", "f"])
+    assert "prog.cu:13" in capfd.readouterr().err
+
+
+def test_flags_for_the_compiler(tmp_path, capfd):
+    path = tmp_path / "flags.cu"
+    path.write_text(
+        """
+        #include <cstdio>
+        __global__ void answer(float *out) { *out = VALUE / 3.0f; }
+        int main() {
+          float *out, host;
+          cudaMalloc(&out, 4);
+          answer<<<1, 1>>>(out);
+          cudaMemcpy(&host, out, 4, cudaMemcpyDeviceToHost);
+          std::printf("%g\\n", host);
+        }
+        """
+    )
+    assert main(["emulate", str(path), "--nvcc-flags=-DVALUE=6.0f --use_fast_math", "--json", "-"]) == 0
+    assert capfd.readouterr().out.startswith("2\n")
+    assert main(["emulate", str(path), "--nvcc-flags=--no-such-flag"]) == 2
+    assert "no-such-flag" in capfd.readouterr().err
+    assert main(["emulate", str(path), "--nvcc-flags='"]) == 2
+    assert "--nvcc-flags" in capfd.readouterr().err
+
+
+def test_paths_in_flags_begin_where_the_user_is(tmp_path, capfd, monkeypatch):
+    (tmp_path / "inc").mkdir()
+    for folder, value in (("inc", 4), ("other", 5)):
+        (tmp_path / folder / "inc").mkdir(parents=True)
+        (tmp_path / folder / "inc" / "v.h").write_text(f"#define V {value}\n")
+    path = tmp_path / "paths.cu"
+    path.write_text('#include <cstdio>\n#include "v.h"\nint main() { std::printf("%d", V); }\n')
+    for flags in (["-I", "inc"], ["--nvcc-flags=-Iinc"], ["--nvcc-flags", "-I inc"]):
+        for folder, value in (("inc", "4"), ("other", "5")):
+            monkeypatch.chdir(tmp_path / folder)
+            assert main(["emulate", str(path), *flags]) == 0
+            assert capfd.readouterr().out == value
+
+
+def test_names_outside_the_locales_encoding(tmp_path):
+    folder = tmp_path / "dir with ü space"
+    folder.mkdir()
+    (folder / "größe.h").write_text("#define SIZE 4\n")
+    (folder / "prög ram.cu").write_text(
+        '#include "größe.h"\n#include <cstdio>\nint main() { std::printf("%d\\n", SIZE); }\n'
+    )
+    command = [sys.executable, "-m", "ladder.cli", "emulate", "prög ram.cu"]
+    for variables in ({"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}):
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+        assert (done.returncode, done.stdout) == (0, b"4\n"), done.stderr
+    (folder / "größe.h").write_text("#define SIZE 5\n")
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"5\n"), "the header is among the dependencies"
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        (
+            "int main() { cudaGraph_t graph; return cudaGraphCreate(&graph, 0); }",
+            [],
+            "error: lacking.cu calls what the emulated CUDA runtime does not have: cudaGraphCreate\n"
+            "Such a program runs only on a GPU.",
+        ),
+        (
+            "__global__ void child() {}\n__global__ void parent() { child<<<1, 1>>>(); }\nint main() {}",
+            [],
+            "Kernels that launch kernels are not emulated. Such a program runs only on a GPU.",
+        ),
+        (
+            "__global__ void f() {}\nint main() { f<<<1, 1>>>(); }",
+            ["--nvcc-flags", "-rdc=true"],
+            "error: lacking.cu is compiled for device code of several files (-rdc=true), which",
+        ),
+        (
+            '__global__ void f() { asm("wgmma.fence.sync.aligned;"); }\nint main() { f<<<1, 1>>>(); }',
+            ["--arch", "sm_90"],
+            "wgmma and setmaxnreg are sm_90a's",
+        ),
+    ],
+    ids=["graphs", "dynamic parallelism", "-rdc", "sm_90a"],
+)
+def test_what_the_emulator_lacks_is_named(tmp_path, capfd, text, options, message):
+    path = tmp_path / "lacking.cu"
+    path.write_text(text)
+    assert main(["emulate", str(path), *options]) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_a_library_that_is_not_emulated_is_named(tmp_path, capfd):
+    path = tmp_path / "libraries.cu"
+    path.write_text(
+        'extern "C" { int cublasCreate_v2(void **); int cudnnCreate(void **); }\n'
+        'extern "C" { int cuInit(unsigned); int cuCtxSynchronize(); }\n'
+        "int main() {\n"
+        "  void *p;\n"
+        "  return cublasCreate_v2(&p) + cudnnCreate(&p) + cuInit(0) + cuCtxSynchronize();\n"
+        "}\n"
+    )
+    assert main(["emulate", str(path)]) == 2
+    err = capfd.readouterr().err
+    assert "libraries.cu does not link" in err and "undefined reference to `cublasCreate_v2'" in err
+    assert "undefined reference to `cuCtxSynchronize'" in err and "cuInit'" not in err
+    assert "uses cuBLAS and cuDNN and more of the CUDA driver API than is emulated. Emulated are the" in err
+    if not (toolchain.pinned_nvcc().include / "curand_kernel.h").exists():  # a whole toolkit has it
+        path.write_text("#include <curand_kernel.h>\nint main() {}\n")
+        assert main(["emulate", str(path)]) == 2
+        assert "The program uses cuRAND." in capfd.readouterr().err
+
+
+def test_an_unsupported_instruction_names_its_kernel_as_it_is_written(tmp_path, capfd):
+    path = tmp_path / "unsupported.cu"
+    path.write_text(
+        "template <int N> __global__ void odd(unsigned *out) {\n"
+        '  asm volatile("vset4.u32.u32.lt %0, %0, %0, %0;" : "+r"(*out));\n'
+        "}\n"
+        "int main() { unsigned *p; cudaMalloc(&p, 4); odd<3><<<1, 1>>>(p); cudaDeviceSynchronize(); }\n"
+    )
+    assert main(["emulate", str(path)]) == 1
+    err = capfd.readouterr().err
+    assert "not supported: vset4.u32.u32.lt" in err
+    assert "in kernel void odd<3>(unsigned int*)" in err

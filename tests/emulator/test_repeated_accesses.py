@@ -1,0 +1,155 @@
+"""Loops whose accesses repeat, move, change and leave lanes out: values and counts as of single ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ladder.emulator import FaultError, Module, shared_access
+
+BYTES = 8192
+ROUNDS = 40
+
+#: Each round r: an element from in_[where[r]] goes to shared memory at place[r], comes back from there and
+#: goes to out[r]; lanes whose place is negative take no part.
+TEXT = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry loop(
+  .param .u64 in_, .param .u64 out, .param .u64 where, .param .u64 place, .param .u32 rounds)
+{{
+  .reg .pred %p<3>;
+  .reg .b32 %r<20>;
+  .reg .b64 %rd<20>;
+  .reg .{register} %v<10>;
+  .shared .align 16 .b8 room[{room}];
+  ld.param.u64 %rd1, [in_];
+  ld.param.u64 %rd2, [out];
+  ld.param.u64 %rd3, [where];
+  ld.param.u64 %rd4, [place];
+  ld.param.u32 %r1, [rounds];
+  mov.u32 %r2, %tid.x;
+  mul.wide.u32 %rd5, %r2, 4;
+  add.u64 %rd3, %rd3, %rd5;
+  add.u64 %rd4, %rd4, %rd5;
+  mul.wide.u32 %rd5, %r2, {bytes};
+  add.u64 %rd2, %rd2, %rd5;
+  mov.u32 %r3, room;
+LOOP:
+  ld.global.s32 %r4, [%rd3];
+  ld.global.s32 %r5, [%rd4];
+  setp.lt.s32 %p1, %r5, 0;
+  @%p1 bra NEXT;
+  cvt.s64.s32 %rd6, %r4;
+  add.u64 %rd6, %rd1, %rd6;
+  ld.global.{form} {values}, [%rd6];
+  add.u32 %r6, %r3, %r5;
+  st.shared.{form} [%r6], {values};
+  ld.shared.{form} {values}, [%r6];
+  st.global.{form} [%rd2], {values};
+NEXT:
+  add.u64 %rd3, %rd3, 128;
+  add.u64 %rd4, %rd4, 128;
+  add.u64 %rd2, %rd2, {row};
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p2, %r1, 0;
+  @%p2 bra LOOP;
+  ret;
+}}
+"""
+
+#: form, register, bytes of an element, elements
+FORMS = [
+    ("b8", "b16", 1, 1),
+    ("b16", "b16", 2, 1),
+    ("b32", "b32", 4, 1),
+    ("b64", "b64", 8, 1),
+    ("v2.b32", "b32", 4, 2),
+    ("v4.b32", "b32", 4, 4),
+    ("v2.b64", "b64", 8, 2),
+]
+
+
+def module(form: str, register: str, size: int, elements: int) -> Module:
+    values = ", ".join(f"%v{i + 1}" for i in range(elements))
+    text = TEXT.format(
+        form=form,
+        register=register,
+        bytes=size * elements,
+        row=32 * size * elements,
+        room=BYTES,
+        values=f"{{{values}}}" if elements > 1 else values,
+    )
+    return Module(text)
+
+
+def patterns(width: int, rng: np.random.Generator) -> np.ndarray:
+    """ROUNDS x 32 byte offsets, each round in one of the ways that lanes lie to each other; most repeat."""
+    lanes, most = np.arange(32), BYTES // width
+    rounds = []
+    while len(rounds) < ROUNDS:
+        kind = rng.integers(5)
+        lane = [
+            lanes,  # one after the other
+            lanes * 0,  # all the same
+            lanes[::-1],
+            lanes * 4,  # with conflicts
+            rng.integers(0, 32, 32),
+        ][kind]
+        for _ in range(rng.integers(1, 6)):
+            rounds.append((lane + rng.integers(0, most - 128)) * width)
+    return np.array(rounds[:ROUNDS], np.int32)
+
+
+@pytest.mark.parametrize(("form", "register", "size", "elements"), FORMS)
+@pytest.mark.parametrize("divergent", [False, True])
+def test_values_and_counts(form: str, register: str, size: int, elements: int, divergent: bool) -> None:
+    width = size * elements
+    rng = np.random.default_rng(width + 1000 * divergent)
+    place, where = patterns(width, rng), patterns(width, rng)
+    if divergent:
+        place[rng.random((ROUNDS, 1)) * rng.random((ROUNDS, 32)) > 0.4] = -1
+    source = rng.integers(0, 256, BYTES, np.uint8)
+    out = np.zeros((ROUNDS, 32, width), np.uint8)
+    launch = module(form, register, size, elements).launch(
+        "loop", 1, 32, [source, out, where, place, ROUNDS], threads=1
+    )
+
+    expected = np.zeros_like(out)
+    wavefronts = {"ld": 0, "st": 0}
+    conflicts = {"ld": 0, "st": 0}
+    for r in range(ROUNDS):
+        active = place[r] >= 0
+        if not active.any():
+            continue
+        room = np.zeros(BYTES, np.uint8)
+        for lane in np.flatnonzero(active):  # of lanes with one address the last one wins
+            room[place[r, lane] :][:width] = source[where[r, lane] :][:width]
+        for lane in np.flatnonzero(active):
+            expected[r, lane] = room[place[r, lane] :][:width]
+        addresses = [int(p) if p >= 0 else None for p in place[r]]
+        for op in ("ld", "st"):
+            cost = shared_access(op, width, addresses)
+            wavefronts[op] += cost.wavefronts
+            conflicts[op] += cost.conflicts
+    assert (out == expected).all()
+    totals = launch.totals()
+    assert totals["wavefronts_ld"] == wavefronts["ld"] and totals["wavefronts_st"] == wavefronts["st"]
+    assert totals["conflicts_ld"] == conflicts["ld"] and totals["conflicts_st"] == conflicts["st"]
+
+
+@pytest.mark.parametrize("beyond", [BYTES - 31 * 4, -4])
+def test_a_pattern_that_moves_out_of_memory(beyond: int) -> None:
+    """What was good before is not taken for good where it lies now."""
+    place = np.tile(np.arange(32, dtype=np.int32) * 4, (3, 1))
+    where = place.copy()
+    source, out = np.zeros(BYTES, np.uint8), np.zeros((3, 32, 4), np.uint8)
+    where[2] += beyond
+    with pytest.raises(FaultError, match="no allocation"):
+        module("b32", "b32", 4, 1).launch("loop", 1, 32, [source, out, where, place, 3], threads=1)
+    if beyond > 0:
+        where[2] -= beyond
+        place[2] += beyond
+        with pytest.raises(FaultError, match="shared memory"):
+            module("b32", "b32", 4, 1).launch("loop", 1, 32, [source, out, where, place, 3], threads=1)

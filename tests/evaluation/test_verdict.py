@@ -1,0 +1,194 @@
+"""Wrong rungs whose outputs are close, and rungs whose host code ends the process: no verdict says right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ladder.cli import main
+from ladder.evaluation import check_stage, rule_on
+from ladder.operations import Problem
+from ladder.stages import discover
+
+PROBLEM = Problem(1, 2, 70, 9, 32, kv_heads=1, is_causal=True)
+LAUNCH = "  naive<<<dim3"
+
+
+def ruling(name: str) -> str:
+    """Why the stage does not pass; empty if it does."""
+    [found] = rule_on(discover()[name], [PROBLEM], backend="emulator", thoroughly=True)
+    assert found.passed == (found.text == "")
+    return found.text
+
+
+def before_launch(drop_stage, statement: str) -> None:
+    drop_stage("mine", drop_stage.kernel.replace(LAUNCH, f"  {statement}\n{LAUNCH}"))
+
+
+def after_launch(drop_stage, statement: str) -> None:
+    kernel = drop_stage.kernel.rstrip()
+    assert kernel.endswith("}")
+    drop_stage("mine", f"#include <cstdlib>\n{kernel[:-1]}  {statement}\n}}\n")
+
+
+def test_a_right_stage_passes(naive) -> None:
+    assert ruling("naive") == ""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "cudaMemset(const_cast<void *>(p.v), 0, 9 * 32 * 4);",
+        "static_cast<float *>(const_cast<void *>(p.k))[5] = 0;",
+    ],
+    ids=["by the runtime", "by the host"],
+)
+def test_inputs_are_only_read(drop_stage, statement) -> None:
+    before_launch(drop_stage, statement)
+    assert "which it is only given to read" in ruling("mine")
+
+
+def changed(text: str, *changes: tuple[str, str]) -> str:
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_the_host_computes_nothing(drop_stage) -> None:
+    on_host = changed(
+        "#include <cmath>\n" + drop_stage.kernel,
+        ("__global__ void naive(", "__global__ void idle() {}\nvoid naive(unsigned block, int row, "),
+        ("  const int row = blockIdx.x * blockDim.x + threadIdx.x;\n", ""),
+        ("blockIdx.y", "block"),
+        ("min(row + 1, p.kv_len)", "(row + 1 < p.kv_len ? row + 1 : p.kv_len)"),
+        ("naive<<<dim3((p.q_len + 63) / 64, p.batch * p.heads), 64, 0, stream>>>(p);", LOOP),
+    )
+    folder = drop_stage("mine", on_host)
+    assert "o and lse: written without a kernel" in ruling("mine")
+    (folder / "kernel.cu").write_text(changed(on_host, ("idle<<<1, 1, 0, stream>>>();", "")))
+    assert "it launches no kernel" in ruling("mine")
+
+
+LOOP = """for (int block = 0; block < p.batch * p.heads; block++)
+    for (int row = 0; row < p.q_len; row++)
+      naive(block, row, p);
+  idle<<<1, 1, 0, stream>>>();"""
+
+
+def test_memory_that_nobody_wrote(drop_stage) -> None:
+    """A workspace that happens to hold zeros, or NaNs, but nothing large."""
+    kernel = changed(
+        drop_stage.kernel,
+        ("AttentionProblem p) {\n  const int row", "AttentionProblem p, float *fresh) {\n  const int row"),
+        ("= m + logf(l)", "= m + logf(l) + (fresh[0] > 1e30f ? 1 : 0)"),
+        (LAUNCH, "  float *fresh;\n  cudaMalloc(&fresh, 4);\n" + LAUNCH),
+        ("stream>>>(p);", "stream>>>(p, fresh);\n  cudaFree(fresh);"),
+    )
+    drop_stage("mine", kernel)
+    assert "lse: other values in another order" in ruling("mine")
+
+
+def test_an_order_that_matters(drop_stage) -> None:
+    """The block that comes first adds something, unless stage.toml says that this may be."""
+    kernel = changed(
+        drop_stage.kernel,
+        ("__global__", "__device__ int turn;\n__global__"),
+        ("= m + logf(l);", "= m + logf(l) + (threadIdx.x == 0 && atomicExch(&turn, 1) == 0 ? 1e-6f : 0);"),
+        (LAUNCH, "  const int zero = 0;\n  cudaMemcpyToSymbol(turn, &zero, 4);\n" + LAUNCH),
+    )
+    folder = drop_stage("mine", kernel)
+    assert "lse: other values in another order" in ruling("mine")
+    with open(folder / "stage.toml", "a") as table:
+        table.write("deterministic = false\n")
+    assert ruling("mine") == ""
+
+
+@pytest.mark.parametrize(
+    "statement, said",
+    [
+        ("std::exit(0);", "exit code 0"),
+        ("*reinterpret_cast<volatile int *>(8) = 1;", "SIGSEGV"),
+        ("std::abort();", "SIGABRT"),
+        ("throw std::bad_alloc();", "more memory than there is"),
+        ('throw std::out_of_range("by one");', "by one"),
+        ("throw 7;", "no std::exception"),
+    ],
+    ids=["exit", "segv", "abort", "bad_alloc", "exception", "int"],
+)
+def test_host_code_that_ends_early_is_no_pass(drop_stage, capsys, tmp_path: Path, statement, said) -> None:
+    after_launch(drop_stage, statement)
+    assert said in ruling("mine")
+    target = tmp_path / "rows.json"
+    options = ["--problem", "1,2,70,9,32", "--backend", "emulator", "--json"]
+    assert main(["compare", "mine", "naive", *options, str(target)]) == 1
+    assert [row["passed"] for row in json.loads(target.read_text())] in ([False, True], [True, False])
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert main(["check", "mine", "--problem", "1,2,70,9,32"]) == 1
+    [finding] = check_stage("mine", [PROBLEM])
+    assert finding.kind == "failure" and said in finding.message
+
+
+def test_what_a_stage_prints_does_not_soil_the_json(drop_stage, capfd) -> None:
+    kernel = changed(
+        "#include <cstdio>\n" + drop_stage.kernel,
+        ("  const int head =", '  if (row == 0) printf("from the kernel\\n");\n  const int head ='),
+        (LAUNCH, '  std::printf("from the host\\n");\n' + LAUNCH),
+    )
+    drop_stage("mine", kernel)
+    assert main(["run", "mine", "--problem", "1,1,8,8,32", "--backend", "emulator", "--json", "-"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["passed"]
+
+
+def test_a_failure_is_not_hidden_by_findings(drop_stage) -> None:
+    """An exception is told as it is, and not as outputs that were never written."""
+    throw = '  if (p.q_len > 0) throw std::runtime_error("no launch today");\n'
+    drop_stage("mine", changed(drop_stage.kernel, (LAUNCH, throw + LAUNCH)))
+    [finding] = check_stage("mine", [PROBLEM])
+    assert finding.message.partition("\n")[0] == "no launch today"
+
+
+def workspace(first: str, last: str) -> tuple[tuple[str, str], ...]:
+    """Changes of naive that give it a workspace of a number a row: ``first`` before the launch, and after."""
+    return (
+        ("AttentionProblem p) {\n  const int row", "AttentionProblem p, float *more) {\n  const int row"),
+        ("= m + logf(l)", "= m + logf(l) + 0 * fminf(more[row], 1)"),
+        (LAUNCH, f"  float *more;\n  cudaMalloc(&more, p.q_len * 4);\n  {first}\n" + LAUNCH),
+        ("stream>>>(p);", f"stream>>>(p, more);\n  {last}"),
+    )
+
+
+def test_check_knows_memory_of_cuda_malloc(drop_stage) -> None:
+    zeroed = changed(drop_stage.kernel, *workspace("cudaMemset(more, 0, p.q_len * 4);", "cudaFree(more);"))
+    folder = drop_stage("mine", zeroed)
+    assert check_stage("mine", [PROBLEM]) == []
+    for statements, kind in (
+        (("", "cudaFree(more);"), "uninitialised read"),
+        (("cudaMemset(more, 0, p.q_len * 4); cudaFree(more);", ""), "use after free"),
+    ):
+        (folder / "kernel.cu").write_text(changed(drop_stage.kernel, *workspace(*statements)))
+        assert kind in {finding.kind for finding in check_stage("mine", [PROBLEM])}
+
+
+def test_a_launch_error_that_nobody_looked_at_is_told(drop_stage) -> None:
+    """Not as outputs full of NaN, and not as a stage without a kernel."""
+    threads = ("64, 0, stream>>>(p);", "2048, 0, stream>>>(p);\n  return;")
+    drop_stage("mine", changed(drop_stage.kernel, threads))
+    assert "2048" in ruling("mine") and "did not look at cudaGetLastError()" in ruling("mine")
+    assert "2048" in check_stage("mine", [PROBLEM])[0].message
+
+
+def test_an_opcode_that_the_emulator_lacks_is_named(drop_stage) -> None:
+    """By check as well, where outputs that were never written would hide it."""
+    unknown = (
+        "  float m = -INFINITY",
+        '  unsigned bytes = 1;\n  asm volatile("vset4.u32.u32.lt %0, %0, %0, %0;" : "+r"(bytes));\n'
+        "  float m = -INFINITY",
+    )
+    drop_stage("mine", changed(drop_stage.kernel, unknown))
+    assert "not supported: vset4.u32.u32.lt" in ruling("mine")
+    found = check_stage("mine", [PROBLEM])
+    assert any("vset4.u32.u32.lt" in finding.message for finding in found)
+    assert not any(finding.kind == "unwritten output" for finding in found)

@@ -1,0 +1,118 @@
+"""The stages as torch operators: compiled into a graph, and the same outputs as without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import ladder
+from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
+from ladder.functional import operators
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def tensors(device: str = "cpu", dtype: torch.dtype = torch.float16, q_len: int = 16) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((1, 2, q_len, 32), (1, 2, 24, 32), (1, 2, 24, 32))
+    return tuple(torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes)
+
+
+def model(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    o, lse = ladder.attention(q * 2, k, v, is_causal=True, stage="v3_swizzle")
+    return o.float() + torch.exp(lse)[..., None]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+def test_compiled_as_one_graph(device: str, compiler: str) -> None:
+    inputs = tensors(device)
+    compiled = torch.compile(model, backend=compiler, fullgraph=True)
+    assert torch.equal(compiled(*inputs), model(*inputs))
+    longer = tensors(device, q_len=33)
+    assert torch.equal(compiled(*longer), model(*longer))  # of another length: compiled again, or for any
+
+
+def test_what_torch_asks_of_an_operator() -> None:
+    torch.library.opcheck(
+        operators.attention,
+        (*tensors(), True, None, False, "v2_warp_mma"),
+        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+    )
+
+
+def test_the_operator_of_a_stage() -> None:
+    operators.stage_operator("v2_warp_mma")
+    q, k, v = tensors()
+    o, lse = torch.ops.ladder.v2_warp_mma(q, k, v, True, 0.5)
+    expected, expected_lse = ladder.attention(q, k, v, is_causal=True, scale=0.5, stage="v2_warp_mma")
+    assert torch.equal(o, expected) and torch.equal(lse, expected_lse)
+    assert operators.stage_operator("v2_warp_mma") is operators.stage_operator("v2_warp_mma")
+    with pytest.raises(StageError, match="no stage 'v0'"):
+        operators.stage_operator("v0")
+
+
+def test_errors_come_through() -> None:
+    q, k, v = tensors()
+    with pytest.raises(UnsupportedProblem, match="f32"):
+        torch.ops.ladder.attention(q, k, v, stage="v1_minimal")
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with pytest.raises(InvalidProblem, match="same shape"):
+        compiled(q, k, v[:, :, :8].contiguous())
+
+
+@needs_gpu
+class TestOnTheGpu:
+    """Streams, devices and graphs."""
+
+    @pytest.mark.parametrize("stage", [stage.name for stage in ladder.discover().computing("attention")])
+    def test_a_cuda_graph_captures_it(self, stage: str) -> None:
+        dtype = torch.float32 if stage == "v1_minimal" else torch.float16
+        q, k, v = tensors("cuda", dtype)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            ladder.attention(q, k, v, stage=stage)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            o, lse = ladder.attention(q, k, v, stage=stage)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            q.normal_()
+            graph.replay()
+            expected, expected_lse = ladder.attention(q, k, v, stage=stage)
+            assert torch.equal(o, expected) and torch.equal(lse, expected_lse)
+
+    def test_the_current_stream_is_used(self) -> None:
+        q, k, v = tensors("cuda")
+        expected, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+        late = torch.zeros_like(q)
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            late.copy_(q)
+            o, _ = ladder.attention(late, k, v, stage="v3_swizzle")
+        stream.synchronize()
+        assert torch.equal(o, expected)
+
+    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+    def test_the_tensors_device_is_used(self) -> None:
+        q, k, v = (tensor.to("cuda:1") for tensor in tensors("cpu"))
+        o, _ = ladder.attention(q, k, v, stage="v3_swizzle")
+        expected = F.scaled_dot_product_attention(q, k, v)
+        assert o.device == q.device and torch.cuda.current_device() == 0
+        assert (o - expected).abs().max() < 1e-2

@@ -1,0 +1,122 @@
+"""The pictures hold what they are to show; whether they can be read is for people to judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from ladder import banks, plots
+from ladder.errors import LadderError
+from ladder.plots import access_picture, comparison_picture, roofline_picture, speed_picture
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def colours(figure) -> set[str]:
+    from matplotlib.colors import to_hex
+
+    return {to_hex(patch.get_facecolor()).upper() for axes in figure.axes for patch in axes.patches}
+
+
+def test_a_panel_a_pass() -> None:
+    found = banks.explore("ldmatrix.x4", "lane % 16 * 128 + lane / 16 * 16")
+    figure = access_picture(found.service, "a title")
+    assert "28 bank conflicts" in figure.get_suptitle() and "a title" in figure.get_suptitle()
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[2] == "pass 3, lanes 16-23: 8 wavefronts, 7 conflicts"
+    assert {str(lane) for lane in range(32)} <= set(texts(figure))
+    assert plots.ORANGE in colours(figure)
+
+
+def test_nothing_waits_without_conflicts() -> None:
+    figure = access_picture(banks.explore("ld", "lane * 4").service, "")
+    assert "no bank conflict" in figure.get_suptitle()
+    assert plots.ORANGE not in colours(figure) and plots.BLUE in colours(figure)
+
+
+def test_one_word_for_many_lanes() -> None:
+    assert "0-15" in texts(access_picture(banks.explore("ld.v4.f32", "0").service, ""))
+    assert "0+" in texts(access_picture(banks.explore("ld", "0").service, ""))
+    assert "×32" in texts(access_picture(banks.explore("atom.add", "0").service, ""))
+
+
+def test_no_lane_at_all() -> None:
+    figure = access_picture(banks.explore("ld", lambda lane: None).service, "")
+    assert "no lane takes part" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_files(tmp_path: Path, name: str, start: bytes) -> None:
+    plots.save(access_picture(banks.explore("ld", "lane * 4").service, ""), tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_files_that_cannot_be(tmp_path: Path) -> None:
+    figure = access_picture(banks.explore("ld", "lane * 4").service, "")
+    for path in (tmp_path / "a.jpeg", tmp_path / "none", tmp_path / "nowhere" / "a.png"):
+        with pytest.raises(LadderError):
+            plots.save(figure, path)
+
+
+def test_comparison() -> None:
+    table = pd.DataFrame({"stage": ["a", "b", "empty"]})
+    for column, values in (
+        ("wavefronts_ld", [90, 40, 1]),
+        ("wavefronts_st", [10, 5, 1]),
+        ("conflicts", [60, 0, None]),
+    ):
+        table[column] = pd.array(values, dtype="Int64")
+    figure = comparison_picture(table, "a title")
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert texts(figure) == ["40", "45", "60", "0"]
+    # A bar begins at 1, where the axis does; 0 has none.
+    assert sorted(round(bar.get_width()) for bar in axes.patches) == [0, 39, 44, 59]
+    assert figure.axes[0].get_title(loc="left") == "a title"
+
+
+def test_speeds_beside_the_ceiling() -> None:
+    columns = ("gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash")
+    rows = [
+        ("NVIDIA H200", "torch matmul", None, None, "bf16", None, 760.0, None),
+        ("NVIDIA H200", "v1_minimal", 1024, 64, "f32", False, 0.25, None),
+        ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", False, 125.0, 0.5),
+        ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", True, 99.0, 0.4),
+        ("NVIDIA H200", "torch flash", 4096, 64, "bf16", False, 250.0, 1.0),
+        ("NVIDIA H200", "torch efficient", 4096, 64, "bf16", False, 126.0, 0.5),
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    figure = speed_picture(table, [{"N": 4096, "d": 64, "dtype": "bf16", "causal": False}], 630.0)
+    (axes,) = figure.axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["v1_minimal", "v3_swizzle", "torch flash"]
+    shown = texts(figure)
+    assert shown[:3] == ["0.25, f32, N = 1024", "125  (0.50)", "250  (1.00)"]
+    assert "mma.sync alone: 630" in shown
+    assert [patch.get_width() for patch in axes.patches] == [0.25, 125.0, 250.0]
+    other = speed_picture(table, [{"N": 4096, "d": 64, "dtype": "bf16", "causal": True}])
+    assert not any("mma.sync" in text for text in texts(other))
+
+
+def test_the_roofline_of_shared_memory() -> None:
+    table = pd.DataFrame(
+        {
+            "stage": ["conflicts", "none"],
+            "flops": [1e12, 1e12],
+            "wavefronts": [8e9, 1e9],
+            "conflicts": [7e9, 0.0],
+            "tflops": [12.5, 50.0],
+        }
+    )
+    # 125 and 1000 operations for each of 0.2e12 wavefronts a second: 25 and 200 TFLOP/s.
+    shown = texts(roofline_picture(table, wavefronts_per_second=0.2e12, roof=630))
+    assert "conflicts: 12.5, 50% of the line" in shown and "none: 50, 25% of the line" in shown
+    assert "without conflicts, ×8" in shown and sum("without" in text for text in shown) == 1
+    assert "mma.sync alone, 630 TFLOP/s" in shown
+    low = texts(roofline_picture(table, wavefronts_per_second=0.2e12, roof=100))
+    assert "none: 50, 50% of the line" in low

@@ -1,0 +1,107 @@
+"""What the command writes to, whatever it is. Each test is a process of its own, for the streams are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ladder.evaluation import Comparison, make_row
+from ladder.operations import Problem, get_operation
+from ladder.render import comparison_table, comparison_tables
+from ladder.stages import Ladder, Stage
+
+
+def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``ladder`` in a shell is the command line of this Python."""
+    function = f'ladder() {{ "{sys.executable}" -m ladder "$@"; }}; set -o pipefail; '
+    words = ["bash", "-c", function + command]
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("command", ["bank ld 'lane * 128'", "exercise list"])
+def test_a_reader_that_leaves_is_no_wrong_stage(command: str) -> None:
+    done = run(f"ladder {command} | true")
+    assert done.returncode == 141 and done.stderr == ""
+
+
+def test_a_full_disk_behind_the_output() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    done = run("ladder stages > /dev/full")
+    assert done.returncode == 2 and done.stderr == "error: cannot write the output: No space left on device\n"
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    done = run(
+        f"cd '{tmp_path}/gone' && rmdir ../gone && ladder exercise list", PYTHONPATH=os.pathsep.join(sys.path)
+    )
+    assert done.returncode == 2 and "the working directory is no longer there" in done.stderr
+
+
+def test_a_closed_stderr_and_ascii_alone() -> None:
+    command = "ladder lines v2_warp_mma --problem 1,1,16,16,32 2>&-"
+    done = run(command, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "wavefronts" in done.stdout and done.stdout.isascii()
+
+
+def test_a_closed_stdout_and_stdin() -> None:
+    assert run("ladder stages >&- <&-").returncode == 0
+
+
+def test_a_narrow_terminal_has_several_tables_and_no_number_cut() -> None:
+    rows = []
+    for number in range(4):
+        row = make_row(f"v{number}_a_long_name", "emulator", "sm_80", Problem(1, 1, 8, 8, 32, dtype="f32"))
+        rows.append(row | {"conflicts": 123_456_789 * (number + 1), "error": 1.25e-5})
+    comparison = Comparison(get_operation("attention"), rows)
+    assert [len(comparison_tables(comparison, Ladder((), {}), width)) for width in (200, 60, 1)] == [1, 2, 4]
+    done = run("ladder compare --problem 1,1,16,16,32 --backend emulator", COLUMNS="30")
+    assert done.returncode == 0
+    for name in ("v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"):
+        assert name in done.stdout
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+    assert "B=1 H=1 N=16 M=16 d=32 on the emulator sm_80\n" in done.stdout
+
+
+def test_twelve_rungs_fit_a_terminal() -> None:
+    problem = Problem(1, 2, 256, 256, 64, dtype="f16")
+    names = [f"v{number}_warpgroup" for number in range(1, 13)]
+    counts = {"conflicts": 16_887_808, "wavefronts_ld": 17_432_576, "error": 1.25e-5, "lse_error": 1e-6}
+    rows = [make_row(name, "emulator", "sm_90a", problem) | counts for name in names]
+    tables = comparison_tables(Comparison(get_operation("attention"), rows), Ladder((), {}), 80)
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        for table in tables:
+            console.print(table)
+    shown = capture.get()
+    assert 1 < len(tables) < 12 and all(name in shown for name in names)
+    assert max(map(len, shown.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in shown
+    assert shown.count("17,432,576") == 12
+
+
+def stage(name: str, before: str | None) -> Stage:
+    return Stage(name, Path(name), name, "", before, (7, 5), ("f16",), (64,))
+
+
+def test_the_rung_before_is_named_where_it_is_not_to_the_left() -> None:
+    ladder = Ladder((stage("v1", None), stage("v2", "v1"), stage("v3", "v2"), stage("mine", "v2")), {})
+
+    def named(*names: str) -> list[str]:
+        problem = Problem(1, 1, 8, 8, 32, dtype="f32")
+        rows = [make_row(name, "emulator", "sm_80", problem) | {"conflicts": 8} for name in names]
+        console = Console(width=200, color_system=None)
+        with console.capture() as capture:
+            console.print(comparison_table(Comparison(get_operation("attention"), rows), ladder))
+        line = next((line for line in capture.get().splitlines() if "which is" in line), "")
+        return line.split()[2:]
+
+    assert named("v1", "v2", "v3") == []
+    assert named("v1", "v2", "mine", "v3") == ["v1", "v2", "v2"]
+    assert named("v3", "v2", "v1") == ["v2", "v1"]
+    assert named("v1", "v3") == []  # nothing it could be compared with

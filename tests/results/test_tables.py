@@ -1,0 +1,78 @@
+"""The tables and pictures of README and lessons are what the data and the emulator say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_tables_are_what_their_data_says() -> None:
+    command = [sys.executable, str(ROOT / "results" / "tables.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pictures_are_drawn_from_their_data() -> None:
+    command = [sys.executable, str(ROOT / "results" / "pictures.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_picture_of_other_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "results"))
+    import pictures
+
+    monkeypatch.setattr(pictures, "PICTURES", tmp_path / "pictures")
+    for name, picture in pictures.ALL.items():
+        assert pictures.is_stale(name)
+        pictures.write(name)
+        assert not pictures.is_stale(name)
+        first = pictures.path(name).read_bytes()
+        pictures.write(name)
+        assert pictures.path(name).read_bytes() == first
+        data = picture.data()
+        data.loc[data["tflops"].last_valid_index(), "tflops"] *= 1.01
+        other = pictures.Picture(lambda data=data: data, picture.draw)
+        monkeypatch.setitem(pictures.ALL, name, other)
+        assert pictures.is_stale(name)
+
+
+def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "results"))
+    import tables
+
+    from ladder import nsight
+
+    def launch(stage: str, n: int, d: int, shared: float, wait: str) -> dict[str, object]:
+        counts = dict.fromkeys(nsight.metric_names(), 0.0)
+        counts["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"] = 400
+        counts["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] = 300
+        shares = {nsight.BOUNDS["shared"]: shared, nsight.STALLS[wait]: 2.0, nsight.STALLS["selected"]: 9.0}
+        return {"stage": stage, "N": n, "M": n, "d": d, **counts, **shares}
+
+    launches = [
+        launch("v1_minimal", 1024, 64, 98.9, "short_scoreboard"),
+        launch("v1b_fa2_loops", 1024, 64, 97.3, "short_scoreboard"),
+        launch("v2_warp_mma", 1024, 64, 93.4, "wait"),
+        launch("v2_warp_mma", 4096, 128, 91.2, "wait"),
+        launch("v3_swizzle", 4096, 128, 72.0, "math_pipe_throttle"),
+    ]
+    pd.DataFrame(launches).to_csv(tmp_path / "bounds.csv", index=False)
+    monkeypatch.setattr(tables, "H200", tmp_path)
+    assert "| B4 H16 N1024 d64 | `v1_minimal` |" in tables.bounds("v1_minimal")
+    # Beside the rung before, at the largest problem that both were measured at.
+    assert "| shared memory and L1 | 97% | 93% |" in tables.bounds("v2_warp_mma")
+    upper = tables.bounds("v3_swizzle")
+    assert "| B4 H16 N4096 d128 | `v2_warp_mma` | `v3_swizzle` |" in upper
+    assert "| shared memory and L1 | 91% | 72% |" in upper
+    assert "| wavefronts that conflicts add | 75% | 75% |" in upper
+    assert "| warps wait for | wait | math pipe throttle |" in upper
+    assert "tensor" not in upper  # not measured
+    assert tables.bounds("v4_tk_tiles") == ""

@@ -1,0 +1,315 @@
+// Planted faults of memory: arrays beside arrays, variables, the heap of kernels, stacks, memory that nobody
+// wrote. Marked as in faults.cu.
+// clang-format off: a fault's mark stands on the line of the fault, however long
+#include "corpus.h"
+
+#include <cstdint>
+
+namespace {
+
+// --- one array beside another ------------------------------------------------------------------------------
+
+__global__ void past_first_shared_array(int *out, int shift) {
+  __shared__ int a[64], b[64];
+  a[threadIdx.x] = int(threadIdx.x);
+  b[threadIdx.x] = 2 * int(threadIdx.x);
+  __syncthreads();
+  out[threadIdx.x] = a[threadIdx.x + shift] + b[threadIdx.x]; // fault(past_first_shared_array): out of bounds
+}
+CASE(past_first_shared_array) {
+  Device<int> out(64);
+  past_first_shared_array<<<1, 64>>>(out, 1);
+}
+
+__global__ void write_past_shared_array(int *out, int n) {
+  __shared__ int keys[32], values[32];
+  values[threadIdx.x] = 1;
+  __syncwarp();
+  if (int(threadIdx.x) <= n)
+    keys[threadIdx.x + n / 32] = int(threadIdx.x); // fault(write_past_shared_array): out of bounds
+  __syncwarp();
+  out[threadIdx.x] = values[threadIdx.x] + keys[n / 32 + threadIdx.x % 31];
+}
+CASE(write_past_shared_array) {
+  Device<int> out(32);
+  write_past_shared_array<<<1, 32>>>(out, 32);
+}
+
+__global__ void before_shared_array(float *out, int back) {
+  __shared__ float halo[32], row[32];
+  halo[threadIdx.x] = 0.f;
+  row[threadIdx.x] = float(threadIdx.x);
+  __syncwarp();
+  out[threadIdx.x] = row[int(threadIdx.x) - back] + halo[threadIdx.x] // fault(before_shared_array): out of bounds
+      + halo[int(threadIdx.x) - back + 1];
+}
+CASE(before_shared_array) {
+  Device<float> out(32);
+  before_shared_array<<<1, 32>>>(out, 1);
+}
+
+__device__ int table[100];
+__global__ void past_device_array(int *out) {
+  out[threadIdx.x] = table[threadIdx.x]; // fault(past_device_array): out of bounds
+}
+CASE(past_device_array) {
+  Device<int> out(128);
+  past_device_array<<<1, 128>>>(out);
+}
+
+__device__ float accumulators[32];
+__global__ void write_past_device_array(int slot) {
+  accumulators[slot + threadIdx.x] = 1.f; // fault(write_past_device_array): out of bounds
+}
+CASE(write_past_device_array) { write_past_device_array<<<1, 32>>>(8); }
+
+__constant__ float weights[16];
+__global__ void past_constant_array(float *out, int n) {
+  float sum = 0;
+  for (int i = 0; i <= n; ++i)
+    sum += weights[i]; // fault(past_constant_array): out of bounds
+  out[threadIdx.x] = sum;
+}
+CASE(past_constant_array) {
+  const float host[16] = {1, 2, 3};
+  cudaMemcpyToSymbol(weights, host, sizeof host);
+  Device<float> out(32);
+  past_constant_array<<<1, 32>>>(out, 16);
+}
+
+struct Row {
+  int head;
+  int data[7];
+};
+__global__ void row_past_allocation(Row *rows, int n) {
+  Row &row = rows[threadIdx.x];
+  for (int i = 0; i < 8; ++i)
+    row.data[i] = n; // fault(row_past_allocation): out of bounds
+}
+CASE(row_past_allocation) {
+  Device<Row> rows(32);
+  row_past_allocation<<<1, 32>>>(rows, 3);
+}
+
+// --- the heap of kernels -----------------------------------------------------------------------------------
+
+__global__ void heap_past_end(int *out, int n) {
+  int *const mine = static_cast<int *>(malloc(n * sizeof(int)));
+  for (int i = 0; i <= n; ++i)
+    mine[i] = i; // fault(heap_past_end): out of bounds
+  out[threadIdx.x] = mine[n - 1];
+  free(mine);
+}
+CASE(heap_past_end) {
+  Device<int> out(32);
+  heap_past_end<<<1, 32>>>(out, 12);
+}
+
+__global__ void heap_use_after_free(int *out, int n) {
+  int *const mine = static_cast<int *>(malloc(n * sizeof(int)));
+  mine[threadIdx.x % n] = 5;
+  free(mine);
+  out[threadIdx.x] = mine[threadIdx.x % n]; // fault(heap_use_after_free): use after free
+}
+CASE(heap_use_after_free) {
+  Device<int> out(32);
+  heap_use_after_free<<<1, 32>>>(out, 16);
+}
+
+__global__ void heap_uninitialised(int *out, int n) {
+  int *const mine = static_cast<int *>(malloc(n * sizeof(int)));
+  mine[0] = 1;
+  int sum = 0;
+  for (int i = 0; i < n; ++i)
+    sum += mine[i]; // fault(heap_uninitialised): uninitialised read
+  out[threadIdx.x] = sum;
+  free(mine);
+}
+CASE(heap_uninitialised) {
+  Device<int> out(32);
+  heap_uninitialised<<<1, 32>>>(out, 8);
+}
+
+__global__ void heap_leak(int *out) {
+  int *const mine = new int[4]; // fault(heap_leak): leak
+  mine[0] = int(threadIdx.x);
+  out[threadIdx.x] = mine[0];
+}
+CASE(heap_leak) {
+  Device<int> out(32);
+  heap_leak<<<1, 32>>>(out);
+}
+
+__global__ void heap_null(int *out, size_t n) {
+  int *const mine = static_cast<int *>(malloc(n)); // more than the heap has
+  mine[threadIdx.x] = 1; // fault(heap_null): out of bounds
+  out[threadIdx.x] = mine[threadIdx.x];
+  free(mine);
+}
+CASE(heap_null) {
+  Device<int> out(32);
+  heap_null<<<1, 32>>>(out, size_t(1) << 40);
+}
+
+__device__ int *kept;
+__global__ void keep_on_heap() { kept = new int(3); }
+__global__ void drop_from_heap() { delete kept; }
+__global__ void use_dropped(int *out) {
+  out[0] = *kept; // fault(heap_freed_by_another_kernel): use after free
+}
+CASE(heap_freed_by_another_kernel) {
+  Device<int> out(1);
+  keep_on_heap<<<1, 1>>>();
+  drop_from_heap<<<1, 1>>>();
+  use_dropped<<<1, 1>>>(out);
+}
+
+// --- stacks ------------------------------------------------------------------------------------------------
+
+__global__ void local_past_end(int *out, int n) {
+  int values[8];
+  for (int i = 0; i < n; ++i)
+    values[i] = i * n; // fault(local_past_end): out of bounds
+  out[threadIdx.x] = values[threadIdx.x % 8];
+}
+CASE(local_past_end) {
+  Device<int> out(32);
+  local_past_end<<<1, 32>>>(out, 100);
+}
+
+__global__ void local_uninitialised(int *out, int n) {
+  int values[16];
+  for (int i = 1; i < n; ++i)
+    values[i] = i;
+  out[threadIdx.x] = values[threadIdx.x % n]; // fault(local_uninitialised): uninitialised read
+}
+CASE(local_uninitialised) {
+  Device<int> out(32);
+  local_uninitialised<<<1, 32>>>(out, 16);
+}
+
+__global__ void local_of_another_thread(int *out, int n) {
+  __shared__ int *shared_pointer;
+  int values[4];
+  for (int i = 0; i < 4; ++i)
+    values[i] = n * int(threadIdx.x);
+  if (threadIdx.x == 0)
+    shared_pointer = values;
+  __syncthreads();
+  out[threadIdx.x] = shared_pointer[n & 3]; // fault(local_of_another_thread): out of bounds
+}
+CASE(local_of_another_thread) {
+  Device<int> out(64);
+  local_of_another_thread<<<1, 64>>>(out, 2);
+}
+
+__device__ int *returned_address(int n) {
+  int value = n;
+  int *volatile address = &value;
+  return address;
+}
+__global__ void local_out_of_scope(int *out, int **where) {
+  if (threadIdx.x == 0)
+    *where = returned_address(int(blockIdx.x)); // kept for the next kernel
+}
+__global__ void use_local_of_old_kernel(int *out, int **where) {
+  out[0] = **where; // fault(local_of_an_old_kernel): out of bounds
+}
+CASE(local_of_an_old_kernel) {
+  Device<int> out(1);
+  Device<int *> where(1);
+  local_out_of_scope<<<1, 32>>>(out, where);
+  use_local_of_old_kernel<<<1, 1>>>(out, where);
+}
+
+__device__ __noinline__ int deep(int n, int *out) {
+  int values[16];
+  for (int i = 0; i < 16; ++i)
+    values[i] = n + i;
+  if (n > 0)
+    values[n % 16] += deep(n - 1, out); // fault(recursion_too_deep): out of bounds
+  return values[(n * 7) % 16];
+}
+__global__ void recursion_too_deep(int *out, int n) { out[threadIdx.x] = deep(n, out); }
+CASE(recursion_too_deep) {
+  Device<int> out(32);
+  recursion_too_deep<<<1, 32>>>(out, 60); // of 64 bytes and more each, and a stack has 1,024
+}
+
+// --- memory that nobody wrote ------------------------------------------------------------------------------
+
+__global__ void copy_all(const int *in, int *out, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    out[i] = in[i] + 1; // fault(half_copied): uninitialised read
+}
+CASE(half_copied) {
+  int *in;
+  cudaMalloc(&in, 256 * sizeof(int));
+  Device<int> out(256);
+  const std::vector<int> host(128, 1);
+  cudaMemcpy(in, host.data(), 128 * sizeof(int), cudaMemcpyHostToDevice);
+  copy_all<<<2, 128>>>(in, out, 256);
+  cudaFree(in);
+}
+
+__global__ void add_one(int *data, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    data[i] = data[i] + 1; // fault(copied_on_the_device): uninitialised read
+}
+CASE(copied_on_the_device) {
+  int *a, *b;
+  cudaMalloc(&a, 64 * sizeof(int));
+  cudaMalloc(&b, 64 * sizeof(int));
+  cudaMemcpy(b, a, 64 * sizeof(int), cudaMemcpyDeviceToDevice); // nobody has written a
+  add_one<<<1, 64>>>(b, 64);
+  cudaFree(a);
+  cudaFree(b);
+}
+
+__global__ void sum_managed(const int *in, int *out, int n) {
+  int sum = 0;
+  for (int i = 0; i < n; ++i)
+    sum += in[i]; // fault(managed_unwritten): uninitialised read
+  *out = sum;
+}
+CASE(managed_unwritten) {
+  int *in;
+  cudaMallocManaged(&in, 64 * sizeof(int));
+  for (int i = 0; i < 32; ++i)
+    in[i] = i;
+  Device<int> out(1);
+  sum_managed<<<1, 1>>>(in, out, 64);
+  cudaDeviceSynchronize();
+  cudaFree(in);
+}
+
+__global__ void branch_on_unwritten(int *out) {
+  __shared__ int flags[32];
+  if (threadIdx.x < 31)
+    flags[threadIdx.x] = 0;
+  __syncwarp();
+  if (flags[31 - threadIdx.x] > 3) // fault(branch_on_unwritten): uninitialised read
+    out[threadIdx.x] = 1;
+}
+CASE(branch_on_unwritten) {
+  Device<int> out(32);
+  branch_on_unwritten<<<1, 32>>>(out);
+}
+
+// --- what the read-only path may not see -------------------------------------------------------------------
+
+__global__ void read_only_path(float *data, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    data[i] = 2.f * data[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    data[n + i] = __ldg(&data[n - 1 - i]); // fault(read_only_path): read only
+}
+CASE(read_only_path) {
+  Device<float> data(256);
+  read_only_path<<<1, 64>>>(data, 128);
+}
+
+} // namespace

@@ -1,0 +1,95 @@
+// What the asynchronous cases are made of: the instructions of sm_90a, one function each.
+#pragma once
+
+#include "corpus.h"
+
+#include <cstdint>
+#include <cuda.h>
+#include <cuda_bf16.h>
+
+constexpr int kThreads = 128;
+constexpr int kTile = 64 * 64; // elements of 16 bits: 64 rows of 128 bytes
+constexpr unsigned kTileBytes = kTile * sizeof(__nv_bfloat16);
+
+using Element = __nv_bfloat16;
+using Barrier = std::uint64_t;
+
+__device__ inline unsigned shared_address(const void *p) { return unsigned(__cvta_generic_to_shared(p)); }
+
+__device__ inline void init(Barrier &barrier, unsigned count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
+               : "memory");
+}
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  __syncthreads();
+}
+__device__ inline void arrive(Barrier &barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+__device__ inline void expect(Barrier &barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ inline void wait(Barrier &barrier, unsigned parity) {
+  asm volatile("{ .reg .pred p;\n"
+               "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+               "@!p bra again; }" ::"r"(shared_address(&barrier)),
+               "r"(parity)
+               : "memory");
+}
+
+__device__ inline void load(void *to, const void *from, unsigned bytes, Barrier &barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+      : "memory");
+}
+__device__ inline void load_box(void *to, const CUtensorMap &map, int x, int y, Barrier &barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4}], "
+               "[%2];" ::"r"(shared_address(to)),
+               "l"(&map), "r"(shared_address(&barrier)), "r"(x), "r"(y)
+               : "memory");
+}
+__device__ inline void store(void *to, const void *from, unsigned bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int kPending> __device__ inline void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ inline void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Of a tile with rows of 128 bytes; `mode` 1: swizzled by 128 bytes, 2: by 64.
+__device__ inline unsigned long long descriptor(const void *tile, unsigned mode = 1) {
+  return (unsigned long long)(shared_address(tile) >> 4) | 1ull << 16 | 64ull << 32 |
+         (unsigned long long)mode << 62;
+}
+
+using Accumulator = float[4]; // 64 x 8
+
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void product(Accumulator &d, unsigned long long a, unsigned long long b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "l"(a), "l"(b));
+}
+__device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending> __device__ inline void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ inline void fill(Element *tile, float value) {
+  for (int i = int(threadIdx.x); i < kTile; i += int(blockDim.x))
+    tile[i] = __float2bfloat16(value + float(i % 7));
+}
+__device__ inline void write_out(float *out, const Accumulator &d) {
+  for (int i = 0; i < 4; ++i)
+    out[threadIdx.x * 4 + i] = d[i];
+}

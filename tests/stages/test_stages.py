@@ -1,0 +1,164 @@
+import shutil
+
+import pytest
+
+from ladder import stages
+from ladder.build import CudaTarget
+from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
+from ladder.operations import Problem
+
+GOOD = """
+title = "Mine"
+idea = "an idea"
+min_compute_capability = "8.0"
+dtypes = ["f16", "bf16"]
+head_dims = [32, 64]
+[options]
+BR = [64, 128]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of stages of one's own with one sound stage in it, ``mine``."""
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
+    add(tmp_path, "mine", GOOD)
+    return tmp_path
+
+
+def add(folder, name, toml, kernel="// a kernel"):
+    (folder / name).mkdir()
+    if toml is not None:
+        (folder / name / "stage.toml").write_text(toml)
+    if kernel is not None:
+        (folder / name / "kernel.cu").write_text(kernel)
+
+
+def test_a_dropped_folder_is_a_stage(folder):
+    stage = stages.discover()["mine"]
+    assert stage.path == folder / "mine"
+    assert stage.dtypes == ("f16", "bf16") and stage.head_dims == (32, 64)
+    assert stage.default_arch == "sm_80"
+
+
+def test_a_stage_of_one_architecture_is_built_for_it_alone(folder):
+    add(folder, "hopper", GOOD.replace('min_compute_capability = "8.0"', 'arch = "90a"'))
+    stage = stages.discover()["hopper"]
+    assert stage.default_arch == stage.arch("sm_90") == stage.arch("sm_90a") == "sm_90a"
+    assert stage.min_compute_capability == (9, 0)
+    with pytest.raises(UnsupportedProblem, match="hopper runs on sm_90a alone, not on sm_80"):
+        stage.arch("sm_80")
+    assert CudaTarget("sm_90a").flags()[-1] == "-gencode=arch=compute_90a,code=sm_90a"
+    assert 'arch = "90a"' in stages.stage_toml(stage, "Mine", "an idea")
+
+
+def test_a_single_stage_folder_can_be_named_itself(folder, monkeypatch):
+    monkeypatch.setenv("LADDER_STAGES", str(folder / "mine"))
+    assert stages.discover()["mine"].path == folder / "mine"
+
+
+@pytest.mark.parametrize(
+    "toml, kernel, message",
+    [
+        (None, "", "no stage.toml"),
+        (GOOD, None, "no kernel.cu"),
+        ("title = ", "", "not TOML"),
+        (GOOD.replace('idea = "an idea"\n', ""), "", "has no idea"),
+        (GOOD.replace('"an idea"', "3"), "", "idea = 3"),
+        (GOOD.replace('"bf16"', '"fp8"'), "", "dtypes = .*some of f32, f16, bf16"),
+        (GOOD.replace("[32, 64]", "64"), "", "head_dims = 64"),
+        (GOOD.replace("[32, 64]", "[]"), "", "head_dims"),
+        (GOOD.replace('"8.0"', '"8.1"'), "", "min_compute_capability = '8.1'"),
+        ('arch = "90"\n' + GOOD, "", "arch = '90'; known is \"90a\""),
+        (GOOD.replace("BR =", "br ="), "", "option br"),
+        (GOOD.replace("[64, 128]", "64"), "", "BR = 64.*list of values"),
+        ('colour = "red"\n' + GOOD, "", "unknown key colour"),
+        (GOOD.replace("title", 'before = "nowhere"\ntitle'), "", "'nowhere' is no stage"),
+        (GOOD.replace("title", 'before = "bad"\ntitle'), "", "circle"),
+    ],
+)
+def test_a_broken_stage_fails_alone(folder, toml, kernel, message):
+    add(folder, "bad", toml, kernel)
+    ladder = stages.discover()
+    assert ladder["mine"].title == "Mine"
+    assert "bad" not in [stage.name for stage in ladder]
+    with pytest.raises(StageError, match=message):
+        ladder["bad"]
+
+
+def test_folders_that_are_no_stages_are_passed_over(folder):
+    for name in ("include", ".git", "__pycache__", "empty"):
+        (folder / name).mkdir()
+    (folder / "include" / "x.h").touch()
+    (folder / "notes.txt").touch()
+    assert set(stages.discover().broken) & {"include", ".git", "__pycache__", "empty"} == set()
+
+
+def test_a_second_stage_of_a_name_is_refused_and_the_first_stays(folder, tmp_path_factory, monkeypatch):
+    other = tmp_path_factory.mktemp("other")
+    shutil.copytree(folder / "mine", other / "mine")
+    monkeypatch.setenv("LADDER_STAGES", f"{folder}:{other}")
+    ladder = stages.discover()
+    assert ladder["mine"].path == folder / "mine"
+    assert any("has the name of the stage" in str(error) for error in ladder.broken.values())
+
+
+def test_rungs_come_lowest_first(folder):
+    add(folder, "a_top", GOOD.replace("title", 'before = "b_middle"\ntitle'))
+    add(folder, "b_middle", GOOD.replace("title", 'before = "mine"\ntitle'))
+    names = [stage.name for stage in stages.discover()]
+    assert names.index("mine") < names.index("b_middle") < names.index("a_top")
+
+
+def test_a_rung_above_a_broken_one_stands(folder):
+    add(folder, "below", "title =")
+    add(folder, "above", GOOD.replace("title", 'before = "below"\ntitle'))
+    assert stages.discover()["above"].before == "below"
+
+
+def test_unknown_stage_names_a_near_one(folder):
+    with pytest.raises(StageError, match="did you mean mine"):
+        stages.discover()["mime"]
+
+
+def test_ladder_stages_must_be_a_directory(monkeypatch):
+    monkeypatch.setenv("LADDER_STAGES", "/nowhere/at/all")
+    with pytest.raises(StageError, match="/nowhere/at/all"):
+        stages.discover()
+
+
+def test_accept_names_what_is_supported(folder):
+    stage = stages.discover()["mine"]
+    assert stage.accept(Problem(1, 1, 1, 1, 64)).dtype == "f16"
+    assert stage.accept(Problem(1, 1, 1, 1, 64, dtype="bf16")).dtype == "bf16"
+    with pytest.raises(UnsupportedProblem, match="f16, bf16, not f32"):
+        stage.accept(Problem(1, 1, 1, 1, 64, dtype="f32"))
+    with pytest.raises(UnsupportedProblem, match="d = 32, 64, not 128"):
+        stage.accept(Problem(1, 1, 1, 1, 128))
+    with pytest.raises(UnsupportedProblem, match=r"8\.0 or higher, not sm_75"):
+        stage.arch("sm_75")
+    assert stage.arch("sm_90") == "sm_90"
+
+
+def test_options(folder):
+    stage = stages.discover()["mine"]
+    assert stage.chosen_options({}) == {"BR": 64}
+    assert stage.chosen_options({"BR": "128"}) == {"BR": 128}
+    with pytest.raises(UnsupportedProblem, match="BR is 64, 128, not 32"):
+        stage.chosen_options({"BR": "32"})
+    with pytest.raises(UnsupportedProblem, match="no option BC"):
+        stage.chosen_options({"BC": "32"})
+
+
+def test_options_as_text() -> None:
+    options = {"WARPS": "8", "NAME": "a"}
+    assert stages.parse_options(stages.format_options(options)) == options
+    assert stages.parse_options("") == {}
+    with pytest.raises(InvalidProblem, match="option WARPS has no value"):
+        stages.parse_options("NAME=a,WARPS")
+
+
+def test_a_stage_with_options_as_text() -> None:
+    stage, options = stages.stage_and_options("v6_lean:ROWS=32")
+    assert stage == stages.discover()["v6_lean"] and options == stage.chosen_options({"ROWS": "32"})
+    assert stages.stage_and_options("v2_warp_mma")[1] == stages.discover()["v2_warp_mma"].chosen_options({})

@@ -1,0 +1,138 @@
+// Tiles through a ring: brought by TMA, doubled by consumers, stored by TMA; and warpgroups that work in
+// turn. Prints what is wrong, and "ok" at the end if nothing is.
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "tiles/ring.h"
+#include "tiles/roles.h"
+#include "tiles/tensor_map.h"
+#include "tiles/tiles.h"
+#include "tiles/warpgroup.h"
+
+using namespace tiles;
+
+constexpr int kTileRows = 16, kParts = 2, kBuffers = 2, kConsumers = 2;
+
+template <int cols> struct Shared {
+  using Tile = SharedTile<__half, kTileRows, cols>;
+  Ring<Tile, kBuffers, kParts> ring;
+  alignas(1024) Tile doubled[kConsumers][kParts];
+};
+
+/// A block a matrix; consumers take the ring's buffers by turns, each all of them.
+template <int cols>
+__global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
+    double_rows(const __grid_constant__ tma::TensorMap<typename Shared<cols>::Tile> src,
+                const __grid_constant__ tma::TensorMap<typename Shared<cols>::Tile> dst, int rows) {
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<Shared<cols> *>(bytes);
+  if (threadIdx.x == 0) {
+    smem.ring.init(4 * kConsumers);
+    publish_barriers();
+  }
+  __syncthreads();
+  const int role = warpgroup::index();
+  Turn<kBuffers> turn;
+  if (role == kConsumers) {
+    give_up_registers<24>();
+    if (warpgroup::warp() == 0 && elect_one())
+      for (int row = 0; row < rows; row += kParts * kTileRows, turn.advance()) {
+        smem.ring.wait_empty(turn);
+        smem.ring.load_async(turn, src, row, blockIdx.x);
+      }
+    return;
+  }
+  take_registers<168>();
+  for (int row = 0, step = 0; row < rows; row += kParts * kTileRows, step++, turn.advance()) {
+    for (int part = 0; part < kParts; part++) {
+      const auto &tile = smem.ring.wait_full(turn, part);
+      if (step % kConsumers == role)
+        for (int i = warpgroup::thread(); i < kTileRows * cols; i += 128)
+          *smem.doubled[role][part].at(i / cols, i % cols) = *tile.at(i / cols, i % cols) * __half(2.f);
+    }
+    __syncwarp();
+    smem.ring.release(turn);
+    if (step % kConsumers != role)
+      continue;
+    fence_async_proxy();
+    warpgroup::sync(1 + role);
+    if (warpgroup::thread() == 0) {
+      for (int part = 0; part < kParts; part++)
+        tma::store_async(dst, smem.doubled[role][part], row + part * kTileRows, blockIdx.x);
+      tma::store_commit();
+      tma::store_wait_read();
+    }
+    warpgroup::sync(1 + role);
+  }
+}
+
+__global__ void __launch_bounds__(384, 1) write_in_turn(int *order) {
+  __shared__ int next;
+  if (threadIdx.x == 0)
+    next = 0;
+  __syncthreads();
+  const int group = warpgroup::index();
+  const InTurn<3, 1> in_turn{group};
+  in_turn.start();
+  for (int i = 0; i < 4; i++) {
+    in_turn.wait();
+    if (warpgroup::thread() == 0)
+      order[next++] = group;
+    in_turn.pass();
+  }
+  in_turn.stop();
+}
+
+int errors = 0;
+void require(bool right, const char *what, int cols, int i) {
+  if (!right && errors++ < 10)
+    printf("%s: cols %d, element %d\n", what, cols, i);
+}
+
+template <int cols> void test_ring(int matrices, int rows) {
+  using Tile = typename Shared<cols>::Tile;
+  const int size = matrices * rows * cols;
+  std::vector<__half> in(size), out(size);
+  for (int i = 0; i < size; i++)
+    in[i] = __half(float(i % 1009 - 500));
+  __half *src = nullptr, *dst = nullptr;
+  cudaMalloc(&src, size * sizeof(__half));
+  cudaMalloc(&dst, size * sizeof(__half));
+  cudaMemcpy(src, in.data(), size * sizeof(__half), cudaMemcpyHostToDevice);
+  cudaMemset(dst, 0xff, size * sizeof(__half));
+  const auto kernel = double_rows<cols>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<cols>));
+  kernel<<<matrices, 128 * (kConsumers + 1), sizeof(Shared<cols>)>>>(
+      tma::tensor_map<Tile>(src, rows, matrices), tma::tensor_map<Tile>(dst, rows, matrices), rows);
+  require(cudaDeviceSynchronize() == cudaSuccess, "launch", cols, 0);
+  cudaMemcpy(out.data(), dst, size * sizeof(__half), cudaMemcpyDeviceToHost);
+  for (int i = 0; i < size; i++)
+    require(float(out[i]) == 2 * float(in[i]), "doubled", cols, i);
+  cudaFree(src);
+  cudaFree(dst);
+}
+
+int main() {
+  for (int rows : {1, 32, 150}) {
+    test_ring<16>(3, rows);
+    test_ring<32>(3, rows);
+    test_ring<64>(2, rows);
+    test_ring<128>(3, rows);
+  }
+  int *order = nullptr;
+  cudaMallocManaged(&order, 12 * sizeof(int));
+  write_in_turn<<<1, 384>>>(order);
+  require(cudaDeviceSynchronize() == cudaSuccess, "launch", 0, 0);
+  for (int i = 0; i < 12; i++)
+    require(order[i] == i % 3, "in turn", 0, i);
+  cudaFree(order);
+  try {
+    const auto map = tma::tensor_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(8), 16, 1);
+    require(&map == nullptr, "a tensor at a multiple of 8 bytes was taken", 64, 0);
+  } catch (const std::invalid_argument &) {
+  }
+  if (errors == 0)
+    printf("ok\n");
+  return errors != 0;
+}

@@ -1,0 +1,153 @@
+"""Products of a warpgroup: every width, operation, element type and swizzle, against float64."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from tile_programs import CPP_TYPES, Kernel, compile_flags, compile_ptx
+
+from ladder.build import toolchain
+from ladder.emulator import Module
+from ladder.operations import TORCH_DTYPES
+
+OPERATIONS = {"mma_AB": "AB", "mma_ABt": "Ab", "mma_AtB": "aB", "mma_AtBt": "ab"}
+#: Widths of the destination that wgmma offers in steps of 16 and the library takes.
+WIDTHS = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
+#: Depths, of which each lies in another layout: rows of 32, 64 and 128 bytes, one and two column blocks.
+DEPTHS = (16, 32, 48, 64, 128)
+
+
+@dataclass(frozen=True)
+class Product:
+    """dst (64 x n) = op(a) op(b) + c, and the same without c, over k."""
+
+    operation: str
+    place: str
+    dtype: str
+    n: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.operation}-{self.dtype}-{self.place}-64x{self.n}x{self.k}"
+
+    @property
+    def kernel(self) -> Kernel:
+        a, b = OPERATIONS[self.operation]
+        element = CPP_TYPES[self.dtype]
+        in_registers = "true" if self.place == "registers" else "false"
+        function = f"warpgroup_products<'{a}', '{b}', {in_registers}, {element}, {self.n}, {self.k}>"
+        factor = f"const {element} *"
+        return Kernel(function, (factor, factor, "const float *", "float *"))
+
+
+FORMS = [
+    (operation, place, dtype)
+    for operation, place, dtype in itertools.product(OPERATIONS, ("shared", "registers"), ("f16", "bf16"))
+    if place == "shared" or operation in ("mma_AB", "mma_ABt")
+]
+#: Every width with three of the forms; depths take turns.
+PRODUCTS = [
+    Product(*FORMS[(5 * w + 4 * i) % len(FORMS)], n, DEPTHS[(w + 2 * i) % len(DEPTHS)])
+    for w, n in enumerate(WIDTHS)
+    for i in range(3)
+]
+
+
+@functools.cache
+def module() -> Module:
+    lines = ['#include "hopper_kernels.h"', "using namespace tests;", *(p.kernel.source for p in PRODUCTS)]
+    header = Path(__file__).with_name("hopper_kernels.h").read_text()
+    return Module(compile_ptx(f"{chr(10).join(lines)}\n// {hash_of(header)}\n", "sm_90a"), "sm_90a")
+
+
+def hash_of(text: str) -> str:
+    """Makes a source another one when a header of the tests has changed."""
+    from ladder.common import cache
+
+    return cache.digest([text])
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=str)
+def test_products(product: Product) -> None:
+    t = TORCH_DTYPES[product.dtype]
+    n, k = product.n, product.k
+    generator = torch.Generator().manual_seed(1)
+
+    def whole(*shape: int) -> torch.Tensor:
+        return torch.randint(-4, 5, shape, generator=generator).float()
+
+    # Whole numbers: every sum is exact. Times an identity: the other factor, element by element.
+    for a, b, c in (
+        (whole(64, k), whole(k, n), whole(64, n)),
+        (whole(64, k), torch.eye(k, n), torch.zeros(64, n)),
+        (torch.eye(64, k), whole(k, n), torch.zeros(64, n)),
+    ):
+        left = a if product.operation in ("mma_AB", "mma_ABt") else a.T.contiguous()
+        right = b if product.operation in ("mma_AB", "mma_AtB") else b.T.contiguous()
+        out = torch.full((2, 64, n), torch.nan)
+        arguments = (left.to(t), right.to(t), c, out)
+        smem_bytes = 2048 + (64 + n) * k * 2
+        launch = module().launch(product.kernel.name, 1, 128, arguments, smem_bytes)
+        assert torch.equal(out, torch.stack([a @ b + c, a @ b]))
+        assert launch.totals()["conflicts"] == 0
+
+
+TILES = """
+#include "hopper_kernels.h"
+using namespace tests;
+using D = RegTile<float, 16, 64>;
+using A = SharedTile<__half, 64, 32>;
+using ARegisters = RegTile<__half, 16, 32>;
+using B = SharedTile<__half, 64, 32>;
+"""
+
+#: What is declared, the wrong call, and what the message must say.
+WRONG = [
+    (
+        "D d; RegTile<__half, 64, 32> b;",
+        "mma_ABt(d, a, b)",
+        "b is given in registers, wanted in shared memory",
+    ),
+    (
+        "RegTile<float, 64, 64> d; B &b = a;",
+        "mma_ABt(d, a, b)",
+        "wanted a destination of 16 rows, a warp's share",
+    ),
+    ("D d; B &b = a;", "mma_AtBt(d, a_rmem, b)", "in registers a is wanted in row layout and as it is"),
+    (
+        "D d; RegTile<__half, 64, 32> w; B &b = a;",
+        "mma_ABt(d, w, b)",
+        "wanted a of 64 rows in shared memory, or of 16",
+    ),
+    ("D d; B &b = a;", "mma_AB(d, a, b)", "wanted dst m x n, a m x k, b k x n"),
+    (
+        "RegTile<float, 16, 16> d; SharedTile<__half, 16, 32> b;",
+        "mma_ABt(d, a, b)",
+        "wanted a destination of 32, 48",
+    ),
+    ("D d; SharedTile<__nv_bfloat16, 64, 32> b;", "mma_ABt(d, a, b)", "given an fp16 and a bf16 factor"),
+]
+
+
+@pytest.mark.parametrize(("declared", "call", "message"), WRONG, ids=[wrong[2] for wrong in WRONG])
+def test_a_wrong_factor_does_not_compile(tmp_path: Path, declared: str, call: str, message: str) -> None:
+    body = f"__shared__ A a; ARegisters a_rmem; {declared} warpgroup::{call};"
+    source = tmp_path / "wrong.cu"
+    source.write_text(f"{TILES}__global__ void wrong() {{ {body} }}\n")
+    command = [
+        str(toolchain.pinned_nvcc().path),
+        *compile_flags("sm_90a"),
+        "-ptx",
+        str(source),
+        "-o",
+        "/dev/null",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert message in " ".join(done.stderr.split())
