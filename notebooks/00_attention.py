@@ -31,8 +31,9 @@ from pathlib import Path
 import torch
 
 import ladder
-from ladder import bank, teaching
-from ladder.plots.access import access_picture
+from ladder import banks
+from ladder.lessons import teaching
+from ladder.plots import access_picture
 
 # %% [markdown]
 # ## Attention
@@ -181,7 +182,7 @@ print(checked.stdout)
 # lane that it serves.
 
 # %%
-access_picture(bank.explore("ld", "lane * 4").service, "lane i reads word i")
+access_picture(banks.explore("ld", "lane * 4").service, "lane i reads word i")
 
 # %% [markdown]
 # Now every second word: lane $i$ reads word $2i$. How many bank conflicts has this load?
@@ -190,7 +191,7 @@ access_picture(bank.explore("ld", "lane * 4").service, "lane i reads word i")
 conflicts_of_every_second_word = None
 
 # %%
-every_second = bank.explore("ld", "lane * 8")
+every_second = banks.explore("ld", "lane * 8")
 teaching.check(
     conflicts_of_every_second_word,
     every_second.service.conflicts,
@@ -205,7 +206,7 @@ teaching.check(
 conflicts_of_a_column = None
 
 # %%
-column = bank.explore("ld", "lane * 32 * 4")
+column = banks.explore("ld", "lane * 32 * 4")
 teaching.check(
     conflicts_of_a_column,
     column.service.conflicts,
@@ -221,7 +222,7 @@ access_picture(column.service, "lane i reads word 32 i")
 # One way out is a row that is one word longer, so that the column walks through the banks:
 
 # %%
-padded = bank.explore("ld", "lane * 33 * 4")
+padded = banks.explore("ld", "lane * 33 * 4")
 print(f"rows of 32 words: {column.service.conflicts} conflicts, of 33 words: {padded.service.conflicts}")
 
 # %% [markdown]
@@ -233,11 +234,11 @@ print(f"rows of 32 words: {column.service.conflicts} conflicts, of 33 words: {pa
 
 # %%
 access_picture(
-    bank.explore("ld", "lane * 16", width=16).service, "lane i reads 16 bytes, one after the other"
+    banks.explore("ld", "lane * 16", width=16).service, "lane i reads 16 bytes, one after the other"
 )
 
 # %% [markdown]
-# Try others: `bank.explore` takes any address that can be written in terms of `lane`, for loads, stores and
+# Try others: `banks.explore` takes any address that can be written in terms of `lane`, for loads, stores and
 # `ldmatrix`, and on the command line it is `ladder bank`.
 #
 # ## What the ladder measures

@@ -21,10 +21,10 @@ if importlib.util.find_spec("ladder") is None:
 
 # %%
 import ladder
-from ladder import bank, teaching
-from ladder.explanation import explain
-from ladder.plots import gallery
-from ladder.plots.access import access_picture
+from ladder import banks
+from ladder.banks import explain
+from ladder.lessons import gallery, teaching
+from ladder.plots import access_picture
 
 # %% [markdown]
 # ## Softmax in pieces
@@ -144,7 +144,7 @@ gallery.costs(["v1_minimal"])
 
 # %%
 for row_words in (64, 65):
-    found = bank.explore("ld", f"lane * {row_words} * 4")
+    found = banks.explore("ld", f"lane * {row_words} * 4")
     print(f"rows of {row_words} words: {found.service.conflicts} conflicts")
 
 # %% [markdown]

@@ -20,11 +20,9 @@ if importlib.util.find_spec("ladder") is None:
 
 # %%
 import ladder
-from ladder import teaching
-from ladder.explanation import explain
-from ladder.plots import gallery
-from ladder.plots.access import access_picture
-from ladder.plots.walk import measure_walk
+from ladder.banks import explain
+from ladder.lessons import gallery, measure_walk, teaching
+from ladder.plots import access_picture
 
 # %% [markdown]
 # ## Three changes

@@ -21,8 +21,8 @@ if importlib.util.find_spec("ladder") is None:
 import difflib
 
 import ladder
-from ladder import bank, teaching
-from ladder.plots import gallery
+from ladder import banks
+from ladder.lessons import gallery, teaching
 from ladder.stages import discover
 
 # %% [markdown]
@@ -109,7 +109,7 @@ conflicts_of_the_wrong_swizzle = None
 # %%
 # Element numbers times 2 are bytes: M is one more on byte addresses.
 k_address = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
-wrong = bank.explore("ldmatrix.x4", k_address, swizzle=bank.Swizzle(3, 4, 4))
+wrong = banks.explore("ldmatrix.x4", k_address, swizzle=banks.Swizzle(3, 4, 4))
 teaching.check(
     conflicts_of_the_wrong_swizzle,
     wrong.service.conflicts,
@@ -121,7 +121,7 @@ teaching.check(
 # And which swizzles would do? The explorer tries them all:
 
 # %%
-found = bank.explore("ldmatrix.x4", k_address)
+found = banks.explore("ldmatrix.x4", k_address)
 print(f"row-major: {found.service.conflicts} conflicts; none is left with, on byte addresses:")
 print(*found.remedies, sep="\n")
 

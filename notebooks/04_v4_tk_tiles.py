@@ -17,23 +17,20 @@ if importlib.util.find_spec("ladder") is None:
 # %% [markdown]
 # v3 has no conflict left, and most of its text is about addresses, lanes and fragments. This rung puts all
 # of that into a small library of **tiles**, so that the kernel reads as the algorithm, and uses the room
-# in your head for what the hardware still waits for: data that need not move, and time in which nothing
-# arrives.
+# in your head for what need not move: S and P.
 
 # %%
 import ladder
-from ladder import teaching
-from ladder.plots import gallery
-from ladder.plots.fragments import measure_fragments
+from ladder.lessons import gallery, measure_fragments, teaching
 
 # %% [markdown]
 # ## Reads as the algorithm
 #
 # A tile lives in registers (`RegTile`, spread over the lanes of a warp) or in shared memory (`SharedTile`).
-# Operations take the destination first. `plain.cu` is v3's block in tiles, nothing more:
+# Operations take the destination first. This is its main loop:
 
 # %%
-teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,", file="plain.cu")
+teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
 
 # %% [markdown]
 # Line by line it is what you know:
@@ -87,10 +84,10 @@ gallery.fragments()
 #
 # ## Predict
 #
-# v3 stores S, P and O to shared memory, and Q, K and V as they come from global memory. In this rung K and V
-# come by `cp.async`, which writes to shared memory without passing through registers and is not counted as
-# a store. How many shared-memory *store* instructions does v4 execute on the problem $B = 1$, $H = 2$, $N
-# = M = 256$, $d = 64$?
+# v3 stores S, P and O to shared memory, and Q, K and V as they come from global memory. In this rung, at $d
+# = 64$, only K and V are stored, 16 bytes a lane and so 512 bytes an instruction, in tiles of 48 keys; those
+# past the end are stored as zeros. One block does 256 queries of a head. How many shared-memory *store*
+# instructions does v4 execute on the problem $B = 1$, $H = 2$, $N = M = 256$, $d = 64$?
 
 # %%
 stores_of_v4 = None
@@ -101,8 +98,8 @@ table = ladder.compare(problem, ["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"], ba
 teaching.check(
     stores_of_v4,
     int(table.set_index("stage").loc["v4_tk_tiles", "shared_store_instructions"]),
-    hint="Where do Q, S, P and O live at d = 64?",
-    because="Q, S, P and O are in registers from beginning to end. What is left in shared memory is K and V alone.",
+    hint="Six tiles of 48 keys cover 256. A tile of K is 48 rows of 64 elements, two bytes each.",
+    because="2 heads, 6 tiles of K and 6 of V, 6,144 bytes each. Q, S, P and O are in registers from beginning to end.",
 )
 
 # %% [markdown]
@@ -115,7 +112,7 @@ teaching.counts(table)
 gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 
 # %% [markdown]
-# Only reading K and V is left, and it has no conflict: `SharedTile` swizzles by itself, with the
+# Only K and V are left, and they have no conflict: `SharedTile` swizzles by itself, with the
 # parameters that follow from its size.
 
 # %%
@@ -127,31 +124,23 @@ teaching.source(
 )
 
 # %% [markdown]
-# ## What `kernel.cu` adds
+# ## Sixteen warps on the same tiles
 #
-# **Copies that overlap with arithmetic.** `cp.async` returns at once; the data arrives later. Shared
-# memory holds more than one *stage* of tiles: while the tensor cores work on one, the next is on its way.
-# The kernel waits only between two stages:
+# Without S and P a block's shared memory has room for more warps, and S, P and O of 16 rows fit into 128
+# registers a thread if the tile of keys is chosen for it. So a block has sixteen warps, the *workers*, and
+# reads K and V once for 256 queries, where v3 reads them for each 64:
 
 # %%
-teaching.source("v4_tk_tiles", "async_wait<A::stages - 2>", "fetch<block>(kv_smem[next]")
+teaching.source(
+    "v4_tk_tiles",
+    "static constexpr int workers",
+    "static constexpr bool q_in_registers",
+    file="arrangement.h",
+)
 
 # %% [markdown]
-# **Rescaling only where it matters.** What is taken off the logits need not be the maximum, only near it:
-# $O$ and
-# $l$ have the same factor, and it cancels. So the kernel asks whether any row's maximum has grown by more than
-# a little, and else leaves $m$, $l$ and $O$ as they are. The picture of lesson 01 shows how often that is:
-# most tiles bring no new maximum at all.
-
-# %%
-teaching.source("v4_tk_tiles", "if (any_above(", "copy(m, m_new);")
-
-# %% [markdown]
-# **More rows for each tile.** A block's warps share the tiles of K and V, so more of them, or more rows
-# for each, read global memory less often; registers are the limit. The lesson's
-# [README](../stages/v4_tk_tiles/README.md) has the arrangements that were measured.
-#
-# The emulator counts and does not time, so it cannot show what that is worth. On a GPU:
+# All of them wait at the same barriers, for the same tile. The emulator counts and does not time, so it
+# cannot show what that costs, nor what the registers save. On a GPU:
 
 # %%
 teaching.times(["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"])
@@ -171,9 +160,9 @@ teaching.source(
 )
 
 # %% [markdown]
-# **What is left:** tensor cores that are fed by `ldmatrix` through registers. Hopper's `wgmma` reads its
-# operands from shared memory by itself, and TMA brings them there; this is where faster kernels than this
-# one begin.
+# **What is left:** while a tile is on its way nobody computes, and [v5_async](../stages/v5_async/README.md) orders
+# it earlier; then the arithmetic between the two products, of which [v6_lean](../stages/v6_lean/README.md) does less
+# for each score. That is the speed of FlashAttention-2.
 #
 # **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v4`.
 #

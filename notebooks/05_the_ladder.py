@@ -25,10 +25,10 @@ from pathlib import Path
 import pandas as pd
 
 import ladder
-from ladder import stages, teaching
-from ladder.new_stage import new_stage
-from ladder.plots import gallery
-from ladder.plots.speed import speed_picture
+from ladder import stages
+from ladder.lessons import gallery, teaching
+from ladder.plots import speed_picture
+from ladder.stages import new_stage
 
 # %% [markdown]
 # ## What each rung added
