@@ -28,7 +28,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from ladder import machine
+from ladder.bench import provenance
+from ladder.build import CudaTarget
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer"))
 import corpus_runs as corpus
@@ -51,7 +52,7 @@ class Case:
 
 def all_cases() -> list[Case]:
     cases = []
-    for name in ("faults", "clean"):
+    for name in corpus.FILES:
         source = corpus.CORPUS / f"{name}.cu"
         expected = corpus.expectations(source)
         cases += [
@@ -118,11 +119,11 @@ def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output:
     Rows that have it already stay as they are; ``output`` is written after each case, so that a run that was
     ended goes on.
     """
-    environment = machine.environment()
+    environment = provenance.measured_on()
     where = {name: environment[name] for name in ENVIRONMENT}
     sources = list({case.source for case in cases})
     with ThreadPoolExecutor(jobs) as pool:
-        built = pool.map(corpus.build_corpus, sources, repeat("cuda"))
+        built = pool.map(corpus.build_corpus, sources, repeat(CudaTarget))
         programs = dict(zip(sources, built, strict=True))
 
         def answers(case: Case) -> dict[str, str]:

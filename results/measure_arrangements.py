@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures v4_tk_tiles in several arrangements beside torch's backends, all in one run, with what ptxas says.
+"""Measures v6_lean in several arrangements beside torch's backends, all in one run, with what ptxas says.
 
     python3 results/measure_arrangements.py --out results/h200/arrangements.csv
 
@@ -11,9 +11,7 @@ Compute.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,15 +24,15 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ladder import files, stages, toolchain
+from ladder import stages
 from ladder.backends import get_backend
 from ladder.bench import gpu
+from ladder.build import toolchain
+from ladder.common import files
 from ladder.errors import LadderError
-from ladder.problem import Problem
+from ladder.operations import Problem, get_operation
 
-STAGE = "v4_tk_tiles"
-#: The lesson's plain form, made a stage of its own.
-PLAIN = "v4_plain"
+STAGE = "v6_lean"
 #: The options of each arrangement; the default comes first.
 ARRANGEMENTS = (
     "",
@@ -42,7 +40,7 @@ ARRANGEMENTS = (
     "ROWS=16,KEYS=32",
     "ROWS=16,KEYS=64",
     "ROWS=16,PARTS=1",
-    "ROWS=16,STAGES=3",
+    "ROWS=16,BUFFERS=3",
     "ROWS=16,WORKERS=8",
     "ROWS=16,WORKERS=12",
     "ROWS=32",
@@ -56,15 +54,6 @@ PROBLEMS = [
     for head_dim in (32, 64, 128)
     for is_causal in (False, True)
 ]
-
-
-def make_plain(folder: Path) -> None:
-    """Puts the plain kernel into ``folder`` as a stage and makes it known."""
-    source = stages.discover()[STAGE].path
-    shutil.copytree(source, folder / PLAIN)
-    (folder / PLAIN / "plain.cu").rename(folder / PLAIN / "kernel.cu")
-    (folder / PLAIN / "stage.toml").write_text((source / "stage.toml").read_text().partition("# 0 leaves")[0])
-    os.environ["LADDER_STAGES"] = str(folder)
 
 
 def resources(spec: str) -> pd.DataFrame:
@@ -90,9 +79,8 @@ def resources(spec: str) -> pd.DataFrame:
 def measure() -> pd.DataFrame:
     """One row an arrangement or backend of torch and problem. Raises :class:`LadderError`."""
     get_backend("cuda")
-    specs = [PLAIN, *(f"{STAGE}:{options}" if options else STAGE for options in ARRANGEMENTS)]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
-        make_plain(Path(folder))
+    specs = [f"{STAGE}:{options}" if options else STAGE for options in ARRANGEMENTS]
+    with ThreadPoolExecutor() as pool:
         reports = pool.map(resources, specs)
         known = pd.concat([r.assign(contender=spec) for spec, r in zip(specs, reports, strict=True)])
         return gpu.measure(PROBLEMS, specs).merge(known, on=["contender", "d"], how="left")
@@ -109,7 +97,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     frame.to_csv(out, index=False, float_format="%.6g")
-    Console(width=150).print(gpu.render(frame))
+    Console(width=150).print(gpu.render(frame, get_operation("attention")))
     return 0
 
 

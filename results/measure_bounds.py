@@ -22,7 +22,7 @@ from measure_counters import build_all, collect, environment_here, main, rows  #
 
 from ladder import nsight  # noqa: E402
 from ladder.errors import UnsupportedProblem  # noqa: E402
-from ladder.problem import Problem  # noqa: E402
+from ladder.operations import Problem  # noqa: E402
 from ladder.profiling import Run  # noqa: E402
 from ladder.stages import discover  # noqa: E402
 
@@ -47,7 +47,7 @@ def measure(out: Path, names: list[str]) -> None:
     environment = environment_here(ncu)
     os.environ["PYTHONPATH"] = str(ROOT)
     stages = discover()
-    names = build_all(names or [stage.name for stage in stages])
+    names = build_all(names or [stage.name for stage in stages.computing("attention")])
     runs = [Run(name, problem) for name in names for problem in PROBLEMS if _takes(name, problem)]
     with tempfile.TemporaryDirectory() as temporary:
         launches = collect(runs, Path(temporary) / "bounds.ncu-rep", METRICS, ncu)

@@ -38,7 +38,7 @@ import pandas as pd  # noqa: E402
 
 from ladder import nsight, profiling  # noqa: E402
 from ladder.errors import LadderError  # noqa: E402
-from ladder.matrix import CALIBRATION_PROBLEMS, DEFAULT_GPU_PROBLEM  # noqa: E402
+from ladder.operations import CALIBRATION_PROBLEMS, DEFAULT_GPU_PROBLEM  # noqa: E402
 from ladder.profiling import Run  # noqa: E402
 
 #: Beside the table's: what was once in question for its columns, and what explains them.
@@ -164,11 +164,11 @@ def summary(measured: pd.DataFrame) -> str:
 
 def environment_here(ncu: Path) -> dict[str, str]:
     """What the numbers depend on, as columns."""
-    from ladder import machine
+    from ladder.bench import provenance
 
     said = subprocess.run([str(ncu), "--version"], capture_output=True, text=True).stdout
     version = re.search(r"Version (\S+)", said)
-    return {**machine.environment(), "ncu": version[1] if version else ""}
+    return {**provenance.measured_on(), "ncu": version[1] if version else ""}
 
 
 def with_foreign_swizzle(folder: Path) -> str:
@@ -190,7 +190,7 @@ def with_foreign_swizzle(folder: Path) -> str:
 def build_all(names: Iterable[str]) -> list[str]:
     """Builds the stages at once; returns those that do build."""
     from ladder import build
-    from ladder.backends.cuda import CudaBackend
+    from ladder.backends import CudaBackend
     from ladder.stages import discover
 
     stages, backend = [discover()[name] for name in names], CudaBackend()
@@ -215,7 +215,7 @@ def measure(out: Path, names: list[str]) -> None:
     """Does it all; what is done when a part fails is kept. Raises :class:`LadderError`."""
     from ladder.stages import discover
 
-    names = names or [stage.name for stage in discover()]
+    names = names or [stage.name for stage in discover().computing("attention")]
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
     print(environment, flush=True)

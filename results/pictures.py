@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ladder import nsight
-from ladder.comparison import compare
-from ladder.matrix import DEFAULT_PROBLEM
-from ladder.problem import Problem
+from ladder.evaluation import compare
+from ladder.operations import DEFAULT_PROBLEM, Problem
 from ladder.stages import discover, root
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def speeds() -> pd.DataFrame:
 
 def rungs() -> pd.DataFrame:
     """Each rung: what the emulator counts at the default problem, and its speed on the GPU."""
-    own = [stage for stage in discover() if stage.path.parent == root()]
+    own = [stage for stage in discover().computing("attention") if stage.path.parent == root()]
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)
@@ -98,7 +97,7 @@ def shared_memory() -> pd.DataFrame:
 
 
 def draw_rungs(data: pd.DataFrame) -> Figure:
-    from ladder.plots.rungs import rungs_picture
+    from ladder.plots import rungs_picture
 
     problem = _SPEED_PROBLEMS[0]
     return rungs_picture(
@@ -109,13 +108,13 @@ def draw_rungs(data: pd.DataFrame) -> Figure:
 
 
 def draw_speeds(data: pd.DataFrame) -> Figure:
-    from ladder.plots.speed import speed_picture
+    from ladder.plots import speed_picture
 
     return speed_picture(data, _SPEED_PROBLEMS, data["ceiling"].iloc[0])
 
 
 def draw_roofline(data: pd.DataFrame) -> Figure:
-    from ladder.plots.roofline import roofline_picture
+    from ladder.plots import roofline_picture
 
     (wavefronts_per_second,), (roof,) = data["wavefronts_per_second"].unique(), data["ceiling"].unique()
     return roofline_picture(data, wavefronts_per_second=wavefronts_per_second, roof=roof)

@@ -23,11 +23,9 @@ import pandas as pd
 from rich.console import Console
 
 from ladder import nsight
-from ladder.comparison import evaluate, run_comparison
-from ladder.matrix import DEFAULT_PROBLEM
-from ladder.problem import Problem
-from ladder.render import comparison_table
-from ladder.render_profile import most_stalled
+from ladder.evaluation import evaluate, run_comparison
+from ladder.operations import DEFAULT_PROBLEM, Problem
+from ladder.render import comparison_tables, most_stalled
 from ladder.stages import discover, root
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +72,7 @@ def arbitration() -> str:
     frame["conflicts"] = nsight.counters(frame)["conflicts"]
     rows = []
     for (stage, d, n), launches in frame.groupby(["stage", "d", "N"], sort=False):
-        if stage == "v4_tk_tiles":
+        if stage == "v6_lean":
             continue  # not yet on this rung
         name = f"{stage}" if stage != "v3_swizzle_for_128" else "v3_swizzle with `<3, 3, 4>`"
         grid = "one block an SM" if n == frame.N.min() else "full"
@@ -145,14 +143,14 @@ def bounds(stage: str) -> str:
     return title + _markdown(head, rows)
 
 
-#: FlashAttention-2's Algorithm 1 (Dao 2023), by what a line of v4's kernels starts with.
+#: FlashAttention-2's Algorithm 1 (Dao 2023), by what a line of a kernel in tiles starts with.
 _STEPS = (
     (r"load\(q,", " 3  load Q_i"),
     (r"zero\(o\)", " 5  O_i = 0"),
     (r"zero\(l\)", " 5  l_i = 0"),
     (r"neg_infty\(m\)", " 5  m_i = -inf"),
-    (r"for \(int (key|part) = ", " 6  for all j"),
-    (r"block::load\(k_smem|fetch<block>\(kv_smem\[next", " 7  load K_j, V_j"),
+    (r"for \(int (key = 0; |part = )", " 6  for all j"),
+    (r"block::load\(k_smem|fetch<A>\(kv_smem\[last", " 7  load K_j, V_j"),
     (r"mma_ABt\(s", " 8  S = Q_i K_j^T"),
     (r"row_max(_in_lane)?\(m_new", " 9  m_new = max(m, rowmax(S))"),
     (r"exp2\(s, s\)", " 9  P = exp(S - m)"),
@@ -166,9 +164,9 @@ _STEPS = (
 )
 
 
-def _beside_the_algorithm(source: str) -> str:
-    """The ``__global__`` function of a file of v4, each line with the step of the algorithm that it does."""
-    text = (ROOT / "stages" / "v4_tk_tiles" / source).read_text()
+def _beside_the_algorithm(stage: str) -> str:
+    """A rung's ``__global__`` function, each line with the step of the algorithm that it does."""
+    text = (ROOT / "stages" / stage / "kernel.cu").read_text()
     [kernel] = re.findall(r"^__global__.*?^}$", text, re.DOTALL | re.MULTILINE)
     lines, left = [], list(_STEPS)
     for line in kernel.splitlines():
@@ -177,12 +175,12 @@ def _beside_the_algorithm(source: str) -> str:
             left.remove(step)
         lines.append(f"{line:<92}// {step[1]}" if step else line)
     if left:
-        raise SystemExit(f"{source}: no line does {', '.join(text.strip() for _, text in left)}")
+        raise SystemExit(f"{stage}: no line does {', '.join(text.strip() for _, text in left)}")
     return "```cpp\n" + "\n".join(lines) + "\n```\n"
 
 
 def arrangements() -> str:
-    """TFLOP/s of v4_tk_tiles in each arrangement and of torch's backends, registers and spills."""
+    """TFLOP/s of v6_lean in each arrangement and of torch's backends, registers and spills."""
     frame = pd.read_csv(H200 / "arrangements.csv")
     measured = frame[frame.N.notna()].assign(d=lambda f: f.d.astype(int))
     measured["problem"] = "d" + measured.d.astype(str) + measured.causal.map({True: " causal", False: ""})
@@ -190,13 +188,31 @@ def arrangements() -> str:
     measured["used"] = [_registers(row.registers, row.spill_bytes) for row in measured.itertuples()]
     rows = []
     for contender, cells in measured.groupby("contender", sort=False):
-        name = str(contender).removeprefix("v4_tk_tiles")
+        name = str(contender).removeprefix("v6_lean")
         shown = f"`{name[1:]}`" if name.startswith(":") else name or "as it ships"
         by_problem = cells.set_index("problem").cell
         used = cells.drop_duplicates("d").used
         speeds = (by_problem.get(problem, "") for problem in measured.problem.unique())
         rows.append([shown, *speeds, " / ".join(used) if used.any() else ""])
     return _markdown(["", *measured.problem.unique(), "registers (+ spilled)"], rows)
+
+
+def ideas() -> str:
+    """Speed of v6_lean, and what it and v5_async lose against it without each of its ideas."""
+    frame = pd.read_csv(H200 / "ideas.csv")
+    measured = frame[frame.N.notna() & ~frame.contender.str.startswith("torch")].assign(
+        d=lambda f: f.d.astype(int)
+    )
+    measured["problem"] = "d" + measured.d.astype(str) + measured.causal.map({True: " causal", False: ""})
+    speeds = measured.pivot_table(index="contender", columns="problem", values="tflops", sort=False)
+    whole, rows = speeds.loc["v6_lean"], [["`v6_lean`", *(f"{v:.0f}" for v in speeds.loc["v6_lean"])]]
+    for name in speeds.index.drop("v6_lean"):
+        idea = name.partition(":")[0].removeprefix("v6_without_").replace("_", " ")
+        shown = f"`{name}`" if name == "v5_async" else f"without {idea}"
+        rows.append(
+            [shown, *(f"{v:.0f} ({v / w - 1:+.1%})" for v, w in zip(speeds.loc[name], whole, strict=True))]
+        )
+    return _markdown(["", *speeds.columns], rows)
 
 
 def ceilings() -> str:
@@ -223,20 +239,53 @@ def _registers(registers: float, spill_bytes: float) -> str:
 def rungs() -> str:
     """Each rung with its idea, its own page and its notebook."""
     rows = []
-    for stage in discover():
+    for stage in discover().computing("attention"):
         if stage.path.parent != root():
             continue
-        (notebook,) = ROOT.glob(f"notebooks/*_{stage.name}.ipynb")
-        page, lesson = f"stages/{stage.name}/README.md", notebook.relative_to(ROOT)
-        rows.append([f"[`{stage.name}`]({page})", stage.idea, f"[{notebook.stem[:2]}]({lesson})"])
+        page = f"stages/{stage.name}/README.md"
+        lessons = ROOT.glob(f"notebooks/*_{stage.name}.ipynb")
+        links = ", ".join(f"[{notebook.stem[:2]}]({notebook.relative_to(ROOT)})" for notebook in lessons)
+        rows.append([f"[`{stage.name}`]({page})", stage.idea, links])
     return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
 
 
+def climb() -> str:
+    """TFLOP/s and the multiple of cuDNN of the rungs for sm_90a: five runs, v11 two."""
+    runs = pd.read_csv(H200 / "climb.csv").dropna(subset="B")
+    tried = pd.read_csv(H200 / "climb_tried.csv").rename(columns={"kernel": "contender"})
+    tried = tried[(tried.session > 7) & (tried.contender == "v11_persistent")]
+    frame = pd.concat(
+        [runs[runs.contender.str.startswith("v")], tried, runs[runs.contender == "torch cuDNN"]]
+    )
+    frame = frame[(frame.N == 4096) & frame.d.isin([64, 128])]
+    rows = []
+    for name, of_contender in frame.groupby("contender", sort=False):
+        cells = []
+        for _, same in of_contender.groupby(["d", "causal"]):
+            ratio = same.of_cudnn
+            cells.append(
+                f"{same.tflops.median():.0f} ({ratio.median():.2f}, {ratio.min():.2f}-{ratio.max():.2f})"
+            )
+        rows.append([f"`{name}`" if name.startswith("v") else name, *cells])
+    return _markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
+
+
+def climb_arrangements() -> str:
+    """Speed as a multiple of cuDNN."""
+    frame = pd.read_csv(H200 / "climb_arrangements.csv").dropna(subset="B")
+    frame = frame[frame.contender.str.startswith("v")]
+    table = frame.pivot_table(index="contender", columns=["d", "causal"], values="of_cudnn", sort=False)
+    rows = [[f"`{name}`", *(f"{value:.2f}" for value in values)] for name, *values in table.itertuples()]
+    return _markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
+
+
 def output() -> str:
-    """What ``ladder compare`` shows on a machine without a GPU."""
-    own = [stage.name for stage in discover() if stage.path.parent == root()]
+    """What ``ladder compare`` shows on a machine without a GPU, of the rungs that any GPU runs."""
+    own = [s.name for s in discover().computing("attention") if s.path.parent == root() and not s.only_arch]
     console = Console(width=80, color_system=None, file=io.StringIO(), force_jupyter=False)
-    console.print(comparison_table(run_comparison(DEFAULT_PROBLEM, own, backend="emulator"), discover()))
+    comparison = run_comparison(DEFAULT_PROBLEM, own, backend="emulator")
+    for table in comparison_tables(comparison, discover(), console.width):
+        console.print(table)
     assert isinstance(console.file, io.StringIO)
     lines = [line.rstrip() for line in console.file.getvalue().rstrip().splitlines()]
     # What is allowed depends on how torch's own attention rounds, which is not the same on every CPU.
@@ -261,16 +310,19 @@ def sanitizer() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "sanitizer": sanitizer,
-    "v4-plain": lambda: _beside_the_algorithm("plain.cu"),
-    "v4-kernel": lambda: _beside_the_algorithm("kernel.cu"),
+    "v4-kernel": lambda: _beside_the_algorithm("v4_tk_tiles"),
+    "v6-kernel": lambda: _beside_the_algorithm("v6_lean"),
+    "ideas": ideas,
     "arrangements": arrangements,
+    "climb": climb,
+    "climb-arrangements": climb_arrangements,
     "ceilings": ceilings,
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,
     "rungs": rungs,
     "output": output,
-    **{f"bounds-{stage.name}": partial(bounds, stage.name) for stage in discover()},
+    **{f"bounds-{stage.name}": partial(bounds, stage.name) for stage in discover().computing("attention")},
 }
 
 

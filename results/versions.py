@@ -32,13 +32,13 @@ TORCHES = ("2.6", "2.13")
 #: What is run: problems and tables, ncu's pages in pandas, and rungs that are built, emulated, compared with
 #: torch's attention and compiled into a graph by torch.compile.
 TESTS = (
-    "tests/harness/test_problem.py",
-    "tests/harness/test_table.py",
-    "tests/harness/test_functional.py",
-    "tests/harness/test_operators.py",
-    "tests/harness/test_timing.py",
-    "tests/explore/test_nsight.py",
-    "tests/explore/test_profiling.py",
+    "tests/operations/test_problem.py",
+    "tests/evaluation/test_table.py",
+    "tests/functional/test_functional.py",
+    "tests/functional/test_operators.py",
+    "tests/backends/test_timing.py",
+    "tests/nsight/test_nsight.py",
+    "tests/profiling/test_profiling.py",
 )
 PACKAGES = (
     "numpy",

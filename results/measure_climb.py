@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Measures the rungs for sm_90a beside torch's backends: several runs, other lengths, other arrangements.
+
+    python3 results/measure_climb.py --out results/h200 [climb climb_lengths climb_arrangements]
+
+Writes ``climb.csv``: one row a run, contender and problem, as ``python -m ladder.bench gpu`` writes them;
+``climb_lengths.csv``, shorter and longer problems and other head dims, one run; ``climb_arrangements.csv``,
+the rungs' options, one run. Needs what ``measure_counters.py`` needs, but for Nsight Compute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ladder.bench import gpu
+from ladder.common import files
+from ladder.errors import LadderError
+from ladder.operations import Problem
+from ladder.stages import discover
+
+RUNS = 5
+
+
+def problems(batch: int, length: int, head_dims: tuple[int, ...]) -> list[Problem]:
+    return [
+        Problem(batch, 16, length, length, head_dim, dtype="bf16", is_causal=is_causal)
+        for head_dim in head_dims
+        for is_causal in (False, True)
+    ]
+
+
+TABLE = problems(4, 4096, (64, 128))
+LENGTHS = [
+    *problems(4, 4096, (32, 256)),
+    *problems(16, 1024, (64, 128)),
+    *problems(1, 16384, (64, 128)),
+]
+#: Options of the rungs, beside each one's default.
+ARRANGEMENTS = {
+    "v7_wgmma": ("WARPGROUPS=2", "WARPGROUPS=3", "WARPGROUPS=2,KEYS=64"),
+    "v8_tma": ("WARPGROUPS=2", "WARPGROUPS=3", "WARPGROUPS=2,KEYS=64"),
+    "v9_roles": ("CONSUMERS=2", "CONSUMERS=2,KEYS=128", "BUFFERS=3"),
+    "v10_pingpong": ("CONSUMERS=2", "CONSUMERS=2,KEYS=128", "BUFFERS=3"),
+    "v11_persistent": ("CONSUMERS=2,BUFFERS=2", "CONSUMERS=2,KEYS=128,BUFFERS=2", "KEYS=96", "BUFFERS=2"),
+}
+
+
+def rungs() -> list[str]:
+    """Those for sm_90a, and the one below them."""
+    found = [stage for stage in discover() if stage.only_arch and stage.computes == "attention"]
+    return [found[0].before or "", *(stage.name for stage in found)]
+
+
+def climb() -> pd.DataFrame:
+    """Column ``run`` counts from 1."""
+    frames = [gpu.measure(TABLE, rungs()).assign(run=run) for run in range(1, RUNS + 1)]
+    return pd.concat(frames)
+
+
+def lengths() -> pd.DataFrame:
+    return gpu.measure(LENGTHS, rungs())
+
+
+def arrangements() -> pd.DataFrame:
+    specs = [f"{rung}:{chosen}" for rung, options in ARRANGEMENTS.items() for chosen in options]
+    return gpu.measure(TABLE, [*ARRANGEMENTS, *specs])
+
+
+#: What each file holds.
+FILES = {"climb": climb, "climb_lengths": lengths, "climb_arrangements": arrangements}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("files", nargs="*", choices=[*FILES, []], default=list(FILES), help="default: all")
+    options = parser.parse_args()
+    try:
+        for name in options.files:
+            target = options.out / f"{name}.csv"
+            files.require_target(target)
+            FILES[name]().to_csv(target, index=False, float_format="%.6g")
+            print(target)
+    except LadderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
