@@ -4,8 +4,8 @@
 SM, several launches of each problem. The emulator runs the same source for the same architecture.
 Instructions and sectors are equal. Wavefronts and conflicts are equal, too, but for lost arbitration: when a
 warp's ldmatrix meets another warp's data on its way into the L1, the hardware counts a wavefront and a
-conflict more, differently many from launch to launch. It has a counter of its own for these: in each launch
-it bounds the difference. Sixteen warps meet often; four or fewer hardly ever, and there a constant bounds it.
+conflict more, differently many from launch to launch. It has a counter of its own for these, which bounds
+the difference. Sixteen warps meet often; four or fewer hardly ever, and there a constant bounds it, too.
 """
 
 from __future__ import annotations
@@ -50,33 +50,32 @@ PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
 
 
 def measured() -> list[Any]:
-    """Stage, problem, and the counts, lost arbitration and block size of its launches."""
+    """Stage, problem, and the least counts, most lost arbitration and block size of its launches."""
     rows = pd.read_csv(MEASURED)
     counts = pd.concat([rows, nsight.counters(rows)[COMPARED]], axis=1)
-    counts["lost"] = counts[nsight.ARBITRATION[0]].astype(int)
-    counts["threads"] = counts["launch__block_size"].astype(int)
     parameters = []
     for (stage, *sizes, dtype, causal), launches in counts.groupby(PROBLEM, sort=False):
         b, h, hkv, n, m, d = map(int, sizes)
         problem = Problem(b, h, n, m, d, kv_heads=hkv, dtype=dtype, is_causal=bool(causal))
         name = f"{stage}-{problem}".replace(" ", "-")
-        parameters.append(
-            pytest.param(stage, problem, launches[[*COMPARED, "lost", "threads"]], id=name)
-        )
+        # ncu replays a launch for each few counters: lost arbitration is not of the same replay as the rest.
+        lost = int(launches[nsight.ARBITRATION[0]].max())
+        if launches["launch__block_size"].max() <= FEW_THREADS:
+            lost = min(lost, MOST_LOST)
+        parameters.append(pytest.param(stage, problem, launches[COMPARED].min(), lost, id=name))
     return parameters
 
 
-@pytest.mark.parametrize(("stage", "problem", "launches"), measured())
-def test_emulator_counts_what_the_gpu_counted(stage: str, problem: Problem, launches: pd.DataFrame) -> None:
+@pytest.mark.parametrize(("stage", "problem", "counted", "lost"), measured())
+def test_emulator_counts_what_the_gpu_counted(
+    stage: str, problem: Problem, counted: pd.Series, lost: int
+) -> None:
     emulated = evaluate(stage, problem, backend="emulator", arch="sm_90")
     assert emulated.passed, emulated.describe()
-    excess = launches[COMPARED] - [emulated.row[name] for name in COMPARED]
-    exact = [name for name in COMPARED if name not in ARBITRATED]
-    assert not excess[exact].any(axis=None), excess[exact]
-    for name in ARBITRATED:
-        assert excess[name].between(0, launches["lost"]).all(), (name, excess[name], launches["lost"])
-        if launches["threads"].max() <= FEW_THREADS:
-            assert excess[name].min() <= MOST_LOST, (name, excess[name])
+    excess = {name: int(counted[name]) - emulated.row[name] for name in COMPARED}
+    allowed = {name: lost if name in ARBITRATED else 0 for name in COMPARED}
+    wrong = {name: excess[name] for name in COMPARED if not 0 <= excess[name] <= allowed[name]}
+    assert not wrong, f"the H200 counted more by {wrong}; lost arbitration: {lost}"
 
 
 def test_measured_with_at_most_one_block_an_sm() -> None:
