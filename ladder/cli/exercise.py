@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from ladder.cli.output import print_lines
 from ladder.common import files
 from ladder.common.terminal import console, errors
 from ladder.errors import LadderError
@@ -135,13 +136,12 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _show_task(workspace: Workspace, exercise: Exercise) -> None:
-    from ladder.exercises import places
+    from ladder.exercises import gap_line
 
     path = workspace.path(exercise)
     _say(f"{exercise.title}\n", "bold")
     _say(f"{exercise.task}\n")
-    for file, line in places(exercise, path):
-        _say(f"Write here: {_near(path / file)}:{line}")
+    _say(f"Write here: {_near(path / exercise.gap.file)}:{gap_line(exercise, path)}")
     folder = "" if _is_found(workspace) else f" --folder {_near(workspace.folder)}"
     _say(f"Then:  ladder exercise check {exercise.name}{folder}")
     _say(f"Stuck: ladder exercise hint {exercise.name}{folder}")
@@ -223,34 +223,19 @@ def _keep_solved(workspace: Workspace, exercise: Exercise) -> None:
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
-    from ladder.render import finding_table
+    from ladder.exercises import verdict_lines
 
-    name = verdict.exercise.name
-    if verdict.passed:
-        console.print(f"[bold green]solved[/] {name}", highlight=False)
-        if not brief:
-            following = _next(workspace, verdict.exercise)
-            _say(f"Next: ladder exercise start {following.name}" if following else "That was the last one.")
-        return
-    console.print(f"[bold red]not yet[/] {name}", highlight=False)
+    exercise = verdict.exercise
+    lines = list(verdict_lines(verdict))
+    print_lines(lines[:1] if brief else lines)
     if brief:
-        _say("  " + " ".join(verdict.findings[0].text.splitlines()[:2]))
-        return
-    for text in verdict.right:
-        _say(f"  right  {text}", "green")
-    for text in verdict.wrong:
-        _say(f"  wrong  {text}", "red")
-    for finding in verdict.findings:
-        if finding.access is None:
-            _say(f"\n{finding.text}")
-        else:
-            _say(f"\nOn {finding.problem}:")
-            console.print(finding_table(finding.access), highlight=False)
-        for command in finding.try_next:
-            _say(f"  {command}", "cyan")
-    left = len(verdict.exercise.hints) - workspace.progress(verdict.exercise).hints
-    if left > 0:
-        _say(f"\nStuck? ladder exercise hint {name}    ({left} left)", "dim")
+        for finding in verdict.findings[:1]:
+            _say("  " + " ".join(finding.text.splitlines()[:2]))
+    elif verdict.passed:
+        following = _next(workspace, exercise)
+        _say(f"Next: ladder exercise start {following.name}" if following else "That was the last one.")
+    elif (left := len(exercise.hints) - workspace.progress(exercise).hints) > 0:
+        _say(f"\nStuck? ladder exercise hint {exercise.name}    ({left} left)", "dim")
 
 
 def _write_json(target: str | None, rows: list[dict[str, Any]]) -> None:

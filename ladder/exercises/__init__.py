@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from ladder.exercises.judge import (
         Verdict,
         check,
+        check_text,
     )
+    from ladder.exercises.markers import (
+        fill_gap,
+        gap_line,
+        gap_text,
+        source_changes,
+    )
+    from ladder.exercises.report import verdict_lines
     from ladder.exercises.workspace import (
         Workspace,
-        places,
-        source_changes,
         write_working_copy,
     )
 
@@ -35,11 +41,15 @@ _NAMES = {
     "Verdict": "judge",
     "Workspace": "workspace",
     "check": "judge",
+    "check_text": "judge",
     "exercises": "definition",
+    "fill_gap": "markers",
+    "gap_line": "markers",
+    "gap_text": "markers",
     "get_exercise": "definition",
-    "places": "workspace",
     "read_exercise": "definition",
-    "source_changes": "workspace",
+    "source_changes": "markers",
+    "verdict_lines": "report",
     "write_working_copy": "workspace",
 }
 

@@ -62,7 +62,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of the rung's text outside the gaps: it stands in the skeleton and in the solution."""
+    """A change of the rung's text outside the gap: it stands in the skeleton and in the solution."""
 
     file: str
     find: str
@@ -80,7 +80,7 @@ class Exercise:
     task: str
     hints: tuple[str, ...]
     owner: str
-    gaps: tuple[Gap, ...]
+    gap: Gap
     edits: tuple[Edit, ...]
     cases: tuple[Case, ...]
 
@@ -91,17 +91,15 @@ class Exercise:
     @property
     def solved_by_rung(self) -> bool:
         """Whether the rung's own source is the solution."""
-        return not self.edits and all(gap.solution is None for gap in self.gaps)
+        return not self.edits and self.gap.solution is None
 
     def sources(self, *, solved: bool) -> dict[str, str]:
-        """The text of every file with a gap or an edit: the skeleton's, or the solution's, with the markers.
+        """The text of every file with the gap or an edit: the skeleton's or the solution's, with the markers.
 
         Raises :class:`ExerciseError` when the rung has no such line, or several.
         """
         stage = self.stage()
-        files = dict.fromkeys(
-            ["kernel.cu", *(edit.file for edit in self.edits), *(g.file for g in self.gaps)]
-        )
+        files = dict.fromkeys(["kernel.cu", *(edit.file for edit in self.edits), self.gap.file])
         return {file: self._source(stage, file, solved) for file in files}
 
     def _source(self, stage: Stage, file: str, solved: bool) -> str:
@@ -112,14 +110,13 @@ class Exercise:
                     raise self._misfit(stage, file, f"nowhere holds {edit.find!r}")
                 text = text.replace(edit.find, edit.replace)
         lines = text.splitlines()
-        for gap in self.gaps:
-            if gap.file == file:
-                self._cut(stage, lines, gap, solved)
+        if self.gap.file == file:
+            self._cut(stage, lines, solved)
         text = "\n".join(lines) + "\n"
         return re.sub(rf"\b{re.escape(stage.name)}\b", self.name, text)
 
-    def _cut(self, stage: Stage, lines: list[str], gap: Gap, solved: bool) -> None:
-        start = 0
+    def _cut(self, stage: Stage, lines: list[str], solved: bool) -> None:
+        gap, start = self.gap, 0
         if gap.after is not None:
             start = self._only(stage, gap, lines, gap.after) + 1
             first = self._next(stage, gap, lines, gap.first, start)
@@ -131,7 +128,7 @@ class Exercise:
         indent = code[: len(code) - len(code.lstrip())]
         if not solved or gap.solution is not None:
             text = gap.skeleton if not solved else gap.solution or ""
-            inner = [line if _is_directive(line) else indent + line for line in text.strip("\n").splitlines()]
+            inner = indented(text, indent)
         lines[first : last + 1] = [f"{indent}{BEGIN}: {gap.goal}", *inner, f"{indent}{END}"]
 
     def _only(self, stage: Stage, gap: Gap, lines: list[str], piece: str) -> int:
@@ -151,6 +148,17 @@ class Exercise:
             f"exercise {self.name} does not fit its rung: {stage.source(file)} {what}",
             "The rung has changed and exercise.toml has not.",
         )
+
+
+def indented(text: str, indent: str = "") -> list[str]:
+    """The lines of a gap, as far to the right as ``indent``, without empty ones around them.
+
+    They keep their places to each other. Directives of the preprocessor stay at the left edge.
+    """
+    lines = text.strip("\n").splitlines()
+    code = [line for line in lines if line.strip() and not _is_directive(line)]
+    left = min((len(line) - len(line.lstrip()) for line in code), default=0)
+    return [line if _is_directive(line) else (indent + line[left:]).rstrip() for line in lines]
 
 
 def _is_directive(line: str) -> bool:
@@ -199,7 +207,7 @@ def read_exercise(folder: Path) -> Exercise:
         task=table.text("task").strip(),
         hints=table.texts("hints"),
         owner=table.text("owner"),
-        gaps=tuple(_gap(one) for one in table.tables("gaps")),
+        gap=_gap(table.table("gap")),
         edits=tuple(
             Edit(one.text("file", "kernel.cu"), one.text("find"), one.text("replace"))
             for one in table.tables("edits", [])
@@ -209,8 +217,8 @@ def read_exercise(folder: Path) -> Exercise:
     table.finish()
     if exercise.owner not in ("thread", "fragments"):
         raise ExerciseError(f"{path}: owner is thread or fragments, not {exercise.owner!r}")
-    if not exercise.gaps or not exercise.cases or not exercise.hints:
-        raise ExerciseError(f"{path}: there must be at least one of gaps, of cases and of hints")
+    if not exercise.cases or not exercise.hints:
+        raise ExerciseError(f"{path}: there must be at least one of cases and of hints")
     return exercise
 
 
@@ -286,6 +294,9 @@ class _Table:
         if not all(isinstance(value, str) for value in values):
             raise self.error(f"{key} = {values!r} is no list of texts")
         return tuple(value.strip() for value in values)
+
+    def table(self, key: str) -> _Table:
+        return _Table(self._path, f", {key}", self.take(key, dict))
 
     def tables(self, key: str, *default: list[Any]) -> Iterator[_Table]:
         for number, value in enumerate(self.take(key, list, *default), start=1):

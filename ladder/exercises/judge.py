@@ -13,8 +13,9 @@ from ladder.common.progress import Steps, steps
 from ladder.common.words import numbers
 from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
 from ladder.evaluation import ProcessEnded, call
-from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
-from ladder.exercises.workspace import Workspace, source_changes
+from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise, get_exercise
+from ladder.exercises.markers import fill_gap, source_changes
+from ladder.exercises.workspace import Workspace
 
 if TYPE_CHECKING:
     from ladder.emulator import Finding
@@ -53,6 +54,25 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return not self.findings
+
+
+def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
+    """Puts ``text`` into the gap of the exercise ``name`` and checks it, as a cell of a notebook does.
+
+    It is written into the working copy in ``folder``, by default the nearest my_exercises/, which is begun
+    where it is not; so the command line goes on from there, and knows what is solved.
+
+    Raises :class:`ExerciseError` for a name that is none, and where the markers of the copy are gone;
+    :class:`LadderError` where the folder cannot be written.
+    """
+    exercise, workspace = get_exercise(name), Workspace(folder, may_be_new=True)
+    if not workspace.is_started(exercise):
+        workspace.start(exercise)
+    fill_gap(exercise, workspace.path(exercise), text)
+    verdict = check(workspace, exercise)
+    if verdict.passed:
+        workspace.set_solved(exercise)
+    return verdict
 
 
 def check(workspace: Workspace, exercise: Exercise) -> Verdict:

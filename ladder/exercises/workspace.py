@@ -5,7 +5,6 @@ Each folder is a stage, so that ``ladder lines``, ``ladder explain`` and the oth
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from ladder.common import cache, files
 from ladder.errors import LadderError
-from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError
+from ladder.exercises.definition import Exercise, ExerciseError
 from ladder.stages import OWN_EXERCISES, Stage, copy_sources, own_folder, stage_toml
 
 _RECORD = ".progress.json"
@@ -30,16 +29,6 @@ class Progress:
     hints: int = 0
     solved: bool = False
     made_from: str = ""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A line outside the markers that is not as it was: its number in the student's file, and both texts."""
-
-    file: str
-    line: int
-    was: str | None
-    now: str | None
 
 
 class Workspace:
@@ -168,64 +157,7 @@ def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> 
     (directory / "README.md").write_text(f"# {exercise.title}\n\n{exercise.task}\n", encoding="utf-8")
 
 
-def places(exercise: Exercise, directory: Path) -> list[tuple[str, int]]:
-    """(file, line) of each gap's first marker in a working copy."""
-    found = []
-    for file in dict.fromkeys(gap.file for gap in exercise.gaps):
-        lines = (directory / file).read_text(encoding="utf-8", errors="replace").splitlines()
-        found += [(file, number) for number, line in enumerate(lines, 1) if line.strip().startswith(BEGIN)]
-    return found
-
-
 def skeleton_digest(exercise: Exercise) -> str:
     return cache.digest(
         part for file in sorted(exercise.sources(solved=False).items()) for part in (file[0], file[1])
     )
-
-
-def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
-    """What differs from the skeleton outside the markers. Blanks at the end of a line do not count."""
-    stage = exercise.stage()
-    expected = {
-        str(path.relative_to(stage.path)): path.read_text(encoding="utf-8")
-        for path in sorted(stage.path.rglob("*"))
-        if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
-    }
-    expected.update(exercise.sources(solved=False))
-    changes = []
-    for file, text in expected.items():
-        path = directory / file
-        if not path.is_file():
-            changes.append(Change(file, 0, file, None))
-            continue
-        now = path.read_text(encoding="utf-8", errors="replace")
-        changes += _changes(file, _outside(text), _outside(now))
-    return changes
-
-
-def _outside(text: str) -> list[tuple[int, str]]:
-    """(number, text) of the lines outside the markers, and of the markers."""
-    kept, inside = [], False
-    for number, line in enumerate(text.splitlines(), start=1):
-        word = line.strip()
-        if inside and word.startswith(END):
-            inside = False
-        if not inside:
-            kept.append((number, word if word.startswith((BEGIN, END)) else line.rstrip()))
-        if word.startswith(BEGIN):
-            inside = True
-    return kept
-
-
-def _changes(file: str, was: list[tuple[int, str]], now: list[tuple[int, str]]) -> list[Change]:
-    matcher = difflib.SequenceMatcher(None, [t for _, t in was], [t for _, t in now], autojunk=False)
-    changes = []
-    for kind, a0, a1, b0, b1 in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        for offset in range(max(a1 - a0, b1 - b0)):
-            old = was[a0 + offset][1] if a0 + offset < a1 else None
-            new = now[b0 + offset][1] if b0 + offset < b1 else None
-            line = now[min(b0 + offset, len(now) - 1)][0] if now else 0
-            changes.append(Change(file, line, old, new))
-    return changes

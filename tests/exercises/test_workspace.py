@@ -10,7 +10,17 @@ import pytest
 from ladder import stages
 from ladder.cli import main
 from ladder.cli.exercise import _next
-from ladder.exercises import END, ExerciseError, Workspace, exercises, get_exercise, read_exercise
+from ladder.exercises import (
+    END,
+    ExerciseError,
+    Workspace,
+    check_text,
+    exercises,
+    fill_gap,
+    gap_text,
+    get_exercise,
+    read_exercise,
+)
 
 NAME = "v1_lse"
 
@@ -50,6 +60,32 @@ def test_from_start_to_solved(home: Path, capsys) -> None:
     assert Workspace().progress(get_exercise(NAME)).solved
     assert main(["exercise", "start"]) == 0
     assert exercises()[0].title in capsys.readouterr().out
+
+
+def test_a_cell_and_the_command_line_share_the_work(home: Path, capsys) -> None:
+    """``check_text`` begins the exercise, writes into its gap and records that it is solved."""
+    exercise = get_exercise(NAME)
+    wrong = check_text(NAME, exercise.gap.skeleton)
+    assert not wrong.passed and "lse is wrong in 80 of 80 rows" in wrong.findings[0].text
+    lines = """
+      for (int row = threadIdx.x; row < p.q_len; row += kBr)
+          p.lse[first_row + row] = m_gmem[row] + logf(l_gmem[row]);"""
+    assert check_text(NAME, lines).passed
+    folder = home / "my_exercises" / NAME
+    assert gap_text(exercise, folder).splitlines()[1].startswith("    p.lse[first_row + row] = ")
+    assert Workspace().progress(exercise).solved
+    (folder / "kernel.cu").write_text("// nothing is left\n")
+    with pytest.raises(ExerciseError, match="has not one line // begin exercise"):
+        check_text(NAME, lines)
+
+
+def test_directives_stay_at_the_left_edge(home: Path) -> None:
+    exercise = get_exercise("v2_row_max")
+    folder = Workspace(may_be_new=True).start(exercise)
+    text = "#pragma unroll\nfor (int mask = 8; mask > 0; mask /= 2)\n  x;"
+    fill_gap(exercise, folder, text)
+    assert gap_text(exercise, folder) == text
+    assert "#pragma unroll\n      for (int mask" in (folder / "kernel.cu").read_text()
 
 
 def test_starting_again_leaves_the_work(kernel: Path, capsys) -> None:
@@ -260,7 +296,7 @@ number = 1
 owner = "thread"
 task = "Do it."
 hints = ["a"]
-gaps = [{ first = "const int last_key", goal = "g", skeleton = "int x;" }]
+gap = { first = "const int last_key", goal = "g", skeleton = "int x;" }
 cases = [{ size = "1,1,1,1,32" }]
 """
 
@@ -271,7 +307,7 @@ cases = [{ size = "1,1,1,1,32" }]
         ("title", "tittle", "there is no title"),
         ('"T"', "3", "title = 3 is no str"),
         ("number = 1", 'number = 1\ncolour = "red"', "unknown key colour"),
-        ('goal = "g", ', "", "gaps 1: there is no goal"),
+        ('goal = "g", ', "", "gap: there is no goal"),
         ("1,1,1,1,32", "1,1", "cases 1: .*five whole numbers"),
         ('size = "1,1,1,1,32"', 'size = "1,1,1,1,32", at_most = { speed = 1 }', "no count of the table"),
         ("thread", "warp", "owner is thread or fragments"),

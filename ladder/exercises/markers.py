@@ -1,0 +1,109 @@
+"""The markers in a working copy: what stands between them, and what was changed outside."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ladder.common import files
+from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError, indented
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line outside the markers that is not as it was: its number in the student's file, and both texts."""
+
+    file: str
+    line: int
+    was: str | None
+    now: str | None
+
+
+def gap_line(exercise: Exercise, directory: Path) -> int:
+    """The number of the first marker's line. Raises :class:`ExerciseError` where the markers are gone."""
+    return _gap_lines(exercise, directory)[1] + 1
+
+
+def gap_text(exercise: Exercise, directory: Path) -> str:
+    """What stands between the markers, moved to the left edge.
+
+    Raises :class:`ExerciseError` where the markers are gone.
+    """
+    lines, begin, end = _gap_lines(exercise, directory)
+    return "\n".join(indented("\n".join(lines[begin + 1 : end])))
+
+
+def fill_gap(exercise: Exercise, directory: Path, text: str) -> None:
+    """Puts ``text`` between the markers, as far to the right as they are.
+
+    Raises :class:`ExerciseError` where the markers are gone.
+    """
+    lines, begin, end = _gap_lines(exercise, directory)
+    marker = lines[begin]
+    indent = marker[: len(marker) - len(marker.lstrip())]
+    lines[begin + 1 : end] = indented(text, indent)
+    files.write(directory / exercise.gap.file, ("\n".join(lines) + "\n").encode())
+
+
+def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int]:
+    """The lines of the file with the gap, and the places of the first marker and of the last."""
+    path = directory / exercise.gap.file
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    words = [line.strip() for line in lines]
+    begin = [place for place, word in enumerate(words) if word.startswith(BEGIN)]
+    end = [place for place, word in enumerate(words) if word.startswith(END)]
+    if len(begin) != 1 or len(end) != 1 or begin > end:
+        raise ExerciseError(
+            f"{path} has not one line {BEGIN} with one line {END} below it",
+            f"ladder exercise reset {exercise.name}    (keeps your work aside)",
+        )
+    return lines, begin[0], end[0]
+
+
+def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
+    """What differs from the skeleton outside the markers. Blanks at the end of a line do not count."""
+    stage = exercise.stage()
+    expected = {
+        str(path.relative_to(stage.path)): path.read_text(encoding="utf-8")
+        for path in sorted(stage.path.rglob("*"))
+        if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
+    }
+    expected.update(exercise.sources(solved=False))
+    changes = []
+    for file, text in expected.items():
+        path = directory / file
+        if not path.is_file():
+            changes.append(Change(file, 0, file, None))
+            continue
+        now = path.read_text(encoding="utf-8", errors="replace")
+        changes += _changes(file, _outside(text), _outside(now))
+    return changes
+
+
+def _outside(text: str) -> list[tuple[int, str]]:
+    """(number, text) of the lines outside the markers, and of the markers."""
+    kept, inside = [], False
+    for number, line in enumerate(text.splitlines(), start=1):
+        word = line.strip()
+        if inside and word.startswith(END):
+            inside = False
+        if not inside:
+            kept.append((number, word if word.startswith((BEGIN, END)) else line.rstrip()))
+        if word.startswith(BEGIN):
+            inside = True
+    return kept
+
+
+def _changes(file: str, was: list[tuple[int, str]], now: list[tuple[int, str]]) -> list[Change]:
+    matcher = difflib.SequenceMatcher(None, [t for _, t in was], [t for _, t in now], autojunk=False)
+    changes = []
+    for kind, a0, a1, b0, b1 in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        for offset in range(max(a1 - a0, b1 - b0)):
+            old = was[a0 + offset][1] if a0 + offset < a1 else None
+            new = now[b0 + offset][1] if b0 + offset < b1 else None
+            line = now[min(b0 + offset, len(now) - 1)][0] if now else 0
+            changes.append(Change(file, line, old, new))
+    return changes
