@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Explanation,
         Instruction,
         explain,
+        explain_launches,
         parse_place,
     )
     from ladder.banks.explorer import (
@@ -57,6 +58,7 @@ _NAMES = {
     "Service": "access",
     "Swizzle": "explorer",
     "explain": "explanation",
+    "explain_launches": "explanation",
     "explore": "explorer",
     "lanes_text": "access",
     "parse_mask": "access",

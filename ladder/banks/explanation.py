@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ladder.banks.access import Access, Service, serve
 from ladder.emulator import WorstAccess
 from ladder.errors import LadderError
 from ladder.operations import AnyProblem
+
+if TYPE_CHECKING:
+    from ladder.emulator import Launch
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,17 @@ def explain(
     stage, file_name, line = parse_place(place)
     problem = problem or default_problem(stage)
     evaluation = evaluate(stage, problem, backend="emulator", arch=arch, options=options)
-    everything = [found for launch in evaluation.execution.launches for found in _instructions(launch)]
+    return explain_launches(evaluation.execution.launches, stage, file_name, line, instruction)
+
+
+def explain_launches(
+    launches: Iterable[Launch], stage: str, file_name: str, line: int, instruction: int | None = None
+) -> Explanation:
+    """:func:`explain` of launches that are there already; ``stage`` is their stage's name.
+
+    Raises :class:`LadderError`.
+    """
+    everything = [found for launch in launches for found in _instructions(launch)]
     at_line = [found for found in everything if (file_name, line) in _places(found)]
     if not at_line:
         raise LadderError(
@@ -96,7 +110,9 @@ def explain(
         matching = [found for found in at_line if found.number == instruction]
         if not matching:
             numbers = ", ".join(str(number) for number in sorted(found.number for found in at_line))
-            raise LadderError(f"{place} has no instruction {instruction}", f"It has {numbers}.")
+            raise LadderError(
+                f"{stage}:{file_name}:{line} has no instruction {instruction}", f"It has {numbers}."
+            )
         chosen = matching[0]
     path = (
         chosen.kernel_file
@@ -136,10 +152,7 @@ def _places(found: Instruction) -> tuple[tuple[str, int], tuple[str, int]]:
     return (found.file.name, found.line), (found.kernel_file.name, found.kernel_line)
 
 
-def _instructions(launch: object) -> list[Instruction]:
-    from ladder.emulator import Launch
-
-    assert isinstance(launch, Launch)
+def _instructions(launch: Launch) -> list[Instruction]:
     rows = launch.instructions().set_index("index")
     found = []
     for worst in launch.worst_accesses():

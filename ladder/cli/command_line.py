@@ -18,6 +18,7 @@ from ladder.cli import (
     new,
     plot,
     profile,
+    report,
     run,
     stages,
     wheelhouse,
@@ -25,8 +26,8 @@ from ladder.cli import (
 
 #: In the order of the help.
 _COMMANDS = (
-    *(compare, run, build, lines, explain, check, bank, profile, plot, stages, doctor, new, exercise),
-    *(wheelhouse, emulate),
+    *(compare, run, build, lines, explain, check, bank, profile, report, plot, stages, doctor, new),
+    *(exercise, wheelhouse, emulate),
 )
 
 

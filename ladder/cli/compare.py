@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from ladder.cli.options import add_command, add_json_option, add_problem_options, chosen_options, read_problem
 from ladder.cli.output import print_comparison, say_where_wrong, write_rows
+from ladder.cli.problems import add_operation_option, by_operation
 from ladder.common.terminal import errors, show_error
-from ladder.operations import DEFAULT_OPERATION, OPERATIONS, get_operation
 
 if TYPE_CHECKING:
     from ladder.evaluation import Comparison
@@ -22,29 +22,18 @@ def add(commands: Any) -> None:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     add_problem_options(parser)
     add_json_option(parser)
-    parser.add_argument(
-        "--operation",
-        choices=OPERATIONS,
-        metavar="NAME",
-        help=f"all stages that compute this: {', '.join(OPERATIONS)} ({DEFAULT_OPERATION})",
-    )
+    add_operation_option(parser)
     parser.add_argument("--fresh", action="store_true", help="emulate again what has been emulated before")
 
 
 def _run(options: argparse.Namespace) -> int:
     """A table for each operation that the named stages compute; that of attention by default."""
     from ladder.evaluation import run_comparison
-    from ladder.stages import discover
 
-    ladder = discover()
-    by_operation: dict[str, list[str]] = {}
-    for name in options.stages:
-        computes = DEFAULT_OPERATION if name in ladder.broken else ladder[name].computes
-        by_operation.setdefault(computes, []).append(name)
     results = []
-    for operation, names in (by_operation or {options.operation or DEFAULT_OPERATION: []}).items():
+    for operation, names in by_operation(options).items():
         result = run_comparison(
-            read_problem(options, get_operation(operation)),
+            read_problem(options, operation),
             names or None,
             backend=options.backend,
             arch=options.arch,

@@ -63,6 +63,31 @@ def operation_of_stages(names: Sequence[str]) -> Operation:
     return get_operation(next(iter(found), DEFAULT_OPERATION))
 
 
+def add_operation_option(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--operation``, which stands for all stages that compute it."""
+    parser.add_argument(
+        "--operation",
+        choices=OPERATIONS,
+        metavar="NAME",
+        help=f"all stages that compute this: {', '.join(OPERATIONS)} ({DEFAULT_OPERATION})",
+    )
+
+
+def by_operation(options: argparse.Namespace) -> dict[Operation, list[str]]:
+    """The stages that are named, by what they compute; no name stands for all stages of an operation.
+
+    Raises :class:`StageError` for an unknown one.
+    """
+    from ladder.stages import discover
+
+    ladder = discover()
+    found: dict[Operation, list[str]] = {}
+    for name in options.stages:
+        computes = DEFAULT_OPERATION if name in ladder.broken else ladder[name].computes
+        found.setdefault(get_operation(computes), []).append(name)
+    return found or {get_operation(options.operation or DEFAULT_OPERATION): []}
+
+
 def is_problem_given(options: argparse.Namespace) -> bool:
     """Whether any option says something of the problem."""
     names = {name for own in _add_own(_Nowhere()).values() for name in own}

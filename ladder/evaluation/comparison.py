@@ -187,7 +187,7 @@ def compare(
     Raises :class:`LadderError` when no stage at all takes the problem.
     """
     result = run_comparison(problem, stages, backend=backend, arch=arch, options=options, fresh=fresh)
-    return to_frame(result.rows)
+    return to_frame(result.rows, result.operation)
 
 
 def run_comparison(

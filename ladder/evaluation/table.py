@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ladder.emulator import COUNTERS
 from ladder.operations import (
     DEFAULT_OPERATION,
-    OPERATIONS,
     AnyProblem,
     Operation,
     get_operation,
@@ -50,12 +49,6 @@ def columns(operation: Operation) -> dict[str, str]:
 COLUMNS = columns(get_operation(DEFAULT_OPERATION))
 
 
-#: The pandas type of any operation's columns.
-_KINDS: dict[str, Any] = {
-    name: kind for operation in OPERATIONS for name, kind in columns(get_operation(operation)).items()
-}
-
-
 def make_row(stage: str, backend: str, arch: str, problem: AnyProblem) -> Row:
     """A row that knows its problem and nothing else, which is what a stage that failed gets."""
     operation = operation_of(problem)
@@ -85,14 +78,15 @@ def fill_row(
     row.update({name: counters.get(name) for name in COUNTERS})
 
 
-def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """Rows of one operation as a data frame; exactly :data:`COLUMNS` where there is none."""
+def to_frame(rows: Iterable[Row], operation: Operation | None = None) -> pd.DataFrame:
+    """Rows of one operation, by default attention, as a data frame; without rows its columns alone."""
     import pandas as pd
 
+    kinds: dict[str, Any] = columns(operation or get_operation(DEFAULT_OPERATION))
     rows = list(rows)
-    kinds = _KINDS | COLUMNS
-    names = list(rows[0]) if rows else list(COLUMNS)
-    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=kinds[name]) for name in names})
+    return pd.DataFrame(
+        {name: pd.Series([row[name] for row in rows], dtype=kind) for name, kind in kinds.items()}
+    )
 
 
 def to_json(rows: Iterable[Mapping[str, Any]]) -> str:

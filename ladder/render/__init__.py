@@ -25,6 +25,11 @@ if TYPE_CHECKING:
         note,
         profile_tables,
     )
+    from ladder.render.report_page import (
+        Report,
+        RungReport,
+        report_document,
+    )
     from ladder.render.tables import (
         comparison_table,
         comparison_tables,
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "Report": "report_page",
+    "RungReport": "report_page",
     "bounds_table": "profile",
     "comparison_table": "tables",
     "comparison_tables": "tables",
@@ -48,6 +55,7 @@ _NAMES = {
     "note": "profile",
     "page": "lines_page",
     "profile_tables": "profile",
+    "report_document": "report_page",
     "source_note": "tables",
     "source_table": "tables",
     "stages_table": "tables",

@@ -1,4 +1,4 @@
-"""What the sanitizer found, for a terminal."""
+"""What the sanitizer found: in words, and as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -28,24 +28,34 @@ def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[Renderabl
 
 
 def finding_table(finding: Finding) -> Table:
-    """One fault: what, where (the kernel's line first, then the helper's), why, and what to do."""
+    """One fault, for a terminal."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    times = "" if finding.count == 1 else f"   {finding.count:,} times"
-    table.add_row(Text(""), Text.assemble((finding.kind, "bold red"), (times, "dim")))
+    table.add_row(Text(""), Text.assemble((finding.kind, "bold red"), (times_text(finding), "dim")))
+    for heading, text in finding_facts(finding):
+        table.add_row(heading, text)
+    return table
+
+
+def times_text(finding: Finding) -> str:
+    """How often it happened, "" where that was once."""
+    return "" if finding.count == 1 else f"   {finding.count:,} times"
+
+
+def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
+    """Where (the kernel's line, then the helper's), what, why, and what to do, each with its heading."""
     if finding.kernel:
-        table.add_row("kernel", Text(short_kernel(finding.kernel)))
+        yield "kernel", Text(short_kernel(finding.kernel))
     for heading, party in (("at", finding.who), ("with", finding.other)):
         if party is not None:
-            table.add_row(heading, _party_text(party))
+            yield heading, _party_text(party)
     if finding.host_place:
-        table.add_row("host", _source_text(finding.host_place))
+        yield "host", _source_text(finding.host_place)
     if finding.element:
-        table.add_row("what", Text(finding.element))
-    table.add_row("why", Text(finding.message))
-    table.add_row("advice", Text(finding.advice, style="cyan"))
-    return table
+        yield "what", Text(finding.element)
+    yield "why", Text(finding.message)
+    yield "advice", Text(finding.advice, style="cyan")
 
 
 def _party_text(party: Party) -> Text:

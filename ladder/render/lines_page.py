@@ -12,12 +12,14 @@ from pygments.token import Comment, Keyword, Literal, Name, _TokenType
 
 from ladder.lines import Annotated, Line, Listing, Part
 from ladder.operations import AnyProblem
-from ladder.plots import BLUE, INK, ORANGE
+from ladder.render.document import document
 
 #: Lines named above the listings.
 _COSTLIEST = 10
 #: Lines shown around those that cost something in files other than the kernel's.
 _CONTEXT = 3
+#: The columns of a line that accesses no shared memory.
+_NO_COUNTS = '<td></td><td class="bar"></td><td class="ideal"></td><td></td><td class="bar"></td>'
 _STYLES: tuple[tuple[_TokenType, str], ...] = (
     (Comment.Preproc, "p"),
     (Comment, "c"),
@@ -26,78 +28,31 @@ _STYLES: tuple[tuple[_TokenType, str], ...] = (
     (Name.Function, "f"),
 )
 
-_CSS = f"""
-:root {{ color-scheme: light; --mono: ui-monospace, "DejaVu Sans Mono", monospace; }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0; padding: 28px 36px 60px; background: #fff; color: {INK};
-  font: 17px/1.45 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }}
-h1 {{ font-size: 30px; margin: 0 0 2px; }}
-h2 {{ font-size: 21px; margin: 34px 0 8px; }} h2.file {{ font-family: var(--mono); }}
-p {{ margin: 4px 0; max-width: 100ch; }}
-.totals {{ display: flex; gap: 44px; margin: 18px 0 10px; }}
-.totals b {{ display: block; font-size: 30px; font-variant-numeric: tabular-nums; }}
-.totals .conflicts b {{ color: {ORANGE}; }} .totals .none b {{ color: #00734f; }}
-.totals .wavefronts b {{ color: {BLUE}; }}
-table {{ border-collapse: collapse; width: 100%; font: 15px/1.5 var(--mono); }}
-th {{ position: sticky; top: 0; background: #fff; border-bottom: 2px solid {INK}; text-align: right;
-  font: 600 15px/1.3 system-ui, "DejaVu Sans", sans-serif; padding: 6px 8px; z-index: 1; }}
-th:last-child {{ text-align: left; }}
-td {{ padding: 0 8px; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }}
-td.bar {{ width: 120px; min-width: 120px; position: relative; }}
-td.bar i {{ position: absolute; inset: 3px auto 3px 8px; border-radius: 2px; opacity: .5; }}
-td.bar span {{ position: relative; }}
-.w i {{ background: {BLUE}; }} .x i {{ background: {ORANGE}; }}
-td.no {{ color: #767676; border-right: 1px solid #ccc; }}
-td.code {{ text-align: left; white-space: pre; width: 100%; }}
-tr.cost td {{ background: #f3f7fb; }} tr.conflict td {{ background: #fdf1e8; }}
-tr.helper td.no {{ font-style: italic; }}
-tr.gap td {{ color: #767676; }}
-a {{ color: #00508f; }} tr:target td {{ outline: 2px solid {ORANGE}; outline-offset: -1px; }}
-tr {{ scroll-margin-top: 90px; }}
-summary {{ cursor: pointer; white-space: pre; list-style: none; }}
-summary::-webkit-details-marker {{ display: none; }}
-summary::after {{ content: "  ▸"; color: #767676; }} details[open] summary::after {{ content: "  ▾"; }}
-details p {{ font: 14px/1.5 var(--mono); margin: 0 0 0 2ch; white-space: pre; max-width: none; }}
-.c {{ color: #5c6b5c; font-style: italic; }} .p {{ color: #6f42a1; }}
-.k {{ color: #00508f; font-weight: 600; }} .n {{ color: #8a3b00; }} .f {{ color: #4a4a00; }}
-"""
-
 
 def page(annotated: Annotated, stage: str, problem: AnyProblem, arch: str) -> str:
     """The whole page: totals, then every file in which shared memory is accessed.
 
     ``problem`` is what was counted, on the virtual GPU ``arch``.
     """
+    title = f"{stage}, line by line"
     counted = f"{problem}; counted by the emulator for {arch}"
-    kernels = {listing.path for listing in annotated.files[:1]}
-    has_helpers = any(line.is_helper for listing in annotated.files for line in listing.lines)
-    body = [
-        f"<h1>{escape(stage)}, line by line</h1>",
-        f"<p>{escape(counted)}</p>",
-        _totals(annotated),
-        "<p>Beside each line: its wavefronts of shared memory and their share of the kernel's; the ideal "
-        "(what its distinct bytes would fit, 128 a wavefront); its bank conflicts and their share.</p>",
-    ]
-    if has_helpers:
-        body.append(
-            "<p>↳ marks a line of a function that is inlined into the kernel: its cost is counted again at "
-            "the kernel's lines that call it. Open a line to see which.</p>"
-        )
-    body.append(_costliest(annotated))
-    for listing in annotated.files:
-        context = None if listing.path in kernels else _CONTEXT
-        body.append(
-            f'<h2 class="file">{escape(_display(listing.path))}</h2>\n{_table(listing, annotated, context)}'
-        )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{escape(stage)}, line by line</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
-    )
+    body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(counted)}</p>", *sections(annotated, heading="h2")]
+    return document(title, "\n".join(body))
 
 
-def _totals(annotated: Annotated) -> str:
+def sections(annotated: Annotated, *, heading: str, prefix: str = "") -> Iterator[str]:
+    """What a page says of one kernel, as HTML: totals, the costliest lines, every file with its counts.
+
+    ``heading`` is the element of its headings; ``prefix`` goes before the names of the places that its links
+    lead to, so that a page has room for several kernels.
+    """
+    yield totals(annotated)
+    yield costliest(annotated, heading=heading, prefix=prefix)
+    yield from listings(annotated, heading=heading, prefix=prefix)
+
+
+def totals(annotated: Annotated) -> str:
+    """The counts of the whole kernel."""
     total = annotated.total
     kind = "none" if total.conflicts == 0 else "conflicts"
     cells = (
@@ -109,8 +64,8 @@ def _totals(annotated: Annotated) -> str:
     return f'<div class="totals">{"".join(boxes)}</div>'
 
 
-def _costliest(annotated: Annotated) -> str:
-    """The kernel's lines that cost most, with links to them."""
+def costliest(annotated: Annotated, *, heading: str, prefix: str = "") -> str:
+    """The kernel's lines that cost most, with links to them; "" where none costs anything."""
     by_conflicts = bool(annotated.total.conflicts)
     lines = [
         (line.counts.conflicts if by_conflicts else line.counts.wavefronts, listing, line)
@@ -122,47 +77,68 @@ def _costliest(annotated: Annotated) -> str:
     total = annotated.total.conflicts if by_conflicts else annotated.total.wavefronts
     rows = [
         f"<tr><td>{_number(value)}</td>{_bar('x' if by_conflicts else 'w', value / total)}"
-        f'<td class="no"><a href="#{_anchor(listing, line)}">{line.number}</a></td>'
+        f'<td class="no"><a href="#{_anchor(prefix, listing, line)}">{line.number}</a></td>'
         f'<td class="code">{escape(line.text.strip())}</td></tr>'
         for value, listing, line in lines[:_COSTLIEST]
         if value and total
     ]
     if not rows:
         return ""
-    heading = "bank conflicts" if by_conflicts else "wavefronts"
+    what = "bank conflicts" if by_conflicts else "wavefronts"
     return (
-        f"<h2>Where the {heading} are</h2>\n<table><thead><tr><th>{heading.split()[-1]}</th><th>share</th>"
-        f"<th>line</th><th>source</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<{heading}>Where the {what} are</{heading}>\n<div class="wide"><table class="source"><thead><tr>'
+        f'<th>{what.split()[-1]}</th><th class="bar">share</th><th>line</th><th>source</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
-def _anchor(listing: Listing, line: Line) -> str:
-    return escape(f"{listing.path.name}-{line.number}")
+def listings(annotated: Annotated, *, heading: str, prefix: str = "") -> Iterator[str]:
+    """What the columns mean, then each file: the kernel's whole, of others what is near a line that costs."""
+    yield (
+        "<p>Beside each line: its wavefronts of shared memory and their share of the kernel's; the ideal "
+        "(what its distinct bytes would fit, 128 a wavefront); its bank conflicts and their share.</p>"
+    )
+    if any(line.is_helper for listing in annotated.files for line in listing.lines):
+        yield (
+            "<p>↳ marks a line of a function that is inlined into the kernel: its cost is counted again at "
+            "the kernel's lines that call it. Open a line to see which.</p>"
+        )
+    for number, listing in enumerate(annotated.files):
+        yield f'<{heading} class="file">{escape(_display(listing.path))}</{heading}>'
+        yield _table(listing, annotated, None if number == 0 else _CONTEXT, prefix)
 
 
-def _table(listing: Listing, annotated: Annotated, context: int | None) -> str:
+def _anchor(prefix: str, listing: Listing, line: Line) -> str:
+    return escape(f"{prefix}{listing.path.name}-{line.number}")
+
+
+def _table(listing: Listing, annotated: Annotated, context: int | None, prefix: str) -> str:
     highlighted = _highlighted("\n".join(line.text for line in listing.lines))
-    rows = ["<table>", "<thead><tr><th>wavefronts</th><th>share</th><th>ideal</th><th>conflicts</th>"]
-    rows.append("<th>share</th><th>line</th><th>source</th></tr></thead>\n<tbody>")
+    rows = [
+        '<div class="wide"><table class="source">',
+        '<thead><tr><th>wavefronts</th><th class="bar">share</th>',
+    ]
+    rows.append('<th class="ideal">ideal</th><th>conflicts</th><th class="bar">share</th>')
+    rows.append("<th>line</th><th>source</th></tr></thead>\n<tbody>")
     for line in listing.near(context):
         if line is None:
-            rows.append('<tr class="gap"><td colspan="5"></td><td class="no">⋮</td><td></td></tr>')
+            rows.append(f'<tr class="gap">{_NO_COUNTS}<td class="no">⋮</td><td></td></tr>')
         else:
-            rows.append(_row(line, annotated, highlighted[line.number - 1], _anchor(listing, line)))
-    rows.append("</tbody></table>")
+            rows.append(_row(line, annotated, highlighted[line.number - 1], _anchor(prefix, listing, line)))
+    rows.append("</tbody></table></div>")
     return "\n".join(rows)
 
 
 def _row(line: Line, annotated: Annotated, code: str, anchor: str) -> str:
     number = f"↳ {line.number}" if line.is_helper else str(line.number)
     if line.counts is None:
-        return f'<tr><td colspan="5"></td><td class="no">{number}</td><td class="code">{code}</td></tr>'
+        return f'<tr>{_NO_COUNTS}<td class="no">{number}</td><td class="code">{code}</td></tr>'
     counts = line.counts
     classes = ["cost" if counts.conflicts == 0 else "conflict"] + (["helper"] if line.is_helper else [])
     cells = [
         f"<td>{_number(counts.wavefronts)}</td>",
         _bar("w", annotated.wavefront_share(counts)),
-        f"<td>{_number(counts.ideal)}</td>",
+        f'<td class="ideal">{_number(counts.ideal)}</td>',
         f"<td>{_number(counts.conflicts)}</td>",
         _bar("x", annotated.conflict_share(counts) if counts.conflicts else None),
         f'<td class="no">{number}</td>',

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from ladder.emulator import COUNTERS, ProgramLaunches
 from ladder.profiling import Counted
-from ladder.render.tables import COUNT_HEADINGS, launches_tables, plain_table
+from ladder.render.measures import COUNT_HEADINGS
+from ladder.render.tables import launches_tables, plain_table
 
 #: Heading, column of nsight.BOUNDS.
 _BOUNDS = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -15,61 +15,11 @@ from rich.text import Text
 
 from ladder.emulator import ProgramLaunches
 from ladder.evaluation import Comparison, Row
-from ladder.operations import Operation
+from ladder.render.measures import COUNT_HEADINGS, RIGHT, comparison_title, measures
 from ladder.stages import Ladder
 
 if TYPE_CHECKING:
     from ladder.lines import Annotated, Line, Listing
-
-#: Rows of the comparison below the errors: heading, column, how to write a value. A stage is a column of the
-#: picture, since there are more things to say than stages.
-_MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("shared loads", "shared_load_instructions", lambda x: f"{x:,}"),
-    ("shared stores", "shared_store_instructions", lambda x: f"{x:,}"),
-    ("ldmatrix", "ldmatrix_instructions", lambda x: f"{x:,}"),
-    ("wavefronts ld", "wavefronts_ld", lambda x: f"{x:,}"),
-    ("wavefronts st", "wavefronts_st", lambda x: f"{x:,}"),
-    ("wavefronts gmma", "wavefronts_gmma", lambda x: f"{x:,}"),
-    ("bank conflicts", "conflicts", lambda x: f"{x:,}"),
-    ("  ld", "conflicts_ld", lambda x: f"{x:,}"),
-    ("  st", "conflicts_st", lambda x: f"{x:,}"),
-    ("  atom", "conflicts_atom", lambda x: f"{x:,}"),
-    ("  gmma", "conflicts_gmma", lambda x: f"{x:,}"),
-    ("mma", "mma_instructions", lambda x: f"{x:,}"),
-    ("wgmma", "wgmma_instructions", lambda x: f"{x:,}"),
-    ("TMA loads", "tma_load_instructions", lambda x: f"{x:,}"),
-    ("TMA stores", "tma_store_instructions", lambda x: f"{x:,}"),
-    ("sectors read", "global_sectors_ld", lambda x: f"{x:,}"),
-    ("sectors written", "global_sectors_st", lambda x: f"{x:,}"),
-    ("  by TMA, read", "tma_sectors_ld", lambda x: f"{x:,}"),
-    ("  by TMA, written", "tma_sectors_st", lambda x: f"{x:,}"),
-    ("time, ms", "time_ms", lambda x: f"{x:.3f}"),
-    ("TFLOP/s", "tflops", lambda x: f"{x:.1f}"),
-)
-#: What the counters are called in tables.
-COUNT_HEADINGS = {column: heading.strip() for heading, column, _ in _MEASURES} | {
-    "executed": "warp instructions",
-    "conflicts_ld": "bank conflicts ld",
-    "conflicts_st": "bank conflicts st",
-    "conflicts_atom": "bank conflicts atom",
-    "conflicts_gmma": "bank conflicts gmma",
-    "tma_sectors_ld": "sectors read by TMA",
-    "tma_sectors_st": "sectors written by TMA",
-}
-_SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instructions", "time_ms"}
-
-
-def _measures(operation: Operation) -> Iterator[tuple[str, str, Callable[[Any], str]]]:
-    """Rows of the comparison: heading, column, how to write a value."""
-
-    def write(error: float) -> str:
-        return f"{error:.2e}"
-
-    for number, (output, column) in enumerate(operation.error_columns.items()):
-        yield ("error" if number == 0 else f"error of {output}"), column, write
-        if number == 0:
-            yield "  allowed", "error_bound", write
-    yield from _MEASURES
 
 
 def plain_table(title: str = "") -> Table:
@@ -102,82 +52,23 @@ def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]
     ``rows`` are those to show, all of the comparison by default.
     """
     rows = rows or comparison.rows
-    table = plain_table(title=_title(comparison.operation, rows))
+    table = plain_table(title=comparison_title(comparison, rows))
     table.add_column("", no_wrap=True)
     for row in rows:
         table.add_column(row["stage"], justify="right")
-    table.add_row("dtype", *(row["dtype"] for row in rows))
-    if len({row["arch"] for row in rows}) > 1:
-        table.add_row("arch", *(row["arch"] for row in rows))
-    table.add_row("right", *(_verdict(row) for row in rows))
-    errors = comparison.operation.error_columns.values()
-    for heading, column, write in _measures(comparison.operation):
-        values = [row[column] for row in rows]
-        cells = ["" if value is None else write(value) for value in values]
-        if column in errors:
-            # Of a run that was checked and found wrong, what has no error is not finite.
-            cells = [
-                cell or ("" if row["error_bound"] is None or row["passed"] else "not finite")
-                for cell, row in zip(cells, rows, strict=True)
-            ]
-            if not any(cells):
-                continue
-        elif all(value is None for value in values) or (column != "conflicts" and not any(values)):
-            continue
-        if column in _SECTION_BEFORE:
+    for measure in measures(comparison, ladder, rows):
+        if measure.begins_section:
             table.add_section()
-        style = "bold" if column == "conflicts" else ""
-        table.add_row(Text(heading, style), *(Text(cell, style) for cell in cells))
-        if column == "conflicts":
-            reductions = [_reduction(row, comparison.rows, ladder) for row in rows]
-            if any(reductions):
-                table.add_row("  fewer than before", *reductions)
-                befores = [
-                    _before(row, ladder) if fewer else "" for row, fewer in zip(rows, reductions, strict=True)
-                ]
-                left = ["", *(row["stage"] for row in rows)]
-                if any(before and before != beside for before, beside in zip(befores, left, strict=False)):
-                    table.add_row("  which is", *befores)
-        if column == "time_ms":
-            table.add_row("  10 to 90 %", *(_spread(comparison, row) for row in rows))
-    for name in dict.fromkeys(name for speeds in comparison.baselines.values() for name in speeds):
-        shares = [_share_of(comparison, row, name) for row in rows]
-        if any(shares):
-            table.add_row(f"  of {name}", *shares)
+        if measure.is_verdict:
+            table.add_row(measure.heading, *(_verdict(cell) for cell in measure.cells))
+            continue
+        style = "bold" if measure.is_total else ""
+        table.add_row(Text(measure.heading, style), *(Text(cell, style) for cell in measure.cells))
     return table
 
 
-def _spread(comparison: Comparison, row: Row) -> str:
-    timed = comparison.timings.get(row["stage"])
-    return "" if timed is None else f"{timed.p10_ms:.3f}-{timed.p90_ms:.3f}"
-
-
-def _share_of(comparison: Comparison, row: Row, name: str) -> str:
-    """The row's speed as a multiple of what torch reached on the same dtype."""
-    speed = comparison.baselines.get(row["dtype"], {}).get(name)
-    return "" if speed is None or row["tflops"] is None else f"{row['tflops'] / speed:.2f}"
-
-
-def _title(operation: Operation, rows: Sequence[Row]) -> str:
-    where = ", ".join(dict.fromkeys(f"{row['backend']} {row['arch']}" for row in rows))
-    return f"{operation.title_of(rows[0])} on the {where}"
-
-
-def _verdict(row: Row) -> Text:
-    return Text("yes", "green") if row["passed"] else Text("NO", "bold red")
-
-
-def _before(row: Row, ladder: Ladder) -> str:
-    """The rung that a row's is compared with; "" for the first."""
-    return next((stage.before or "" for stage in ladder if stage.name == row["stage"]), "")
-
-
-def _reduction(row: Row, rows: Sequence[Row], ladder: Ladder) -> str:
-    before = _before(row, ladder)
-    below = next((other for other in rows if other["stage"] == before), None)
-    if below is None or not below["conflicts"] or row["conflicts"] is None:
-        return ""
-    return f"{1 - row['conflicts'] / below['conflicts']:.2%}"
+def _verdict(cell: str) -> Text:
+    return Text(cell, "green" if cell == RIGHT else "bold red")
 
 
 def stages_table(ladder: Ladder) -> Table:

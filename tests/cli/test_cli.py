@@ -40,6 +40,7 @@ def test_json_file_and_table(naive, capsys, tmp_path):
         ["check", "naive", "--json"],
         ["lines", "naive", "--json"],
         ["lines", "naive", "--html"],
+        ["report", "naive", "--out"],
         ["explain", "v2_warp_mma:1", "--picture"],
         ["bank", "ld", "lane * 4", "--picture"],
         ["profile", "--json"],

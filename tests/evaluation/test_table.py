@@ -6,7 +6,7 @@ import pandas as pd
 
 from ladder.emulator import COUNTERS
 from ladder.evaluation import COLUMNS, fill_row, make_row, to_frame, to_json
-from ladder.operations import Problem, make_inputs, reference
+from ladder.operations import Problem, get_operation, make_inputs, reference
 
 SCHEMA = """
 stage, backend, arch, B, H, Hkv, N, M, d, dtype, causal, error, error_bound, passed, lse_error,
@@ -50,6 +50,13 @@ def test_what_is_not_known_is_empty_and_never_zero():
     rows = json.loads(to_json([row(counters=counters), row(error=math.nan)]))
     assert rows[0]["conflicts_st"] is None and rows[0]["conflicts"] == 0
     assert rows[1]["error"] is None
+
+
+def test_operations_may_use_a_column_in_another_way():
+    """A jagged batch has its lengths where attention has one number."""
+    hstu = get_operation("hstu")
+    lengths = make_row("mine", "emulator", "sm_80", hstu.default_problem)
+    assert list(to_frame([lengths], hstu)["N"]) == [hstu.row(hstu.default_problem)["N"]]
 
 
 def test_types_do_not_depend_on_the_rows():
