@@ -21,8 +21,8 @@ SMALL = ["--problem", "1,1,64,9,32"]
 #: One thread of ``naive`` made to write a word that the others read, without a barrier.
 RACE = (
     "  float m = -INFINITY",
-    "  __shared__ volatile float word;\n  if (threadIdx.x == 0)\n    word = 1;\n  if (word > 2)\n    return;\n"
-    "  float m = -INFINITY",
+    "  __shared__ volatile float word;\n  if (threadIdx.x == 0)\n    word = 1;\n"
+    "  if (word > 2)\n    return;\n  float m = -INFINITY",
 )
 
 
@@ -71,7 +71,7 @@ def test_what_is_wrong_stands_in_it(drop_stage, tmp_path: Path) -> None:
     assert main(["report", "racing", "unbuilt", "broken", *SMALL, "--out", str(page)]) == 1
     text = text_of(page)
     assert "1 of 2 right" in text
-    assert "race between warps" in text and "if (word > 2)" in text
+    assert "race in a warp" in text and "if (word > 2)" in text
     assert 'identifier "flout" is undefined' in text
     assert "stage.toml" in text
 
