@@ -8,7 +8,7 @@ is ever stale.
 from __future__ import annotations
 
 import os
-import shlex
+import re
 import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ import pybind11
 
 from ladder.build import housekeeping, toolchain
 from ladder.build.messages import failure
+from ladder.build.plain_names import plain
 from ladder.build.snapshot import Snapshot
 from ladder.build.target import Target, host_compiler_flags
 from ladder.common import cache, files, processes
@@ -110,10 +111,11 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
     defines = [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in options.items()]
     nvcc = target.nvcc()
     # A header of the stage's own comes before a shared one of the same name.
-    flags = [*target.flags(), *defines, f"-I{stage.path}", f"-I{include_directory()}"]
+    flags = [*target.flags(), *defines, f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
     binding = Snapshot.of(_binding_sources())
     key = _key(target, nvcc, [*flags, *_python_abi(), stage.computes, str(stage.kernel)], binding)
-    dependencies = housekeeping.builds() / f"{stage.name}-{target.backend}-{target.arch}-{key}.dependencies"
+    base = plain(housekeeping.builds()) / f"{stage.name}-{target.backend}-{target.arch}"
+    dependencies = base.with_name(f"{base.name}-{key}.dependencies")
     sources = Snapshot.of([*_source_files(stage.path), *_read_paths(dependencies)])
     return _Plan(stage, target, options, nvcc, tuple(flags), key, dependencies, sources)
 
@@ -226,9 +228,9 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     for source in sources:
         files.require_file(source, _PROGRAM_SUFFIXES)
     nvcc = target.nvcc()
-    sources = [source.resolve() for source in sources]
+    sources = [plain(source.resolve()) for source in sources]
     compile_flags = [*target.flags(), *flags]
-    base = housekeeping.builds() / f"{sources[0].stem}-{target.backend}-{target.arch}"
+    base = plain(housekeeping.builds()) / f"{sources[0].stem}-{target.backend}-{target.arch}"
     here = Path.cwd()
     # Where a relative path in the flags leads depends on it.
     place = [] if all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags) else [str(here)]
@@ -279,7 +281,8 @@ def _dependencies(rule: str, directory: Path, nvcc: toolchain.Nvcc) -> list[Path
 
     By the names that the compiler used: where a link leads may change.
     """
-    words = shlex.split(rule.replace("\\\n", " ").partition(":")[2])
+    escaped = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " ").partition(":")[2])
+    words = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in escaped]
     outside = (nvcc.home, Path("/usr/include"), Path("/usr/lib"))
     paths = (directory / word for word in words)
     return [path for path in paths if not any(path.resolve().is_relative_to(place) for place in outside)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
+    from ladder.nsight.cells import read_text
     from ladder.nsight.metrics import (
         ARBITRATION,
         BOUND_DETAILS,
@@ -72,6 +73,7 @@ _NAMES = {
     "ranges": "raw",
     "read_raw": "raw",
     "read_source": "source",
+    "read_text": "cells",
     "run": "ncu",
     "source_lines": "source",
 }

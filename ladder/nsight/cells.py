@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 from ladder.errors import LadderError
 
 
 def read_text(source: str | Path) -> str:
-    if isinstance(source, Path):
-        try:
-            return source.read_text(encoding="utf-8-sig", errors="replace")
-        except OSError as error:
-            raise LadderError(f"{source} cannot be read: {error.strerror}") from error
-    return source
+    """A page that was printed, or the file that holds it, in UTF-8 or UTF-16 with its mark.
+
+    Raises :class:`LadderError` if the file cannot be read, is empty or is no text.
+    """
+    if isinstance(source, str):
+        return source
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise LadderError(f"{source} cannot be read: {error.strerror}") from error
+    if not data:
+        raise LadderError(f"{source} is empty")
+    utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = data.decode("utf-16" if utf_16 else "utf-8-sig", errors="replace")
+    if "\0" in text:
+        raise LadderError(f"{source} is no text", "A page is printed by ncu --csv --page raw.")
+    return text
 
 
 def number(cell: str) -> float | None:

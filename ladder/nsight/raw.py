@@ -16,6 +16,7 @@ import pandas as pd
 
 from ladder.errors import LadderError
 from ladder.nsight.cells import number, read_text
+from ladder.nsight.metrics import metric_names
 from ladder.nsight.ncu import check_messages, why_empty
 
 # Columns of the raw page that are no metrics.
@@ -45,6 +46,10 @@ def read_raw(source: str | Path) -> pd.DataFrame:
         has_units = bool(rows) and not rows[0][0].strip()
         units = dict(zip(header, rows[0], strict=True)) if has_units else dict.fromkeys(header, "")
         rows = rows[1:] if has_units else rows
+    if not rows:
+        raise LadderError(
+            "this table of Nsight Compute has no launch: it was cut off, or nothing was profiled"
+        )
     columns: dict[str, Any] = {}
     base_units: dict[str, str] = {}
     for index, name in enumerate(header):
@@ -52,6 +57,9 @@ def read_raw(source: str | Path) -> pd.DataFrame:
         values = None if name in _TEXT_COLUMNS or "Range:" in name else [number(cell) for cell in cells]
         # A launch attribute such as "CachePreferNone" is text; an empty column is a missing metric.
         if values is None or any(value is None for value in values):
+            if name in metric_names():
+                bad = cells[values.index(None)] if values else ""
+                raise LadderError(f"{bad!r} is no number; it stands under {name}", "Export the page again.")
             columns[name] = pd.Series(cells, dtype="object")
             continue
         factor, base_units[name] = base_unit(units[name])

@@ -34,6 +34,8 @@ def load(path: Path) -> Report:
     """Reads a report (``.ncu-rep``) or a CSV page of one. Raises :class:`LadderError`."""
     files.require_file(path)
     if path.suffix == ".ncu-rep":
+        if not path.stat().st_size:
+            raise LadderError(f"{path} is empty")
         return _load_report(path)
     text = read_text(path)
     check_messages(text)

@@ -5,6 +5,7 @@ A :class:`Counted` is made by profiling a stage here or from a report made elsew
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -141,13 +142,26 @@ def read(paths: Sequence[Path]) -> list[Counted]:
 
 
 def _measurements(path: Path) -> pd.DataFrame | None:
-    """The file as a table of measurements, if it is one."""
+    """The file as a table of measurements, if it is one. Raises :class:`LadderError` if it is broken."""
     if path.suffix != ".csv" or not path.is_file():
         return None
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        if not {"kernel", *_PROBLEM} <= set(file.readline().strip().split(",")):
-            return None
-    return pd.read_csv(path)
+    text = nsight.read_text(path)
+    if not {"kernel", *_PROBLEM} <= set(text.partition("\n")[0].strip().split(",")):
+        return None
+    try:
+        table = pd.read_csv(io.StringIO(text))
+    except pd.errors.ParserError as error:
+        raise LadderError(f"{path} is no whole table: {error}") from error
+    sizes = ["B", "H", "Hkv", "N", "M", "d"]
+    if table.empty or table[_PROBLEM].isna().any(axis=None):
+        raise LadderError(f"{path} is cut off: a row of it has no {', '.join(_PROBLEM)}")
+    for name in [*sizes, *nsight.metric_names()]:
+        if name in table and not pd.api.types.is_numeric_dtype(table[name]):
+            bad = table[name][pd.to_numeric(table[name], errors="coerce").isna()].iloc[0]
+            raise LadderError(f"{path}: {bad!r} is no number; it stands under {name}")
+    if (table[sizes] < 1).any(axis=None):
+        raise LadderError(f"{path}: a row has a size below 1 under {', '.join(sizes)}")
+    return table
 
 
 def _from_measurements(table: pd.DataFrame) -> list[Counted]:

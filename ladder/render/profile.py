@@ -32,16 +32,22 @@ _BOUNDS = (
     ("warps resident", "warps"),
 )
 _SHOWN_STALLS = 3
+#: Of so many problems each has a table; of more, one table shows what differs.
+_SHOWN_PROBLEMS = 6
+#: How the counters begin to which the hardware adds lost arbitration.
+_ARBITRATED = ("wavefronts", "conflicts")
 
 
 def profile_tables(counted: Sequence[Counted]) -> Iterator[Table]:
     """A table for each stage, the prediction beside what was counted; then those of foreign kernels.
 
-    A counter that no report of them holds has no row.
+    A counter that no report of them holds has no row. Of many problems one table has what differs.
     """
-    for one in counted:
-        if one.problem is not None and _is_counted(one):
-            yield _stage_table(one)
+    of_stages = [one for one in counted if one.problem is not None and _is_counted(one)]
+    if len(of_stages) > _SHOWN_PROBLEMS:
+        yield _differences_table(of_stages)
+    else:
+        yield from map(_stage_table, of_stages)
     foreign = [one for one in counted if one.problem is None and _is_counted(one)]
     if foreign:
         known = [column for column in COUNTERS if any(one.row[column] is not None for one in foreign)]
@@ -71,6 +77,33 @@ def _stage_table(one: Counted) -> Table:
         table.add_row("time, ms", "", f"{one.row['time_ms']:.4f}", "")
     if one.why_not:
         table.caption = escape(f"no prediction: {one.why_not}")
+    return table
+
+
+def _differences_table(counted: Sequence[Counted]) -> Table:
+    """A row for each counter of a problem that differs, then how many do not.
+
+    What lost arbitration cannot explain comes first, and what differs by the largest part of itself.
+    """
+    differing = [
+        (column.startswith(_ARBITRATED), -abs(difference) / max(1, int(one.row[column])), one, column)
+        for one in counted
+        for column in COUNTERS
+        if (difference := one.difference(column))
+    ]
+    names = {one.name + str(one.problem) for _, _, one, _ in differing}
+    predicted = [one for one in counted if one.predicted is not None]
+    table = plain_table(f"what differs, of {len(counted)} problems")
+    for heading in ("stage", "problem", "counter", "emulator", "GPU", "difference"):
+        table.add_column(heading, justify="left" if heading in ("stage", "problem", "counter") else "right")
+    for _, _, one, column in sorted(differing, key=lambda row: row[:2]):
+        cells = (_cell((one.predicted or {})[column]), _cell(one.row[column]))
+        shown = f"{one.difference(column):+,}"
+        table.add_row(one.name, str(one.problem), _heading(column).strip(), *cells, shown)
+    equal = len(predicted) - len(names)
+    table.caption = f"{equal} of {len(predicted)} are equal in every counter"
+    if unknown := [one.why_not for one in counted if one.predicted is None]:
+        table.caption += f"; {len(unknown)} have no prediction: {escape(unknown[0])}"
     return table
 
 

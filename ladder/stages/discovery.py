@@ -253,6 +253,12 @@ def discover() -> Ladder:
             stages[folder.name] = read_stage(folder)
         except StageError as error:
             broken[folder.name if folder.name not in stages else str(folder)] = error
+    own = own_folder(OWN_STAGES)
+    if own is not None and not _is_users(own):
+        broken[str(own)] = StageError(
+            f"{own} belongs to somebody else, and what is in it was not run",
+            "Copy it into a folder of yours, or name it by LADDER_STAGES.",
+        )
     misplaced = {}
     for stage in stages.values():
         try:
@@ -275,6 +281,11 @@ def own_folder(name: str) -> Path | None:
     except FileNotFoundError:  # it has been deleted
         return None
     return next((folder / name for folder in (here, *here.parents) if (folder / name).is_dir()), None)
+
+
+def _is_users(folder: Path) -> bool:
+    """Whether the user owns the folder: what is found without being named is code that will run."""
+    return folder.stat().st_uid == os.getuid()
 
 
 def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:
@@ -314,7 +325,7 @@ def _all_folders() -> Iterator[Path]:
         else:
             yield from _stage_folders(directory)
     own = own_folder(OWN_STAGES)
-    if own is not None:
+    if own is not None and _is_users(own):
         yield from _stage_folders(own)
 
 

@@ -258,6 +258,34 @@ def test_a_program_is_built_again_when_a_header_changes(hello):
     assert build_program([hello], TARGET) == first
 
 
+def test_a_program_in_a_folder_of_any_name(hello, tmp_path):
+    folder = tmp_path / "l'été (2) #1, ладья"
+    folder.mkdir()
+    for name in ("hello.cu", "greeting.h"):
+        (tmp_path / name).rename(folder / name)
+    first = build_program([folder / "hello.cu"], TARGET)
+    assert subprocess.run([first], capture_output=True, text=True).stdout == "131 1\n"
+    (folder / "greeting.h").write_text("#define GREETING 200\n")
+    assert build_program([folder / "hello.cu"], TARGET) != first
+
+
+@pytest.mark.parametrize("name", ["$(touch made).cu", "a`b`.cu", 'a"b.cu', "a\\b.cu"])
+def test_a_name_that_a_shell_would_obey_is_refused(hello, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    path = hello.rename(tmp_path / name)
+    with pytest.raises(BuildError, match="which the compiler's shell would obey"):
+        build_program([path], TARGET)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_stage_in_a_folder_that_a_shell_would_obey_is_refused(drop_stage, tmp_path, monkeypatch):
+    drop_stage("mine")
+    (tmp_path / "stages").rename(tmp_path / "$HOME")
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path / "$HOME"))
+    with pytest.raises(BuildError, match="would obey"):
+        build(discover()["mine"], TARGET)
+
+
 @pytest.fixture
 def saved_while_compiling(monkeypatch):
     """The compiler takes its time: a file is saved with each of the texts before a run of it is over.

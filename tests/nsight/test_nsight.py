@@ -50,6 +50,29 @@ def test_raw_page_from_a_file_with_a_byte_order_mark(tmp_path) -> None:
     pd.testing.assert_frame_equal(nsight.read_raw(path), nsight.read_raw(RAW))
 
 
+def test_raw_page_in_utf_16(tmp_path) -> None:
+    path = tmp_path / "raw.csv"
+    path.write_text(RAW, encoding="utf-16")
+    pd.testing.assert_frame_equal(nsight.read_raw(path), nsight.read_raw(RAW))
+
+
+def test_a_file_that_holds_no_page(tmp_path) -> None:
+    path = tmp_path / "raw.csv"
+    for data, message in (
+        (b"", "is empty"),
+        (bytes(range(256)), "is no text"),
+        (RAW.partition('"0"')[0].encode(), "has no launch"),
+        (RAW.replace("1,048,576", "1,048x576").encode(), "'1,048x576' is no number; it stands under l1tex"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(LadderError, match=message):
+            nsight.load(path)
+    empty = tmp_path / "empty.ncu-rep"
+    empty.touch()
+    with pytest.raises(LadderError, match="is empty"):
+        nsight.load(empty)
+
+
 def test_raw_page_without_units_row() -> None:
     frame = nsight.read_raw('"ID","Kernel Name","smsp__inst_executed.sum"\n"0","k","1,234"\n')
     assert frame["smsp__inst_executed.sum"].to_list() == [1234.0]

@@ -19,7 +19,7 @@ import pytest
 from ladder import nsight, profiling
 from ladder.cli import main
 from ladder.emulator import COUNTERS
-from ladder.errors import ProfilerError, UnsupportedProblem
+from ladder.errors import LadderError, ProfilerError, UnsupportedProblem
 from ladder.evaluation import run_comparison
 from ladder.operations import Problem
 from ladder.profiling import Run, hardware, runs
@@ -170,6 +170,42 @@ def test_measurements_of_the_repository(tmp_path: Path, capsys: Captured) -> Non
     rows = json.loads(capsys.readouterr().out)
     assert [row["backend"] for row in rows] == ["cuda", "emulator"] * 2
     assert rows[0]["mma_instructions"] == rows[1]["mma_instructions"] > 0
+
+
+def test_of_many_problems_what_differs_comes_first(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ladder.render.profile._SHOWN_PROBLEMS", 1)
+    table = pd.read_csv(MEASURED)
+    chosen = table.query("stage == 'v3_swizzle' and N == 256 and d == 64 and not causal").copy()
+    mma = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+    chosen.loc[chosen["dtype"] == "bf16", mma] += 5
+    chosen.to_csv(tmp_path / "some.csv", index=False)
+    assert main(["profile", "--import", str(tmp_path / "some.csv")]) == 0
+    first = next(line for line in capsys.readouterr().out.splitlines() if "v3_swizzle" in line)
+    assert "mma" in first and "8,192" in first and "8,197" in first and "+5" in first
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[: len(text) // 2].rpartition(",v3_swizzle,")[0] + "\n", "is cut off"),
+        (lambda text: text.replace(",v3_swizzle,1,", ",v3_swizzle,0,"), "a size below 1 under B"),
+        (
+            lambda text: text.replace(",v3_swizzle,1,2,", ",v3_swizzle,1,2x,", 1),
+            "'2x' is no number; .* under H",
+        ),
+        (lambda text: text.rpartition('"')[0], "is no whole table"),
+    ],
+)
+def test_a_table_of_measurements_that_is_broken(
+    tmp_path: Path, change: Callable[[str], str], message: str
+) -> None:
+    table = pd.read_csv(MEASURED, dtype=str)
+    path = tmp_path / "broken.csv"
+    path.write_text(change(table[table["stage"] == "v3_swizzle"].to_csv(index=False)))
+    with pytest.raises(LadderError, match=message):
+        hardware.read([path])
 
 
 def test_a_problem_that_is_too_large_is_not_predicted(tmp_path: Path) -> None:

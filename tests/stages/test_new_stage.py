@@ -106,3 +106,12 @@ def test_a_folder_that_cannot_be_written_is_named(home: Path) -> None:
     (home / "file").touch()
     with pytest.raises(LadderError, match="file"):
         new_stage("mine", "v1_minimal", home / "file")
+
+
+def test_rungs_of_somebody_else_are_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_stage("mine", "v1_minimal")
+    monkeypatch.setattr("os.getuid", lambda: home.stat().st_uid + 1)
+    ladder = stages.discover()
+    assert "mine" not in [stage.name for stage in ladder]
+    [error] = [error for name, error in ladder.broken.items() if name == str(home / "my_rungs")]
+    assert "belongs to somebody else" in error.message
