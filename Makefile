@@ -3,6 +3,7 @@
 #   make test      all tests of the emulator, the harness and the rungs
 #   make lint      ruff, mypy, clang-format
 #   make lab       the lessons in JupyterLab
+#   make lessons   runs the lessons and keeps their outputs
 #   make slides                        build/slides/: the lessons, with their outputs, to show to a room
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
@@ -28,7 +29,7 @@ export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install lab slides wheelhouse clean
+.PHONY: compare test lint format install lab lessons slides wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -48,8 +49,15 @@ format: $(VENV)/.dev
 
 install: $(VENV)/.installed $(VENV)/.dev
 
+# The commands of the environment are found in cells and in JupyterLab's terminals, whose shell is not to be a login
+# shell: that would set PATH anew. In a container one often is root.
 lab: $(VENV)/.installed $(VENV)/.notebooks
-	@$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_attention.ipynb
+	@PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_attention.ipynb \
+	  --ServerApp.terminado_settings="{'shell_command': ['$${SHELL:-/bin/bash}']}" \
+	  $$([ "$$(id -u)" = 0 ] && echo --allow-root)
+
+lessons: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python docs/lessons.py
 
 slides: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python docs/slides.py

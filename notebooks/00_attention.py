@@ -1,10 +1,18 @@
 # %% [markdown]
 # # 00 Attention, memory and the machine
 #
-# [![Open in
-# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/00_attention.ipynb)
+# You will climb a ladder of attention kernels, each with one idea more than the one before. This lesson is
+# about what they all compute, why doing it well is a question of *memory*, and about the one piece of the
+# machine that needs most care: the banks of shared memory.
+#
+# Everything here runs on a laptop. Kernels are compiled by NVIDIA's compiler, and where there is no GPU an
+# emulator executes the result instruction by instruction. It counts what the hardware's counters count, and
+# claims no times. Where there is a GPU, the same cells use it. The first time, kernels are compiled, and a cell
+# may take a minute.
+#
+# You need C++ and know what attention is for. If you have never seen CUDA, begin with [00a](00a_cuda.ipynb).
 
-# %%
+# %% tags=["colab"] jupyter={"source_hidden": true}
 # On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
 import importlib.util
 import subprocess
@@ -14,25 +22,14 @@ if importlib.util.find_spec("ladder") is None:
     project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
-# %% [markdown]
-# You will climb a ladder of attention kernels, each with one idea more than the one before. This lesson is
-# about what they all compute, why doing it well is a question of *memory*, and about the one piece of the
-# machine that needs most care: the banks of shared memory.
-#
-# Everything here runs on a laptop. Kernels are compiled by NVIDIA's compiler, and where there is no GPU an
-# emulator executes the result instruction by instruction. It counts what the hardware's counters count, and
-# claims no times. Where there is a GPU, the same cells use it.
-
 # %%
+# %load_ext ladder.lessons
 import math
-import tempfile
-from pathlib import Path
 
 import torch
 
 import ladder
-from ladder import banks
-from ladder.lessons import teaching
+from ladder import banks, lessons
 from ladder.plots import access_picture
 
 # %% [markdown]
@@ -70,29 +67,22 @@ print(f"largest difference: {(o - by_hand).abs().max():.1e}")
 
 # %%
 gib_of_s = None
-
-# %%
-teaching.check(
-    gib_of_s,
-    4 * 16 * 4096 * 4096 * 4 / 2**30,
-    hint="4 sequences, times 16 heads, times 4096 x 4096 scores, times 4 bytes.",
-    because="Q, K, V and O together are 0.25 GiB at d = 64 in fp32: the intermediate result is 16 times as large "
-    "as all inputs and outputs.",
-)
+lessons.predict("size_of_s", gib_of_s)
 
 # %% [markdown]
-# Worse than the room it takes is the way it has to go. A GPU does hundreds of arithmetic operations in the
-# time in which one number comes from its memory. Attention needs $4NMd$ operations for a head ($2NMd$ in
-# each product), and if $S$ and $P$ are written to memory and read back in fp32, about $16NM$ bytes go over
-# the bus:
+# Worse than the room it takes is the way it has to go. Attention needs $4NMd$ operations for a head ($2NMd$ in each
+# product). In 16 bits, if $S$ and $P$ are written to memory and read back, about $8NM$ bytes go over the bus:
 #
-# $$ \frac{\text{operations}}{\text{bytes}} = \frac{4NMd}{16NM} = \frac d4. $$
+# $$ \frac{\text{operations}}{\text{bytes}} = \frac{4NMd}{8NM} = \frac d2. $$
 #
-# That is 16 operations a byte at $d = 64$, however long the sequences are, and the GPU waits for its
-# memory. Without $S$ and $P$ only $Q$, $K$, $V$, $O$ are moved, $8(N + M)d$ bytes in fp32, which gives
-# $NM / (2(N + M))$: for $N = M$ that is $N / 4$, and it *grows with the sequence*. So the idea of
-# FlashAttention: never write $S$ down. How that is possible although softmax needs whole rows, is
-# [the next lesson](01_v1_minimal.ipynb).
+# That is 32 operations a byte at $d = 64$, however long the sequences are. An H200's tensor cores do about 200 in the
+# time in which one byte comes from its memory (989 TFLOP/s and 4.8 TB/s by its data sheet): most of the time they
+# would wait. (In fp32, without tensor cores, the same H200 does 13.5 operations a byte. There $d / 4 = 16$ are enough,
+# and slow arithmetic hides the trouble.)
+#
+# Without $S$ and $P$ only $Q$, $K$, $V$, $O$ are moved, $4(N + M)d$ bytes in 16 bits, which gives $NM / (N + M)$
+# operations a byte: for $N = M$ that is $N / 2$, and it *grows with the sequence*. So the idea of FlashAttention: never
+# write $S$ down. How that is possible although softmax needs whole rows, is [lesson 01](01_v1_minimal.ipynb).
 #
 # ## The machine
 #
@@ -107,60 +97,50 @@ teaching.check(
 #
 # This is all of CUDA that the lessons need, in a program that adds up the rows of a matrix. A *kernel* is a function
 # that every thread of a grid runs. `<<<blocks, threads, bytes>>>` launches it: so many blocks, so many threads in each,
-# and so many bytes of shared memory that is declared without a size.
+# and so many bytes of shared memory that is declared without a size. [00a](00a_cuda.ipynb) builds it up step by step.
 
-# %%
-program = Path(tempfile.mkdtemp()) / "row_sums.cu"
-program.write_text(r"""
-#include <cstdio>
-
-__global__ void row_sums(const float *matrix, float *sums) {    // a kernel
-  extern __shared__ float sum_of_warp[];                        // one array, seen by all threads of the block
-  const int row = blockIdx.x;                                   // which block of the grid this is
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;   // which of its threads
-  float sum = matrix[row * blockDim.x + threadIdx.x];           // global memory
-  for (int step = 16; step > 0; step /= 2)
-    sum += __shfl_down_sync(0xffffffff, sum, step);             // a shuffle: the sum of the lane `step` further on
-  if (lane == 0)
-    sum_of_warp[warp] = sum;
-  __syncthreads();                                              // a barrier: nobody goes on before all are here
-  if (threadIdx.x == 0) {
-    float sum_of_row = 0;
-    for (int w = 0; w < blockDim.x / 32; w++)
-      sum_of_row += sum_of_warp[w];
-    sums[row] = sum_of_row;
-  }
-}
-
-int main() {
-  float *matrix, *sums;
-  cudaMallocManaged(&matrix, 4 * 128 * sizeof(float));
-  cudaMallocManaged(&sums, 4 * sizeof(float));
-  for (int i = 0; i < 4 * 128; i++)
-    matrix[i] = i / 128 + 1;
-  row_sums<<<4, 128, 4 * sizeof(float)>>>(matrix, sums);        // 4 blocks of 128 threads
-  cudaDeviceSynchronize();                                      // a launch returns at once: wait for its end
-  std::printf("%g %g %g %g\n", sums[0], sums[1], sums[2], sums[3]);
-  cudaFree(matrix);
-  cudaFree(sums);
-}
-""")
-emulate = [sys.executable, "-m", "ladder", "emulate", str(program)]
-print(subprocess.run(emulate, capture_output=True, text=True, check=True).stdout)
+# %% language="cuda"
+# #include <cstdio>
+#
+# // A kernel. sum_of_warp is one array, seen by all threads of the block.
+# __global__ void row_sums(const float *matrix, float *sums) {
+#   extern __shared__ float sum_of_warp[];
+#   const int row = blockIdx.x;                                  // which block of the grid
+#   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;  // which of its threads
+#   float sum = matrix[row * blockDim.x + threadIdx.x];          // global memory
+#   for (int step = 16; step > 0; step /= 2)                     // a shuffle: the sum of
+#     sum += __shfl_down_sync(0xffffffff, sum, step);            // the lane `step` further on
+#   if (lane == 0)
+#     sum_of_warp[warp] = sum;
+#   __syncthreads();                                             // nobody goes on before all are here
+#   if (threadIdx.x == 0) {
+#     float sum_of_row = 0;
+#     for (int w = 0; w < blockDim.x / 32; w++)
+#       sum_of_row += sum_of_warp[w];
+#     sums[row] = sum_of_row;
+#   }
+# }
+#
+# int main() {
+#   float *matrix, *sums;
+#   cudaMallocManaged(&matrix, 4 * 128 * sizeof(float));
+#   cudaMallocManaged(&sums, 4 * sizeof(float));
+#   for (int i = 0; i < 4 * 128; i++)
+#     matrix[i] = i / 128 + 1;
+#   row_sums<<<4, 128, 4 * sizeof(float)>>>(matrix, sums);       // 4 blocks of 128 threads
+#   cudaDeviceSynchronize();                                     // a launch returns at once: wait
+#   std::printf("%g %g %g %g\n", sums[0], sums[1], sums[2], sums[3]);
+#   cudaFree(matrix);
+#   cudaFree(sums);
+# }
 
 # %% [markdown]
-# `ladder emulate` runs any program like this without a GPU and counts what its kernels do. Threads of a warp that
-# hand something to each other through memory need a barrier too, a cheap one, `__syncwarp()`: lanes need not run in
-# step. What a missing barrier does is up to chance, but `--check` finds it:
-
-# %%
-program.write_text(program.read_text().replace("__syncthreads();", "/* nothing */;"))
-checked = subprocess.run([*emulate, "--check"], capture_output=True, text=True)
-print(checked.stdout)
-
-# %% [markdown]
-# For a rung the same is `ladder check`. Words that are not explained here are in the
-# [glossary](../docs/glossary.md).
+# A cell that begins with `%%cuda` runs such a program without a GPU, as `ladder emulate` does in a terminal, and counts
+# what its kernels do. Threads that hand something to each other through memory need a barrier. What a missing one does
+# is up to chance, but the sanitizer finds it: `%%cuda --check`, and for a rung `ladder check`. (Threads of one warp need
+# a barrier too, a cheap one, `__syncwarp()`: they need not run in step.)
+#
+# Words that are not explained here are in the [glossary](../docs/glossary.md).
 #
 # ## Where the time goes
 #
@@ -189,41 +169,25 @@ access_picture(banks.explore("ld", "lane * 4").service, "lane i reads word i")
 
 # %%
 conflicts_of_every_second_word = None
-
-# %%
-every_second = banks.explore("ld", "lane * 8")
-teaching.check(
-    conflicts_of_every_second_word,
-    every_second.service.conflicts,
-    hint="Which banks are used? How many different words does each of them have to give? The first costs nothing.",
-    because="Only the 16 even banks are used, each is asked for two words, so two wavefronts: one more than needed.",
-)
+lessons.predict("every_second_word", conflicts_of_every_second_word)
 
 # %% [markdown]
 # And a column of a matrix with rows of 32 words: lane $i$ reads word $32i$.
 
 # %%
 conflicts_of_a_column = None
+lessons.predict("column", conflicts_of_a_column)
 
 # %%
-column = banks.explore("ld", "lane * 32 * 4")
-teaching.check(
-    conflicts_of_a_column,
-    column.service.conflicts,
-    hint="32 i mod 32 is the bank.",
-    because="All 32 lanes meet in bank 0, each with a word of its own: 32 wavefronts for one load. It is the "
-    "worst that can happen, and the most natural thing to write.",
-)
-
-# %%
-access_picture(column.service, "lane i reads word 32 i")
+column = banks.explore("ld", "lane * 32 * 4").service
+lessons.after("column", lambda: access_picture(column, "lane i reads word 32 i"))
 
 # %% [markdown]
 # One way out is a row that is one word longer, so that the column walks through the banks:
 
 # %%
 padded = banks.explore("ld", "lane * 33 * 4")
-print(f"rows of 32 words: {column.service.conflicts} conflicts, of 33 words: {padded.service.conflicts}")
+print(f"rows of 33 words: {padded.service.conflicts} conflicts")
 
 # %% [markdown]
 # Padding costs memory, and wide accesses want rows that are a multiple of 16 bytes. There is a better way,
@@ -246,18 +210,19 @@ access_picture(
 # Each rung is run, checked against attention in float64, and counted:
 
 # %%
-table = ladder.compare(ladder.Problem(1, 2, 256, 256, 64), backend="emulator")
-teaching.counts(table)
+rungs = ["v1_minimal", "v2_warp_mma", "v3_swizzle", "v6_lean"]
+lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %% [markdown]
-# From left to right you see what the lessons explain. *Bank conflicts* fall from millions to none.
-# *Sectors*, the 32-byte pieces that global memory is read and written in, fall because tiles are used more
-# often. And *mma*, the instruction of the tensor cores, takes over the arithmetic.
+# From left to right you see what the lessons explain, in four of the rungs. *Bank conflicts* fall from millions to none.
+# *Sectors*, the 32-byte pieces that global memory is read and written in, fall because tiles are used more often. And
+# *mma*, the instruction of the tensor cores, takes over the arithmetic.
 #
 # With a GPU in this machine, the same rungs run there, and their times are added:
 
 # %%
-teaching.times()
+lessons.times()
 
 # %% [markdown]
-# **Next:** [01, FlashAttention with as little as it takes](01_v1_minimal.ipynb).
+# **Next:** [01, FlashAttention with as little as it takes](01_v1_minimal.ipynb). Run this lesson elsewhere:
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/00_attention.ipynb).

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 01 v1_minimal: FlashAttention-1
 #
-# [![Open in
-# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01_v1_minimal.ipynb)
+# The idea of this rung: attention over tiles of keys, with an **online softmax**, so that the $N \times M$
+# matrix of scores is never stored. One thread owns one query row. It is as simple as it can be, right for
+# every size, and slow for a reason that you will find by counting.
 
-# %%
+# %% tags=["colab"] jupyter={"source_hidden": true}
 # On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
 import importlib.util
 import subprocess
@@ -14,16 +15,11 @@ if importlib.util.find_spec("ladder") is None:
     project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
-# %% [markdown]
-# The idea of this rung: attention over tiles of keys, with an **online softmax**, so that the $N \times M$
-# matrix of scores is never stored. One thread owns one query row. It is as simple as it can be, right for
-# every size, and slow for a reason that you will find by counting.
-
 # %%
+# %load_ext ladder.lessons
 import ladder
-from ladder import banks
-from ladder.banks import explain
-from ladder.lessons import gallery, teaching
+from ladder import banks, lessons
+from ladder.lessons import gallery, questions
 from ladder.plots import access_picture
 
 # %% [markdown]
@@ -53,32 +49,51 @@ gallery.softmax()
 # %% [markdown]
 # Where a tile brings a new maximum, the factor is below 1 and the old sum shrinks. Elsewhere it is 1.
 #
-# In the kernel these are the lines:
+# ## Names in the kernels
+#
+# | name | what it is |
+# |---|---|
+# | `p` | the problem: pointers and sizes, as the host passes them |
+# | `q_gmem`, `k_smem` | Q in global memory, a tile of K in shared memory |
+# | `q_row`, `s_row` | this thread's own row of a tile in shared memory |
+# | `kBr`, `kBc` | rows of queries and of keys in a tile; a `k` in front says: known when compiling |
+# | `d` | the head dimension |
+# | `i0`, `j0` | the first query and the first key of a tile |
+# | `m_old`, `m_new`, `l_old`, `l_new` | $m$, $m'$, $l$, $l'$ |
+#
+# In the kernel these are the lines. **A line that is left out is an exercise, with its name**: you write it, and once
+# you have solved it, listings show yours and ours.
 
 # %%
-teaching.source("v1_minimal", "const float weight = expf(", "l_tile += weight;")
+lessons.source("v1_minimal", "const float weight = expf(", "l_tile += weight;")
 
 # %%
-teaching.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_l;")
+lessons.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_l;")
+
+# %% [markdown]
+# Write the missing line here. Run the cell as it is: it shows the task and takes what stands in the gap into the cell.
+# Change that, and run it again. `ladder exercise` does the same in a terminal, on the same files.
+
+# %%
+# %exercise v1_rescale
 
 # %% [markdown]
 # ## The loops
 #
-# One block does one head. The outer loop brings a tile of K and V into shared memory; the inner loop goes
-# over all queries, a row a thread, and folds these keys into their $o$, $l$, $m$ in global memory.
+# One block does one head. The outer loop brings a tile of K and V into shared memory; the inner loop goes over all
+# queries, a row a thread, and folds these keys into their $o$, $l$, $m$ in global memory.
 
 # %%
-teaching.source("v1_minimal", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__syncthreads();")
+lessons.source("v1_minimal", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__syncthreads();")
 
 # %% [markdown]
 # And this line is the first product, one multiply-add at a time:
 
 # %%
-line = teaching.source("v1_minimal", "part += q_row[x] * k_smem[y * d + x];")
-line
+lessons.source("v1_minimal", "part += q_row[x] * k_smem[y * d + x];")
 
 # %% [markdown]
-# ## How many conflicts will this line have?
+# ## Predict
 #
 # It loads two words. In a warp all lanes have the same `x` and `y`. `k_smem[y * d + x]` is the same word
 # for all lanes. `q_row` points to the lane's own row of a row-major tile, `d` words long: lane $i$ reads
@@ -87,34 +102,14 @@ line
 
 # %%
 conflicts_of_q_row = None
-
-# %%
-place = f"v1_minimal:{line.first}"
-problem = ladder.Problem(1, 1, 128, 64, 64)
-of_q = explain(place, problem)
-teaching.check(
-    conflicts_of_q_row,
-    of_q.service.conflicts,
-    hint="The bank is (64 i + x) mod 32. In how many different banks are the 32 words?",
-    because="64 i is a multiple of 32, so all lanes are in bank x mod 32, each with another word: "
-    "32 wavefronts where one could do.",
-)
+lessons.predict("q_row", conflicts_of_q_row)
 
 # %% [markdown]
 # And one load of `k_smem[y * d + x]`?
 
 # %%
 conflicts_of_k_smem = None
-
-# %%
-other = next(one for one in of_q.instructions if one.number != of_q.chosen.number)
-of_k = explain(place, problem, instruction=other.number)
-teaching.check(
-    conflicts_of_k_smem,
-    of_k.service.conflicts,
-    hint="The same word for everybody.",
-    because="One word goes to all lanes in one wavefront: a broadcast.",
-)
+lessons.predict("k_smem", conflicts_of_k_smem)
 
 # %% [markdown]
 # ## Measured
@@ -122,30 +117,30 @@ teaching.check(
 # The emulator saw every address. This is the load of `q_row[x]`, bank by bank:
 
 # %%
-access_picture(of_q.service, of_q.title)
+of_q = questions.product_of_v1("q")
+lessons.after("q_row", lambda: access_picture(of_q.service, of_q.title))
 
 # %% [markdown]
 # And these are the lines that cost the most over the whole kernel:
 
 # %%
-teaching.costs("v1_minimal")
+lessons.costs("v1_minimal")
 
 # %%
 gallery.costs(["v1_minimal"])
 
 # %% [markdown]
-# The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same fault: `s_row` is a row of 32
-# words for each lane. Each multiply-add of the kernel waits for 33 wavefronts, 32 for one factor and one
-# for the other, and 31 of them are conflicts.
+# The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same fault: `s_row` is a row of 32 words for each
+# lane. Almost all wavefronts of the kernel are conflicts: a multiply-add of a warp waits for the one factor far longer
+# than for the other.
 #
 # ## What would help?
 #
 # A row that is one word longer would do for this access:
 
 # %%
-for row_words in (64, 65):
-    found = banks.explore("ld", f"lane * {row_words} * 4")
-    print(f"rows of {row_words} words: {found.service.conflicts} conflicts")
+found = banks.explore("ld", "lane * 65 * 4")
+print(f"rows of 65 words: {found.service.conflicts} conflicts")
 
 # %% [markdown]
 # But then each multiply-add still loads two words, and shared memory hands out 32 words a cycle. A GPU's
@@ -153,16 +148,15 @@ for row_words in (64, 65):
 # are not used at all:
 
 # %%
-teaching.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), ["v1_minimal"], backend="emulator"))
+lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), ["v1_minimal"], backend="emulator"))
 
 # %%
-teaching.times(["v1_minimal"])
+lessons.times(["v1_minimal"])
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** one thread a row, one word at a time. Lanes of a warp will
-# share a tile of queries, tensor cores will do both products, and $o$, $l$ and $m$ will stay in registers
-# instead of going to global memory for each tile.
+# **The bottleneck that the next rung removes:** $o$, $l$ and $m$ go to global memory and back for each tile, and a
+# whole head is one block's work.
 #
-# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v1`.
-#
-# **Next:** [02, FlashAttention-2 on tensor cores](02_v2_warp_mma.ipynb).
+# **Practise:** the exercises of this rung begin with `v1_`: `!ladder exercise list` shows them. **Read on:** the rung's
+# [README](../stages/v1_minimal/README.md). **Next:** [01b, FlashAttention-2's loops](01b_v1b_fa2_loops.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01_v1_minimal.ipynb).

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 02 v2_warp_mma: FlashAttention-2 on tensor cores
+# # 02 v2_warp_mma: tensor cores
 #
-# [![Open in
-# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/02_v2_warp_mma.ipynb)
+# The same loops, done by others: a **warp**, all 32 lanes together, does 16 query rows from the first key to the last,
+# and **tensor cores**, the units that multiply small matrices, do both products.
 
-# %%
+# %% tags=["colab"] jupyter={"source_hidden": true}
 # On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
 import importlib.util
 import subprocess
@@ -14,68 +14,16 @@ if importlib.util.find_spec("ladder") is None:
     project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
-# %% [markdown]
-# The same mathematics, done by others: a **warp**, all 32 lanes together, does 16 query rows from the first key
-# to the last, and **tensor cores**, the units that multiply small matrices, do both products.
-
 # %%
+# %load_ext ladder.lessons
 import ladder
-from ladder.banks import explain
-from ladder.lessons import gallery, measure_walk, teaching
+from ladder import lessons
+from ladder.lessons import gallery, questions
 from ladder.plots import access_picture
 
 # %% [markdown]
-# ## Three changes
-#
-# **1. No division in the loop.** v1 computes $o' = (l\,e^{m-m'}\,o + \dots)/l'$: it divides at each tile
-# and multiplies by $l$ at the next. Keep the sum unnormalised instead,
-#
-# $$ O' = O\, e^{m - m'} + P V, \qquad l' = l\, e^{m - m'} + \textstyle\sum P, $$
-#
-# and divide once, at the end: $o = O / l$.
-#
-# **2. Queries on the grid.** The loops change places. A block takes 64 query rows and walks over all keys,
-# so there are $N / 64$ times as many blocks to fill the GPU with, and $O$, $l$, $m$ never leave the block.
-#
-# **3. Independent warps.** Each of the four warps owns 16 of these rows. Warps share the tiles of K and V,
-# and nothing else.
-#
-# The picture shows $S$ with a cell for each tile, in the order in which a block comes to it:
-
-# %%
-gallery.walk()
-
-# %% [markdown]
-# v1 walks *down*: a tile of K and V stays, all queries pass by, and each time their $o$, $l$, $m$ are read
-# from global memory and written back. v2 walks *to the right*: queries and results stay, K and V pass by.
-# The blocks do so at the same time. With a causal mask, the tiles that no query may see are left out:
-
-# %%
-gallery.walk(is_causal=True)
-
-# %% [markdown]
-# What does that do to global memory? Take one head, $N = M = 256$, $d = 64$. v1 has tiles of 32 keys. How
-# many times does it read each row of Q?
-
-# %%
-times_q_is_read = None
-
-# %%
-teaching.check(
-    times_q_is_read,
-    sum(visit.row == 0 for visit in measure_walk("v1_minimal", ladder.Problem(1, 1, 256, 256, 64))),
-    hint="Once for each tile of keys.",
-    because="256 keys are 8 tiles of 32, and for each of them all queries pass by. So do o, l and m, which are "
-    "written as well.",
-)
-
-# %%
-problem = ladder.Problem(1, 2, 256, 256, 64)
-two = ladder.compare(problem, ["v1_minimal", "v2_warp_mma"], backend="emulator")
-teaching.counts(two).loc[["sectors read", "sectors written"]]
-
-# %% [markdown]
-# (v1 reads fp32 and v2 fp16, which is a factor of 2. The rest is the walk, and wide loads.)
+# A block has four warps and 64 query rows, of which each warp owns 16. Warps share the tiles of K and V, and nothing
+# else: what a warp writes to shared memory, its S and P, only its own lanes read.
 #
 # ## Tensor cores, and their fragments
 #
@@ -95,23 +43,40 @@ gallery.fragments()
 # %% [markdown]
 # A row of K is a column of $K^T$: K needs no transposing. V does, and `.trans` does it on the way.
 #
+# ## Marks in the kernel
+#
+# | mark | what it is |
+# |---|---|
+# | `k_rmem` | registers: what a lane holds of K |
+# | `ldmatrix_x4`, `mma_m16n8k16` | one PTX instruction each. C++ has no word for them, so a small function holds it as `asm volatile("...")`, *inline PTX* (`stages/include/ladder/ptx.h`) |
+# | `__syncwarp()` | a barrier of one warp: its lanes need not run in step, and behind it they see each other's writes |
+# | `__shfl_xor_sync(mask, x, 8)` | the `x` of the lane whose number differs in bit 3 |
+# | `exp2_approx(x)` | $2^x$ in one instruction, `ex2.approx`. $e^x = 2^{x \log_2 e}$, and the factor is in the scale |
+# | `frag_row`, `frag_col` | the place of this lane's first element in a 16x8 tile of sums |
+#
 # These lines are the product $S = QK^T$:
 
 # %%
-teaching.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16) {", "mma_m16n8k16<T>(part[1]")
+lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16) {", "mma_m16n8k16<T>(part[1]")
+
+# %% [markdown]
+# Which addresses do the lanes give for Q? Here is a place to try it:
+
+# %%
+# %exercise v2_ldmatrix_q
 
 # %% [markdown]
 # Softmax wants rows, not fragments. So S goes through shared memory: it is stored as fragments and read
 # back as rows. The new $m$ and $l$, and the rescaling of $O$:
 
 # %%
-teaching.source("v2_warp_mma", "rescale = exp2_approx((m_old - m_new)", "l_rmem = l_rmem * rescale + l_tile;")
+lessons.source("v2_warp_mma", "rescale = exp2_approx((m_old - m_new)", "l_rmem = l_rmem * rescale + l_tile;")
 
 # %%
-teaching.source("v2_warp_mma", "o_rmem[n][0] *= rescale_upper;", "o_rmem[n][3] *= rescale_lower;")
+lessons.source("v2_warp_mma", "o_rmem[n][0] *= rescale_upper;", "o_rmem[n][3] *= rescale_lower;")
 
 # %% [markdown]
-# ## How many conflicts will `ldmatrix` have?
+# ## Predict
 #
 # At $d = 64$ in fp16 a row of K is 128 bytes, and the tile is row-major. An `ldmatrix.x4` is served in
 # four passes, one for each 8x8 tile: eight rows, 16 bytes from each. How many bank conflicts has one
@@ -119,46 +84,40 @@ teaching.source("v2_warp_mma", "o_rmem[n][0] *= rescale_upper;", "o_rmem[n][3] *
 
 # %%
 conflicts_of_ldmatrix = None
+lessons.predict("ldmatrix_of_k", conflicts_of_ldmatrix)
 
 # %%
-line = teaching.source("v2_warp_mma", "ldmatrix_x4(k_rmem")
-of_k = explain(f"v2_warp_mma:{line.first}", ladder.Problem(1, 1, 64, 64, 64))
-teaching.check(
-    conflicts_of_ldmatrix,
-    of_k.service.conflicts,
-    hint="128 bytes is once around all 32 banks. In which banks do the eight rows of a pass start? Then four passes.",
-    because="All eight rows of a pass start in the same bank: 8 wavefronts for one, 7 conflicts a pass, four passes.",
-)
-
-# %%
-access_picture(of_k.service, of_k.title)
+of_k = questions.load_of_k()
+lessons.after("ldmatrix_of_k", lambda: access_picture(of_k.service, of_k.title))
 
 # %% [markdown]
 # ## Measured
 
 # %%
-teaching.counts(two)
+rungs = ["v1b_fa2_loops", "v2_warp_mma"]
+lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %%
 gallery.costs(["v2_warp_mma"])
 
 # %% [markdown]
-# One `ldmatrix` feeds thousands of multiply-adds, where v1 loaded two words for each one: that alone is why
-# wavefronts fall so far. But of the wavefronts that are left four in five are conflicts, and three in four of
-# these come from reading K and V.
+# One `ldmatrix` feeds thousands of multiply-adds, where v1b loaded two words for each one: that alone is why wavefronts
+# fall so far. (Of the sectors, a factor of 2 is fp16, and the rest wide loads and stores.) But of the wavefronts that are
+# left four in five are conflicts, and three in four of these come from reading K and V. Rows that lie 128 bytes apart,
+# or a multiple of that, meet in the same bank:
 #
-# - `ldmatrix` of K, V, P: eight rows that lie 128 bytes apart (or a multiple), in the same bank: 8 for 1.
-# - storing a fragment of S, 8 bytes a lane: two passes of 16 lanes, four rows each: 4 for 1.
-# - row-wise accesses have none.
+# - `ldmatrix` of K, V, P reads eight such rows in a pass;
+# - storing a fragment of S, 8 bytes a lane, writes four of them in each of two passes;
+# - accesses along a row have no conflict.
 #
 # All of them have one cause: **what lies below each other in a tile is in the same bank.**
 
 # %%
-teaching.times(["v1_minimal", "v2_warp_mma"])
+lessons.times(rungs)
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** bank conflicts. All of them, without a byte of padding.
+# **The bottleneck that the next rung removes:** bank conflicts, without a byte of padding.
 #
-# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v2`.
-#
-# **Next:** [03, the swizzle](03_v3_swizzle.ipynb).
+# **Practise:** the exercises of this rung begin with `v2_`. **Read on:** the rung's
+# [README](../stages/v2_warp_mma/README.md). **Next:** [03, the swizzle](03_v3_swizzle.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/02_v2_warp_mma.ipynb).

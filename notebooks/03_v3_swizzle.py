@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 03 v3_swizzle: not one bank conflict
+# # 03 v3_swizzle: an XOR in the address
 #
-# [![Open in
-# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/03_v3_swizzle.ipynb)
+# One change to v2: tiles are stored in another order, so that what lies below each other is in other banks. This lesson
+# derives the order. No conflict is left.
 
-# %%
+# %% tags=["colab"] jupyter={"source_hidden": true}
 # On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
 import importlib.util
 import subprocess
@@ -14,31 +14,19 @@ if importlib.util.find_spec("ladder") is None:
     project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
-# %% [markdown]
-# One change to v2: tiles are stored in another order. No conflict is left. This lesson derives the order.
-
 # %%
-import difflib
-
+# %load_ext ladder.lessons
 import ladder
-from ladder import banks
-from ladder.lessons import gallery, teaching
-from ladder.stages import discover
+from ladder import banks, lessons
+from ladder.lessons import gallery
 
 # %% [markdown]
 # ## The whole difference
 #
-# `diff` of the two kernels, comments left out:
+# `diff` of the two kernels, comments left out. Some of its lines are exercises, and closed until you have solved them:
 
 # %%
-rungs = discover()
-sources = [
-    [text for text in rungs[name].kernel.read_text().splitlines() if not text.lstrip().startswith("//")]
-    for name in ("v2_warp_mma", "v3_swizzle")
-]
-for text in difflib.unified_diff(*sources, n=0, lineterm=""):
-    if text[0] in "+-" and text[:3] not in ("+++", "---") and "check(" not in text and '"v' not in text:
-        print(text)
+lessons.diff("v2_warp_mma", "v3_swizzle")
 
 # %% [markdown]
 # ## The idea
@@ -56,46 +44,50 @@ for text in difflib.unified_diff(*sources, n=0, lineterm=""):
 gallery.layout(64)
 
 # %% [markdown]
-# ## As a formula
+# ## As bits
 #
 # Let $a$ be the number of an element in the tile. Its bits are, for rows of 64 elements of 2 bytes:
 #
 # $$ a = \underbrace{\cdots r_2 r_1 r_0}_{\text{row}}\ \underbrace{c_2 c_1 c_0}_{\text{segment}}\
 # \underbrace{e_2 e_1 e_0}_{\text{element in it}} $$
 #
-# and the three bits $r_2 r_1 r_0$ are to be XORed into $c_2 c_1 c_0$:
-#
-# $$ \mathrm{swizzle}_{B,M,S}(a) = a \oplus \Big(\big\lfloor a / 2^{S} \big\rfloor \wedge (2^B - 1)\, 2^{M}\Big) $$
-#
-# with $B = 3$ bits, $M = 3$ (the segment starts at bit 3) and $S = 3$ (the row starts three bits above
-# it). As long as $S \ge B$ the bits that are XORed in stay as they are, so it is its own inverse, and no two
-# elements meet in one place.
+# and the three bits $r_2 r_1 r_0$ are to be XORed into $c_2 c_1 c_0$. `swizzle<B, M, S>` does that for any such layout:
+# **B** bits are changed, the lowest of them is bit **M**, and the bits that are XORed into them stand **S** places higher.
+# Here $B = 3$, $M = 3$ (the segment begins at bit 3) and $S = 3$ (the row begins three bits above it). As long as $S \ge B$ the
+# bits that are XORed in stay as they are. So it is its own inverse, and no two elements meet in one place.
 
 # %%
-teaching.source("v3_swizzle", "template <int B, int M, int S> __device__ int swizzle", "}")
+lessons.source("v3_swizzle", "template <int B, int M, int S> __device__ int swizzle", "}")
+
+# %% [markdown]
+# Write it:
 
 # %%
-teaching.source("v3_swizzle", "static constexpr int B = exponent", "static constexpr int S = exponent")
+# %exercise v3_xor
+
+# %% [markdown]
+# And which B, M and S has a tile? They follow from the length of its rows, and of its segments:
+
+# %%
+lessons.source("v3_swizzle", "static constexpr int bytes = kRows", "static_assert(bytes % 128 == 0")
 
 # %% [markdown]
 # ## Predict
 #
-# How many bank conflicts does v3 have on the problem on which v2 has so many, $B = 1$, $H = 2$, $N = M =
-# 256$,
-# $d = 64$?
-
-# %%
-conflicts_of_v3 = None
+# These are v2's counts on one problem:
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-table = ladder.compare(problem, ["v2_warp_mma", "v3_swizzle"], backend="emulator")
-teaching.check(
-    conflicts_of_v3,
-    int(table.set_index("stage").loc["v3_swizzle", "conflicts"]),
-    hint="Reading K, V and P, storing S and O, reading S: has any of these passes two segments in one bank?",
-    because="Every access of the kernel is free of conflicts, not only those of the largest tiles.",
-)
+lessons.counts(ladder.compare(problem, ["v2_warp_mma"], backend="emulator")).loc[
+    ["wavefronts, loads", "wavefronts, stores", "conflicts, loads", "conflicts, stores"]
+]
+
+# %% [markdown]
+# How many wavefronts does v3 have there, loads and stores together?
+
+# %%
+wavefronts_of_v3 = None
+lessons.predict("wavefronts_of_v3", wavefronts_of_v3)
 
 # %% [markdown]
 # Parameters that are right for one $d$ are wrong for another. At $d = 64$, take `swizzle<3, 3, 4>`, which
@@ -105,28 +97,19 @@ teaching.check(
 
 # %%
 conflicts_of_the_wrong_swizzle = None
-
-# %%
-# Element numbers times 2 are bytes: M is one more on byte addresses.
-k_address = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
-wrong = banks.explore("ldmatrix.x4", k_address, swizzle=banks.Swizzle(3, 4, 4))
-teaching.check(
-    conflicts_of_the_wrong_swizzle,
-    wrong.service.conflicts,
-    hint="Rows 0 and 1 get the same number, and so do 2 and 3, and so on. Count one pass, then four.",
-    because="Two neighbouring rows meet: each pass takes 2 wavefronts, one of them a conflict, and there are four passes.",
-)
+lessons.predict("wrong_swizzle", conflicts_of_the_wrong_swizzle)
 
 # %% [markdown]
 # And which swizzles would do? The explorer tries them all:
 
 # %%
+k_address = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
 found = banks.explore("ldmatrix.x4", k_address)
 print(f"row-major: {found.service.conflicts} conflicts; none is left with, on byte addresses:")
 print(*found.remedies, sep="\n")
 
 # %% [markdown]
-# ## Measured, for each head dimension
+# ## Conflicts, for each head dimension
 
 # %%
 for head_dim in (32, 64, 128):
@@ -154,22 +137,22 @@ gallery.layout(128)
 # ## What is left
 
 # %%
-teaching.counts(table)
+both = ladder.compare(problem, ["v2_warp_mma", "v3_swizzle"], backend="emulator")
+lessons.after("wavefronts_of_v3", lambda: lessons.counts(both))
 
 # %%
-gallery.costs(["v3_swizzle"], problem)
+lessons.after("wavefronts_of_v3", lambda: gallery.costs(["v3_swizzle"], problem))
 
 # %%
-teaching.times(["v2_warp_mma", "v3_swizzle"])
+lessons.times(["v2_warp_mma", "v3_swizzle"])
 
 # %% [markdown]
 # Every wavefront now carries data. The next question is whether all this data has to move: S is stored as
-# fragments and read back as rows, and P goes the same way. And a warp still waits for its tile of K and V
-# before it computes.
+# fragments and read back as rows, and P goes the same way.
 #
-# **The bottleneck that the next rung removes:** S and P stay in registers, and K and V are brought while
-# the tensor cores work on the tile before.
+# **The bottleneck that the next rung removes:** shared memory again. S and P stay in registers, and a tile of K and V
+# serves more queries.
 #
-# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v3`.
-#
-# **Next:** [04, the algorithm in tiles](04_v4_tk_tiles.ipynb).
+# **Practise:** the exercises of this rung begin with `v3_`. **Read on:** the rung's
+# [README](../stages/v3_swizzle/README.md). **Next:** [04, the algorithm in tiles](04_v4_tk_tiles.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/03_v3_swizzle.ipynb).

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 04 v4_tk_tiles: the algorithm, one operation a line
 #
-# [![Open in
-# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/04_v4_tk_tiles.ipynb)
+# v3 has no conflict left, and most of its text is about addresses, lanes and fragments. This rung puts all
+# of that into a small library of **tiles**, so that the kernel reads as the algorithm, and uses the room
+# in your head for what need not move: S and P.
 
-# %%
+# %% tags=["colab"] jupyter={"source_hidden": true}
 # On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
 import importlib.util
 import subprocess
@@ -14,14 +15,11 @@ if importlib.util.find_spec("ladder") is None:
     project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
-# %% [markdown]
-# v3 has no conflict left, and most of its text is about addresses, lanes and fragments. This rung puts all
-# of that into a small library of **tiles**, so that the kernel reads as the algorithm, and uses the room
-# in your head for what need not move: S and P.
-
 # %%
+# %load_ext ladder.lessons
 import ladder
-from ladder.lessons import gallery, measure_fragments, teaching
+from ladder import lessons
+from ladder.lessons import gallery, measure_fragments
 
 # %% [markdown]
 # ## Reads as the algorithm
@@ -30,10 +28,10 @@ from ladder.lessons import gallery, measure_fragments, teaching
 # Operations take the destination first. This is its main loop:
 
 # %%
-teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
+lessons.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
 
 # %% [markdown]
-# Line by line it is what you know:
+# (One step is left out: it is the exercise `v4_one_line`.) Operation by operation it is what you know:
 #
 # | operation | mathematics |
 # |---|---|
@@ -41,13 +39,13 @@ teaching.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
 # | `right_fill`, `make_causal` | keys that do not exist or may not be seen: $-\infty$ |
 # | `row_max(m_new, s, m)` | $m' = \max(m, \max_y s_y)$ |
 # | `sub`, `exp2` of `rescale` | $e^{m - m'}$ |
-# | `sub_row`, `exp2` of `s` | $P = e^{S - m'}$ |
+# | `sub_row`, `exp2` | $e^{S - m'}$, in place |
 # | `mul(l, l, rescale)`, `row_sum` | $l' = l\, e^{m - m'} + \sum P$ |
 # | `mul_row`, `mma_AB` | $O' = O\, e^{m - m'} + P V$ |
 #
 # Powers of two instead of $e$: $e^x = 2^{x \log_2 e}$, and the GPU has an instruction for $2^x$.
 #
-# ## S never leaves the registers
+# ## Who holds what
 #
 # In v2 and v3 S goes to shared memory as fragments and comes back as rows, and P goes there to come back
 # as an operand. Is that needed? Look again at who holds what. After the first product each lane has
@@ -65,22 +63,14 @@ print("row 0, sums:     ", sum_lanes[0])
 
 # %%
 places_that_differ = None
-
-# %%
-teaching.check(
-    places_that_differ,
-    int((a_lanes != sum_lanes).sum()),
-    hint="Compare the left with the right panel of the picture below, lane 5 for example.",
-    because="A lane holds exactly the elements of S that it needs of P. Converting two fp32 to a pair of 16 bits is all; "
-    "nothing has to change lanes.",
-)
+lessons.predict("places_that_differ", places_that_differ)
 
 # %%
 gallery.fragments()
 
 # %% [markdown]
-# So S is exponentiated where it is. The maximum of a row needs the four lanes that share it: two shuffles.
-# And `m` and `l` are held by all four.
+# So S becomes P where it is, and neither goes through shared memory. The maximum of a row needs the four lanes that
+# share it: two shuffles. And `m` and `l` are held by all four.
 #
 # ## Predict
 #
@@ -91,37 +81,26 @@ gallery.fragments()
 
 # %%
 stores_of_v4 = None
-
-# %%
-problem = ladder.Problem(1, 2, 256, 256, 64)
-table = ladder.compare(problem, ["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"], backend="emulator")
-teaching.check(
-    stores_of_v4,
-    int(table.set_index("stage").loc["v4_tk_tiles", "shared_store_instructions"]),
-    hint="Six tiles of 48 keys cover 256. A tile of K is 48 rows of 64 elements, two bytes each.",
-    because="2 heads, 6 tiles of K and 6 of V, 6,144 bytes each. Q, S, P and O are in registers from beginning to end.",
-)
+lessons.predict("stores_of_v4", stores_of_v4)
 
 # %% [markdown]
 # ## Measured
 
 # %%
-teaching.counts(table)
+problem = ladder.Problem(1, 2, 256, 256, 64)
+rungs = ["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"]
+table = ladder.compare(problem, rungs, backend="emulator")
+lessons.after("stores_of_v4", lambda: lessons.counts(table))
 
 # %%
 gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 
 # %% [markdown]
-# Only K and V are left, and they have no conflict: `SharedTile` swizzles by itself, with the
-# parameters that follow from its size.
+# Only K and V are left, and they have no conflict: `SharedTile` swizzles by itself, with the parameters that follow from
+# its size. The XOR of lesson 03 is there for bytes and chunks of 16:
 
 # %%
-teaching.source(
-    "v4_tk_tiles",
-    "static constexpr int swizzle(int byte)",
-    "return byte ^ ((byte >> 7 & 3)",
-    file="tiles/shared_tile.h",
-)
+# %exercise v4_swizzle
 
 # %% [markdown]
 # ## Sixteen warps on the same tiles
@@ -131,7 +110,7 @@ teaching.source(
 # reads K and V once for 256 queries, where v3 reads them for each 64:
 
 # %%
-teaching.source(
+lessons.source(
     "v4_tk_tiles",
     "static constexpr int workers",
     "static constexpr bool q_in_registers",
@@ -140,10 +119,16 @@ teaching.source(
 
 # %% [markdown]
 # All of them wait at the same barriers, for the same tile. The emulator counts and does not time, so it
-# cannot show what that costs, nor what the registers save. On a GPU:
+# cannot show what that costs, nor what the registers save. An H200 can: TFLOP/s at B = 4, H = 16, N = M = 4096, bf16.
 
 # %%
-teaching.times(["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"])
+lessons.measured(rungs)
+
+# %% [markdown]
+# And on the GPU of this machine, if it has one:
+
+# %%
+lessons.times(rungs)
 
 # %% [markdown]
 # ## A mistake that does not compile
@@ -152,7 +137,7 @@ teaching.times(["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"])
 # refused by the compiler with a sentence on what to do:
 
 # %%
-teaching.source(
+lessons.source(
     "v4_tk_tiles",
     '"mma_AB: b is given in row layout',
     '"or call mma_ABt with its transpose"',
@@ -160,10 +145,8 @@ teaching.source(
 )
 
 # %% [markdown]
-# **What is left:** while a tile is on its way nobody computes, and [v5_async](../stages/v5_async/README.md) orders
-# it earlier; then the arithmetic between the two products, of which [v6_lean](../stages/v6_lean/README.md) does less
-# for each score. That is the speed of FlashAttention-2.
+# **The bottleneck that the next rung removes:** while a tile is on its way nobody computes.
 #
-# **Practise:** `ladder exercise list` has kernels of this rung with a gap; their names begin with `v4`.
-#
-# **Next:** [05, the whole ladder, and a rung of your own](05_the_ladder.ipynb).
+# **Practise:** the exercises of this rung begin with `v4_`. **Read on:** the rung's
+# [README](../stages/v4_tk_tiles/README.md). **Next:** [05, copies under the products](05_v5_async.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/04_v4_tk_tiles.ipynb).

@@ -237,14 +237,15 @@ def _registers(registers: float, spill_bytes: float) -> str:
 
 
 def rungs() -> str:
-    """Each rung with its idea, its own page and its notebook."""
+    """Each rung with its idea, its own page and its lesson, as notebooks/README.md lists them."""
+    listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8").splitlines()
     rows = []
     for stage in discover().computing("attention"):
         if stage.path.parent != root():
             continue
         page = f"stages/{stage.name}/README.md"
-        lessons = ROOT.glob(f"notebooks/*_{stage.name}.ipynb")
-        links = ", ".join(f"[{notebook.stem[:2]}]({notebook.relative_to(ROOT)})" for notebook in lessons)
+        lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.name}`" in line]
+        links = ", ".join(f"[{found[1]}](notebooks/{found[2]})" for found in lessons if found)
         rows.append([f"[`{stage.name}`]({page})", stage.idea, links])
     return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
 

@@ -14,7 +14,7 @@ PACKAGE, EMULATOR = ROOT / "ladder", ROOT / "emulator"
 #: From the ground up.
 FOLDERS = (
     *("common", "operations", "stages", "build", "emulator", "backends", "evaluation", "functional", "banks"),
-    *("lines", "nsight", "profiling", "plots", "render", "lessons", "exercises", "bench", "cli"),
+    *("lines", "nsight", "profiling", "plots", "render", "exercises", "lessons", "bench", "cli"),
 )
 EMULATOR_FOLDERS = ("ptx", "program", "machine", "instructions", "sanitizer", "runtime", "python")
 #: Not in a folder: what all may use.

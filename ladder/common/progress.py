@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -21,7 +22,10 @@ console = Console(stderr=True, force_jupyter=False)
 
 
 class Steps:
-    """A number of steps of one piece of work; on a terminal a bar, elsewhere a line for each step."""
+    """A number of steps of one piece of work.
+
+    On a terminal a bar, in a notebook a line that goes when the step ends, elsewhere a line for each step.
+    """
 
     def __init__(self, bar: Progress | None, title: str, total: int, *, says_lines: bool) -> None:
         self._bar = bar
@@ -36,12 +40,13 @@ class Steps:
         """One step; steps may run at once in several threads."""
         with self._lock:
             self._running.append(what)
-            if self._says_lines:
-                console.print(f"{self._title} {what} ...", markup=False, highlight=False)
+            line = _say(f"{self._title} {what} ...") if self._says_lines else None
         self._show()
         try:
             yield
         finally:
+            if line is not None:
+                line.update({"text/plain": ""}, raw=True)
             with self._lock:
                 self._running.remove(what)
             if self._bar is not None and self._task is not None:
@@ -58,6 +63,20 @@ class Steps:
         """Takes it off the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.remove_task(self._task)
+
+
+def _say(text: str) -> Any:
+    """Prints the line; in a notebook, which would show stderr as if it were an error, displays it.
+
+    Returns what can change the line later, or None.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if not hasattr(shell, "kernel"):
+        console.print(text, markup=False, highlight=False)
+        return None
+    from IPython.display import display
+
+    return display({"text/plain": text}, raw=True, display_id=True)
 
 
 #: The bar that is on the terminal now: there can be one.

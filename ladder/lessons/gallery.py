@@ -29,7 +29,7 @@ def layout(head_dim: int = 64) -> Figure:
 def explained_layout(head_dim: int) -> tuple[Explanation, Explanation]:
     """The loads of K in v2_warp_mma and v3_swizzle."""
     from ladder.banks import explain
-    from ladder.lessons.teaching import line_of
+    from ladder.lessons.listing import line_of
 
     problem = Problem(1, 1, 64, 64, head_dim)
     plain, swizzled = (
@@ -41,6 +41,7 @@ def explained_layout(head_dim: int) -> tuple[Explanation, Explanation]:
 def costs(stages: Sequence[str] | None = None, problem: Problem | None = None, count: int = 6) -> Figure:
     """The lines of ``stages`` (default: all) that cost the most. Raises :class:`LadderError`."""
     from ladder.evaluation import default_problem, evaluate
+    from ladder.lessons.listing import line_text
     from ladder.lines import annotate, line_table
     from ladder.operations import DEFAULT_OPERATION
     from ladder.plots import costs_picture
@@ -51,7 +52,8 @@ def costs(stages: Sequence[str] | None = None, problem: Problem | None = None, c
         name: evaluate(name, problem or default_problem(name), backend="emulator").execution.launches
         for name in names
     }
-    return costs_picture({name: annotate(line_table(found)) for name, found in launches.items()}, count)
+    annotated = {name: annotate(line_table(found)) for name, found in launches.items()}
+    return costs_picture(annotated, line_text, count)
 
 
 def comparison() -> Figure:
@@ -82,6 +84,23 @@ def fragments() -> Figure:
     return fragments_picture(measure_fragments())
 
 
+def instructions(stages: Sequence[str] = ("v4_tk_tiles", "v5_async", "v6_lean")) -> Figure:
+    """What each of the rungs executes for a score, at d = 64."""
+    from ladder.lessons.instructions import instructions_a_score
+    from ladder.lessons.questions import MANY_TILES
+    from ladder.plots import instructions_picture
+
+    title = f"PTX instructions of a lane for each score, {MANY_TILES}"
+    return instructions_picture(instructions_a_score(stages, MANY_TILES), title)
+
+
+def buffers() -> Figure:
+    """What is in v5's buffers."""
+    from ladder.plots import buffers_picture
+
+    return buffers_picture(2, 8)
+
+
 def softmax() -> Figure:
     """Online softmax of one row."""
     from ladder.lessons.softmax import example, measure_softmax
@@ -99,9 +118,11 @@ class Named:
 
 
 PICTURES = {
+    "buffers": Named("which tile is in which buffer of v5_async", buffers),
     "comparison": Named("wavefronts and bank conflicts of each rung", comparison),
     "costs": Named("the lines of each rung that cost the most", costs),
     "fragments": Named("which lane holds which element after ldmatrix and mma", fragments),
+    "instructions": Named("instructions for each score, v4 to v6, by kind", instructions),
     "layout": Named("a tile in shared memory by bank, before and after the swizzle", layout),
     "softmax": Named("online softmax of one row, tile by tile", softmax),
     "walk": Named("the order of tiles in FlashAttention-1 and FlashAttention-2", walk),

@@ -21,7 +21,7 @@ from ladder.stages import copy_sources, discover
 #: row, rows, first key, keys.
 ARRIVALS = {
     "v1_minimal": ("const int last_key =", "i0, kBr, j0, kBc"),
-    "v2_warp_mma": ("// all warps are done with the last tiles", "block_row, kBr, kv0, kBc"),
+    "v1b_fa2_loops": ("const int keys = min(kBc, p.kv_len - j0);", "block_row, kBr, j0, kBc"),
 }
 _SAID = re.compile(r"^tile (\d+) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 #: At least four tiles of queries and of keys in both kernels: enough to see the order, few enough to number.

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from ladder.plots.access import (
         access_picture,
     )
+    from ladder.plots.buffers import (
+        buffers_picture,
+    )
     from ladder.plots.comparison import (
         comparison_picture,
     )
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from ladder.plots.fragments import (
         Fragment,
         fragments_picture,
+    )
+    from ladder.plots.instructions import (
+        instructions_picture,
     )
     from ladder.plots.layout import (
         layout_picture,
@@ -60,11 +66,13 @@ _NAMES = {
     "INK": "figure",
     "ORANGE": "figure",
     "access_picture": "access",
+    "buffers_picture": "buffers",
     "check_kind": "figure",
     "comparison_picture": "comparison",
     "costliest_lines": "costs",
     "costs_picture": "costs",
     "fragments_picture": "fragments",
+    "instructions_picture": "instructions",
     "layout_picture": "layout",
     "new_figure": "figure",
     "roofline_picture": "roofline",

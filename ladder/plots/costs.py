@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ladder.lines import Annotated, Line
@@ -26,20 +26,31 @@ def costliest_lines(annotated: Annotated, count: int) -> list[Line]:
     return sorted(most, key=lambda line: line.number)
 
 
-def costs_picture(stages: Mapping[str, Annotated], count: int = 6) -> Figure:
+def costs_picture(
+    stages: Mapping[str, Annotated], text_of: Callable[[str, int], str], count: int = 6
+) -> Figure:
     """For each rung the lines that cost the most: wavefronts needed, and those that conflicts add.
 
-    The bars are shares of the longest line of that rung, since the rungs differ by orders of magnitude.
+    The bars are shares of the longest line of that rung, since the rungs differ by orders of magnitude. A
+    last bar is what all other lines have together, so that the bars add up to the title. ``text_of`` says
+    what stands at a rung's line.
     """
     chosen = {name: costliest_lines(annotated, count) for name, annotated in stages.items()}
-    heights = [max(1, len(lines)) + 1.0 for lines in chosen.values()]
+    heights = [max(1, len(lines)) + 2.0 for lines in chosen.values()]
     figure = new_figure(13.5, 0.8 + 0.5 * sum(heights))
     grid = figure.subplots(len(chosen), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
     for axes, (name, lines) in zip(grid.flat, chosen.items(), strict=True):
         counts = [line.counts for line in lines if line.counts is not None]
         conflicts = [one.conflicts or 0 for one in counts]
         needed = [(one.wavefronts or 0) - extra for one, extra in zip(counts, conflicts, strict=True)]
-        places = range(len(lines))
+        labels = [_label(text_of(name, line.number), line.number) for line in lines]
+        total = stages[name].total
+        other_conflicts = (total.conflicts or 0) - sum(conflicts)
+        other_needed = (total.wavefronts or 0) - sum(needed) - sum(conflicts) - other_conflicts
+        if other_needed + other_conflicts:
+            conflicts, needed = [*conflicts, other_conflicts], [*needed, other_needed]
+            labels.append("all other lines")
+        places = range(len(labels))
         axes.barh(places, needed, 0.7, color=BLUE, label="wavefronts needed")
         axes.barh(places, conflicts, 0.7, left=needed, color=ORANGE, label="added by bank conflicts")
         for place, base, extra in zip(places, needed, conflicts, strict=True):
@@ -51,24 +62,22 @@ def costs_picture(stages: Mapping[str, Annotated], count: int = 6) -> Figure:
         longest = max([*(base + extra for base, extra in zip(needed, conflicts, strict=True)), 1])
         axes.set_xlim(0, 1.7 * longest)
         axes.set_xticks([])
-        axes.set_yticks(list(places), [_label(line) for line in lines], family="monospace", fontsize=12)
-        axes.set_ylim(len(lines) - 0.4, -0.6)
+        axes.set_yticks(list(places), labels, family="monospace", fontsize=12)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.tick_params(length=0, colors=INK)
         for side in ("top", "right", "bottom"):
             axes.spines[side].set_visible(False)
         axes.spines["left"].set_color(GREY)
-        total = stages[name].total
         heading = f"{name}: {total.wavefronts or 0:,} wavefronts, {total.conflicts or 0:,} conflicts"
         axes.set_title(heading, fontsize=14, color=INK, loc="left", fontweight="bold")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
+    handles, kinds = figure.axes[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=13, labelcolor=INK
+        handles, kinds, loc="outside lower center", ncols=2, frameon=False, fontsize=13, labelcolor=INK
     )
     return figure
 
 
-def _label(line: Line) -> str:
-    text = line.text.strip().partition("//")[0].strip()
+def _label(text: str, number: int) -> str:
     text = text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
     # matplotlib would take two dollar signs for a formula.
-    return f"{text}  {line.number}".replace("$", r"\$")
+    return f"{text}  {number}".replace("$", r"\$")

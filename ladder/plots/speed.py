@@ -21,7 +21,7 @@ def speed_picture(
     ``table`` is what ``python -m ladder.bench gpu`` measures; a problem is ``{"N": 4096, "d": 64, "dtype":
     "bf16", "causal": False}``. A rung that does not take its dtype is shown at its own problem, and says so.
     The dashed line is ``ceiling``, the TFLOP/s of mma.sync on registers alone (``python -m ladder.bench
-    ceilings``): no kernel that uses it gets further.
+    ceilings``): no kernel that uses it gets further. v7 and above, and cuDNN, use wgmma, which does.
     """
     panels = [_rows(table, problem) for problem in problems]
     bars = max(len(panel) for panel in panels)
@@ -73,8 +73,8 @@ def _draw(axes: Axes, panel: pd.DataFrame, ceiling: float | None) -> None:
     if ceiling is not None:
         axes.axvline(ceiling, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
         axes.annotate(
-            f"mma.sync alone: {ceiling:.0f}", (ceiling, len(panel) - 0.45), xytext=(-4, 0),
-            textcoords="offset points", ha="right", va="bottom", fontsize=11, color=ORANGE,
+            f"mma.sync alone: {ceiling:.0f}; wgmma goes further", (ceiling, len(panel) - 0.45),
+            xytext=(-4, 0), textcoords="offset points", ha="right", va="bottom", fontsize=11, color=ORANGE,
         )  # fmt: skip
     axes.set_yticks(list(panel.index))
     axes.set_yticklabels(list(panel["contender"]), fontsize=12.5, color=INK)

@@ -1,10 +1,12 @@
-"""The lessons as they are kept: scripts and notebooks agree, and their outputs can be shown to anybody.
+"""The lessons as they are kept: scripts and notebooks agree, their outputs can be shown to anybody, and none
+of them holds the answer to a question or an exercise that its reader has still to find.
 
 That they run from top to bottom is tested by nbmake, which executes each of them (notebooks/conftest.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -12,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ladder.exercises import BEGIN, END, Exercise, exercises
+from ladder.lessons.questions import QUESTIONS
+from ladder.stages import discover, root
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,15 +27,34 @@ else:
 jupytext = pytest.importorskip("jupytext")
 
 ROOT = Path(__file__).parents[2]
-LESSONS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+#: jupytext's words for the scripts.
+SCRIPT = {
+    "extension": ".py",
+    "format_name": "percent",
+    "custom_cell_magics": PROJECT["tool"]["jupytext"]["custom_cell_magics"],
+}
+#: In the order of the course, which is that of their list in notebooks/README.md.
+LESSONS = [
+    ROOT / "notebooks" / name
+    for name in re.findall(
+        r"\((\w+\.ipynb)\)", (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
+    )
+]
 #: A path on somebody's machine, and what a program says when all is not well.
 _MACHINE = re.compile(
     r"(?<![\w.])/(home|root|tmp|usr|opt|work|Users|content|var)/|site-packages|Traceback|Warning:"
 )
+each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 
 
 def cells(path: Path) -> list[tuple[str, str]]:
-    return [(cell.cell_type, cell.source) for cell in jupytext.read(path).cells]
+    words = SCRIPT if path.suffix == ".py" else None
+    return [(cell.cell_type, cell.source.rstrip()) for cell in jupytext.read(path, fmt=words).cells]
+
+
+def code(path: Path) -> str:
+    return "\n".join(source for kind, source in cells(path) if kind == "code")
 
 
 def outputs(path: Path) -> list[dict[str, Any]]:
@@ -42,46 +67,120 @@ def texts(output: dict[str, Any]) -> str:
     return "\n".join("".join(text) for kind, text in kinds.items() if kind.startswith("text/"))
 
 
-def test_there_is_a_lesson_for_each_rung() -> None:
-    """Each of the first four. The rungs that came later have none; no lesson is of a rung that is gone."""
-    from ladder import stages
-
-    names = [path.stem.partition("_")[2] for path in LESSONS]
-    rungs = {folder.parent.name for folder in stages.root().glob("*/stage.toml")}
-    of_rungs = [name for name in names if re.match(r"[a-z]+\d+[a-z]?_", name)]
-    assert of_rungs == ["v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"]
-    assert set(of_rungs) <= rungs
-    assert sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py")) == [p.stem for p in LESSONS]
+def rung_of(path: Path) -> str:
+    return path.stem.partition("_")[2]
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_the_list_of_lessons_names_them_all() -> None:
+    folder = ROOT / "notebooks"
+    assert sorted(LESSONS) == sorted(folder.glob("*.ipynb"))
+    assert sorted(path.stem for path in folder.glob("[0-9]*.py")) == sorted(path.stem for path in LESSONS)
+
+
+def test_lessons_of_rungs_are_of_rungs_that_are_there() -> None:
+    """The lower rungs have a lesson each; v10 and v11 stand in v9's."""
+    order = [stage.name for stage in discover()]
+    of_rungs = [rung_of(path) for path in LESSONS if re.match(r"[a-z]+\d+[a-z]?_", rung_of(path))]
+    assert of_rungs == sorted(of_rungs, key=order.index)
+    forward = [stage.name for stage in discover().computing("attention") if stage.path.parent == root()]
+    assert set(forward) - set(of_rungs) == {"v10_pingpong", "v11_persistent"}
+
+
+def test_each_lesson_leads_to_the_next() -> None:
+    for path, following in itertools.pairwise(LESSONS):
+        last = cells(path)[-1][1]
+        assert f"({following.name})" in last, path.stem
+
+
+@each_lesson
 def test_script_and_notebook_agree(path: Path) -> None:
     assert cells(path) == cells(path.with_suffix(".py"))
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+@each_lesson
 def test_outputs_are_kept_and_clean(path: Path) -> None:
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert all(cell["execution_count"] for cell in code)
+    assert all(cell["execution_count"] for cell in notebook["cells"] if cell["cell_type"] == "code")
     found = outputs(path)
-    assert any("image/png" in output.get("data", {}) for output in found)
-    assert [output for output in found if output["output_type"] == "error"] == []
+    assert found and [output for output in found if output["output_type"] == "error"] == []
+    assert [output for output in found if output.get("name") == "stderr"] == []
     assert [text for text in map(texts, found) if _MACHINE.search(text)] == []
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+@each_lesson
 def test_predictions_are_left_to_the_reader(path: Path) -> None:
-    unset = [source for kind, source in cells(path) if kind == "code" and source.endswith(" = None")]
-    checks = [source for kind, source in cells(path) if "teaching.check(" in source]
-    asked = [text for text in map(texts, outputs(path)) if "**Your turn.**" in text]
-    assert len(unset) == len(checks) == len(asked) >= 1
+    asked = re.findall(r'^(\w+) = None\nlessons\.predict\("(\w+)", (\w+)\)', code(path), re.MULTILINE)
+    assert len(asked) == code(path).count("lessons.predict(") >= 1
+    assert all(variable == given for variable, _, given in asked)
+    names = [name for _, name, _ in asked]
+    assert set(names) <= set(QUESTIONS)
+    # What shows an answer comes behind its question.
+    for name in re.findall(r'lessons\.after\("(\w+)"', code(path)):
+        assert name in names
+    assert sum("**Your turn.**" in texts(output) for output in outputs(path)) == len(asked)
+    shown = sum("Predict first" in texts(output) for output in outputs(path))
+    assert shown == code(path).count("lessons.after(")
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_every_question_is_asked_once() -> None:
+    asked = [name for path in LESSONS for name in re.findall(r'lessons\.predict\("(\w+)"', code(path))]
+    assert sorted(asked) == sorted(QUESTIONS)
+
+
+#: Questions whose answers are numbers that stand nowhere by chance.
+_LARGE = {"sectors_written", "wavefronts_of_v3", "stores_of_v4", "mma_of_v3"}
+
+
+@pytest.mark.parametrize("name", sorted(_LARGE))
+def test_large_answers_stand_nowhere_below_their_question(name: str) -> None:
+    answer = f"{QUESTIONS[name].measure():,}"
+    [path] = [path for path in LESSONS if f'lessons.predict("{name}"' in code(path)]
+    kept = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    shown = ["\n".join(["".join(cell["source"]), *map(texts, cell.get("outputs", []))]) for cell in kept]
+    below = next(place for place, text in enumerate(shown) if f'lessons.predict("{name}"' in text)
+    assert len(answer) >= 3
+    assert [text for text in shown[below:] if re.search(rf"(?<![\d,.]){answer}(?![\d,])", text)] == []
+
+
+def gap_lines(exercise: Exercise) -> list[str]:
+    """The lines of its solution that stand once in the rung's file, and not in the rung before."""
+    lines = [line.strip() for line in exercise.sources(solved=True)[exercise.gap.file].splitlines()]
+    begin = next(place for place, line in enumerate(lines) if line.startswith(BEGIN))
+    end = next(place for place, line in enumerate(lines) if line.startswith(END))
+    code_lines = (line.partition("//")[0].strip() for line in lines[begin + 1 : end])
+    text = "\n".join(lines)
+    before = exercise.stage().before
+    known = discover()[before].source(exercise.gap.file) if before else None
+    text_before = known.read_text(encoding="utf-8") if known and known.is_file() else ""
+    return [
+        line for line in code_lines if len(line) > 3 and text.count(line) == 1 and line not in text_before
+    ]
+
+
+def test_no_lesson_gives_the_answer_to_an_exercise() -> None:
+    """Up to the one of its rung. Those that come later may show what the earlier ones asked for."""
+    order = [stage.name for stage in discover()]
+    place = {rung_of(path): number for number, path in enumerate(LESSONS)}
+    given, looked_for = [], 0
+    for number, path in enumerate(LESSONS):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        text = "\n".join("".join(cell["source"]) for cell in kept["cells"])
+        text += "\n".join(map(texts, outputs(path)))
+        for exercise in exercises():
+            if exercise.rung not in order or number > place.get(exercise.rung, -1):
+                continue
+            for line in gap_lines(exercise):
+                looked_for += 1
+                given += [(path.stem, exercise.name, line)] if line in text else []
+    assert given == [] and looked_for > 100
+
+
+@each_lesson
 def test_a_lesson_knows_the_one_address_of_the_project(path: Path) -> None:
-    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
-    (_, title), (_, install), *_ = cells(path)
+    address = PROJECT["project"]["urls"]["Repository"]
     place = f"{address.removeprefix('https://github.com/')}/blob/main/notebooks/{path.name}"
-    assert f"https://colab.research.google.com/github/{place}" in title
-    assert f'"flash-ladder @ git+{address}"' in install
+    assert f"https://colab.research.google.com/github/{place}" in cells(path)[-1][1]
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    [install] = [cell for cell in notebook["cells"] if cell["metadata"].get("tags") == ["colab"]]
+    assert f'"flash-ladder @ git+{address}"' in "".join(install["source"])
+    assert install["metadata"]["jupyter"] == {"source_hidden": True}

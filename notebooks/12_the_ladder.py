@@ -1,10 +1,9 @@
 # %% [markdown]
-# # 05 The whole ladder, and a rung of your own
+# # 12 The whole ladder, and a rung of your own
 #
-# [![Open in
-# Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/05_the_ladder.ipynb)
+# All rungs of the forward pass on one problem, side by side. Then you build one more.
 
-# %%
+# %% tags=["colab"] jupyter={"source_hidden": true}
 # On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
 import importlib.util
 import subprocess
@@ -14,10 +13,8 @@ if importlib.util.find_spec("ladder") is None:
     project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
 
-# %% [markdown]
-# Four kernels, one problem. This lesson puts them side by side, and then you build a fifth.
-
 # %%
+# %load_ext ladder.lessons
 import os
 import tempfile
 from pathlib import Path
@@ -25,8 +22,8 @@ from pathlib import Path
 import pandas as pd
 
 import ladder
-from ladder import stages
-from ladder.lessons import gallery, teaching
+from ladder import lessons, stages
+from ladder.lessons import gallery
 from ladder.plots import speed_picture
 from ladder.stages import new_stage
 
@@ -34,9 +31,9 @@ from ladder.stages import new_stage
 # ## What each rung added
 
 # %%
-rungs = stages.discover()
+rungs = stages.discover().computing("attention")
 ideas = pd.DataFrame({"idea": [rung.idea for rung in rungs]}, index=[rung.name for rung in rungs])
-teaching.text_table(ideas)
+lessons.text_table(ideas)
 
 # %% [markdown]
 # ## Wavefronts and conflicts
@@ -45,60 +42,51 @@ teaching.text_table(ideas)
 gallery.comparison()
 
 # %% [markdown]
-# The axis is logarithmic. From v1 to v2 a *fragment* feeds many multiply-adds where two words fed one.
-# From v2 to v3 the conflicts go. From v3 to v4 S and P no longer pass through shared memory.
+# The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and blocks.
+# From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3 to
+# v4 S and P no longer pass through shared memory. From v7 on threads read no tile any more: the tensor cores do, and
+# what they read is counted apart.
 #
-# And the arithmetic? All rungs but the first use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096
-# operations. Attention needs $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M =
-# 256$, $d = 64$?
+# And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
+# $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M = 256$, $d = 64$?
 
 # %%
 mma_of_v3 = None
+lessons.predict("mma_of_v3", mma_of_v3)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
 table = ladder.compare(problem, backend="emulator")
-teaching.check(
-    mma_of_v3,
-    int(table.set_index("stage").loc["v3_swizzle", "mma_instructions"]),
-    hint="4 x 2 x 256 x 256 x 64 operations, 4096 an instruction.",
-    because="It is what the mathematics needs and not one more. v4 has a few more where its tiles do not divide the "
-    "number of keys. What the rungs differ in is everything else.",
-)
-
-# %%
-teaching.counts(table)
+lessons.after("mma_of_v3", lambda: lessons.counts(table))
 
 # %% [markdown]
-# How much arithmetic does one wavefront of shared memory pay for? That is the number that the ladder is
-# about:
+# How much arithmetic does one wavefront of shared memory pay for? That is what the lower half of the ladder is about:
 
 # %%
-wavefronts = table["wavefronts_ld"] + table["wavefronts_st"]
-pd.DataFrame(
-    {"operations a wavefront": (problem.flops / wavefronts.astype(float)).round(1).tolist()},
-    index=table["stage"],
-)
+wavefronts = (table["wavefronts_ld"] + table["wavefronts_st"]).astype(float)
+paid = pd.DataFrame({"operations a wavefront": problem.flops / wavefronts}).set_index(table["stage"])
+paid[wavefronts.to_numpy() > 0].round(1).iloc[:7]
 
 # %% [markdown]
 # ## Time
 #
-# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`); the dashed line
-# is as far as `mma` instructions get on that GPU when nothing else has to be done (`ceilings.csv`):
+# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv` and `climb.csv`), at B = 4, H = 16. The
+# dashed line is as far as `mma.sync` gets on that GPU when nothing else has to be done (`ceilings.csv`). v7 to v11 and cuDNN
+# use `wgmma` instead, whose line is further out: that is why they can pass it, and v1 to v6 and FlashAttention-2 cannot.
 
 # %%
-measured = stages.root().parent / "results" / "h200"  # in a checkout of the project
+speeds = lessons.measured_speeds()
 problems = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
-if measured.exists():
-    ceilings = pd.read_csv(measured / "ceilings.csv").set_index("unit")["per_second"]
-    picture = speed_picture(pd.read_csv(measured / "speed.csv"), problems, ceilings["mma.sync"] * 1e-12)
-picture if measured.exists() else "no results here"
+if speeds is not None:  # in a checkout of the project
+    ceilings = pd.read_csv(stages.root().parent / "results" / "h200" / "ceilings.csv").set_index("unit")
+    picture = speed_picture(speeds, problems, ceilings.loc["mma.sync", "per_second"] * 1e-12)
+picture if speeds is not None else "no results here"
 
 # %% [markdown]
 # And on the GPU of this machine, if it has one:
 
 # %%
-teaching.times()
+lessons.times()
 
 # %% [markdown]
 # ## A rung of your own
@@ -111,7 +99,7 @@ teaching.times()
 folder = Path(tempfile.mkdtemp())
 os.environ["LADDER_STAGES"] = str(folder)
 mine = new_stage("my_swizzle", "v2_warp_mma", folder)
-teaching.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
+lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
 # Every access to a tile goes through this line. Say you want to exchange the 16-byte segments of a row by
@@ -124,7 +112,7 @@ after = "(row * kCols + (col ^ row % 8 * 8)) * sizeof(T)"
 text = mine.kernel.read_text()
 assert text.count(before) == 1
 mine.kernel.write_text(text.replace(before, after))
-teaching.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
+lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
 # At $d = 64$ reading the tiles of Q, K, V and P has no conflict now. S has elements of 4 bytes, and 8 of
@@ -132,32 +120,27 @@ teaching.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %%
 conflicts_left = None
+lessons.predict("conflicts_of_my_swizzle", conflicts_left)
 
 # %%
 both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], backend="emulator")
-left = int(both.set_index("stage").loc["my_swizzle", "conflicts"])
-teaching.check(
-    conflicts_left,
-    left,
-    hint="A pass that stores S takes 32 bytes from each of four rows. Which banks are they in, now?",
-    because="Eight elements of S are one segment of 32 bytes, and four neighbouring rows put theirs in different places.",
-)
+both[["stage", "passed"]]
 
 # %%
-teaching.counts(both)
+lessons.after("conflicts_of_my_swizzle", lambda: lessons.counts(both))
 
 # %%
-teaching.costs("my_swizzle", problem)
+lessons.after("conflicts_of_my_swizzle", lambda: lessons.costs("my_swizzle", problem))
 
 # %% [markdown]
-# It is right (the row `right` says so: outputs and lse are within the same bounds as every rung's), and
-# you see what it costs. But try it at other head dimensions before you are content:
+# It is right (`passed` says so: outputs and lse are within the same bounds as every rung's). But try it at other head
+# dimensions before you are content:
 
 # %%
 for head_dim in (32, 64, 128):
     other = ladder.compare(ladder.Problem(1, 2, 256, 256, head_dim), ["my_swizzle"], backend="emulator")
-    passed, conflicts = other.loc[0, ["passed", "conflicts"]]
-    print(f"d = {head_dim:3}: {'right' if passed else 'WRONG'}, {conflicts:,} conflicts")
+    passed = other.loc[0, "passed"]
+    print(f"d = {head_dim:3}: {'right' if passed else 'WRONG'}")
 
 # %% [markdown]
 # At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it: two elements meet in one
@@ -171,3 +154,7 @@ for head_dim in (32, 64, 128):
 # - `ladder new NAME --from STAGE`: a rung of your own, to keep.
 # - `ladder lines STAGE` and `ladder explain STAGE:LINE`: counts beside the source, one access lane by lane.
 # - `ladder emulate prog.cu`: any CUDA program of your own, without a GPU.
+# - The other ladders: [gradients](../stages/b1_two_kernels/README.md), and [HSTU](../stages/h1_silu/README.md), whose attention has no softmax.
+#
+# Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/12_the_ladder.ipynb).

@@ -1,0 +1,84 @@
+"""Cells that hold CUDA: ``%%cuda`` runs a program, ``%%exercise NAME`` checks the gap of an exercise.
+
+``%exercise NAME`` becomes such a cell: it shows the task, and the gap as it is now takes its place.
+
+``%load_ext ladder.lessons`` brings both, and makes ``!ladder`` the command of this environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ladder.errors import LadderError
+from ladder.exercises import Exercise, Workspace, check_text, gap_text, get_exercise, verdict_lines
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Registers the two kinds of cells, and puts the environment's commands on the PATH."""
+    commands = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", "").split(os.pathsep)
+    if commands not in path:
+        os.environ["PATH"] = os.pathsep.join([commands, *path])
+
+    def exercise(line: str, cell: str | None = None) -> None:
+        text = run_exercise(line, cell or "")
+        if text is not None:
+            shell.set_next_input(f"%%exercise {line.strip()}\n{text}", replace=True)
+
+    shell.magics_manager.register_function(run_program, "cell", "cuda")
+    shell.magics_manager.register_function(exercise, "line_cell", "exercise")
+
+
+def run_program(line: str, cell: str) -> None:
+    """Runs the CUDA program ``cell``, with ``ladder emulate``'s options in ``line``; prints its output."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program.cu"
+        program.write_text(cell, encoding="utf-8")
+        command = [sys.executable, "-m", "ladder", "emulate", program.name, *shlex.split(line)]
+        # A kernel asks for colours, which are no use in text that is kept.
+        environment = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+    said = [line for line in done.stderr.splitlines() if not line.startswith(f"Building {program.name}")]
+    print("\n".join([done.stdout.rstrip(), *said]).strip())
+
+
+def run_exercise(line: str, cell: str) -> str | None:
+    """Checks ``cell`` in the gap of the exercise that ``line`` names, and prints what is wrong with it.
+
+    Without a cell it prints the task instead, and returns what stands in the gap now.
+    """
+    try:
+        exercise = get_exercise(line.strip())
+        if cell.strip():
+            console = Console(width=88, force_jupyter=False, file=sys.stdout)
+            for text in verdict_lines(check_text(exercise.name, cell)):
+                console.print(text, highlight=False)
+            return None
+        print(f"{exercise.title}\n\n{exercise.task}\n\nWrite {exercise.gap.goal}, and run the cell again:\n")
+        text = _gap_now(exercise)
+        print(text)
+        return text
+    except LadderError as error:
+        print(f"error: {error.message}" + (f"\n{error.hint}" if error.hint else ""))
+        return None
+
+
+def _gap_now(exercise: Exercise) -> str:
+    """What stands in the gap: the student's text, or the exercise's where it is not begun."""
+    workspace = Workspace()
+    if workspace.is_started(exercise):
+        return gap_text(exercise, workspace.path(exercise))
+    return exercise.gap.skeleton.strip("\n")

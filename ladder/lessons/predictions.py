@@ -1,0 +1,67 @@
+"""Predictions: a question of a lesson is answered before its measurement is shown.
+
+A first miss is given a hint, a second one the reason and the number. What a lesson shows of that number waits
+for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ladder.lessons.listing import LessonError
+from ladder.lessons.notes import Note
+from ladder.lessons.questions import QUESTIONS, Question
+
+Shown = TypeVar("Shown")
+
+
+@dataclass(frozen=True)
+class Verdict(Note):
+    """What a prediction is worth: ``right`` is None while there is none."""
+
+    right: bool | None
+
+
+@dataclass
+class _Answers:
+    """What has been said to one question: the wrong numbers, and whether the answer is known by now."""
+
+    wrong: set[float] = field(default_factory=set)
+    is_known: bool = False
+
+
+_answers: dict[str, _Answers] = {}
+
+
+def predict(name: str, answer: float | None) -> Verdict:
+    """Judges the answer to the question ``name``; without one it asks for it. Raises :class:`LessonError`."""
+    question, said = _question(name), _answers.setdefault(name, _Answers())
+    if answer is None:
+        return Verdict("**Your turn.** Write your number in place of `None` and run the cell again.", None)
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
+        return Verdict(f"**{answer!r} is no number.** Write one, without quotes.", False)
+    measured = question.measure()
+    if answer == measured:
+        said.is_known = True
+        return Verdict(f"**Right: {measured:,}.** {question.because}", True)
+    said.wrong.add(answer)
+    if len(said.wrong) == 1 and not said.is_known:
+        return Verdict(f"**Not {answer:,}.** {question.hint} Try once more.", False)
+    said.is_known = True
+    return Verdict(f"**Not {answer:,}: it is {measured:,}.** {question.because}", False)
+
+
+def after(name: str, show: Callable[[], Shown]) -> Shown | Note:
+    """What ``show`` returns, once the answer to ``name`` is known. Raises :class:`LessonError`."""
+    _question(name)
+    if name in _answers and _answers[name].is_known:
+        return show()
+    return Note("*This shows the measurement. Predict first, above, then run the cell again.*")
+
+
+def _question(name: str) -> Question:
+    if name not in QUESTIONS:
+        raise LessonError(f"there is no question {name!r}", f"Questions: {', '.join(QUESTIONS)}")
+    return QUESTIONS[name]

@@ -1,0 +1,263 @@
+"""The questions of the lessons: a hint for a first miss, the reason, and how the answer is measured.
+
+They stand here and not in the lessons, whose readers are to predict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ladder.banks import Explanation, Swizzle, explain, explore
+from ladder.lessons.listing import line_of
+from ladder.operations import Problem
+
+if TYPE_CHECKING:
+    from ladder.emulator import Launch
+
+#: The problem that most lessons count on: small, and every tile of the rungs below v4 is full.
+PROBLEM = Problem(1, 2, 256, 256, 64)
+#: One block of one head is enough to see one access.
+ONE_BLOCK = Problem(1, 1, 128, 64, 64)
+#: A thousand keys and one block of v4 to v6, so that a loop has many turns.
+MANY_TILES = Problem(1, 1, 256, 960, 64)
+#: Where an ``ldmatrix.x4`` of K in v2_warp_mma reads at d = 64, row-major.
+K_ADDRESS = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
+
+
+@dataclass(frozen=True)
+class Question:
+    """``hint`` helps after a first miss; ``because`` says why what ``measure`` returns is the answer."""
+
+    hint: str
+    because: str
+    measure: Callable[[], float]
+
+
+def product_of_v1(operand: str) -> Explanation:
+    """The load of ``q_row[x]`` or of ``k_smem[y * d + x]`` (``operand`` is q or k) in v1's first product."""
+    place = f"v1_minimal:{line_of('v1_minimal', 'part += q_row[x] * k_smem[y * d + x];')}"
+    of_q = explain(place, ONE_BLOCK)
+    if operand == "q":
+        return of_q
+    other = next(one for one in of_q.instructions if one.number != of_q.chosen.number)
+    return explain(place, ONE_BLOCK, instruction=other.number)
+
+
+def load_of_k() -> Explanation:
+    """An ``ldmatrix`` of K in v2 at d = 64."""
+    return explain(f"v2_warp_mma:{line_of('v2_warp_mma', 'ldmatrix_x4(k_rmem')}", Problem(1, 1, 64, 64, 64))
+
+
+def counted(stage: str, column: str, problem: Problem = PROBLEM) -> int:
+    """A column of the table of :func:`ladder.compare`, on the emulator."""
+    from ladder.evaluation import compare
+
+    return int(compare(problem, [stage], backend="emulator")[column].iloc[0])
+
+
+def executed(stage: str, opcode: str, problem: Problem = MANY_TILES) -> int:
+    """How many instructions whose PTX begins with ``opcode`` all warps of a launch execute."""
+    rows = launch_of(stage, problem).instructions()
+    return int(rows[rows["ptx"].str.match(rf"(@\S+ )?{opcode}\b")]["executed"].sum())
+
+
+def launch_of(stage: str, problem: Problem) -> Launch:
+    """The launch of a stage on a problem, on the emulator."""
+    from ladder.evaluation import evaluate
+
+    return evaluate(stage, problem, backend="emulator").execution.launches[0]
+
+
+def _reads_of_a_query_by_v1() -> int:
+    from ladder.lessons.walk import measure_walk
+
+    return sum(visit.row == 0 for visit in measure_walk("v1_minimal", Problem(1, 1, 256, 256, 64)))
+
+
+def _places_that_differ() -> int:
+    from ladder.lessons.fragments import measure_fragments
+
+    fragments = measure_fragments()
+    return int((fragments["ldmatrix"].lane[:, :8] != fragments["mma"].lane).sum())
+
+
+def _conflicts_of_my_swizzle() -> int:
+    return counted("my_swizzle", "conflicts")
+
+
+def _bytes_of_q_k_v_o_and_s() -> float:
+    return 4 * 16 * 4096 * 4096 * 4 / 2**30
+
+
+_FIRST_STEPS = {
+    "element_of_thread": Question(
+        "Two whole blocks of 128 threads come before block 2.",
+        "2 * 128 + 3. This line, block times threads plus thread, begins almost every kernel.",
+        lambda: 2 * 128 + 3,
+    ),
+    "threads_without_element": Question(
+        "How many blocks of 128 threads cover 1000 elements? How many threads are that?",
+        "8 blocks, 1024 threads. A grid has whole blocks only, so the last ones have nothing to do.",
+        lambda: -(-1000 // 128) * 128 - 1000,
+    ),
+    "steps_of_a_sum": Question(
+        "Each step halves the number of lanes that still matter: 32, 16, ...",
+        "32 = 2^5. One addition a lane a step, where a single thread would need 31 in a row.",
+        lambda: 5,
+    ),
+}
+
+_ATTENTION = {
+    "size_of_s": Question(
+        "4 sequences, times 16 heads, times 4096 x 4096 scores, times 4 bytes.",
+        "Q, K, V and O together are 0.25 GiB at d = 64 in fp32: the intermediate result is 16 times as "
+        "large as all inputs and outputs.",
+        _bytes_of_q_k_v_o_and_s,
+    ),
+    "every_second_word": Question(
+        "Which banks are used? How many different words does each of them have to give? The first costs "
+        "nothing.",
+        "Only the 16 even banks are used, each is asked for two words, so two wavefronts: one more than "
+        "needed.",
+        lambda: explore("ld", "lane * 8").service.conflicts,
+    ),
+    "column": Question(
+        "32 i mod 32 is the bank.",
+        "All 32 lanes meet in bank 0, each with a word of its own: 32 wavefronts for one load. It is the "
+        "worst that can happen, and the most natural thing to write.",
+        lambda: explore("ld", "lane * 32 * 4").service.conflicts,
+    ),
+}
+
+_SCALAR = {
+    "q_row": Question(
+        "The bank is (64 i + x) mod 32. In how many different banks are the 32 words?",
+        "64 i is a multiple of 32, so all lanes are in bank x mod 32, each with another word: 32 "
+        "wavefronts where one could do.",
+        lambda: product_of_v1("q").service.conflicts,
+    ),
+    "k_smem": Question(
+        "The same word for everybody.",
+        "One word goes to all lanes in one wavefront: a broadcast.",
+        lambda: product_of_v1("k").service.conflicts,
+    ),
+    "reads_of_a_query": Question(
+        "Once for each tile of keys, of which each has 32.",
+        "256 keys are 8 tiles of 32, and for each of them all queries pass by. So do o, l and m, which are "
+        "written as well.",
+        _reads_of_a_query_by_v1,
+    ),
+    "blocks_of_v1b": Question(
+        "A block has a tile of 64 queries of one head.",
+        "256 / 64 tiles of queries for each of 2 heads. v1 has 2 blocks, one a head, however long the "
+        "sequence is.",
+        lambda: launch_of("v1b_fa2_loops", PROBLEM).grid[0] * launch_of("v1b_fa2_loops", PROBLEM).grid[1],
+    ),
+    "sectors_written": Question(
+        "One store writes 32 floats, a column of the block's O: row i is 4 d bytes away from row i + 1. "
+        "How many sectors of 32 bytes does it touch? The 512 numbers of lse lie side by side, 8 to a "
+        "sector.",
+        "Every float of O is a sector of its own, 2 x 256 x 64 of them, since a lane's neighbours write "
+        "other rows: eight times what would be needed. And 512 / 8 for lse.",
+        lambda: counted("v1b_fa2_loops", "global_sectors_st"),
+    ),
+}
+
+_TENSOR_CORES = {
+    "ldmatrix_of_k": Question(
+        "128 bytes is once around all 32 banks. In which banks do the eight rows of a pass start? Then "
+        "four passes.",
+        "All eight rows of a pass start in the same bank: 8 wavefronts for one, 7 conflicts a pass, four "
+        "passes.",
+        lambda: load_of_k().service.conflicts,
+    ),
+    "wavefronts_of_v3": Question(
+        "The accesses are v2's, of the same widths, and none of them waits. What is left of v2's "
+        "wavefronts then?",
+        "It is what v2 needs, less what its conflicts add. Nothing else has changed.",
+        lambda: counted("v3_swizzle", "wavefronts_ld") + counted("v3_swizzle", "wavefronts_st"),
+    ),
+    "wrong_swizzle": Question(
+        "Rows 0 and 1 get the same number, and so do 2 and 3, and so on. Count one pass, then four.",
+        "Two neighbouring rows meet: each pass takes 2 wavefronts, one of them a conflict, and there are "
+        "four passes.",
+        # Element numbers times 2 are bytes: M is one more on byte addresses.
+        lambda: explore("ldmatrix.x4", K_ADDRESS, swizzle=Swizzle(3, 4, 4)).service.conflicts,
+    ),
+}
+
+_TILES = {
+    "places_that_differ": Question(
+        "Compare the left with the right panel of the picture, lane 5 for example.",
+        "A lane holds exactly the elements of S that it needs of P. Converting two fp32 to a pair of 16 "
+        "bits is all; nothing has to change lanes.",
+        _places_that_differ,
+    ),
+    "stores_of_v4": Question(
+        "Six tiles of 48 keys cover 256. A tile of K is 48 rows of 64 elements, two bytes each.",
+        "2 heads, 6 tiles of K and 6 of V, 6,144 bytes each. Q, S, P and O are in registers from beginning "
+        "to end.",
+        lambda: counted("v4_tk_tiles", "shared_store_instructions"),
+    ),
+    "barriers_of_v5": Question(
+        "One barrier says two things now: the next tile is here, and nobody reads the last one any longer.",
+        "One a tile, and there are 20 tiles of 48 keys. v4 has two a tile: one before it overwrites the "
+        "tile, one behind.",
+        lambda: executed("v5_async", r"(bar|barrier)\.sync") // 16,
+    ),
+    "shuffles_of_v5": Question(
+        "A row is spread over a quad of 4 lanes: how many steps does a reduction over them take? A lane "
+        "has parts of two rows, and there is a maximum and a sum.",
+        "Two steps, two rows, and both for the maximum and for the sum: 2 x 2 x 2.",
+        lambda: executed("v5_async", r"shfl\.sync") // (16 * 20),
+    ),
+}
+
+_HOPPER = {
+    "wgmma_a_tile": Question(
+        "S = Q K^T is 64 x 128 and takes one instruction for each 16 of d. O += P V is 64 x 64 and takes "
+        "one for each 16 of the keys.",
+        "64 / 16 = 4 for S and 128 / 16 = 8 for O. With mma.sync four warps need 1,024 for the same tile.",
+        lambda: counted("v7_wgmma", "wgmma_instructions") // _WARPS_AND_TILES_OF_V7,
+    ),
+    "tma_loads": Question(
+        "Two heads, and 256 queries are two blocks of 192. A block asks for Q once for each of its three "
+        "warpgroups, and for K and V once a tile of 128 keys.",
+        "4 blocks, each with 3 tiles of Q, 2 of K and 2 of V.",
+        lambda: counted("v8_tma", "tma_load_instructions"),
+    ),
+    "registers_of_consumers": Question(
+        "The block has 4 x 128 x 128 registers. The producer's 128 threads keep 32 each.",
+        "(4 x 128 - 32) / 3. That is what setmaxnreg gives to the consumers.",
+        lambda: (4 * 128 - 32) // 3,
+    ),
+}
+#: Two heads of two blocks of three warpgroups, four warps each, and two tiles of 128 keys.
+_WARPS_AND_TILES_OF_V7 = 2 * 2 * 3 * 4 * 2
+
+_LADDER = {
+    "mma_of_v3": Question(
+        "4 x 2 x 256 x 256 x 64 operations, 4096 an instruction.",
+        "It is what the mathematics needs and not one more. v4 has a few more where its tiles do not "
+        "divide the number of keys. What the rungs differ in is everything else.",
+        lambda: counted("v3_swizzle", "mma_instructions"),
+    ),
+    "conflicts_of_my_swizzle": Question(
+        "A pass that stores S takes 32 bytes from each of four rows. Which banks are they in, now?",
+        "Eight elements of S are one segment of 32 bytes, and four neighbouring rows put theirs in "
+        "different places.",
+        _conflicts_of_my_swizzle,
+    ),
+}
+
+QUESTIONS: dict[str, Question] = {
+    **_FIRST_STEPS,
+    **_ATTENTION,
+    **_SCALAR,
+    **_TENSOR_CORES,
+    **_TILES,
+    **_HOPPER,
+    **_LADDER,
+}

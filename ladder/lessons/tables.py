@@ -1,0 +1,158 @@
+"""Short tables of counts, costs and times for the lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ladder.lessons.listing import line_text
+from ladder.lessons.notes import Note
+from ladder.operations import Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandas.io.formats.style import Styler
+
+
+_HEADINGS = {
+    "passed": "right",
+    "shared_load_instructions": "shared loads",
+    "shared_store_instructions": "shared stores",
+    "ldmatrix_instructions": "ldmatrix",
+    "wavefronts_ld": "wavefronts, loads",
+    "wavefronts_st": "wavefronts, stores",
+    "conflicts_ld": "conflicts, loads",
+    "conflicts_st": "conflicts, stores",
+    "conflicts": "bank conflicts",
+    "mma_instructions": "mma",
+    "global_sectors_ld": "sectors read",
+    "global_sectors_st": "sectors written",
+    "time_ms": "time, ms",
+    "tflops": "TFLOP/s",
+}
+
+
+def counts(table: pd.DataFrame) -> pd.DataFrame:
+    """A comparison turned on its side for reading: a column a rung, a row for what is known of any of them.
+
+    ``table`` is what :func:`ladder.compare` returns.
+    """
+    import pandas as pd
+
+    shown = {
+        heading: [_cell(value) for value in table[column]]
+        for column, heading in _HEADINGS.items()
+        if table[column].notna().any()
+    }
+    return pd.DataFrame.from_dict(shown, orient="index", columns=list(table["stage"]))
+
+
+def _cell(value: Any) -> str:
+    import pandas as pd
+
+    if pd.isna(value):
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.3g}"
+    if str(value) in ("True", "False"):
+        return "yes" if value else "NO"
+    return f"{value:,}"
+
+
+def times(stages: Sequence[str] | None = None, problem: Problem | None = None) -> pd.DataFrame | Note:
+    """Times of the stages (default: all) on the GPU of this machine; a :class:`Note` where there is none."""
+    from ladder.backends import get_backend
+    from ladder.evaluation import compare
+
+    if not get_backend("auto").times:
+        return Note("*No GPU here. The emulator counts and claims no times; on a GPU this cell shows them.*")
+    return counts(compare(problem, stages))
+
+
+def text_table(frame: pd.DataFrame) -> Styler:
+    """The frame with its texts flush left, where a notebook would set them like numbers."""
+    texts: list[Hashable] = [
+        name for name in frame.columns if frame[name].map(lambda value: " " in str(value)).any()
+    ]
+    # Without an id of its own the same table would be another at each execution.
+    return frame.style.set_uuid("table").set_properties(subset=texts, **{"text-align": "left"})
+
+
+def costs(stage: str, problem: Problem | None = None, count: int = 6) -> Styler:
+    """The lines of a stage's kernel that cost the most wavefronts on the emulator, in the source's order.
+
+    The last row is what all other lines have together.
+    """
+    import pandas as pd
+
+    from ladder.evaluation import default_problem, evaluate
+    from ladder.lines import annotate, line_table
+    from ladder.plots import costliest_lines
+
+    launches = evaluate(stage, problem or default_problem(stage), backend="emulator").execution.launches
+    annotated = annotate(line_table(launches))
+    lines = costliest_lines(annotated, count)
+    known = [(line.number, line.counts) for line in lines if line.counts is not None]
+    wavefronts = [one.wavefronts or 0 for _, one in known]
+    conflicts = [one.conflicts or 0 for _, one in known]
+    wavefronts.append((annotated.total.wavefronts or 0) - sum(wavefronts))
+    conflicts.append((annotated.total.conflicts or 0) - sum(conflicts))
+    frame = pd.DataFrame(
+        {
+            "wavefronts": [f"{count:,}" for count in wavefronts],
+            "conflicts": [f"{count:,}" for count in conflicts],
+            "source": [*(line_text(stage, number) for number, _ in known), "all other lines"],
+        },
+        index=pd.Index([*(str(number) for number, _ in known), ""], name="line"),
+    )
+    return text_table(frame)
+
+
+#: The problems of :func:`measured`, by what heads their column: B = 4, H = 16, N = M = 4096, bf16.
+_MEASURED = {
+    "d = 64": (64, False),
+    "d = 64, causal": (64, True),
+    "d = 128": (128, False),
+    "d = 128, causal": (128, True),
+}
+
+
+def measured_speeds() -> pd.DataFrame | None:
+    """What ``results/h200`` has of the rungs and of torch: a row a contender and problem, medians over runs.
+
+    None where the project is installed without its results.
+    """
+    import pandas as pd
+
+    from ladder.stages import root
+
+    folder = root().parent / "results" / "h200"
+    if not folder.is_dir():
+        return None
+    speed = pd.read_csv(folder / "speed.csv").dropna(subset="N")
+    climb = pd.read_csv(folder / "climb.csv").dropna(subset="N")
+    tried = pd.read_csv(folder / "climb_tried.csv").rename(columns={"kernel": "contender"})
+    last = tried[(tried["contender"] == "v11_persistent") & (tried["session"] > 7)]
+    hopper = pd.concat([climb[~climb["contender"].isin(speed["contender"])], last])
+    keys = ["contender", "N", "d", "dtype", "causal"]
+    found = pd.concat([speed, hopper])[[*keys, "tflops", "of_flash"]]
+    return found.groupby(keys, sort=False, as_index=False).median()
+
+
+def measured(stages: Sequence[str]) -> pd.DataFrame | Note:
+    """TFLOP/s of these contenders on an H200; a :class:`Note` where ``results/h200`` is not there."""
+    import pandas as pd
+
+    speeds = measured_speeds()
+    if speeds is None:
+        return Note("*The figures that were measured are in the repository, in results/h200.*")
+    speeds = speeds[(speeds["N"] == 4096) & (speeds["dtype"] == "bf16")]
+    rows = {}
+    for stage in stages:
+        here = speeds[speeds["contender"] == stage].set_index(["d", "causal"])
+        rows[stage] = {
+            heading: f"{here.loc[key, 'tflops']:.0f}"
+            for heading, key in _MEASURED.items()
+            if key in here.index
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("")

@@ -1,0 +1,39 @@
+"""Which tile is in which buffer, turn by turn of a loop that orders tiles ahead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.plots.figure import BLUE, INK, LIGHT, ORANGE, bare, cell, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def buffers_picture(buffers: int, tiles: int) -> Figure:
+    """A row a buffer, a column a turn: the tile that the warps use, and those that are on their way.
+
+    In turn j tile j is used and tile j + buffers - 1 is ordered, into the buffer that turn j - 1 used.
+    """
+    from matplotlib.patches import Patch
+
+    figure = new_figure(11, 1.3 + 0.62 * buffers)
+    axes = figure.subplots()
+    bare(axes, tiles, buffers)
+    for turn in range(tiles):
+        for tile in range(turn, turn + buffers):
+            text = f"tile {tile}" if tile < tiles else ""
+            colour = LIGHT if tile >= tiles else BLUE if tile == turn else ORANGE
+            cell(axes, turn, tile % buffers, 1, 1, colour, text, size=12, bold=tile == turn)
+    axes.set_xticks([turn + 0.5 for turn in range(tiles)], [f"turn {turn}" for turn in range(tiles)])
+    axes.set_yticks([row + 0.5 for row in range(buffers)], [f"buffer {row}" for row in range(buffers)])
+    axes.tick_params(length=0, labelsize=12, colors=INK)
+    handles = [
+        Patch(color=BLUE, label="the warps compute on it"),
+        Patch(color=ORANGE, label="on its way"),
+        Patch(color=LIGHT, label="past the last tile: zeros"),
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=12, labelcolor=INK
+    )
+    return figure

@@ -1,0 +1,126 @@
+# %% [markdown]
+# # 01b v1b_fa2_loops: queries outside
+#
+# v1 walks over the keys, and all queries pass by each tile of them. This rung turns the loops round. Nothing else
+# changes: still one thread owns one row, still one multiply-add at a time, still in fp32.
+
+# %% tags=["colab"] jupyter={"source_hidden": true}
+# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import ladder
+from ladder import lessons
+from ladder.lessons import gallery
+
+# %% [markdown]
+# ## Two ways through S
+#
+# The picture shows $S$ with a cell for each tile, in the order in which a block comes to it. A copy of each kernel was
+# made to say where it is, and run:
+
+# %%
+gallery.walk()
+
+# %% [markdown]
+# v1 walks *down*: a tile of K and V stays, all queries pass by, and each time their $o$, $l$ and $m$ are read from global
+# memory and written back. v1b walks *to the right*: queries and results stay, K and V pass by. The queries are on the
+# *grid*: each block has a tile of them, and all blocks walk at the same time.
+#
+# With a causal mask, the tiles that no query may see are left out:
+
+# %%
+gallery.walk(is_causal=True)
+
+# %% [markdown]
+# Here N and M differ, and it matters what "causal" means then. The ladder has it as torch: query $i$ sees the keys
+# $j \le i$, the triangle stands in the *upper left*. FlashAttention since version 2.1 puts it in the *lower right*: there the
+# last query sees the last key. For N = M they are the same.
+#
+# ## Predict
+#
+# Take one head, $N = M = 256$, $d = 64$. v1 has tiles of 32 keys. How many times does it read each row of Q?
+
+# %%
+reads_of_a_query = None
+lessons.predict("reads_of_a_query", reads_of_a_query)
+
+# %% [markdown]
+# v1 launches a block for each head. v1b has tiles of 64 queries. How many blocks does it launch for two heads of
+# $N = 256$?
+
+# %%
+blocks = None
+lessons.predict("blocks_of_v1b", blocks)
+
+# %% [markdown]
+# ## What stays where
+#
+# | | v1 | v1b |
+# |---|---|---|
+# | outer loop, inner loop | keys, queries | queries (the grid), keys |
+# | $o$ between two tiles | global memory | shared memory |
+# | $m$ and $l$ between two tiles | global memory | registers |
+# | $o$ is divided by $l$ | after each tile | once, at the end |
+#
+# The last line is a change of the mathematics, too. v1 keeps $o$ normalised: it multiplies by $l$ and divides by $l'$ for
+# each tile. Keep the sum as it is instead,
+#
+# $$ O' = O\, e^{m - m'} + P V, \qquad l' = l\, e^{m - m'} + \textstyle\sum P, $$
+#
+# and divide once: $o = O / l$.
+
+# %%
+lessons.source("v1b_fa2_loops", "const float rescale = expf(m - m_new);", "m = m_new;")
+
+# %%
+# %exercise v1b_rescale
+
+# %% [markdown]
+# ## What the walk does to global memory
+#
+# A *sector* is 32 bytes, the least that global memory moves. v1b writes O once, at its end. Each thread writes its own row,
+# one float after the other, so that a warp's store is a column of O. How many sectors does v1b write, for $B = 1$, $H = 2$,
+# $N = 256$, $d = 64$, lse included?
+
+# %%
+sectors = None
+lessons.predict("sectors_written", sectors)
+
+# %%
+table = ladder.compare(
+    ladder.Problem(1, 2, 256, 256, 64), ["v1_minimal", "v1b_fa2_loops"], backend="emulator"
+)
+lessons.after("sectors_written", lambda: lessons.counts(table))
+
+# %% [markdown]
+# ## Measured
+#
+# Shared memory is where v1 left it. Conflicts are even a few more, since the row of $o$ is in shared memory now, a row a
+# lane:
+
+# %%
+gallery.costs(["v1_minimal", "v1b_fa2_loops"])
+
+# %% [markdown]
+# So what is it good for? More blocks. v1's two blocks would keep two of an H200's 132 SMs busy. On one, at B = 4, H = 16,
+# N = 1024, v1 has 64 blocks and v1b 1024, and Nsight Compute found SMs with work for 48% and 97% of the time: v1b is twice as
+# fast (0.22 and 0.46 TFLOP/s, `results/h200/speed.csv`). On the GPU of this machine:
+
+# %%
+lessons.times(["v1_minimal", "v1b_fa2_loops"])
+
+# %% [markdown]
+# **The bottleneck that the next rung removes:** one word at a time. Each multiply-add of a warp waits for shared memory,
+# and the tensor cores, which multiply whole tiles in one instruction, are not used at all.
+#
+# **Practise:** the exercises of this rung begin with `v1b_`. **Read on:** the rung's
+# [README](../stages/v1b_fa2_loops/README.md). **Next:** [02, tensor cores](02_v2_warp_mma.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01b_v1b_fa2_loops.ipynb).

@@ -1,0 +1,124 @@
+# %% [markdown]
+# # 06 v6_lean: fewer instructions a score
+#
+# Nobody waits for copies any more. What is left between the two products is the softmax, and this rung does less of it
+# for each score. It is the speed of FlashAttention-2, which `mma.sync` allows.
+
+# %% tags=["colab"] jupyter={"source_hidden": true}
+# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import ladder
+from ladder import lessons
+from ladder.lessons import gallery, questions
+
+# %% [markdown]
+# ## What a score costs
+#
+# A *score* is an element of S. For each of them a warp executes a share of all these instructions:
+
+# %%
+gallery.instructions()
+
+# %% [markdown]
+# (These are PTX instructions, which `ptxas` makes machine code of. The proportions stay.) The products are the same in all
+# three. The rest is what can be saved.
+#
+# ## 1. The scale waits
+#
+# v5 multiplies each score by the scale and then subtracts the maximum. But for a positive scale
+# $\max(c\,s) = c \max(s)$, so the maximum can be taken of raw scores, and $2^{c s - m}$ is **one** fused multiply-add and
+# one exponential. `late_scale` is this $c$, with $\log_2 e$ in it. What if the scale is 0, or negative?
+
+# %%
+# %exercise v6_late_scale
+
+# %% [markdown]
+# ## 2. Most tiles do not rescale
+#
+# [Lesson 01](01_v1_minimal.ipynb) has a picture of one row: after the first tiles its maximum hardly grows. And what is
+# taken off the logits need not be their maximum, only near it: O and $l$ have the same factor, and it cancels. So v6
+# keeps the old $m$ while the new maximum is above it by less than `kSlack`, a factor of 2 in the weights.
+#
+# A warp executes an instruction for all its lanes or for none. So the decision is one *vote* of the warp: if any of its
+# 16 rows has grown too much (32 at $d = 128$), all of them are rescaled. Sixteen rows together grow more often than one
+# does.
+
+# %%
+lessons.source("v6_lean", "row_max_in_lane(m_new, s);", "// P = exp(S - m)")
+
+# %% [markdown]
+# How often does the vote say yes? One block has 16 warps, and 960 keys are 20 tiles:
+
+# %%
+line = lessons.line_of("v6_lean", "max_over_lanes(m_new);")
+instructions = questions.launch_of("v6_lean", questions.MANY_TILES).instructions()
+yes = instructions[instructions["kernel_line"] == line]["executed"].max()
+print(f"rescaled: {yes} of {16 * 20} tiles")
+
+# %% [markdown]
+# ## 3. Half a reduction
+#
+# ### Predict
+#
+# A row of S is spread over four lanes, and a lane has parts of two rows. v5 reduces over these lanes for each tile: the
+# maximum, and the sum of the weights. How many shuffles does a warp of v5 execute for a tile?
+
+# %%
+shuffles = None
+lessons.predict("shuffles_of_v5", shuffles)
+
+# %% [markdown]
+# None of them is needed in the loop. The vote does not want finished maxima: if any lane has seen a large score, the warp
+# rescales. And the sum $l$ is wanted at the end only:
+
+# %%
+lessons.source("v6_lean", "mma_AB(o, p_16, kv_smem[now].v[part], o);", "div_row(o, o, l);")
+
+# %% [markdown]
+# ## 4. 32 rows a warp
+#
+# A fragment of K that comes out of shared memory, 256 bytes, feeds one `mma` of 4096 operations when a warp has 16 rows.
+# Shared memory hands out 128 bytes a clock, so an SM gets 2048 operations a clock at most, and `mma.sync` could do 2704 on
+# an H200 (`results/h200/ceilings.csv`). With 32 rows a warp each fragment serves twice. That takes twice the registers, so
+# a block has four warps instead of sixteen. v6 does it at $d = 128$:
+
+# %%
+rungs = ["v5_async", "v6_lean"]
+wide = ladder.compare(ladder.Problem(1, 2, 256, 256, 128), rungs, backend="emulator")
+lessons.counts(wide).loc[["ldmatrix", "mma"]]
+
+# %% [markdown]
+# (A few more `mma`: its tiles of 48 keys cover 256 less well than v5's of 32.)
+#
+# ## What each idea buys
+#
+# Each was taken away from v6, one at a time, on an H200 (B = 4, H = 16, N = M = 4096, bf16). The lazy rescale is 6 to 7%, the
+# scale 4%, the reductions 2 to 6%. The 32 rows are 23% at $d = 128$ and nothing at $d = 64$, where v6 leaves them away.
+# The rung's README has the table. All together, in TFLOP/s:
+
+# %%
+lessons.measured([*rungs, "torch flash", "torch cuDNN"])
+
+# %% [markdown]
+# torch's flash backend is FlashAttention-2. cuDNN is above what any kernel with `mma.sync` reaches: it uses `wgmma`, which
+# only Hopper has. On the GPU of this machine, if it has one:
+
+# %%
+lessons.times(rungs)
+
+# %% [markdown]
+# **The bottleneck that the next rung removes:** registers. `mma.sync` holds its operands in a warp's registers, and
+# there are none left to have more work under way.
+#
+# **Practise:** the exercises of this rung begin with `v6_`. **Read on:** the rung's
+# [README](../stages/v6_lean/README.md). **Next:** [07, products of a warpgroup](07_v7_wgmma.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/06_v6_lean.ipynb).

@@ -1,0 +1,92 @@
+# %% [markdown]
+# # 09 v9_roles, v10_pingpong, v11_persistent: who does what, and when
+#
+# Three rungs that compute what v8 computes, with the same instructions. What they change is the order in which things
+# happen. The counts hardly move; the time does.
+
+# %% tags=["colab"] jupyter={"source_hidden": true}
+# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import ladder
+from ladder import lessons
+
+# %% [markdown]
+# ## v9: roles
+#
+# A *producer* asks for tiles and never computes. *Consumers* compute and never ask. The producer is one thread of a
+# warpgroup of its own, and needs few registers. A kernel is launched with the same number for every thread, but
+# `setmaxnreg` moves them between warpgroups.
+
+# %%
+lessons.source("v9_roles", "give_up_registers<", "consume<")
+
+# %% [markdown]
+# ### Predict
+#
+# A block has 4 warpgroups, 512 threads, and an SM has 65,536 registers: 128 a thread. The producer's warpgroup goes down to
+# 32. How many can each thread of the three consumers have?
+
+# %%
+registers_of_consumers = None
+lessons.predict("registers_of_consumers", registers_of_consumers)
+
+# %% [markdown]
+# ## v10: taking turns
+#
+# All consumers begin at the same time with the same work, and so they keep step: all multiply, then all compute their
+# softmax, and each time half of the SM is idle. v10 makes them late on purpose, in two ways.
+#
+# **Between warpgroups** they take turns at beginning products, like the ball in a game of ping-pong. **Within a warpgroup**
+# the product $S = QK^T$ of the next tile is begun together with $O \mathrel{+}= PV$ of this one, and only the first is waited for.
+# O is one tile behind, and so is its rescaling:
+
+# %%
+lessons.source(
+    "v10_pingpong", "// S = Q K^T, and O += P V with the P of the tile before", "mul_row(o, o, rows.rescale);"
+)
+
+# %% [markdown]
+# ## v11: blocks that stay
+#
+# At the beginning of a block the first Q and K are waited for, at its end O is stored, and nothing else runs on the SM
+# meanwhile. v11 launches one block an SM, which takes one piece of work after the other. So the next Q is brought, and the
+# last O stored, beside the products of the piece between.
+#
+# Pieces are dealt like cards, in rounds, there and back: who came first in one round comes last in the next. With a
+# causal mask they are numbered from the longest to the shortest, and all blocks end nearly together.
+#
+# ## Counted
+
+# %%
+rungs = ["v8_tma", "v9_roles", "v10_pingpong", "v11_persistent"]
+table = ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator")
+lessons.counts(table)
+
+# %% [markdown]
+# The tensor cores have the same work. One row differs by an order of magnitude: v11 hands O to TMA, which writes whole
+# sectors, where threads wrote their fragments.
+#
+# ## Timed
+#
+# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16 (medians of five runs, `results/h200/climb.csv`):
+
+# %%
+lessons.measured([*rungs, "torch cuDNN"])
+
+# %% [markdown]
+# At $d = 64$ the exponentials take as long as the products: 16 a clock and SM against 4096 operations. Past that point
+# faster products would buy nothing.
+#
+# **Read on:** the READMEs of [v9](../stages/v9_roles/README.md), [v10](../stages/v10_pingpong/README.md) and
+# [v11](../stages/v11_persistent/README.md), with what was tried and left out. **Next:**
+# [12, the whole ladder, and a rung of your own](12_the_ladder.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/09_v9_roles.ipynb).

@@ -1,0 +1,78 @@
+"""Cells with CUDA in them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from ladder.exercises import Verdict, Workspace, gap_text, get_exercise
+from ladder.lessons import magics
+
+PROGRAM = """
+#include <cstdio>
+__global__ void one(int *x) { *x = 41 + blockDim.x; }
+int main() {
+  int *x;
+  cudaMallocManaged(&x, 4);
+  one<<<1, 1>>>(x);
+  cudaDeviceSynchronize();
+  std::printf("%d\\n", *x);
+  cudaFree(x);
+}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_program_runs_and_is_counted(here: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    magics.run_program("", PROGRAM)
+    out, err = capsys.readouterr()
+    assert out.startswith("42\n") and re.search(r"warp instructions +\d", out)
+    assert "\x1b" not in out and "Building" not in out and err == ""
+
+
+def test_a_program_that_is_none_says_where(here: Path, capsys) -> None:
+    magics.run_program("", "int main() { return nothing; }")
+    assert re.search(r"program\.cu.*nothing", capsys.readouterr().out)
+
+
+def test_an_exercise_begins_with_its_task_and_leaves_no_trace(here: Path, capsys) -> None:
+    exercise = get_exercise("v1_rescale")
+    assert magics.run_exercise("v1_rescale", "") == exercise.gap.skeleton
+    assert exercise.title in capsys.readouterr().out
+    assert list(here.iterdir()) == []
+
+
+def test_a_cell_is_checked_in_the_workspace_of_the_command(here: Path, capsys, monkeypatch) -> None:
+    exercise = get_exercise("v1_rescale")
+    monkeypatch.setattr("ladder.exercises.judge.check", lambda workspace, exercise: Verdict(exercise))
+    assert magics.run_exercise("v1_rescale", "const float l_old = 1;\n") is None
+    assert "solved v1_rescale" in capsys.readouterr().out
+    workspace = Workspace()
+    assert gap_text(exercise, workspace.path(exercise)) == "const float l_old = 1;"
+    assert workspace.progress(exercise).solved
+    # The next time the cell takes up what was written.
+    assert magics.run_exercise("v1_rescale", "") == "const float l_old = 1;"
+
+
+def test_an_exercise_that_is_none(capsys) -> None:
+    assert magics.run_exercise("v1_rescael", "") is None
+    assert "did you mean v1_rescale?" in capsys.readouterr().out
+
+
+def test_the_extension_registers_both_and_finds_the_command(monkeypatch) -> None:
+    testing = pytest.importorskip("IPython.testing.globalipapp")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    shell = testing.get_ipython()
+    shell.run_line_magic("load_ext", "ladder.lessons")
+    assert {"cuda", "exercise"} <= set(shell.magics_manager.magics["cell"])
+    assert os.environ["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/usr/bin"]

@@ -1,0 +1,81 @@
+"""Predictions: a hint for the first miss, the reason and the number for the second."""
+
+from __future__ import annotations
+
+import pytest
+
+from ladder import lessons
+from ladder.lessons import predictions
+from ladder.lessons.listing import LessonError
+from ladder.lessons.questions import QUESTIONS, Question
+
+
+@pytest.fixture(autouse=True)
+def one_question(monkeypatch) -> None:
+    monkeypatch.setitem(
+        QUESTIONS, "banks", Question("Count them.", "There are as many as lanes.", lambda: 32)
+    )
+    monkeypatch.setattr(predictions, "_answers", {})
+
+
+def test_nothing_is_said_before_there_is_an_answer() -> None:
+    asked = lessons.predict("banks", None)
+    assert asked.right is None and "32" not in str(asked) and "Count" not in str(asked)
+    assert "Predict first" in str(lessons.after("banks", lambda: "a picture"))
+
+
+def test_right_at_once() -> None:
+    found = lessons.predict("banks", 32)
+    assert found.right is True and str(found) == "**Right: 32.** There are as many as lanes."
+    assert lessons.after("banks", lambda: "a picture") == "a picture"
+
+
+def test_a_miss_is_given_a_hint_and_another_one_the_answer() -> None:
+    first = lessons.predict("banks", 16)
+    assert first.right is False and "Count them." in str(first) and "32" not in str(first)
+    # The same cell run again is no second try.
+    assert lessons.predict("banks", 16) == first
+    assert "Predict first" in str(lessons.after("banks", lambda: "a picture"))
+    second = lessons.predict("banks", 31)
+    assert str(second) == "**Not 31: it is 32.** There are as many as lanes."
+    assert lessons.after("banks", lambda: "a picture") == "a picture"
+    assert lessons.predict("banks", 32).right is True
+
+
+@pytest.mark.parametrize("nonsense", [True, "32"])
+def test_what_is_no_number(nonsense: object) -> None:
+    found = lessons.predict("banks", nonsense)  # type: ignore[arg-type]
+    assert found.right is False and "is no number" in str(found)
+    assert lessons.predict("banks", 16) == lessons.predict("banks", 16)
+    assert "Count them." in str(lessons.predict("banks", 16))
+
+
+def test_a_question_that_is_not_there() -> None:
+    with pytest.raises(LessonError, match="no question 'bank'"):
+        lessons.predict("bank", 1)
+
+
+#: What can be reckoned from the lesson's text; measured on the emulator, or counted off.
+_KNOWN = {
+    "every_second_word": 1,
+    "column": 31,
+    "q_row": 31,
+    "k_smem": 0,
+    "ldmatrix_of_k": 28,
+    "wrong_swizzle": 4,
+    "wavefronts_of_v3": 34_816,
+    "places_that_differ": 0,
+    "stores_of_v4": 2 * 6 * 2 * 6144 // 512,
+    "barriers_of_v5": 20,
+    "shuffles_of_v5": 8,
+    "blocks_of_v1b": 8,
+    "sectors_written": 2 * 256 * 64 + 2 * 256 // 8,
+    "mma_of_v3": 4 * 2 * 256 * 256 * 64 // 4096,
+    "wgmma_a_tile": 12,
+    "tma_loads": 4 * 7,
+}
+
+
+@pytest.mark.parametrize("name", _KNOWN)
+def test_answers(name: str) -> None:
+    assert QUESTIONS[name].measure() == _KNOWN[name]

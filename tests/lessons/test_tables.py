@@ -1,0 +1,57 @@
+"""Tables of the lessons."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+
+from ladder import lessons
+from ladder.operations import Problem
+
+
+def test_counts_and_costs_of_a_rung() -> None:
+    import ladder
+
+    problem = Problem(1, 1, 64, 64, 32)
+    table = ladder.compare(problem, ["v2_warp_mma", "v3_swizzle"], backend="emulator")
+    shown = lessons.counts(table)
+    assert list(shown.columns) == ["v2_warp_mma", "v3_swizzle"]
+    assert list(shown.loc["bank conflicts"]) == [f"{value:,}" for value in table["conflicts"]]
+    assert shown.loc["bank conflicts", "v3_swizzle"] == "0" and "time, ms" not in shown.index
+
+    lines = lessons.costs("v2_warp_mma", problem, count=3).data
+    assert len(lines) == 4 and lines["source"].iloc[-1] == "all other lines"
+    number = lessons.line_of("v2_warp_mma", "ldmatrix_x4(k_rmem")
+    assert lines.loc[str(number), "source"].startswith("ldmatrix_x4(k_rmem")
+    # Nothing is left out: the rows add up to the table of the whole.
+    whole = table.set_index("stage").loc["v2_warp_mma"]
+    added = {
+        name: sum(int(text.replace(",", "")) for text in lines[name]) for name in ("wavefronts", "conflicts")
+    }
+    assert added["wavefronts"] == whole["wavefronts_ld"] + whole["wavefronts_st"]
+    assert added["conflicts"] == whole["conflicts"]
+
+
+def test_what_was_measured() -> None:
+    table = lessons.measured(["v4_tk_tiles", "v7_wgmma", "v11_persistent", "torch cuDNN"])
+    assert list(table.columns) == ["d = 64", "d = 64, causal", "d = 128", "d = 128, causal"]
+    # results/tables.py makes the same figures for the READMEs.
+    assert list(table.loc["v4_tk_tiles"])[:3:2] == ["178", "200"]
+    assert list(table.loc["v7_wgmma"]) == ["357", "312", "436", "405"]
+
+
+def test_times_are_a_gpus_alone(monkeypatch) -> None:
+    import ladder
+
+    if not torch.cuda.is_available():
+        assert "claims no times" in str(lessons.times())
+    table = ladder.compare(Problem(1, 1, 64, 64, 32), ["v2_warp_mma"], backend="emulator")
+    monkeypatch.setattr("ladder.backends.choice.get_backend", lambda name: SimpleNamespace(times=True))
+    monkeypatch.setattr(
+        "ladder.evaluation.comparison.compare",
+        lambda problem, stages: table[table["stage"].isin(stages)].assign(time_ms=0.25, tflops=12.345),
+    )
+    shown = lessons.times(["v2_warp_mma"])
+    assert list(shown.columns) == ["v2_warp_mma"]
+    assert list(shown.loc["time, ms"]) == ["0.25"] and list(shown.loc["TFLOP/s"]) == ["12.3"]
