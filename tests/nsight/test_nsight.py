@@ -370,7 +370,7 @@ def test_a_report_without_anything_to_read_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("ladder.nsight.report.find_ncu", no_ncu)
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     path = tmp_path / "a.ncu-rep"
-    path.write_bytes(b"")
+    path.write_bytes(b"a report")
     with pytest.raises(LadderError, match="not there") as caught:
         nsight.load(path)
     assert "pip install ncu-report" in caught.value.hint and "--page raw" in caught.value.hint
