@@ -26,7 +26,7 @@ from ladder import nsight
 from ladder.evaluation import evaluate, run_comparison
 from ladder.operations import DEFAULT_PROBLEM, Problem
 from ladder.render import comparison_tables, most_stalled
-from ladder.stages import discover, root
+from ladder.stages import Stage, discover, root
 
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
@@ -236,28 +236,56 @@ def _registers(registers: float, spill_bytes: float) -> str:
     return f"{registers:.0f}" + (f" + {spill_bytes:.0f}" if spill_bytes else "")
 
 
-def rungs() -> str:
-    """Each rung with its idea, its own page and its lesson, as notebooks/README.md lists them."""
-    listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8").splitlines()
+def rungs(*operations: str) -> str:
+    """Each rung that computes one of these, with its idea and its own page."""
+    own = [stage for stage in discover() if stage.computes in operations and stage.path.parent == root()]
+    rows = [[_rung_link(stage), stage.idea] for stage in own]
+    return _markdown(["rung", "the one idea"], rows).replace("---:", "---")
+
+
+def rungs_with_speeds() -> str:
+    """:func:`rungs` of attention, and what each reached on the H200, in the run that measured it."""
     rows = []
     for stage in discover().computing("attention"):
-        if stage.path.parent != root():
-            continue
-        page = f"stages/{stage.name}/README.md"
-        lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.name}`" in line]
-        links = ", ".join(f"[{found[1]}](notebooks/{found[2]})" for found in lessons if found)
-        rows.append([f"[`{stage.name}`]({page})", stage.idea, links])
-    return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
+        if stage.path.parent == root():
+            speeds = [rung_speed(stage.name, head_dim) for head_dim in (64, 128)]
+            rows.append([_rung_link(stage), stage.idea, *speeds, _lesson_links(stage)])
+    table = _markdown(["rung", "the one idea", "d = 64", "d = 128", "lesson"], rows)
+    return table.replace("| --- | ---: | ---: | ---: | ---: |", "| --- | --- | ---: | ---: | --- |")
 
 
-def climb() -> str:
-    """TFLOP/s and the multiple of cuDNN of the rungs for sm_90a: five runs, v11 two."""
+def _rung_link(stage: Stage) -> str:
+    return f"[`{stage.name}`](stages/{stage.name}/README.md)"
+
+
+def _lesson_links(stage: Stage) -> str:
+    """As notebooks/README.md lists them."""
+    listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8").splitlines()
+    lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.name}`" in line]
+    return ", ".join(f"[{found[1]}](notebooks/{found[2]})" for found in lessons if found)
+
+
+def rung_speed(stage: str, head_dim: int) -> str:
+    """TFLOP/s at B4 H16 N4096 in bf16 and the multiple of cuDNN's attention in the same run."""
+    measured = pd.concat([pd.read_csv(H200 / "speed.csv"), climb_runs()])
+    at = (measured.N == 4096) & (measured.d == head_dim) & (measured.causal.astype(str) == "False")
+    same = measured[at & (measured.contender == stage) & (measured.dtype == "bf16")]
+    return "" if same.empty else f"{same.tflops.median():.3g} ({same.of_cudnn.median():.2f})"
+
+
+def climb_runs() -> pd.DataFrame:
+    """All runs of the rungs for sm_90a, and of torch in the same ones: five, of v11 two of other days."""
     runs = pd.read_csv(H200 / "climb.csv").dropna(subset="B")
     tried = pd.read_csv(H200 / "climb_tried.csv").rename(columns={"kernel": "contender"})
     tried = tried[(tried.session > 7) & (tried.contender == "v11_persistent")]
-    frame = pd.concat(
-        [runs[runs.contender.str.startswith("v")], tried, runs[runs.contender == "torch cuDNN"]]
-    )
+    return pd.concat([runs, tried])
+
+
+def climb() -> str:
+    """TFLOP/s and the multiple of cuDNN of the rungs for sm_90a."""
+    runs = climb_runs()
+    rungs = runs.contender.str.startswith("v")
+    frame = pd.concat([runs[rungs], runs[runs.contender == "torch cuDNN"]])
     frame = frame[(frame.N == 4096) & frame.d.isin([64, 128])]
     rows = []
     for name, of_contender in frame.groupby("contender", sort=False):
@@ -321,7 +349,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,
-    "rungs": rungs,
+    "rungs": rungs_with_speeds,
+    "rungs-backward": lambda: rungs("attention_backward"),
+    "rungs-hstu": lambda: rungs("hstu", "hstu_backward"),
     "output": output,
     **{f"bounds-{stage.name}": partial(bounds, stage.name) for stage in discover().computing("attention")},
 }

@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ladder.plots.figure import INK, bare, cell, ink_on, new_figure, shades
+from ladder.plots.figure import GREY, INK, ORANGE, bare, cell, new_figure, shades
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Where things are across the picture, in its own units: names, bars, conflicts.
+_WIDTH, _BARS, _LONGEST = 100.0, 37.0, 33.0
+
 
 def rungs_picture(rungs: pd.DataFrame, counted: str, timed: str) -> Figure:
-    """Stairs. ``rungs`` has a row for each rung, lowest first: ``stage``, ``title``, ``conflicts``,
-    ``wavefronts`` and ``tflops`` (NaN where it was not measured) with a ``note`` on that speed.
+    """A step for each rung, the lowest at the bottom: its name, a bar as long as its speed has digits
+    (logarithmic), its conflicts.
 
-    ``counted`` and ``timed`` say of what problem and machine these numbers are.
+    ``rungs`` has a row for each, lowest first: ``stage``, ``title``, ``conflicts`` and ``tflops`` (NaN where
+    it was not measured) with a ``note`` on that speed. ``counted`` and ``timed`` say of what problem and
+    machine these numbers are.
     """
     steps = len(rungs)
-    figure = new_figure(13.5, 6.4)
+    figure = new_figure(13.5, 1.2 + 0.52 * steps)
     axes = figure.subplots()
-    bare(axes, steps, steps + 1.0)
+    bare(axes, _WIDTH, steps + 1.1)
     colours = shades(steps)
+    speeds = rungs["tflops"].dropna()
+    least, most = math.log10(speeds.min()) - 0.2, math.log10(speeds.max())
     for number, rung in enumerate(rungs.to_dict("records")):
-        top = steps - number - 0.6
-        cell(axes, number, top, 1, steps + 1 - top, colours[number])
-        ink = ink_on(colours[number])
-        speed = "" if pd.isna(rung["tflops"]) else f"{rung['tflops']:.3g} TFLOP/s{rung['note']}"
-        lines = (
-            (rung["stage"], 17, "bold"),
-            (rung["title"], 12, "normal"),
-            (f"{rung['conflicts']:,} conflicts", 14, "bold"),
-            (f"{rung['wavefronts']:,} wavefronts", 13, "normal"),
-            (speed, 14, "bold"),
-        )
-        for place, (text, size, weight) in enumerate(lines):
-            axes.text(
-                number + 0.5, top + 0.17 + 0.27 * place, text, ha="center", va="center", fontsize=size,
-                fontweight=weight, color=ink,
-            )  # fmt: skip
-    axes.text(0.02, 0.35, counted, fontsize=13, color=INK, va="center")
-    axes.text(0.02, 0.65, timed, fontsize=13, color=INK, va="center")
+        top = steps - number - 1
+        middle = top + 0.5
+        axes.text(0, middle - 0.14, rung["stage"], fontsize=14, fontweight="bold", color=INK, va="center")
+        axes.text(0, middle + 0.26, rung["title"], fontsize=11, color=GREY, va="center")
+        length = 0.0
+        if not pd.isna(rung["tflops"]):
+            length = _LONGEST * (math.log10(rung["tflops"]) - least) / (most - least)
+            cell(axes, _BARS, top + 0.1, length, 0.8, colours[number])
+        speed = "not measured" if pd.isna(rung["tflops"]) else f"{rung['tflops']:.3g} TFLOP/s{rung['note']}"
+        axes.text(_BARS + length + 0.8, middle, speed, fontsize=14, color=INK, va="center")
+        conflicts = rung["conflicts"]
+        axes.text(
+            _WIDTH, middle, f"{conflicts:,}" if conflicts else "0", fontsize=14, ha="right", va="center",
+            color=ORANGE if conflicts else INK, fontweight="bold" if conflicts else "normal",
+        )  # fmt: skip
+    foot = steps + 0.45
+    axes.text(_BARS, foot, timed, fontsize=11, color=INK, va="center")
+    axes.text(_WIDTH, foot, "bank conflicts", fontsize=12, color=INK, ha="right", va="center")
+    axes.text(_WIDTH, foot + 0.45, counted, fontsize=11, color=INK, ha="right", va="center")
     return figure

@@ -1,0 +1,94 @@
+"""How Sphinx makes the site: of the repository's own texts, where they lie. docs/site.py calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
+from ladder.stages import discover, root
+
+project = "flash-ladder"
+root_doc = "README"
+include_patterns = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "notebooks/*.ipynb",
+    "stages/*/README.md",
+    "results/README.md",
+]
+extensions = ["myst_nb"]
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+# Folders, and files that are no page of the site: they are there in the repository.
+suppress_warnings = ["myst.xref_missing", "myst.header", "mystnb.unknown_mime_type"]
+templates_path = ["."]
+
+html_theme = "furo"
+html_title = "flash-ladder"
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sphinx = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "language.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
+
+_LANGUAGES = {"en": "English", "zh_CN": "中文"}
+
+#: Headings of the contents, and the pages below each.
+_CONTENTS = {
+    "Lessons": ("notebooks/*",),
+    "Rungs": tuple(f"stages/{stage.name}/README" for stage in discover() if stage.path.parent == root()),
+    "Manual": ("docs/glossary", "docs/*", "results/README", "CONTRIBUTING"),
+}
+
+
+def _add_contents(app: Any, docname: str, source: list[str]) -> None:
+    """The home page is the README, which knows nothing of Sphinx: its contents are added here. Rungs get a
+    link to their source with its counts."""
+    if docname == root_doc:
+        for heading, pages in _CONTENTS.items():
+            lines = "\n".join(pages)
+            source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {heading}\n\n{lines}\n```\n"
+    elif docname.startswith("stages/"):
+        rung = docname.split("/")[1]
+        title, _, rest = source[0].partition("\n")
+        link = f"<p><a href='../../lines/{rung}.html'>The source with its counts, line by line</a></p>"
+        source[0] = f"{title}\n\n{link}\n{rest}"
+
+
+def _inline_math(writer: Any, node: Any) -> None:
+    writer.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def _block_math(writer: Any, node: Any) -> None:
+    writer.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise SkipNode
+
+
+def _name_languages(app: Any, config: Any) -> None:
+    """English lies at the top, each other language in a folder of its own: where from here the others are."""
+    up = "" if config.language == "en" else "../"
+    folders = {code: up if code == "en" else f"{up}{code}/" for code in _LANGUAGES}
+    config.html_context["languages"] = [(code, _LANGUAGES[code], folders[code]) for code in _LANGUAGES]
+
+
+def setup(app: Any) -> None:
+    """Browsers know MathML, so that formulas need no script and no fonts from elsewhere."""
+    app.connect("config-inited", _name_languages)
+    app.connect("source-read", _add_contents)
+    app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
