@@ -1,4 +1,4 @@
-"""``ladder exercise``: list, start, check, hint, reset."""
+"""``ladder exercise``: list, start, check, watch, hint, reset."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from ladder.errors import LadderError
 if TYPE_CHECKING:
     from ladder.exercises import Exercise, Verdict, Workspace
 
+#: How often the files are looked at that are watched.
+_LOOK_S = 0.5
+
 
 def add(commands: Any) -> None:
     """Adds ``exercise`` and what comes after it to the commands of an argparse parser."""
-    text = "kernels with a gap: list them, start one, check it, ask for a hint, begin it anew"
+    text = "kernels with a gap: list them, start one, check it, be watched, get a hint, begin anew"
     exercise = commands.add_parser("exercise", help=text, description=text[0].upper() + text[1:] + ".")
     actions = exercise.add_subparsers(title="what to do", metavar="ACTION", required=True)
 
@@ -50,6 +53,8 @@ def add(commands: Any) -> None:
     check.add_argument(
         "--json", metavar="FILE", help="write what was found there, too; - prints nothing else"
     )
+    watch = action("watch", _watch, "check what you save, each time you save it; Ctrl-C ends it")
+    watch.add_argument("name", nargs="?", metavar="NAME", help="default: whichever is saved")
     hint = action("hint", _hint, "give a hint, one more each time")
     hint.add_argument("name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last")
     reset = action("reset", _reset, "begin anew; the work so far is kept aside")
@@ -70,16 +75,24 @@ def _list(options: argparse.Namespace) -> int:
     for one in exercises():
         sign = {"solved": "[green]solved[/]", "begun": "[yellow]begun[/]"}.get(_state(workspace, one), "")
         hints = f"{workspace.progress(one).hints} of {len(one.hints)}"
-        table.add_row(sign, one.name, one.rung, one.title, hints)
+        table.add_row(sign, one.name, one.rung or "a program", one.title, hints)
     console.print(table)
+    _say_how_many(workspace)
     following = _next(workspace)
     if following is None:
-        _say(f"All {len(exercises())} are solved.")
+        _say("That is all of them.")
     elif workspace.is_started(following):
         _say(f"Go on with {following.name}: {workspace.path(following)}")
     else:
         _say(f"Next: ladder exercise start {following.name}")
     return 0
+
+
+def _say_how_many(workspace: Workspace) -> None:
+    from ladder.exercises import exercises
+
+    solved = sum(workspace.progress(one).solved for one in exercises())
+    _say(f"\n{solved} of {len(exercises())} solved", "bold")
 
 
 def _state(workspace: Workspace, exercise: Exercise) -> str:
@@ -115,7 +128,7 @@ def _chosen(workspace: Workspace, name: str | None) -> Exercise:
     for one in begun:
         if Path.cwd().is_relative_to(workspace.path(one)):
             return one
-    return max(begun, key=lambda one: max(p.stat().st_mtime for p in workspace.path(one).rglob("*")))
+    return max(begun, key=lambda one: _last_write(workspace, one))
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -200,6 +213,42 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if all(row["state"] == "solved" for row in rows) else 1
 
 
+def _watch(options: argparse.Namespace) -> int:
+    """Looks at the files' times twice a second: what was saved since the last look is checked."""
+    from ladder.exercises import Workspace, check, exercises, get_exercise
+
+    workspace = Workspace(options.folder)
+    wanted = [get_exercise(options.name)] if options.name else list(exercises())
+    if options.name:
+        workspace.require_started(wanted[0])
+    _say("Save a file of an exercise that you have begun, and it is checked. Ctrl-C ends this.")
+    seen = _times(workspace, wanted)
+    try:
+        while True:
+            time.sleep(_LOOK_S)
+            now = _times(workspace, wanted)
+            saved = [one for one in wanted if one.name in seen and now.get(one.name, 0.0) > seen[one.name]]
+            seen = now
+            for exercise in saved:
+                _say("")
+                verdict = check(workspace, exercise)
+                if verdict.passed:
+                    _keep_solved(workspace, exercise)
+                _show_verdict(workspace, verdict, brief=False)
+    except KeyboardInterrupt:
+        _say_how_many(workspace)
+        return 0
+
+
+def _times(workspace: Workspace, wanted: list[Exercise]) -> dict[str, float]:
+    """By name, when a file of each exercise that is begun was last written."""
+    return {one.name: _last_write(workspace, one) for one in wanted if workspace.is_started(one)}
+
+
+def _last_write(workspace: Workspace, exercise: Exercise) -> float:
+    return max(path.stat().st_mtime for path in workspace.path(exercise).rglob("*"))
+
+
 def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
     """Says so where no exercise is begun, lest somebody who named the wrong folder takes it for a result.
 
@@ -223,7 +272,7 @@ def _keep_solved(workspace: Workspace, exercise: Exercise) -> None:
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
-    from ladder.exercises import verdict_lines
+    from ladder.exercises import afterword_lines, gap_text, verdict_lines
 
     exercise = verdict.exercise
     lines = list(verdict_lines(verdict))
@@ -232,6 +281,8 @@ def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> Non
         for finding in verdict.findings[:1]:
             _say("  " + " ".join(finding.text.splitlines()[:2]))
     elif verdict.passed:
+        print_lines(afterword_lines(verdict, gap_text(exercise, workspace.path(exercise))))
+        _say_how_many(workspace)
         following = _next(workspace, exercise)
         _say(f"Next: ladder exercise start {following.name}" if following else "That was the last one.")
     elif (left := len(exercise.hints) - workspace.progress(exercise).hints) > 0:

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 #: How long a program may take to end after a signal, before it gets the next one.
 _PATIENCE_S = 2.0
@@ -141,13 +141,17 @@ def _interrupts_handed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_in_foreground(
+    command: Sequence[str], environment: Mapping[str, str], output: BinaryIO | None = None
+) -> int:
     """Runs a program with the caller's standard streams and returns its exit code, -N if signal N ended it.
+
+    With ``output`` its standard output goes there.
 
     Ctrl-C and SIGINT are the program's to end by, or to go on; anything else that ends the wait ends it.
     """
     words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
-    process = subprocess.Popen(words, env=environment)
+    process = subprocess.Popen(words, env=environment, stdout=output)
     try:
         with _interrupts_handed_on(process):
             return process.wait()

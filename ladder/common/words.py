@@ -50,3 +50,9 @@ def numbers(values: Iterable[int], most: int = 8) -> str:
             parts.append([value])
     shown = [str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts[:most]]
     return ", ".join(shown) + (", ..." if len(parts) > most else "")
+
+
+def told_apart(got: float, wanted: float) -> tuple[str, str]:
+    """Both with as many digits as tell them apart, four at least."""
+    digits = next((n for n in range(4, 17) if f"{got:.{n}g}" != f"{wanted:.{n}g}"), 17)
+    return f"{got:.{digits}g}", f"{wanted:.{digits}g}"

@@ -6,13 +6,14 @@ import functools
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 #: What to do about each kind, in one sentence.
 ADVICE = {
-    "out of bounds": "Compare the index with the size before the access, for the last tile above all.",
+    "out of bounds": "Which index is too large: that of the element in its tile, or that of the tile, the "
+    "head or the batch? Where a tile may reach past the end, compare with the size before the access.",
     "misaligned": "An access of n bytes needs an address that is a multiple of n: align the row, or use a "
     "narrower type.",
     "read only": "Write to an output alone, and read what the kernel writes without __ldg and const "
@@ -54,6 +55,10 @@ _SAME_PLACE = (
     "take turns, put {barrier} between{turns}."
 )
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
+_LDMATRIX_ADVICE = (
+    "Each lane gives ldmatrix the address of a row of 16 bytes, a multiple of 16: columns come in steps of 8 "
+    "elements of 16 bits, and what is added to an address counts in bytes."
+)
 _NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
 
 
@@ -100,6 +105,8 @@ class Finding:
     def advice(self) -> str:
         if self.kind == "out of bounds" and "a null pointer" in self.message:
             return _NULL_ADVICE
+        if self.kind == "misaligned" and self.who is not None and self.who.opcode.startswith("ldmatrix"):
+            return _LDMATRIX_ADVICE
         if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
             return _SAME_PLACE.format(
                 do="write" if self._is_of_two_writes else "use",
@@ -190,7 +197,19 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         key = place if finding.who else (*place, finding.object)
         known = by_place.get(key)
         by_place[key] = replace(known, count=known.count + finding.count) if known else finding
-    return list(by_place.values())
+    return likeliest_first(list(by_place.values()))
+
+
+def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
+    """What explains others comes before them: who reads too early, for want of a barrier, reads what nobody
+    has written yet, and no zeros mend that."""
+    raced = {
+        _place(party)
+        for finding in findings
+        if finding.kind.startswith("race")
+        for party in (finding.who, finding.other)
+    }
+    return sorted(findings, key=lambda one: one.kind == "uninitialised read" and _place(one.who) in raced)
 
 
 def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:

@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ladder.build import EmulatorTarget, build_program
 from ladder.common import processes
 from ladder.common.progress import steps
 from ladder.emulator import variables
 from ladder.emulator.counters import COUNTERS
-from ladder.emulator.findings import Finding, parse_findings
+from ladder.emulator.findings import Finding, likeliest_first, parse_findings
 from ladder.errors import ExecutionError
 from ladder.stages import DEFAULT_ARCH, require_arch
 
@@ -61,11 +61,12 @@ def emulate(
     flags: Sequence[str] = (),
     arch: str | None = None,
     check: bool = False,
+    output: BinaryIO | None = None,
 ) -> ProgramResult:
     """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns what it launched.
 
-    The program reads and writes the caller's standard streams. ``flags`` go to the compiler. ``check`` runs
-    it under the sanitizer, as ``LADDER_CHECK=1`` does.
+    The program reads and writes the caller's standard streams, or writes to ``output``. ``flags`` go to the
+    compiler. ``check`` runs it under the sanitizer, as ``LADDER_CHECK=1`` does.
 
     Raises :class:`BuildError` when it does not build and :class:`ExecutionError` when it cannot be run.
     """
@@ -77,17 +78,24 @@ def emulate(
         # Calls of the host are found by line, too.
         debug = ["-Xcompiler=-g1"] if check else []
         program = build_program(sources, EmulatorTarget(arch), [*flags, *debug])
-    return run_program(program, arguments, arch, check=check)
+    return run_program(program, arguments, arch, check=check, output=output)
 
 
 @processes.ended_by_signals()
-def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bool = False) -> ProgramResult:
+def run_program(
+    program: Path,
+    arguments: Sequence[str],
+    arch: str,
+    *,
+    check: bool = False,
+    output: BinaryIO | None = None,
+) -> ProgramResult:
     """Runs a program that :func:`ladder.build.build_program` has built."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         log = Path(directory) / "launches.json"
         environment = {**os.environ, variables.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}
         environment[variables.CHECK] = "1" if check else ""
-        exit_code = processes.run_in_foreground([str(program), *arguments], environment)
+        exit_code = processes.run_in_foreground([str(program), *arguments], environment, output)
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt
         died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
@@ -112,5 +120,5 @@ def run_program(program: Path, arguments: Sequence[str], arch: str, *, check: bo
     )
     fault = report["fault"]
     code = exit_code if exit_code >= 0 else 128 - exit_code
-    findings = tuple(parse_findings(json.dumps(report.get("findings", []))))
+    findings = tuple(likeliest_first(parse_findings(json.dumps(report.get("findings", [])))))
     return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings, died_by)

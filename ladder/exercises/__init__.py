@@ -7,47 +7,46 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.exercises.definition import (
-        BEGIN,
-        END,
-        Exercise,
-        ExerciseError,
-        exercises,
-        get_exercise,
-        read_exercise,
-    )
-    from ladder.exercises.judge import (
-        Verdict,
-        check,
-        check_text,
-    )
+    from ladder.exercises.answers import Answers, RightAnswer, WrongAnswer, read_answers
+    from ladder.exercises.checking import check, check_text
+    from ladder.exercises.definition import BEGIN, END, Exercise
     from ladder.exercises.markers import (
         fill_gap,
         gap_line,
         gap_text,
+        solution_text,
         source_changes,
     )
-    from ladder.exercises.report import verdict_lines
+    from ladder.exercises.reading import exercises, get_exercise, read_exercise
+    from ladder.exercises.report import afterword_lines, verdict_lines
+    from ladder.exercises.table import ExerciseError
+    from ladder.exercises.verdict import Verdict
     from ladder.exercises.workspace import (
         Workspace,
         write_working_copy,
     )
 
 _NAMES = {
+    "Answers": "answers",
     "BEGIN": "definition",
     "END": "definition",
     "Exercise": "definition",
-    "ExerciseError": "definition",
-    "Verdict": "judge",
+    "ExerciseError": "table",
+    "RightAnswer": "answers",
+    "Verdict": "verdict",
     "Workspace": "workspace",
-    "check": "judge",
-    "check_text": "judge",
-    "exercises": "definition",
+    "WrongAnswer": "answers",
+    "afterword_lines": "report",
+    "check": "checking",
+    "check_text": "checking",
+    "exercises": "reading",
     "fill_gap": "markers",
     "gap_line": "markers",
     "gap_text": "markers",
-    "get_exercise": "definition",
-    "read_exercise": "definition",
+    "get_exercise": "reading",
+    "read_answers": "answers",
+    "read_exercise": "reading",
+    "solution_text": "markers",
     "source_changes": "markers",
     "verdict_lines": "report",
     "write_working_copy": "workspace",

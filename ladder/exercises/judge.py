@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.common.progress import Steps, steps
 from ladder.common.words import numbers
+from ladder.emulator import COUNTERS
 from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
 from ladder.evaluation import ProcessEnded, call
-from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise, get_exercise
-from ladder.exercises.markers import fill_gap, source_changes
-from ladder.exercises.workspace import Workspace
+from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
+from ladder.exercises.verdict import Remark, Verdict
 
 if TYPE_CHECKING:
     from ladder.emulator import Finding
@@ -23,82 +22,9 @@ if TYPE_CHECKING:
     from ladder.operations import AnyProblem
     from ladder.stages import Stage
 
-_SHOWN_CHANGES = 5
 _LIMIT = "LADDER_WARP_INSTRUCTION_LIMIT"
 #: Exercises are small: a warp that runs for so long is in an endless loop.
 _MOST_INSTRUCTIONS = 20_000_000
-
-
-@dataclass(frozen=True)
-class Remark:
-    """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or
-    ``counts``; ``try_next`` are commands that show more. ``access`` is what the text is about where that is
-    one access or barrier, and ``problem`` what it happened on."""
-
-    kind: str
-    text: str
-    try_next: tuple[str, ...] = ()
-    access: Finding | None = None
-    problem: AnyProblem | None = None
-
-
-@dataclass
-class Verdict:
-    """What the check of one exercise found; ``right`` and ``wrong`` are the problems tried, in words."""
-
-    exercise: Exercise
-    findings: list[Remark] = field(default_factory=list)
-    right: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    @property
-    def passed(self) -> bool:
-        return not self.findings
-
-
-def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
-    """Puts ``text`` into the gap of the exercise ``name`` and checks it, as a cell of a notebook does.
-
-    It is written into the working copy in ``folder``, by default the nearest my_exercises/, which is begun
-    where it is not; so the command line goes on from there, and knows what is solved.
-
-    Raises :class:`ExerciseError` for a name that is none, and where the markers of the copy are gone;
-    :class:`LadderError` where the folder cannot be written.
-    """
-    exercise, workspace = get_exercise(name), Workspace(folder, may_be_new=True)
-    if not workspace.is_started(exercise):
-        workspace.start(exercise)
-    fill_gap(exercise, workspace.path(exercise), text)
-    verdict = check(workspace, exercise)
-    if verdict.passed:
-        workspace.set_solved(exercise)
-    return verdict
-
-
-def check(workspace: Workspace, exercise: Exercise) -> Verdict:
-    """Checks the working copy. Raises :class:`ExerciseError` if there is none."""
-    stage = workspace.stage(exercise)
-    changes = source_changes(exercise, stage.path)
-    if not changes:
-        return judge(exercise, stage)
-    if workspace.is_outdated(exercise):
-        text = "This exercise has changed since you began it."
-        return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
-    lines = ["Only the lines between the markers are yours; others are not as they were:"]
-    for change in changes[:_SHOWN_CHANGES]:
-        if change.line == 0:
-            lines.append(f"  {change.file} is missing")
-            continue
-        lines.append(f"  {change.file}:{change.line}")
-        lines.append(f"    was  {change.was}" if change.was is not None else "    was  (no such line)")
-        lines.append(f"    is   {change.now}" if change.now is not None else "    is   (gone)")
-    if len(changes) > _SHOWN_CHANGES:
-        lines.append(f"  and {len(changes) - _SHOWN_CHANGES} more")
-    return Verdict(exercise, [Remark("lines", "\n".join(lines), (_reset(exercise),))])
-
-
-def _reset(exercise: Exercise) -> str:
-    return f"ladder exercise reset {exercise.name}    (keeps your work aside)"
 
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
@@ -119,7 +45,7 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
 
     verdict = Verdict(exercise)
     evaluations: list[tuple[Case, Evaluation]] = []
-    with _instruction_limit():
+    with instruction_limit():
         for case in exercise.cases:
             name = str(case.problem)
             try:
@@ -152,7 +78,8 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
     for case, evaluation in evaluations:
         verdict.findings += _counts(stage, case, evaluation)
         if verdict.findings:
-            break
+            return verdict
+        verdict.keep_largest({name: evaluation.row[name] for name in COUNTERS}, str(case.problem))
     return verdict
 
 
@@ -163,11 +90,13 @@ def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:
     for problem in problems:
         for found in check_stage(stage, [problem]):
             if found.who is not None:
-                return [_sanitizer_finding(stage, problem, found)]
+                command = f"ladder check {stage.name} {problem.command_options}"
+                return [access_remark(found, str(problem), command)]
     return []
 
 
-def _sanitizer_finding(stage: Stage, problem: AnyProblem, found: Finding, kind: str = "sanitizer") -> Remark:
+def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer") -> Remark:
+    """What the sanitizer found about an access or a barrier, the lines of the source first."""
     places = []
     for party in (found.who, found.other):
         if party is not None:
@@ -175,9 +104,9 @@ def _sanitizer_finding(stage: Stage, problem: AnyProblem, found: Finding, kind: 
             lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
             text = lines[party.kernel_line - 1].strip() if 0 < party.kernel_line <= len(lines) else ""
             places.append(f"{path.name}:{party.kernel_line}  {text}")
-    text = f"On {problem}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
+    text = f"On {on}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
     text += f"\n{found.message}\n{found.advice}"
-    return Remark(kind, text, (f"ladder check {stage.name} {problem.command_options}",), found, problem)
+    return Remark(kind, text, (command,), found, on)
 
 
 def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
@@ -185,9 +114,9 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
     from ladder import emulator
     from ladder.emulator import ADVICE, Finding, Party
 
+    command = f"ladder check {stage.name} {problem.command_options}"
     fault = emulator.last_fault()
     if fault is None or fault.text != error.message or fault.kind not in ADVICE:
-        command = f"ladder check {stage.name} {problem.command_options}"
         return Remark("fault", f"On {problem}:\n{error.message}", (command,))
     who = Party(
         block=fault.block,
@@ -202,7 +131,7 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
     )
     element = "" if fault.address is None else f"address {fault.address:#x}"
     found = Finding(fault.kind, fault.message, fault.kernel, 1, who, None, element)
-    return _sanitizer_finding(stage, problem, found, "fault")
+    return access_remark(found, str(problem), command, "fault")
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Remark:
@@ -270,7 +199,7 @@ def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int]
 
 
 @contextmanager
-def _instruction_limit() -> Iterator[None]:
+def instruction_limit() -> Iterator[None]:
     """A lower limit than the emulator's own, unless the user has set one."""
     if _LIMIT in os.environ:
         yield

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ladder.common import files
-from ladder.exercises.definition import BEGIN, END, Exercise, ExerciseError, indented
+from ladder.exercises.definition import BEGIN, END, Exercise, indented
+from ladder.exercises.table import ExerciseError
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,14 @@ def gap_text(exercise: Exercise, directory: Path) -> str:
     Raises :class:`ExerciseError` where the markers are gone.
     """
     lines, begin, end = _gap_lines(exercise, directory)
-    return "\n".join(indented("\n".join(lines[begin + 1 : end])))
+    return _moved_left(lines[begin + 1 : end])
+
+
+def solution_text(exercise: Exercise) -> str:
+    """What stands between the markers in the solution, moved to the left edge."""
+    lines = exercise.sources(solved=True)[exercise.gap.file].splitlines()
+    begin, end = _markers(lines)
+    return _moved_left(lines[begin[0] + 1 : end[0]])
 
 
 def fill_gap(exercise: Exercise, directory: Path, text: str) -> None:
@@ -50,9 +59,7 @@ def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int
     """The lines of the file with the gap, and the places of the first marker and of the last."""
     path = directory / exercise.gap.file
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    words = [line.strip() for line in lines]
-    begin = [place for place, word in enumerate(words) if word.startswith(BEGIN)]
-    end = [place for place, word in enumerate(words) if word.startswith(END)]
+    begin, end = _markers(lines)
     if len(begin) != 1 or len(end) != 1 or begin > end:
         raise ExerciseError(
             f"{path} has not one line {BEGIN} with one line {END} below it",
@@ -61,12 +68,23 @@ def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int
     return lines, begin[0], end[0]
 
 
+def _markers(lines: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The places of all first markers, and of all last ones."""
+    words = [line.strip() for line in lines]
+    begin = [place for place, word in enumerate(words) if word.startswith(BEGIN)]
+    return begin, [place for place, word in enumerate(words) if word.startswith(END)]
+
+
+def _moved_left(lines: Sequence[str]) -> str:
+    return "\n".join(indented("\n".join(lines)))
+
+
 def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
     """What differs from the skeleton outside the markers. Blanks at the end of a line do not count."""
-    stage = exercise.stage()
+    origin = exercise.folder if exercise.rung is None else exercise.stage().path
     expected = {
-        str(path.relative_to(stage.path)): path.read_text(encoding="utf-8")
-        for path in sorted(stage.path.rglob("*"))
+        str(path.relative_to(origin)): path.read_text(encoding="utf-8")
+        for path in sorted(origin.rglob("*"))
         if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
     }
     expected.update(exercise.sources(solved=False))

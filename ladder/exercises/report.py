@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from ladder.exercises.judge import Verdict
+from ladder.exercises.answers import read_answers
+from ladder.exercises.markers import solution_text
+from ladder.exercises.verdict import Verdict
 from ladder.render import finding_table
 
 
@@ -27,7 +30,49 @@ def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
         if finding.access is None:
             yield Text(finding.text)
         else:
-            yield Text(f"On {finding.problem}:")
+            yield Text(f"On {finding.on}:")
             yield finding_table(finding.access)
         for command in finding.try_next:
             yield Text(f"  {command}", "cyan")
+
+
+def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
+    """What to read when it is solved with ``text`` in the gap.
+
+    The reference's lines beside the student's, other right answers, why it is so, and what was counted.
+    """
+    exercise = verdict.exercise
+    reference = solution_text(exercise)
+    if _code(text) != _code(reference):
+        yield Text("\nYour lines (-) and the reference's (+):", "bold")
+        yield from _difference(text, reference)
+    for answer in read_answers(exercise).right:
+        if _code(answer.text) not in (_code(text), _code(reference)):
+            yield Text(f"\nAlso right, {answer.why}:", "bold")
+            yield Text("\n".join(f"  {line}" for line in answer.text.strip("\n").splitlines()))
+    if exercise.afterword:
+        yield Text(f"\n{exercise.afterword}")
+    counted = [f"{count:,} {_words(name)}" for name, count in verdict.counts.items() if count]
+    if counted:
+        yield Text(f"\nWhat the hardware would count, on {verdict.counted_on}:", "bold")
+        yield from (Text(f"  {line}") for line in counted)
+
+
+def _words(counter: str) -> str:
+    """A column of the table, in words."""
+    name, _, kind = counter.rpartition("_")
+    kinds = {"ld": "of loads", "st": "of stores", "atom": "of atomics", "gmma": "of wgmma"}
+    return f"{name} {kinds.get(kind, kind)}".replace("_", " ")
+
+
+def _code(text: str) -> list[str]:
+    """The lines without comments, empty ones and blanks: what two answers are compared by."""
+    lines = ("".join(line.partition("//")[0].split()) for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _difference(text: str, reference: str) -> Iterator[Text]:
+    styles = {"-": "red", "+": "green"}
+    for line in difflib.ndiff(text.splitlines(), reference.splitlines()):
+        if line[0] != "?":
+            yield Text(f"  {line}", styles.get(line[0], ""))

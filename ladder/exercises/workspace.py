@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ladder.common import cache, files
 from ladder.errors import LadderError
-from ladder.exercises.definition import Exercise, ExerciseError
+from ladder.exercises.definition import Exercise
+from ladder.exercises.table import ExerciseError
 from ladder.stages import OWN_EXERCISES, Stage, copy_sources, own_folder, stage_toml
 
 _RECORD = ".progress.json"
@@ -62,20 +63,20 @@ class Workspace:
         return self.folder / exercise.name
 
     def is_started(self, exercise: Exercise) -> bool:
-        return (self.path(exercise) / "kernel.cu").is_file()
+        return (self.path(exercise) / exercise.main_file).is_file()
 
     def progress(self, exercise: Exercise) -> Progress:
         return self._record.get(exercise.name, Progress())
 
-    def stage(self, exercise: Exercise) -> Stage:
-        """The working copy as a stage that supports what its rung does, whatever its stage.toml says by now.
-
-        Raises :class:`ExerciseError` if there is none.
-        """
+    def require_started(self, exercise: Exercise) -> None:
+        """Raises :class:`ExerciseError` if there is no working copy."""
         if not self.is_started(exercise):
             raise ExerciseError(
                 f"{exercise.name} is not begun in {self.folder}", f"ladder exercise start {exercise.name}"
             )
+
+    def stage(self, exercise: Exercise) -> Stage:
+        """The working copy as a stage that supports what its rung does, whatever stage.toml says by now."""
         return replace(exercise.stage(), name=exercise.name, path=self.path(exercise))
 
     def start(self, exercise: Exercise) -> Path:
@@ -146,14 +147,18 @@ def _writing() -> Iterator[None]:
 
 
 def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> None:
-    """Fills an empty directory with the skeleton, or the solution, as a stage, and the task."""
-    stage = exercise.stage()
-    copy_sources(stage.path, directory)
+    """Fills an empty directory with the skeleton, or the solution, and the task.
+
+    It is a stage where the exercise has a rung, and a program where it has none.
+    """
+    if exercise.rung is not None:
+        stage = exercise.stage()
+        copy_sources(stage.path, directory)
+        toml = stage_toml(stage, exercise.title, f"An exercise on {stage.name}")
+        (directory / "stage.toml").write_text(toml, encoding="utf-8")
     for file, text in exercise.sources(solved=solved).items():
         (directory / file).parent.mkdir(exist_ok=True)
         (directory / file).write_text(text, encoding="utf-8")
-    toml = stage_toml(stage, exercise.title, f"An exercise on {stage.name}")
-    (directory / "stage.toml").write_text(toml, encoding="utf-8")
     (directory / "README.md").write_text(f"# {exercise.title}\n\n{exercise.task}\n", encoding="utf-8")
 
 

@@ -26,6 +26,7 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ladder.common.words import told_apart
 from ladder.errors import InvalidProblem
 
 if TYPE_CHECKING:
@@ -227,10 +228,10 @@ class Operation(ABC):
             if not bad.any():
                 continue
             place = tuple(int(index) for index in bad.nonzero()[0])
+            got, wanted = told_apart(float(outputs[name][place]), float(exact[place]))
             sentences.append(
                 f"{name} is wrong in {int(bad.sum()):,} of {bad.numel():,} elements. The first: "
-                f"{name}[{', '.join(map(str, place))}] is {float(outputs[name][place]):.4g}, should be "
-                f"{float(exact[place]):.4g}."
+                f"{name}[{', '.join(map(str, place))}] is {got}, should be {wanted}."
             )
         return sentences
 

@@ -1,17 +1,21 @@
-"""Every exercise: its skeleton is found wrong, in the way it is wrong, and its solution right."""
+"""Every exercise: its solution is right, and its bars are tight. What is wrong is in test_answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from ladder.exercises import BEGIN, END, Exercise, exercises, source_changes, write_working_copy
+from ladder.exercises.definition import Case, Run
 from ladder.exercises.judge import judge
+from ladder.exercises.programs import judge_program
 from ladder.stages import Stage, discover, read_stage
 
 EXERCISES = exercises()
+T = TypeVar("T", Case, Run)
 
 
 @pytest.fixture(params=EXERCISES, ids=lambda one: one.name)
@@ -39,29 +43,25 @@ def test_there_are_four_a_rung() -> None:
         assert sum(exercise.rung == rung for exercise in EXERCISES) >= 4, rung
 
 
-def test_skeleton_is_wrong(exercise: Exercise, tmp_path: Path) -> None:
-    verdict = judge(exercise, working_copy(exercise, tmp_path, solved=False))
-    # It compiles, since a student should not begin by mending it.
-    kinds = [one.kind for one in verdict.findings]
-    assert kinds and set(kinds) <= {"output", "fault", "counts", "sanitizer"}, verdict.findings
-
-
 def test_solution_is_right(exercise: Exercise, tmp_path: Path) -> None:
     """Where the rung itself is the solution, its build serves: it is the same source."""
-    if exercise.solved_by_rung:
+    if exercise.rung is None:
+        verdict = judge_program(exercise, exercise.folder / exercise.main_file)
+    elif exercise.solved_by_origin:
         stage = exercise.stage()
         for file, text in exercise.sources(solved=True).items():
             rung_text = stage.source(file).read_text().replace(stage.name, exercise.name)
             assert without_markers(text) == rung_text
+        verdict = judge(exercise, stage)
     else:
-        stage = working_copy(exercise, tmp_path, solved=True)
-    verdict = judge(exercise, stage)
+        verdict = judge(exercise, working_copy(exercise, tmp_path, solved=True))
     assert verdict.passed, verdict.findings
+    assert verdict.counted_on in verdict.right and any(verdict.counts.values())
 
 
 def test_solution_changes_the_marked_lines_alone(exercise: Exercise, tmp_path: Path) -> None:
-    stage = working_copy(exercise, tmp_path, solved=True)
-    assert source_changes(exercise, stage.path) == []
+    write_working_copy(exercise, tmp_path, solved=True)
+    assert source_changes(exercise, tmp_path) == []
     skeleton, solution = exercise.sources(solved=False), exercise.sources(solved=True)
     assert skeleton != solution
     for text in (*skeleton.values(), *solution.values()):
@@ -69,14 +69,23 @@ def test_solution_changes_the_marked_lines_alone(exercise: Exercise, tmp_path: P
     assert sum(text.count(BEGIN) for text in skeleton.values()) == 1
 
 
-WITH_BARS = [exercise for exercise in EXERCISES if any(case.at_most for case in exercise.cases)]
+WITH_BARS = [one for one in EXERCISES if any(tried.at_most for tried in (*one.cases, *one.runs))]
+
+
+def tighter(tried: T) -> T:
+    """With each bar lowered by one."""
+    return replace(tried, at_most={column: most - 1 for column, most in tried.at_most.items()})
 
 
 @pytest.mark.parametrize("exercise", WITH_BARS, ids=lambda one: one.name)
 def test_bars_are_tight(exercise: Exercise, tmp_path: Path) -> None:
     """One less than the bar is out of reach: no skeleton passes by a generous number."""
-    stage = exercise.stage() if exercise.solved_by_rung else working_copy(exercise, tmp_path, solved=True)
+    if exercise.rung is None:
+        for run in exercise.runs:
+            verdict = judge_program(replace(exercise, runs=(tighter(run),)), exercise.folder / "program.cu")
+            assert len(verdict.findings) == len(run.at_most)
+        return
+    stage = exercise.stage() if exercise.solved_by_origin else working_copy(exercise, tmp_path, solved=True)
     for case in exercise.cases:
-        tighter = replace(case, at_most={column: most - 1 for column, most in case.at_most.items()})
-        verdict = judge(replace(exercise, cases=(tighter,)), stage)
+        verdict = judge(replace(exercise, cases=(tighter(case),)), stage)
         assert len(verdict.findings) == len(case.at_most)

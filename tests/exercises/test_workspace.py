@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,65 @@ def test_a_fault_is_laid_out_with_the_students_line_first(kernel: Path, capsys) 
     assert at.split()[:4] == ["at", f"kernel.cu:{line}", "*(float2", "*)(l_gmem"]
     assert any(one.startswith("why ") for one in lines) and any(one.startswith("advice ") for one in lines)
     assert max(map(len, lines)) <= 110
+
+
+PROGRAM = "cuda_transpose"
+
+
+@pytest.fixture
+def program(home: Path) -> Path:
+    """The working copy of an exercise that is a program of its own."""
+    assert main(["exercise", "start", PROGRAM]) == 0
+    return home / "my_exercises" / PROGRAM / "program.cu"
+
+
+def test_a_program_is_checked_and_what_to_read_comes_after(program: Path, capsys) -> None:
+    assert main(["exercise", "check"]) == 1
+    assert "right, but dearer than needed: 3,968 conflicts, at most 0." in capsys.readouterr().out
+    exercise = get_exercise(PROGRAM)
+    fill_gap(exercise, program.parent, "__shared__ float tile[kTile][kTile + 5];")
+    assert main(["exercise", "check"]) == 0
+    out = capsys.readouterr().out
+    assert "- __shared__ float tile[kTile][kTile + 5];" in out
+    assert "+ __shared__ float tile[kTile][kTile + 1];" in out
+    assert "Also right, any odd number of words more:" in out and exercise.afterword in out
+    assert "wavefronts of loads" in out and " conflicts" not in out.split("What the hardware")[1]
+    assert f"1 of {len(exercises())} solved" in out
+
+
+def test_a_program_that_does_not_compile_faults_or_is_changed(program: Path, capsys) -> None:
+    text = program.read_text()
+    exercise = get_exercise(PROGRAM)
+    fill_gap(exercise, program.parent, "__shared__ float tile[kTile][kTiles];")
+    assert main(["exercise", "check"]) == 1
+    assert 'identifier "kTiles" is undefined' in capsys.readouterr().out
+    fill_gap(exercise, program.parent, "__shared__ float tile[kTile / 2][kTile];")
+    assert main(["exercise", "check"]) == 1
+    assert "out of bounds" in capsys.readouterr().out
+    program.write_text(text.replace("return 1;", "return 0;"))
+    assert main(["exercise", "check"]) == 1
+    assert "Only the lines between the markers are yours" in capsys.readouterr().out
+
+
+def test_what_is_saved_is_checked(program: Path, monkeypatch, capsys) -> None:
+    """Three looks: at nothing new, at what was saved meanwhile, and then Ctrl-C."""
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            fill_gap(get_exercise(PROGRAM), program.parent, "__shared__ float tile[kTile][kTile + 1];")
+            os.utime(program, (time.time() + 5, time.time() + 5))
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ladder.cli.exercise.time.sleep", sleep)
+    assert main(["exercise", "watch"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"solved {PROGRAM}") == 1 and "not yet" not in out
+    assert f"1 of {len(exercises())} solved" in out
+    assert main(["exercise", "watch", NAME]) == 2
+    assert f"{NAME} is not begun" in capsys.readouterr().err
 
 
 def test_next_is_of_the_same_rung_then_of_later_ones() -> None:

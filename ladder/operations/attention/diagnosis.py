@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from ladder.common.words import MOST, describe, numbers
-from ladder.operations.attention.inputs import make_inputs
+from ladder.common.words import MOST, describe, numbers, told_apart
 from ladder.operations.attention.problem import Problem
-from ladder.operations.attention.reference import AttentionReference, attention_float64
+from ladder.operations.attention.reference import AttentionReference
+from ladder.operations.attention.slips import slip_of_lse, slip_of_o
 
 _BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 
@@ -31,14 +31,16 @@ def diagnose(
         sentences += _where(bad_o.any(-1), "o")
         sentences += _columns(bad_o, owner)
         sentences += _holders(bad_o, owner)
-        sentences += _values_of_o(o, reference, bad_o) or _without_mask(problem, o, reference)
+        slip = slip_of_o(problem, o, reference)
+        sentences += [slip] if slip else _values_of_o(o, reference, bad_o)
         sentences.append(_first(o, reference.o, bad_o, "o"))
     if bad_lse.any():
         o_is = "" if bad_o.any() else ", o is right everywhere"
         sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
         if not bad_o.any() or not torch.equal(bad_lse, bad_o.any(-1)):
             sentences += _where(bad_lse, "lse")
-        sentences += _values_of_lse(lse, reference, bad_lse)
+        slip = "" if bad_o.any() else slip_of_lse(problem, lse, reference)
+        sentences += [slip] if slip else _values_of_lse(lse, reference, bad_lse)
         sentences.append(_first(lse, reference.lse, bad_lse, "lse"))
     return sentences
 
@@ -120,16 +122,6 @@ def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
     return sentences
 
 
-def _without_mask(problem: Problem, o: Tensor, reference: AttentionReference) -> list[str]:
-    if not problem.is_causal:
-        return []
-    q, k, v = make_inputs(problem, o.device.type)
-    unmasked, _ = attention_float64(q, k, v, is_causal=False, scale=problem.softmax_scale)
-    if float((o.double() - unmasked).abs().max()) > 4 * reference.error_bound:
-        return []
-    return ["It is what comes out without the causal mask."]
-
-
 def _factor(o: Tensor, reference: AttentionReference) -> list[str]:
     """Whether each row is the right one times a number."""
     got, wanted = o.double().flatten(0, 2), reference.o.flatten(0, 2)
@@ -199,10 +191,8 @@ def _first(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
     place = [int(i) for i in bad.nonzero()[0]]
     words = ("batch", "head", "row", "column")
     where = ", ".join(f"{word} {i}" for word, i in zip(words, place, strict=False))
-    return (
-        f"The first wrong one: {name} at {where} is {_number(float(got[tuple(place)]))}, should be "
-        f"{_number(float(wanted[tuple(place)]))}."
-    )
+    values = told_apart(float(got[tuple(place)]), float(wanted[tuple(place)]))
+    return f"The first wrong one: {name} at {where} is {values[0]}, should be {values[1]}."
 
 
 def _number(value: float) -> str:

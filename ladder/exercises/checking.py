@@ -1,0 +1,63 @@
+"""The check of a working copy: the lines that are not the student's first, then the judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ladder.exercises.definition import Exercise
+from ladder.exercises.judge import judge
+from ladder.exercises.markers import fill_gap, source_changes
+from ladder.exercises.programs import judge_program
+from ladder.exercises.reading import get_exercise
+from ladder.exercises.verdict import Remark, Verdict
+from ladder.exercises.workspace import Workspace
+
+_SHOWN_CHANGES = 5
+
+
+def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
+    """Puts ``text`` into the gap of the exercise ``name`` and checks it, as a cell of a notebook does.
+
+    It is written into the working copy in ``folder``, by default the nearest my_exercises/, which is begun
+    where it is not; so the command line goes on from there, and knows what is solved.
+
+    Raises :class:`ExerciseError` for a name that is none, and where the markers of the copy are gone;
+    :class:`LadderError` where the folder cannot be written.
+    """
+    exercise, workspace = get_exercise(name), Workspace(folder, may_be_new=True)
+    if not workspace.is_started(exercise):
+        workspace.start(exercise)
+    fill_gap(exercise, workspace.path(exercise), text)
+    verdict = check(workspace, exercise)
+    if verdict.passed:
+        workspace.set_solved(exercise)
+    return verdict
+
+
+def check(workspace: Workspace, exercise: Exercise) -> Verdict:
+    """Checks the working copy. Raises :class:`ExerciseError` if there is none."""
+    workspace.require_started(exercise)
+    folder = workspace.path(exercise)
+    changes = source_changes(exercise, folder)
+    if not changes:
+        if exercise.rung is None:
+            return judge_program(exercise, folder / exercise.main_file)
+        return judge(exercise, workspace.stage(exercise))
+    if workspace.is_outdated(exercise):
+        text = "This exercise has changed since you began it."
+        return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
+    lines = ["Only the lines between the markers are yours; others are not as they were:"]
+    for change in changes[:_SHOWN_CHANGES]:
+        if change.line == 0:
+            lines.append(f"  {change.file} is missing")
+            continue
+        lines.append(f"  {change.file}:{change.line}")
+        lines.append(f"    was  {change.was}" if change.was is not None else "    was  (no such line)")
+        lines.append(f"    is   {change.now}" if change.now is not None else "    is   (gone)")
+    if len(changes) > _SHOWN_CHANGES:
+        lines.append(f"  and {len(changes) - _SHOWN_CHANGES} more")
+    return Verdict(exercise, [Remark("lines", "\n".join(lines), (_reset(exercise),))])
+
+
+def _reset(exercise: Exercise) -> str:
+    return f"ladder exercise reset {exercise.name}    (keeps your work aside)"

@@ -1,0 +1,89 @@
+"""The judge of a program: built, run under the sanitizer, and believed when it says that it is right.
+
+Its ``main``, which the student does not write, computes what is wanted on the host, says on its standard
+output what is wrong, and then ends with another exit code than 0.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ladder.build import EmulatorTarget, build_program
+from ladder.common.progress import steps
+from ladder.emulator import COUNTERS, ProgramResult, run_program
+from ladder.errors import BuildError, ExecutionError
+from ladder.exercises.definition import Exercise, Run
+from ladder.exercises.judge import access_remark, instruction_limit
+from ladder.exercises.verdict import Remark, Verdict
+from ladder.stages import DEFAULT_ARCH
+
+
+def judge_program(exercise: Exercise, program: Path) -> Verdict:
+    """Builds ``program`` and runs it as often as the exercise says, on the emulator."""
+    verdict = Verdict(exercise)
+    total = len(exercise.runs) + 1
+    with steps(f"Checking {exercise.name}:", total, elsewhere=False) as progress, instruction_limit():
+        try:
+            with progress.step("building"):
+                built = build_program([program], EmulatorTarget(DEFAULT_ARCH))
+        except BuildError as error:
+            verdict.findings.append(Remark("build", error.message))
+            return verdict
+        for run in exercise.runs:
+            name = " ".join([program.name, *run.arguments])
+            command = f"ladder emulate --check {program} -- {shlex.join(run.arguments)}"
+            with progress.step(name):
+                remarks, counts = _run(built, run, name, command)
+            (verdict.wrong if remarks else verdict.right).append(name)
+            if not verdict.findings:  # one thing at a time
+                verdict.findings += remarks
+            verdict.keep_largest(counts, name)
+    return verdict
+
+
+def _run(built: Path, run: Run, name: str, command: str) -> tuple[list[Remark], Mapping[str, int | None]]:
+    """What is wrong with one run, and what its kernels counted."""
+    with tempfile.TemporaryFile() as output:
+        try:
+            result = run_program(built, run.arguments, DEFAULT_ARCH, check=True, output=output)
+        except ExecutionError as error:
+            return [Remark("fault", f"On {name}:\n{error.message}", (command,))], {}
+        output.seek(0)
+        said = output.read().decode(errors="replace").strip()
+    counts = _totals(result)
+    return _wrong(result, said, name, command) or _dear(run, counts, name), counts
+
+
+def _totals(result: ProgramResult) -> dict[str, int | None]:
+    """Of all kernels together; a column that one of them does not know is not known."""
+    totals: dict[str, int | None] = {}
+    for column in COUNTERS:
+        values = [launch.counters[column] for launch in result.launches]
+        totals[column] = None if None in values else sum(value or 0 for value in values)
+    return totals
+
+
+def _wrong(result: ProgramResult, said: str, name: str, command: str) -> list[Remark]:
+    accesses = [found for found in result.findings if found.who is not None]
+    remarks = [access_remark(accesses[0], name, command)] if accesses else []
+    if result.exit_code and not result.fault:
+        # The output first: an address that is wrong looks like a race, and no barrier mends it.
+        remarks.insert(0, Remark("output", f"On {name}:\n{said}", (command,)))
+    elif result.fault and not remarks:
+        remarks.append(Remark("fault", f"On {name}:\n{result.fault}", (command,)))
+    elif not result.launches:
+        remarks.append(Remark("output", f"On {name}:\nIt launches no kernel.", (command,)))
+    return remarks
+
+
+def _dear(run: Run, counts: Mapping[str, int | None], name: str) -> list[Remark]:
+    for column, most in run.at_most.items():
+        value = counts[column]
+        if value is None or value > most:
+            words, count = column.replace("_", " "), value if value is None else format(value, ",")
+            text = f"On {name}: right, but dearer than needed: {count} {words}, at most {most:,}."
+            return [Remark("counts", text)]
+    return []

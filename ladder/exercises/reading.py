@@ -1,0 +1,130 @@
+"""exercise.toml, read: all exercises in their order, or one by its name."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ladder.emulator import COUNTERS
+from ladder.errors import InvalidProblem, StageError
+from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run
+from ladder.exercises.table import ExerciseError, Table, read_table
+from ladder.operations import get_operation
+from ladder.stages import discover, exercises_root
+
+
+@functools.cache
+def exercises() -> tuple[Exercise, ...]:
+    """All exercises: programs of their own, then those on rungs, lowest first.
+
+    Raises :class:`ExerciseError`.
+    """
+    order: list[str | None] = [None, *(stage.name for stage in discover())]
+    found = [read_exercise(path.parent) for path in exercises_root().glob("*/exercise.toml")]
+    for exercise in found:
+        if exercise.rung not in order:
+            raise ExerciseError(f"exercise {exercise.name}: there is no rung {exercise.rung}")
+    return tuple(sorted(found, key=lambda one: (order.index(one.rung), one.number, one.name)))
+
+
+def get_exercise(name: str) -> Exercise:
+    """The exercise of that name. Raises :class:`ExerciseError`, naming a near one."""
+    import difflib
+
+    found = {exercise.name: exercise for exercise in exercises()}
+    if name not in found:
+        near = difflib.get_close_matches(name, found, n=1)
+        raise ExerciseError(
+            f"there is no exercise {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            "ladder exercise list",
+        )
+    return found[name]
+
+
+def read_exercise(folder: Path) -> Exercise:
+    """The exercise in ``folder``. Raises :class:`ExerciseError`."""
+    path = folder / "exercise.toml"
+    table = read_table(path)
+    rung = table.text("rung", "") or None
+    main_file = "kernel.cu" if rung else "program.cu"
+    exercise = Exercise(
+        name=folder.name,
+        rung=rung,
+        number=table.take("number", int),
+        title=table.text("title"),
+        task=table.text("task").strip(),
+        hints=table.texts("hints"),
+        afterword=table.text("afterword", "").strip(),
+        owner=table.text("owner", "thread"),
+        gap=_gap(table.table("gap"), main_file),
+        edits=tuple(
+            Edit(one.text("file", main_file), one.text("find"), one.text("replace"))
+            for one in table.tables("edits", [])
+        ),
+        cases=tuple(_case(one, rung) for one in table.tables("cases")) if rung else (),
+        runs=() if rung else tuple(_run(one) for one in table.tables("runs")),
+    )
+    table.finish()
+    if exercise.owner not in ("thread", "fragments"):
+        raise ExerciseError(f"{path}: owner is thread or fragments, not {exercise.owner!r}")
+    if not (exercise.cases or exercise.runs) or not exercise.hints:
+        raise ExerciseError(
+            f"{path}: there must be at least one of {'cases' if rung else 'runs'} and of hints"
+        )
+    return exercise
+
+
+def _gap(table: Table, main_file: str) -> Gap:
+    first = table.text("first")
+    gap = Gap(
+        file=table.text("file", main_file),
+        after=table.text("after", "") or None,
+        first=first,
+        last=table.text("last", first),
+        goal=table.text("goal"),
+        skeleton=table.text("skeleton"),
+        solution=table.text("solution", "") or None,
+    )
+    table.finish()
+    return gap
+
+
+#: Keys of a case that say the problem, besides size, with the kind of each and its field of the problem.
+_FIELDS: dict[str, tuple[type, str]] = {
+    "causal": (bool, "is_causal"),
+    "kv_heads": (int, "kv_heads"),
+    "dtype": (str, "dtype"),
+    "inputs": (str, "inputs"),
+    "scale": (float, "scale"),
+}
+
+
+def _case(table: Table, rung: str) -> Case:
+    taken = {field: table.take(key, kind, None) for key, (kind, field) in _FIELDS.items()}
+    fields = {field: value for field, value in taken.items() if value is not None}
+    at_most = table.take("at_most", dict, {})
+    try:
+        operation = get_operation(discover()[rung].computes)
+        case = Case(operation.parse(table.text("size"), **fields), at_most)
+    except (InvalidProblem, StageError) as error:
+        raise table.error(error.message) from error
+    except TypeError:
+        raise table.error(f"{operation.title} has none of {', '.join(fields)}") from None
+    _require_counts(table, at_most, (*COUNTERS, BLOCK_BARRIERS))
+    table.finish()
+    return case
+
+
+def _run(table: Table) -> Run:
+    run = Run(tuple(shlex.split(table.text("arguments"))), table.take("at_most", dict, {}))
+    _require_counts(table, run.at_most, COUNTERS)
+    table.finish()
+    return run
+
+
+def _require_counts(table: Table, at_most: Mapping[str, int], known: Sequence[str]) -> None:
+    unknown = [column for column in at_most if column not in known]
+    if unknown:
+        raise table.error(f"at_most has {unknown[0]}, which is no count of the table")

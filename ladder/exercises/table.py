@@ -1,0 +1,70 @@
+"""Tables of exercise.toml and answers.toml, read with one clear error for each mistake."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ladder.errors import LadderError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class ExerciseError(LadderError):
+    """An exercise that does not exist, or whose files do not fit its rung or each other."""
+
+
+def read_table(path: Path) -> Table:
+    """The whole file. Raises :class:`ExerciseError` where it is not TOML."""
+    try:
+        return Table(path, "", tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExerciseError(f"{path} is not TOML: {error}") from error
+
+
+class Table:
+    """A table of a TOML file; takes its values out, one check each."""
+
+    def __init__(self, path: Path, place: str, values: Mapping[str, Any]) -> None:
+        self._path = path
+        self._place = place
+        self._values = dict(values)
+
+    def error(self, what: str) -> ExerciseError:
+        return ExerciseError(f"{self._path}{self._place}: {what}")
+
+    def take(self, key: str, kind: type, *default: Any) -> Any:
+        if key not in self._values:
+            if not default:
+                raise self.error(f"there is no {key}")
+            return default[0]
+        value = self._values.pop(key)
+        if type(value) is not kind:
+            raise self.error(f"{key} = {value!r} is no {kind.__name__}")
+        return value
+
+    def text(self, key: str, *default: str) -> str:
+        return str(self.take(key, str, *default))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.take(key, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self.error(f"{key} = {values!r} is no list of texts")
+        return tuple(value.strip() for value in values)
+
+    def table(self, key: str) -> Table:
+        return Table(self._path, f", {key}", self.take(key, dict))
+
+    def tables(self, key: str, *default: list[Any]) -> Iterator[Table]:
+        for number, value in enumerate(self.take(key, list, *default), start=1):
+            yield Table(self._path, f", {key} {number}", value)
+
+    def finish(self) -> None:
+        """Raises :class:`ExerciseError` for a key that nobody took."""
+        if self._values:
+            raise self.error(f"unknown key {next(iter(self._values))}")

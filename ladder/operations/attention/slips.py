@@ -1,0 +1,164 @@
+"""Slips that people make, and what comes out with each: a wrong output that is one of these has a name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ladder.operations.attention.inputs import make_inputs
+from ladder.operations.attention.problem import Problem
+from ladder.operations.attention.reference import AttentionReference
+
+#: More logits than these are not worth the time.
+_MOST_LOGITS = 2**22
+#: Keys that a tile may have.
+_TILES = (16, 32, 48, 64)
+_LOG2E = 1 / math.log(2)
+
+
+class _Scores:
+    """Everything that the slips are made from, in float64: logits (B, H, N, M), unscaled and unmasked."""
+
+    def __init__(self, problem: Problem, device: str) -> None:
+        q, k, v = (tensor.double() for tensor in make_inputs(problem, device))
+        group = problem.heads // k.shape[1]
+        self.q, self.k = q, k
+        self.v = v.repeat_interleave(group, 1)
+        self.kv = v
+        self.logits = q @ k.repeat_interleave(group, 1).transpose(2, 3)
+        self.scale = problem.softmax_scale
+        i, j = torch.arange(problem.q_len)[:, None], torch.arange(problem.kv_len)
+        #: How far behind its query a key is.
+        self.behind = j - i
+        self.is_last = (j == problem.kv_len - 1).expand(self.behind.shape)
+        self.masked = (self.behind > 0) & problem.is_causal
+
+    def scaled(self, masked: Tensor | None = None, factor: float = 1.0) -> Tensor:
+        masked = self.masked if masked is None else masked
+        return (self.logits * (self.scale * factor)).masked_fill(masked, -math.inf)
+
+    def attention(self, masked: Tensor | None = None, factor: float = 1.0) -> Tensor:
+        return torch.softmax(self.scaled(masked, factor), -1) @ self.v
+
+
+def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str:
+    """The slip that o (B, H, N, d) is the result of, in a sentence; empty where none is known to be."""
+    if _is_too_large(problem):
+        return ""
+    scores = _Scores(problem, o.device.type)
+    tolerance = 4 * reference.error_bound
+    for says, wrong in _outputs(problem, scores):
+        if _is_close(o.double(), wrong, tolerance):
+            return says
+    return _other_heads(problem, o, reference, scores, tolerance)
+
+
+def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) -> str:
+    """The same for lse (B, H, N)."""
+    if _is_too_large(problem):
+        return ""
+    s = _Scores(problem, lse.device.type).scaled()
+    m = s.amax(-1)
+    log_l = reference.lse - m
+    known = (
+        ("It is m + l: the log of l is missing.", m + log_l.exp()),
+        ("It is log(l): m is missing.", log_l),
+        ("It is m: log(l) is missing.", m),
+        ("It is log(l) - m: m has the wrong sign.", log_l - m),
+        ("It is m + log2(l), and the natural log is wanted.", m + log_l * _LOG2E),
+        ("It is m log2(e) + log(l): m is in units of exp2.", m * _LOG2E + log_l),
+        ("It is log(m + l).", (m + log_l.exp()).log()),
+    )
+    tolerance = max(4 * reference.lse_bound, 2e-4)
+    return next((says for says, wrong in known if _is_close(lse.double(), wrong, tolerance)), "")
+
+
+def _is_too_large(problem: Problem) -> bool:
+    return problem.batch * problem.heads * problem.q_len * problem.kv_len > _MOST_LOGITS
+
+
+def _is_close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
+    """Everywhere, and NaN where the other is."""
+    return bool(torch.isclose(got, wanted, rtol=0.0, atol=tolerance, equal_nan=True).all())
+
+
+def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
+    """What comes out with each slip that concerns all heads alike."""
+    behind, is_last = scores.behind, scores.is_last
+    if problem.is_causal:
+        corner = problem.kv_len - problem.q_len
+        yield "It is what comes out without the causal mask.", scores.attention(behind > problem.kv_len)
+        yield "It is what comes out where a query sees the key behind its own.", scores.attention(behind > 1)
+        yield "It is what comes out where a query does not see its own key.", scores.attention(behind > -1)
+        yield "It is what comes out of a mask aligned to the lower right.", scores.attention(behind > corner)
+    else:
+        yield "It is what comes out with a causal mask, and none is asked for.", scores.attention(behind > 0)
+    yield "It is what comes out without the last key.", scores.attention(scores.masked | is_last)
+    mixed_up = "exp and exp2 are mixed up"
+    factors = {
+        f"log2(e) times too large: {mixed_up}": _LOG2E,
+        f"log2(e) times too small: {mixed_up}": 1 / _LOG2E,
+    }
+    if scores.scale:
+        factors |= {"not scaled": 1 / scores.scale, "scaled twice": scores.scale}
+    for what, factor in factors.items():
+        yield f"It is what comes out with logits that are {what}.", scores.attention(factor=factor)
+    for tile in _TILES:
+        if problem.kv_len > tile:
+            yield from _of_tiles(scores, tile)
+        if problem.kv_len % tile and not problem.is_causal:
+            padded = tile - problem.kv_len % tile
+            yield _padded(scores, padded)
+
+
+def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:
+    s = scores.scaled()
+    says = f"It is what comes out where {count} keys past the end take part, with logits of 0."
+    return says, (s.exp() @ scores.v) / (s.exp().sum(-1, keepdim=True) + count)
+
+
+def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
+    """Where tiles of keys are not brought onto one maximum."""
+    s = scores.scaled()
+    running = torch.stack([part.amax(-1) for part in s.split(tile, -1)], -1).cummax(-1).values
+    weights = (s - running.repeat_interleave(tile, -1)[..., : s.shape[-1]]).exp()
+    true = (s - running[..., -1:]).exp()
+    l_added, l_true = weights.sum(-1, keepdim=True), true.sum(-1, keepdim=True)
+    tiles = f"tiles of {tile} keys"
+    added = weights @ scores.v / l_added
+    yield f"It is what comes out where {tiles} are added up on different maxima.", added
+    says = "It is what comes out where {} is brought onto each new maximum and {} is not, with " + tiles + "."
+    yield says.format("l", "o"), weights @ scores.v / l_true
+    yield says.format("o", "l"), true @ scores.v / l_added
+    first = (s.shape[-1] - 1) // tile * tile
+    alone = torch.softmax(s[..., first:], -1) @ scores.v[..., first:, :]
+    yield f"It is what comes out of the last tile alone, with {tiles}.", alone
+
+
+def _other_heads(
+    problem: Problem, o: Tensor, reference: AttentionReference, scores: _Scores, tolerance: float
+) -> str:
+    """Whether each wrong head is right for keys and values of another kv head."""
+    group = problem.heads // scores.k.shape[1]
+    sentences = []
+    wrong = ((o.double() - reference.o).abs() > reference.error_bound).flatten(2).any(-1)
+    for batch, head in wrong.nonzero().tolist():
+        found = _source_of(o[batch, head].double(), scores, batch, head, tolerance)
+        if found is None:
+            return ""
+        read, right = (f"kv head {one[1]} of batch {one[0]}" for one in (found, (batch, head // group)))
+        sentences.append(f"Head {head} of batch {batch} reads {read}; it should read {right}.")
+    return " ".join(sentences[:3])
+
+
+def _source_of(o: Tensor, scores: _Scores, batch: int, head: int, tolerance: float) -> tuple[int, int] | None:
+    for other_batch in range(scores.k.shape[0]):
+        for kv_head in range(scores.k.shape[1]):
+            s = scores.q[batch, head] @ scores.k[other_batch, kv_head].T * scores.scale
+            weights = torch.softmax(s.masked_fill(scores.masked, -math.inf), -1)
+            if _is_close(o, weights @ scores.kv[other_batch, kv_head], tolerance):
+                return other_batch, kv_head
+    return None

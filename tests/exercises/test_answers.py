@@ -1,0 +1,128 @@
+"""The check is never wrong: it refuses every wrong answer, in the right words, and accepts the right ones.
+
+What is tried is data, exercises/<name>/answers.toml, and each exercise's skeleton. By default one wrong
+answer of each exercise is tried, chosen by a seed, which a failure names; EXERCISE_SEED chooses the same
+ones again. All of them: pytest -m full tests/exercises.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from ladder.common import cache
+from ladder.exercises import (
+    Exercise,
+    Verdict,
+    WrongAnswer,
+    exercises,
+    fill_gap,
+    read_answers,
+    solution_text,
+    write_working_copy,
+)
+from ladder.exercises.judge import judge
+from ladder.exercises.programs import judge_program
+from ladder.stages import read_stage
+
+EXERCISES = exercises()
+#: In a place of their own, not one for each run: what is built there serves again.
+BUILD = Path(__file__).parents[2] / "build" / "answers"
+SEED = os.environ.get("EXERCISE_SEED") or str(random.randrange(10**6))
+
+#: Rows and columns of the scores that a block of each rung holds at once, by head dimension.
+TILES = {
+    "v1_minimal": {32: (128, 32), 64: (128, 32), 128: (64, 16)},
+    "v1b_fa2_loops": {32: (64, 32), 64: (64, 32), 128: (32, 16)},
+    "v2_warp_mma": dict.fromkeys((32, 64, 128), (64, 64)),
+    "v3_swizzle": dict.fromkeys((32, 64, 128), (64, 64)),
+    "v4_tk_tiles": {32: (256, 64), 64: (256, 48), 128: (256, 32)},
+    "v5_async": {32: (256, 64), 64: (256, 48), 128: (256, 32)},
+    "v6_lean": {32: (256, 384), 64: (256, 192), 128: (128, 48)},
+    "b1_two_kernels": dict.fromkeys((32, 64, 128), (128, 128)),
+    "b2_one_pass": dict.fromkeys((32, 64, 128), (64, 128)),
+    "b3_same_bits": dict.fromkeys((32, 64, 128), (64, 128)),
+}
+
+
+def verdict_on(exercise: Exercise, text: str) -> Verdict:
+    """What the check says when ``text`` stands in the gap."""
+    folder = BUILD / cache.digest([exercise.name, text]) / exercise.name
+    if not (folder / exercise.main_file).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+    write_working_copy(exercise, folder, solved=False)
+    fill_gap(exercise, folder, text)
+    if exercise.rung is None:
+        return judge_program(exercise, folder / exercise.main_file)
+    return judge(exercise, read_stage(folder))
+
+
+def wrong_answers(exercise: Exercise) -> tuple[WrongAnswer, ...]:
+    """With the skeleton, of which nothing need be said."""
+    return (WrongAnswer("the skeleton", exercise.gap.skeleton, ()), *read_answers(exercise).wrong)
+
+
+def require_refusal(exercise: Exercise, answer: WrongAnswer) -> None:
+    verdict = verdict_on(exercise, answer.text)
+    said = "\n".join(finding.text for finding in verdict.findings)
+    where = f"{exercise.name}, {answer.why} (EXERCISE_SEED={SEED}):\n{said}"
+    assert not verdict.passed, where
+    # It compiles, since a student should not begin by mending it.
+    assert answer.why != "the skeleton" or verdict.findings[0].kind != "build", where
+    for piece in answer.says:
+        assert piece in said, where
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+def test_a_wrong_answer_is_refused(exercise: Exercise) -> None:
+    require_refusal(exercise, random.Random(SEED + exercise.name).choice(wrong_answers(exercise)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("exercise", "number"),
+    [(one, number) for one in EXERCISES for number in range(len(wrong_answers(one)))],
+    ids=lambda part: getattr(part, "name", str(part)),
+)
+def test_every_wrong_answer_is_refused(exercise: Exercise, number: int) -> None:
+    require_refusal(exercise, wrong_answers(exercise)[number])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("exercise", "number"),
+    [(one, number) for one in EXERCISES for number in range(len(read_answers(one).right))],
+    ids=lambda part: getattr(part, "name", str(part)),
+)
+def test_every_other_right_answer_is_accepted(exercise: Exercise, number: int) -> None:
+    answer = read_answers(exercise).right[number]
+    verdict = verdict_on(exercise, answer.text)
+    assert verdict.passed, f"{exercise.name}, {answer.why}:\n{verdict.findings}"
+
+
+def test_answers_are_many_and_different() -> None:
+    count = 0
+    for exercise in EXERCISES:
+        answers = read_answers(exercise)
+        count += len(answers.wrong)
+        texts = [solution_text(exercise), *(one.text for one in (*answers.wrong, *answers.right))]
+        bare = ["".join(text.split()) for text in (exercise.gap.skeleton, *texts)]
+        assert len(set(bare)) == len(bare), exercise.name
+    assert count >= 125
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+def test_cases_fill_the_tiles_and_do_not(exercise: Exercise) -> None:
+    """A kernel that is right only where its tiles are full, or only where they are not, is not right."""
+    if exercise.rung is None:
+        assert len(exercise.runs) >= 2
+        return
+    remainders = []
+    for case in exercise.cases:
+        rows, keys = TILES[exercise.rung][case.problem.head_dim]
+        remainders.append((case.problem.q_len % rows, case.problem.kv_len % keys))
+    assert (0, 0) in remainders
+    assert any(row and key for row, key in remainders)
