@@ -14,8 +14,8 @@ from typing import Any
 ADVICE = {
     "out of bounds": "Which index is too large: that of the element in its tile, or that of the tile, the "
     "head or the batch? Where a tile may reach past the end, compare with the size before the access.",
-    "misaligned": "An access of n bytes needs an address that is a multiple of n: align the row, or use a "
-    "narrower type.",
+    "misaligned": "An access of n bytes needs an address that is a multiple of n. Is the index right? If it "
+    "is, align the row, or use a narrower type.",
     "read only": "Write to an output alone, and read what the kernel writes without __ldg and const "
     "__restrict__.",
     "uninitialised read": "Write the whole tile, zeros where there are no data, before anybody reads it.",
@@ -55,6 +55,10 @@ _SAME_PLACE = (
     "take turns, put {barrier} between{turns}."
 )
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
+_COPY_RACE_ADVICE = (
+    "Is that the buffer that is free? If it is, put a barrier of the block between its last use and the line "
+    "that has it filled again, and between its arrival and its first use."
+)
 _LDMATRIX_ADVICE = (
     "Each lane gives ldmatrix the address of a row of 16 bytes, a multiple of 16: columns come in steps of 8 "
     "elements of 16 bits, and what is added to an address counts in bytes."
@@ -107,6 +111,8 @@ class Finding:
             return _NULL_ADVICE
         if self.kind == "misaligned" and self.who is not None and self.who.opcode.startswith("ldmatrix"):
             return _LDMATRIX_ADVICE
+        if self.kind in _BARRIERS and any(_is_copy(party) for party in (self.who, self.other)):
+            return _COPY_RACE_ADVICE
         if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
             return _SAME_PLACE.format(
                 do="write" if self._is_of_two_writes else "use",
@@ -201,15 +207,22 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
-    """What explains others comes before them: who reads too early, for want of a barrier, reads what nobody
-    has written yet, and no zeros mend that."""
-    raced = {
-        _place(party)
-        for finding in findings
-        if finding.kind.startswith("race")
-        for party in (finding.who, finding.other)
-    }
-    return sorted(findings, key=lambda one: one.kind == "uninitialised read" and _place(one.who) in raced)
+    """What explains others comes before them.
+
+    Who reads too early, for want of a barrier, reads what nobody has written yet, and no zeros mend that.
+    Where warps race, lanes of one do, too, and a barrier of the warp does not mend it.
+    """
+
+    def places(kind: str) -> set[tuple[str, int, str, int, int] | None]:
+        found = [finding for finding in findings if finding.kind.startswith(kind)]
+        return {_place(party) for finding in found for party in (finding.who, finding.other)}
+
+    explained_by = {"race in a warp": places("race between"), "uninitialised read": places("race")}
+    return sorted(findings, key=lambda one: _place(one.who) in explained_by.get(one.kind, ()))
+
+
+def _is_copy(party: Party | None) -> bool:
+    return party is not None and party.opcode.startswith("cp.async")
 
 
 def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:

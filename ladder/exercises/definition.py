@@ -71,8 +71,9 @@ class Edit:
 class Exercise:
     """One exercise. ``owner`` says what holds a row of the result: ``thread`` or ``fragments`` of a warp.
 
-    ``afterword`` is read when it is solved. One with a rung is tried on its ``cases``, a program of its own,
-    whose ``rung`` is None, in its ``runs``.
+    ``afterword`` is read when it is solved. The lines of an ``open_book`` are so many that lessons show them
+    all the same: what is asked is to write them anew. One with a rung is tried on its ``cases``, a program of
+    its own, whose ``rung`` is None, in its ``runs``.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Exercise:
     task: str
     hints: tuple[str, ...]
     afterword: str
+    open_book: bool
     owner: str
     gap: Gap
     edits: tuple[Edit, ...]
@@ -107,6 +109,11 @@ class Exercise:
     def solved_by_origin(self) -> bool:
         """Whether the rung's, or the program's, own source is the solution."""
         return not self.edits and self.gap.solution is None
+
+    @property
+    def closes_lessons(self) -> bool:
+        """Whether a lesson that lists the rung leaves its lines out until it is solved."""
+        return self.rung is not None and self.solved_by_origin and not self.open_book
 
     def sources(self, *, solved: bool) -> dict[str, str]:
         """The text of every file with the gap or an edit: the skeleton's or the solution's, with the markers.

@@ -82,10 +82,10 @@ class _Gap:
 
 
 def _gaps(stage: str, file: str) -> list[_Gap]:
-    """The gaps of a stage's file, in its order, of those exercises that the rung itself solves."""
+    """The gaps of a stage's file, in its order, of those exercises that close the lessons' listings."""
     found = []
     for exercise in exercises():
-        if exercise.rung == stage and exercise.gap.file == file and exercise.solved_by_rung:
+        if exercise.rung == stage and exercise.gap.file == file and exercise.closes_lessons:
             words = [line.strip() for line in exercise.sources(solved=True)[file].splitlines()]
             begin = next(place for place, word in enumerate(words) if word.startswith(BEGIN))
             end = next(place for place, word in enumerate(words) if word.startswith(END))

@@ -136,6 +136,18 @@ class Reference:
         return all(errors[name] <= bound for name, bound in self.bounds.items())
 
 
+def _known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
+    """What is wrong with an output's values, where that is something simple."""
+    if not bool(got.isfinite().all()):
+        return [f"{int((~got.isfinite()).sum()):,} of its elements are NaN or infinite."]
+    if not bool(got[bad].any()):
+        return ["What is wrong there is 0."]
+    factor = float((got * exact).sum() / (exact * exact).sum())
+    if float((got - factor * exact).abs().max()) <= 0.02 * abs(factor) * float(exact.abs().max()):
+        return [f"It is the right one times {factor:.4g}."]
+    return []
+
+
 class Operation(ABC):
     """Something that stages compute. What has no default here must be said of each."""
 
@@ -233,6 +245,7 @@ class Operation(ABC):
                 f"{name} is wrong in {int(bad.sum()):,} of {bad.numel():,} elements. The first: "
                 f"{name}[{', '.join(map(str, place))}] is {got}, should be {wanted}."
             )
+            sentences += _known_values(outputs[name].double(), exact, bad)
         return sentences
 
     def needed_bytes(self, problem: Any) -> int:
