@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import translations
+
 from ladder.common.progress import steps
 from ladder.evaluation import default_problem, evaluate
 from ladder.lines import annotate, line_table
@@ -21,6 +23,18 @@ from ladder.render import page
 from ladder.stages import Stage, discover, root
 
 ROOT = Path(__file__).resolve().parent.parent
+#: What the pages are made of, pictures among it.
+_TEXTS = (
+    *(
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/*.md",
+        "docs/pictures/*",
+        "notebooks/*.ipynb",
+        "notebooks/README.md",
+    ),
+    *("stages/*/README.md", "results/README.md"),
+)
 
 
 def rungs() -> list[Stage]:
@@ -49,6 +63,22 @@ def write_source_pages(stages: Iterable[Stage], folder: Path) -> None:
                 target.write_text(page(annotated, stage.name, run.problem, run.row["arch"]), encoding="utf-8")
 
 
+def translated_tree(language: str, folder: Path) -> Path:
+    """The texts of the site in another language, English where there is no translation yet."""
+    for path in [path for pattern in _TEXTS for path in ROOT.glob(pattern)]:
+        target = folder / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    translate = translations.translator(language)
+    for source in translations.PAGES:
+        # Links between pages stay as they are: the tree has the names of the English one.
+        text = translations.translated((ROOT / source).read_text(encoding="utf-8"), translate)
+        (folder / source).write_text(text, encoding="utf-8")
+    for lesson in translations.LESSONS:
+        translations.write_lesson(lesson, folder / lesson, translate)
+    return folder
+
+
 def run_sphinx(source: Path, target: Path, language: str) -> None:
     """Builds the site of one language. Raises CalledProcessError; Sphinx has said why."""
     command = [sys.executable, "-m", "sphinx", "-q", "-c", str(ROOT / "docs" / "site")]
@@ -63,6 +93,10 @@ def main() -> int:
     options = parser.parse_args()
     write_source_pages(rungs(), options.into / "lines")
     run_sphinx(ROOT, options.into, "en")
+    for language in translations.LANGUAGES:
+        # gettext and browsers write zh-CN, Sphinx zh_CN.
+        code = language.replace("-", "_")
+        run_sphinx(translated_tree(language, options.into.parent / "texts" / code), options.into / code, code)
     print(options.into / "index.html")
     return 0
 

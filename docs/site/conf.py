@@ -11,6 +11,7 @@ from ladder.stages import discover, root
 
 project = "flash-ladder"
 root_doc = "README"
+exclude_patterns = ["**/*.zh-CN.md"]
 include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
@@ -67,7 +68,8 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
     elif docname.startswith("stages/"):
         rung = docname.split("/")[1]
         title, _, rest = source[0].partition("\n")
-        link = f"<p><a href='../../lines/{rung}.html'>The source with its counts, line by line</a></p>"
+        up = "../../" if app.config.language == "en" else "../../../"
+        link = f"<p><a href='{up}lines/{rung}.html'>The source with its counts, line by line</a></p>"
         source[0] = f"{title}\n\n{link}\n{rest}"
 
 

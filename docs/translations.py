@@ -1,0 +1,177 @@
+"""The texts in other languages: one source, English, and a catalogue of its sentences for each language.
+
+    python docs/translations.py [--check]
+
+brings the catalogues (docs/locale/*.po, gettext) up to date with the sources and writes the translated pages
+beside these, README.zh-CN.md for README.md. A paragraph, a heading, a table's cell is one message. One that
+has changed is a new one, which stands in English until somebody translates it; what is no longer said
+anywhere is dropped. With ``--check`` nothing is written, and the exit code is 1 if something would be. Either
+way the counts are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import polib
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCALE = ROOT / "docs" / "locale"
+#: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
+PAGES = ("README.md", "docs/glossary.md")
+LESSONS: tuple[str, ...] = ()
+LANGUAGES = ("zh-CN",)
+
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
+#: Not language: code, addresses, formulas.
+_NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$[^$]*\$|https?://\S+")
+_WORD = re.compile(r"\b[A-Za-z][a-z]+\b")
+Translate = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A message in its place: the lines ``first`` to ``last`` (exclusive), or a cell of a line."""
+
+    first: int
+    last: int
+    text: str
+
+    @property
+    def message(self) -> str:
+        """In one line: where its source is wrapped says nothing."""
+        return " ".join(self.text.split())
+
+
+def pieces(markdown: str) -> Iterator[Piece]:
+    """What there is to translate in a Markdown text, in order."""
+    for token in _MARKDOWN.parse(markdown):
+        if token.type == "inline" and token.map and _WORD.search(_NO_WORDS.sub(" ", token.content)):
+            yield Piece(*token.map, token.content)
+
+
+def translated(markdown: str, translate: Translate) -> str:
+    """The text with every message replaced by what ``translate`` makes of it."""
+    lines: list[str | None] = list(markdown.split("\n"))
+    # From the end, so that what stands before a cell of the same row stays where it is.
+    for piece in reversed(list(pieces(markdown))):
+        line = lines[piece.first] or ""
+        begin, _, _ = piece.text.partition("\n")
+        at = line.rindex(begin)
+        rest = line[at + len(begin) :]
+        lines[piece.first] = line[:at] + translate(piece.message) + rest
+        lines[piece.first + 1 : piece.last] = [None] * (piece.last - piece.first - 1)
+    return "\n".join(line for line in lines if line is not None)
+
+
+def messages(source: str) -> Iterator[str]:
+    """Those of a page or a lesson, named by its path in the repository."""
+    for text in _texts(ROOT / source):
+        yield from (piece.message for piece in pieces(text))
+
+
+def _texts(path: Path) -> Iterable[str]:
+    if path.suffix == ".ipynb":
+        notebook = nbformat.read(path, as_version=4)
+        return [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    return [path.read_text(encoding="utf-8")]
+
+
+def updated(catalogue: polib.POFile, sources: Iterable[str]) -> polib.POFile:
+    """A catalogue of all messages of the sources, with the translations that are there already."""
+    known = {entry.msgid: entry.msgstr for entry in catalogue}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for source in sources:
+        for message in messages(source):
+            places = found.setdefault(message, [])
+            if (source, "") not in places:
+                places.append((source, ""))
+    fresh = polib.POFile(wrapwidth=0)
+    fresh.metadata = catalogue.metadata or {"Content-Type": "text/plain; charset=UTF-8"}
+    fresh.extend(
+        polib.POEntry(msgid=message, msgstr=known.get(message, ""), occurrences=places)
+        for message, places in found.items()
+    )
+    return fresh
+
+
+def catalogue_path(language: str) -> Path:
+    return LOCALE / f"{language}.po"
+
+
+def read_catalogue(language: str) -> polib.POFile:
+    """The language's catalogue; an empty one where there is none yet."""
+    path = catalogue_path(language)
+    return polib.pofile(str(path), wrapwidth=0) if path.exists() else polib.POFile(wrapwidth=0)
+
+
+def translator(language: str) -> Translate:
+    """What a message is in the language; itself as long as nobody has translated it."""
+    known = {entry.msgid: entry.msgstr for entry in read_catalogue(language)}
+    return lambda message: known.get(message) or message
+
+
+def page_name(source: str, language: str) -> str:
+    """``README.zh-CN.md`` of ``README.md``."""
+    return source.removesuffix(".md") + f".{language}.md"
+
+
+def translated_page(source: str, language: str, translate: Translate) -> str:
+    """The page, with links to other pages that are translated leading to these."""
+    text = translated((ROOT / source).read_text(encoding="utf-8"), translate)
+    for other in {*PAGES} - {source}:
+        text = text.replace(f"]({other})", f"]({page_name(other, language)})")
+    return text
+
+
+def write_lesson(source: str, target: Path, translate: Translate) -> None:
+    """The notebook with its prose translated, code and outputs as they are."""
+    notebook = nbformat.read(ROOT / source, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = translated(cell.source, translate)
+    nbformat.write(notebook, target)
+
+
+def counts(catalogue: polib.POFile, source: str) -> tuple[int, int]:
+    """Of a source's messages (translated, all)."""
+    own = [entry for entry in catalogue if (source, "") in entry.occurrences]
+    return sum(bool(entry.msgstr) for entry in own), len(own)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Brings the translations up to date with the English texts.")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if something is out of date"
+    )
+    options = parser.parse_args()
+    stale = False
+    for language in LANGUAGES:
+        catalogue = updated(read_catalogue(language), (*PAGES, *LESSONS))
+        files = {catalogue_path(language): str(catalogue)}
+        known = {entry.msgid: entry.msgstr for entry in catalogue}
+        for source in PAGES:
+            text = translated_page(source, language, lambda message, known=known: known[message] or message)
+            files[ROOT / page_name(source, language)] = text
+        for path, text in files.items():
+            if path.exists() and path.read_text(encoding="utf-8") == text:
+                continue
+            stale = True
+            if not options.check:
+                path.write_text(text, encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}")
+        for source in (*PAGES, *LESSONS):
+            done, all_of_them = counts(catalogue, source)
+            print(f"{language} {source}: {done} of {all_of_them} translated")
+    return 1 if stale and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The catalogues of translations, and the pages made of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import polib
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "translations.py"
+
+PAGE = """\
+# The title
+
+A paragraph that
+is wrapped, with `code` and [a link](page.md).
+
+- an item
+  of two lines
+- `only code`
+
+| word | what | number |
+| --- | --- | --- |
+| `x` | the same | 0.5 |
+| the same | word | |
+
+    code that stays
+"""
+MESSAGES = [
+    "The title",
+    "A paragraph that is wrapped, with `code` and [a link](page.md).",
+    "an item of two lines",
+    *("word", "what", "number", "the same", "the same", "word"),
+]
+
+
+@pytest.fixture(scope="module")
+def translations() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("translations", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["translations"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_messages_and_their_places(translations: ModuleType) -> None:
+    assert [piece.message for piece in translations.pieces(PAGE)] == MESSAGES
+    shouted = translations.translated(PAGE, str.upper)
+    assert shouted.split("\n") == [
+        "# THE TITLE",
+        "",
+        "A PARAGRAPH THAT IS WRAPPED, WITH `CODE` AND [A LINK](PAGE.MD).",
+        "",
+        "- AN ITEM OF TWO LINES",
+        "- `only code`",
+        "",
+        "| WORD | WHAT | NUMBER |",
+        "| --- | --- | --- |",
+        "| `x` | THE SAME | 0.5 |",
+        "| THE SAME | WORD | |",
+        "",
+        "    code that stays",
+        "",
+    ]
+
+
+def test_a_sentence_that_changes_is_untranslated(
+    translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("# One\n\nTwo words.\n")
+    catalogue = translations.updated(polib.POFile(), ["page.md"])
+    assert translations.counts(catalogue, "page.md") == (0, 2)
+    for entry in catalogue:
+        entry.msgstr = entry.msgid.upper()
+    page.write_text("# One\n\nThree words.\n")
+    catalogue = translations.updated(catalogue, ["page.md"])
+    assert {entry.msgid: entry.msgstr for entry in catalogue} == {"One": "ONE", "Three words.": ""}
+    assert translations.counts(catalogue, "page.md") == (1, 2)
+    # Wrapped in another way it is the same sentence.
+    page.write_text("# One\n\nThree\nwords.\n")
+    assert len(translations.updated(catalogue, ["page.md"])) == 2
+
+
+def test_catalogues_have_the_sentences_that_there_are() -> None:
+    """Run ``python docs/translations.py`` after a change of a text; what is new stands in English until
+    somebody translates it."""
+    done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_how_much_is_translated(translations: ModuleType) -> None:
+    """Nothing that is not in the sources; and of each source at least what says what it is, its title."""
+    for language in translations.LANGUAGES:
+        catalogue = translations.read_catalogue(language)
+        known = {entry.msgid: entry.msgstr for entry in catalogue}
+        for source in (*translations.PAGES, *translations.LESSONS):
+            found = list(dict.fromkeys(translations.messages(source)))
+            done, total = translations.counts(catalogue, source)
+            assert total == len(found) and done == sum(bool(known[message]) for message in found)
+            assert known[found[0]], f"{source}: {done} of {total} translated, and not its title"
