@@ -1,24 +1,100 @@
 """Slides made of the lessons, with their outputs: ``python docs/slides.py`` writes build/slides/*.html.
 
 A heading begins a slide; a picture, and prose after an output, one below it. What is not to be shown to a
-room, code without an output, is left out. Metadata of a cell's own (``slideshow.slide_type``) have the last
-word. The pages load reveal.js from the network, unless ``--reveal`` names a copy.
+room, code without an output, is left out. A prediction becomes a quiz: the question, then a hint, then what
+was measured and why, one after the other, with the answer in the speaker's notes. Metadata of a cell's own
+(``slideshow.slide_type``) have the last word. Nothing comes from a network: reveal.js lies beside the pages,
+and formulas are MathML. ``answers.html`` has all questions with their answers, for whoever teaches.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import html
+import importlib.util
 import re
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+from latex2mathml.converter import convert
 from nbconvert import SlidesExporter
 from nbformat.v4 import new_markdown_cell
 
+from ladder.common.progress import steps
+from ladder.errors import LadderError
+from ladder.lessons.questions import QUESTIONS, Question
+from ladder.render.document import document
+
 ROOT = Path(__file__).resolve().parent.parent
-_CDN = "https://cdnjs.cloudflare.com/ajax/libs/reveal.js/4.5.0"
+#: Below the folder of slides.
+_REVEAL = "reveal.js"
+_PREDICTION = re.compile(r'lessons\.predict\("(\w+)"')
+#: Code, which stays, or a formula.
+_MATH = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
+
+
+def make_quizzes(notebook: nbformat.NotebookNode) -> None:
+    """Puts a quiz in place of each cell that judges a prediction."""
+    for number, cell in enumerate(notebook.cells):
+        found = _PREDICTION.search(cell.source) if cell.cell_type == "code" else None
+        if found:
+            notebook.cells[number] = new_markdown_cell(_quiz(QUESTIONS[found[1]]))
+
+
+def _quiz(question: Question) -> str:
+    hint, answer = html.escape(question.hint), answer_text(question)
+    return (
+        f'<div class="quiz"><p>What do you say?</p><p class="fragment"><i>Hint:</i> {hint}</p>'
+        f'<p class="fragment">{answer}</p></div>\n<aside class="notes">{answer}</aside>'
+    )
+
+
+def answer_text(question: Question) -> str:
+    """What is measured, in bold, and why, as HTML; the reason alone where a reader's own work is measured."""
+    reason = html.escape(question.because)
+    try:
+        return f"<b>{question.measure():,}</b>".replace(".0<", "<") + f". {reason}"
+    except LadderError:
+        return reason
+
+
+def questions_of(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """The names of a lesson's questions, in order."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            yield from _PREDICTION.findall(cell.source)
+
+
+def answer_key(lessons: list[Path]) -> str:
+    """All questions of the lessons with hints and answers, as one page."""
+    body = ["<h1>Answers</h1>", "<p>As measured when this page was made.</p>"]
+    for lesson in lessons:
+        names = list(questions_of(nbformat.read(lesson, as_version=4)))
+        body += [f"<h2>{html.escape(lesson.stem)}</h2>"] * bool(names)
+        for name in names:
+            question = QUESTIONS[name]
+            body.append(
+                f"<h3>{html.escape(name)}</h3><p>{answer_text(question)}</p>"
+                f'<p class="note">Hint: {html.escape(question.hint)}</p>'
+            )
+    return document("Answers", "\n".join(body))
+
+
+def formulas_as_mathml(notebook: nbformat.NotebookNode) -> None:
+    """Browsers know MathML, so that formulas need no script."""
+
+    def drawn(found: re.Match[str]) -> str:
+        if found[1]:
+            return found[1]
+        return convert(found[2] or found[3], display="block" if found[2] else "inline")
+
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _MATH.sub(drawn, cell.source)
 
 
 def set_slide_types(notebook: nbformat.NotebookNode) -> None:
@@ -53,29 +129,52 @@ def _is_picture(cell: nbformat.NotebookNode) -> bool:
     return any(kind.startswith("image/") for kind in kinds)
 
 
-def page(path: Path, reveal: str = _CDN) -> str:
+def page(path: Path) -> str:
     """The lesson at ``path`` (.ipynb) as one HTML page of slides, without the code that made its outputs."""
     notebook = nbformat.read(path, as_version=4)
+    make_quizzes(notebook)
     split_at_headings(notebook)
     set_slide_types(notebook)
-    exporter = SlidesExporter(exclude_input=True, exclude_output_prompt=True)
-    exporter.reveal_scroll = True
-    exporter.reveal_url_prefix = reveal
+    formulas_as_mathml(notebook)
+    exporter = SlidesExporter(
+        exclude_input=True,
+        exclude_output_prompt=True,
+        extra_template_paths=[str(ROOT / "docs")],
+        template_file="slides.html.j2",
+    )
+    exporter.reveal_url_prefix = _REVEAL
     return str(exporter.from_notebook_node(notebook, {"metadata": {"name": path.stem}})[0])
+
+
+def reveal_source() -> Path:
+    """reveal.js as sphinx-revealjs brings it. Raises :class:`LadderError` where that is not installed."""
+    found = importlib.util.find_spec("sphinx_revealjs")
+    if found is None or found.origin is None:
+        raise LadderError(
+            "slides need reveal.js", "pip install sphinx-revealjs, or name a copy: --reveal DIR"
+        )
+    return Path(found.origin).parent / "_static" / "revealjs"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Slides made of the lessons.")
     parser.add_argument("lessons", nargs="*", type=Path, help="default: all of notebooks/")
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "slides", metavar="DIR")
-    parser.add_argument("--reveal", default=_CDN, metavar="URL", help="where reveal.js is")
+    parser.add_argument(
+        "--reveal", type=Path, metavar="DIR", help="a copy of reveal.js, with dist and plugin"
+    )
     options = parser.parse_args()
     lessons = options.lessons or sorted((ROOT / "notebooks").glob("*.ipynb"))
     options.into.mkdir(parents=True, exist_ok=True)
-    for lesson in lessons:
-        target = options.into / f"{lesson.stem}.html"
-        target.write_text(page(lesson, options.reveal), encoding="utf-8")
-        print(target)
+    shutil.copytree(options.reveal or reveal_source(), options.into / _REVEAL, dirs_exist_ok=True)
+    with steps("Drawing", len(lessons)) as progress:
+        for lesson in lessons:
+            target = options.into / f"{lesson.stem}.html"
+            with progress.step(lesson.stem):
+                target.write_text(page(lesson), encoding="utf-8")
+            print(target)
+    (options.into / "answers.html").write_text(answer_key(lessons), encoding="utf-8")
+    print(options.into / "answers.html")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils.nodes import SkipNode, Text, image
@@ -50,6 +51,8 @@ html_sidebars = {
 
 _LANGUAGES = {"en": "English", "zh_CN": "中文"}
 
+_LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
+
 #: Headings of the contents, and the pages below each.
 _CONTENTS = {
     "Lessons": ("notebooks/README", "notebooks/00a_*", "notebooks/*"),
@@ -62,6 +65,7 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
     """The home page is the README, which knows nothing of Sphinx: its contents are added here. Rungs get a
     link to their source with its counts."""
     if docname == root_doc:
+        source[0] = _LANGUAGE_LINKS.sub("", source[0])  # the sidebar has them, of every page
         for heading, pages in _CONTENTS.items():
             lines = "\n".join(pages)
             source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {heading}\n\n{lines}\n```\n"
@@ -94,7 +98,10 @@ def _name_languages(app: Any, config: Any) -> None:
     """English lies at the top, each other language in a folder of its own: where from here the others are."""
     up = "" if config.language == "en" else "../"
     folders = {code: up if code == "en" else f"{up}{code}/" for code in _LANGUAGES}
-    config.html_context["languages"] = [(code, _LANGUAGES[code], folders[code]) for code in _LANGUAGES]
+    # Templates know the language as browsers write it.
+    config.html_context["languages"] = [
+        (code.replace("_", "-"), _LANGUAGES[code], folders[code]) for code in _LANGUAGES
+    ]
 
 
 def setup(app: Any) -> None:

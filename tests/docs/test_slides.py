@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -32,11 +33,12 @@ def lesson(tmp_path: Path) -> Path:
     cells = [
         new_markdown_cell("# Title"),
         new_code_cell("import nothing"),
-        new_markdown_cell("prose"),
+        new_markdown_cell("prose of length $d$ and `$PATH$`"),
         shown("print(1)", "text/plain"),
         new_markdown_cell("more prose"),
         shown("draw()", "image/svg+xml"),
         own,
+        new_code_cell('lessons.predict("threads_without_element", answer)'),
         new_markdown_cell("## Section"),
     ]
     path = tmp_path / "lesson.ipynb"
@@ -48,7 +50,7 @@ def test_what_begins_a_slide(slides: ModuleType, lesson: Path) -> None:
     notebook = nbformat.read(lesson, as_version=4)
     slides.set_slide_types(notebook)
     kinds = [cell.metadata["slideshow"]["slide_type"] for cell in notebook.cells]
-    assert kinds == ["slide", "skip", "-", "-", "subslide", "subslide", "notes", "slide"]
+    assert kinds == ["slide", "skip", "-", "-", "subslide", "subslide", "notes", "skip", "slide"]
 
 
 def test_a_heading_within_a_cell_begins_a_slide_too(slides: ModuleType) -> None:
@@ -60,9 +62,29 @@ def test_a_heading_within_a_cell_begins_a_slide_too(slides: ModuleType) -> None:
 
 
 def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["slides.py", str(lesson), "--into", str(tmp_path / "out")])
+    reveal = tmp_path / "reveal"
+    (reveal / "dist").mkdir(parents=True)
+    (reveal / "dist" / "reveal.js").write_text("// the program")
+    out = tmp_path / "out"
+    words = ["slides.py", str(lesson), "--into", str(out), "--reveal", str(reveal)]
+    monkeypatch.setattr(sys, "argv", words)
     assert slides.main() == 0
-    page = (tmp_path / "out" / "lesson.html").read_text()
-    assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "lesson.html")
+    page = (out / "lesson.html").read_text()
+    assert capsys.readouterr().out.split() == [str(out / "lesson.html"), str(out / "answers.html")]
     assert "what came out" in page and "import nothing" not in page and "print(1)" not in page
     assert page.count("<section>") >= 2 + 2 + 2  # slides, and those below them
+    # Nothing comes from a network, and what the page loads lies beside it.
+    assert not re.search(r'(src|href)="(https?:)?//', page)
+    assert 'src="reveal.js/dist/reveal.js"' in page and (out / "reveal.js" / "dist" / "reveal.js").is_file()
+    assert "<math" in page and "$d$" not in page and "<code>$PATH$</code>" in page
+
+
+def test_a_prediction_is_a_quiz(slides: ModuleType, lesson: Path, tmp_path: Path) -> None:
+    page = slides.page(lesson)
+    [quiz] = re.findall(r'<div class="quiz">.*?</div>', page, re.DOTALL)
+    question = slides.QUESTIONS["threads_without_element"]
+    # Hint and answer wait for a key each.
+    assert quiz.count('class="fragment"') == 2 and quiz.index(question.hint) < quiz.index("<b>24</b>")
+    notes = re.findall(r'<aside class="notes">.*?</aside>', page, re.DOTALL)
+    assert any("<b>24</b>" in note for note in notes) and not any(question.hint in note for note in notes)
+    assert "<b>24</b>" in slides.answer_key([lesson])

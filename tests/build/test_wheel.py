@@ -1,0 +1,65 @@
+"""What a wheel needs so that pip alone installs it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: What a part of the package uses if it is there, and says what to install if it is not.
+OPTIONAL = {"IPython", "jupytext", "matplotlib", "nbformat", "ncu_report", "pytest"}
+#: Of what is imported under another name than it is installed by, and of what torch or jinja2 bring.
+DISTRIBUTIONS = {"markupsafe": "jinja2", "tomllib": "tomli", "tomli": "tomli"}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The names of the packages that a module imports when it runs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_checkers = [
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    ]
+    for node in ast.walk(tree):
+        if node in for_checkers:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield str(node.module).partition(".")[0]
+
+
+def test_what_is_imported_is_asked_for() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [required] = re.findall(r"^dependencies = \[(.*?)\]", text, re.DOTALL | re.MULTILINE)
+    known = set(re.findall(r'"([a-z0-9]+)', required))
+    found = {name for path in (ROOT / "ladder").rglob("*.py") for name in imported(path)}
+    found -= {*sys.stdlib_module_names, "ladder", *OPTIONAL}
+    assert {DISTRIBUTIONS.get(name, name) for name in found} <= known
+
+
+@pytest.mark.full
+def test_pip_alone_installs_it(tmp_path: Path) -> None:
+    """``make wheel``, a bare environment, pip, and two rungs: minutes, and torch from the package index."""
+    subprocess.run(["make", "wheel"], cwd=ROOT, check=True)
+    [wheel] = (ROOT / "dist").glob("flash_ladder-*manylinux*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    # The CPU build, where an index has both.
+    (tmp_path / "constraints.txt").write_text("torch==2.13.*\n")
+    pip = [str(tmp_path / "env" / "bin" / "pip"), "install", "-q", "-c", str(tmp_path / "constraints.txt")]
+    subprocess.run([*pip, str(wheel)], check=True)
+    ladder = [str(tmp_path / "env" / "bin" / "ladder"), "compare", "v1_minimal", "v2_warp_mma", "--fresh"]
+    # Nothing of the repository or of this environment is at hand.
+    environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
+    done = subprocess.run(ladder, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"right +yes +yes", done.stdout) and "16,887,808" in done.stdout
