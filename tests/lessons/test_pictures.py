@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from ladder import banks, cli, plots
-from ladder.lessons import fragments, gallery, softmax, walk
+from ladder.evaluation import evaluate
+from ladder.lessons import fragments, gallery, instructions, softmax, walk
 from ladder.operations import Problem
 from ladder.plots import SOFTMAX_TILE, fragments_picture, layout, walk_picture
 
@@ -40,7 +41,7 @@ def test_fragments_are_those_of_the_ptx_manual() -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_walks_visit_every_visible_tile_once(is_causal: bool) -> None:
     problem = Problem(1, 1, 200, 100, 64, is_causal=is_causal)
-    walks = {stage: walk.measure_walk(stage, problem) for stage in ("v1_minimal", "v2_warp_mma")}
+    walks = {stage: walk.measure_walk(stage, problem) for stage in walk.ARRIVALS}
     for visits in walks.values():
         seen = np.zeros((256, 128), dtype=int)
         for visit in visits:
@@ -88,7 +89,24 @@ def test_softmax_of_a_row() -> None:
 def test_costs_name_the_lines() -> None:
     figure = gallery.costs(["v2_warp_mma"], Problem(1, 1, 64, 64, 64), count=3)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(labels) == 3 and any("ldmatrix_x4(k_rmem" in label for label in labels)
+    assert len(labels) == 4 and any("ldmatrix_x4(k_rmem" in label for label in labels)
+    # The bars add up to the title.
+    bars = [int(text.partition(":")[0].replace(",", "")) for text in texts(figure)]
+    assert f"{sum(bars):,} wavefronts" in figure.axes[0].get_title(loc="left")
+
+
+def test_instructions_are_all_counted_and_the_products_are_those_of_the_mathematics() -> None:
+    table = instructions.instructions_a_score(["v3_swizzle"], Problem(1, 1, 64, 64, 64))
+    # 4096 multiply-adds twice over d = 64: 2 * 64 / 2048 products of a warp, 32 lanes each.
+    assert table.loc["v3_swizzle", "products (mma, wgmma)"] == 2 * 64 * 32 / 2048
+    [launch] = evaluate("v3_swizzle", Problem(1, 1, 64, 64, 64), backend="emulator").execution.launches
+    assert table.loc["v3_swizzle"].sum() == launch.instructions()["executed"].sum() * 32 / 64**2
+
+
+def test_a_buffer_holds_one_tile_at_a_time() -> None:
+    figure = gallery.buffers()
+    shown = texts(figure)
+    assert shown.count("tile 0") == 1 and shown.count("tile 3") == 2  # on its way, then used
 
 
 def test_pictures_by_name(tmp_path: Path, capsys) -> None:
