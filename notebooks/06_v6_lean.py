@@ -29,8 +29,8 @@ from ladder.lessons import gallery, questions
 gallery.instructions()
 
 # %% [markdown]
-# (These are PTX instructions, which `ptxas` makes machine code of. The proportions stay.) The products are the same in all
-# three. The rest is what can be saved.
+# (These are PTX instructions, before `ptxas` makes machine code of them.) The products, `ldmatrix` and exponentials are the
+# same in all three. The rest is what can be saved.
 #
 # ## 1. The scale waits
 #

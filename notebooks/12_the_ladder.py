@@ -154,7 +154,7 @@ for head_dim in (32, 64, 128):
 # - `ladder new NAME --from STAGE`: a rung of your own, to keep.
 # - `ladder lines STAGE` and `ladder explain STAGE:LINE`: counts beside the source, one access lane by lane.
 # - `ladder emulate prog.cu`: any CUDA program of your own, without a GPU.
-# - The other ladders: [gradients](../stages/b1_two_kernels/README.md), and [HSTU](../stages/h1_silu/README.md), whose attention has no softmax.
+# - The other ladders: HSTU's [attention without a softmax](14_h1_silu.ipynb), and gradients, which come next.
 #
-# Run this lesson
+# **Next:** [13, gradients](13_b1_two_kernels.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/12_the_ladder.ipynb).

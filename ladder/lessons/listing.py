@@ -30,7 +30,7 @@ class Row:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Excerpt:
     """Lines of source under a heading; ``first`` is the number of the first one, 0 in a diff."""
 
@@ -42,23 +42,20 @@ class Excerpt:
         lines = []
         for row, text in zip(self.rows, _highlighted(self.rows), strict=True):
             mark = f'<span style="color: #777; user-select: none">{html.escape(row.mark):>4}  </span>'
-            lines.append(f'<div style="{_ROW}{_GROUNDS.get(row.mark, "")}">{mark}{text}</div>')
-        return f'<b>{html.escape(self.name)}</b><div style="{_BOX}">{"".join(lines)}</div>'
+            lines.append(f'<span style="{_ROW}{_GROUNDS.get(row.mark, "")}">{mark}{text}</span>')
+        return f'<b>{html.escape(self.name)}</b><pre style="{_BOX}">{"".join(lines)}</pre>'
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(f"{row.mark:>4}  {row.text}".rstrip() for row in self.rows)
 
 
 # Colours of its own on a ground of its own: no page's style sheet is needed, dark or light. Long lines are
 # wrapped.
 _BOX = (
-    "background: #f8f8f8; color: #222; padding: 0.5em; overflow-x: auto; line-height: 1.35; "
+    "background: #f8f8f8; color: #222; margin: 0; padding: 0.5em; white-space: pre-wrap; line-height: 1.35; "
     "font-family: ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; font-size: 12.5px"
 )
-_ROW = (
-    "white-space: pre-wrap; overflow-wrap: anywhere; padding-left: 3em; text-indent: -3em; "
-    "min-height: 1.35em;"
-)
+_ROW = "display: block; overflow-wrap: anywhere; padding-left: 3em; text-indent: -3em; min-height: 1.35em;"
 _GROUNDS = {"+": " background: #e2f3e2", "-": " background: #f9e3e3"}
 
 
@@ -164,13 +161,14 @@ def _solution(exercise: Exercise) -> list[str] | None:
     return gap_text(exercise, workspace.path(exercise)).splitlines()
 
 
-def line_text(stage: str, number: int) -> str:
-    """A line of a stage's kernel without indent and comment; of an unsolved exercise its name instead."""
+def line_text(stage: str, number: int, text: str) -> str:
+    """A line of a stage's source without indent and comment; of an unsolved gap the exercise's name."""
     _, lines = _source(stage, "kernel.cu")
+    is_kernels = lines[number - 1 : number] == [text]
     for gap in _gaps(stage, "kernel.cu"):
-        if gap.begin <= number < gap.end and _solution(gap.exercise) is None:
+        if is_kernels and gap.begin <= number < gap.end and _solution(gap.exercise) is None:
             return f"(exercise {gap.exercise.name})"
-    return lines[number - 1].partition("//")[0].strip()
+    return text.partition("//")[0].strip()
 
 
 def diff(before: str, after: str) -> Excerpt:

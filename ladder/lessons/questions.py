@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ladder.banks import Explanation, Swizzle, explain, explore
 from ladder.lessons.listing import line_of
-from ladder.operations import Problem
+from ladder.operations import AnyProblem, BackwardProblem, Problem, hstu_mask
 
 if TYPE_CHECKING:
     from ladder.emulator import Launch
@@ -22,6 +22,8 @@ PROBLEM = Problem(1, 2, 256, 256, 64)
 ONE_BLOCK = Problem(1, 1, 128, 64, 64)
 #: A thousand keys and one block of v4 to v6, so that a loop has many turns.
 MANY_TILES = Problem(1, 1, 256, 960, 64)
+#: Of the backward pass: a product of Q and K takes 1,024 mma.
+GRADIENTS = BackwardProblem(1, 2, 128, 128, 64)
 #: Where an ``ldmatrix.x4`` of K in v2_warp_mma reads at d = 64, row-major.
 K_ADDRESS = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
 
@@ -50,7 +52,7 @@ def load_of_k() -> Explanation:
     return explain(f"v2_warp_mma:{line_of('v2_warp_mma', 'ldmatrix_x4(k_rmem')}", Problem(1, 1, 64, 64, 64))
 
 
-def counted(stage: str, column: str, problem: Problem = PROBLEM) -> int:
+def counted(stage: str, column: str, problem: AnyProblem = PROBLEM) -> int:
     """A column of the table of :func:`ladder.compare`, on the emulator."""
     from ladder.evaluation import compare
 
@@ -252,6 +254,19 @@ _LADDER = {
     ),
 }
 
+_OTHER_LADDERS = {
+    "mma_of_b1": Question(
+        "dK and dV take four products: S and dP again, and one for each of them. dQ takes three.",
+        "S and dP are made twice, which makes 7 products of 1,024.",
+        lambda: counted("b1_two_kernels", "mma_instructions", GRADIENTS),
+    ),
+    "keys_of_the_last_target": Question(
+        "All of the history, the contexts among it, and of the targets itself alone.",
+        "12 - 3 tokens of the history, and itself: targets do not see each other.",
+        lambda: int(hstu_mask(12, 12, contexts=2, targets=3)[11].sum()),
+    ),
+}
+
 QUESTIONS: dict[str, Question] = {
     **_FIRST_STEPS,
     **_ATTENTION,
@@ -260,4 +275,5 @@ QUESTIONS: dict[str, Question] = {
     **_TILES,
     **_HOPPER,
     **_LADDER,
+    **_OTHER_LADDERS,
 }

@@ -92,7 +92,7 @@ def costs(stage: str, problem: Problem | None = None, count: int = 6) -> Styler:
     launches = evaluate(stage, problem or default_problem(stage), backend="emulator").execution.launches
     annotated = annotate(line_table(launches))
     lines = costliest_lines(annotated, count)
-    known = [(line.number, line.counts) for line in lines if line.counts is not None]
+    known = [(line, line.counts) for line in lines if line.counts is not None]
     wavefronts = [one.wavefronts or 0 for _, one in known]
     conflicts = [one.conflicts or 0 for _, one in known]
     wavefronts.append((annotated.total.wavefronts or 0) - sum(wavefronts))
@@ -101,9 +101,9 @@ def costs(stage: str, problem: Problem | None = None, count: int = 6) -> Styler:
         {
             "wavefronts": [f"{count:,}" for count in wavefronts],
             "conflicts": [f"{count:,}" for count in conflicts],
-            "source": [*(line_text(stage, number) for number, _ in known), "all other lines"],
+            "source": [*(line_text(stage, line.number, line.text) for line, _ in known), "all other lines"],
         },
-        index=pd.Index([*(str(number) for number, _ in known), ""], name="line"),
+        index=pd.Index([*(str(line.number) for line, _ in known), ""], name="line"),
     )
     return text_table(frame)
 

@@ -27,13 +27,13 @@ def costliest_lines(annotated: Annotated, count: int) -> list[Line]:
 
 
 def costs_picture(
-    stages: Mapping[str, Annotated], text_of: Callable[[str, int], str], count: int = 6
+    stages: Mapping[str, Annotated], text_of: Callable[[str, int, str], str], count: int = 6
 ) -> Figure:
     """For each rung the lines that cost the most: wavefronts needed, and those that conflicts add.
 
     The bars are shares of the longest line of that rung, since the rungs differ by orders of magnitude. A
-    last bar is what all other lines have together, so that the bars add up to the title. ``text_of`` says
-    what stands at a rung's line.
+    last bar is what all other lines have together, so that the bars add up to the title. ``text_of`` makes
+    a label of a rung, a line's number and its text.
     """
     chosen = {name: costliest_lines(annotated, count) for name, annotated in stages.items()}
     heights = [max(1, len(lines)) + 2.0 for lines in chosen.values()]
@@ -43,7 +43,7 @@ def costs_picture(
         counts = [line.counts for line in lines if line.counts is not None]
         conflicts = [one.conflicts or 0 for one in counts]
         needed = [(one.wavefronts or 0) - extra for one, extra in zip(counts, conflicts, strict=True)]
-        labels = [_label(text_of(name, line.number), line.number) for line in lines]
+        labels = [_label(text_of(name, line.number, line.text), line.number) for line in lines]
         total = stages[name].total
         other_conflicts = (total.conflicts or 0) - sum(conflicts)
         other_needed = (total.wavefronts or 0) - sum(needed) - sum(conflicts) - other_conflicts

@@ -71,7 +71,9 @@ def test_a_gap_is_closed_until_it_is_solved(workspace: Workspace) -> None:
         closed,
         f"{number + 1:>4}        const float l_new = l_old + l_tile;",
     ]
-    assert line_text("v1_minimal", number) == "(exercise v1_rescale)"
+    own = discover()["v1_minimal"].kernel.read_text().splitlines()[number - 1]
+    assert line_text("v1_minimal", number, own) == "(exercise v1_rescale)"
+    assert line_text("v1_minimal", number, "  of(another); // file") == "of(another);"
 
     workspace.start(exercise)
     fill_gap(exercise, workspace.path(exercise), "const float l_old = mine;  // my way")
@@ -80,7 +82,7 @@ def test_a_gap_is_closed_until_it_is_solved(workspace: Workspace) -> None:
     opened = str(lessons.source(*RESCALE))
     assert "const float l_old = mine;  // my way" in opened and "and the rung's:" in opened
     assert f"{number:>4}        const float l_old = l_gmem[row]" in opened
-    assert line_text("v1_minimal", number).startswith("const float l_old = ")
+    assert line_text("v1_minimal", number, own).startswith("const float l_old = ")
 
 
 def test_lines_that_are_the_rungs_own_are_shown_once(workspace: Workspace) -> None:

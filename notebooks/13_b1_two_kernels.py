@@ -1,0 +1,105 @@
+# %% [markdown]
+# # 13 b1_two_kernels, b2_one_pass, b3_same_bits: gradients
+#
+# Training wants dQ, dK and dV. This is a ladder of its own, beside the one of the forward pass. Its kernels are larger:
+# the first time, compiling them takes a minute or two.
+
+# %% tags=["colab"] jupyter={"source_hidden": true}
+# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import torch
+
+import ladder
+from ladder import lessons
+from ladder.lessons import gallery, questions
+
+# %% [markdown]
+# ## What has to be computed
+#
+# The forward pass made P and threw it away. But it kept `lse`, one number a row, and with it P is one product away:
+#
+# $$ P = e^{c\,QK^T - \mathrm{lse}}, \qquad dV = P^T dO, \qquad dP = dO\,V^T, \qquad dS = P \circ (dP - \delta),
+# \qquad dQ = c\,dS\,K, \qquad dK = c\,dS^T Q $$
+#
+# Here $c$ is the scale, and $\delta_i = \sum_x dO_{ix} O_{ix}$ is again one number a row: what softmax's derivative takes off
+# it, since the weights of a row add up to 1. No $N \times M$ matrix is stored, as in the forward pass.
+#
+# torch differentiates `ladder.attention` like any other function, on the emulator too:
+
+# %%
+tensors = [torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(n)).half() for n in range(3)]
+q, k, v = (tensor.requires_grad_() for tensor in tensors)
+o, lse = ladder.attention(q, k, v, stage="v3_swizzle")
+[d_q] = torch.autograd.grad(o.sum(), q, retain_graph=True)
+by_torch = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+[expected] = torch.autograd.grad(by_torch.sum(), q)
+print(f"largest difference of dQ: {(d_q - expected).abs().max():.1e}")
+
+# %% [markdown]
+# ## b1: two kernels
+#
+# dK and dV are sums over the queries, dQ is a sum over the keys. A sum stays in registers if the loop over its terms is
+# inside one block. It cannot be so for both. So b1 has two kernels, one with the keys outside and one with the queries
+# outside, and each makes P and dP for itself.
+#
+# In the first, S is made *transposed*, keys by queries. What a product leaves in registers is laid out as the first factor
+# of the next one: so $P^T$ and $dS^T$ never leave them.
+
+# %%
+lessons.source(
+    "b1_two_kernels", "mma_ABt(p_t, part<A::rows, d>(resident.k", "mma_AB(dk, ds_16, stage.q, dk);"
+)
+
+# %% [markdown]
+# ### Predict
+#
+# For two heads with N = M = 128, d = 64, one product like $S = QK^T$ takes 1,024 `mma`. How many has b1 in all?
+
+# %%
+mma_of_b1 = None
+lessons.predict("mma_of_b1", mma_of_b1)
+
+# %% [markdown]
+# ## b2: one pass
+#
+# The block of some keys has all that dQ wants of them, $dS$ and $K$. So b2's one kernel makes the share of its keys and *adds*
+# it, in global memory, to what the blocks of other keys add. Two products go. The additions come: `red.global.add`, done in
+# the cache.
+
+# %%
+rungs = ["b1_two_kernels", "b2_one_pass", "b3_same_bits"]
+table = ladder.compare(questions.GRADIENTS, rungs, backend="emulator")
+lessons.after("mma_of_b1", lambda: lessons.counts(table))
+
+# %%
+gallery.costs(["b1_two_kernels", "b2_one_pass"], questions.GRADIENTS)
+
+# %% [markdown]
+# No access has a conflict, though Q and dO are read in two ways, by rows and by columns: one swizzle serves both.
+#
+# ## b3: the same bits
+#
+# In floating point $(a + b) + c$ is not $a + (b + c)$. b2's blocks add as they happen to run, so two runs differ in the
+# last bits of dQ, and two trainings from one seed in everything after some hundred steps. b3 makes them take turns, in
+# the order of the keys: each tile of dQ has a counter, the number of the key tile whose turn it is.
+#
+# What if the block whose turn it is has not started, since the GPU is full of blocks that wait? CUDA promises no order. So a
+# block takes its number when it starts, and not from `blockIdx`: whoever has a lower one runs, or has run.
+
+# %%
+# %exercise b3_whose_turn
+
+# %% [markdown]
+# **Practise:** the exercises begin with `b1_`, `b2_` and `b3_`. **Read on:** the READMEs of
+# [b1](../stages/b1_two_kernels/README.md), [b2](../stages/b2_one_pass/README.md) and
+# [b3](../stages/b3_same_bits/README.md). **Next:** [14, attention without a softmax](14_h1_silu.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/13_b1_two_kernels.ipynb).
