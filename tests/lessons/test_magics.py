@@ -54,7 +54,7 @@ def test_an_exercise_begins_with_its_task_and_leaves_no_trace(here: Path, capsys
 
 def test_a_cell_is_checked_in_the_workspace_of_the_command(here: Path, capsys, monkeypatch) -> None:
     exercise = get_exercise("v1_rescale")
-    monkeypatch.setattr("ladder.exercises.judge.check", lambda workspace, exercise: Verdict(exercise))
+    monkeypatch.setattr("ladder.exercises.checking.check", lambda workspace, exercise: Verdict(exercise))
     assert magics.run_exercise("v1_rescale", "const float l_old = 1;\n") is None
     assert "solved v1_rescale" in capsys.readouterr().out
     workspace = Workspace()
