@@ -87,7 +87,9 @@ void allocate(Warp &warp, CallArguments &arguments) {
   machine::BlockObserver *const observer = warp.block().observer();
   for_lanes(warp.active(), [&](int lane) {
     const std::uint64_t bytes = arguments.argument(0, lane);
-    const std::uint64_t address = heap_of(warp).allocate(observer && bytes ? bytes + kGap : bytes);
+    // A sum beyond 64 bits must not become a small size.
+    const std::uint64_t taken = observer && bytes ? std::max(bytes, bytes + kGap) : bytes;
+    const std::uint64_t address = heap_of(warp).allocate(taken);
     if (observer && address)
       observer->heap_allocated(warp, lane, address, bytes);
     arguments.set_result(lane, address, 8);

@@ -84,10 +84,6 @@ def test_the_fat_binary_reader(fuzz_front: Path, tmp_path: Path) -> None:
     assert 0 < run(fuzz_front, "fatbin", 2, binaries) < INPUTS
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a launch of 2^61 blocks runs out of memory; under check, a copy beside managed memory is lost",
-)
 @pytest.mark.parametrize(("watched", "inputs"), [("device", 1500), ("host", 500)])
 def test_calls_of_the_runtime(fuzz_runtime: Path, watched: str, inputs: int) -> None:
     command = [str(fuzz_runtime), watched, str(inputs), "1", str(TESTS / "data" / "runtime.ptx")]

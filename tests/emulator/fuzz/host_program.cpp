@@ -166,6 +166,8 @@ void HostProgram::allocate() {
     expect("cudaMallocManaged", cudaMallocManaged(result, bytes, flags),
            fits && result && bytes && are_flags);
     keep(Kind::managed, pointer, bytes);
+    if (pointer) // under check it begins with a pattern
+      blocks_.back().contents.assign(blocks_.back().pointer, blocks_.back().pointer + bytes);
     break;
   }
   case 3:
