@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ADVICE,
         Finding,
         Party,
+        likeliest_first,
         merged,
     )
     from ladder.emulator.programs import (
@@ -53,6 +54,7 @@ _NAMES = {
     "WorstAccess": "sessions",
     "emulate": "programs",
     "last_fault": "sessions",
+    "likeliest_first": "findings",
     "merged": "findings",
     "run_program": "programs",
     "session": "sessions",

@@ -56,7 +56,7 @@ def read_exercise(folder: Path) -> Exercise:
         title=table.text("title"),
         task=table.text("task").strip(),
         hints=table.texts("hints"),
-        afterword=table.text("afterword", "").strip(),
+        afterword=table.text("afterword").strip(),
         open_book=table.take("open_book", bool, False),
         owner=table.text("owner", "thread"),
         gap=_gap(table.table("gap"), main_file),

@@ -50,8 +50,7 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
         if _code(answer.text) not in (_code(text), _code(reference)):
             yield Text(f"\nAlso right, {answer.why}:", "bold")
             yield Text("\n".join(f"  {line}" for line in answer.text.strip("\n").splitlines()))
-    if exercise.afterword:
-        yield Text(f"\n{exercise.afterword}")
+    yield Text(f"\n{exercise.afterword}")
     counted = [f"{count:,} {_words(name)}" for name, count in verdict.counts.items() if count]
     if counted:
         yield Text(f"\nWhat the hardware would count, on {verdict.counted_on}:", "bold")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from ladder.common.words import describe, numbers
+from ladder.common.words import describe, numbers, told_apart
 from ladder.exercises.probes import _columns_found, _keys_found
 from ladder.operations import Problem, Reference, attention_float64, make_inputs, reference
 from ladder.operations.attention.diagnosis import diagnose
@@ -126,6 +129,80 @@ def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
     q, k, v = make_inputs(PROBLEM)
     unmasked, _ = attention_float64(q, k, v, is_causal=False, scale=PROBLEM.softmax_scale)
     assert "It is what comes out without the causal mask." in said(right, unmasked.half(), lse)
+
+
+def slip(problem: Problem, change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]], **how: Any) -> str:
+    """What is said of attention with changed inputs, mask or scale."""
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=problem.is_causal, scale=problem.softmax_scale)
+    asked = {"is_causal": problem.is_causal, "scale": problem.softmax_scale, **how}
+    o, _ = attention_float64(*change(q, k, v), **asked)
+    return "\n".join(diagnose(problem, o.to(q.dtype), right.lse.float(), right, "thread"))
+
+
+def same(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tensors
+
+
+def test_slips_have_names() -> None:
+    plain = Problem(1, 2, 40, 70, 32, dtype="f32")
+    causal = Problem(1, 1, 70, 40, 32, dtype="f32", is_causal=True)
+    assert "with a causal mask, and none is asked for" in slip(plain, same, is_causal=True)
+    assert "without the causal mask" in slip(causal, same, is_causal=False)
+    assert "logits that are not scaled" in slip(plain, same, scale=1.0)
+    assert "scaled twice" in slip(plain, same, scale=plain.softmax_scale**2)
+    assert "too large: exp and exp2 are mixed up" in slip(
+        plain, same, scale=plain.softmax_scale / math.log(2)
+    )
+    assert "without the last key" in slip(plain, lambda q, k, v: (q, k[:, :, :-1], v[:, :, :-1]))
+    zeros = torch.zeros(1, 2, 26, 32)
+    padded = slip(plain, lambda q, k, v: (q, torch.cat([k, zeros], 2), torch.cat([v, zeros], 2)))
+    assert "26 keys past the end take part, with logits of 0" in padded
+    assert "of the last 6 keys alone" in slip(plain, lambda q, k, v: (q, k[:, :, 64:], v[:, :, 64:]))
+    swapped = slip(plain, lambda q, k, v: (q, k.flip(1), v.flip(1)))
+    assert "Head 0 of batch 0 reads kv head 1 of batch 0; it should read kv head 0 of batch 0." in swapped
+
+
+def test_a_tile_on_another_maximum() -> None:
+    problem = Problem(1, 1, 40, 70, 32, dtype="f32")
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    q, k, v = q.double(), k.double(), v.double()
+    s = q @ k.transpose(2, 3) * problem.softmax_scale
+    first, whole = s[..., :32].amax(-1, keepdim=True), s.amax(-1, keepdim=True)
+    second = torch.maximum(first, s[..., 32:64].amax(-1, keepdim=True))
+    weights = torch.cat([s[..., :32] - first, s[..., 32:64] - second, s[..., 64:] - whole], -1).exp()
+
+    def text(o: Tensor) -> str:
+        return "\n".join(diagnose(problem, o.float(), right.lse.float(), right, "thread"))
+
+    together, true = weights.sum(-1, keepdim=True), (s - whole).exp().sum(-1, keepdim=True)
+    assert "where tiles of 32 keys are added up on different maxima" in text(weights @ v / together)
+    assert "l is brought onto each new maximum and o is not, with tiles of 32" in text(weights @ v / true)
+
+
+def test_what_is_missing_of_lse() -> None:
+    problem = Problem(1, 1, 40, 70, 32, dtype="f32")
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    m = (q.double() @ k.double().transpose(2, 3) * problem.softmax_scale).amax(-1)
+    log_l = right.lse - m
+    for lse, words in (
+        (log_l, "It is log(l): m is missing."),
+        (m, "It is m: log(l) is missing."),
+        (m + log_l.exp(), "It is m + l: the log of l is missing."),
+        (m + log_l / math.log(2), "It is m + log2(l), and the natural log is wanted."),
+        (log_l - m, "m has the wrong sign"),
+    ):
+        assert words in "\n".join(diagnose(problem, right.o.float(), lse.float(), right, "thread"))
+
+
+def test_digits_that_differ_show(right: Reference, o: Tensor, lse: Tensor) -> None:
+    assert told_apart(-97.35412, -97.35399) == ("-97.3541", "-97.354")
+    assert told_apart(1.0, 2.0) == ("1", "2")
+    text = said(right, o, lse + 2e-4)
+    values = re.search(r"lse at .* is (\S+), should be (\S+)\.$", text, re.MULTILINE)
+    assert values is not None and values[1] != values[2]
 
 
 def test_lse_in_another_base_or_off_by_a_number(right: Reference, o: Tensor, lse: Tensor) -> None:

@@ -357,6 +357,7 @@ number = 1
 owner = "thread"
 task = "Do it."
 hints = ["a"]
+afterword = "Because."
 gap = { first = "const int last_key", goal = "g", skeleton = "int x;" }
 cases = [{ size = "1,1,1,1,32" }]
 """
@@ -387,5 +388,5 @@ def test_a_faulty_exercise_toml_says_where(tmp_path: Path, old: str, new: str, m
 @pytest.mark.parametrize("piece", ["no such line", "row", "for (int x"])
 def test_an_exercise_that_no_longer_fits_its_rung_says_so(tmp_path: Path, piece: str) -> None:
     (tmp_path / "exercise.toml").write_text(GOOD.replace("const int last_key", piece))
-    with pytest.raises(ExerciseError, match=r"does not fit its rung: .*kernel\.cu"):
+    with pytest.raises(ExerciseError, match=r"does not fit its source: .*kernel\.cu"):
         read_exercise(tmp_path).sources(solved=False)

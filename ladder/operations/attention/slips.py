@@ -135,7 +135,7 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     yield says.format("o", "l"), true @ scores.v / l_added
     first = (s.shape[-1] - 1) // tile * tile
     alone = torch.softmax(s[..., first:], -1) @ scores.v[..., first:, :]
-    yield f"It is what comes out of the last tile alone, with {tiles}.", alone
+    yield f"It is what comes out of the last {s.shape[-1] - first} keys alone.", alone
 
 
 def _other_heads(
