@@ -26,12 +26,12 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "docs" / "locale"
 #: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
 PAGES = ("README.md", "docs/glossary.md")
-LESSONS: tuple[str, ...] = ()
+LESSONS = ("notebooks/00_attention.ipynb", "notebooks/01_v1_minimal.ipynb")
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 #: Not language: code, addresses, formulas.
-_NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$[^$]*\$|https?://\S+")
+_NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|https?://\S+", re.DOTALL)
 _WORD = re.compile(r"\b[A-Za-z][a-z]+\b")
 Translate = Callable[[str], str]
 
