@@ -26,7 +26,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "docs" / "locale"
 #: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
 PAGES = ("README.md", "docs/glossary.md")
-LESSONS = ("notebooks/00_attention.ipynb", "notebooks/01_v1_minimal.ipynb")
+LESSONS = tuple(
+    f"notebooks/{name}.ipynb"
+    for name in ("00a_cuda", "00_attention", "01_v1_minimal", "02_v2_warp_mma", "03_v3_swizzle")
+)
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")

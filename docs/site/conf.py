@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from docutils.nodes import SkipNode, Text, image
 from latex2mathml.converter import convert
 
 from ladder.stages import discover, root
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import translations
 
 project = "flash-ladder"
 root_doc = "README"
@@ -32,8 +37,12 @@ suppress_warnings = ["myst.xref_missing", "myst.header", "mystnb.unknown_mime_ty
 templates_path = ["."]
 
 html_theme = "furo"
+# In every language: parts of words are found, too, which Chinese needs, and Sphinx 9.0's script for Chinese
+# names a stemmer that it does not bring.
+html_search_language = "en"
 html_title = "flash-ladder"
 html_math_renderer = "mathml"
+html_show_copyright = False
 html_copy_source = False
 html_show_sphinx = False
 html_static_path = ["site.css"]
@@ -50,6 +59,7 @@ html_sidebars = {
 }
 
 _LANGUAGES = {"en": "English", "zh_CN": "中文"}
+_UNTRANSLATED = {"zh_CN": "本页尚未翻译，以下为英文原文。"}
 
 _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
 
@@ -104,9 +114,17 @@ def _name_languages(app: Any, config: Any) -> None:
     ]
 
 
+def _say_what_is_untranslated(app: Any, page: str, template: str, context: dict[str, Any], _: Any) -> None:
+    """A page of another language that stands in English, all of it, says so."""
+    translated = {source.rpartition(".")[0] for source in (*translations.PAGES, *translations.LESSONS)}
+    if app.config.language != "en" and page not in translated and "body" in context:
+        context["body"] = f"<p><em>{_UNTRANSLATED[app.config.language]}</em></p>{context['body']}"
+
+
 def setup(app: Any) -> None:
     """Browsers know MathML, so that formulas need no script and no fonts from elsewhere."""
     app.connect("config-inited", _name_languages)
     app.connect("doctree-read", _drop_remote_pictures)
+    app.connect("html-page-context", _say_what_is_untranslated)
     app.connect("source-read", _add_contents)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
