@@ -11,7 +11,8 @@ using namespace tiles;
 constexpr int kWarps = 4, kRows = 16;
 
 template <typename T, int kCols>
-__global__ void __launch_bounds__(kWarps * 32) row_softmax(const ladder::RowSoftmaxProblem problem) {
+__global__ void __launch_bounds__(kWarps * 32)
+    row_softmax(const __grid_constant__ ladder::RowSoftmaxProblem problem) {
   const GlobalMatrix<const T, kCols> x_gmem{static_cast<const T *>(problem.x), problem.rows};
   const GlobalMatrix<T, kCols> y_gmem{static_cast<T *>(problem.y), problem.rows};
   const int row = (blockIdx.x * kWarps + threadIdx.x / 32) * kRows;
@@ -30,30 +31,14 @@ __global__ void __launch_bounds__(kWarps * 32) row_softmax(const ladder::RowSoft
   store(y_gmem, in_dtype, row);
 }
 
-template <typename T> void launch_element(const ladder::RowSoftmaxProblem &p, cudaStream_t stream) {
-  const dim3 grid = ladder::launch_grid((p.rows + kWarps * kRows - 1) / (kWarps * kRows), 1);
-  if (p.cols == 32)
-    row_softmax<T, 32><<<grid, kWarps * 32, 0, stream>>>(p);
-  else if (p.cols == 64)
-    row_softmax<T, 64><<<grid, kWarps * 32, 0, stream>>>(p);
-  else if (p.cols == 128)
-    row_softmax<T, 128><<<grid, kWarps * 32, 0, stream>>>(p);
-  else
-    throw std::invalid_argument("row_softmax takes 32, 64 or 128 columns, not " + std::to_string(p.cols));
-}
-
 } // namespace
 
 void ladder::launch(const RowSoftmaxProblem &p, cudaStream_t stream) {
-  switch (p.dtype) {
-  case DType::f16:
-    launch_element<__half>(p, stream);
-    break;
-  case DType::bf16:
-    launch_element<__nv_bfloat16>(p, stream);
-    break;
-  default:
-    throw std::invalid_argument("row_softmax takes f16 and bf16");
-  }
-  ladder::check(cudaGetLastError(), "row_softmax: launch");
+  const dim3 grid = launch_grid((p.rows + kWarps * kRows - 1) / (kWarps * kRows), 1);
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_size<32, 64, 128>("cols", p.cols, [&](auto cols) {
+      row_softmax<decltype(element), cols><<<grid, kWarps * 32, 0, stream>>>(p);
+    });
+  });
+  check(cudaGetLastError(), "row_softmax: launch");
 }

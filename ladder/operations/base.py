@@ -205,11 +205,11 @@ class Operation(ABC):
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
         """A few dozen problems that meet every value of every axis, for a stage that takes these."""
 
+    @abstractmethod
     def boundaries(
         self, dtypes: Sequence[str], head_dims: Sequence[int]
     ) -> Mapping[str, Sequence[AnyProblem]]:
         """Sizes on both sides of every tile's end, in parts by name, for a stage that takes these."""
-        return {}
 
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
         """Many more of them; minutes to hours."""

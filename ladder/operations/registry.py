@@ -13,6 +13,10 @@ _MODULES = {
     "attention_backward": ("ladder.operations.attention_backward.operation", "OPERATION"),
     "hstu": ("ladder.operations.hstu.operation", "FORWARD"),
     "hstu_backward": ("ladder.operations.hstu.operation", "BACKWARD"),
+    "gemm": ("ladder.operations.gemm", "OPERATION"),
+    "layer_norm": ("ladder.operations.layer_norm", "OPERATION"),
+    "linear_attention": ("ladder.operations.linear_attention", "OPERATION"),
+    "rotary": ("ladder.operations.rotary", "OPERATION"),
     "row_softmax": ("ladder.operations.row_softmax", "OPERATION"),
 }
 OPERATIONS = tuple(_MODULES)

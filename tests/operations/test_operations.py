@@ -69,7 +69,7 @@ def test_a_text_of_no_problem_is_an_error():
 
 def test_softmax_in_float64_is_torchs():
     operation = get_operation("row_softmax")
-    problem = RowSoftmaxProblem(5, 32, "f16", "large")
+    problem = RowSoftmaxProblem(5, 32, dtype="f16", inputs="large")
     x = operation.make_inputs(problem)["x"]
     y = operation.reference(problem, {"x": x}).outputs["y"]
     assert torch.equal(y, torch.softmax(x.double(), -1)) and x.abs().max() > 100
@@ -80,7 +80,7 @@ def test_a_stage_takes_problems_of_its_operation_alone():
     assert stage.computes == "row_softmax" and stage.head_dims == ()
     with pytest.raises(UnsupportedProblem, match="row_softmax computes row_softmax, not attention"):
         evaluate("row_softmax", Problem(1, 1, 16, 16, 32), backend="emulator")
-    with pytest.raises(UnsupportedProblem, match="takes 32, 64 or 128 columns, not 48"):
+    with pytest.raises(UnsupportedProblem, match="cols must be one of 32, 64, 128, not 48"):
         evaluate("row_softmax", RowSoftmaxProblem(16, 48), backend="emulator")
 
 
@@ -104,3 +104,29 @@ def test_commands_take_a_stage_of_any_operation(capsys):
     assert main(["check", "row_softmax", *problem]) == 0
     assert main(["lines", "row_softmax", *problem]) == 0
     assert "no access to shared memory" in capsys.readouterr().out
+
+
+def test_other_references_are_what_torch_computes():
+    """In float64, where the definitions agree to the last bits but a few."""
+
+    def both(name, **sizes):
+        operation = get_operation(name)
+        problem = operation.problem(**sizes, dtype="f16")
+        inputs = operation.make_inputs(problem)
+        exact = operation.reference(problem, inputs).outputs[operation.output_names[0]]
+        return {key: tensor.double() for key, tensor in inputs.items()}, exact
+
+    x, y = both("layer_norm", rows=5, cols=64)
+    assert torch.allclose(
+        y, torch.nn.functional.layer_norm(x["x"], (64,), x["weight"], x["bias"]), atol=1e-12
+    )
+
+    x, y = both("linear_attention", heads=2, length=9, head_dim=32)
+    for head, i in ((0, 0), (1, 8)):
+        terms = (x["q"][head, i] @ x["k"][head, j] * x["v"][head, j] for j in range(i + 1))
+        assert torch.allclose(y[head, i], sum(terms), atol=1e-12)
+
+    x, y = both("rotary", heads=1, length=7, head_dim=64)
+    angles = torch.arange(7.0, dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(32) / 32)
+    turned = torch.complex(*x["x"].chunk(2, -1)) * torch.exp(1j * angles)
+    assert torch.allclose(y, torch.cat((turned.real, turned.imag), -1), atol=1e-6)

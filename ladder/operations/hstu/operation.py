@@ -104,6 +104,12 @@ class Hstu(Operation):
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         return [*shapes.matrix(self.problem, dtypes, head_dims), *shapes.paged(dtypes, head_dims)]
 
+    def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
+        return {
+            "lengths": shapes.boundaries(self.problem, dtypes, head_dims),
+            "pages": shapes.paged_boundaries(dtypes, head_dims),
+        }
+
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         """One problem for each dtype and each head dim that is not listed."""
         unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
@@ -200,6 +206,9 @@ class HstuBackward(Hstu):
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         return shapes.matrix(self.problem, dtypes, head_dims)
+
+    def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
+        return {"lengths": shapes.boundaries(self.problem, dtypes, head_dims)}
 
 
 def _lengths(text: str) -> tuple[int, ...]:

@@ -25,6 +25,11 @@ _PAGED: tuple[dict[str, object], ...] = (
     {"q_lens": (0, 4, 17, 100), "kv_lens": (0, 8, 17, 230), "targets": (0, 2, 16, 60)},
     {"q_lens": (90, 1), "kv_lens": (300, 65), "targets": (90, 0)},
 )
+_PAGED_EDGES: dict[str, object] = {
+    "q_lens": (3, 16, 33, 64, 65),
+    "kv_lens": (32, 33, 64, 127, 129),
+    "targets": (0, 16, 31, 63, 64),
+}
 
 
 def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
@@ -47,6 +52,27 @@ def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequenc
     return found
 
 
+#: On, below and above what tiles and blocks are made of, as the sequences of one batch.
+_EDGES = (1, 15, 16, 17, 31, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129)
+
+
+def boundaries(
+    problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]
+) -> list[HstuProblem]:
+    """The edges as lengths alone, beside many keys, with a bias, and as numbers of targets; dtypes and head
+    dims in turn."""
+    sizes: tuple[dict[str, object], ...] = (
+        {"q_lens": _EDGES},
+        {"q_lens": _EDGES, "kv_lens": (257,) * len(_EDGES)},
+        {"q_lens": _EDGES, "bias_heads": 1},
+        {"q_lens": (130,) * len(_EDGES), "targets": _EDGES, "target_group_size": 5},
+    )
+    return [
+        problem(1, head_dims[i % len(head_dims)], **size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
+        for i, size in enumerate(sizes)
+    ]
+
+
 def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     return [
         HstuProblem(2, d, **size, page_size=page_size, dtype=dtypes[(i + j) % len(dtypes)])  # type: ignore[arg-type]
@@ -54,6 +80,14 @@ def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         for j, d in enumerate(head_dims)
         for page_size in (32, 64)
         if d * page_size <= 128 * 64
+    ]
+
+
+def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+    """Histories that end on both sides of a page's end, and targets likewise."""
+    return [
+        HstuProblem(1, head_dims[0], **_PAGED_EDGES, page_size=page_size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
+        for i, page_size in enumerate((32, 64))
     ]
 
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "ladder/attention.h"
 
@@ -37,24 +38,26 @@ inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
     return std::to_string(x) + " x " + std::to_string(y) + " x " + std::to_string(z);
   };
   if (x > unsigned(most_x) || y > unsigned(most_y) || z > unsigned(most_z))
-    throw std::invalid_argument("the batch, or the number of heads, is too large for a grid: it would have " +
-                                blocks(x, y, z) + " blocks, and this GPU launches " +
-                                blocks(most_x, most_y, most_z));
+    throw std::invalid_argument("the problem is too large for a grid: it would have " + blocks(x, y, z) +
+                                " blocks, and this GPU launches " + blocks(most_x, most_y, most_z));
   return dim3(x, y, z);
 }
 
-/// Calls f(std::integral_constant<int, d>) for the problem's head dimension d, one of kHeadDims.
-/// Throws std::invalid_argument, naming them, if it is none.
+/// Calls f(std::integral_constant<int, size>) for a size that is one of kSizes.
+/// Throws std::invalid_argument, naming them, if it is none; `name` is the size's.
+template <int... kSizes, typename F> void dispatch_size(const char *name, int size, F &&f) {
+  if (((size == kSizes && (f(std::integral_constant<int, kSizes>{}), true)) || ...))
+    return;
+  std::string sizes;
+  ((sizes += (sizes.empty() ? "" : ", ") + std::to_string(kSizes)), ...);
+  throw std::invalid_argument(std::string(name) + " must be one of " + sizes + ", not " +
+                              std::to_string(size));
+}
+
+/// The same for the problem's head dimension.
 template <int... kHeadDims, typename Problem, typename F>
 void dispatch_head_dim(const Problem &problem, F &&f) {
-  const bool known =
-      ((problem.head_dim == kHeadDims && (f(std::integral_constant<int, kHeadDims>{}), true)) || ...);
-  if (known)
-    return;
-  std::string dims;
-  ((dims += (dims.empty() ? "" : ", ") + std::to_string(kHeadDims)), ...);
-  throw std::invalid_argument("head_dim must be one of " + dims + ", not " +
-                              std::to_string(problem.head_dim));
+  dispatch_size<kHeadDims...>("head_dim", problem.head_dim, std::forward<F>(f));
 }
 
 /// Calls f(__half{}) or f(__nv_bfloat16{}) for the problem's element type.

@@ -138,6 +138,9 @@ template <InRegisters D, InRegisters S> __device__ inline void log(D &dst, const
 template <InRegisters D, InRegisters S> __device__ inline void log2(D &dst, const S &src) {
   detail::map(dst, [](float x) { return log2f(x); }, src);
 }
+template <InRegisters D, InRegisters S> __device__ inline void rsqrt(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return rsqrtf(x); }, src);
+}
 template <InRegisters D, InRegisters S> __device__ inline void abs(D &dst, const S &src) {
   detail::map(dst, [](float x) { return fabsf(x); }, src);
 }

@@ -32,8 +32,8 @@ struct StridedMatrix {
   __device__ T *at(int row, int col) const { return data + int64_t(row) * stride + col; }
 };
 
-/// A matrix as wide as is known at run time: tiles are parts of its rows and of its columns. cols and stride
-/// are multiples of 16 bytes.
+/// A matrix whose width is known at run time: tiles are parts of its rows and of its columns. The stride, and
+/// for loads and stores cols, are multiples of 16 bytes.
 template <typename T>
   requires Element<std::remove_const_t<T>>
 struct WideMatrix {
@@ -256,11 +256,19 @@ __device__ inline void for_each_within(const WideMatrix<T> &dst, const S &src, i
   });
 }
 
-/// The tile of dst from (first_row, first_col) on = src.
+/// The tile of dst from (first_row, first_col) on = src, a row-layout tile; first_col is a multiple of 2.
 template <typename T, RegisterTile S>
 __device__ inline void store(const WideMatrix<T> &dst, const S &src, int first_row, int first_col) {
-  for_each_within(dst, src, first_row, first_col,
-                  [](T *place, float value) { *place = from_float<T>(value); });
+  static_assert(S::row_layout,
+                "given a col-layout tile, wanted a row-layout one: insert swap_layout(tile_row, "
+                "tile) first");
+  if constexpr (S::row_layout && detail::require_element_of<S, WideMatrix<T>>())
+    detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
+      row += first_row;
+      col += first_col;
+      if (row < dst.rows && col < dst.cols)
+        *reinterpret_cast<Pair<T> *>(dst.at(row, col)) = src.pairs[i][j][pair];
+    });
 }
 
 /// The tile of dst from (first_row, first_col) on += src, atomically, value by value: the order of a sum's

@@ -1,0 +1,73 @@
+"""The examples are short and free of conflicts, and count what their arithmetic says.
+
+That they are right is for the matrix of all stages (``pytest stages/``).
+"""
+
+import pytest
+
+from ladder.evaluation import evaluate
+from ladder.operations import get_operation
+from ladder.stages import discover
+from ladder.stages.discovery import examples_root
+
+EXAMPLES = [stage for stage in discover() if stage.path.parent == examples_root()]
+MOST_LINES = 60
+#: A warp moves 16 bytes of a row at once between global memory and a 16-bit register tile: half a sector.
+HALVES = 2
+
+
+def kernel_lines(source):
+    """From the kernel's template line to the brace that ends it."""
+    body = source[source.index("__global__") :]
+    return body[: body.index("\n}\n")].count("\n") + 2
+
+
+def counts(name, **sizes):
+    """The row of an example, which is right."""
+    problem = get_operation(discover()[name].computes).problem(**sizes)
+    result = evaluate(name, problem, backend="emulator")
+    assert result.passed, result.describe()
+    return result.row
+
+
+@pytest.mark.parametrize("stage", EXAMPLES, ids=lambda stage: stage.name)
+def test_a_kernel_is_short_and_written_in_tiles(stage):
+    source = stage.kernel.read_text()
+    assert kernel_lines(source) < MOST_LINES
+    assert '#include "tiles/tiles.h"' in source and "asm" not in source
+
+
+def test_all_of_them_are_here():
+    names = {stage.name for stage in EXAMPLES}
+    assert names == {"gemm", "layer_norm", "linear_attention", "rotary_embedding", "row_softmax"}
+
+
+def test_a_matrix_product_has_no_conflict():
+    row = counts("gemm", rows=128, cols=256, depth=96)
+    assert row["conflicts"] == 0
+    # mma is 16 x 8 x 16. Each ldmatrix brings 16 x 16 of A or B: a warp has four of each for its 64 x 64.
+    steps = 96 // 16
+    assert row["mma_instructions"] == 128 // 16 * 256 // 8 * steps
+    assert row["ldmatrix_instructions"] == 2 * 4 * (4 + 4) * steps
+    # A is read once for each of the two blocks, B once, 32 bytes a sector.
+    assert row["global_sectors_ld"] == (2 * 128 * 96 + 96 * 256) * 2 // 32
+    assert row["global_sectors_st"] == HALVES * 128 * 256 * 2 // 32
+
+
+def test_linear_attention_keeps_its_state_on_the_chip():
+    row = counts("linear_attention", heads=3, length=256, head_dim=64)
+    assert row["conflicts"] == 0
+    # k and v go to shared memory, q to registers, o comes from them; q k^T, P v, q S and k^T v are products.
+    sectors = 3 * 256 * 64 * 2 // 32
+    assert row["global_sectors_ld"] == (2 + HALVES) * sectors
+    assert row["global_sectors_st"] == HALVES * sectors
+    assert row["mma_instructions"] == 3 * 256 // 64 * 4 * (64 // 16 * 64 // 8 * 64 // 16)
+
+
+def test_rows_go_through_registers_alone():
+    row = counts("layer_norm", rows=128, cols=64)
+    assert row["conflicts"] == row["shared_load_instructions"] == row["shared_store_instructions"] == 0
+    assert row["global_sectors_st"] == HALVES * 128 * 64 * 2 // 32
+    row = counts("rotary_embedding", heads=2, length=64, head_dim=64)
+    assert row["conflicts"] == row["shared_load_instructions"] == row["shared_store_instructions"] == 0
+    assert row["global_sectors_st"] == HALVES * 2 * 64 * 64 * 2 // 32
