@@ -1,4 +1,4 @@
-"""What goes wrong, in words for the person at the keyboard: one message, and the way out if there is one."""
+"""Errors in words for the person at the keyboard: a message, and a way out if there is one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LadderError(Exception):
 
 
 class InvalidProblem(LadderError, ValueError):
-    """Sizes, tensors or options that make no attention problem at all."""
+    """Sizes, tensors or options that make no problem at all."""
 
 
 class UnsupportedProblem(LadderError, ValueError):

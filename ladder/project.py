@@ -16,7 +16,7 @@ def version() -> str:
 
 
 def url(path: str = "") -> str:
-    """The project's address, or that of ``path`` below it; every link that is shown is made here."""
+    """The project's address, or that of ``path`` below it. Every link that is shown is built here."""
     try:
         entries = importlib.metadata.metadata(DISTRIBUTION).get_all("Project-URL") or []
     except importlib.metadata.PackageNotFoundError:

@@ -30,6 +30,7 @@ enum Trait : std::uint32_t {
   lands_late = 1 << 13,     ///< writes its first operand, which it also reads, once somebody waits for it
   adds = 1 << 14,           ///< its first operand becomes the sum of the two others
   moves = 1 << 15,          ///< its first operand becomes the second
+  offsets = 1 << 16,        ///< from an address makes one in the same variable
 };
 } // namespace trait
 using trait::Trait;

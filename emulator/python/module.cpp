@@ -43,9 +43,9 @@ const machine::VirtualGpu &gpu_named(const std::string &arch) {
 }
 
 /// Memory that the device may use for as long as this lives.
-class Registered {
+class LentMemory {
 public:
-  explicit Registered(const std::vector<Memory> &memory) {
+  explicit LentMemory(const std::vector<Memory> &memory) {
     try {
       for (const auto &[address, bytes, name, writable] : memory) {
         if (bytes == 0)
@@ -58,8 +58,8 @@ public:
       throw;
     }
   }
-  ~Registered() { release(); }
-  Registered(const Registered &) = delete;
+  ~LentMemory() { release(); }
+  LentMemory(const LentMemory &) = delete;
 
 private:
   void release() {
@@ -77,7 +77,7 @@ public:
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
           bool skip_kernels)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
-        registered_(std::make_unique<Registered>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
+        lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
     previous_gpu_ = &device.gpu();
     previous_threads_ = device.threads();
@@ -99,7 +99,7 @@ public:
   ~Session() { end(); }
 
   void end() {
-    if (!registered_)
+    if (!lent_)
       return;
     Device &device = Device::instance();
     device.close_log(log_);
@@ -107,7 +107,7 @@ public:
     device.set_threads(previous_threads_);
     device.set_warp_instruction_limit(previous_limit_);
     runtime::set_liberties(previous_liberties_);
-    registered_.reset();
+    lent_.reset();
     if (checking_)
       checking_->finish(), findings_ = checking_->to_json();
     checking_.reset();
@@ -119,7 +119,7 @@ public:
 private:
   std::unique_ptr<runtime::Checking> checking_;
   std::string findings_ = "[]";
-  std::unique_ptr<Registered> registered_;
+  std::unique_ptr<LentMemory> lent_;
   std::shared_ptr<runtime::LaunchLog> log_;
   const machine::VirtualGpu *previous_gpu_ = nullptr;
   unsigned previous_threads_ = 0;
@@ -145,13 +145,6 @@ public:
   }
 
   std::uint32_t parameter_bytes(const std::string &kernel) const { return entry(kernel).parameter_bytes; }
-
-  std::optional<std::tuple<std::uint64_t, std::uint64_t>> variable(const std::string &name) const {
-    const auto found = module_.variable(name);
-    if (!found)
-      return std::nullopt;
-    return std::tuple(found->address, found->bytes);
-  }
 
   void launch(const std::string &kernel, const Size &grid, const Size &block, const std::string &arguments,
               std::uint64_t dynamic_shared_bytes) {
@@ -426,8 +419,6 @@ PYBIND11_MODULE(_emulator, m) {
       .def("lines", line_columns)
       .def("worst_accesses", worst_accesses);
 
-  py::class_<Registered>(m, "Registered").def(py::init<const std::vector<Memory> &>());
-
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
                     std::uint8_t, bool>(),
@@ -442,7 +433,6 @@ PYBIND11_MODULE(_emulator, m) {
       .def("kernels", &Module::kernels)
       .def("parameters", &Module::parameters)
       .def("parameter_bytes", &Module::parameter_bytes)
-      .def("variable", &Module::variable)
       .def(
           "launch",
           [](Module &self, const std::string &kernel, const Size &grid, const Size &block,
@@ -458,7 +448,6 @@ PYBIND11_MODULE(_emulator, m) {
     const auto fault = Device::instance().last_fault();
     return fault ? py::object(fault_dict(*fault)) : py::none();
   });
-  m.def("reset", [] { Device::instance().reset(); });
   m.def("raise_interrupt", raise_interrupt,
         "Raises what a signal handler raised during a launch, if it did.");
   m.def("shared_access", shared_access);

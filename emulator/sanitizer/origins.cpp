@@ -71,16 +71,9 @@ public:
   }
 
 private:
-  /// Arithmetic on an address stays in its variable; what else an instruction makes of one is no address.
-  static bool passes_on(const Instruction &source) {
-    for (const std::string_view opcode : {"mov", "add", "sub", "mad", "cvta", "cvt", "selp", "or", "xor"})
-      if (source.opcode == opcode)
-        return true;
-    return false;
-  }
-
   bool define(const Instruction &source) {
-    if (!passes_on(source) || source.operands.empty() || source.operands[0].kind != Operand::Kind::reg)
+    if (!source.row->is(program::trait::offsets) || source.operands.empty() ||
+        source.operands[0].kind != Operand::Kind::reg)
       return false;
     Origin &destination = registers_[source.operands[0].name];
     const Origin before = destination;

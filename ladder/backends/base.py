@@ -1,4 +1,4 @@
-"""What a backend is, and what both do alike: load an extension, make NaN-filled outputs, call it."""
+"""What a backend is, and what all backends share: loading an extension, NaN-filled outputs, the call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Execution:
-    """The outputs of one run by name, with what was counted or timed."""
+    """One run's outputs by name, and what was counted or timed."""
 
     outputs: Mapping[str, Tensor]
     counters: Mapping[str, int | None] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Backend(ABC):
     #: Whether it counts what kernels do, and whether it times them.
     counts: bool
     times: bool
-    #: Whether it gives the same row each time, so that rows can be kept.
+    #: Whether it gives the same row every time, so that rows can be cached.
     is_exact: bool
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Backend(ABC):
         """
 
 
-#: On either side of what :func:`framed` makes.
+#: Size of the frames of :func:`framed`.
 _FRAME_BYTES = 512
 
 
@@ -101,7 +101,7 @@ def framed(
 
 
 def frame_is_whole(tensor: Tensor) -> bool:
-    """Whether nobody wrote beside a tensor of :func:`framed`."""
+    """Whether the frames of a tensor of :func:`framed` are intact."""
     memory = tensor._base
     assert memory is not None
     first = tensor.storage_offset()
@@ -109,7 +109,7 @@ def frame_is_whole(tensor: Tensor) -> bool:
 
 
 def unwritten(dtype: torch.dtype) -> float:
-    """What outputs begin as, so that what a kernel does not write is seen."""
+    """What outputs are filled with, so that elements that a kernel leaves out are noticed."""
     import torch
 
     return math.nan if dtype.is_floating_point else torch.iinfo(dtype).max
@@ -125,7 +125,7 @@ def is_unwritten(tensor: Tensor) -> bool:
 def make_outputs(
     problem: AnyProblem, device: str | torch.device, *, offset_bytes: int = 0, filled: bool = True
 ) -> dict[str, Tensor]:
-    """The outputs, framed. Not ``filled``, they hold what the memory held, and have no frame."""
+    """The outputs, framed. Unless ``filled``, they have no frame and hold whatever the memory held."""
     import torch
 
     dtypes = torch_dtypes()
@@ -150,9 +150,8 @@ def _load(extension: Path) -> ModuleType:
 
 
 def call(extension: Path, problem: AnyProblem, tensors: Tensors, stream: int) -> None:
-    """Calls the extension's ``launch`` once, on inputs and outputs by name.
-
-    What the stage refuses becomes :class:`UnsupportedProblem`, what CUDA refuses :class:`ExecutionError`.
+    """Calls the extension's ``launch`` once, with inputs and outputs by name. Raises
+    :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA fails.
     """
     try:
         launch = _load(extension).launch

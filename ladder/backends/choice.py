@@ -1,4 +1,4 @@
-"""The backend of a name, and which there are."""
+"""Finding a backend by its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("auto", "emulator", "cuda")
 
 
 def gpu_is_there() -> bool:
-    """Whether torch can use a CUDA GPU. Without a driver there is none, and torch need not be asked."""
+    """Whether torch can use a CUDA GPU. Without a driver it cannot, and torch is not even loaded."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

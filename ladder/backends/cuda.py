@@ -1,4 +1,4 @@
-"""The GPU: CUDA tensors in, outputs and the time of a run out."""
+"""The GPU: CUDA tensors in, outputs and times out."""
 
 from __future__ import annotations
 

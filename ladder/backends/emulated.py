@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Treatment:
-    """What CUDA leaves open for a run, see :func:`ladder.emulator.session`, and where the outputs lie:
+    """Choices for a run that CUDA leaves open, see :func:`ladder.emulator.session`, and where outputs lie:
     ``offset_bytes`` past a multiple of 64."""
 
     backwards: bool = False
@@ -61,9 +61,8 @@ class EmulatorBackend(Backend):
     def check(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
     ) -> tuple[Execution, list[Finding], ExecutionError | None]:
-        """As :meth:`execute`, with the sanitizer on: what it found comes with the outputs.
-
-        So does what ended the run early.
+        """:meth:`execute` with the sanitizer on. What it found comes with the outputs, and so does what ended
+        the run early.
         """
         return self._run(extension, target, problem, inputs, Treatment(), check=True)
 
@@ -114,7 +113,7 @@ class EmulatorBackend(Backend):
 
 
 def add_totals(totals: Iterable[dict[str, int | None]]) -> dict[str, int | None]:
-    """The counter columns summed over launches; one that a launch leaves open stays open."""
+    """The counter columns summed over launches; None where a launch does not know a counter."""
     total: dict[str, int | None] = {}
     for launch in totals:
         for name in COUNTERS:

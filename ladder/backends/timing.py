@@ -24,7 +24,7 @@ MATMUL_FLOPS = 2.0 * _MATMUL_SIZE**3
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one launch, in ms: the median of ``runs`` of them, with the 10th and 90th percentile."""
+    """Times of one launch in ms: the median of ``runs`` launches, with the 10th and 90th percentile."""
 
     median_ms: float
     p10_ms: float
@@ -39,14 +39,13 @@ class Timing:
         return cls(median, p10, p90, len(times))
 
     def tflops(self, flops: float) -> float:
-        """The speed of something that takes so many operations."""
+        """The speed of that many operations."""
         return flops / self.median_ms * 1e-9
 
 
 def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) -> dict[str, Timing]:
-    """The time of each run, over ``seconds`` each, in rounds that take all in turn.
-
-    So a change of clocks meets all of them. Inputs rotate from launch to launch.
+    """The time of each run, measured for ``seconds`` each, in rounds that take turns, so that a change of
+    clocks affects all of them. Inputs rotate from launch to launch.
     """
     counts = {}
     for name, run in runs.items():
@@ -72,10 +71,7 @@ def time_ms(run: Run, inputs: Tensors) -> float:
 
 
 def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
-    """These inputs and others, as many as fill the L2 twice, 2 at least and 64 at most.
-
-    The others are shuffles of the first: the same values, elsewhere in memory.
-    """
+    """These inputs and shuffled copies elsewhere in memory: enough to fill the L2 twice, from 2 to 64 sets."""
     tensors = [tensor for tensor in first.values() if tensor is not None]
     l2_bytes = torch.cuda.get_device_properties(tensors[0].device).L2_cache_size
     set_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -84,7 +80,7 @@ def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
 
 
 def baselines(problem: AnyProblem) -> dict[str, float]:
-    """TFLOP/s of what a library offers for the problem, and of a matrix product, measured now."""
+    """TFLOP/s, measured now, of a matrix product and of what a library offers for the problem."""
     operation = operation_of(problem)
     sets = input_sets(problem, operation.make_inputs(problem, "cuda"))
     timings = measure(operation.baselines(problem, sets[0]), sets, _BASELINE_SECONDS)

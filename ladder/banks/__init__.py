@@ -1,4 +1,4 @@
-"""One shared-memory access by bank: written down, swizzled, or found in a stage."""
+"""One shared-memory access, bank by bank: written down, swizzled, or taken from a stage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""One access of a warp to shared memory, and how the banks serve it: which lanes go together in a pass, and
-which word each bank gives in each wavefront.
-
-What it costs is the emulator's bank model, the same that counts for whole kernels; nothing is modelled here.
+"""One access of a warp to shared memory, and how the banks serve it: which lanes share a pass, and which word
+each bank delivers in each wavefront. The costs come from the emulator's bank model, which also counts whole
+kernels; nothing is modelled here.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Cell:
-    """What some banks give in one wavefront: the data at ``address``, to all ``lanes`` that want it."""
+    """What some banks deliver in one wavefront: the data at ``address``, to all ``lanes`` that read it."""
 
     wavefront: int
     first_bank: int
@@ -113,7 +112,7 @@ class Pass:
     cells: tuple[Cell, ...]
 
     def demand(self) -> list[int]:
-        """For each bank how many different words are wanted from it."""
+        """For each bank the number of different words that lanes read from it."""
         wanted = [0] * BANKS
         for cell in self.cells:
             for bank in range(cell.first_bank, cell.first_bank + cell.banks):
@@ -133,7 +132,7 @@ class Service:
 
 
 def serve(access: Access) -> Service:
-    """Asks the bank model, and lays out who is served when."""
+    """Asks the bank model, and works out who is served when."""
     from ladder import emulator
 
     # Lanes that give no row address do not count, whatever they hold.
@@ -153,7 +152,8 @@ def serve(access: Access) -> Service:
 def _pass(access: Access, mask: int, wavefronts: int) -> Pass:
     lanes = tuple(lane for lane in access.lanes if mask >> lane & 1)
     unit_bytes = max(access.bytes, BANK_BYTES)
-    # Atomics on one word follow each other; everything else gives a word to all lanes that want it at once.
+    # Atomics on one word follow each other; everything else delivers a word to all lanes that read it at
+    # once.
     is_atomic = access.op.startswith("atom")
     wanted: dict[tuple[int, int], list[int]] = {}
     for lane in lanes:

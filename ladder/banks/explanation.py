@@ -1,4 +1,4 @@
-"""One access to shared memory of a stage's line, as the emulator saw it: addresses, banks, passes."""
+"""One access to shared memory by a line of a stage, as the emulator saw it: addresses, banks, passes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def parse_place(place: str) -> tuple[str, str, int]:
 
 
 def _op(name: str) -> str:
-    """The name of an access by that of the emulator, which has PTX's opcode for a matrix access."""
+    """The explorer's name for an access, from the emulator's, which uses PTX's opcode for matrix accesses."""
     return {"matrix": "ldmatrix", "wmma": "ldmatrix"}.get(name, name)
 
 
@@ -175,7 +175,7 @@ def _instructions(launch: Launch) -> list[Instruction]:
 
 
 def _known(value: object) -> int:
-    """The number, 0 where the model leaves it open (an instruction that also makes accesses it knows)."""
+    """The number, or 0 where the model does not know it (for one of an instruction's accesses)."""
     import pandas as pd
 
     return 0 if pd.isna(value) else int(str(value))  # type: ignore[call-overload]

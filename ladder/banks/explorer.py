@@ -1,4 +1,4 @@
-"""The bank-conflict explorer: an access that somebody writes down, what it costs, and what would mend it.
+"""The bank-conflict explorer: what an access costs that somebody writes down, and what would mend it.
 
 from ladder import bank
 found = bank.explore("ldmatrix.x4", "(lane % 16) * 256 + lane / 16 * 16")
@@ -17,7 +17,7 @@ from ladder.banks.expression import Expression, ExpressionError
 #: An address for each lane: an expression in ``lane``, a function of it, or the 32 values.
 Addresses = str | Callable[[int], int | None] | Sequence[int | None]
 
-#: Sizes of what lies in shared memory that a swizzle can be said for, in bytes.
+#: Element sizes for which a swizzle can be stated, in bytes.
 ELEMENT_SIZES = (1, 2, 4, 8, 16)
 
 _OPS = {"ld": "ld", "st": "st", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "atom": "atom.add", "red": ""}
@@ -57,7 +57,7 @@ class Swizzle:
         return address ^ (address >> self.shift & mask)
 
     def in_elements(self, element_bytes: int) -> Swizzle | None:
-        """The same permutation applied to element numbers; None if it would tear elements apart."""
+        """The same permutation of element numbers; None if it would tear elements apart."""
         base = self.base - (element_bytes.bit_length() - 1)
         return None if base < 0 else replace(self, base=base)
 
@@ -67,10 +67,9 @@ class Swizzle:
 
 @dataclass(frozen=True)
 class Exploration:
-    """An access, how it is served, and the swizzles (on byte addresses) that take all its conflicts away.
-
-    ``remedies`` is empty where there is nothing to mend or nothing that mends it; ``best`` is then the
-    swizzle that leaves the fewest conflicts, with their number, if one leaves fewer than there are.
+    """An access, how it is served, and the swizzles (of byte addresses) that remove all its conflicts.
+    ``remedies`` is empty where there is nothing to mend, or no swizzle mends it; ``best`` is then the swizzle
+    that leaves the fewest conflicts, with their number, if any leaves fewer.
     """
 
     text: str
@@ -161,10 +160,9 @@ def swizzled(access: Access, swizzle: Swizzle) -> Access:
 
 
 def find_swizzles(access: Access) -> tuple[tuple[Swizzle, ...], tuple[Swizzle, int] | None]:
-    """The swizzles, of as few bits as can be, that leave no conflict; else the one that leaves the fewest.
-
-    What an access touches stays together, so swizzles begin at its width; they change no bit but those that
-    choose the bank, since the others cannot help.
+    """The swizzles of the fewest bits that leave no conflict; else the one that leaves the fewest conflicts.
+    Swizzles begin at the access's width, so that its bytes stay together, and change only the bits that
+    choose the bank, since others cannot help.
     """
     remedies: list[Swizzle] = []
     best: tuple[Swizzle, int] | None = None

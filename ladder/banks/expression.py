@@ -1,4 +1,4 @@
-"""Integer expressions in ``lane`` from a command line, with C's meaning and never with eval().
+"""Integer expressions in ``lane`` from a command line, evaluated as C would, and without eval().
 
 An address can be copied out of a kernel: ``(lane % 16) * 256 + lane / 16 * 16``. Types, conversions and
 precedence are those of C++20 with an int of 32 bits and a long of 64 ([expr], [conv] of its standard), so
@@ -26,7 +26,7 @@ _NUMBER = re.compile(
 )
 _WORDS = {"and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~"}
 _FUNCTIONS = ("min", "max", "abs")
-#: From what binds least to what binds most.
+#: From the loosest to the tightest binding.
 _LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
     ("*", "/", "%"),
@@ -35,7 +35,7 @@ _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class ExpressionError(LadderError, ValueError):
-    """An expression that is no whole number for every lane."""
+    """An expression that does not give a whole number for every lane."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ _Values = Mapping[str, int]
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of an expression: what it is worth for the values of the variables, and how it was written."""
+    """A part of an expression: its value, given those of the variables, and its text."""
 
     type: _Type
     value: Callable[[_Values], int]
@@ -113,7 +113,7 @@ class Expression:
 
 
 class _Parser:
-    """By recursive descent, one level of precedence a call."""
+    """A recursive-descent parser, one call for each level of precedence."""
 
     def __init__(self, text: str, names: tuple[str, ...]) -> None:
         self._text = text
@@ -132,7 +132,7 @@ class _Parser:
         return self._tokens[self._next][1]
 
     def _take(self, *tokens: str) -> str:
-        """The next token if it is one of these, else nothing."""
+        """The next token if it is one of these, else None."""
         token = self._peek()
         if token not in tokens:
             return ""
@@ -286,7 +286,7 @@ def _literal(token: str) -> _Node:
 
 
 def _common(*nodes: _Node) -> _Type:
-    """The usual arithmetic conversions: the longer type, the unsigned one of two that are as long."""
+    """The usual arithmetic conversions: the longer type, or the unsigned one of two equally long ones."""
     bits = max(node.type.bits for node in nodes)
     return _Type(bits, all(node.type.signed for node in nodes if node.type.bits == bits))
 

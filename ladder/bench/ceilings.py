@@ -1,4 +1,4 @@
-"""What the units of an SM do at most: the rates that no kernel gets beyond."""
+"""The peak rates of an SM's units, which no kernel exceeds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ladder.common.progress import steps
 from ladder.errors import ExecutionError, LadderError
 
 SOURCE = Path(__file__).with_suffix(".cu")
-#: What the work of each unit is counted in.
+#: The unit in which each unit's work is counted.
 COUNTED = {"mma.sync": "operations", "ldmatrix": "bytes", "ex2.approx": "results", "fma": "operations"}
 ROUNDS, LAUNCHES = 1 << 16, 9
 
 
 def measure() -> pd.DataFrame:
-    """One row a unit of the SM, each kept busy alone by 16 warps an SM.
+    """One row for each unit of the SM, which 16 warps an SM keep busy on its own.
 
     Columns: the environment, ``unit``, ``counted`` (in what), ``per_second``, ``clock_ghz`` (of the SMs
     meanwhile), ``per_clock_and_sm``, ``time_ms`` (of a launch, the median).
@@ -47,7 +47,7 @@ def measure() -> pd.DataFrame:
 
 
 def frame(output: str, where: dict[str, str]) -> pd.DataFrame:
-    """What the program printed, as rows."""
+    """The program's output as rows."""
     names = ["unit", "work", "time_ms", "clock_ghz"]
     said = pd.read_csv(io.StringIO(output), header=None, names=names)
     rows = pd.DataFrame({"unit": said["unit"], "counted": said["unit"].map(COUNTED)})

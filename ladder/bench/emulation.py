@@ -1,4 +1,4 @@
-"""How fast the interpreter is: warp instructions a second and core."""
+"""The interpreter's speed: warp instructions a second and core."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one kernel on ``threads`` host threads. ``cpu_seconds`` is their time on a core, added up;
+    """One kernel's speed on ``threads`` host threads. ``cpu_seconds`` is their total time on a core;
     ``checked_cpu_seconds`` the same under the sanitizer."""
 
     kernel: str
@@ -36,17 +36,17 @@ class Speed:
 
     @property
     def per_second_and_core(self) -> float:
-        """Warp instructions for each second on a core, whatever else the machine does meanwhile."""
+        """Warp instructions for each second on a core, independent of the machine's other load."""
         return self.warp_instructions / self.cpu_seconds
 
     @property
     def slowdown_when_checked(self) -> float:
-        """How many times as long a launch takes under the sanitizer."""
+        """The factor by which the sanitizer slows a launch down."""
         return self.checked_cpu_seconds / self.cpu_seconds
 
 
 def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
-    """Median times of the kernels in ``kernels.cu``; the first run of each warms up and is left out."""
+    """Median times of the kernels in ``kernels.cu``, without the first run of each, which warms up."""
     module = Module(_ptx())
     return [_measure(name, run, threads, runs) for name, run in _workloads(module, threads).items()]
 

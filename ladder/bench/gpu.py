@@ -1,7 +1,5 @@
-"""The speed of every rung on the GPU that is there, beside what torch offers for it, all in one run.
-
-Each contender's first output is checked on a part of the problem first; then all are timed as
-:mod:`ladder.backends.timing` does it.
+"""The speed of every rung on this machine's GPU, beside what torch offers, all in one run. Each contender's
+first output is checked on a part of the problem before all are timed by :mod:`ladder.backends.timing`.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def measure(
 ) -> pd.DataFrame:
     """One row a contender and problem, with the ratio of its speed to that of what torch offers.
 
-    The default problems are those of what the stages compute, the default stages all of its rungs.
+    By default the problems are the operation's, and the stages all of its rungs.
 
     Columns: the environment, ``contender``, those of the problem, ``time_ms`` (median) with ``time_ms_p10``
     and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16 matrix product
@@ -102,7 +100,7 @@ def _operation(problems: Sequence[AnyProblem] | None, stages: Sequence[str] | No
 
 
 def _takes(stage: Stage, run: Run, problem: AnyProblem) -> bool:
-    """Options may leave no room for a head dim, which only the kernel's host code knows."""
+    """Only the kernel's host code knows whether its options leave room for a head dim."""
     try:
         stage.accept(problem)
         run(operation_of(problem).make_inputs(problem, "cuda"))

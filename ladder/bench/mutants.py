@@ -1,4 +1,4 @@
-"""How many wrong rungs the verdicts find: mutants made by machine from a kernel.cu, one change each.
+"""How many wrong rungs the verdicts catch: mutants, each a kernel.cu with one change made by machine.
 
 A verdict that lets a mutant pass is blind to what was changed. ``equivalent_mutants.toml`` lists those that
 compute the same, with the reason.
@@ -39,11 +39,11 @@ else:
 
 STAGES = ("v1_minimal", "v2_warp_mma")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
-#: A mutant's endless loop ends here; no warp of a rung comes near on the problems that are tried.
+#: Ends a mutant's endless loop; no warp of a sound rung comes near it on the problems that are tried.
 _INSTRUCTION_LIMIT = "20000000"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
-#: Kind of change: pattern of what is replaced, and by what.
+#: By kind of change: the pattern that is replaced, and its replacement.
 _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("comparison", r"(?<![<\-=!>])<(?![<=])(?= )", ("<=",)),
     ("comparison", r"(?<= )<=(?= )", ("<",)),
@@ -73,7 +73,7 @@ _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("index", r"\bkBc\b", ("kBr",)),
 )
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-#: How lines begin that say nothing about what is computed.
+#: Beginnings of lines that do not affect what is computed.
 _NO_CODE = ("#", "static_assert", "template", "__global__", "using", "namespace")
 #: Operands that change places around a minus or in a call of two.
 _OPERANDS = re.compile(r"([\w.\[\]]+) - ([\w.\[\]]+)")
@@ -95,14 +95,14 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Of what was changed, not where: lines move."""
+        """A name made of the change, not of its place: lines move."""
         digest = hashlib.sha256(f"{self.old.strip()}\0{self.new.strip()}".encode()).hexdigest()[:8]
         return f"{self.stage}-{self.kind}-{digest}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of each judge, whether it found the mutant; empty where it does not build."""
+    """For each judge whether it found the mutant; empty where it does not build."""
 
     mutant: Mutant
     killed: dict[str, bool]
@@ -145,7 +145,7 @@ def _changes(code: str) -> Iterator[tuple[str, str]]:
 
 
 def equivalent() -> dict[str, str]:
-    """By the name of a mutant that computes the same as its rung: why."""
+    """Why mutants compute the same as their rung, by the mutants' names."""
     table = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
     return {entry["name"]: entry["reason"] for entry in table.get("mutant", [])}
 
@@ -185,16 +185,15 @@ JUDGES: dict[str, Callable[[str], bool]] = {"compare": _compare, "check": _check
 
 
 def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
-    """In a process of its own: what a judge says of the stage in that folder of stages."""
+    """Runs in a process of its own: a judge's verdict on the stage in that folder of stages."""
     os.environ.update(LADDER_STAGES_ROOT=folder, LADDER_WARP_INSTRUCTION_LIMIT=_INSTRUCTION_LIMIT)
     os.environ.update(LADDER_SEED="1", LADDER_THREADS="1")
     return judge(stage)
 
 
 def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
-    """Builds the mutant in a folder of its own and asks each judge; what was asked before is not asked again.
-
-    A verdict that does not come, because host code ended its process, is no pass.
+    """Builds the mutant in a folder of its own and asks each judge; known answers are not asked for again. A
+    missing verdict, because host code ended its process, is not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
     killed: dict[str, bool] = json.loads(known.read_text()) if known.exists() else {}
@@ -218,7 +217,7 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
 
 
 def _copy_with(mutant: Mutant, folder: Path) -> None:
-    """The stage with the change, and of the rest what tests and headers need."""
+    """Copies the changed stage, with what tests and headers need beside it."""
     keep = {mutant.stage, "include"}
     for path in root().iterdir():
         if path.is_file():
@@ -236,7 +235,7 @@ def _copy_with(mutant: Mutant, folder: Path) -> None:
 
 
 def _judges_digest(stage: str) -> str:
-    """Of all that decides about a mutant besides its own source."""
+    """A digest of all that decides about a mutant besides its own source."""
     package = Path(__file__).resolve().parents[1]
     paths = [
         *package.rglob("*.py"),
@@ -259,7 +258,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints what passes though it is wrong, and the table; 1 if pytest lets one pass."""
+    """Prints the wrong mutants that pass, and the table; returns 1 if pytest lets one pass."""
     ladder = discover()
     found = [
         mutant
@@ -285,7 +284,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
-    """Prints; returns the mutants that no judge at all, or not pytest where it was asked, has found."""
+    """Prints, and returns the mutants that no judge found, or that pytest missed where it was asked."""
     same = equivalent()
     built = [outcome for outcome in outcomes if outcome.killed]
     wrong = [outcome for outcome in built if outcome.mutant.name not in same]

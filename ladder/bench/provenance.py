@@ -1,4 +1,4 @@
-"""What measured numbers depend on: GPU, driver, compiler, torch, date."""
+"""What measurements depend on: GPU, driver, compiler, torch, date."""
 
 from __future__ import annotations
 

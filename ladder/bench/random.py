@@ -1,4 +1,4 @@
-"""Every rung on problems that nobody chose: random sizes, masks, scales, inputs. A right one passes all."""
+"""Every rung on random problems: sizes, masks, scales, inputs. A correct rung passes all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Failure:
 def failures(
     stages: list[Stage], problems: int, seed: int, *, backend: str = "auto", largest: int = 300
 ) -> Iterator[Failure]:
-    """Runs as many problems as that, the stages in turn, and yields what fails."""
+    """Runs ``count`` problems, stage after stage in turn, and yields what fails."""
     drawn = {
         stage.name: filter(
             stage.suits, get_operation(stage.computes).random(seed, stage.dtypes, stage.head_dims, largest)

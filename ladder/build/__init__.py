@@ -1,4 +1,4 @@
-"""From CUDA source to an extension or a program: compilers, targets, what is kept and for how long."""
+"""From CUDA source to an extension or a program: compilers, targets, the cache of builds."""
 
 from __future__ import annotations
 

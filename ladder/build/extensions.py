@@ -1,7 +1,7 @@
-"""Builds: a rung's extension, or somebody's whole program, from CUDA source. Cached.
+"""Builds a rung's extension, or a whole program, from CUDA source, and caches it.
 
 The name of a built directory holds a hash of all that it was made from: sources, their place (line
-information holds paths), flags, compilers and what is linked in. So a name is never built over, and nothing
+information holds paths), flags, compilers and what is linked in. So nothing is ever built over, and nothing
 is ever stale.
 """
 
@@ -28,12 +28,12 @@ from ladder.errors import BuildError, LadderError
 from ladder.stages import OptionValue, Stage, include_directory
 
 _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
-#: Of what nvcc compiles as C++.
+#: Endings of files that nvcc compiles as C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _ATTEMPTS = 3
-#: How flags begin that mean the same in every directory.
+#: Beginnings of flags that mean the same in every directory.
 _NO_RELATIVE_PATH = ("-D", "-I/", "-Xcompiler=-g")
-#: Variables of the environment that nvcc, g++ and the linker heed.
+#: Environment variables that nvcc, g++ and the linker read.
 _HEEDED = (
     *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDA_HOME", "CUDA_PATH"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH"),
@@ -43,7 +43,7 @@ _HEEDED = (
 
 @processes.ended_by_signals()
 def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | None = None) -> Path:
-    """The stage's Python extension ``ladder_stage``, built if it is not there yet.
+    """The stage's Python extension ``ladder_stage``, built if need be.
 
     Raises :class:`BuildError` with the compiler's message, :class:`ToolchainError` or :class:`CacheError`.
     """
@@ -80,10 +80,9 @@ def build_all(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a stage's extension is made, of which files, and where it will be.
-
-    ``dependencies`` lists what the compiler read the last time; ``sources`` are these files and the stage's
-    own, of which a new one may come before another of its name.
+    """How a stage's extension is made, from which files, and where it will be. ``dependencies`` lists what
+    the compiler read the last time; ``sources`` are these files and the stage's own, since a new one may
+    shadow a shared one of the same name.
     """
 
     stage: Stage
@@ -121,7 +120,7 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
 
 
 def _is_there(result: Path) -> bool:
-    """Whether it was built before, and is as it was then; if so, it is in use now."""
+    """Whether it is built and unchanged; if so, marks it as used."""
     try:
         whole = _seal_of(result).read_text() == cache.digest([result.read_bytes()])
     except OSError:
@@ -136,7 +135,8 @@ def _seal_of(result: Path) -> Path:
 
 
 def _finish(directory: Path, final: Path, name: str) -> Path:
-    """Gives a directory with the built file ``name`` its name. One that is there and not whole goes."""
+    """Gives a directory with the built file ``name`` its final name; an incomplete one in its place is
+    removed."""
     _seal_of(directory / name).write_text(cache.digest([(directory / name).read_bytes()]))
     if final.exists() and not _is_there(final / name):
         shutil.rmtree(final)
@@ -151,7 +151,7 @@ def _source_files(*directories: Path) -> list[Path]:
 
 
 class _Moved(Exception):
-    """Files were written while a compiler read them: nobody knows what its output was made from."""
+    """Files were written while a compiler read them, so it is unknown what its output was made from."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__(paths)
@@ -159,7 +159,7 @@ class _Moved(Exception):
 
 
 def _until_settled(name: str, make: Callable[[], Path]) -> Path:
-    """Makes it again when a file was saved meanwhile. Raises :class:`BuildError` if that does not end."""
+    """Builds again while files are being saved meanwhile. Raises :class:`BuildError` if that does not end."""
     for _ in range(_ATTEMPTS):
         try:
             return make()
@@ -172,7 +172,7 @@ def _until_settled(name: str, make: Callable[[], Path]) -> Path:
 
 
 def _refuse_moved(before: Snapshot, files: Iterable[Path]) -> Snapshot:
-    """The files as they are now. Raises :class:`_Moved` unless they are as they were."""
+    """Snapshots the files again. Raises :class:`_Moved` if any has changed."""
     after = Snapshot.of(files)
     if changed := before.changed(after):
         raise _Moved(changed)
@@ -203,7 +203,7 @@ def _carry_out(first: _Plan) -> Path:
 
 
 def _compile_kernel(plan: _Plan, flags: Sequence[str], directory: Path) -> list[Path]:
-    """``kernel.o`` in the directory, with these flags; the files that were read."""
+    """Compiles ``kernel.o`` in the directory with these flags; returns the files that were read."""
     command = [str(plan.nvcc.path), *flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
     return _compile(command, directory, plan.stage.name, directory / "rule", plan.nvcc)
 
@@ -219,7 +219,7 @@ def _compile(
 
 @processes.ended_by_signals()
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
-    """An executable of somebody's own ``.cu`` files; ``flags`` go to the compiler as they are.
+    """An executable made from the user's own ``.cu`` files; ``flags`` go to the compiler unchanged.
 
     The compiler runs in the working directory, where relative paths in ``flags`` begin.
 
@@ -241,7 +241,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         return base.with_name(f"{base.name}-{cache.digest([key, *dependencies.parts()])}")
 
     def known() -> tuple[Snapshot, Path | None]:
-        """The files that it depended on last time, and the program if it was made of them as they are."""
+        """The files that it depended on the last time, and the program if they have not changed since."""
         dependencies = _read_paths(dependency_list)
         now = Snapshot.of([*sources, *dependencies])
         program = directory_for(now) / sources[0].stem
@@ -277,9 +277,8 @@ def _read_paths(listing: Path) -> list[Path]:
 
 
 def _dependencies(rule: str, directory: Path, nvcc: toolchain.Nvcc) -> list[Path]:
-    """The files that a make rule of a compiler run in ``directory`` names, less those of toolkit and system.
-
-    By the names that the compiler used: where a link leads may change.
+    """The files named by a compiler's make rule, without those of toolkit and system. Links are kept as the
+    compiler named them: where they lead may change.
     """
     escaped = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " ").partition(":")[2])
     words = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in escaped]
@@ -293,7 +292,7 @@ def _binding_sources() -> list[Path]:
 
 
 def _binding(operation: str, target: Target) -> Path:
-    """The object of an operation's Python binding, compiled once for all its stages of a target."""
+    """The object file of an operation's Python binding, compiled once for all its stages of a target."""
     include = include_directory()
     source = include / "ladder" / f"{operation}_binding.cpp"
     nvcc = target.nvcc()
@@ -321,7 +320,7 @@ def _binding(operation: str, target: Target) -> Path:
 
 
 def _python_abi() -> list[str]:
-    """What an extension built for one Python, and no other, depends on."""
+    """What ties an extension to one Python."""
     return [pybind11.__version__, sysconfig.get_config_var("SOABI") or ""]
 
 

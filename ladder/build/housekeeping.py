@@ -1,7 +1,5 @@
-"""Builds are kept, but not without end: those that nobody has used for longest go first.
-
-Nothing that was used within a day goes, however large the cache is, and nothing that a living process is
-making.
+"""Limits the cache of builds: the least recently used go first. Builds used within a day stay, however large
+the cache is, and so do those that a running process is making.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from ladder.common import cache, files
 
-#: What all builds together may take.
+#: The most that all builds together may take.
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 24 * 3600.0
 #: Files of no size: locks, and lists of a program's headers.
@@ -36,7 +34,7 @@ def builds() -> Path:
 
 
 def mark_used(build: Path) -> None:
-    """Notes that a build is used now."""
+    """Marks a build as used now."""
     with suppress(OSError):  # a cache that can only be read
         os.utime(build)
 
@@ -59,7 +57,7 @@ def tidy() -> None:
         with suppress(OSError):
             if build.path.stat().st_mtime != build.used:
                 continue
-            # Out of the way first: nobody is to find a part of it.
+            # Renamed first, so that nobody finds a part of it.
             doomed = build.path.with_name(f".{build.path.name}-unused")
             build.path.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)

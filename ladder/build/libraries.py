@@ -1,4 +1,4 @@
-"""Where the emulator's libraries lie, for those that link to them."""
+"""Where the emulator's libraries are, for linking to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class EmulatorLibrary:
 
     @property
     def shared(self) -> Path:
-        """Everything; one copy a process, shared by the Python module and all emulator extensions."""
+        """All of the emulator; one copy a process, shared by the Python module and all emulator
+        extensions."""
         return self.directory / "libladder_emulator.so"
 
     @property

@@ -1,4 +1,4 @@
-"""What compilers and linkers complain of, in words for the person at the keyboard."""
+"""Compilers' and linkers' complaints in words for the person at the keyboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ladder.errors import BuildError
 from ladder.stages import ARCHITECTURES
 
 _SHOWN_LINES = 12
-#: Libraries that programs use beside the CUDA runtime, by how the names of their functions and headers begin.
+#: Libraries that programs use besides the CUDA runtime, by the prefixes of their functions and headers.
 _LIBRARIES = {
     "cublas": "cuBLAS",
     "cudnn": "cuDNN",
@@ -31,7 +31,7 @@ _RUNTIME_NAME = r"(?:__)?cuda\w+"
 
 
 def failure(name: str, what: str, message: str, command: Sequence[str]) -> BuildError:
-    """The error for what a compiler or linker wrote about ``name``: ``what`` it does not."""
+    """The error for a compiler's or linker's output about ``name``; ``what`` says what it does not do."""
     undefined = sorted(set(_undefined(message)))
     if undefined and all(re.fullmatch(_RUNTIME_NAME, function) for function in undefined):
         return not_in_runtime(name, undefined)
@@ -57,7 +57,8 @@ def not_in_runtime(name: str, functions: Iterable[str]) -> BuildError:
 
 
 def refuse_undefined(binary: Path, name: str) -> None:
-    """An entry point that the emulator lacks would silently reach the CUDA runtime that torch has loaded."""
+    """Refuses undefined CUDA entry points, which would silently reach the CUDA runtime that torch has
+    loaded."""
     result = subprocess.run(["nm", "--undefined-only", str(binary)], capture_output=True, text=True)
     if result.returncode != 0:
         raise BuildError(f"nm cannot read {binary.name}: {result.stderr.strip()}")
@@ -67,7 +68,7 @@ def refuse_undefined(binary: Path, name: str) -> None:
 
 
 def _not_offered(message: str) -> str:
-    """What to say of device code that no virtual GPU runs; empty where there is none."""
+    """A remark about device code that no virtual GPU runs; empty where there is none."""
     if "requires separate compilation mode" in message:
         return f"Kernels that launch kernels are not emulated. {_GPU_ALONE}"
     if re.search(r"not supported on \.target|requires \.target", message):
@@ -79,7 +80,7 @@ def _not_offered(message: str) -> str:
 
 
 def missing_libraries(message: str) -> str:
-    """What to say of libraries that a compiler or linker did not find; empty where it found all."""
+    """A remark about libraries that a compiler or linker did not find; empty where it found all."""
     functions = _undefined(message)
     headers = re.findall(r"fatal error: (?:\S*/)?(\w+)[\w.]*: No such file", message)
     found = {

@@ -1,4 +1,4 @@
-"""Files as they were at one moment: to tell whether a compiler has read what its output is filed under."""
+"""Files as they were at one moment, to tell whether a compiler read what its output is filed under."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLOCK_STEP_NS = 20_000_000
 
 @dataclass(frozen=True)
 class _State:
-    """What tells two states of a file apart: contents alone would miss a change that is taken back."""
+    """Tells two states of a file apart. Contents alone would miss a change that is taken back."""
 
     inode: int
     modified_ns: int
@@ -44,9 +44,8 @@ class Snapshot:
         ]
 
     def changed(self, later: Snapshot) -> list[Path]:
-        """Which of the later files have been written since this snapshot.
-
-        Of a file that is not in this one the file system's times decide.
+        """Which of the later files have been written since this snapshot. For a file that is not in this one,
+        the file system's times decide.
         """
 
         def same(path: Path, now: _State | None) -> bool:

@@ -13,7 +13,7 @@ from ladder.build import toolchain
 from ladder.build.libraries import emulator_library
 from ladder.build.messages import refuse_undefined
 
-# Inline functions' statics of two rungs must not become one object although each is loaded privately.
+# Keeps inline functions' statics of two rungs from becoming one object although each is loaded privately.
 _HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
 
 
@@ -33,7 +33,7 @@ class Target(ABC):
 
     @abstractmethod
     def nvcc(self) -> toolchain.Nvcc:
-        """The compiler. Raises :class:`ToolchainError` where there is none."""
+        """The compiler. Raises :class:`ToolchainError` if there is none."""
 
     def flags(self) -> list[str]:
         """The compiler's flags."""
@@ -65,11 +65,11 @@ class Target(ABC):
         del binary, name
 
     def draft_flags(self, flags: Sequence[str]) -> list[str]:
-        """Of a kernel's compiler flags those of a first, faster compilation, which often :meth:`suffices`."""
+        """The compiler flags of a first, faster compilation, whose result often :meth:`suffices`."""
         return list(flags)
 
     def suffices(self, compiled: Path) -> bool:
-        """Whether the object of a first compilation is as good as one of all flags."""
+        """Whether the object of a first compilation is as good as that of a full one."""
         del compiled
         return True
 
@@ -97,13 +97,12 @@ class EmulatorTarget(Target):
         return [code, "-Xfatbin", "--compress=false", "-cudart", "none"]
 
     def draft_flags(self, flags: Sequence[str]) -> list[str]:
-        """Without the machine code: making it takes longer than all else."""
+        """Leaves out the machine code, which takes longer than everything else."""
         ptx = f"-gencode=arch={self._compute},code={self._compute}"
         return [ptx if flag.startswith("-gencode=") else flag for flag in flags]
 
     def suffices(self, compiled: Path) -> bool:
-        """Whether no access to shared memory is the compiler's own: what stands in inline PTX, each access as
-        wide as it says, ptxas leaves as it is."""
+        """Whether all accesses to shared memory are inline PTX: ptxas leaves those as they are."""
         text = compiled.read_bytes()
         own = _INLINE_PTX.sub(b"", text)
         return not _OWN_ACCESS.search(own) and b"wmma.load" not in text and b"wmma.store" not in text
@@ -134,7 +133,7 @@ class CudaTarget(Target):
         return toolchain.system_nvcc() or toolchain.pinned_nvcc()
 
     def _code(self) -> Sequence[str]:
-        # native leaves out what an architecture has for itself.
+        # -arch=native leaves out architecture-specific features.
         only = self.arch.endswith("a")
         return [f"-gencode=arch={self._compute},code={self.arch}" if only else "-arch=native"]
 

@@ -1,9 +1,9 @@
 """The compilers: the pinned nvcc of the emulator backend, the system's nvcc for a GPU, and g++.
 
-The pinned compiler comes as wheels and lives in a prefix of its own in the user's cache, never in the
-environment of torch, whose own CUDA packages it would clash with. Being pinned, it gives the same PTX, and
-with it the same counts, on every machine. ``python -m ladder.toolchain`` fetches it and prints its include
-directory; only the standard library is needed for that.
+The pinned compiler comes as wheels and lives in a prefix of its own in the user's cache, never in torch's
+environment, with whose CUDA packages it would clash. Being pinned, it gives the same PTX, and with it the
+same counts, on every machine. ``python -m ladder.toolchain`` fetches it and prints its include directory;
+only the standard library is needed for that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ladder.errors import ToolchainError
 VERSION = "13.0"
 REQUIREMENT = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl,profiler]=={VERSION}.*"
 DOWNLOAD_MEGABYTES = 105
-#: Programs that may stand before the compiler in ``$CXX``.
+#: Programs that may precede the compiler in ``$CXX``.
 _LAUNCHERS = ("ccache", "distcc", "sccache")
 
 
@@ -85,12 +85,12 @@ def _output(command: list[str]) -> str:
 
 
 def prefix() -> Path:
-    """Where the pinned compiler lives, or will; another place when what is fetched changes."""
+    """Where the pinned compiler is, or will be; it changes with what is fetched."""
     return cache.root() / f"cuda-{VERSION}-{cache.digest([REQUIREMENT])[:6]}"
 
 
 def installed_nvcc() -> Nvcc | None:
-    """The pinned compiler if it has been fetched; ``LADDER_NVCC`` names another one to take in its place."""
+    """The pinned compiler if it has been fetched, or the one that ``LADDER_NVCC`` names instead."""
     override = os.environ.get("LADDER_NVCC")
     if override:
         if not (Path(override).is_file() and os.access(override, os.X_OK)):
@@ -103,7 +103,7 @@ def installed_nvcc() -> Nvcc | None:
 
 
 def pinned_nvcc() -> Nvcc:
-    """The pinned compiler, fetched first where it is missing (about 105 MB, once)."""
+    """The pinned compiler, fetched if it is missing (about 105 MB, once)."""
     found = installed_nvcc()
     if found is None:
         _fetch()
@@ -192,7 +192,7 @@ def gxx() -> str:
 
 
 def gxx_flags() -> list[str]:
-    """What ``$CXX`` says behind the program's name, as in ``g++ -m64``."""
+    """What follows the program's name in ``$CXX``, as in ``g++ -m64``."""
     return _cxx()[1:]
 
 

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """A table for each operation that the named stages compute; that of attention by default."""
+    """Shows a table for each operation that the named stages compute; by default that of attention."""
     from ladder.evaluation import run_comparison
 
     results = []
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
-    """What kept stages out of the table, and what to do about wrong ones."""
+    """Says what kept stages out of the table, and what to do about wrong ones."""
     from ladder.backends import get_backend
 
     for name, skip in result.skipped.items():

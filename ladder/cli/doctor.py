@@ -1,4 +1,4 @@
-"""What is installed, and what to do about what is missing."""
+"""What is installed, and how to get what is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ladder.common import cache, files
 from ladder.common.terminal import console
 from ladder.errors import LadderError, ProfilerError
 
-#: How a finding weighs: missing stops the ladder, absent is fine without.
+#: How serious a finding is: ``missing`` stops the ladder, ``absent`` does not.
 OK, ABSENT, MISSING = "ok", "absent", "missing"
 _NEEDED_BYTES = 1 << 30
 
@@ -38,7 +38,7 @@ class Found:
 
 
 def examine() -> Iterator[Found]:
-    """Looks for everything the ladder uses, one finding each; never raises for what is missing."""
+    """Looks for everything that the ladder uses, one finding each; never raises."""
     for what, check in _CHECKS:
         try:
             state, detail, remedy = check()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ladder.cli import problems
 from ladder.cli.problems import problem_of
 from ladder.errors import LadderError
+from ladder.stages import ARCHITECTURES
 
 if TYPE_CHECKING:
     from ladder.operations import AnyProblem, Operation
@@ -36,9 +37,7 @@ def add_command(
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where")
     group.add_argument("--backend", default="auto", help="auto (a GPU if there is one), emulator or cuda")
-    group.add_argument(
-        "--arch", help="virtual GPU of the emulator: sm_75, sm_80, sm_86, sm_89, sm_90 or sm_90a"
-    )
+    group.add_argument("--arch", help=f"virtual GPU of the emulator: {', '.join(ARCHITECTURES)}")
     add_option_option(group)
 
 

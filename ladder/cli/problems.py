@@ -1,4 +1,4 @@
-"""The options of a problem: of every operation, and what they say of one."""
+"""The options that describe a problem, of every operation, and reading them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMMON = ("problem", "dtype", "inputs")
 
 
 class _Recorder:
-    """Takes an operation's options for an argparse group, each name once, and notes their names."""
+    """Stands in for an argparse group: passes each option on once, and notes the names."""
 
     def __init__(self, group: Any, known: set[str]) -> None:
         self._group = group
@@ -29,7 +29,7 @@ class _Recorder:
 
 
 def _add_own(group: Any) -> dict[str, list[str]]:
-    """Adds the options that operations have of their own; their names by operation."""
+    """Adds the options that operations have of their own. Returns their names by operation."""
     known: set[str] = set()
     found = {}
     for name in OPERATIONS:
@@ -40,7 +40,7 @@ def _add_own(group: Any) -> dict[str, list[str]]:
 
 
 def add_problem_options(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--problem`` and all that goes with it."""
+    """Adds ``--problem`` and the options that belong to it."""
     group = parser.add_argument_group("problem")
     sizes = "; ".join(f"{get_operation(name).size_text[0]} of {name}" for name in OPERATIONS)
     group.add_argument("--problem", metavar="SIZES", help=f"its sizes: {sizes}")
@@ -89,7 +89,7 @@ def by_operation(options: argparse.Namespace) -> dict[Operation, list[str]]:
 
 
 def is_problem_given(options: argparse.Namespace) -> bool:
-    """Whether any option says something of the problem."""
+    """Whether any option describes the problem."""
     names = {name for own in _add_own(_Nowhere()).values() for name in own}
     return any(getattr(options, name) is not None for name in (*_COMMON, *names))
 

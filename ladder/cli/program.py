@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """``--nvcc-flags FLAGS`` as ``--nvcc-flags=FLAGS``: argparse takes no word that begins with a dash."""
+    """Turns ``--nvcc-flags FLAGS`` into ``--nvcc-flags=FLAGS``: argparse accepts no value that begins with a
+    dash."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] == "--nvcc-flags":
@@ -65,7 +66,7 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 def _require_targets(options: argparse.Namespace) -> None:
-    """Looks at what a command is to write before it begins. Raises :class:`LadderError`."""
+    """Checks before a command begins that it can write its files. Raises :class:`LadderError`."""
     found: dict[Path, str] = {}
     for option in ("json", "html", "picture", "report", "out"):
         target = getattr(options, option, None)

@@ -1,4 +1,5 @@
-"""One folder of wheels from which a machine without a network installs everything, the compiler too."""
+"""One folder of wheels from which a machine without a network can install everything, the compiler
+included."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _LEFT_OUT = {"pip", project.DISTRIBUTION}
 
 
 def installed() -> list[str]:
-    """``name==version`` of all that is installed beside this package, sorted."""
+    """``name==version`` of everything installed besides this package, sorted."""
     found = {
         (distribution.metadata["Name"], distribution.version)
         for distribution in importlib.metadata.distributions()

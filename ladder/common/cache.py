@@ -1,7 +1,7 @@
 """The user's cache directory: compiler, built extensions, counted rows.
 
-Whatever lies there under its final name is complete: files and directories are made beside it and renamed.
-Only the standard library is used, so that the compiler can be fetched before anything is installed.
+Whatever has its final name there is complete: files and directories are made beside it and renamed. Only the
+standard library is used, so that the compiler can be fetched before anything is installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REASONS = {
     errno.EEXIST: "a file stands where a directory is needed",
 }
 
-#: In an unfinished directory; its maker holds a lock on it, which ends with the maker.
+#: A file in an unfinished directory, locked by the process that makes it.
 _OWNER = ".owner"
 _NEW_S = 60.0
 _SURELY_ABANDONED_S = 24 * 3600.0
@@ -68,7 +68,7 @@ def _refusal(path: Path, error: OSError) -> CacheError:
 
 
 def _make_parent(path: Path) -> None:
-    """Makes the directory that ``path`` goes into. Whatever keeps it from being made is the cache's fault."""
+    """Makes the directory that ``path`` goes into. Raises :class:`CacheError` if it cannot."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -113,7 +113,7 @@ def new_directory(final: Path) -> Iterator[Path]:
 
 
 def sweep(directory: Path) -> None:
-    """Removes what processes that were killed have left unfinished in ``directory``."""
+    """Removes what killed processes left unfinished in ``directory``."""
     for path in directory.glob(".*"):
         with suppress(OSError):
             if path.is_dir() and _is_abandoned(path):
@@ -142,7 +142,8 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def lock(final: Path) -> Iterator[None]:
-    """Holds the right to make ``final``: processes that want the same thing make it once, the others wait."""
+    """Holds the right to make ``final``: of several processes that need it one makes it, and the others
+    wait."""
     _make_parent(final)
     with guarded(final), open(final.parent / f".{final.name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Files that somebody names: looked at before the work begins, and written as a whole or not at all."""
+"""Files that the user names: checked before the work begins, and written as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def walk(directory: Path) -> Iterator[Path]:
 
 
 def total_bytes(directory: Path) -> int:
-    """Of all files below ``directory`` that stay as long as it takes to look at them."""
+    """The size of all files below ``directory``; files that vanish meanwhile are left out."""
     total = 0
     for path in walk(directory):
         with suppress(OSError):

@@ -1,7 +1,6 @@
-"""Programs that this one starts: none of them outlives it, and a signal to this one is one to them.
-
-Compilers run in sessions of their own, so that their own children end with them. A user's program stays in
-the terminal's foreground, where it may read from it.
+"""Child processes: none outlives this one, and signals to this one reach them. Compilers run in sessions of
+their own, so that their children end with them. A user's program stays in the terminal's foreground, where it
+may read.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn
 
-#: How long a program may take to end after a signal, before it gets the next one.
+#: How long a program may take to end after a signal before it gets the next one.
 _PATIENCE_S = 2.0
 #: Becomes the program that the words after the first name, which ends when this process does, whatever ends
 #: it. A program of its own, since code between fork and exec may wait for a thread that is not there.
@@ -39,7 +38,7 @@ _leaving = False
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit within, so that what is half made is cleared away.
+    """Within, SIGTERM and SIGHUP raise SystemExit, so that unfinished work is cleaned up.
 
     Only in the main thread, where Python runs signal handlers, and only where they would end the process.
     """
@@ -63,10 +62,9 @@ def ended_by_signals() -> Iterator[None]:
 def run(
     command: Sequence[str], directory: Path, scratch: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program that reads nothing to its end, with what it writes as text.
-
-    Its temporary files go to ``scratch``, where it leaves none behind once that is removed. What interrupts
-    the wait ends the program and all that it has started. Raises CancelledError in the threads of a
+    """Runs a program without input to its end and returns its output as text. Its temporary files go to
+    ``scratch``, which the caller removes. An exception during the wait ends the program and all that it has
+    started. Raises CancelledError in the threads of a
     :class:`Pool` that is being left.
     """
     with _lock:
@@ -118,9 +116,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def _interrupts_handed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """SIGINT raises nothing within: between waitpid() and the note of its answer that loses the exit code.
-
-    Ctrl-C has reached the program as well. After a while it gets the signal, in case it had not.
+    """Within, SIGINT raises nothing: right after waitpid() that would lose the exit code. Ctrl-C reaches the
+    program as well; after a while it is sent the signal, in case it was not.
     """
 
     def hand_on(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The command's two streams, whatever they are: a narrow terminal, a pipe that ends early, ASCII, closed."""
+"""The command's two streams, be they a narrow terminal, a pipe that ends early, ASCII-only, or closed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ errors = _Console(stderr=True)
 
 
 def prepare_streams() -> None:
-    """Makes all that a command writes writable: to a stream that is closed, and in any encoding."""
+    """Makes all output writable, in any encoding, even where a stream is closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -36,19 +36,19 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Gives up on standard output, so that what it still holds is not tried again when the process ends."""
+    """Gives up on standard output, so that the process does not try to flush it again when it ends."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def source_width() -> int | None:
-    """What source is to be cut off at: the terminal's width, and nothing in a file or a pipe."""
+    """The width at which source is cut off: the terminal's, None in a file or a pipe."""
     return console.width if console.is_terminal else None
 
 
 def print_table(table: Table) -> None:
-    """Prints a table with nothing cut off: where it is wider than the terminal, that breaks its lines."""
+    """Prints a table with nothing cut off; a terminal that is narrower breaks its lines."""
     wide = Console(width=10_000)
     needed = Measurement.get(wide, wide.options, table).maximum
     if isinstance(table.title, Text):

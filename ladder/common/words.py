@@ -1,16 +1,16 @@
-"""Sets of rows, columns and lanes in few words."""
+"""Describes sets of rows, columns and lanes in few words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-#: Share of the places a pattern predicts that must be wrong: a few values are right by chance.
+#: The share of a pattern's places that must be wrong: a few values are right by chance.
 MOST = 0.9
 _PERIODS = (2, 4, 8, 16, 32, 64, 128)
 
 
 def describe(wrong: Sequence[int], count: int) -> str:
-    """A set of numbers below ``count`` in few words: all, a range, a pattern that repeats, or a list.
+    """A set of numbers below ``count``: all, a range, a repeating pattern, or a list.
 
     >>> describe([8, 9, 24, 25], 32)
     '8-9 of every 16'

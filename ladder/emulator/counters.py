@@ -1,4 +1,4 @@
-"""The names of what the emulator and a profiler count; columns of every table of counts."""
+"""Names of what the emulator and a profiler count, the columns of every table of counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sanitizer finds: one fault at one place, however often it happened."""
+"""The sanitizer's findings: each is one fault at one place, however often it happened."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ADVICE = {
     "failure": "The run did not come to its end; mend this first.",
 }
 
-#: For a race in which a missing barrier is not the likeliest reason: at one place, or of two writes.
+#: For races whose likeliest reason is not a missing barrier: at one place, or between two writes.
 _SAME_PLACE = (
     "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they are meant to "
     "take turns, put {barrier} between{turns}."
@@ -196,7 +196,7 @@ def _element(entry: dict[str, Any]) -> str:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Those of one kind at one place as one, with their counts added up."""
+    """Merges findings of one kind at one place, adding their counts."""
     by_place: dict[tuple[Any, ...], Finding] = {}
     for finding in findings:
         place = (finding.kind, *(_place(party) for party in (finding.who, finding.other)), finding.host_place)

@@ -1,4 +1,4 @@
-"""Somebody's own CUDA program on the emulator: built, run as it is, its launches counted."""
+"""A user's own CUDA program on the emulator: built, run, its launches counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ladder.emulator.findings import Finding, likeliest_first, parse_findings
 from ladder.errors import ExecutionError
 from ladder.stages import DEFAULT_ARCH, require_arch
 
-#: Signals by which a program ends that does something wrong; what it launched until then is counted.
+#: Signals that end a faulty program; what it launched before is still counted.
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
 
 

@@ -112,7 +112,7 @@ class WorstAccess(SharedAccess):
 
 @dataclass(frozen=True)
 class _Copied:
-    """What the emulator's record of a launch says, for another process."""
+    """A copy of the emulator's record of a launch that can go to another process."""
 
     kernel: str
     mangled: str
@@ -214,7 +214,7 @@ class Session:
         return parse_findings(self._session.findings())
 
 
-#: There is one device a process: sessions of other threads wait. Those of one thread may lie in each other.
+#: A process has one device: sessions of other threads wait. Those of one thread may be nested.
 _one_at_a_time = threading.RLock()
 
 
@@ -312,7 +312,7 @@ class Module:
         for number, (value, (kind, size, offset)) in enumerate(zip(args, parameters, strict=True)):
             data = _argument(value, kind, size, f"argument {number} of {name}", memory)
             block_of_arguments[offset : offset + size] = data
-        # Views of one array may overlap: they are handed in as one stretch of memory.
+        # Views of one array may overlap, so they are registered as one stretch of memory.
         with session(self.arch, _merged(memory), threads) as opened:
             try:
                 self._module.launch(name, _size(grid), _size(block), bytes(block_of_arguments), smem_bytes)

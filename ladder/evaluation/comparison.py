@@ -1,4 +1,4 @@
-"""Runs stages on a problem, checks them against float64 and makes the table of it.
+"""Runs stages on a problem, checks them against float64 and makes a table.
 
 torch and pandas, which take seconds to load, are loaded where they are used: rows from the cache need
 neither.
@@ -62,7 +62,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Ruling:
-    """What came of a run in a process of its own: ``text`` says why a row has not passed."""
+    """The result of a run in a process of its own; ``text`` says why a row has not passed."""
 
     row: Row
     text: str = ""
@@ -75,13 +75,13 @@ class Ruling:
 
 @dataclass
 class Comparison:
-    """The rows of a comparison of stages that compute the same, and what kept stages out of it."""
+    """The rows of a comparison of stages of one operation, and what kept stages out of it."""
 
     operation: Operation
     rows: list[Row] = field(default_factory=list)
     skipped: dict[str, UnsupportedProblem] = field(default_factory=dict)
     failed: dict[str, LadderError] = field(default_factory=dict)
-    #: By stage: how far outputs are off that are wrong.
+    #: By stage: how far off its wrong outputs are.
     reasons: dict[str, str] = field(default_factory=dict)
     cached: int = 0
     #: By stage; on a GPU alone.
@@ -133,7 +133,7 @@ def rule_on(
     options: Mapping[str, str] | None = None,
     thoroughly: bool = False,
 ) -> Iterator[Ruling]:
-    """A ruling for each problem, as soon as it is there, by runs in a process of their own.
+    """A ruling for each problem, as soon as it is known; the runs have a process of their own.
 
     ``thoroughly``, on the emulator: once more in another order, see :mod:`ladder.evaluation.verdict`.
 
@@ -337,7 +337,7 @@ def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = F
 
 
 def _row_file(extension: Path, job: _Job) -> Path:
-    """Named by all that a row depends on: the build, the problem, the emulator, torch and the checks."""
+    """The file of a row, named by all that the row depends on: build, problem, emulator, torch and checks."""
     package = Path(__file__).parent.parent
     sources = sorted(path for folder in _ROW_FOLDERS for path in (package / folder).rglob("*.py"))
     checks = [path.read_bytes() for path in sources]

@@ -1,4 +1,4 @@
-"""Calls in a child process, for what may end the process that it runs in: the host code of a stage.
+"""Calls in a child process, for code that may end its process: a stage's host code.
 
 A stage's ``launch`` may call exit(), crash, or write anywhere. Here that costs its own call and no other:
 each runs in a process of its own, forked from one that has loaded torch already, and only a result that it
@@ -27,7 +27,7 @@ from ladder.errors import ExecutionError, LadderError
 
 T = TypeVar("T")
 
-#: What every call needs and takes long to load.
+#: Modules that every call needs and that take long to load.
 _PRELOADED = ("torch", "ladder.evaluation.comparison")
 _PR_SET_PDEATHSIG = 1
 _HEADER = struct.Struct("<cQ")  # kind, bytes that follow
@@ -57,7 +57,7 @@ def _one_item(function: Callable[..., T], *arguments: Any) -> Iterator[T]:
 
 
 def iterate(function: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:
-    """What the generator ``function(*arguments)`` yields in a child, each item as soon as it is there.
+    """Yields what the generator ``function(*arguments)`` yields in a child, item by item.
 
     Raises as :func:`call` does, after the items that were handed over.
     """
@@ -119,7 +119,7 @@ _threads = threading.local()
 
 
 class _Server:
-    """The process that a thread's children are forked from, started when the first is wanted."""
+    """The process from which a thread's children are forked, started with the first one."""
 
     def __init__(self) -> None:
         requests, self._requests = os.pipe()
@@ -211,7 +211,7 @@ def _wait(child: int, requests: int) -> int:
 
 
 def _run(request: bytes, answers: int) -> None:
-    """In the child: carries out one request and ends the process, past all that would run at its exit."""
+    """In the child: carries out one request and ends the process without running exit handlers."""
 
     def send(kind: bytes, data: bytes = b"") -> None:
         _write(answers, _HEADER.pack(kind, len(data)) + data)
@@ -245,7 +245,7 @@ def _run(request: bytes, answers: int) -> None:
 
 
 def _pickled(error: Exception) -> bytes:
-    """The error, or where it would not come back whole one that says the same."""
+    """The pickled error, or a plain one with the same text where it would not survive pickling."""
     with suppress(Exception):
         data = pickle.dumps(error)
         if str(pickle.loads(data)) == str(error):

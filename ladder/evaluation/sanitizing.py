@@ -1,4 +1,4 @@
-"""A rung under the sanitizer: what its kernels do wrong, by line, although the result may be right."""
+"""A rung under the sanitizer: what its kernels do wrong, line by line, even if the result is right."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def check_stage(
 
     The default problems are those of what it computes: sizes that tiles fit, and ones that they do not.
 
-    A fault that happens on several problems is one finding. Where no access is at fault and the result is
-    wrong all the same, that is a finding of its own, and so is how a run ended that did not come to its end.
-    Each run has a process of its own.
+    A fault that happens on several problems is one finding. A wrong result without a faulty access is a
+    finding of its own, and so is a run that did not finish. Each run has a process of its own.
 
     Raises :class:`UnsupportedProblem` if the stage takes none of the problems, and :class:`BuildError`.
     """
@@ -73,7 +72,7 @@ def check_stage(
 
 
 def _failure(text: str, problem: AnyProblem) -> Finding:
-    """A run that did not come to its end, or to a result that counts."""
+    """The finding for a run that did not finish, or whose result does not count."""
     return Finding("failure", f"{text}\n(on {problem})", "", 1, None, None, "")
 
 
@@ -89,7 +88,7 @@ def _check(extension: Path, target: Target, problem: AnyProblem) -> list[Finding
             return list(_wrong_results(execution, operation.reference(problem, inputs), problem))
     tensors = {**inputs, **execution.outputs}
     if failure:
-        # Outputs that were never come to are no finding; and the fault that ended the run may be one already.
+        # Outputs that the run never reached are no finding, and the fault that ended it may be one already.
         findings = [finding for finding in findings if finding.kind != "unwritten output"]
         if not any(finding.message in failure.message for finding in findings):
             findings.append(_failure(str(failure), problem))

@@ -1,4 +1,4 @@
-"""The table: one row a stage and backend, the same columns whatever did the counting."""
+"""The table: one row for each stage and backend, with the same columns whoever counted."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def columns(operation: Operation) -> dict[str, str]:
     }
 
 
-#: Those of the operation that a stage computes unless it says otherwise.
+#: The columns of the default operation.
 COLUMNS = columns(get_operation(DEFAULT_OPERATION))
 
 
 def make_row(stage: str, backend: str, arch: str, problem: AnyProblem) -> Row:
-    """A row that knows its problem and nothing else, which is what a stage that failed gets."""
+    """A row that knows only its problem: what a failed stage gets."""
     operation = operation_of(problem)
     row: Row = dict.fromkeys(columns(operation))
     row.update(stage=stage, backend=backend, arch=arch, **operation.row(problem), passed=False)
@@ -65,7 +65,8 @@ def fill_row(
     counters: Mapping[str, int | None],
     time_ms: float | None,
 ) -> None:
-    """Enters what a run gave; a NaN error fails and leaves its cell empty, as an output that is none does."""
+    """Enters the results of a run. A NaN error fails and leaves its cell empty, and so does a missing
+    output."""
     operation = operation_of(problem)
     for name, column in operation.error_columns.items():
         row[column] = errors[name] if math.isfinite(errors.get(name, math.nan)) else None

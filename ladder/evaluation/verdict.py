@@ -1,4 +1,4 @@
-"""What a verdict rests on besides close outputs: the kernels did the work, and chance had no part in it."""
+"""What a verdict requires besides close outputs: that kernels did the work, and that it was not by chance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ladder.operations import AnyProblem, Tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Another order, other values where nobody wrote, addresses that are multiples of no more than 16.
+#: Another order, other values in unwritten memory, and addresses aligned to 16 bytes but no more.
 _OTHERWISE = Treatment(backwards=True, unwritten=0x7B, offset_bytes=16)
 
 
@@ -25,7 +25,7 @@ def copies(tensors: Tensors) -> Tensors:
 
 
 def require_untouched(inputs: Tensors, before: Tensors) -> None:
-    """Raises :class:`ExecutionError` where a stage has written to its inputs: the reference is of them."""
+    """Raises :class:`ExecutionError` if a stage has written to its inputs, on which the reference depends."""
     written = _differing(inputs, before)
     if written:
         raise ExecutionError(f"it writes to {_and(written)}, which it is only given to read")
@@ -39,9 +39,8 @@ def require_kernels(
     inputs: Tensors,
     execution: Execution,
 ) -> None:
-    """Raises :class:`ExecutionError` where no kernel was launched, or the host writes an output.
-
-    A run whose kernels are left out shows that: its outputs must stay as they were.
+    """Raises :class:`ExecutionError` if no kernel was launched, or the host writes an output: in a run
+    without its kernels the outputs must stay as they were.
     """
     if not execution.launches:
         raise ExecutionError("it launches no kernel")
@@ -58,7 +57,7 @@ def require_kernels(
 def run_otherwise(
     backend: EmulatorBackend, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
 ) -> Execution:
-    """Once more, with all that CUDA leaves open chosen in another way."""
+    """Runs once more, choosing differently wherever CUDA leaves a choice."""
     moved = {name: None if tensor is None else _moved(tensor) for name, tensor in inputs.items()}
     return backend.execute(extension, target, problem, moved, treatment=_OTHERWISE)
 

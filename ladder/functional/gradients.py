@@ -1,8 +1,8 @@
 """Gradients of attention by a rung of the backward ladder: ``torch.ops.ladder.attention_backward``.
 
-Autograd calls it for every operator of a forward rung: what a forward pass keeps, q, k, v, o and lse, is all
-that a backward pass of any rung wants. So the two rungs are chosen apart; unless it is named, the backward
-one is the highest that takes the problem.
+Autograd calls it for every operator of a forward rung: any backward rung needs only what the forward pass
+keeps, q, k, v, o and lse. So the two rungs are chosen independently; by default the backward one is the
+highest that takes the problem.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def _run(
 
 
 def highest(problem: Problem) -> Stage:
-    """The highest stage that takes the problem. Raises :class:`UnsupportedProblem`: what each one takes."""
+    """The highest stage that takes the problem. Raises :class:`UnsupportedProblem`, which lists what each one
+    takes."""
     refusals = []
     for stage in reversed(discover().computing(problem.operation)):
         try:

@@ -1,8 +1,8 @@
 """The stages as torch operators, so that ``torch.compile`` and CUDA graphs take them.
 
 ``torch.ops.ladder.attention`` is what :func:`ladder.attention` calls; :func:`stage_operator` makes one of a
-single stage. An operator is opaque to the compiler: of it the compiler knows the shapes of the outputs and
-the operator of their gradients.
+single stage. An operator is opaque to the compiler, which knows only the shapes of its outputs and the
+operator of their gradients.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def _run(
     extension = build(chosen, target, chosen.chosen_options(parse_options(options)))
     inputs = {"q": query.detach(), "k": key.detach(), "v": value.detach()}
     outputs = backend.execute(extension, target, problem, inputs).outputs
-    # Outputs lie between frames, and a compiled graph takes those of an operator to be alone in memory.
+    # Outputs lie between frames, but a compiled graph assumes that an operator's outputs have storage of
+    # their own.
     return outputs["o"].clone(), outputs["lse"].clone()
 
 
@@ -71,7 +72,7 @@ def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tu
 
 
 def _arguments_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Makes of arguments by position all by name, with the defaults of :func:`run`."""
+    """Turns positional arguments into named ones, with the defaults of :func:`run`."""
     names, all_of_run = signature(function).parameters, signature(run).parameters
     defaults = {name: one.default for name, one in all_of_run.items()}
     return lambda *values: {**defaults, **dict(zip(names, values, strict=False))}

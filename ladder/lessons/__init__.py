@@ -1,4 +1,4 @@
-"""What the lessons are made with."""
+"""What the lessons use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lane holds which element after ldmatrix and in mma, asked of the instructions themselves.
+"""Which lane holds which element after ldmatrix and in mma, found out by running the instructions.
 
 A kernel of one warp loads fragments from a shared tile that holds its own element numbers, and writes out
 what each lane received.

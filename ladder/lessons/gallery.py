@@ -1,4 +1,4 @@
-"""The pictures that have a name: what ``ladder plot`` and the lessons draw."""
+"""The named pictures that ``ladder plot`` and the lessons draw."""
 
 from __future__ import annotations
 

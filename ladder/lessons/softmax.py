@@ -1,4 +1,4 @@
-"""Online softmax of one query row, as a rung computes it."""
+"""Online softmax of one query row, step by step as a rung computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counts beside each line of source."""
+"""Counts beside each line of source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts beside the source: which line of a kernel, or of a helper it calls, costs what.
+"""Counts beside the source: what each line of a kernel, or of a helper that it calls, costs.
 
 An instruction belongs to two lines: the one that holds it, which may be in a helper, and the kernel's own
 line through which it got there. :func:`annotate` shows both.
@@ -46,7 +46,7 @@ class LineCounts:
 
     @property
     def touches_shared_memory(self) -> bool:
-        """Whether it makes an access that the hardware's counters of shared memory see, or may see."""
+        """Whether it makes an access that the hardware's counters of shared memory see or may see."""
         return self.wavefronts != 0 or bool(self.counters.get("conflicts_atom", 0)) or self.conflicts is None
 
     @property
@@ -77,7 +77,7 @@ def line_table(launches: Iterable[Launch]) -> pd.DataFrame:
         return pd.DataFrame(columns=[*PLACE, *VALUES])
     frame = pd.concat(frames, ignore_index=True)[[*PLACE, *values]]
     grouped = frame.groupby(list(PLACE), sort=True, dropna=False)
-    # An open count leaves the sum open: sum() alone would read it as 0.
+    # An unknown count makes the sum unknown: sum() would take it for 0.
     total = grouped[values].sum(min_count=1)
     opened = grouped[values].agg(lambda column: bool(column.isna().any()))
     return total.mask(opened.astype(bool)).astype("Int64").reset_index()
@@ -97,7 +97,7 @@ def by_kernel_line(table: pd.DataFrame) -> list[SourceFile]:
 
 @dataclass(frozen=True)
 class Part:
-    """A share of a line's cost, and the other line that it belongs to as well."""
+    """A share of a line's cost, and the other line that it also belongs to."""
 
     path: Path
     number: int

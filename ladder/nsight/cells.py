@@ -1,4 +1,4 @@
-"""Cells of the pages: numbers as ncu writes them, and the text that they stand in."""
+"""Cells of ncu's pages: numbers as ncu writes them, and the text around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nsight Compute's command line, and what it says when it cannot do its work."""
+"""Nsight Compute's command line, and its error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ladder.errors import ProfilerError
 
-#: What ncu says on a line of ==ERROR==, and what to make of it.
+#: Messages on ncu's ==ERROR== lines, and what to do about each.
 _ADVICE = {
     "ERR_NVGPUCTRPERM": ProfilerError(
         "Nsight Compute has no permission to read the GPU's counters (ERR_NVGPUCTRPERM)",

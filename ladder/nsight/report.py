@@ -1,4 +1,4 @@
-"""Reports and pages of them, whatever they are: ``.ncu-rep`` through ncu or NVIDIA's Python module, CSV."""
+"""Reads reports: ``.ncu-rep`` files through ncu or NVIDIA's Python module, and CSV pages."""
 
 from __future__ import annotations
 

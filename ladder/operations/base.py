@@ -1,4 +1,4 @@
-"""What an operation is: all that the harness must know of a thing that stages compute.
+"""What an operation is: all that the harness must know of something that stages compute.
 
 A new operation is a module of this folder with a problem class and an :class:`Operation`, a line in
 :mod:`ladder.operations.registry`, and on the C++ side a header with the problem struct,
@@ -84,7 +84,8 @@ class AnyProblem(ABC):
 
     @property
     def text(self) -> str:
-        """All of it in one word: the fields that are not as by default, ``name=value&name=value``."""
+        """The whole problem in one word: its fields that differ from the defaults,
+        ``name=value&name=value``."""
         return "&".join(
             f"{field.name}={str(getattr(self, field.name)).replace(' ', '')}"
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
@@ -149,7 +150,7 @@ def _known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
 
 
 class Operation(ABC):
-    """Something that stages compute. What has no default here must be said of each."""
+    """Something that stages compute. What has no default here every operation must define."""
 
     name: str
     #: For people: "attention".
@@ -175,11 +176,11 @@ class Operation(ABC):
 
     @abstractmethod
     def parse(self, size: str, **fields: Any) -> AnyProblem:
-        """The problem of a text as :attr:`size_text` has it. Raises :class:`InvalidProblem`."""
+        """The problem of a text in the form of :attr:`size_text`. Raises :class:`InvalidProblem`."""
 
     @abstractmethod
     def size_of(self, problem: Any) -> str:
-        """Of a problem the text of its sizes, as :attr:`size_text` has it."""
+        """The text of a problem's sizes, in the form of :attr:`size_text`."""
 
     @abstractmethod
     def row(self, problem: Any) -> dict[str, Any]:
@@ -187,7 +188,7 @@ class Operation(ABC):
 
     @abstractmethod
     def arguments(self, problem: Any) -> dict[str, Any]:
-        """The fields of the C++ struct that are no tensors, by name."""
+        """The fields of the C++ struct other than tensors, by name."""
 
     @abstractmethod
     def make_inputs(self, problem: Any, device: str = "cpu") -> dict[str, Tensor | None]:
@@ -216,14 +217,14 @@ class Operation(ABC):
         return self.matrix(dtypes, head_dims)
 
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
-        """Problems that a stage which lists these must refuse, as its host code must, too."""
+        """Problems that a stage which lists these must refuse, and so must its host code."""
         return ()
 
     def random(
         self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
     ) -> Iterator[AnyProblem]:
-        """Problems without end, the same for the same seed, for a stage that takes these: of the matrix, or
-        of any size up to ``largest``."""
+        """An endless stream of problems for a stage that takes these, the same for the same seed: from the
+        matrix, or of any size up to ``largest``."""
         chance = Random(seed)
         known = self.full_matrix(dtypes, head_dims)
         while True:
@@ -281,8 +282,8 @@ class Operation(ABC):
         return {}
 
     def part(self, problem: Any, tensors: Mapping[str, Any]) -> tuple[AnyProblem, Mapping[str, Any]]:
-        """A part of the problem that is its own problem, with its part of these inputs or outputs: what is
-        checked where checking all of it would take too long."""
+        """A part of the problem that is a problem itself, with its part of these inputs or outputs: checked
+        where checking everything would take too long."""
         return problem, tensors
 
     def other_inputs(self, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:

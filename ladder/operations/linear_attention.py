@@ -29,7 +29,7 @@ class LinearAttentionProblem(SizedProblem):
 
     @property
     def flops(self) -> float:
-        """4 H N d^2: the state takes a row k^T v in, and gives one q S out."""
+        """4 H N d^2: each row adds k^T v to the state and reads q S from it."""
         return 4.0 * self.heads * self.length * self.head_dim**2
 
 
@@ -78,13 +78,14 @@ class LinearAttention(SizedOperation):
         return Reference({"o": o}, {"o": bound})
 
     def needed_bytes(self, problem: Any) -> int:
-        """Beside inputs and outputs the weights of a head, and its states."""
+        """Inputs and outputs, and besides them the weights of a head and its states."""
         states = max(_STATES_AT_ONCE, problem.length * problem.head_dim)
         return super().needed_bytes(problem) + 8 * (4 * problem.length**2 + 3 * states)
 
 
 def _largest_states(k: Tensor, v: Tensor) -> Iterator[Tensor]:
-    """Of columns of the state the norm of its largest values so far, (N, columns), some columns at a time."""
+    """For each column of the state the norm of its largest values so far: (N, columns), a few columns at a
+    time."""
     for columns in v.split(max(1, _STATES_AT_ONCE // k.numel()), 1):
         states = (k[:, :, None] * columns[:, None, :]).cumsum(0)
         yield states.abs().cummax(0).values.norm(dim=1)

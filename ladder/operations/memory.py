@@ -1,4 +1,4 @@
-"""What running and checking a problem takes of the machine's memory, found out before it is taken."""
+"""How much memory running and checking a problem takes, estimated beforehand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def needed(problem: AnyProblem) -> int:
 
 
 def available() -> int | None:
-    """Bytes that can be had without swapping, in this container; None where the system does not say."""
+    """Bytes available without swapping, in this container; None where the system does not say."""
     try:
         match = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
@@ -32,7 +32,7 @@ def available() -> int | None:
 
 
 def _container_limit() -> int | None:
-    """What a container's limit leaves. Cached files, which it counts as used, can be had."""
+    """What a container's limit leaves. It counts cached files as used, but they can be evicted."""
     try:
         most = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())

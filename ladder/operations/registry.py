@@ -7,7 +7,7 @@ from functools import cache
 
 from ladder.operations.base import AnyProblem, Operation
 
-#: Of each the module that has it, and its name there.
+#: The module of each operation, and its name there.
 _MODULES = {
     "attention": ("ladder.operations.attention.operation", "OPERATION"),
     "attention_backward": ("ladder.operations.attention_backward.operation", "OPERATION"),
@@ -20,7 +20,7 @@ _MODULES = {
     "row_softmax": ("ladder.operations.row_softmax", "OPERATION"),
 }
 OPERATIONS = tuple(_MODULES)
-#: What a stage computes that does not say it.
+#: What a stage computes unless it says otherwise.
 DEFAULT_OPERATION = "attention"
 
 
@@ -33,5 +33,5 @@ def get_operation(name: str) -> Operation:
 
 
 def operation_of(problem: AnyProblem) -> Operation:
-    """What the problem is one of."""
+    """The problem's operation."""
     return get_operation(problem.operation)

@@ -1,4 +1,4 @@
-"""What operations share whose problem is a few sizes, a dtype and the kind of inputs."""
+"""What operations share whose problem is a few sizes, a dtype and a kind of inputs."""
 
 from __future__ import annotations
 

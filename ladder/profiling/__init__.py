@@ -1,4 +1,4 @@
-"""Stages under Nsight Compute: a GPU's counters beside what the emulator predicts."""
+"""Stages under Nsight Compute: a GPU's counters beside the emulator's prediction."""
 
 from __future__ import annotations
 

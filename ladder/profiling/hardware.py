@@ -1,4 +1,4 @@
-"""What a GPU's counters say, beside what the emulator predicts: of the stages, or of anybody's kernels.
+"""A GPU's counters beside the emulator's predictions, for stages and for any other kernels.
 
 A :class:`Counted` is made by profiling a stage here or from a report made elsewhere.
 """
@@ -45,7 +45,7 @@ _PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
 
 @dataclass(frozen=True)
 class Counted:
-    """A stage on a problem, or a kernel of anybody's, as the hardware counted it.
+    """A stage on a problem, or any other kernel, as the hardware counted it.
 
     ``row`` has the table's columns; of a foreign kernel those of the problem are empty. ``lost`` is the lost
     arbitration that its wavefronts and conflicts hold. ``predicted`` is the emulator's row, None where
@@ -69,7 +69,7 @@ class Counted:
     lines: pd.DataFrame | None = None
 
     def difference(self, column: str) -> int | None:
-        """What the hardware counted more than the emulator; None where one of them does not know."""
+        """How much more the hardware counted than the emulator; None where either does not know."""
         if self.predicted is None or self.row[column] is None or self.predicted[column] is None:
             return None
         return int(self.row[column]) - int(self.predicted[column])
@@ -352,7 +352,7 @@ def _beside(lines: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ending(file: str, candidates: set[str]) -> str | None:
-    """Of our own files the one whose path ends as this one does, folder and name at least."""
+    """The file of ours whose path ends like this one, in folder and name at least."""
     ends = [other for other in candidates if Path(other).parts[-2:] == Path(file).parts[-2:]]
     return ends[0] if len(ends) == 1 else None
 

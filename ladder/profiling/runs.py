@@ -170,7 +170,7 @@ def _unmark(mark: str) -> tuple[int, Run | None]:
 
 
 def _attention_run(words: Sequence[str]) -> Run:
-    """Of the names in reports of when attention was all there was."""
+    """Reads a name in older reports, which knew attention only."""
     stage, sizes, dtype, mask, scale, inputs, options = words
     batch, heads, kv_heads, q_len, kv_len, head_dim = map(int, sizes.split(","))
     problem = Problem(

@@ -1,4 +1,4 @@
-"""Results as tables and lines for the terminal, and as a page."""
+"""Renders results as tables and lines for the terminal, and as HTML pages."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _drawing(one: Pass) -> Iterator[Text]:
 
 
 def _room(cell: Cell) -> int:
-    """Characters that a cell's lanes may take."""
+    """How many characters a cell's lanes may take."""
     return cell.banks * _BANK_COLUMNS - 1
 
 

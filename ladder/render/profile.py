@@ -1,4 +1,4 @@
-"""What the hardware counted, for a terminal: beside the emulator's prediction, and line by line."""
+"""Hardware counters for a terminal, beside the emulator's prediction and line by line."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _differences_table(counted: Sequence[Counted]) -> Table:
 
 
 def note(counted: Sequence[Counted]) -> str:
-    """What the differences are, in a sentence."""
+    """A sentence that explains the differences."""
     differences = {column: [one.difference(column) for one in counted] for column in COUNTERS}
     if all(value is None for values in differences.values() for value in values):
         return ""

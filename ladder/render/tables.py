@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plain_table(title: str = "") -> Table:
-    """An empty table as all of them look; its title may be wider than the table."""
+    """An empty table in the common style; its title may be wider than the table."""
     return Table(
         box=box.SIMPLE_HEAD,
         header_style="bold",

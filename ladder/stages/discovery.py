@@ -1,6 +1,6 @@
 """Discovery of the rungs: every folder in stages/, in the folders named by LADDER_STAGES and in my_rungs/.
 
-A folder that is broken is kept aside with its error, so that only it fails.
+A broken folder is set aside with its error, so that it alone fails.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Stage:
     #: The operation.
     computes: str = DEFAULT_OPERATION
     options: Mapping[str, tuple[OptionValue, ...]] = field(default_factory=dict)
-    #: Features of problems (:attr:`ladder.operations.AnyProblem.features`) that it takes, and that it wants.
+    #: Features of problems (:attr:`ladder.operations.AnyProblem.features`) that it takes, and that it needs.
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    #: ``sm_90a`` where it uses what that architecture alone has, and no later one.
+    #: ``sm_90a`` if it uses what only that architecture has.
     only_arch: str | None = None
-    #: Whether its outputs are the same bits however blocks and warps take turns.
+    #: Whether its outputs have the same bits in whatever order blocks and warps run.
     deterministic: bool = True
 
     @property
@@ -85,7 +85,8 @@ class Stage:
         return max(DEFAULT_ARCH, minimum, key=arch_number)
 
     def arch(self, wanted: str | None) -> str:
-        """What to build for to run on ``wanted``. Raises :class:`UnsupportedProblem` if it cannot."""
+        """The architecture to build for to run on ``wanted``. Raises :class:`UnsupportedProblem` if it
+        cannot."""
         if wanted is None:
             return self.default_arch
         if self.only_arch:
@@ -150,9 +151,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Ladder:
-    """All rungs by operation, lowest first, and the folders that are none as something is wrong with them.
-
-    ``aside`` are exercises being worked on: they answer to their names, but no comparison of all takes them.
+    """All rungs by operation, lowest first, and the broken folders. ``aside`` are exercises being worked on:
+    they can be named, but are not part of a comparison of all rungs.
     """
 
     stages: tuple[Stage, ...]
@@ -490,7 +490,7 @@ def _check_before(stage: Stage, stages: Mapping[str, Stage], broken: Mapping[str
 
 
 def _depth(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """How many sound rungs lie below."""
+    """The number of sound rungs below it."""
     below = stages.get(stage.before or "")
     return 0 if below is None else 1 + _depth(below, stages)
 

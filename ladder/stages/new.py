@@ -1,4 +1,4 @@
-"""A rung of one's own, made from one that is there: ``ladder new``."""
+"""``ladder new``: a new rung, made from an existing one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def new_stage(name: str, origin: str, folder: Path | None = None) -> Stage:
 
 
 def copy_sources(origin: Path, target: Path) -> None:
-    """Copies what a stage is built from, as files that can be written, into the empty folder ``target``."""
+    """Copies a stage's sources, as writable files, into the empty folder ``target``."""
     for path in sorted(origin.rglob("*")):
         place = path.relative_to(origin)
         is_hidden = any(part[0] in "._" for part in place.parts)
@@ -95,5 +95,5 @@ def _gpu(origin: Stage) -> dict[str, str]:
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    """Texts, numbers and lists of them as TOML, which writes them as JSON does."""
+    """Texts, numbers and lists of them as TOML, which is the same as their JSON."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())

@@ -1,9 +1,9 @@
 // b1_two_kernels: the gradients of FlashAttention-2, without an addition across blocks.
 //
-// The forward pass kept lse and not P: P = exp(scale q k^T - lse) is made again, tile by tile. dK and dV are
-// sums over the queries, so one kernel has the keys outside and the queries inside; dQ is a sum over the
-// keys, so another has the queries outside and the keys inside. Each makes P and dP for itself: seven
-// products instead of five, and no block adds to what another one wrote.
+// The forward pass kept lse but not P: P = exp(scale q k^T - lse) is computed again, tile by tile. dK and dV
+// are sums over the queries, so one kernel has the keys outside and the queries inside; dQ is a sum over the
+// keys, so another has the queries outside and the keys inside. Each computes P and dP for itself: seven
+// products instead of five, but no block adds to another's output.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -16,7 +16,7 @@ using ladder::RowStatistics;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kWarps = 4, kStages = 2;
+constexpr int kWarps = 4, kBuffers = 2;
 
 /// dK and dV: a warp has `rows` keys.
 template <typename T, int d> struct KeysOutside {
@@ -25,11 +25,12 @@ template <typename T, int d> struct KeysOutside {
   struct Resident {
     SharedTile<T, block_keys, d> k, v;
   };
-  struct Stage {
+  struct Buffer {
     SharedTile<T, queries, d> q, d_o;
     SharedVec<float, queries> lse, delta;
   };
-  static constexpr int smem_bytes = SharedAllocator::bytes<Resident> + SharedAllocator::bytes<Stage, kStages>;
+  static constexpr int smem_bytes =
+      SharedAllocator::bytes<Resident> + SharedAllocator::bytes<Buffer, kBuffers>;
 };
 
 /// dQ: a warp has `rows` queries.
@@ -39,10 +40,11 @@ template <typename T, int d> struct QueriesOutside {
   struct Resident {
     SharedTile<T, block_queries, d> q, d_o;
   };
-  struct Stage {
+  struct Buffer {
     SharedTile<T, keys, d> k, v;
   };
-  static constexpr int smem_bytes = SharedAllocator::bytes<Resident> + SharedAllocator::bytes<Stage, kStages>;
+  static constexpr int smem_bytes =
+      SharedAllocator::bytes<Resident> + SharedAllocator::bytes<Buffer, kBuffers>;
 };
 
 template <typename T, int d>
@@ -57,9 +59,9 @@ __global__ void __launch_bounds__(kWarps * 32)
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
   auto &resident = allocator.allocate<typename A::Resident>();
-  auto &stages = allocator.allocate<typename A::Stage, kStages>();
+  auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
 
-  // The query tiles that see a key of this block, of each head that reads it in turn, the last ones first.
+  // For each head that reads this block's keys, the query tiles that see one of them, last ones first.
   const int tiles = (p.q_len + A::queries - 1) / A::queries;
   const int seen_by = max(0, tiles - (p.is_causal ? block_key / A::queries : 0));
   const auto query_head = [&](int step) { return kv_head * group_heads + step / seen_by; };
@@ -67,16 +69,16 @@ __global__ void __launch_bounds__(kWarps * 32)
   const auto fetch = [&](int step) {
     if (step < group_heads * seen_by) {
       const ladder::BackwardHead<T, d> gmem{p, query_head(step), kv_head};
-      auto &stage = stages[step % kStages];
-      block::load_async(stage.q, gmem.q(), first_query(step));
-      block::load_async(stage.d_o, gmem.d_o(), first_query(step));
-      block::load_async(stage.lse, statistics.lse_of(query_head(step)), first_query(step));
-      block::load_async(stage.delta, statistics.delta_of(query_head(step)), first_query(step));
+      auto &buffer = buffers[step % kBuffers];
+      block::load_async(buffer.q, gmem.q(), first_query(step));
+      block::load_async(buffer.d_o, gmem.d_o(), first_query(step));
+      block::load_async(buffer.lse, statistics.lse_of(query_head(step)), first_query(step));
+      block::load_async(buffer.delta, statistics.delta_of(query_head(step)), first_query(step));
     }
     async_commit();
   };
 
-  // All of it transposed, keys by queries: so P^T and dS^T are first factors as the products leave them.
+  // All transposed, keys by queries: P^T and dS^T leave their products as first factors of the next ones.
   RegTile<float, A::rows, A::queries> p_t, ds_t;
   RegTile<T, A::rows, A::queries> p_16, ds_16;
   typename RegTile<float, A::rows, A::queries>::RowVec lse, delta;
@@ -89,26 +91,26 @@ __global__ void __launch_bounds__(kWarps * 32)
   block::load_async(resident.v, ladder::BackwardHead<T, d>{p, 0, kv_head}.v(), block_key);
   fetch(0);
   for (int step = 0; step < group_heads * seen_by; step++) {
-    const auto &stage = stages[step % kStages];
+    const auto &buffer = buffers[step % kBuffers];
     block::async_wait();
     fetch(step + 1);
     zero(p_t);
-    mma_ABt(p_t, part<A::rows, d>(resident.k, warp_key), stage.q, p_t);
-    load(lse, stage.lse);
+    mma_ABt(p_t, part<A::rows, d>(resident.k, warp_key), buffer.q, p_t);
+    load(lse, buffer.lse);
     mul(p_t, p_t, p.scale * kLog2E);
     sub_col(p_t, p_t, lse);
     if (p.is_causal)
       make_causal_t(p_t, p_t, block_key + warp_key, first_query(step));
     exp2(p_t, p_t);
     copy(p_16, p_t);
-    mma_AB(dv, p_16, stage.d_o, dv);
+    mma_AB(dv, p_16, buffer.d_o, dv);
     zero(ds_t);
-    mma_ABt(ds_t, part<A::rows, d>(resident.v, warp_key), stage.d_o, ds_t);
-    load(delta, stage.delta);
+    mma_ABt(ds_t, part<A::rows, d>(resident.v, warp_key), buffer.d_o, ds_t);
+    load(delta, buffer.delta);
     sub_col(ds_t, ds_t, delta);
     mul(ds_t, ds_t, p_t);
     copy(ds_16, ds_t);
-    mma_AB(dk, ds_16, stage.q, dk);
+    mma_AB(dk, ds_16, buffer.q, dk);
   }
   const ladder::BackwardHead<T, d> gmem{p, 0, kv_head};
   copy(out, dv);
@@ -133,11 +135,11 @@ __global__ void __launch_bounds__(kWarps * 32)
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
   auto &resident = allocator.allocate<typename A::Resident>();
-  auto &stages = allocator.allocate<typename A::Stage, kStages>();
+  auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
   const auto fetch = [&](int key) {
-    auto &stage = stages[key / A::keys % kStages];
-    block::load_async(stage.k, gmem.k(), key);
-    block::load_async(stage.v, gmem.v(), key);
+    auto &buffer = buffers[key / A::keys % kBuffers];
+    block::load_async(buffer.k, gmem.k(), key);
+    block::load_async(buffer.v, gmem.v(), key);
     async_commit();
   };
 
@@ -154,11 +156,11 @@ __global__ void __launch_bounds__(kWarps * 32)
   block::load_async(resident.d_o, gmem.d_o(), block_query);
   fetch(0);
   for (int key = 0; key < keys; key += A::keys) {
-    const auto &stage = stages[key / A::keys % kStages];
+    const auto &buffer = buffers[key / A::keys % kBuffers];
     block::async_wait();
     fetch(key + A::keys);
     zero(weights);
-    mma_ABt(weights, part<A::rows, d>(resident.q, warp_query), stage.k, weights);
+    mma_ABt(weights, part<A::rows, d>(resident.q, warp_query), buffer.k, weights);
     mul(weights, weights, p.scale * kLog2E);
     sub_row(weights, weights, lse);
     right_fill(weights, weights, p.kv_len - key);
@@ -166,11 +168,11 @@ __global__ void __launch_bounds__(kWarps * 32)
       make_causal(weights, weights, block_query + warp_query, key);
     exp2(weights, weights);
     zero(ds);
-    mma_ABt(ds, part<A::rows, d>(resident.d_o, warp_query), stage.v, ds);
+    mma_ABt(ds, part<A::rows, d>(resident.d_o, warp_query), buffer.v, ds);
     sub_row(ds, ds, delta);
     mul(ds, ds, weights);
     copy(ds_16, ds);
-    mma_AB(dq, ds_16, stage.k, dq);
+    mma_AB(dq, ds_16, buffer.k, dq);
   }
   mul(dq, dq, p.scale);
   copy(out, dq);

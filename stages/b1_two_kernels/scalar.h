@@ -20,7 +20,7 @@ __device__ inline float dot(const float *a, const float *b, int d) {
   return sum;
 }
 
-/// What one (query row, key) has to do with one another: its weight and the gradient of its logit.
+/// What a query row and a key have in common: the weight and the gradient of the logit.
 struct Pair {
   float weight, ds;
 

@@ -1,9 +1,9 @@
 // b3_same_bits: b2_one_pass with the same bits in every run.
 //
-// Floating-point addition is not associative, and in b2 the shares of a tile of dQ arrive as the blocks
-// happen to run. Here they take turns: the block of the first keys adds first, then that of the next ones.
-// All blocks go through the queries in the same direction, the last ones first, so that they fall in line
-// once, at the beginning, and then the block before is mostly ahead.
+// Floating-point addition is not associative, and in b2 the shares of a tile of dQ arrive in whatever order
+// the blocks run. Here they take turns: the block of the first keys adds first, then that of the next ones.
+// All blocks go through the queries in the same direction, last ones first, so that they fall in line once,
+// at the beginning, and from then on a block's predecessor is mostly ahead of it.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -15,15 +15,15 @@ using ladder::RowStatistics;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kStages = 2;
+constexpr int kBuffers = 2;
 
-/// The first warp of a pair tells the second the weights, P <= 1: as fp16 whatever T is, which is finer than
+/// The first warp of a pair passes the weights, P <= 1, to the second: always as fp16, which is finer than
 /// bf16, and as 2^kShift * P, so that they are normal numbers down to 2^-26.
 constexpr int kShift = 12;
 constexpr float kUnshift = 1.f / (1 << kShift);
 
-/// How a block goes about elements T and head dimension d. The large form takes the shared memory of an sm_80
-/// or sm_90, the small one no more than the 99 KB of an sm_86 or sm_89.
+/// A block's arrangement for elements T and head dimension d. The large form takes the shared memory of an
+/// sm_80 or sm_90, the small one no more than the 99 KB of an sm_86 or sm_89.
 template <typename T, int d, bool kLarge> struct Arrangement {
   // dV or dK of a pair's keys takes half of a warp's registers, S^T or dP^T of part of a query tile a
   // quarter.
@@ -33,7 +33,7 @@ template <typename T, int d, bool kLarge> struct Arrangement {
   struct Resident {
     SharedTile<T, keys, d> k, v;
   };
-  struct Stage {
+  struct Buffer {
     SharedTile<T, queries, d> q, d_o;
     SharedVec<float, queries> lse, delta;
   };
@@ -42,16 +42,16 @@ template <typename T, int d, bool kLarge> struct Arrangement {
     SharedTile<T, keys, queries> gradients;    // dS^T, a part in the place of the weights that it is made of
   };
   static constexpr int smem_bytes = SharedAllocator::bytes<Resident> +
-                                    SharedAllocator::bytes<Stage, kStages> +
-                                    SharedAllocator::bytes<Exchanged, kStages>;
+                                    SharedAllocator::bytes<Buffer, kBuffers> +
+                                    SharedAllocator::bytes<Exchanged, kBuffers>;
 
-  /// A tile of dQ is shared out among the warps: the nearer to a square, the fewer fragments each loads.
+  /// The warps share a tile of dQ: the nearer to a square each part is, the fewer fragments a warp loads.
   static constexpr int dq_size = queries * d / warps;
   static constexpr int dq_cols = dq_size >= 32 * 32 ? 32 : 16, dq_rows = dq_size / dq_cols;
   using DqSums = GlobalFragments<dq_rows, dq_cols>;
 };
 
-/// Of a tile of dQ, the part of the calling warp.
+/// The calling warp's part of a tile of dQ.
 template <int d, typename A> struct DqPart {
   static constexpr int across = d / A::dq_cols;
   int row = group<A::warps>::warp() / across * A::dq_rows,
@@ -63,8 +63,8 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// The steps of a block: the query tiles that see one of its keys, of each head that reads them in turn, the
-/// last ones first.
+/// The steps of a block: for each head that reads its keys, the query tiles that see one of them, last ones
+/// first.
 template <typename A> struct Steps {
   int tiles, seen, heads;
 
@@ -86,8 +86,8 @@ struct Turns {
   int *started; ///< how many blocks have
   int *next;    ///< of each tile of dQ: the number of the key tile that adds next
 
-  /// The calling block's number, in the order in which blocks start: who waits for lower numbers only, waits
-  /// for blocks that run or have run.
+  /// The calling block's number, in the order in which blocks start: a block that waits only for lower
+  /// numbers waits for blocks that run or have run.
   __device__ int take_number() const {
     __shared__ int number;
     if (threadIdx.x == 0)
@@ -96,7 +96,7 @@ struct Turns {
     return number;
   }
 
-  /// Waits until key tile `key_tile` may add; what those before it have added is there.
+  /// Waits until key tile `key_tile` may add, and sees what those before it have added.
   __device__ void wait(int64_t tile, int key_tile) const {
     while (ladder::ptx::load_acquire(next + tile) != key_tile)
       ;
@@ -126,24 +126,24 @@ __global__ void __launch_bounds__(A::warps * 32)
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
   auto &resident = allocator.allocate<typename A::Resident>();
-  auto &stages = allocator.allocate<typename A::Stage, kStages>();
-  auto &exchanged = allocator.allocate<typename A::Exchanged, kStages>();
+  auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
+  auto &exchanged = allocator.allocate<typename A::Exchanged, kBuffers>();
   const auto fetch = [&](int step) {
     if (step < steps.count()) {
       const int head = steps.query_head(kv_head, step);
       const ladder::BackwardHead<T, d> gmem{p, head, kv_head};
       const int query = steps.tile(step) * A::queries;
-      auto &stage = stages[step % kStages];
-      block::load_async(stage.q, gmem.q(), query);
-      block::load_async(stage.d_o, gmem.d_o(), query);
-      block::load_async(stage.lse, statistics.lse_of(head), query);
-      block::load_async(stage.delta, statistics.delta_of(head), query);
+      auto &buffer = buffers[step % kBuffers];
+      block::load_async(buffer.q, gmem.q(), query);
+      block::load_async(buffer.d_o, gmem.d_o(), query);
+      block::load_async(buffer.lse, statistics.lse_of(head), query);
+      block::load_async(buffer.delta, statistics.delta_of(head), query);
     }
     async_commit();
   };
 
-  // S^T and P^T, or dP^T and dS^T. Transposed, keys by queries, they are first factors as products leave
-  // them.
+  // S^T and P^T, or dP^T and dS^T. Transposed, keys by queries, they leave their products as first factors of
+  // the next ones.
   RegTile<float, A::rows, A::part_queries> x;
   RegTile<T, A::rows, A::part_queries> x_16;
   RegTile<__half, A::rows, A::part_queries> weights;
@@ -163,17 +163,17 @@ __global__ void __launch_bounds__(A::warps * 32)
       turns.pass_on(steps.dq_tile(kv_head, step - 2), key_tile);
     fetch(step + 1);
     if (step < steps.count()) {
-      const auto &stage = stages[step % kStages];
+      const auto &buffer = buffers[step % kBuffers];
 #pragma unroll 1
       for (int query = 0; query < A::queries; query += A::part_queries) {
         const auto keys = part<A::rows, d>(has_dv ? resident.k : resident.v, pair_key);
-        const auto made_of = part<A::part_queries, d>(has_dv ? stage.q : stage.d_o, query);
-        const auto summed_with = part<A::part_queries, d>(has_dv ? stage.d_o : stage.q, query);
-        auto p_smem = part<A::rows, A::part_queries>(exchanged[step % kStages].weights, pair_key, query);
-        auto ds_smem = part<A::rows, A::part_queries>(exchanged[step % kStages].gradients, pair_key, query);
+        const auto made_of = part<A::part_queries, d>(has_dv ? buffer.q : buffer.d_o, query);
+        const auto summed_with = part<A::part_queries, d>(has_dv ? buffer.d_o : buffer.q, query);
+        auto p_smem = part<A::rows, A::part_queries>(exchanged[step % kBuffers].weights, pair_key, query);
+        auto ds_smem = part<A::rows, A::part_queries>(exchanged[step % kBuffers].gradients, pair_key, query);
         zero(x);
         mma_ABt(x, keys, made_of, x);
-        load(lse_or_delta, has_dv ? stage.lse : stage.delta, query);
+        load(lse_or_delta, has_dv ? buffer.lse : buffer.delta, query);
         mul(x, x, has_dv ? p.scale * kLog2E : kUnshift);
         sub_col(x, x, lse_or_delta);
         if (has_dv) {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(A::warps * 32)
       }
     }
     if (step > 0) {
-      const auto &ds_smem = exchanged[(step - 1) % kStages].gradients;
+      const auto &ds_smem = exchanged[(step - 1) % kBuffers].gradients;
       zero(dq);
       mma_AtB(dq, part<A::keys, A::dq_rows>(ds_smem, 0, mine.row),
               part<A::keys, A::dq_cols>(resident.k, 0, mine.col), dq);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(has_dv ? gmem.dv() : gmem.dk(), out, block_key + pair_key);
 }
 
-/// dQ = scale * its sums, rounded: a block has a tile.
+/// dQ = scale * its sums, rounded; one block a tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {

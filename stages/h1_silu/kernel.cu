@@ -1,49 +1,22 @@
 // h1_silu: HSTU attention. No maximum, no sum, no rescaling: the weights are silu of the logits, and tiles of
-// keys simply add up. What is new is the batch: sequences of any length, one behind the other.
+// keys simply add up. What is new is the batch: sequences of any length, one after the other.
 #include "arrangement.h"
 #include "ladder/dispatch.h"
-#include "ladder/hstu.h"
+#include "ladder/hstu_sequence.h"
 #include "tiles/tiles.h"
 
 namespace {
 
 using ladder::HstuProblem;
+using ladder::Sequence;
 using namespace tiles;
-
-/// The rows of one sequence and head. Of k and v the first `keys` rows: what is past them reads as zero, and
-/// nothing is fetched for it. silu(0) is 0, so rows of zeros need no mask.
-template <typename T, int d> struct Sequence {
-  const HstuProblem &p;
-  int q_begin, q_len, k_begin, k_len;
-
-  __device__ explicit Sequence(const HstuProblem &problem, int b = block_index().y)
-      : p(problem), q_begin(uniform(p.cu_seqlens_q[b])), q_len(uniform(p.cu_seqlens_q[b + 1]) - q_begin),
-        k_begin(uniform(p.cu_seqlens_k[b])), k_len(uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
-
-  __device__ StridedMatrix<const T, d> q() const {
-    return {static_cast<const T *>(p.q) + int64_t(q_begin) * p.q_stride + block_index().x * d, q_len,
-            p.q_stride};
-  }
-  __device__ StridedMatrix<const T, d> k(int keys) const {
-    return {static_cast<const T *>(p.k) + int64_t(k_begin) * p.k_stride + block_index().x * d, keys,
-            p.k_stride};
-  }
-  __device__ StridedMatrix<const T, d> v(int keys) const {
-    return {static_cast<const T *>(p.v) + int64_t(k_begin) * p.v_stride + block_index().x * d, keys,
-            p.v_stride};
-  }
-  __device__ StridedMatrix<T, d> o() const {
-    const int stride = p.heads * d;
-    return {static_cast<T *>(p.o) + int64_t(q_begin) * stride + block_index().x * d, q_len, stride};
-  }
-};
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     attend(const __grid_constant__ HstuProblem problem) {
   using block = group<A::workers>;
   const Sequence<T, d> sequence(problem);
-  // The last rows, which see the most keys, are the first to start.
+  // The last rows, which see the most keys, start first.
   const int block_row = (gridDim.z - 1 - blockIdx.z) * A::block_rows,
             row = block_row + block::warp() * A::rows;
   if (block_row >= sequence.q_len)
@@ -85,7 +58,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   }
   mul(o, o, problem.inv_length);
   copy(o_16, o);
-  // Read anew: through the main loop the registers belong to the tiles.
+  // Read again: through the main loop the tiles need the registers.
   block::store(Sequence<T, d>(problem).o(), o_16, (gridDim.z - 1 - block_index().z) * A::block_rows);
 }
 

@@ -1,9 +1,9 @@
-// How a block goes about its share: rows, warps, tile sizes, and where Q is kept.
+// A block's arrangement: rows, warps, tile sizes, and where Q is kept.
 #pragma once
 
 #include "tiles/tiles.h"
 
-// What stage.toml offers to choose when building. 0 leaves it to Arrangement.
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
 #ifndef ROWS
 #define ROWS 0
 #endif

@@ -1,9 +1,9 @@
-// How a block goes about its keys: rows, warps, tile sizes, and how dQ is shared out.
+// A block's arrangement: rows, warps, tile sizes, and how its warps share dQ.
 #pragma once
 
 #include "tiles/tiles.h"
 
-// What stage.toml offers to choose when building. 0 leaves it to Arrangement.
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
 #ifndef QUERIES
 #define QUERIES 0
 #endif
@@ -37,7 +37,7 @@ template <typename T, int d, bool kBias> struct Arrangement {
                                     tiles::SharedAllocator::bytes<Buffer, 2> +
                                     tiles::SharedAllocator::bytes<Slopes, 2>;
 
-  /// A tile of dQ is shared out among the warps: the nearer to a square, the fewer fragments each loads.
+  /// The warps share a tile of dQ: the nearer to a square each part is, the fewer fragments a warp loads.
   static constexpr int dq_cols = queries * d / warps < 16 * 32 ? 16 : 32;
   static constexpr int dq_rows = queries * d / warps / dq_cols;
   using DqSums = tiles::GlobalFragments<dq_rows, dq_cols>;

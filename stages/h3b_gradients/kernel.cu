@@ -5,7 +5,7 @@
 #include "arrangement.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_backward.h"
-#include "ladder/hstu_mask.h"
+#include "ladder/hstu_sequence.h"
 #include "ladder/workspace.h"
 #include "tiles/tiles.h"
 
@@ -17,40 +17,31 @@ using ladder::HstuMask;
 using ladder::HstuProblem;
 using namespace tiles;
 
-/// The rows of one sequence and head.
-template <typename T, int d> struct Sequence {
+/// A sequence with its gradients.
+template <typename T, int d> struct Differentiated : ladder::Sequence<T, d> {
+  using Base = ladder::Sequence<T, d>;
+  using Base::p, Base::q_begin, Base::q_len, Base::k_begin, Base::k_len;
   const HstuBackwardProblem &gradients;
-  const HstuProblem &p;
-  int q_begin, q_len, k_begin, k_len;
 
-  __device__ explicit Sequence(const HstuBackwardProblem &problem, int b = block_index().y)
-      : gradients(problem), p(problem.forward), q_begin(uniform(p.cu_seqlens_q[b])),
-        q_len(uniform(p.cu_seqlens_q[b + 1]) - q_begin), k_begin(uniform(p.cu_seqlens_k[b])),
-        k_len(uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
+  __device__ explicit Differentiated(const HstuBackwardProblem &problem, int b = block_index().y)
+      : Base(problem.forward, b), gradients(problem) {}
 
-  /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
-  __device__ int shift() const { return k_len - q_len; }
-
-  template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
-    return {p, int(block_index().y), k_len, q_begin, shift()};
-  }
-
-  __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
-  __device__ auto k() const { return rows(static_cast<const T *>(p.k), k_begin, k_len, p.k_stride); }
-  __device__ auto v() const { return rows(static_cast<const T *>(p.v), k_begin, k_len, p.v_stride); }
+  __device__ auto k() const { return Base::k(k_len); }
+  __device__ auto v() const { return Base::v(k_len); }
   __device__ auto d_o() const {
-    return rows(static_cast<const T *>(gradients.d_o), q_begin, q_len, p.heads * d);
+    return this->rows(static_cast<const T *>(gradients.d_o), q_begin, q_len, p.heads * d);
   }
-  __device__ auto dq() const { return rows(static_cast<T *>(gradients.dq), q_begin, q_len, p.heads * d); }
-  __device__ auto dk() const { return rows(static_cast<T *>(gradients.dk), k_begin, k_len, p.heads * d); }
-  __device__ auto dv() const { return rows(static_cast<T *>(gradients.dv), k_begin, k_len, p.heads * d); }
-
-  /// The bias of this head, or of all heads if there is one for all: a row a position; and its gradient.
-  __device__ WideMatrix<const T> rab() const {
-    return {static_cast<const T *>(p.rab) + bias_offset(), k_len, p.rab_stride, p.rab_stride};
+  __device__ auto dq() const {
+    return this->rows(static_cast<T *>(gradients.dq), q_begin, q_len, p.heads * d);
+  }
+  __device__ auto dk() const {
+    return this->rows(static_cast<T *>(gradients.dk), k_begin, k_len, p.heads * d);
+  }
+  __device__ auto dv() const {
+    return this->rows(static_cast<T *>(gradients.dv), k_begin, k_len, p.heads * d);
   }
   __device__ WideMatrix<float> d_rab() const {
-    return {gradients.d_rab + bias_offset(), k_len, k_len, p.rab_stride};
+    return {gradients.d_rab + this->bias_offset(), k_len, k_len, p.rab_stride};
   }
 
   /// The number of the sequence's first tile of `queries` among all tiles of all sequences and heads; there
@@ -59,20 +50,9 @@ template <typename T, int d> struct Sequence {
     const uint3 block = block_index();
     return int64_t(block.x) * (p.total_q / queries + p.batch) + q_begin / queries + block.y;
   }
-
-private:
-  template <typename E>
-  __device__ StridedMatrix<E, d> rows(E *tensor, int begin, int count, int stride) const {
-    return {tensor + int64_t(begin) * stride + block_index().x * d, count, stride};
-  }
-  __device__ int64_t bias_offset() const {
-    const uint3 block = block_index();
-    const int64_t head = int64_t(block.y) * p.rab_heads + (p.rab_heads == 1 ? 0 : block.x);
-    return head * p.max_k_len * p.rab_stride;
-  }
 };
 
-/// Of a tile of dQ, the part of the calling warp.
+/// The calling warp's part of a tile of dQ.
 template <int d, typename A> struct DqPart {
   static constexpr int across = d / A::dq_cols;
   int row = group<A::warps>::warp() / across * A::dq_rows,
@@ -101,7 +81,7 @@ template <typename T, int d, typename A, bool kIntervals>
 __global__ void __launch_bounds__(A::warps * 32)
     differentiate(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
   using block = group<A::warps>;
-  const Sequence<T, d> sequence(problem);
+  const Differentiated<T, d> sequence(problem);
   const int block_key = blockIdx.z * A::keys, warp_key = block_key + block::warp() * A::rows;
   if (block_key >= sequence.k_len)
     return;
@@ -131,7 +111,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     async_commit();
   };
 
-  // All of it transposed, keys by queries: so P^T and dS^T are first factors as the products leave them.
+  // All transposed, keys by queries: P^T and dS^T leave their products as first factors of the next ones.
   RegTile<float, A::rows, A::part_queries> slope, ds_t;
   RegTile<T, A::rows, A::part_queries> p_16, ds_16;
   RegTile<float, A::rows, d> dk, dv;
@@ -202,7 +182,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     before = tile;
     tile = next;
   }
-  // Multiplied in last: 1 / length would push what is rounded to 16 bits before towards fp16's subnormals.
+  // Multiplied in last: earlier, 1 / length would push what is rounded to 16 bits towards fp16's subnormals.
   mul(dv, dv, problem.forward.inv_length);
   copy(out, dv);
   store(sequence.dv(), out, warp_key);
@@ -211,11 +191,11 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(sequence.dk(), out, warp_key);
 }
 
-/// dQ = alpha * inv_length * its sums, rounded: a block has a tile.
+/// dQ = alpha * inv_length * its sums, rounded; one block a tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
-  const Sequence<T, d> sequence(problem);
+  const Differentiated<T, d> sequence(problem);
   const int tile = blockIdx.z;
   if (tile * A::queries >= sequence.q_len)
     return;
@@ -228,7 +208,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(sequence.dq(), out, tile * A::queries + mine.row, mine.col);
 }
 
-/// The gradient of a bias that no query and key meet at is 0.
+/// The bias of a pair that is masked has the gradient 0.
 __global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < quads; i += step)

@@ -1,9 +1,9 @@
-// How a block goes about its share: rows, warps, tile sizes, where Q is kept, and what the warps share out.
+// A block's arrangement: rows, warps, tile sizes, where Q is kept, and what its warps share.
 #pragma once
 
 #include "tiles/tiles.h"
 
-// What stage.toml offers to choose when building. -1 and 0 leave it to the kernel.
+// Options of stage.toml, set when building; -1 and 0 leave them to the kernel.
 #ifndef OVER_KEYS
 #define OVER_KEYS -1
 #endif

@@ -1,9 +1,8 @@
-// h4_arrangement: h2_masks with a choice of what a block's warps share out: its queries, or the keys. With
-// few queries the latter has work for all warps, and a sum over them at the end.
+// h4_arrangement: h2_masks with a choice of what a block's warps share: its queries, or the keys. With few
+// queries the latter has work for all warps, at the price of a sum over them at the end.
 #include "arrangement.h"
 #include "ladder/dispatch.h"
-#include "ladder/hstu.h"
-#include "ladder/hstu_mask.h"
+#include "ladder/hstu_sequence.h"
 #include "tiles/tiles.h"
 
 namespace {
@@ -11,51 +10,8 @@ namespace {
 using ladder::HstuKeys;
 using ladder::HstuMask;
 using ladder::HstuProblem;
+using ladder::Sequence;
 using namespace tiles;
-
-/// The rows of one sequence and head. Of k and v the first `keys` rows: what is past them reads as zero, and
-/// nothing is fetched for it. silu(0) is 0, so rows of zeros need no mask.
-template <typename T, int d> struct Sequence {
-  const HstuProblem &p;
-  int q_begin, q_len, k_begin, k_len;
-
-  __device__ explicit Sequence(const HstuProblem &problem, int b = block_index().y)
-      : p(problem), q_begin(uniform(p.cu_seqlens_q[b])), q_len(uniform(p.cu_seqlens_q[b + 1]) - q_begin),
-        k_begin(uniform(p.cu_seqlens_k[b])), k_len(uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
-
-  /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
-  __device__ int shift() const { return k_len - q_len; }
-
-  /// The first query of this block of `rows`. Those that see the most keys start first: the contexts, then
-  /// the last ones.
-  __device__ int block_row(int rows) const {
-    const uint3 block = block_index();
-    const int contexts = p.num_contexts ? p.num_contexts[block.y] - shift() : 0;
-    const int first = (max(contexts, 0) + rows - 1) / rows, turn = block.z;
-    return uniform(turn < first ? turn : gridDim.z - 1 - (turn - first)) * rows;
-  }
-
-  template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
-    return {p, int(block_index().y), k_len, q_begin, shift()};
-  }
-
-  __device__ StridedMatrix<const T, d> q() const {
-    return {static_cast<const T *>(p.q) + int64_t(q_begin) * p.q_stride + block_index().x * d, q_len,
-            p.q_stride};
-  }
-  __device__ StridedMatrix<const T, d> k(int keys) const {
-    return {static_cast<const T *>(p.k) + int64_t(k_begin) * p.k_stride + block_index().x * d, keys,
-            p.k_stride};
-  }
-  __device__ StridedMatrix<const T, d> v(int keys) const {
-    return {static_cast<const T *>(p.v) + int64_t(k_begin) * p.v_stride + block_index().x * d, keys,
-            p.v_stride};
-  }
-  __device__ StridedMatrix<T, d> o() const {
-    const int stride = p.heads * d;
-    return {static_cast<T *>(p.o) + int64_t(q_begin) * stride + block_index().x * d, q_len, stride};
-  }
-};
 
 /// Whether bits(r) is not 0 for one of a warp's rows r.
 template <int kRows, typename F> __device__ inline bool warp_any(F bits) {
@@ -127,7 +83,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     block::async_wait();
     fetch(kv_smem[turn ^ 1], next);
     const int own = key + part * A::keys;
-    // Read anew where it is wanted, as after the loop: in between the registers belong to the tiles.
+    // Read again where it is needed, as after the loop: in between the tiles need the registers.
     const auto bits = [&] {
       const Sequence<T, d> again(problem);
       return [=, mask = again.template mask<kIntervals>()](int r) {
@@ -174,7 +130,7 @@ void launch_arrangement(const HstuProblem &p, cudaStream_t stream) {
   }
 }
 
-/// Few queries leave most warps of a block that shares them out without work.
+/// With few queries, most warps of a block that shares them have no work.
 bool over_keys(const HstuProblem &p) { return OVER_KEYS < 0 ? p.max_q_len <= 32 : OVER_KEYS != 0; }
 
 } // namespace

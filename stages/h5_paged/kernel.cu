@@ -1,15 +1,13 @@
 // h5_paged: h2_masks with the keys of the history in pages of a cache, wherever there was room. A page is a
-// tile: only where a tile begins in memory changes. The targets' keys follow in tiles of their own.
+// tile: all that changes is where a tile begins in memory. The targets' keys follow in tiles of their own.
 #include "arrangement.h"
 #include "ladder/dispatch.h"
-#include "ladder/hstu.h"
-#include "ladder/hstu_mask.h"
+#include "ladder/hstu_sequence.h"
 #include "tiles/tiles.h"
 
 namespace {
 
 using ladder::HstuKeys;
-using ladder::HstuMask;
 using ladder::HstuProblem;
 using namespace tiles;
 
@@ -19,35 +17,13 @@ template <typename T, int d> struct KeyTile {
   StridedMatrix<const T, d> k, v;
 };
 
-/// The rows of one sequence and head. What is past the last key of a tile reads as zero, and nothing is
-/// fetched for it. silu(0) is 0, so rows of zeros need no mask.
-template <typename T, int d> struct Sequence {
-  const HstuProblem &p;
-  int q_begin, q_len, k_begin, k_len;
+/// A sequence with its history in pages. What is past the last key of a tile reads as zero, and nothing is
+/// fetched for it.
+template <typename T, int d> struct PagedSequence : ladder::Sequence<T, d> {
+  using ladder::Sequence<T, d>::Sequence, ladder::Sequence<T, d>::p, ladder::Sequence<T, d>::q_begin,
+      ladder::Sequence<T, d>::q_len, ladder::Sequence<T, d>::k_len;
 
-  __device__ explicit Sequence(const HstuProblem &problem, int b = block_index().y)
-      : p(problem), q_begin(uniform(p.cu_seqlens_q[b])), q_len(uniform(p.cu_seqlens_q[b + 1]) - q_begin),
-        k_begin(uniform(p.cu_seqlens_k[b])), k_len(uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
-
-  /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
-  __device__ int shift() const { return k_len - q_len; }
-
-  /// The first query of this block of `rows`. Those that see the most keys start first: the contexts, then
-  /// the last ones.
-  __device__ int block_row(int rows) const {
-    const uint3 block = block_index();
-    const int contexts = p.num_contexts ? p.num_contexts[block.y] - shift() : 0;
-    const int first = (max(contexts, 0) + rows - 1) / rows, turn = block.z;
-    return uniform(turn < first ? turn : gridDim.z - 1 - (turn - first)) * rows;
-  }
-
-  __device__ HstuMask<false> mask() const { return {p, int(block_index().y), k_len, q_begin, shift()}; }
-
-  __device__ StridedMatrix<const T, d> q() const {
-    return {static_cast<const T *>(p.q) + int64_t(q_begin) * p.q_stride + block_index().x * d, q_len,
-            p.q_stride};
-  }
-  /// Tile i: page i of the history or, behind the last page, the next page_size targets.
+  /// Tile i: page i of the history or, after the last page, the next page_size targets.
   __device__ KeyTile<T, d> tile(int i) const {
     const uint3 block = block_index();
     const int targets = p.num_targets ? p.num_targets[block.y] : 0, history = k_len - targets;
@@ -66,7 +42,7 @@ template <typename T, int d> struct Sequence {
             {static_cast<const T *>(p.k) + token * p.k_stride + block.x * d, count, p.k_stride},
             {static_cast<const T *>(p.v) + token * p.v_stride + block.x * d, count, p.v_stride}};
   }
-  /// The first tile from i on of which a row of `keys` sees a key; one that begins at keys.end or later if
+  /// The first tile from i on with a key that a row of `keys` sees; one that begins at keys.end or later if
   /// there is none.
   __device__ KeyTile<T, d> next_tile(int &i, const HstuKeys &keys) const {
     KeyTile<T, d> next = tile(i);
@@ -74,22 +50,18 @@ template <typename T, int d> struct Sequence {
       next = tile(++i);
     return next;
   }
-  __device__ StridedMatrix<T, d> o() const {
-    const int stride = p.heads * d;
-    return {static_cast<T *>(p.o) + int64_t(q_begin) * stride + block_index().x * d, q_len, stride};
-  }
 };
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     attend(const __grid_constant__ HstuProblem problem) {
   using block = group<A::workers>;
-  const Sequence<T, d> sequence(problem);
+  const PagedSequence<T, d> sequence(problem);
   const int block_row = sequence.block_row(A::block_rows), row = block_row + block::warp() * A::rows;
   if (block_row >= sequence.q_len)
     return;
   const int shift = sequence.shift();
-  const auto mask = sequence.mask();
+  const auto mask = sequence.template mask<false>();
   const int last = sequence.q_len - 1;
   const HstuKeys block_keys(mask, block_row + shift, min(last, block_row + A::block_rows - 1) + shift);
   const HstuKeys keys(mask, row + shift, min(last, row + A::rows - 1) + shift);
@@ -122,9 +94,9 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
       mma_ABt(s, q, kv_smem[turn].k);
       silu(s, s, problem.alpha);
       if (!keys.all_in(key, A::keys)) {
-        // Read anew where it is wanted, as after the loop: in between the registers belong to the tiles.
-        const Sequence<T, d> again(problem);
-        const auto mask = again.mask();
+        // Read again where it is needed, as after the loop: in between the tiles need the registers.
+        const PagedSequence<T, d> again(problem);
+        const auto mask = again.template mask<false>();
         keep_bits(s, s, [&](int r) { return mask.row_bits(row + r + again.shift(), key, A::keys); });
       }
       copy(p_16, s);
@@ -134,7 +106,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   }
   mul(o, o, problem.inv_length);
   copy(o_16, o);
-  const Sequence<T, d> again(problem);
+  const PagedSequence<T, d> again(problem);
   block::store(again.o(), o_16, again.block_row(A::block_rows));
 }
 

@@ -1,7 +1,12 @@
-// How a block of v4 goes about its work: workers, rows a worker, keys a tile, and where Q is.
+// The arrangement of v4's blocks: workers, rows a worker, keys a tile, and where Q is.
 #pragma once
 
 #include "tiles/tiles.h"
+
+// Whether shared tiles are swizzled, chosen when building: 0 shows what that is worth.
+#ifndef SWIZZLE
+#define SWIZZLE 1
+#endif
 
 /// For elements T and head dimension d. Sixteen warps leave each thread 128 registers. O takes d / 2 of them,
 /// Q d / 4, and S with its rounded copy P three for every four keys of a tile.
@@ -9,10 +14,11 @@ template <typename T, int d> struct Arrangement {
   static constexpr int workers = 16, rows = 16; // warps a block, query rows a worker
   static constexpr int block_rows = workers * rows;
   static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32; // of a tile: the most without spilling
-  using KV = tiles::SharedTile<T, keys, d>;
+  static constexpr auto placement = SWIZZLE ? tiles::Placement::swizzled : tiles::Placement::plain;
+  using KV = tiles::SharedTile<T, keys, d, placement>;
 
   static constexpr bool q_in_registers = d < 128; // else in shared memory
-  using Q = tiles::SharedTile<T, rows, d>;
+  using Q = tiles::SharedTile<T, rows, d, placement>;
   static constexpr int q_bytes = q_in_registers ? 0 : tiles::SharedAllocator::bytes<Q, workers>;
 
   static constexpr int smem_bytes = tiles::SharedAllocator::bytes<KV, 2> + q_bytes;

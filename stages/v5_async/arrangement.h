@@ -1,4 +1,4 @@
-// How a block of v5 goes about its work: workers, rows a worker, keys a tile, buffers, and where Q is.
+// The arrangement of v5's blocks: workers, rows a worker, keys a tile, buffers, and where Q is.
 #pragma once
 
 #include "tiles/tiles.h"

@@ -1,11 +1,11 @@
-// How a block goes about its work: rows a warp, warps, keys a tile, tiles a buffer, and where Q is.
+// A block's arrangement: rows a warp, warps, keys a tile, tiles a buffer, and where Q is.
 #pragma once
 
 #include <algorithm>
 
 #include "tiles/tiles.h"
 
-// What stage.toml offers to choose when building. 0 leaves it to Arrangement.
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
 #ifndef ROWS
 #define ROWS 0
 #endif

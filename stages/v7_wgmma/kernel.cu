@@ -13,7 +13,7 @@
 #include "tiles/tiles.h"
 #include "tiles/warpgroup.h"
 
-// What stage.toml offers to choose when building. 0 leaves it to Arrangement.
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
 #ifndef WARPGROUPS
 #define WARPGROUPS 0
 #endif
@@ -32,7 +32,7 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 /// v6_lean. More slack than there, since four warps wait for the one that rescales.
 constexpr float kSlack = 4.f;
 
-/// How a block goes about elements T and head dimension d.
+/// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   static constexpr int warpgroups = WARPGROUPS ? WARPGROUPS : d == 128 ? 2 : 3;
   static constexpr int threads = 128 * warpgroups, block_rows = 64 * warpgroups;

@@ -16,7 +16,7 @@
 #include "tiles/tiles.h"
 #include "tiles/warpgroup.h"
 
-// What stage.toml offers to choose when building. 0 leaves it to Arrangement.
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
 #ifndef CONSUMERS
 #define CONSUMERS 0
 #endif
@@ -38,7 +38,7 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 /// v6_lean. More slack than there, since four warps wait for the one that rescales.
 constexpr float kSlack = 4.f;
 
-/// How a block goes about elements T and head dimension d.
+/// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   // Warpgroups that compute, each 64 rows, beside the one that has tiles brought. The registers that this one
   // gives up let O, d / 2 of a thread's, S, half the keys of a tile, and P, a quarter, fit: 512 threads have

@@ -78,7 +78,8 @@ def test_masks_by_bits() -> None:
     source = """
     extern "C" __global__ void k(const unsigned long long *bits, float *out) {
       RegTile<float, 32, 48> x;
-      one(x);
+      zero(x);
+      add(x, x, 1.f);
       keep_bits(x, x, [&](int r) { return bits[r]; }, -2.f);
       store(GlobalMatrix<float, 48>{out, 32}, x);
     }

@@ -73,7 +73,7 @@ def run_vectors(case: Case, unit: Unit) -> None:
             results = [
                 Result("exp2", flushed(a.double().exp2().to(t)), 4, places=in_column),
                 Result("mul", (a.float() * a.float()).to(t), places=in_column),
-                Result("sub 0.5", (a.float() - 0.5).to(t), places=in_column),
+                Result("add -0.5", (a.float() - 0.5).to(t), places=in_column),
                 Result("column in the other spread", a, places=other_column),
                 Result("row in the other spread", b, places=other_row),
                 Result("row in the other spread and back", b, places=in_row),

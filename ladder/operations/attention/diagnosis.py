@@ -1,4 +1,4 @@
-"""What is wrong with an output, in words: which heads, rows and columns, who holds them, what is there."""
+"""Describes what is wrong with an output: which heads, rows and columns, who holds them, what is there."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _number(value: float) -> str:
 
 
 def _unwritten(x: Tensor) -> Tensor:
-    """Elements that have the very bits that outputs are filled with; arithmetic makes another NaN."""
+    """Elements with exactly the bits that outputs are filled with; arithmetic yields a different NaN."""
     bits = _BITS[x.dtype]
     return x.view(bits) == torch.full_like(x, math.nan).view(bits)
 

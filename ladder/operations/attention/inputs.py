@@ -42,7 +42,7 @@ def _dominant(q: Tensor, k: Tensor) -> None:
     k[:, :, k.shape[2] // 2, 0] = 16.0
 
 
-#: By the names in INPUTS: what is done to normal q and k.
+#: What is done to normal q and k, by the names in INPUTS.
 KINDS: dict[str, Callable[[Tensor, Tensor], None]] = {
     "normal": _normal,
     "large": _large,

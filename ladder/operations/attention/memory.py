@@ -1,4 +1,4 @@
-"""What attention takes of the machine's memory."""
+"""How much memory attention takes."""
 
 from __future__ import annotations
 

@@ -44,10 +44,10 @@ from ladder.operations.attention.memory import LOGITS_AT_ONCE
 from ladder.operations.base import Reference, largest
 
 _U = 2.0**-24
-#: Rounding errors of what weights and o are kept in; below 2^-14 that of f16 is an absolute one.
+#: Rounding errors of the type of weights and o; below 2^-14 that of f16 is absolute.
 _ROUNDING = {torch.float32: 0.0, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 _F16_SUBNORMAL = 2.0**-25
-#: Of a normal distribution: more deviations than it is ever seen off.
+#: Standard deviations that a normal distribution practically never exceeds.
 _DEVIATIONS = 7.0
 
 
@@ -89,7 +89,7 @@ class _Rows:
 
 
 def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[_Rows]:
-    """All query rows, as many at a time as memory is spent on."""
+    """All query rows, in chunks that fit the memory."""
     batch, heads, q_len, _ = q.shape
     kv_len, group = k.shape[2], heads // k.shape[1]
     step = max(1, LOGITS_AT_ONCE // max(kv_len, q.shape[3]))
@@ -134,7 +134,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
 
 
 def _bounds(rows: _Rows, o: Tensor, lse: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The bounds of o and lse in the notation of the module's text: what is of a query is a column (n, 1)."""
+    """The bounds of o and lse in the notation of the module's text; a query's values are columns (n, 1)."""
     d, rounding = rows.q.shape[1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2
     s, lse = rows.s, lse[:, None]

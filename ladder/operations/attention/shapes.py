@@ -1,4 +1,4 @@
-"""What the rungs are tried on: the default problem, the shape matrix, the calibration problems."""
+"""The problems on which rungs are tried: the default one, the shape matrix, the calibration problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_PROBLEM = Problem(1, 2, 256, 256, 64)
 #: The same on a GPU, large enough to fill one.
 DEFAULT_GPU_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
-#: What a rung is checked on unless told otherwise: sizes that tiles fit, and ones that they do not.
+#: What a rung is checked on by default: sizes that are multiples of tiles, and others.
 CHECK_PROBLEMS = (DEFAULT_PROBLEM, Problem(1, 2, 100, 77, 64, kv_heads=1, is_causal=True))
 #: What the figures in results/ are of.
 BENCH_PROBLEMS = (

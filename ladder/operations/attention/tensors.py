@@ -1,4 +1,4 @@
-"""The problem that given tensors are, checked as torch's own attention would not."""
+"""The problem that given tensors pose, checked more thoroughly than torch's own attention does."""
 
 from __future__ import annotations
 

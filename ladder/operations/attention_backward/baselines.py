@@ -23,7 +23,7 @@ _BACKENDS = {
 def torch_runs(problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
     """The gradients alone, by the backend that computes them.
 
-    The first run on a set of inputs makes its forward pass, too: it is not to be timed.
+    The first run on a set of inputs also makes its forward pass, and must not be timed.
     """
     found: dict[str, Callable[[Any], Any]] = {}
     for name, backend in _BACKENDS.items():

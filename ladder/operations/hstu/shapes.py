@@ -53,7 +53,7 @@ def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequenc
 
 
 #: On, below and above what tiles and blocks are made of, as the sequences of one batch.
-_EDGES = (1, 15, 16, 17, 31, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129)
+_EDGES = (1, 15, 17, 32, 33, 47, 63, 64, 65, 129)
 
 
 def boundaries(
@@ -63,9 +63,9 @@ def boundaries(
     dims in turn."""
     sizes: tuple[dict[str, object], ...] = (
         {"q_lens": _EDGES},
-        {"q_lens": _EDGES, "kv_lens": (257,) * len(_EDGES)},
+        {"q_lens": _EDGES, "kv_lens": (130,) * len(_EDGES)},
         {"q_lens": _EDGES, "bias_heads": 1},
-        {"q_lens": (130,) * len(_EDGES), "targets": _EDGES, "target_group_size": 5},
+        {"q_lens": (129,) * len(_EDGES), "targets": _EDGES, "target_group_size": 5},
     )
     return [
         problem(1, head_dims[i % len(head_dims)], **size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]

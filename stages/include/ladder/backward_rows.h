@@ -1,5 +1,5 @@
-// What the rungs of the backward ladder share: a head's tensors as the tile library wants them, and the two
-// numbers that each query row brings along, with the kernel that makes them.
+// What the rungs of the backward ladder share: a head's tensors as views of the tile library, and two numbers
+// for each query row, with the kernel that computes them.
 #pragma once
 
 #include <climits>
@@ -21,13 +21,13 @@ inline void require_alignment(const AttentionBackwardProblem &p, unsigned bytes)
                                   std::to_string(bytes) + " bytes");
 }
 
-/// Query rows are padded to a multiple of this in what the rungs keep for each of them: no tile is higher.
+/// What the rungs keep for each query row is padded to a multiple of this: no tile is higher.
 constexpr int kPaddedTo = 128;
 
-/// Of all query rows of a head, padded_len of them: log2(e) * lse, which makes a logit's weight by one exp2,
-/// and delta = rowsum(d_o * o) - d_lse, which all of a row's dp have in common. Rows that are padding have
-/// the weight 0. Where weights are wanted as 2^shift * P, lse_log2 is less by shift, and delta is
-/// 2^-shift * delta, as dp then is to be.
+/// For each of a head's padded_len query rows: log2(e) * lse, which turns a logit into its weight by one
+/// exp2, and delta = rowsum(d_o * o) - d_lse, which is subtracted from all of a row's dp. Padding rows have
+/// weight 0. For weights of 2^shift * P, lse_log2 is less by shift, and delta is scaled by 2^-shift as dp
+/// must be.
 struct RowStatistics {
   float *lse_log2, *delta; ///< (batch, heads, padded_len)
   int padded_len, shift;
@@ -43,7 +43,7 @@ struct RowStatistics {
   }
 };
 
-/// One (batch, query head) and its key/value head, by their numbers among all of the batch.
+/// One (batch, query head) and its key/value head, numbered across the batch.
 template <typename T, int d> struct BackwardHead {
   const AttentionBackwardProblem &p;
   int64_t query_head, kv_head;

@@ -27,7 +27,7 @@
 
 namespace ladder {
 
-/// The keyword arguments of a launch. What is missing, has no value of its kind, or is left over throws
+/// The keyword arguments of a launch. A missing argument, a value of the wrong kind or an unknown name throws
 /// std::invalid_argument.
 class Arguments {
 public:
@@ -40,7 +40,7 @@ public:
       throw std::invalid_argument(std::string(name) + " must not be null");
   }
 
-  /// Likewise, or null for a tensor that the problem does not have.
+  /// The same, or null for a tensor that the problem does not have.
   template <typename T> void optional_tensor(const char *name, T *&field) {
     field = reinterpret_cast<T *>(take<std::uintptr_t>(name));
   }
@@ -93,7 +93,8 @@ private:
   std::set<std::string> taken_;
 };
 
-/// Of what a stage throws, std::invalid_argument alone says that it does not take the problem.
+/// Only std::invalid_argument says that a stage does not take the problem; whatever else it throws is an
+/// error.
 template <typename Problem> void launch_or_say_why_not(const Problem &problem, cudaStream_t stream) {
   try {
     launch(problem, stream);
@@ -108,7 +109,7 @@ template <typename Problem> void launch_or_say_why_not(const Problem &problem, c
   }
 }
 
-/// Gives the module its function `launch`; `problem_of` makes the operation's problem struct of Arguments.
+/// Defines the module's function `launch`; `problem_of` turns Arguments into the operation's problem struct.
 template <typename F> void define_launch(pybind11::module_ &module, F problem_of) {
   module.def(
       "launch",

@@ -8,14 +8,15 @@
 #include "ladder/attention.h"
 #include "tiles/tiles.h"
 
-/// Throws std::invalid_argument when a Head's rows, which it counts in 32 bits, are too many.
+/// Throws std::invalid_argument if there are more rows than a Head, which counts them in 32 bits, can
+/// address.
 inline void require_rows_fit(const ladder::AttentionProblem &p) {
   if (int64_t(p.batch) * p.heads * p.q_len > INT_MAX || int64_t(p.batch) * p.kv_heads * p.kv_len > INT_MAX)
     throw std::invalid_argument("q and k may have 2^31 - 1 rows each, over all batches and heads");
 }
 
-/// The tensors of one (batch, head), as the tile library wants them: those of blockIdx.z and blockIdx.x. Of k
-/// and v the first `keys` rows: what is past them reads as zero, and nothing is fetched for it.
+/// Views of one (batch, head), that of blockIdx.z and blockIdx.x. k and v end after `keys` rows: what follows
+/// reads as zero, and nothing is fetched for it.
 template <typename T, int d> struct Head {
   const ladder::AttentionProblem &p;
   unsigned key; // rows before the first one of k and v
@@ -26,7 +27,7 @@ template <typename T, int d> struct Head {
         key(tiles::uniform((blockIdx.z * p.kv_heads + blockIdx.x / (p.heads / p.kv_heads)) * p.kv_len)),
         keys(keys) {}
 
-  /// Rows before the first one of q, o and lse: wanted before the main loop and after it, and not in between.
+  /// Rows before the first one of q, o and lse: needed before the main loop and after it, but not in between.
   __device__ unsigned query() const {
     const uint3 block = tiles::block_index();
     return tiles::uniform((block.z * p.heads + block.x) * p.q_len);

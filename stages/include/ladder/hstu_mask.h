@@ -34,7 +34,7 @@ template <bool kIntervals> struct HstuMask {
     return r < history ? history : history + (r - history) / group * group;
   }
 
-  /// Bit j < keys <= 64: whether row r sees key `key` + j.
+  /// Bit j, for j < keys <= 64, says whether row r sees key `key` + j.
   __device__ uint64_t row_bits(int r, int key, int keys) const { return any_row_bits(r, key) & below(keys); }
 
 private:
@@ -47,12 +47,12 @@ private:
     return seen & bits(-key, k_len - key);
   }
 
-  /// Bits first .. end - 1 of 64, as far as there are such.
+  /// Bits first .. end - 1 of 64; those out of range are left out.
   __device__ static uint64_t bits(int first, int end) { return below(end) & ~below(first); }
   __device__ static uint64_t below(int n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }
 };
 
-/// The keys that some, and those that all of the rows first .. last see; without intervals.
+/// The keys that some of the rows first .. last see, and those that all of them see; without intervals.
 struct HstuKeys {
   int begin, end, gap_begin, gap_end;  ///< outside of begin .. end and in the gap no row sees a key
   int all_begin, all_end, all_gap_end; ///< within, and outside of this wider gap, every row sees every key

@@ -1,5 +1,5 @@
-// Single PTX instructions as functions. A choice by GPU architecture stands here and nowhere else.
-// Layouts are those of the PTX manual, "Matrix multiply-accumulate operation using mma instruction".
+// Single PTX instructions as functions, and the only place that chooses by GPU architecture. Layouts are
+// those of the PTX manual, "Matrix multiply-accumulate operation using mma instruction".
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ladder::ptx {
 
-/// The address of a variable in shared memory, as the instructions below want it.
+/// The address of a variable in shared memory, as the instructions below take it.
 __device__ inline uint32_t shared_address(const void *smem) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(smem));
 }
@@ -97,7 +97,7 @@ __device__ inline void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uin
 #endif
 }
 
-/// Reads a number that another block writes by store_release; what that block had done before is then seen.
+/// Reads a number that another block writes by store_release; what that block did before is then visible.
 __device__ inline int load_acquire(const int *gmem) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];"
@@ -107,8 +107,8 @@ __device__ inline int load_acquire(const int *gmem) {
   return value;
 }
 
-/// Writes a number for load_acquire in another block. What the calling thread, and those that it has met at a
-/// barrier, have done before is seen by who reads it.
+/// Writes a number for load_acquire in another block. Who reads it also sees what the calling thread did
+/// before, and what threads did that it has met at a barrier since.
 __device__ inline void store_release(int *gmem, int value) {
   asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(__cvta_generic_to_global(gmem)), "r"(value)
                : "memory");

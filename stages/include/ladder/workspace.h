@@ -1,4 +1,4 @@
-// Device memory that a launch needs beside its problem's tensors.
+// Device memory that a launch needs besides its problem's tensors.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace ladder {
 
-/// Memory of the device for the length of a launch.
+/// Device memory for the duration of a launch.
 template <typename T> class Workspace {
 public:
   Workspace(size_t count, cudaStream_t stream, const char *what) : stream_(stream) {

@@ -6,14 +6,14 @@
 
 namespace tiles {
 
-/// Goes through phases. A phase ends when all expected arrivals have come, and all bytes that were announced.
-/// Parity tells phases apart: 0 for the first, then 1, 0, ...
+/// Goes through phases. A phase ends when all expected arrivals and all announced bytes have come. Phases are
+/// told apart by parity: 0 for the first, then 1, 0, ...
 struct Barrier {
   uint64_t state;
 
   __device__ uint32_t address() const { return ptx::shared_address(&state); }
 
-  /// By one thread, and then publish_barriers() and a barrier of the block.
+  /// Called by one thread, before publish_barriers() and a barrier of the block.
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
   }
@@ -28,8 +28,8 @@ struct Barrier {
                  : "memory");
   }
 
-  /// Whether the phase of that parity, the current one or the one before it, has ended. May take its time to
-  /// answer.
+  /// Whether the phase of that parity, the current one or the one before it, has ended. May wait a while
+  /// before it answers.
   __device__ bool has_ended(uint32_t parity) const {
     uint32_t ended;
     asm volatile("{.reg .pred ended;"

@@ -1,6 +1,6 @@
-// What operations ask of their operands. A wrong kind of operand fails a concept; a right kind in a wrong
-// layout, type or size fails a static_assert that says what was given, what is wanted and which call to
-// insert. The sizes stand in the compiler's note below it.
+// What operations ask of their operands. An operand of the wrong kind fails a concept. One of the right kind
+// with a wrong layout, type or size fails a static_assert that says what was given, what is wanted and which
+// call to insert; the compiler's note below it has the sizes.
 #pragma once
 
 #include "tiles/register_tile.h"
@@ -17,8 +17,8 @@ template <typename T, int kLength, Along kAlong>
 inline constexpr bool is_register_vector<RegVec<T, kLength, kAlong>> = true;
 
 template <typename X> inline constexpr bool is_shared_tile = false;
-template <typename T, int kRows, int kCols>
-inline constexpr bool is_shared_tile<SharedTile<T, kRows, kCols>> = true;
+template <typename T, int kRows, int kCols, Placement kPlacement>
+inline constexpr bool is_shared_tile<SharedTile<T, kRows, kCols, kPlacement>> = true;
 
 template <typename X> inline constexpr bool is_shared_part = false;
 template <typename S, int kRows, int kCols>
@@ -53,20 +53,19 @@ concept SameSize = A::rows == B::rows && A::cols == B::cols;
 template <typename A, typename B>
 concept SameLayout = RegisterTile<A> && RegisterTile<B> && A::layout == B::layout;
 
-/// Two register operands that hold the same places in the same registers: what an elementwise operation walks
-/// over.
+/// Two register operands that hold the same places in the same registers, as elementwise operations need.
 template <typename A, typename B>
 concept SamePlaces =
     (RegisterTile<A> && RegisterTile<B> && SameSize<A, B> && A::layout == B::layout) ||
     (RegisterVector<A> && RegisterVector<B> && A::length == B::length && A::along == B::along);
 
-/// Whether two operands of an elementwise operation match; explains it if they do not. Every such operation
-/// asks it.
+namespace detail {
+
+/// Whether two operands of an elementwise operation match; explains why not if they do not.
 template <InRegisters D, InRegisters S> __device__ constexpr bool require_same_places() {
   static_assert(RegisterTile<D> == RegisterTile<S>,
-                "given a tile and a vector, wanted two of a kind: add_row, sub_row, mul_row, div_row, "
-                "max_row, min_row and their "
-                "_col forms take a tile and a vector");
+                "given a tile and a vector, wanted two of a kind: sub_row, mul_row, div_row, add_col, "
+                "sub_col and mul_col take a tile and a vector");
   if constexpr (RegisterTile<D> && RegisterTile<S>) {
     static_assert(SameSize<D, S>, "given tiles of different sizes, wanted the same rows and cols");
     static_assert(!SameSize<D, S> || SameLayout<D, S>, "given a row-layout and a col-layout tile, wanted the "
@@ -80,5 +79,7 @@ template <InRegisters D, InRegisters S> __device__ constexpr bool require_same_p
   }
   return SamePlaces<D, S>;
 }
+
+} // namespace detail
 
 } // namespace tiles

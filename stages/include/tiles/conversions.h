@@ -1,4 +1,4 @@
-// Between element types, layouts, and a tile and its transpose.
+// Conversions between element types, between layouts, and of a tile to its transpose.
 #pragma once
 
 #include "tiles/maps.h"
@@ -8,12 +8,12 @@ namespace tiles {
 
 namespace detail {
 
-/// The 8x8 tile of which the lanes hold pairs, transposed.
+/// Transposes the 8x8 tile whose pairs the lanes hold.
 template <Element T> __device__ inline Pair<T> transpose_8x8(Pair<T> pair) {
   if constexpr (Element16<T>) {
     return ptx::movmatrix_trans(pair);
   } else {
-    // This lane wants element (2 * (l % 4) + i, l / 4), held by lane 4 * (2 * (l % 4) + i) + l / 8 in its
+    // This lane needs element (2 * (l % 4) + i, l / 4), held by lane 4 * (2 * (l % 4) + i) + l / 8 in its
     // half l / 4 % 2.
     const int source = lane_id() % 4 * 8 + lane_id() / 8;
     const bool second = lane_id() / 4 % 2;
@@ -24,7 +24,7 @@ template <Element T> __device__ inline Pair<T> transpose_8x8(Pair<T> pair) {
   }
 }
 
-/// dst's lines = src's span. One 16x16 tile after the other; within one the quarters 1 and 2 change places.
+/// dst's lines = src's span, one 16x16 tile after the other; within each, quarters 1 and 2 change places.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void exchange_lines_and_span(D &dst, const S &src) {
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ inline void exchange_lines_and_span(D &dst, const S &src) {
         dst.pairs[j][i][pair % 2 * 2 + pair / 2] = transpose_8x8<typename S::Elem>(src.pairs[i][j][pair]);
 }
 
-/// dst = src, which is spread over the lanes along a tile's other direction.
+/// dst = src, a vector along the other direction of a tile.
 template <RegisterVector D, RegisterVector S> __device__ inline void copy_across(D &dst, const S &src) {
 #pragma unroll
   for (int i = 0; i < D::length / 16; i++)
@@ -72,15 +72,15 @@ template <InRegisters D, InRegisters S> __device__ inline void copy(D &dst, cons
     detail::map(dst, [](float x) { return x; }, src);
 }
 
-/// dst = src in the other layout: the same matrix, spread over the lanes by columns where it was by rows, or
-/// the reverse.
+/// dst = src in the other layout: the same matrix, spread over the lanes by columns instead of rows, or the
+/// reverse.
 template <RegisterTile D, RegisterTile S> __device__ inline void swap_layout(D &dst, const S &src) {
   static_assert(
       SameElement<D, S>,
       "given tiles of different element types, wanted the same: insert copy(same_type, tile) first");
   static_assert(
       SameSize<D, S>,
-      "given tiles of different sizes, wanted the same rows and cols: transpose_sep exchanges them");
+      "given tiles of different sizes, wanted the same rows and cols: transposed(tile) exchanges them");
   static_assert(
       !SameElement<D, S> || !SameSize<D, S> || D::layout != S::layout,
       "given two tiles of the same layout, wanted two different ones: insert copy(dst, src) instead");
@@ -93,30 +93,6 @@ template <RegisterTile S> __device__ inline auto &transposed(S &tile) {
   using D = RegTile<typename S::Elem, S::cols, S::rows, S::row_layout ? Layout::col : Layout::row>;
   static_assert(sizeof(D) == sizeof(S));
   return reinterpret_cast<D &>(tile);
-}
-
-/// A tile of the same matrix in the other layout, in place of `tile` from here on: `auto &b =
-/// swap_layout_inplace(a)`; a is not to be used again.
-template <RegisterTile S> __device__ inline auto &swap_layout_inplace(S &tile) {
-  using D = RegTile<typename S::Elem, S::rows, S::cols, S::row_layout ? Layout::col : Layout::row>;
-  static_assert(sizeof(D) == sizeof(S));
-  D swapped;
-  swap_layout(swapped, tile);
-  return reinterpret_cast<D &>(tile = reinterpret_cast<S &>(swapped));
-}
-
-/// dst = src transposed, in the same layout. They are to be two tiles (one whose contents stay where they are
-/// is swap_layout's).
-template <RegisterTile D, RegisterTile S> __device__ inline void transpose_sep(D &dst, const S &src) {
-  static_assert(
-      SameElement<D, S>,
-      "given tiles of different element types, wanted the same: insert copy(same_type, tile) first");
-  static_assert(D::rows == S::cols && D::cols == S::rows,
-                "a tile of rows x cols is transposed into one of cols x rows");
-  static_assert(D::layout == S::layout, "given a row-layout and a col-layout tile, wanted the same layout: "
-                                        "insert swap_layout(other, tile) first");
-  if constexpr (SameElement<D, S> && D::rows == S::cols && D::cols == S::rows && D::layout == S::layout)
-    detail::exchange_lines_and_span(dst, src);
 }
 
 } // namespace tiles

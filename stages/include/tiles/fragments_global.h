@@ -1,5 +1,5 @@
-// Register tiles in global memory as they lie in registers: one value of all 32 lanes behind the other, 128
-// bytes. Whoever reads them again by the same tile need not know which place of the matrix each is.
+// Register tiles in global memory, in the order of their registers: 128 bytes hold one value of all 32 lanes.
+// Reading them back into the same kind of tile needs no knowledge of the layout.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -15,7 +15,7 @@ template <int kRows, int kCols> struct GlobalFragments {
 
 namespace detail {
 
-/// Calls f(pair of the tile, where its first value is; that of the second is 32 floats behind).
+/// Calls f(pair of the tile, address of its first value); the second value is 32 floats further.
 template <typename Pairs, typename F>
 __device__ inline void for_each_fragment(Pairs &pairs, float *data, F f) {
   float *next = data + lane_id();
@@ -32,8 +32,8 @@ __device__ inline void for_each_fragment(Pairs &pairs, float *data, F f) {
 
 } // namespace detail
 
-/// dst += src, atomically, value by value: other warps may add to the same at the same time. The order of a
-/// sum's terms, and so its last bits, is then open.
+/// dst += src, atomically, value by value, so that several warps may add at once; the order of the additions,
+/// and with it the last bits, is then open.
 template <int kRows, int kCols>
 __device__ inline void atomic_add(const GlobalFragments<kRows, kCols> &dst,
                                   const RegTile<float, kRows, kCols> &src) {

@@ -63,7 +63,7 @@ __device__ inline void map_vector(D &dst, const S &src, const V &vec, F f) {
       }
 }
 
-/// The six *_row operations take a value a row, the *_col ones a value a column.
+/// The *_row operations take a value for each row, the *_col ones a value for each column.
 template <RegisterTile D, RegisterVector V> __device__ constexpr void require_col_vec() {
   static_assert(V::length == D::rows,
                 "a _row operation wants a vector with one value for each row of the tile (its ColVec)");
@@ -90,14 +90,8 @@ struct Sub {
 struct Mul {
   __device__ float operator()(float a, float b) const { return a * b; }
 };
-struct Div {
-  __device__ float operator()(float a, float b) const { return a / b; }
-};
 struct Max {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-struct Min {
-  __device__ float operator()(float a, float b) const { return fminf(a, b); }
 };
 
 template <typename Op, InRegisters D, InRegisters A>
@@ -123,7 +117,6 @@ template <InRegisters D> __device__ inline void fill(D &dst, float value) {
   detail::map(dst, [value](float) { return value; }, dst);
 }
 template <InRegisters D> __device__ inline void zero(D &dst) { fill(dst, 0.f); }
-template <InRegisters D> __device__ inline void one(D &dst) { fill(dst, 1.f); }
 template <InRegisters D> __device__ inline void neg_infty(D &dst) { fill(dst, -INFINITY); }
 template <InRegisters D, InRegisters S> __device__ inline void exp(D &dst, const S &src) {
   detail::map(dst, [](float x) { return expf(x); }, src);
@@ -135,14 +128,8 @@ template <InRegisters D, InRegisters S> __device__ inline void exp2(D &dst, cons
 template <InRegisters D, InRegisters S> __device__ inline void log(D &dst, const S &src) {
   detail::map(dst, [](float x) { return logf(x); }, src);
 }
-template <InRegisters D, InRegisters S> __device__ inline void log2(D &dst, const S &src) {
-  detail::map(dst, [](float x) { return log2f(x); }, src);
-}
 template <InRegisters D, InRegisters S> __device__ inline void rsqrt(D &dst, const S &src) {
   detail::map(dst, [](float x) { return rsqrtf(x); }, src);
-}
-template <InRegisters D, InRegisters S> __device__ inline void abs(D &dst, const S &src) {
-  detail::map(dst, [](float x) { return fabsf(x); }, src);
 }
 /// dst = silu(scale * src), silu(x) = x / (1 + e^-x) = y + y tanh(y) with y = x / 2: one special function a
 /// value, whose relative error of up to 2^-11 is that of a rounding to 16 bits.
@@ -156,10 +143,10 @@ template <InRegisters D, InRegisters S> __device__ inline void silu(D &dst, cons
       },
       src);
 }
-/// value = silu(z) and x becomes silu's slope at z = scale * x: with s = 1 / (1 + e^-z) they are z s and
-/// s + z s (1 - s). One special function serves both.
+/// value = silu(z), and x becomes silu's slope at z = scale * x: with s = 1 / (1 + e^-z) they are z s and s +
+/// z s (1 - s). One special function serves both.
 template <RegisterTile D, RegisterTile S> __device__ inline void silu_and_slope(D &value, S &x, float scale) {
-  if constexpr (!require_same_places<D, S>())
+  if constexpr (!detail::require_same_places<D, S>())
     return;
   const auto both = [half = 0.5f * scale](float x) {
     const float y = half * x, sigmoid = fmaf(0.5f, ladder::ptx::tanh_approx(y), 0.5f);
@@ -178,9 +165,6 @@ template <RegisterTile D, RegisterTile S> __device__ inline void silu_and_slope(
         x.pairs[i][j][pair] = pack<typename S::Elem>({first.y, second.y});
       }
 }
-template <InRegisters D, InRegisters S> __device__ inline void relu(D &dst, const S &src) {
-  detail::map(dst, [](float x) { return fmaxf(x, 0.f); }, src);
-}
 
 // Two sources of a kind: dst = a op b.
 template <InRegisters D, InRegisters A, InRegisters B>
@@ -196,44 +180,20 @@ __device__ inline void mul(D &dst, const A &a, const B &b) {
   detail::map(dst, detail::Mul{}, a, b);
 }
 template <InRegisters D, InRegisters A, InRegisters B>
-__device__ inline void div(D &dst, const A &a, const B &b) {
-  detail::map(dst, detail::Div{}, a, b);
-}
-template <InRegisters D, InRegisters A, InRegisters B>
 __device__ inline void max(D &dst, const A &a, const B &b) {
   detail::map(dst, detail::Max{}, a, b);
-}
-template <InRegisters D, InRegisters A, InRegisters B>
-__device__ inline void min(D &dst, const A &a, const B &b) {
-  detail::map(dst, detail::Min{}, a, b);
 }
 
 // A source and a number: dst = a op b.
 template <InRegisters D, InRegisters A> __device__ inline void add(D &dst, const A &a, float b) {
   detail::by_number<detail::Add>(dst, a, b);
 }
-template <InRegisters D, InRegisters A> __device__ inline void sub(D &dst, const A &a, float b) {
-  detail::by_number<detail::Sub>(dst, a, b);
-}
 template <InRegisters D, InRegisters A> __device__ inline void mul(D &dst, const A &a, float b) {
   detail::by_number<detail::Mul>(dst, a, b);
-}
-template <InRegisters D, InRegisters A> __device__ inline void div(D &dst, const A &a, float b) {
-  detail::by_number<detail::Div>(dst, a, b);
-}
-template <InRegisters D, InRegisters A> __device__ inline void max(D &dst, const A &a, float b) {
-  detail::by_number<detail::Max>(dst, a, b);
-}
-template <InRegisters D, InRegisters A> __device__ inline void min(D &dst, const A &a, float b) {
-  detail::by_number<detail::Min>(dst, a, b);
 }
 
 // A tile and a vector with one value for each row: dst[r][c] = src[r][c] op vec[r]. (div_row multiplies by
 // the inverse, which costs one division a row; the last bit may differ from a division's.)
-template <RegisterTile D, RegisterTile S, RegisterVector V>
-__device__ inline void add_row(D &dst, const S &src, const V &vec) {
-  detail::by_row<detail::Add>(dst, src, vec);
-}
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void sub_row(D &dst, const S &src, const V &vec) {
   detail::by_row<detail::Sub>(dst, src, vec);
@@ -245,14 +205,6 @@ __device__ inline void mul_row(D &dst, const S &src, const V &vec) {
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void div_row(D &dst, const S &src, const V &vec) {
   detail::by_row<detail::Mul>(dst, src, detail::inverse(vec));
-}
-template <RegisterTile D, RegisterTile S, RegisterVector V>
-__device__ inline void max_row(D &dst, const S &src, const V &vec) {
-  detail::by_row<detail::Max>(dst, src, vec);
-}
-template <RegisterTile D, RegisterTile S, RegisterVector V>
-__device__ inline void min_row(D &dst, const S &src, const V &vec) {
-  detail::by_row<detail::Min>(dst, src, vec);
 }
 
 // A tile and a vector with one value for each column: dst[r][c] = src[r][c] op vec[c].
@@ -267,18 +219,6 @@ __device__ inline void sub_col(D &dst, const S &src, const V &vec) {
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void mul_col(D &dst, const S &src, const V &vec) {
   detail::by_col<detail::Mul>(dst, src, vec);
-}
-template <RegisterTile D, RegisterTile S, RegisterVector V>
-__device__ inline void div_col(D &dst, const S &src, const V &vec) {
-  detail::by_col<detail::Mul>(dst, src, detail::inverse(vec));
-}
-template <RegisterTile D, RegisterTile S, RegisterVector V>
-__device__ inline void max_col(D &dst, const S &src, const V &vec) {
-  detail::by_col<detail::Max>(dst, src, vec);
-}
-template <RegisterTile D, RegisterTile S, RegisterVector V>
-__device__ inline void min_col(D &dst, const S &src, const V &vec) {
-  detail::by_col<detail::Min>(dst, src, vec);
 }
 
 } // namespace tiles

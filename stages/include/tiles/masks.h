@@ -1,4 +1,4 @@
-// Masks: dst = src where a condition on row and column holds, a value elsewhere.
+// Masks: dst = src where a condition on row and column holds, `value` elsewhere.
 #pragma once
 
 #include "tiles/conversions.h"
@@ -27,11 +27,11 @@ __device__ inline void mask(D &dst, const S &src, float value, F keep) {
 
 } // namespace detail
 
-/// Keeps what bits(r) says: its bit c is the place (r, c). For tiles of up to 64 columns.
+/// Keeps the places (r, c) whose bit c of bits(r) is set. For tiles of up to 64 columns.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f) {
   static_assert(D::row_layout && D::cols <= 64, "keep_bits wants a row-layout tile of up to 64 columns");
-  require_same_places<D, S>();
+  detail::require_same_places<D, S>();
 #pragma unroll
   for (int i = 0; i < D::lines / 16; i++)
 #pragma unroll
@@ -47,11 +47,11 @@ __device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f
     }
 }
 
-/// The same of a transposed tile: bits(c), and its bit r. For tiles of up to 64 rows.
+/// The same for a transposed tile: bit r of bits(c). For tiles of up to 64 rows.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_bits_t(D &dst, const S &src, F bits, float value = 0.f) {
   static_assert(D::row_layout && D::rows <= 64, "keep_bits_t wants a row-layout tile of up to 64 rows");
-  require_same_places<D, S>();
+  detail::require_same_places<D, S>();
 #pragma unroll
   for (int j = 0; j < D::span / 8; j++) {
     const uint64_t first = bits(8 * j + pair_span(0)) >> pair_line(0),
@@ -79,7 +79,7 @@ __device__ inline void triu(D &dst, const S &src, int diagonal = 0, float value 
 }
 
 /// Keeps what a causal query may see, the keys up to its own: row r of the tile is query first_row + r,
-/// column c is key first_col + c. Nothing is done, and next to no time taken, where all rows see all columns.
+/// column c is key first_col + c. Costs next to nothing where all rows see all columns.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int first_col = 0,
                                    float value = -INFINITY) {
@@ -89,7 +89,7 @@ __device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int 
     copy(dst, src);
 }
 
-/// The same of a transposed tile: row r of it is key first_row + r, column c is query first_col + c.
+/// The same for a transposed tile: its row r is key first_row + r, column c is query first_col + c.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void make_causal_t(D &dst, const S &src, int first_row = 0, int first_col = 0,
                                      float value = -INFINITY) {
@@ -99,7 +99,7 @@ __device__ inline void make_causal_t(D &dst, const S &src, int first_row = 0, in
     copy(dst, src);
 }
 
-/// Replaces the columns from `col` on; takes next to no time where there are none.
+/// Replaces the columns from `col` on; costs next to nothing where there are none.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void right_fill(D &dst, const S &src, int col, float value = -INFINITY) {
   if (col < S::cols)
@@ -108,7 +108,7 @@ __device__ inline void right_fill(D &dst, const S &src, int col, float value = -
     copy(dst, src);
 }
 
-/// Replaces the rows from `row` on; takes next to no time where there are none.
+/// Replaces the rows from `row` on; costs next to nothing where there are none.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void lower_fill(D &dst, const S &src, int row, float value = -INFINITY) {
   if (row < S::rows)

@@ -50,7 +50,7 @@ template <typename T, int kCols> inline constexpr bool is_global_matrix<StridedM
 template <typename X>
 concept AnyGlobalMatrix = is_global_matrix<std::remove_const_t<X>>;
 
-/// `length` elements one behind the other.
+/// `length` contiguous elements.
 template <typename T>
   requires Element<std::remove_const_t<T>>
 struct GlobalVec {
@@ -72,23 +72,22 @@ template <typename X, typename Matrix> __device__ constexpr bool require_row_of(
   return require_element_of<X, Matrix>() && X::cols == Matrix::cols;
 }
 
-/// Row and column of the first 16-byte chunk of a shared tile that falls to `thread`.
+/// Row and column of the first 16-byte chunk of a shared tile that `thread` moves.
 template <SharedMemoryTile S> __device__ inline int2 first_chunk(int thread) {
   constexpr int row_chunks = S::row_bytes / 16;
   return {thread / row_chunks, thread % row_chunks * int(16 / sizeof(typename S::Elem))};
 }
 
-/// Calls f(place in shared memory, down, right) for the 16-byte chunks of a shared tile that fall to `thread`
-/// of kThreads, so many rows and columns from its first. Neighbouring threads take neighbouring chunks, 8 of
-/// them a 128-byte line: without conflict, whatever the tile's width.
+/// Calls f(place in shared memory, down, right) for each 16-byte chunk of a shared tile that `thread` of
+/// kThreads moves, `down` rows and `right` columns from its first one. Neighbouring threads take neighbouring
+/// chunks, 8 of them a 128-byte line: without conflict, whatever the tile's width.
 template <int kThreads, SharedMemoryTile S, typename F>
 __device__ inline void for_each_chunk(S &tile, int thread, F f) {
   using Byte = std::conditional_t<std::is_const_v<S>, const char, char>;
   constexpr int row_chunks = S::row_bytes / 16, block_chunks = S::block_bytes / 16,
                 chunks = S::cols / S::block_cols * block_chunks;
-  // Constants cost no registers. Where kThreads chunks are whole rounds of the swizzle, the place of a
-  // thread's next chunk is a constant away from its last one's; where they are whole rows of one block, so is
-  // its row.
+  // Constants cost no registers. Where kThreads chunks are whole rounds of the swizzle, a thread's next chunk
+  // is a constant number of bytes further; where they are whole rows of one block, a constant number of rows.
   constexpr bool whole_rounds = kThreads * 16 % 1024 == 0;
   constexpr bool whole_rows = chunks == block_chunks || block_chunks % kThreads == 0;
 #pragma unroll
@@ -167,16 +166,15 @@ __device__ inline void load(D &dst, const M &src, int first_row = 0) {
     detail::load_chunks<32>(dst, src, first_row, lane_id());
 }
 
-/// The same without waiting: after async_commit(), async_wait<n>() waits for all but the last n committed of
-/// the calling thread; then comes the barrier.
+/// The same without waiting. After async_commit(), async_wait<n>() waits for all of the calling thread's
+/// groups but the last n; then comes the barrier.
 template <SharedMemoryTile D, AnyGlobalMatrix M>
 __device__ inline void load_async(D &dst, const M &src, int first_row = 0) {
   if constexpr (detail::require_row_of<D, M>())
     detail::load_chunks_async<32>(dst, src, first_row, lane_id());
 }
 
-/// dst = src's entries from `first` on, likewise without waiting. `first` and src's length are multiples of
-/// 16 bytes.
+/// dst = src's entries from `first` on, without waiting. `first` and src's length are multiples of 16 bytes.
 template <SharedMemoryVector D, typename T>
 __device__ inline void load_async(D &dst, const GlobalVec<T> &src, int first = 0) {
   detail::load_vector_async<32>(dst, src, first, lane_id());
@@ -240,12 +238,14 @@ __device__ inline void store(const M &dst, const S &src, int first_row = 0, int 
   });
 }
 
+namespace detail {
+
 /// Calls f(place of dst, value of src) for each value of the tile that lies within dst, the tile's first one
 /// at (first_row, first_col).
 template <typename T, RegisterTile S, typename F>
 __device__ inline void for_each_within(const WideMatrix<T> &dst, const S &src, int first_row, int first_col,
                                        F f) {
-  detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
+  for_each_place<S>([&](int i, int j, int pair, int row, int col) {
     const float2 values = unpack<typename S::Elem>(src.pairs[i][j][pair]);
     row += first_row;
     col += first_col;
@@ -256,27 +256,32 @@ __device__ inline void for_each_within(const WideMatrix<T> &dst, const S &src, i
   });
 }
 
-/// The tile of dst from (first_row, first_col) on = src, a row-layout tile; first_col is a multiple of 2.
+} // namespace detail
+
+/// The tile of dst from (first_row, first_col) on = src. A row-layout tile is stored two values at a time:
+/// dst.cols and first_col are even.
 template <typename T, RegisterTile S>
 __device__ inline void store(const WideMatrix<T> &dst, const S &src, int first_row, int first_col) {
-  static_assert(S::row_layout,
-                "given a col-layout tile, wanted a row-layout one: insert swap_layout(tile_row, "
-                "tile) first");
-  if constexpr (S::row_layout && detail::require_element_of<S, WideMatrix<T>>())
-    detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
-      row += first_row;
-      col += first_col;
-      if (row < dst.rows && col < dst.cols)
-        *reinterpret_cast<Pair<T> *>(dst.at(row, col)) = src.pairs[i][j][pair];
-    });
+  if constexpr (S::row_layout) {
+    if constexpr (detail::require_element_of<S, WideMatrix<T>>())
+      detail::for_each_place<S>([&](int i, int j, int pair, int row, int col) {
+        row += first_row;
+        col += first_col;
+        if (row < dst.rows && col < dst.cols)
+          *reinterpret_cast<Pair<T> *>(dst.at(row, col)) = src.pairs[i][j][pair];
+      });
+  } else {
+    detail::for_each_within(dst, src, first_row, first_col,
+                            [](T *place, float value) { *place = from_float<T>(value); });
+  }
 }
 
-/// The tile of dst from (first_row, first_col) on += src, atomically, value by value: the order of a sum's
-/// terms, and so its last bits, is open.
+/// The tile of dst from (first_row, first_col) on += src, atomically, value by value: the order of the
+/// additions, and with it the last bits, is open.
 template <RegisterTile S>
 __device__ inline void atomic_add(const WideMatrix<float> &dst, const S &src, int first_row, int first_col) {
-  for_each_within(dst, src, first_row, first_col,
-                  [](float *place, float value) { ptx::atomic_add(place, value); });
+  detail::for_each_within(dst, src, first_row, first_col,
+                          [](float *place, float value) { ptx::atomic_add(place, value); });
 }
 
 /// dst = src's entries from `first` on; those past the end become 0.

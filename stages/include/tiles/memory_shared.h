@@ -1,4 +1,4 @@
-// Between shared memory and registers, by one warp. A barrier between writers and readers is the caller's:
+// Between shared memory and registers, by one warp. The caller puts a barrier between writers and readers:
 // __syncwarp, or a group's sync.
 #pragma once
 
@@ -9,11 +9,11 @@ namespace tiles {
 
 namespace detail {
 
-/// In which order the quarters of a 16x16 tile come: those of the same span together (0 1 2 3, as they lie in
-/// tiles and as an mma wants its first factor), or those of the same lines (0 2 1 3, as it wants its second).
+/// The order of a 16x16 tile's quarters: those of the same span together (0 1 2 3, as in tiles and in an
+/// mma's first factor), or those of the same lines (0 2 1 3, as in its second).
 enum class Quarters { by_span, by_lines };
 
-/// The row of 8 elements of which this lane gives the address: lanes 8i..8i+7 those of the i-th quarter.
+/// The row of 8 elements whose address this lane gives: lanes 8i..8i+7 give those of quarter i.
 template <Layout kLayout, Quarters kOrder, InSharedMemory S>
 __device__ inline auto *row_address(S &tile, int i, int j) {
   constexpr bool by_row = kLayout == Layout::row;
@@ -57,7 +57,7 @@ template <RegisterTile R, InSharedMemory S> __device__ constexpr bool require_pa
   return SameElement<R, S> && R::cols == S::cols && R::rows <= S::rows;
 }
 
-/// Calls f(element of the register tile, row, col) for each of the calling lane's, in fp32 tiles.
+/// Calls f(i, j, pair, row, col) for each pair that the calling lane holds.
 template <RegisterTile R, typename F> __device__ inline void for_each_place(F f) {
 #pragma unroll
   for (int i = 0; i < R::lines / 16; i++)
@@ -121,8 +121,7 @@ __device__ inline void store(D &dst, const S &src, int first_row = 0) {
   }
 }
 
-/// dst = src's entries from `first`, a multiple of 16, on. Entries that neighbour each other in a lane come
-/// in one access.
+/// dst = src's entries from `first`, a multiple of 16, on. Neighbouring entries of a lane take one access.
 template <RegisterVector D, SharedMemoryVector S>
 __device__ inline void load(D &dst, const S &src, int first = 0) {
   static_assert(D::length <= S::length, "given a register vector longer than the shared one");
@@ -156,8 +155,8 @@ __device__ inline void store(D &dst, const S &src, int first = 0) {
                         from_float<typename D::Elem>(to_float(src.values[i][slot])));
 }
 
-/// Orders the calling thread's accesses to shared memory before those of wgmma and TMA, which go another way,
-/// the asynchronous proxy. A barrier between the threads comes behind it.
+/// Orders the calling thread's accesses to shared memory before those of wgmma and TMA, which go through the
+/// asynchronous proxy. A barrier between the threads follows.
 __device__ inline void fence_async_proxy() { ptx::fence_proxy_async(); }
 
 } // namespace tiles

@@ -1,5 +1,5 @@
-// Matrix products on the tensor cores: dst = a b + c, or without c dst = a b, summed up with more care; each
-// of a and b as it is or transposed, sums in fp32.
+// Matrix products on the tensor cores, with sums in fp32: dst = a b + c, or dst = a b with more careful sums.
+// a and b are each taken as they are or transposed.
 //
 //            a (m x k)                       b (k x n)
 //   mma_AB   row layout                      col layout
@@ -7,10 +7,9 @@
 //   mma_AtB  k x m in col layout             col layout
 //   mma_AtBt k x m in col layout             n x k in row layout
 //
-// In lines and spans (types.h) all four are one: line i of dst, place j of its span is the product of line i
-// of a and line j of b. A tile in shared memory has no layout and may stand for either; its fragments are
-// loaded as they are needed, so that only 16 of its lines at a time take registers. (wgmma, later, reads
-// shared tiles by itself: the calls stay.)
+// In lines and spans (types.h) all four are one: place j of dst's line i is the product of line i of a and
+// line j of b. A tile in shared memory has no layout and serves as either. Its fragments are loaded as they
+// are needed, so that only 16 of its lines take registers at a time.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -20,8 +19,8 @@ namespace tiles {
 
 namespace detail {
 
-/// 16 lines i, 16 places j of the span of a factor that is wanted in kLayout, its quarters in the order
-/// wanted: loaded, if it is in shared memory.
+/// Lines 16 i and places 16 j of a factor in kLayout, quarters in order kOrder; loaded if the factor is in
+/// shared memory.
 template <Layout kLayout, Quarters kOrder, AnyTile X>
 __device__ inline void fragment(uint32_t (&quarters)[4], const X &x, int i, int j) {
   if constexpr (InSharedMemory<X>) {
@@ -49,14 +48,14 @@ __device__ inline void add_half(float2 (&acc)[4], int half, const float2 (&part)
     acc[q] = {acc[q].x + part[q].x, acc[q].y + part[q].y};
 }
 
-/// Steps of 16, of k, that a product without c spends in one accumulator. A tensor core aligns a step's
+/// How many steps of 16 along k a product without c adds up in one accumulator. A tensor core aligns a step's
 /// products with the sum so far and truncates them there, always towards 0: the larger the sum, the larger
 /// the error. With logits in the hundreds four steps in one accumulator cost lse its last bits at d = 64, two
 /// at d = 128.
 __host__ __device__ constexpr int longest_sum(int k) { return k > 4 ? 1 : 2; }
 
-/// dst += a b, kGroup steps of 16 at a time. In parts: each group but the first is a sum of its own before it
-/// is added to dst.
+/// dst += a b, kGroup steps of 16 at a time. In parts: each group but the first is summed up on its own
+/// before it is added to dst.
 template <Layout kA, Layout kB, int kGroup, bool kInParts, RegisterTile D, AnyTile A, AnyTile B>
 __device__ inline void mma_groups(D &dst, const A &a, const B &b) {
   constexpr int m = D::rows / 16, n = D::cols / 16, k = (kA == Layout::row ? A::cols : A::rows) / 16;

@@ -1,4 +1,4 @@
-// PTX instructions that this rung adds to ladder/ptx.h.
+// PTX instructions of the tile library, beside those of ladder/ptx.h.
 #pragma once
 
 #include <cstring>
@@ -9,8 +9,8 @@ namespace tiles::ptx {
 
 using ladder::ptx::shared_address;
 
-/// Reads or writes 2, 4, 8 or 16 bytes of shared memory in one instruction, as wide as it says: the compiler
-/// merges and splits accesses through pointers, and the counts would no longer be the source's.
+/// Reads or writes 2, 4, 8 or 16 bytes of shared memory in one instruction. Through pointers the compiler
+/// would merge and split accesses, and the counts would no longer be the source's.
 template <typename V> __device__ inline V load_shared(const void *smem) {
   const uint32_t address = shared_address(smem);
   V value;
@@ -45,7 +45,7 @@ template <typename V> __device__ inline void store_shared(void *smem, V value) {
   }
 }
 
-/// Stores four 8x8 tiles of 16-bit elements, fragments as ldmatrix_x4 gives them; lanes 8i..8i+7 give the
+/// Stores four 8x8 tiles of 16-bit elements, given as fragments like ldmatrix_x4's; lanes 8i..8i+7 give the
 /// addresses of the 8 rows of tile i. Before sm_90, which has an instruction for it, each lane stores its own
 /// pairs.
 __device__ inline void stmatrix_x4(void *row_smem, const uint32_t (&tiles)[4]) {
@@ -63,15 +63,15 @@ __device__ inline void stmatrix_x4(void *row_smem, const uint32_t (&tiles)[4]) {
 #endif
 }
 
-/// The 8x8 tile of 16-bit elements of which each lane gives its fragment, transposed.
+/// Transposes the 8x8 tile of 16-bit elements whose fragments the lanes give.
 __device__ inline uint32_t movmatrix_trans(uint32_t tile) {
   uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(tile));
   return transposed;
 }
 
-/// Begins to copy 16 bytes from global to shared memory past the registers, or 16 bytes of zeros; both
-/// addresses are multiples of 16.
+/// Begins to copy 16 bytes from global to shared memory, bypassing the registers, or to write 16 zero bytes;
+/// both addresses are multiples of 16.
 __device__ inline void copy_async_16(void *smem, const void *gmem, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(smem)),
                "l"(__cvta_generic_to_global(gmem)), "r"(valid ? 16 : 0)
@@ -84,19 +84,19 @@ template <int kPending> __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// *gmem += value, atomically; what was there is not returned.
+/// *gmem += value, atomically, without returning the old value.
 __device__ inline void atomic_add(float *gmem, float value) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(gmem)), "f"(value)
                : "memory");
 }
 
-/// Waits until `threads` threads, a multiple of 32, have come to the barrier of that number (0 to 15; 0 is
-/// __syncthreads').
+/// Waits until `threads` threads, a multiple of 32, have reached barrier `number` (0 to 15; 0 is that of
+/// __syncthreads).
 __device__ inline void barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/// Arrives at it and does not wait.
+/// Arrives at the barrier without waiting.
 __device__ inline void barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }

@@ -1,5 +1,4 @@
-// Reductions: row_* give one value for each row of a tile, col_* one for each column. An accumulator, if
-// given, is one operand more.
+// Reductions: one value for each row of a tile. An accumulator, if given, takes part.
 #pragma once
 
 #include "tiles/maps.h"
@@ -17,8 +16,8 @@ template <typename Op, int kMask> __device__ inline float reduce_lanes(float val
   return value;
 }
 
-/// dst[line] = op over the line's span, in two chains of half the length; with kMask over that part of it
-/// which the lanes that differ in kMask's bits hold: the four lanes of a quad (3) hold it all.
+/// dst[line] = op over the line's span, in two chains of half the length; then over the lanes that differ in
+/// the bits of kMask: with 3 the four lanes of a quad, which together hold the whole line.
 template <typename Op, int kMask, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_span(V &dst, const S &src) {
 #pragma unroll
@@ -78,23 +77,9 @@ template <RegisterVector V, RegisterTile S> __device__ constexpr bool require_fp
 }
 
 template <typename Op, RegisterVector V, RegisterTile S>
-__device__ inline void reduce_cols(V &dst, const S &src) {
-  static_assert(V::length == S::cols && V::along == S::RowVec::along,
-                "a col_ reduction gives one value for each column: its destination is wanted as the tile's "
-                "RowVec; copy(other, row_vec) after "
-                "it changes the spread over the lanes");
-  reduce<Op>(dst, src);
-}
-template <typename Op, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_rows(V &dst, const S &src, const V &accumulator) {
   V partial;
   reduce_rows<Op>(partial, src);
-  map(dst, Op{}, accumulator, partial);
-}
-template <typename Op, RegisterVector V, RegisterTile S>
-__device__ inline void reduce_cols(V &dst, const S &src, const V &accumulator) {
-  V partial;
-  reduce_cols<Op>(partial, src);
   map(dst, Op{}, accumulator, partial);
 }
 
@@ -106,17 +91,13 @@ __device__ inline void row_max(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_rows<detail::Max>(dst, src, acc...);
 }
 template <RegisterVector V, RegisterTile S, typename... Acc>
-__device__ inline void row_min(V &dst, const S &src, const Acc &...acc) {
-  detail::reduce_rows<detail::Min>(dst, src, acc...);
-}
-template <RegisterVector V, RegisterTile S, typename... Acc>
 __device__ inline void row_sum(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_rows<detail::Add>(dst, src, acc...);
 }
 
-// row_max and row_sum of fp32 in two steps: first what the calling lane holds of each row, a quarter of it,
-// and later the vector over the lanes. Between them what is done to a whole row may be done to its parts, and
-// a loop needs the second step only once.
+// row_max and row_sum of fp32 tiles in two steps: first over what the calling lane holds of each row, a
+// quarter of it, and later over the lanes. In between, parts of a row can be scaled and added like whole
+// rows, so that a loop needs the second step only once.
 template <RegisterVector V, RegisterTile S> __device__ inline void row_max_in_lane(V &dst, const S &src) {
   if constexpr (detail::require_fp32_rows<V, S>())
     detail::reduce_span<detail::Max, 0>(dst, src);
@@ -135,20 +116,6 @@ template <RegisterVector V> __device__ inline void max_over_lanes(V &vec) {
 }
 template <RegisterVector V> __device__ inline void sum_over_lanes(V &vec) {
   detail::map(vec, [](float x) { return detail::reduce_lanes<detail::Add, 3>(x); }, vec);
-}
-
-// The same over each column.
-template <RegisterVector V, RegisterTile S, typename... Acc>
-__device__ inline void col_max(V &dst, const S &src, const Acc &...acc) {
-  detail::reduce_cols<detail::Max>(dst, src, acc...);
-}
-template <RegisterVector V, RegisterTile S, typename... Acc>
-__device__ inline void col_min(V &dst, const S &src, const Acc &...acc) {
-  detail::reduce_cols<detail::Min>(dst, src, acc...);
-}
-template <RegisterVector V, RegisterTile S, typename... Acc>
-__device__ inline void col_sum(V &dst, const S &src, const Acc &...acc) {
-  detail::reduce_cols<detail::Add>(dst, src, acc...);
 }
 
 /// Whether any value of vec is above the other vector's by more than `slack`: the same answer in all lanes of

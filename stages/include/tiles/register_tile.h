@@ -24,7 +24,7 @@ template <Element T, int kLength, Along kAlong> struct RegVec {
 
   T values[length / 16][per_lane];
 
-  /// Which entry values[i / 16 of it][slot] is, of the 16.
+  /// Which entry of the 16 values[..][slot] is.
   __device__ static int entry(int slot) {
     return along == Along::lines ? pair_line(slot) : pair_span(slot / 2 * 2) + slot % 2;
   }
@@ -40,7 +40,7 @@ template <Element T, int kRows, int kCols, Layout kLayout = Layout::row> struct 
   static constexpr bool row_layout = layout == Layout::row;
   static constexpr int lines = row_layout ? rows : cols, span = row_layout ? cols : rows;
 
-  /// A column: one value for each row, what row_sum gives and mul_row takes. And a row: one value for each
+  /// A column: one value for each row, what row_sum gives and mul_row takes. A row: one value for each
   /// column.
   using ColVec = RegVec<T, rows, row_layout ? Along::lines : Along::span>;
   using RowVec = RegVec<T, cols, row_layout ? Along::span : Along::lines>;

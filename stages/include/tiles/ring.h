@@ -1,4 +1,4 @@
-// Buffers between one thread that has tiles brought by TMA, the producer, and warps that use them, the
+// Buffers between one thread that requests tiles from TMA, the producer, and the warps that use them, the
 // consumers.
 #pragma once
 
@@ -6,8 +6,7 @@
 
 namespace tiles {
 
-/// Whose turn it is of kBuffers: each user of a ring counts for itself. `parity` is that of the barriers'
-/// phase.
+/// Which of kBuffers is next. Each user of a ring counts for itself. `parity` is that of the barriers' phase.
 template <int kBuffers> struct Turn {
   int buffer = 0;
   uint32_t parity = 0;
@@ -20,7 +19,7 @@ template <int kBuffers> struct Turn {
   }
 };
 
-/// kBuffers buffers of kParts tiles each. A buffer's `full` ends a phase when its tiles have come, its
+/// kBuffers buffers of kParts tiles each. A buffer's `full` ends a phase when its tiles have arrived, its
 /// `empty` when all consumers have released it.
 template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
   using Turn = tiles::Turn<kBuffers>;
@@ -36,8 +35,8 @@ template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
     }
   }
 
-  // The producer's: waits until the buffer is free, as all are at first; has it filled, its parts with rows
-  // below one another.
+  // For the producer: waits until the buffer is free, as all are at first; requests its parts, one below the
+  // other.
   __device__ void wait_empty(Turn turn) const { empty[turn.buffer].wait(turn.parity ^ 1); }
   __device__ void load_async(Turn turn, const tma::TensorMap<Tile> &src, int row, int matrix) {
     full[turn.buffer].arrive_and_expect(sizeof(tiles[0]));
@@ -45,13 +44,13 @@ template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
       tma::load_async(tiles[turn.buffer][part], src, row + part * Tile::rows, matrix, full[turn.buffer]);
   }
 
-  // The consumers': waits until the buffer's tiles are there; gives it back.
+  // For the consumers: waits until the buffer's tiles are there.
   __device__ Tile &wait_full(Turn turn, int part = 0) {
     full[turn.buffer].wait(turn.parity);
     return tiles[turn.buffer][part];
   }
-  /// By a warp, of which one lane speaks: when all are done, as they are after warpgroup::mma_wait. Behind
-  /// reads of their own comes a __syncwarp first.
+  /// Gives the buffer back. Called by a whole warp whose lanes are done with it, as they are after
+  /// warpgroup::mma_wait; lanes that read it themselves need a __syncwarp first.
   __device__ void release(Turn turn) {
     if (lane_id() == 0)
       empty[turn.buffer].arrive();

@@ -1,5 +1,6 @@
-// Warpgroups of a block with different tasks: one thread that speaks for its warp, registers that move from
-// those who need few to those who need many (setmaxnreg, sm_90a), and an order in which warpgroups work.
+// Warpgroups of a block with different tasks: one thread that acts for its warp, registers that move from
+// warpgroups that need few to those that need many (setmaxnreg, sm_90a), and an order in which warpgroups
+// work.
 #pragma once
 
 #include "ptx.h"
@@ -20,9 +21,9 @@ __device__ inline bool elect_one() {
 template <int kRegisters>
 concept RegistersAThread = kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0;
 
-// From here on each thread of the calling warpgroup has kRegisters registers. Those who give up come first,
-// those who take wait for them. Only in a kernel with __launch_bounds__, and all of them together at most
-// what it started with.
+// From here on each thread of the calling warpgroup has kRegisters registers. Taking waits until others have
+// given up enough. The kernel needs __launch_bounds__, and its warpgroups together have at most what they
+// started with.
 template <int kRegisters>
   requires RegistersAThread<kRegisters>
 __device__ inline void give_up_registers() {
@@ -34,8 +35,8 @@ __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/// kGroups warpgroups that work in turn: 0, 1, ..., 0, ... Uses the block's barriers from kFirstBarrier on,
-/// one a warpgroup, at which it meets its predecessor. All begin with start() and end with stop().
+/// kGroups warpgroups that work in turn: 0, 1, ..., 0, ... Each meets its predecessor at a barrier of its
+/// own, kFirstBarrier + its number. All begin with start() and end with stop().
 template <int kGroups, int kFirstBarrier> struct InTurn {
   static_assert(kGroups >= 2 && kFirstBarrier + kGroups <= 16, "a block has 16 barriers");
   static constexpr int threads = 2 * 128;

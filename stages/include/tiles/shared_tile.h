@@ -1,28 +1,33 @@
 // Shared tiles, their swizzle, shared vectors, and the allocator that places them.
 //
-// A tile lies in column blocks, one behind the other; a block is row-major with rows of row_bytes = 128, 64
-// or 32 bytes, and its bytes are permuted within 128-byte lines by XOR with the number of the line, so that
-// the 32 banks are met evenly:
+// A tile is stored as column blocks, one after the other; a block is row-major with rows of row_bytes = 128,
+// 64 or 32 bytes, and its bytes are permuted within 128-byte lines by XOR with the line's number, so that
+// accesses spread evenly over the 32 banks:
 //
 //   16-bit tiles: chunks of 16 bytes, so that 8 rows at the same columns (a phase of ldmatrix or stmatrix)
 //                 lie in 8 different chunk columns. This is swizzle<3,3,3>, <2,3,3>, <1,3,3> on elements for
 //                 rows of 128, 64, 32 bytes, the formats that TMA and wgmma know.
 //   fp32 tiles:   pieces of 32 bytes in rows of 64, so that the rows 0-3, 4-7, 0 2 4 6 and 1 3 5 7 each meet
-//                 all 32 banks. Accesses by row-layout tiles take the former (8 bytes a lane, 16 lanes a
-//                 pass), those by col-layout tiles the latter.
+//                 all 32 banks. Row-layout tiles access the former (8 bytes a lane, 16 lanes a pass),
+//                 col-layout tiles the latter.
 //
-// No access of this library to either has a conflict.
+// No access of this library to either has a conflict. With Placement::plain nothing is permuted, and many
+// accesses conflict.
 #pragma once
 
 #include "tiles/types.h"
 
 namespace tiles {
 
-template <Element T, int kRows, int kCols> struct SharedTile {
+/// How a shared tile's bytes lie within its lines of 128.
+enum class Placement { swizzled, plain };
+
+template <Element T, int kRows, int kCols, Placement kPlacement = Placement::swizzled> struct SharedTile {
   static_assert(kRows > 0 && kRows % 16 == 0 && kCols > 0 && kCols % 16 == 0,
                 "a shared tile's sides are multiples of 16");
   using Elem = T;
   static constexpr int rows = kRows, cols = kCols;
+  static constexpr Placement placement = kPlacement;
   /// Columns of a block: the widest of 64, 32, 16 that divides cols (16 bits); 16 (fp32).
   static constexpr int block_cols = !Element16<T> || cols % 32 ? 16 : cols % 64 ? 32 : 64;
   static constexpr int row_bytes = block_cols * sizeof(T);
@@ -33,7 +38,9 @@ template <Element T, int kRows, int kCols> struct SharedTile {
   /// XORs the number of the 128-byte line into the place within it. Linear: swizzle(a ^ b) == swizzle(a) ^
   /// swizzle(b).
   __host__ __device__ static constexpr int swizzle(int byte) {
-    if constexpr (Element16<T>)
+    if constexpr (kPlacement == Placement::plain)
+      return byte;
+    else if constexpr (Element16<T>)
       return byte ^ ((byte >> 7 & (row_bytes / 16 - 1)) << 4);
     else
       return byte ^ ((byte >> 7 & 3) << 5);
@@ -51,7 +58,7 @@ template <Element T, int kRows, int kCols> struct SharedTile {
     return (o ^ col0 % block_cols * int(sizeof(T))) + row0 * row_bytes + col0 / block_cols * block_bytes;
   }
 
-  /// Where `o` bytes from the start are, moved.
+  /// The address at offset `o`, moved.
   __device__ char *place(int o, int row0, int col0) {
     return reinterpret_cast<char *>(data) + moved(o, row0, col0);
   }
@@ -63,9 +70,8 @@ template <Element T, int kRows, int kCols> struct SharedTile {
   __device__ const T *at(int row, int col) const { return const_cast<SharedTile *>(this)->at(row, col); }
 };
 
-/// kRows x kCols of a shared tile S, which may be const, from (row, col) on: a factor of a product, or what a
-/// warp loads and stores of a tile that others have parts of, too. Made by part<kRows, kCols>(tile, row,
-/// col).
+/// kRows x kCols of a shared tile S, which may be const, from (row, col) on: a factor of a product, or a
+/// warp's share of a tile. Made by part<kRows, kCols>(tile, row, col).
 template <typename S, int kRows, int kCols> struct SharedPart {
   using Elem = typename S::Elem;
   static constexpr int rows = kRows, cols = kCols;
@@ -95,16 +101,15 @@ template <Element T, int kLength> struct SharedVec {
   alignas(16) T data[length];
 };
 
-/// Hands out parts of a block's dynamic shared memory in turn, each aligned to 128 bytes (relative to the
-/// start).
+/// Hands out a block's dynamic shared memory piece by piece, each aligned to 128 bytes from the start.
 class SharedAllocator {
 public:
   __device__ explicit SharedAllocator(unsigned char *smem) : next_(smem) {}
 
-  /// What allocate<X, kCount>() takes.
+  /// The bytes that allocate<X, kCount>() takes.
   template <typename X, int kCount = 1> static constexpr int bytes = (sizeof(X) * kCount + 127) / 128 * 128;
 
-  /// One object, or with kCount an array of them.
+  /// One object, or an array of kCount.
   template <typename X> __device__ X &allocate() { return allocate<X, 1>()[0]; }
   template <typename X, int kCount> __device__ auto &allocate() {
     auto &objects = *reinterpret_cast<X(*)[kCount]>(next_);

@@ -1,4 +1,4 @@
-// The host's side of TMA: what tensor a TensorMap describes.
+// The host's side of TMA: makes the TensorMap of a tensor.
 #pragma once
 
 #include <cuda.h>
@@ -10,8 +10,10 @@
 
 namespace tiles::tma {
 
-/// The driver's encoder, looked up once, so that nothing links to the driver.
-/// Throws std::runtime_error if the driver has none.
+namespace detail {
+
+/// The driver's encoder, looked up at run time so that nothing links to the driver. Throws std::runtime_error
+/// if the driver has none.
 inline auto tensor_map_encoder() {
   static const auto encoder = [] {
     void *function = nullptr;
@@ -25,11 +27,14 @@ inline auto tensor_map_encoder() {
   return encoder;
 }
 
-/// Of the tensor (matrices, rows, Tile::cols) at `data`, contiguous, the tiles `Tile`. One request brings all
-/// of a tile's column blocks: they are a dimension of their own. Throws std::invalid_argument if the tensor
-/// is not what TMA takes.
+} // namespace detail
+
+/// The map of the contiguous tensor (matrices, rows, Tile::cols) at `data`, in tiles `Tile`. Column blocks
+/// are a dimension of their own, so that one request brings all of a tile's. Throws std::invalid_argument if
+/// the tensor is not what TMA takes.
 template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, int rows, int matrices) {
   using T = typename Tile::Elem;
+  static_assert(Tile::placement == Placement::swizzled, "TMA brings swizzled tiles");
   static_assert(Tile::rows <= 256, "TMA brings at most 256 rows at a time");
   constexpr bool fp16 = std::is_same_v<T, __half>;
   constexpr auto element = fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -43,9 +48,9 @@ template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, in
   const cuuint32_t box[4] = {Tile::block_cols, Tile::rows, blocks, 1}, step[4] = {1, 1, 1, 1};
   TensorMap<Tile> map;
   const CUresult result =
-      tensor_map_encoder()(&map.descriptor, element, 4, const_cast<void *>(data), size, stride_bytes, box,
-                           step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      detail::tensor_map_encoder()(&map.descriptor, element, 4, const_cast<void *>(data), size, stride_bytes,
+                                   box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::invalid_argument("TMA does not take a tensor of " + std::to_string(matrices) +
                                 " matrices of " + std::to_string(rows) +

@@ -1,5 +1,5 @@
-// TMA (sm_90): one thread asks, and a whole tile comes or goes, swizzled as it is wanted. PTX manual,
-// "Tensors" and "cp.async.bulk.tensor". The host describes the tensor: tensor_map.h.
+// TMA (sm_90): one thread's request moves a whole tile, swizzled. PTX manual, "Tensors" and
+// "cp.async.bulk.tensor". The host describes the tensor: tensor_map.h.
 #pragma once
 
 #include <cuda.h>
@@ -9,15 +9,13 @@
 
 namespace tiles::tma {
 
-/// A tensor (matrices, rows, Tile::cols) in global memory that is brought and stored in tiles. What a tile
-/// has past the last row of its matrix comes as zeros and is not stored. Kernels take it as `const
-/// __grid_constant__`.
+/// A tensor (matrices, rows, Tile::cols) in global memory, read and written in tiles. Past the last row of a
+/// matrix zeros are read and nothing is written. Kernels take it as `const __grid_constant__`.
 template <SharedMemoryTile Tile> struct TensorMap {
   CUtensorMap descriptor;
 };
 
-/// Begins to bring the tile from `row` of `matrix` on. Its bytes count for `barrier`, where they are to be
-/// expected.
+/// Begins to load the tile from `row` of `matrix` on. Its bytes count for `barrier`, which must expect them.
 template <SharedMemoryTile D>
 __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
   asm volatile(
@@ -27,8 +25,8 @@ __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int 
       : "memory");
 }
 
-/// Begins to store a tile, to `row` of `matrix` on. fence_async_proxy by those who wrote it, and a barrier,
-/// come before.
+/// Begins to store a tile to `matrix`, from `row` on. Its writers call fence_async_proxy and meet at a
+/// barrier first.
 template <SharedMemoryTile S>
 __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int row, int matrix) {
   asm volatile(
@@ -38,7 +36,7 @@ __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int ro
       : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Waits until the tiles of this thread's stores, but for the last kPending commits, have been read and may
+/// Waits until the tiles of this thread's stores, except for the last kPending groups, have been read and may
 /// be overwritten.
 template <int kPending = 0> __device__ inline void store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -1,17 +1,17 @@
 // Elements, pairs of them, and the two layouts.
 //
-// The tensor cores of sm_75 to sm_90 spread a 16x16 tile over the 32 lanes of a warp always in the same way:
+// The tensor cores of sm_75 to sm_90 always spread a 16x16 tile over the 32 lanes of a warp in the same way,
 // in pairs of neighbours.
 //
 //                 span 0..7   span 8..15
 //   lines 0..7    pairs[0]    pairs[2]
 //   lines 8..15   pairs[1]    pairs[3]
 //
-// Of each 8x8 quarter lane l holds, in line l / 4, the places 2 * (l % 4) and 2 * (l % 4) + 1 of the span.
+// Lane l holds two places of the span of each 8x8 quarter, 2 * (l % 4) and the next one, in line l / 4.
 //
 // In a row-layout tile the lines are rows. In a col-layout tile they are columns: it holds its matrix as a
-// row-layout tile holds the transposed matrix. All that the library does is written once, for lines and
-// spans; which of the two a row is, the layout says.
+// row-layout tile holds the transposed matrix. The library is written once, for lines and spans; the layout
+// says which of the two a row is.
 #pragma once
 
 #include <cstdint>
@@ -69,9 +69,8 @@ template <Element T> __device__ inline T from_float(float value) {
     return value;
 }
 
-// threadIdx.x and blockIdx, read anew at every call. What follows from the built-in variables the compiler
-// computes once and keeps, through the whole of a kernel's main loop if need be, in registers that the tiles
-// want.
+// threadIdx.x and blockIdx, read again at every call. The compiler computes what follows from the built-in
+// variables once and keeps it, if need be through the whole main loop, in registers that the tiles need.
 __device__ inline int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -95,11 +94,11 @@ template <bool kFirst, typename A, typename B> __device__ inline auto &choose(A 
     return second;
 }
 
-/// What lane 0 gives. For values that all lanes of a warp share but the compiler cannot know to: it then
-/// keeps them, and what follows from them, in uniform registers and not in one of every lane.
+/// Lane 0's value. For values that all lanes of a warp share without the compiler knowing it: it then keeps
+/// them, and what follows from them, in uniform registers instead of one in every lane.
 __device__ inline int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-/// Of a 16x16 tile: the line and the first place of its span that the calling lane holds in pairs[pair].
+/// The line, and the first place of the span, that the calling lane holds in pairs[pair] of a 16x16 tile.
 __device__ inline int pair_line(int pair) { return lane_id() / 4 + pair % 2 * 8; }
 __device__ inline int pair_span(int pair) { return lane_id() % 4 * 2 + pair / 2 * 8; }
 

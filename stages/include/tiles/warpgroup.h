@@ -1,13 +1,13 @@
-// Products of a warpgroup: wgmma (sm_90a), which takes shared tiles as they lie and computes while its warps
-// go on. A product is begun, and waited for where its result is wanted.
+// Products of a warpgroup: wgmma (sm_90a), which reads tiles from shared memory and computes while its warps
+// go on. A product is begun, and waited for where its result is needed.
 //
 //   warpgroup::mma_ABt(s, q, k);   // begins s = q k^T
 //   warpgroup::mma_AB(o, p, v, o); // begins o = p v + o
 //   warpgroup::mma_wait<1>(s);     // waits for all but the last one: s is there
 //   warpgroup::mma_wait(o);        // waits for all
 //
-// Until then the destination, and what is in registers of a, are not to be touched, and shared tiles not to
-// be overwritten. ptxas serialises a product whose registers are.
+// Until then neither the destination nor a factor in registers may be touched, and shared tiles may not be
+// overwritten. ptxas serialises products whose registers are touched.
 //
 // The destination has 64 rows, 16 a warp: it is a RegTile of 16 rows, whose pairs lie in the order of wgmma's
 // registers, and so is a in registers. Factors in shared memory have all 64 rows.
@@ -26,9 +26,10 @@ enum class Inner { cols, rows };
 template <Inner kInner, typename X> constexpr int inner_length = kInner == Inner::cols ? X::cols : X::rows;
 template <Inner kInner, typename X> constexpr int outer_length = kInner == Inner::cols ? X::rows : X::cols;
 
-/// What wgmma is told of a shared factor, its inner part from k on: where it begins, how far its column
-/// blocks and, within one, each 8 rows are apart, and the swizzle. The latter works on addresses: tiles begin
-/// where its pattern does, at a multiple of 8 rows. PTX manual, "Matrix Descriptor Format".
+/// Describes a shared factor to wgmma, from k on along its inner direction: where it begins, the distance
+/// between column blocks and, within a block, between groups of 8 rows, and the swizzle. Swizzling works on
+/// addresses, so tiles begin where its pattern does, at a multiple of 8 rows. PTX manual, "Matrix Descriptor
+/// Format".
 template <Inner kInner, SharedMemoryTile S> __device__ inline uint64_t descriptor(const S &tile, int k) {
   constexpr uint64_t swizzle = S::row_bytes == 128 ? 1 : S::row_bytes == 64 ? 2 : 3;
   constexpr uint64_t column_block = S::block_bytes, eight_rows = 8 * S::row_bytes;
@@ -38,7 +39,8 @@ template <Inner kInner, SharedMemoryTile S> __device__ inline uint64_t descripto
   return uint64_t(start & 0x3ffff) >> 4 | column_block >> 4 << 16 | eight_rows >> 4 << 32 | swizzle << 62;
 }
 
-/// Keeps the compiler from moving accesses to these registers across: it does not know who writes them.
+/// Keeps the compiler from moving accesses to these registers across this point: it does not know that wgmma
+/// writes them.
 template <RegisterTile D> __device__ inline void written_here(D &tile) {
 #pragma unroll
   for (int j = 0; j < D::span / 16; j++)
@@ -47,11 +49,18 @@ template <RegisterTile D> __device__ inline void written_here(D &tile) {
       asm volatile("" : "+f"(tile.pairs[0][j][pair].x), "+f"(tile.pairs[0][j][pair].y)::"memory");
 }
 
+/// True of what is in registers, too.
+template <typename X> inline constexpr bool swizzled_in_shared = true;
+template <SharedMemoryTile S>
+inline constexpr bool swizzled_in_shared<S> = S::placement == Placement::swizzled;
+
 template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
 __device__ constexpr bool require_wgmma() {
   constexpr bool place = SharedMemoryTile<B>;
   static_assert(place, "warpgroup: b is given in registers, wanted in shared memory, where wgmma reads it: "
                        "store(b_smem, b) first, then fence_async_proxy() and sync()");
+  constexpr bool swizzled = swizzled_in_shared<A> && swizzled_in_shared<B>;
+  static_assert(swizzled, "warpgroup: given a plain shared tile, wanted Placement::swizzled");
   constexpr bool rows = D::rows == 16;
   static_assert(rows, "warpgroup: wanted a destination of 16 rows, a warp's share of the 64");
   constexpr bool layout = SharedMemoryTile<A> || (InLayout<A, Layout::row> && kA == Inner::cols);
@@ -67,7 +76,7 @@ __device__ constexpr bool require_wgmma() {
   static_assert(width,
                 "warpgroup: wanted a destination of 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192 or 256 "
                 "columns");
-  return require_elements<D, A, B>() && place && rows && layout && a_rows && sizes && width;
+  return require_elements<D, A, B>() && place && swizzled && rows && layout && a_rows && sizes && width;
 }
 
 /// Begins dst (+)= a b.
@@ -104,7 +113,7 @@ __device__ inline void wgmma(D &dst, const A &a, const B &b, const D &c) {
 
 } // namespace detail
 
-/// The four warps that wgmma wants: neighbours in a block, from a multiple of four on.
+/// The four warps of a wgmma: neighbours in a block, from a multiple of four on.
 struct warpgroup : group<4> {
   /// Which of the block's.
   __device__ static int index() { return uniform(threadIdx.x / threads); }
@@ -127,8 +136,7 @@ struct warpgroup : group<4> {
     detail::wgmma<detail::Inner::rows, detail::Inner::cols>(dst, a, b, c...);
   }
 
-  /// Waits until all products but the last kPending are done, `dst` the destinations among them that are used
-  /// next.
+  /// Waits until all products but the last kPending are done; `dst` are the destinations that are used next.
   template <int kPending = 0, RegisterTile... D> __device__ static void mma_wait(D &...dst) {
     ptx::wgmma_wait<kPending>();
     (detail::written_here(dst), ...);

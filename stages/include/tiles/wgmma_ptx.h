@@ -6,10 +6,10 @@
 
 namespace tiles::ptx {
 
-/// Orders the registers that a warp has written before the wgmma that follow and read or add to them.
+/// Orders a warp's writes to registers before the wgmma instructions that read them.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// Ends a group: what was begun since the last one.
+/// Ends a group: the products begun since the last one.
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 /// Waits for all groups but the last kPending.
@@ -19,11 +19,11 @@ template <int kPending> __device__ inline void wgmma_wait() {
 
 /// Begins acc = a b, or acc += a b, of 64 x kN over 16; acc has kN / 2 registers a thread. `ss`: both factors
 /// are in shared memory and given by descriptors; `rs`: a is in registers, mma_m16n8k16's fragments. kTransA
-/// and kTransB are 1 where the 16 are rows of the shared tile, 0 where they are its columns.
+/// and kTransB are 1 where the 16 run along the shared tile's rows, 0 along its columns.
 template <Element16 T, int kN> struct Wgmma;
 template <int kN> constexpr bool has_wgmma = kN % 16 == 0 && kN >= 32 && (kN <= 192 || kN == 256);
 
-// Inline PTX numbers its operands, and wants each one by name: eight registers at a time.
+// Inline PTX numbers its operands and names each one: eight registers at a time.
 #define TILES_TEXT_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TILES_TEXT_24 TILES_TEXT_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define TILES_TEXT_32 TILES_TEXT_24 ", %24, %25, %26, %27, %28, %29, %30, %31"

@@ -1,0 +1,60 @@
+// From an HSTU problem's pointers to the tile library's views of one sequence and head.
+#pragma once
+
+#include "ladder/hstu.h"
+#include "ladder/hstu_mask.h"
+#include "tiles/tiles.h"
+
+namespace ladder {
+
+/// The rows of one sequence and head. k and v end after `keys` rows: what follows reads as zero, and nothing
+/// is fetched for it. silu(0) is 0, so rows of zeros need no mask.
+template <typename T, int d> struct Sequence {
+  const HstuProblem &p;
+  int q_begin, q_len, k_begin, k_len;
+
+  __device__ explicit Sequence(const HstuProblem &problem, int b = tiles::block_index().y)
+      : p(problem), q_begin(tiles::uniform(p.cu_seqlens_q[b])),
+        q_len(tiles::uniform(p.cu_seqlens_q[b + 1]) - q_begin), k_begin(tiles::uniform(p.cu_seqlens_k[b])),
+        k_len(tiles::uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
+
+  /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
+  __device__ int shift() const { return k_len - q_len; }
+
+  /// The first query of this block of `rows`. Those that see the most keys start first: the contexts, then
+  /// the last ones.
+  __device__ int block_row(int rows) const {
+    const uint3 block = tiles::block_index();
+    const int contexts = p.num_contexts ? p.num_contexts[block.y] - shift() : 0;
+    const int first = (max(contexts, 0) + rows - 1) / rows, turn = block.z;
+    return tiles::uniform(turn < first ? turn : gridDim.z - 1 - (turn - first)) * rows;
+  }
+
+  template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
+    return {p, int(tiles::block_index().y), k_len, q_begin, shift()};
+  }
+
+  __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
+  __device__ auto k(int keys) const { return rows(static_cast<const T *>(p.k), k_begin, keys, p.k_stride); }
+  __device__ auto v(int keys) const { return rows(static_cast<const T *>(p.v), k_begin, keys, p.v_stride); }
+  __device__ auto o() const { return rows(static_cast<T *>(p.o), q_begin, q_len, p.heads * d); }
+
+  /// The bias of this head, or the one that all heads share: a row for each position.
+  __device__ tiles::WideMatrix<const T> rab() const {
+    return {static_cast<const T *>(p.rab) + bias_offset(), k_len, p.rab_stride, p.rab_stride};
+  }
+
+protected:
+  /// This head's part of `count` tokens from `begin` on.
+  template <typename E>
+  __device__ tiles::StridedMatrix<E, d> rows(E *tensor, int begin, int count, int stride) const {
+    return {tensor + int64_t(begin) * stride + tiles::block_index().x * d, count, stride};
+  }
+  __device__ int64_t bias_offset() const {
+    const uint3 block = tiles::block_index();
+    const int64_t head = int64_t(block.y) * p.rab_heads + (p.rab_heads == 1 ? 0 : block.x);
+    return head * p.max_k_len * p.rab_stride;
+  }
+};
+
+} // namespace ladder
