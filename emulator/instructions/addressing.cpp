@@ -18,8 +18,8 @@ namespace {
 
 using Base = Binder::Address::Base;
 
-/// True when [address, address + bytes) of some lane is not inside [begin, end). Either difference is
-/// negative then, for any two's complement wrap, as long as begin and end are below 2^62.
+/// True when [address, address + bytes) of some lane is not inside [begin, end). Then one of the differences
+/// is negative, whatever wraps, as long as begin and end are below 2^62.
 bool any_outside(const std::uint64_t (&addresses)[32], std::uint64_t begin, std::uint64_t end,
                  std::uint64_t bytes) {
   const std::uint64_t last = end - bytes;
@@ -58,7 +58,7 @@ template <typename T> void fill_inactive(T *values, std::uint32_t lanes) {
     values[lane] = lanes >> lane & 1 ? values[lane] : first;
 }
 
-// Each of these takes addresses in access.host, of which `lanes` count, and turns them into host addresses.
+// Each of these turns the addresses in access.host, of which `lanes` count, into host addresses.
 
 void resolve_global(Warp &warp, std::uint32_t lanes, unsigned bytes, Direction direction,
                     LaneAccess &access) {
@@ -156,7 +156,7 @@ void resolve_generic_lanes(Warp &warp, std::uint32_t lanes, unsigned bytes, Dire
   for (int lane = 0; lane < 32; ++lane)
     differ |= (access.host[lane] & machine::kWindowMask) ^ window;
   if (differ) {
-    // Lanes in another window wait for a turn of their own.
+    // Lanes in another window are handled in a turn of their own.
     for (int lane = 0; lane < 32; ++lane)
       if ((access.host[lane] & machine::kWindowMask) != window)
         here &= ~(1u << lane);
@@ -273,7 +273,7 @@ void resolve(Warp &warp, Space space, Base base, std::uint32_t slot, std::int64_
     resolve_local(warp, lanes, bytes, access);
     return;
   case Space::param:
-    // A parameter's address taken into a register may have gone through the generic window.
+    // A parameter's address in a register may have gone through the generic window.
     if (base == Base::reg64)
       for (std::uint64_t &address : access.host)
         if ((address & machine::kWindowMask) == machine::kParamWindow)
@@ -322,7 +322,7 @@ unsigned global_sectors(const std::uint64_t (&addresses)[32], std::uint32_t lane
     std::uint32_t rest = lanes & (all << begin);
     if (rest == 0)
       continue;
-    // Addresses mostly rise with the lane; what falls back is looked up among the sectors seen.
+    // Addresses mostly rise with the lane; one that falls back is looked up among the sectors seen so far.
     std::uint64_t seen[32];
     unsigned count = 0;
     bool rising = true;
@@ -352,7 +352,7 @@ void count_shared(Warp &warp, const Instruction &instruction, AccessKind kind,
   const auto index = std::uint32_t(&instruction - warp.block().code().instructions.data());
   machine::Block &block = warp.block();
   const machine::SharedCost &cost = block.shared_costs().cost(index, op, addresses, lanes, width);
-  // A remembered pattern costs what it cost before, so it cannot be a new worst one.
+  // A remembered pattern costs the same as before, so it cannot be a new worst one.
   if (block.shared_costs().has_counted())
     block.counters().note(index, {op, width, lanes, addresses, cost, block.linear_index(), warp.index()});
   AccessCounters &counters = warp.access(instruction, kind);

@@ -32,8 +32,8 @@ namespace {
 using namespace async_copy;
 
 /// Sectors that copies of 16 bytes look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and
-/// asks once for every line of 128 bytes that a piece comes from: rows that a padding shifts by 16 bytes
-/// against their sectors cost one look-up more.
+/// looks up every 128-byte line that a piece comes from once: rows that padding shifts by 16 bytes against
+/// their sectors cost one look-up more.
 unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes) {
   constexpr int kPass = 8, kLineShift = 7, kPieceShift = 5;
   constexpr int kPieceBits = 16; // a host address leaves them free
@@ -57,9 +57,9 @@ unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint3
   return std::max(pieces, global_sectors(from.host, lanes, 16));
 }
 
-/// What copies of 4 and 8 bytes cost, as an H200 counts: each line of 128 bytes of global memory that lanes
-/// copy from (32 lanes of 4 bytes, 16 of 8) is written by itself, with a wavefront for each lane in the bank
-/// that most of them write to, and a pass takes four lines.
+/// What copies of 4 and 8 bytes cost, as an H200 counts them: each 128-byte line of global memory that lanes
+/// copy from (32 lanes of 4 bytes, 16 of 8) is written separately, with as many wavefronts as lanes write to
+/// its busiest bank; a pass takes four lines.
 SharedCost small_copy_cost(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes,
                            unsigned bytes) {
   const int group = bytes == 4 ? 32 : 16;
@@ -94,7 +94,7 @@ void copy_async(Warp &warp, const Instruction &in) {
   resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, active, bytes, bytes,
           Direction::write, to);
 
-  // Lanes that read all, a part or nothing of their source; the rest of what they write is zeros.
+  // Lanes that read all, part or nothing of their source, and write zeros for the rest.
   std::uint32_t whole = active, part = 0;
   if (in.flags & kHasIgnore)
     whole &= ~(warp.predicate(in.op[2]) ^ (in.flags & kIgnoreNegated ? ~0u : 0u));
@@ -278,7 +278,7 @@ void mbarrier_wait(Warp &warp, const Instruction &in) {
     });
     return complete;
   };
-  // A wait for a phase that is over brings nothing of the next one.
+  // A wait for a phase that is over says nothing of the next one.
   std::uint32_t complete = find_complete();
   if (complete != warp.active()) {
     for_lanes(warp.active() & ~complete,
@@ -298,7 +298,7 @@ void mbarrier_wait(Warp &warp, const Instruction &in) {
              .parity = phase,
              .describe = describe_mbarrier});
   warp.note_idle_poll(true);
-  warp.yield(); // what it waits for is another warp's to do
+  warp.yield(); // it waits for another warp
 }
 
 void mbarrier_pending_count(Warp &warp, const Instruction &in) {
@@ -307,8 +307,8 @@ void mbarrier_pending_count(Warp &warp, const Instruction &in) {
   for_lanes(warp.active(), [&](int lane) { to[lane] = Mbarrier::unpack(states[lane]).pending; });
 }
 
-/// cp.async.mbarrier.arrive: arrives once the copies begun so far have landed, which is made to be now.
-/// Without .noinc the arrival was not among those expected, so that nothing is left to count.
+/// cp.async.mbarrier.arrive: arrives once the copies begun so far have landed, and makes them land now.
+/// Without .noinc the arrival was not among those expected, so nothing is left to count.
 void copy_arrive(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
   warp.wait_copies(0, true);

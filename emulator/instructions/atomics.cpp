@@ -1,7 +1,7 @@
 // atom and red: "Parallel Synchronization and Communication Instructions" of the PTX manual.
 //
 // Lanes act one after the other, in lane order. Shared memory belongs to one host thread, so plain reads and
-// writes do; global memory is shared with the blocks of other host threads and takes compare-and-exchange
+// writes suffice; global memory is shared with other host threads' blocks and takes compare-and-exchange
 // loops.
 #include "instructions/addressing.h"
 #include "instructions/half_type.h"
@@ -33,7 +33,7 @@ constexpr std::uint32_t kReturns = 1u << 12;    ///< atom, not red
 constexpr std::uint32_t kCostOfAdd = 1u << 13;  ///< in shared memory costs what atom.add.u32 does
 constexpr std::uint32_t kCostOfSwap = 1u << 14; ///< in shared memory costs what atom.cas.b32 does
 
-// An operation maps (what memory holds, b, c) to what it will hold, all as the bits of the type.
+// An operation maps (memory's value, b, c) to memory's new value, all as the bits of the type.
 
 struct And {
   template <typename T> static T apply(T old, T b, T, bool) { return old & b; }
@@ -83,8 +83,7 @@ struct AddF64 {
   }
 };
 
-// The sum of two 16-bit floats rounded to f32 first is still rounded right: 24 bits are twice 11 and two
-// more.
+// Rounding the sum of two 16-bit floats to f32 first does no harm: 24 bits are twice 11 and two more.
 template <typename Format> struct AddHalf {
   static std::uint16_t apply(std::uint16_t old, std::uint16_t b, std::uint16_t, bool) {
     return std::uint16_t(Format::from_float(Format::to_float(old) + Format::to_float(b)));
@@ -316,8 +315,8 @@ template <bool returns> bool bind_atomic(Binder &binder) {
     binder.out.op[1] = binder.destination_slot(*destination, type);
   if (operation == "cas")
     binder.out.op[3] = binder.source_slot(next, type);
-  // The forms that were measured. Adding an immediate is none of them: ptxas makes another instruction of
-  // adding 1.
+  // The forms that were measured. Adding an immediate is not among them: ptxas turns adding 1 into another
+  // instruction.
   if (returns && destination->kind != Operand::Kind::sink && binder.is_named_again(*destination)) {
     if (operation == "add" && type == Type::u32 && b.kind == Operand::Kind::reg)
       binder.out.flags |= kCostOfAdd;

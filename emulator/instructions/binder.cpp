@@ -136,7 +136,7 @@ std::uint32_t Binder::destination_predicate(const Operand &operand) {
   return operand.reg.offset;
 }
 
-/// Offsets are what the text says, however large; addresses wrap.
+/// Offsets are as the text says, however large; addresses wrap.
 static std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return std::int64_t(std::uint64_t(a) + std::uint64_t(b));
 }

@@ -63,7 +63,7 @@ std::uint64_t shared_address(Warp &warp, const std::uint32_t *words, int lane) {
                                                                     : address;
 }
 
-/// What an H200 answers with an illegal instruction.
+/// What an H200 rejects as an illegal instruction.
 void check_box_start(const BulkCopy &copy, int lane) {
   const std::int64_t x = copy.coordinates[0], bytes = copy.map->element_bytes();
   if (x * bytes % std::int64_t(kGranularity))
@@ -111,7 +111,7 @@ ptx::Type memory_type(const TensorMap &map) {
   return kTypesOfMaps[unsigned(map.type)];
 }
 
-/// What a reduction does with the elements; nullptr: it is a copy.
+/// What a reduction does with the elements; nullptr for a copy.
 Combine combine_of(const Instruction &in, const BulkCopy &copy, int lane) {
   const std::uint32_t index = in.flags >> kReductionShift;
   if (!copy.map || index == 0)
@@ -129,7 +129,7 @@ Combine combine_of(const Instruction &in, const BulkCopy &copy, int lane) {
   return found;
 }
 
-/// What a box is filled with outside the tensor.
+/// What fills a box outside the tensor.
 void fill(const TensorMap &map, std::uint8_t *to, std::uint32_t bytes) {
   if (map.fill == TensorMap::Fill::zeros) {
     std::memset(to, 0, bytes);
@@ -140,7 +140,7 @@ void fill(const TensorMap &map, std::uint8_t *to, std::uint32_t bytes) {
     std::memcpy(to + at, &kNaN, sizeof kNaN);
 }
 
-/// With a swizzle the lines of a box are as far apart as it is wide.
+/// With a swizzle the distance between a box's lines is the swizzle's width.
 machine::SharedPlace place_of(const BulkCopy &copy) {
   machine::SharedPlace place;
   place.address = std::uint32_t(copy.shared);
@@ -194,7 +194,7 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
     send_to_cluster(warp, lane, copy.shared, copy.mbarrier, std::move(flight));
     return;
   }
-  // Each destination gets the data, and its mbarrier the bytes, at the same addresses as here.
+  // Each destination receives the data, and its mbarrier the bytes, at the same addresses as in this block.
   machine::Cluster &cluster = warp.block().cluster();
   const auto offset = [&](std::uint64_t address) { return warp.block().owner(address, lane).second; };
   if (*copy.cta_mask >> cluster.size())
@@ -209,7 +209,7 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
                       machine::cluster_address(rank, offset(copy.mbarrier)), flight);
 }
 
-/// What writes a store's data to global memory once it may.
+/// Writes a store's data to global memory once it may.
 std::function<void(const std::uint8_t *)> writer(Warp &warp, const BulkCopy &copy, Combine combine,
                                                  int lane) {
   const auto write = [combine](std::uint64_t address, const std::uint8_t *from, std::size_t bytes) {

@@ -36,7 +36,7 @@ const std::unordered_map<std::string_view, std::vector<BindFunction>> &bind_func
   return all;
 }
 
-/// Instructions that a thread waits with: what a loop around them sees may change through another thread.
+/// Instructions with which a thread waits: what a loop around them sees may be changed by another thread.
 bool is_poll(const program::Instruction &instruction) {
   if (instruction.is(program::Trait::polls_if_strong))
     return instruction.has("volatile") || instruction.has("relaxed") || instruction.has("acquire") ||
@@ -114,7 +114,7 @@ void CodeBuilder::add_function(std::uint32_t frame_index, std::vector<Refusal> &
 }
 
 /// Marks what must wait for products in flight: instructions of this function that name an accumulator, and
-/// those that leave it. A product may go on adding to its own accumulators.
+/// those that leave the function. A product may keep adding to its own accumulators.
 void CodeBuilder::mark_settling() {
   if (accumulators_.empty())
     return;

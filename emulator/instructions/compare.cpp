@@ -219,8 +219,7 @@ void check_modifiers(Binder &b) {
            "neu", "ltu", "leu", "gtu", "geu", "num", "nan", "and", "or", "xor", "ftz"});
 }
 
-/// What is compared, and the predicate at the end, which is there when the instruction has a boolean
-/// operator.
+/// The operands of a comparison, and the predicate at the end, if the instruction has a boolean operator.
 void bind_sources(Binder &b, ptx::Type type) {
   b.out.op[2] = b.source_slot(1, type);
   b.out.op[3] = b.source_slot(2, type);

@@ -24,8 +24,8 @@ std::uint32_t flags_of(const Binder &b) {
          (b.has("sat") ? kSat : 0u) | (b.has("relu") ? kRelu : 0u) | (b.has("satfinite") ? kSatFinite : 0u);
 }
 
-/// How far a mode moves a result of rounding to nearest that is above (less) or below (more) a value of
-/// either sign: 0 or 1, in the type of what is moved, so that loops over lanes vectorise.
+/// By how much a mode corrects a result of rounding to nearest that is above (less) or below (more) a value
+/// of either sign: 0 or 1, in the type of the corrected value, so that loops over lanes vectorise.
 template <class Number> struct Direction {
   explicit Direction(std::uint32_t flags) {
     const auto mode = static_cast<Rounding>(flags & kRoundingMask);
@@ -69,7 +69,7 @@ template <class Float> Float round_to_integral(Float value, const Direction<Floa
 
 // --- sources that become a float: exact, or rounded to odd -------------------------------------------------
 
-/// An integer as a double that rounds like it: beyond 53 bits the last bit gathers what is cut off.
+/// An integer as a double that rounds like it: beyond 53 bits the last bit collects what is cut off.
 template <class T> double odd_double(T value) {
   if constexpr (sizeof(T) == 8) {
     const bool large = value >= T(1) << 53 || (std::is_signed_v<T> && value <= -(T(1) << 53));
@@ -107,7 +107,7 @@ template <class T> using Arithmetic = decltype(to_arithmetic(T{}));
 
 template <class Format> using FormatBits = std::conditional_t<std::is_same_v<Format, Half>, F16, BF16>;
 
-/// Rounded to nearest, no modifiers: what nearly all programs use.
+/// Rounding to nearest without modifiers, which nearly all programs use.
 template <class Format> struct ToHalfNearest {
   FormatBits<Format> operator()(float value) const { return FormatBits<Format>(Format::from_float(value)); }
 };
@@ -126,7 +126,7 @@ template <class Format> struct ToHalf {
     value = sat_ ? saturate(value) : value;
     std::uint32_t h = Format::from_float(value);
     const float rounded = Format::to_float(h & 0x7fffu), magnitude = absolute(value);
-    // What is more of a negative number is less of its magnitude.
+    // More of a negative number is less of its magnitude.
     const std::uint32_t less = direction_.less(value < 0), more = direction_.more(value < 0);
     h -= rounded > magnitude ? (value < 0 ? more : less) : 0;
     h += rounded < magnitude ? (value < 0 ? less : more) : 0;
@@ -399,7 +399,7 @@ template <class T, class S, bool Truncates> struct ToInteger {
       : direction_(in.flags), flush_(in.flags & kFtz), mask_(static_cast<Lane<T>>(in.imm)) {}
 
   Lane<T> operator()(S source) const {
-    // The hardware's NaN: zero, but the sign bit where a 64-bit type takes part.
+    // The hardware's NaN: zero, or the sign bit where a 64-bit type takes part.
     constexpr bool kWide = sizeof(T) == 8 || std::is_same_v<S, double>;
     constexpr T kFromNaN = kWide ? static_cast<T>(std::make_unsigned_t<T>(1) << (8 * sizeof(T) - 1)) : T(0);
     const auto value = flush_(to_arithmetic(source));

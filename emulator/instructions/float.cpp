@@ -23,7 +23,7 @@ struct Fma {
   float operator()(float a, float b, float c) const { return fused_multiply_add(a, b, c); }
   double operator()(double a, double b, double c) const { return std::fma(a, b, c); }
 };
-/// For directed rounding, where fused_multiply_add's own steps must not be rounded that way.
+/// For directed rounding, which must not affect fused_multiply_add's own steps.
 struct FmaInMode : Fma {
   template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); }
 };
@@ -67,7 +67,7 @@ struct Tanh {
   float operator()(float a) const { return static_cast<float>(std::tanh(static_cast<double>(a))); }
 };
 
-/// A result that is subnormal before it is rounded is flushed, even where it would round to a normal number.
+/// A result that is subnormal before rounding is flushed, even if it would round to a normal number.
 template <bool Ftz, class Op, class... T> auto flushed_result(T... x) {
   const auto result = Op{}(x...);
   if constexpr (Ftz && requires { Op::before_rounding(x...); })

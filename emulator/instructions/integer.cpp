@@ -95,7 +95,7 @@ struct Sad {
   template <class T> T operator()(T a, T b, T c) const { return Add{}(c, a < b ? Sub{}(b, a) : Sub{}(a, b)); }
 };
 
-// The manual leaves division by zero open; the hardware's answer is all ones.
+// The manual leaves division by zero undefined; the hardware returns all ones.
 template <class T> bool overflows(T a, T b) {
   return std::is_signed_v<T> && b == static_cast<T>(-1) && a == std::numeric_limits<T>::min();
 }
@@ -129,7 +129,7 @@ template <class Op> struct Relu {
   template <class T> T operator()(T a, T b) const { return Max{}(Op{}(a, b), T(0)); }
 };
 
-/// By adding up neighbouring fields, which needs no instruction of its own and vectorises.
+/// Adds up neighbouring fields, which needs no special instruction and vectorises.
 struct Popc {
   template <class T> std::uint32_t operator()(T a) const {
     a = a - (a >> 1 & T(0x5555555555555555u));
@@ -176,7 +176,7 @@ struct Bfe {
     constexpr std::uint32_t kBits = 8 * sizeof(T);
     position &= 0xff;
     length &= 0xff;
-    // The field's top bit goes to the register's, and comes back with the sign.
+    // Moves the field's top bit to the register's, and back with the sign.
     const std::uint32_t end = std::min(position + length, kBits);
     const T top = shift_left(a, kBits - end);
     const std::uint32_t down = kBits - end + std::min(position, kBits);

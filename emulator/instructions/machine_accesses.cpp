@@ -172,7 +172,7 @@ private:
     return 0;
   }
 
-  /// What the machine code has for this line, nullptr for nothing.
+  /// The machine code's accesses for this line; nullptr if there are none.
   const std::vector<MachineAccess> *made(const program::Instruction &source) const {
     const auto found = accesses_.find(source.ptx_line);
     return found == accesses_.end() ? nullptr : &found->second;
@@ -183,7 +183,7 @@ private:
     changed_ = true;
   }
 
-  /// Accesses that are wider in the machine code take in the ones at neighbouring addresses that it lacks.
+  /// Accesses that are wider in the machine code absorb those at neighbouring addresses that it lacks.
   void divide(Group &group) {
     std::vector<bool> taken(group.size(), false);
     for (const Access &wide : group) {
@@ -220,7 +220,7 @@ private:
     return access.offset >= begin && access.offset + access.bytes <= begin + std::int64_t(bytes);
   }
 
-  /// Where the wide access begins: there where it takes in most, of equal places a multiple of its size.
+  /// The wide access begins where it absorbs the most; of equal places, at a multiple of its size.
   static std::int64_t window(const Group &group, const std::vector<bool> &taken, const Access &wide,
                              unsigned bytes) {
     std::int64_t best = wide.offset;

@@ -24,7 +24,7 @@ namespace {
 
 /// to = from transposed, both 8 x 8.
 [[gnu::always_inline]] inline void transpose(const std::uint16_t *from, std::uint16_t *to) {
-  // Three rounds that interleave row i with row i + 4 each bring all rows to their places.
+  // Three rounds, each interleaving row i with row i + 4, bring all rows to their places.
   typedef std::uint16_t Row [[gnu::vector_size(16)]];
   constexpr Row kLow = {0, 8, 1, 9, 2, 10, 3, 11}, kHigh = {4, 12, 5, 13, 6, 14, 7, 15};
   Row rows[8], next[8];

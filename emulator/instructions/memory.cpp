@@ -34,7 +34,7 @@ std::uint32_t element_slot(Warp &warp, const Instruction &in, unsigned element) 
   return element_count(in) <= 4 ? in.op[1 + element] : warp.more(in)[element];
 }
 
-/// An access that the machine code divides otherwise: see divide_accesses.
+/// An access that the machine code divides differently: see divide_accesses.
 void count_divided(Warp &warp, const Instruction &in, const machine::LaneAddresses &addresses,
                    std::uint32_t lanes, bool is_load) {
   const AccessKind kind = is_load ? AccessKind::shared_load : AccessKind::shared_store;
@@ -46,7 +46,8 @@ void count_divided(Warp &warp, const Instruction &in, const machine::LaneAddress
   machine::LaneAddresses wide = addresses;
   for (std::uint32_t &address : wide)
     address -= in.flags >> kBackShift & 15;
-  // In a loop that ptxas unrolls, one wide access is for several rounds: that of the first, which is aligned.
+  // In a loop that ptxas unrolls, one wide access serves several rounds: that of the first one, which is
+  // aligned.
   if (wide[std::size_t(std::countr_zero(lanes))] % bytes == 0)
     count_shared(warp, in, kind, is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, wide,
                  lanes, bytes);
@@ -167,7 +168,7 @@ template <Space S, typename Transfer>
   return false;
 }
 
-/// A plain access of the whole warp that is unlike the last one: calls transfer(host) and returns true.
+/// For a plain access of the whole warp that is unlike the last one: calls transfer(host) and returns true.
 template <Space S, typename Transfer>
 [[gnu::always_inline]] inline bool whole_warp_access(Warp &warp, const Instruction &in, unsigned bytes,
                                                      bool is_load, Transfer transfer) {
@@ -202,7 +203,7 @@ template <Space S, typename Transfer>
 }
 
 /// A load of which some bytes do not count (`.pragma "used_bytes_mask"`): they may lie outside memory, and
-/// read as zeros. It costs what the whole of it costs.
+/// read as zeros. It costs as much as all of it.
 template <Space S, typename From>
 void load_part(Warp &warp, const Instruction &in, unsigned bytes, From from) {
   const std::uint32_t used = in.op[5];
@@ -403,8 +404,8 @@ template <typename Lane> Handler store_handler(Space space, unsigned bytes) {
   }
 }
 
-/// Modifiers that say how to cache or order an access. Memory here is coherent, so of these only acquire and
-/// release mean anything.
+/// Modifiers that say how to cache or order an access. Memory here is coherent, so only acquire and release
+/// matter.
 bool is_accepted(std::string_view word) {
   for (const std::string_view known :
        {"weak",         "volatile",   "relaxed", "acquire", "release",     "mmio",
@@ -555,7 +556,7 @@ bool bind_fence(Binder &binder) {
 }
 
 bool bind_createpolicy(Binder &binder) {
-  // Caches are not modelled, so every policy is as good as another.
+  // Caches are not modelled, so policies make no difference.
   binder.out.op[0] = binder.destination_slot(0, Type::b64);
   binder.out.execute = zero_policy;
   return true;

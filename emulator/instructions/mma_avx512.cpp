@@ -21,8 +21,8 @@ using machine::Warp;
 
 namespace {
 
-// A vector holds the 16 rows of a column, in an order that makes the way back to fragments short: place
-// 4 * i + j is row 4 * j + i.
+// A vector holds the 16 rows of a column, in an order from which fragments are quickly made: place 4 * i + j
+// is row 4 * j + i.
 
 /// Places of four columns of eight rows, from two registers of four rows of eight columns.
 template <int First>
@@ -110,7 +110,7 @@ template <HalfFormat Format, int K> LADDER_AVX512 void mma(Warp &warp, const Ins
       _mm512_store_ps(b[tile] + 16 * i, to_floats<Format>(_mm256_load_si256(
                                             reinterpret_cast<const __m256i *>(b_lanes + 8 * i))));
   }
-  keep_in_memory(b); // to be broadcast from there, not shuffled out of registers
+  keep_in_memory(b); // broadcast from memory, not shuffled out of registers
 
   __m512 sums[8] = {};
 #pragma GCC unroll 1

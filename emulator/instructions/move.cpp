@@ -44,8 +44,8 @@ template <class Word> void move_local_address(Warp &warp, const Instruction &in)
   broadcast<Word>(warp, in, warp.frame().local_base + static_cast<std::uint64_t>(in.imm));
 }
 
-/// The clocks. Time is not emulated: the clock of a multiprocessor is the number of instructions that the
-/// warp has issued, the global timer is the host's, in nanoseconds.
+/// The clocks. Time is not emulated: a multiprocessor's clock is the number of instructions that the warp has
+/// issued, and the global timer is the host's, in nanoseconds.
 template <class Word, bool Global, unsigned Shift> void move_clock(Warp &warp, const Instruction &in) {
   std::uint64_t now = warp.clock();
   if constexpr (Global)
@@ -322,7 +322,7 @@ std::optional<Window> window_of(const Binder &b) {
   return std::nullopt;
 }
 
-/// Global and constant variables are where the host has them: their generic address is their address.
+/// Global and constant variables are in host memory: their generic address is their address.
 std::uint64_t window_begin(Window window) {
   switch (window) {
   case Window::shared:

@@ -55,7 +55,7 @@ void vprintf(Warp &warp, CallArguments &arguments) {
     };
     arguments.set_result(lane, std::uint64_t(format_text(format, source, output)), 4);
   });
-  // One write a call, so that what several blocks print does not mix within a line.
+  // One write for each call, so that the output of several blocks does not mix within a line.
   const std::lock_guard lock(mutex);
   std::fwrite(output.data(), 1, output.size(), stdout);
   std::fflush(stdout);
@@ -79,7 +79,7 @@ machine::DeviceHeap &heap_of(Warp &warp) {
   throw FaultError(FaultKind::unsupported, "there is no heap to allocate from");
 }
 
-/// Between allocations when somebody watches, so that what runs over the end of one is noticed.
+/// A gap between allocations when the sanitizer watches, so that running over the end of one is noticed.
 constexpr std::uint64_t kGap = 64;
 
 /// malloc(bytes)

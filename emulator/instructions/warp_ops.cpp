@@ -1,7 +1,7 @@
 // Instructions between the lanes of a warp: shfl, vote, match, redux, activemask, elect.
 //
 // The .sync forms name their members. Lanes of one path may name different sets (tiles of a warp), each of
-// which is served apart; a path that lacks lanes of a set waits for them first.
+// which is served separately; a path that lacks lanes of a set waits for them first.
 #include "instructions/shuffle.h"
 
 #include "instructions/elementwise.h"
@@ -32,8 +32,8 @@ void bind_members(Binder &b, std::size_t operand) {
   b.out.imm = constant ? static_cast<std::int64_t>(members.bits & 0xffffffffu) : 0;
 }
 
-/// The members that the active lanes name, all together. Where the warp is in step, an H200 lets lanes take
-/// part that the mask leaves out; elsewhere it stops at them, with an illegal instruction.
+/// The members that the active lanes name, all together. Where the warp has not diverged, an H200 lets lanes
+/// take part that the mask leaves out; otherwise it stops with an illegal instruction.
 std::uint32_t named_members(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
   std::uint32_t members = static_cast<std::uint32_t>(in.imm), outside = active & ~members;

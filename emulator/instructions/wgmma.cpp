@@ -233,7 +233,7 @@ void issue(Warp &warp, const Instruction &in) {
   group.issue(warp, std::move(product), slots, d_count);
 }
 
-/// ptxas puts one where a program lacks it, so that it changes no result.
+/// ptxas inserts one where a program lacks it, so it changes no result.
 void fence(Warp &warp, const Instruction &) {
   if (whole_warp(warp))
     group_of(warp);

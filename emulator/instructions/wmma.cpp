@@ -95,7 +95,7 @@ constexpr int kUnitShift = kAddressFlagBits + 4;                  ///< 3 bits: e
 
 constexpr std::size_t kMostBytes = 16 * 32 * 4;
 
-/// Where all of [address, address + bytes) lies at once, if that is plain to see; else nullptr.
+/// The host address of [address, address + bytes), if it is contiguous and easy to find; else nullptr.
 std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::uint64_t bytes,
                          Direction direction) {
   const std::uint64_t window = space == Space::generic ? address & machine::kWindowMask : 0;
@@ -112,7 +112,7 @@ std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::ui
   return nullptr;
 }
 
-/// memcpy of a matrix's line, of constant size where that is common, which is much faster.
+/// memcpy of a matrix's line, with a constant size in common cases, which is much faster.
 void copy_line(std::uint8_t *to, const std::uint8_t *from, std::uint32_t bytes) {
   if (bytes == 32)
     std::memcpy(to, from, 32);

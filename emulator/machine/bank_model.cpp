@@ -11,9 +11,9 @@ namespace {
 constexpr std::uint32_t kAllLanes = 0xffffffffu;
 constexpr unsigned kBankRowBytes = 128; ///< 32 banks of 4 bytes
 
-/// The accesses of a pass in units of their own size, of those that are active. Accesses of 8 and 16 bytes
-/// lie in one row of banks and begin at a multiple of their size, so all the banks of a unit are equally
-/// wanted, and a bank of units stands for them.
+/// The active accesses of a pass, in units of their own size. Accesses of 8 and 16 bytes lie in one row of
+/// banks and begin at a multiple of their size, so all banks of a unit are equally loaded, and one bank of
+/// units stands for them.
 struct Units {
   std::array<std::uint32_t, 32> unit;
   unsigned count = 0;
@@ -28,7 +28,7 @@ Units gather(const LaneAddresses &addresses, std::uint32_t active, unsigned shif
 
 /// Distinct units among the first `count`, moved to the front.
 unsigned deduplicate(std::uint32_t *unit, unsigned count) {
-  // Most patterns rise with the lane.
+  // In most patterns addresses rise with the lane.
   bool rising = true;
   for (unsigned i = 1; i < count; ++i)
     rising &= unit[i] > unit[i - 1];
@@ -132,7 +132,7 @@ SharedCost wide_access(const LaneAddresses &addresses, std::uint32_t active, uns
   return cost;
 }
 
-/// Accesses of up to 4 bytes: one pass over all lanes. Their 128 bytes at most are ideally one wavefront.
+/// Accesses of up to 4 bytes: one pass over all lanes. They are 128 bytes at most, ideally one wavefront.
 SharedCost narrow_access(const LaneAddresses &addresses, std::uint32_t active) {
   if (active == 0)
     return {};
@@ -182,8 +182,8 @@ SharedCost shared_atomic(const LaneAddresses &addresses, std::uint32_t active) {
 }
 
 SharedCost shared_compare_and_swap(const LaneAddresses &addresses, std::uint32_t active) {
-  // The comparison and the exchange each take what an addition takes; the hardware's conflict counter sees
-  // one of them.
+  // The comparison and the exchange each cost as much as an addition; the hardware's conflict counter sees
+  // only one of them.
   SharedCost cost = shared_atomic(addresses, active);
   cost.wavefronts *= 2;
   return cost;
@@ -228,7 +228,7 @@ std::vector<SharedPass> shared_passes(SharedCostCache::Op op, const LaneAddresse
     const std::uint32_t lanes = active & ((pass_lanes == 32 ? kAllLanes : (1u << pass_lanes) - 1) << first);
     if (lanes == 0)
       continue;
-    // A part of an access that is one pass is one pass by itself.
+    // Part of an access that is served in one pass is served in one pass.
     const SharedCost cost = op == Op::matrix ? shared_load(addresses, lanes, 16)
                                              : SharedCostCache::compute(op, addresses, lanes, width);
     passes.push_back({lanes, op == Op::compare_and_swap ? cost.wavefronts / 2 : cost.wavefronts});
@@ -240,7 +240,7 @@ const SharedCost &SharedCostCache::cost(std::uint32_t instruction, Op op, const 
                                         std::uint32_t active, unsigned width) {
   Entry &entry = entries_[instruction % kEntries];
   const std::uint32_t base = addresses[0] / kBankRowBytes * kBankRowBytes;
-  // Bits in which an active lane's place relative to the base differs from the remembered one.
+  // The bits in which an active lane's place, relative to the base, differs from the remembered one.
   std::uint32_t differ = (entry.key ^ (instruction + 1)) | (entry.active ^ active);
   for (unsigned lane = 0; lane < 32; ++lane)
     differ |= (addresses[lane] - base) ^ entry.relative[lane];

@@ -12,9 +12,9 @@ namespace ladder::machine {
 
 namespace {
 
-/// What is nearer than this to an allocation is likely to have missed it.
+/// An address nearer than this to an allocation has probably missed it.
 constexpr std::uint64_t kNear = 1 << 20;
-/// What is below this is likely to be an index, or a field, of a null pointer.
+/// An address below this is probably an index, or a field, of a null pointer.
 constexpr std::uint64_t kNullPage = 1 << 16;
 constexpr std::size_t kMostFreed = 1 << 16;
 
@@ -118,7 +118,7 @@ std::string GlobalMemory::describe(std::uint64_t address) const {
            quoted(std::prev(freed)->second) + ", which has been freed";
   const std::uint64_t before = next ? next->begin - address : kNear,
                       past = below ? address - below->end : kNear;
-  // What lies just before the next range is more likely an access below that one.
+  // An address just before the next range more likely missed that one.
   if (before < std::min(past, kNear))
     return std::to_string(before) + " bytes before " + quoted(*next);
   if (past < kNear)

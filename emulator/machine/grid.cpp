@@ -50,7 +50,7 @@ void check_launch(const LaunchContext &launch) {
                        std::to_string(launch.gpu->shared_bytes_per_block_opt_in));
 }
 
-/// Blocks that may be under way at once when they wait for each other, as on the whole GPU.
+/// How many blocks may be under way at once when they wait for each other, as on the whole GPU.
 std::uint64_t resident_limit(const LaunchContext &launch) {
   const std::uint64_t warps = (launch.block.count() + 31) / 32;
   const std::uint64_t a_multiprocessor = std::max<std::uint64_t>(
@@ -59,7 +59,7 @@ std::uint64_t resident_limit(const LaunchContext &launch) {
   return a_multiprocessor * std::uint64_t(launch.gpu->multiprocessors);
 }
 
-/// The same with what their shared memory leaves room for.
+/// The same, limited by their shared memory.
 std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
   const program::KernelLayout &layout = launch.code->layout;
   const std::uint64_t shared =
@@ -123,8 +123,8 @@ private:
     return std::make_unique<Cluster>(launch_, index, counters, launching);
   }
 
-  /// Takes clusters (mostly of one block) in order. One that spins is put aside for the others of this
-  /// thread, and one more is started, since it may be the one that is waited for.
+  /// Takes clusters (mostly of one block) in order. A cluster that spins is set aside for this thread's
+  /// others, and one more is started, since the first may be waiting for it.
   void work(Counters &counters, bool launching) {
     std::deque<Resident> resident;
     bool start_one = true;
@@ -147,7 +147,7 @@ private:
             ++finished_;
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
-              continue; // it may wait for the block that is no more
+              continue; // it may wait for the block that has ended
             start_one = resident.size() + 1 < limit_;
             resident.push_back(std::move(current));
             if (launch_.observer && resident.size() == room_ && next_.load() < total_)
@@ -168,8 +168,7 @@ private:
     }
   }
 
-  /// All blocks that a GPU has room for wait, and what they wait for is left to do by those that have no
-  /// room.
+  /// All blocks that a GPU has room for wait for blocks that it has no room for.
   void tell_of_waiting(Block &block) {
     const FaultError error = block.waiting_fault(
         "the block waits, as all " + std::to_string(room_) + " that fit on the GPU at once do, while " +
@@ -177,7 +176,7 @@ private:
     launch_.observer->take_fault(error.fault);
   }
 
-  /// Keeps the fault of the lowest block, so that what is reported does not depend on the number of threads.
+  /// Keeps the fault of the lowest block, so that reports do not depend on the number of threads.
   void record(std::uint64_t index, const FaultError &error) {
     const std::lock_guard lock(mutex_);
     if (index < faulted_.load() || !fault_) {

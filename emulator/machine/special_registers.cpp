@@ -8,7 +8,7 @@ namespace ladder::machine {
 
 namespace {
 
-/// Of the reserved shared memory, what programs may be told of.
+/// The part of the reserved shared memory that programs may know of.
 constexpr std::uint32_t kSystemSharedBytes = 288;
 
 struct Coordinates {
@@ -85,7 +85,7 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
     return block.shared_end() - block.shared_begin();
   case S::aggr_smem_size:
     return block.shared_end();
-  // As an H200 answers: what cooperative groups use is at the start of the reserved bytes.
+  // As on an H200: cooperative groups use the start of the reserved bytes.
   case S::reserved_smem_offset_begin:
   case S::reserved_smem_offset_0:
   case S::reserved_smem_offset_1:
@@ -94,7 +94,7 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
     return std::min(block.shared_begin(), kSystemSharedBytes);
   case S::reserved_smem_offset_cap:
     return block.shared_begin();
-  // Where the driver tells cooperative groups the address of the grid's workspace.
+  // Where the driver puts the address of the grid's workspace for cooperative groups.
   case S::envreg1:
     return launch.grid_workspace >> 32;
   case S::envreg2:

@@ -11,9 +11,9 @@ namespace ladder::machine {
 namespace {
 
 constexpr int kMaxCallDepth = 1024;
-/// A slice is polling when one polling instruction took at least this part of it.
+/// A slice counts as polling if one polling instruction took at least this share of it.
 constexpr std::uint64_t kPollShare = 256;
-/// Slices of polling in a row after which lanes that wait at a join are let go (see Warp::release_joins).
+/// After this many polling slices in a row, lanes that wait at a join are released (see Warp::release_joins).
 constexpr std::uint64_t kPatience = 64;
 
 } // namespace
@@ -141,7 +141,7 @@ RunResult Warp::run(std::uint64_t slice) {
     poll_slices_ = 0;
   }
   if (result == RunResult::slice_over && !switch_path_ && paths_.size() > 1) {
-    // Let the other paths have their turn, or a spinning one could starve the one it waits for.
+    // Lets the other paths take their turn; a spinning one could starve the one that it waits for.
     leave();
     std::rotate(paths_.begin(), paths_.end() - 1, paths_.end());
     switch_path_ = true;
@@ -166,7 +166,7 @@ void Warp::wait_copies(std::size_t pending, bool all) {
   while (groups_.size() > pending) {
     complete_copies(groups_.front());
     if (open_copies_.capacity() == 0)
-      open_copies_.swap(groups_.front()); // its room is wanted again
+      open_copies_.swap(groups_.front()); // its room is needed again
     groups_.erase(groups_.begin());
   }
   if (all)

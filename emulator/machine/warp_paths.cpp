@@ -86,7 +86,7 @@ void Warp::branch_indexed(const std::uint32_t (&targets)[32], std::uint32_t reco
   Path &path = paths_[current_];
   std::shared_ptr<Join> join = path.join;
   const std::shared_ptr<Frame> frame = path.frame;
-  // A loop's exit branch diverges again and again towards the same place: its lanes gather at one join.
+  // A loop's exit branch diverges repeatedly towards the same place: its lanes gather at one join.
   const bool same = join && join->pc == reconverge && !join->is_call && join->frame == frame;
   if (reconverge != program::kNoReconvergence && !same) {
     join = std::make_shared<Join>();
@@ -361,7 +361,7 @@ void Warp::try_release_converge(std::uint32_t members) {
       offers.value[std::countr_zero(left)] = offer->value[std::countr_zero(left)];
     offers.lanes |= alike ? offer->lanes : 0;
   }
-  if (!together) { // they meet from different places: each goes on from where it is
+  if (!together) { // they meet from different places; each continues from its own
     const auto all = alike ? std::make_shared<const Offer>(offers) : nullptr;
     for (const std::size_t i : waiting)
       paths_[i].offer = all;

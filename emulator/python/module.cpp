@@ -70,7 +70,7 @@ private:
   std::vector<std::uint64_t> begins_;
 };
 
-/// A stretch of time with a virtual GPU of its own choice, memory handed in, and a log.
+/// A span of time with a chosen virtual GPU, lent memory, and a log.
 class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,

@@ -98,7 +98,7 @@ void Allocations::release(const Allocation &allocation) {
   if (watcher_of(allocation.kind)) {
     HostGuard::instance().retire(memory);
   } else if (tracker) {
-    // It stays until the process ends, so that no use of it afterwards is one of a new block.
+    // Kept until the process ends, so that a later use of it never hits a new block.
   } else if (allocation.bytes >= kMapFrom)
     munmap(memory, allocation.bytes);
   else

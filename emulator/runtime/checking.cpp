@@ -18,8 +18,7 @@ namespace {
 using sanitizer::Finding;
 using sanitizer::Party;
 
-/// What memory holds that the host can write without our knowing, at first: no number that programs begin
-/// with.
+/// Initial contents of memory that the host can write unnoticed: no value that programs start with.
 constexpr std::uint32_t kUnwritten = 0xa5c3d2e1;
 
 std::string lanes_json(std::uint32_t lanes) {
@@ -98,7 +97,7 @@ std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
   using sanitizer::Kind;
   if (was_freed(address))
     return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
-  // Elsewhere everything is the host's memory, tensors too.
+  // Otherwise everything is the host's memory, tensors too.
   if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address) &&
       Device::instance().memory().describe(address).starts_with("it is memory of the host's"))
     return sanitizer::Stray{Kind::host_pointer,
@@ -130,7 +129,7 @@ void Checking::allocated(std::uint64_t begin, std::uint64_t bytes, const char *n
   if (freed != freed_.begin() && std::prev(freed)->second > begin)
     --freed;
   while (freed != freed_.end() && freed->first < begin + bytes)
-    freed = freed_.erase(freed); // the memory is somebody's again
+    freed = freed_.erase(freed); // the memory is in use again
   live_[begin] = {bytes, name, calling_place(), fills};
 }
 

@@ -211,8 +211,8 @@ std::vector<std::string> ptx_texts(const machine::Code &code) {
     }
     const std::string opcode = source->full_opcode();
     const std::size_t line = std::size_t(source->ptx_line);
-    // Inline assembly puts several instructions on a line, so the opcode is looked for, and its guard before
-    // it.
+    // Inline assembly puts several instructions on a line, so the opcode is searched for, and its guard
+    // before it.
     std::size_t begin =
         line < line_begins.size() ? text.find(opcode, line_begins[line]) : std::string_view::npos;
     std::size_t end = text.find(';', begin == std::string_view::npos ? text.size() : begin);

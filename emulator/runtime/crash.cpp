@@ -16,10 +16,10 @@ constexpr std::size_t kStackBytes = 256 * 1024;
 void (*words)() = nullptr;
 
 void handle(int number) {
-  // From here on each of them ends the process, this one too once it is raised again.
+  // From here on each of these signals ends the process, and so does this one once it is raised again.
   for (const int other : kSignals)
     signal(other, SIG_DFL);
-  // The crash may have left a lock held that is wanted now.
+  // The crash may have left a lock held that is needed now.
   signal(SIGALRM, SIG_DFL);
   sigset_t alarm_only;
   sigemptyset(&alarm_only);

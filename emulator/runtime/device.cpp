@@ -74,7 +74,7 @@ private:
 } // namespace
 
 Device &Device::instance() {
-  // Never destroyed: what a program does in atexit handlers and static destructors still finds it.
+  // Never destroyed, so that atexit handlers and static destructors still find it.
   static Device *device = [] {
     auto *made = new Device;
     std::atexit([] { instance().write_log_file(); });
@@ -83,7 +83,7 @@ Device &Device::instance() {
   return *device;
 }
 
-/// After the program's static objects are gone: what they free is no leak.
+/// After the program's static objects are gone: what they free is not a leak.
 [[gnu::destructor]] void finish_checking() {
   if (Checking *const checking = Checking::active(); checking && checking->watches_host())
     Device::instance().finish_checking();
@@ -253,7 +253,7 @@ void Device::report(const machine::Fault &fault) {
     }
   }
   complain(fault.describe());
-  // A program may well end with abort() now, so what was counted until here is written already.
+  // The program may end with abort() now, so what was counted so far is written first.
   write_log_file();
 }
 
@@ -293,7 +293,7 @@ void Device::write_log_file() {
   if (!file_log_)
     return;
   const std::lock_guard lock(state_);
-  // As a whole or not at all: the process may be dying.
+  // Written as a whole or not at all: the process may be dying.
   const std::string half_written = log_path_ + ".part";
   {
     std::ofstream file(half_written, std::ios::trunc);

@@ -36,7 +36,8 @@ Direction direction_of(cudaMemcpyKind kind) {
   throw CudaError(cudaErrorInvalidMemcpyDirection);
 }
 
-/// Device memory must be known and large enough; memory that is known, whatever the caller says it is, too.
+/// Device memory must be known and large enough, and so must memory that is known, whatever the caller says
+/// it is.
 void check_range(const void *pointer, std::size_t bytes, Side side) {
   require(pointer);
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
@@ -52,7 +53,7 @@ void check_range(const void *pointer, std::size_t bytes, Side side) {
           was_freed ? Kind::use_after_free : Kind::bad_copy);
 }
 
-/// What the kind of a copy says of its sides must hold.
+/// A copy's sides must be what its kind says.
 void check_sides(const Direction &direction, const void *destination, const void *source) {
   Checking *const checking = Checking::active();
   if (!checking)
@@ -68,7 +69,7 @@ void check_sides(const Direction &direction, const void *destination, const void
                         "the destination is device memory, and the kind of the copy says host");
 }
 
-/// Tells the sanitizer what a copy or fill has written, and asks whether what it reads has been.
+/// Tells the sanitizer what a copy or fill writes, and asks whether what it reads has been written.
 void note_write(const void *destination, std::size_t bytes) {
   if (Checking *const checking = Checking::active())
     checking->initialised().mark(reinterpret_cast<std::uint64_t>(destination), bytes);
@@ -79,7 +80,7 @@ void note_read(const void *source, std::size_t bytes, const Direction &direction
     checking->copied_back(reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
-/// What a copy of memory that nobody has written writes is as good as unwritten.
+/// A copy of unwritten memory leaves its destination unwritten.
 void note_copy(const void *destination, const void *source, std::size_t bytes) {
   if (Checking *const checking = Checking::active())
     checking->initialised().copy(reinterpret_cast<std::uint64_t>(destination),

@@ -28,7 +28,7 @@ constexpr int kMaxGrid[3] = {2147483647, 65535, 65535};
 
 void require_device(int device) { require(device == 0, cudaErrorInvalidDevice); }
 
-/// The attributes that there are; those that say that something is supported and are not listed are 0.
+/// The known attributes; attributes that report support of something and are not listed are 0.
 std::optional<int> attribute_of(const machine::VirtualGpu &gpu, cudaDeviceAttr attribute) {
   switch (attribute) {
   case cudaDevAttrMaxThreadsPerBlock:
@@ -278,7 +278,7 @@ cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig *config) {
 }
 
 cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) {
-  return on_device([] {}); // banks have been four bytes wide since Maxwell, whatever is asked for
+  return on_device([] {}); // banks have been four bytes wide since Maxwell, whatever is requested
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {

@@ -1,4 +1,4 @@
-// The few functions of the CUDA driver that programs for tensor maps need, and how they find them.
+// The few functions of the CUDA driver that programs need for tensor maps, and how they find them.
 #include "instructions/tensor_map.h"
 #include "runtime/entry.h"
 
@@ -74,7 +74,7 @@ std::optional<machine::Swizzle> swizzle_of(CUtensorMapSwizzle swizzle) {
 
 constexpr std::uintptr_t kMapAlignment = 64;
 
-/// What is wrong with the place of a tensor map; empty when nothing is.
+/// What is wrong with a tensor map's address; empty if nothing is.
 std::string check_place(const CUtensorMap *map) {
   if (!map)
     return "tensorMap is null";
@@ -166,7 +166,7 @@ CUresult cuDriverGetVersion(int *version) {
   return CUDA_SUCCESS;
 }
 
-// The codes of the driver that can be had here are those of the runtime, too.
+// The driver's codes that occur here are also the runtime's.
 CUresult cuGetErrorString(CUresult error, const char **text) {
   if (!text)
     return CUDA_ERROR_INVALID_VALUE;

@@ -28,8 +28,8 @@ void complain(const std::string &message) {
   try {
     Device::instance().complain(message);
   } catch (const std::exception &error) {
-    // There is no device to go on with: the settings are wrong. A program that does not look at its errors
-    // would go on with garbage.
+    // There is no device: the settings are wrong. A program that does not check for errors would go on with
+    // garbage.
     std::fprintf(stderr, "ladder: %s\n", error.what());
     std::exit(2);
   }

@@ -52,7 +52,7 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   Device::instance().launch(request);
 }
 
-/// A launch by `<<<>>>` gives its error to nobody.
+/// A launch by `<<<>>>` returns no error.
 cudaError_t noted(cudaError_t code) {
   if (Checking *const checking = Checking::active(); checking && code != cudaSuccess)
     checking->launch_failed(error_name(code));

@@ -36,7 +36,7 @@ bool is_mapped(const void *pointer, std::size_t bytes) {
   const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uint64_t>(pointer), begin = address / page * page;
   std::uint64_t end;
-  // Of memory that is there this asks for nothing.
+  // Asks nothing of memory that is mapped.
   return bytes / page <= std::uint64_t(sysconf(_SC_PHYS_PAGES)) &&
          !__builtin_add_overflow(address, bytes, &end) &&
          msync(reinterpret_cast<void *>(begin), end - begin, MS_ASYNC) == 0;
@@ -167,7 +167,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
     require(free && total);
     *total = Device::instance().gpu().global_bytes;
     const std::uint64_t unused = *total - std::min<std::uint64_t>(*total, Allocations::instance().used());
-    // No more than the host has, which is where it comes from.
+    // No more than the host has, since it comes from there.
     *free = std::min<std::uint64_t>(unused, std::uint64_t(sysconf(_SC_AVPHYS_PAGES)) *
                                                 std::uint64_t(sysconf(_SC_PAGESIZE)));
   });

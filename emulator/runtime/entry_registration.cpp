@@ -1,5 +1,5 @@
-// What the static constructors of nvcc's host code call. They run before main, so nothing is parsed and
-// nothing can fail here; errors come with the first use.
+// Called by the static constructors in nvcc's host code. They run before main, so nothing is parsed and
+// nothing can fail here; errors appear at the first use.
 #include "runtime/entry.h"
 #include "runtime/registry.h"
 

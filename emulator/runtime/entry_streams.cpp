@@ -27,7 +27,7 @@ struct Event {
 
 constexpr int kLowestPriority = 0, kHighestPriority = -5;
 
-/// Live handles. None is given out twice, so that one that is destroyed stays an error.
+/// Live handles. None is given out twice, so that using a destroyed one stays an error.
 template <typename Object, typename Handle> class Handles {
 public:
   Handle add(Object object) {
@@ -84,7 +84,7 @@ Stream properties(cudaStream_t stream) {
   return {.id = stream == cudaStreamPerThread ? 2ull : 1ull};
 }
 
-/// What the sanitizer knows of the order; nullptr when nobody asks.
+/// What the sanitizer knows of the order; nullptr when it is off.
 StreamOrder *order() {
   Checking *const checking = Checking::active();
   return checking ? &checking->streams() : nullptr;
@@ -246,7 +246,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return on_device([&] { host_waits(event); });
 }
 
-/// The time that the emulation took; no GPU's.
+/// The time that the emulation took, not a GPU's.
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return on_device([&] {
     require(milliseconds);

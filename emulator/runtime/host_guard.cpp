@@ -16,8 +16,8 @@ namespace ladder::runtime {
 
 namespace {
 
-// The handler may run at any time, so what it reads are atomics in tables of fixed size. What does not fit is
-// not guarded.
+// The handler may run at any time, so it reads only atomics in tables of fixed size. What does not fit is not
+// guarded.
 struct Guarded {
   std::atomic<std::uint64_t> begin{0}, end{0};
   std::atomic<bool> is_shared{false};
@@ -109,7 +109,7 @@ void handle(int, siginfo_t *info, void *context) {
     protect(memory, PROT_READ | PROT_WRITE);
     return;
   }
-  // Not ours: the same instruction meets whoever was in charge before.
+  // Not ours: the same instruction runs again under the previous handler.
   sigaction(SIGSEGV, &previous, nullptr);
 }
 

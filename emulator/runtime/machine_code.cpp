@@ -14,7 +14,7 @@ using instructions::MachineAccess;
 using instructions::MachineAccesses;
 using Bytes = std::span<const std::byte>;
 
-/// Reads one thing after the other; `failed` once something was not there.
+/// Reads one value after the other; `failed` once something was missing.
 class Reader {
 public:
   explicit Reader(Bytes bytes) : left_(bytes) {}

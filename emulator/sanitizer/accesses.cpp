@@ -71,7 +71,7 @@ void BlockChecker::remember_read(Cell &cell, const Access &now) const {
     first = now;
     return;
   }
-  // Two warps, or two blocks, are worth more than two lanes of one warp.
+  // A race of two warps, or two blocks, is preferred to one of two lanes of a warp.
   const auto is_near = [&](const Access &read) {
     return read.block == now.block && read.thread / 32 == now.thread / 32;
   };
@@ -109,7 +109,7 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
       note({Kind::read_only, lane, place, space, cell.write, true, false});
       noted = true;
     }
-    // No barrier helps before the copy has been waited for; two copies are another matter.
+    // No barrier helps until the copy has been waited for; two copies are a different case.
     const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
     if (in_flight && act != Act::copy && !noted) {
       note({Kind::async_copy, lane, place, space, cell.write, true, writes});
@@ -125,12 +125,11 @@ void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t addres
     }
     meets(cell.reads[0], false, place);
     meets(cell.reads[1], false, place);
-    // A write that changed something is worth more than one that did not, as long as somebody may race with
-    // it.
+    // Prefers a write that changed something to one that did not, as long as somebody may race with it.
     if (is_silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
         (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
       continue;
-    // An atomic of the thread that has just made a plain write does not make that one atomic.
+    // An atomic by the thread that just made a plain write does not make that write atomic.
     const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
                             cell.write.block == now.block && !(cell.write.flags & Access::strong);
     cell.write = now;
@@ -147,7 +146,7 @@ void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigne
     for_lanes(reach.elsewhere, [&](int lane) { write_to_cluster(reach.address[lane] + begin, lane, bytes); });
 }
 
-/// Of what blocks of a cluster do with each other's shared memory only this is kept: that it was written.
+/// Of what a cluster's blocks do with each other's shared memory, only that it was written is kept.
 void BlockChecker::write_to_cluster(std::uint64_t address, int lane, unsigned bytes) {
   if (address >> 32 || address >> machine::kClusterRankShift == 0)
     return;
@@ -167,8 +166,8 @@ void BlockChecker::touch_shared(const Context &at, int lane, std::uint64_t addre
   touch_cells(at, lane, address, bytes, act, "shared", is_silent,
               [&](std::uint64_t granule) -> Cell & { return shared_.cells[granule / kGranule]; });
   if (act == Act::read || act == Act::async_read || act == Act::update) {
-    // Copies of structs read padding that nobody writes, so a part is no fault. Of data in flight the copy
-    // has been told already.
+    // Copies of structs read padding that nobody writes, so a partial read is no fault. Data in flight has
+    // been reported by its copy.
     if (std::none_of(written, written + bytes, [](std::uint8_t byte) { return byte; }) &&
         events_.size() == events)
       note(Kind::uninitialised, lane, address, "shared");
@@ -209,7 +208,7 @@ void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t addres
     shadow = std::move(grown);
   }
   std::uint8_t *const written = shadow.written.data() + std::uint64_t(lane) * shadow.bytes + address;
-  // Copies of structs read padding that nobody writes, so a part is no fault.
+  // Copies of structs read padding that nobody writes, so a partial read is no fault.
   if (act == Act::read && std::none_of(written, written + bytes, [](std::uint8_t byte) { return byte; }))
     note(Kind::uninitialised, lane, address, "local");
   if (act != Act::read)
@@ -228,7 +227,7 @@ void BlockChecker::store_value(const Context &at, int lane, std::uint8_t *value)
   }
 }
 
-/// Whether a store writes what is there already: then nobody can tell who wrote it, or when.
+/// Whether a store writes what is there already: then it makes no difference who wrote it, or when.
 bool BlockChecker::changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const {
   if (at.site.lane_bytes == 0)
     return false; // no plain store

@@ -104,7 +104,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.shared), bytes, at.thread(lane)});
   });
   report(at, bytes);
-  carry_out(at, warp.active()); // bad ones too, which end the block: its waiters would wait for ever
+  carry_out(at, warp.active()); // bad ones too, which end the block: its waiters would wait forever
 }
 
 /// The bytes of global memory that a bulk copy reads or writes; false when they are not all there.
@@ -131,7 +131,7 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
   return good;
 }
 
-/// Who waits at the mbarrier knows of the copies, and of what their threads did before.
+/// Those who wait at the mbarrier see the copies, and what the copying threads did before.
 void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())

@@ -163,8 +163,8 @@ void BlockChecker::warp_barrier(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// A lane gives nothing to read when the mask does not name it or it does not come. The last lanes of a
-/// reduction or scan read beyond its mask, and what they get is used by nobody.
+/// A lane provides no value if the mask does not name it or it does not come. The last lanes of a reduction
+/// or scan read beyond its mask, but nobody uses what they get.
 void BlockChecker::check_sources(const Context &at) {
   using instructions::Shuffle;
   Warp &warp = at.warp;
@@ -224,7 +224,7 @@ void BlockChecker::vote(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// Shuffles and votes make lanes meet, but by the programming guide they order no memory.
+/// Shuffles and votes make lanes meet, but according to the programming guide they do not order memory.
 void BlockChecker::shuffle(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   check_own_mask(at);

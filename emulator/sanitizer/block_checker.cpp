@@ -56,7 +56,7 @@ BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
       async_(block.shared_end(), std::uint32_t(block.warps().size()) * 32), products_(block.warps().size()),
       copies_(block.warps().size()), local_(block.warps().size()) {
   first_arrival_.fill(-1);
-  // The reserved bytes belong to the system, which has set them up.
+  // The reserved bytes belong to the system, which initialises them.
   std::fill_n(shared_.written.begin(), block.shared_begin(), std::uint8_t(1));
 }
 
@@ -175,7 +175,7 @@ bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
   return launch_.heap().keep_freed(address);
 }
 
-/// A function that calls itself has the thread's stack, whose size the driver cannot know.
+/// A recursive function uses the thread's stack, whose size the driver cannot know.
 void BlockChecker::call(Warp &warp, const Instruction &in) {
   constexpr std::uint64_t kLeastFrame = 16; ///< the return address and what else a call keeps
   const Context at = context(warp, in);
@@ -204,7 +204,7 @@ void BlockChecker::call(Warp &warp, const Instruction &in) {
   });
 }
 
-/// Says in a generic address of local memory whose it is: thread, block and launch.
+/// Marks a generic address of local memory with its owner: thread, block and launch.
 std::uint64_t BlockChecker::tag_of(const Context &at, int lane) const {
   const std::uint64_t place = block_.linear_index() * 31 + block_.launch().grid_id * 7;
   return (std::uint64_t(at.thread(lane) + 1) | (place & 0xfff) << 12) << 32;

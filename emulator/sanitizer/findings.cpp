@@ -96,7 +96,7 @@ std::vector<Finding> Findings::merged() const {
 
 namespace {
 
-/// What an instruction does wrong when its operands, or the lanes that come to it, do not fit.
+/// The kind of a fault in which an instruction's operands, or the lanes that reach it, do not fit.
 Kind kind_by_opcode(const program::Opcode &opcode) {
   using program::Trait;
   return opcode.is(Trait::warp_wide) ? Kind::mask

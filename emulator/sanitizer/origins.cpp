@@ -27,7 +27,7 @@ struct Origin {
   }
 };
 
-/// Of the registers of a function, whatever the path to them.
+/// The origins of a function's registers, over all paths.
 class Origins {
 public:
   Origins(const machine::Code &code, std::size_t begin, std::size_t end) : code_(code) {
@@ -94,7 +94,7 @@ private:
   }
 
   const machine::Code &code_;
-  // By name: a place in the frame is that of several registers.
+  // By name, since several registers share a place in the frame.
   std::unordered_map<std::string, Origin> registers_;
   std::unordered_map<std::string, bool> is_constant_;
 };

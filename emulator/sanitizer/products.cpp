@@ -27,7 +27,7 @@ void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t addres
     note({Kind::proxy, lane, address, "shared", write, true, false});
 }
 
-/// Operands are read by the warp as a whole, at some time up to the wait.
+/// The warp as a whole reads operands, at any time up to the wait.
 void BlockChecker::product(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
@@ -59,7 +59,7 @@ void BlockChecker::product_commit(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// The four warps' operands are read together, so who has waited has waited for all of them.
+/// The four warps' operands are read together, so waiting for one warp's means waiting for all.
 void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   machine::Warpgroup *const group = block_.warpgroup(warp.index());
@@ -112,7 +112,7 @@ void BlockChecker::bulk_wait(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// The end of the block: its shared memory is somebody else's, whoever still reads it.
+/// The end of the block: its shared memory may be reused, even if something still reads it.
 void BlockChecker::check_end() {
   for (const Access &reader : async_.going_on()) {
     const program::Instruction &source = *launch_.code().sources[reader.instruction];

@@ -28,7 +28,7 @@ BlockChecker::Reach BlockChecker::reach_operand(const Context &at, std::uint32_t
   return reach(at, lanes, instructions::address_space(at.in.flags), bytes, writes, addresses);
 }
 
-/// Of a load only the bytes that count must be memory; its address is that of the whole.
+/// Only the bytes of a load that count must be in memory; its address is that of the whole.
 BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
   const auto first = unsigned(std::countr_zero(at.site.used));
   const unsigned bytes = unsigned(std::bit_width(at.site.used)) - first;

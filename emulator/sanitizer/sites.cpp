@@ -101,8 +101,7 @@ Handler collective(const program::Instruction &, const machine::Instruction &, S
 template <Handler checked>
 Handler mbarrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
   site.bytes = 8;
-  // Setting one up is no atomic operation: the others must wait for it. What ends one follows on what they
-  // did.
+  // Initialising one is not atomic: others must wait for it. What invalidates one follows what they did.
   site.flags = source.row->effect == Effect::mbarrier_setup && !source.has("inval") ? 0 : Access::strong;
   return checked;
 }
