@@ -26,6 +26,14 @@ def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, i
     assert row["conflicts"] == 0
 
 
+@pytest.mark.parametrize(("d", "each"), [(32, 12), (64, 28)])
+def test_what_the_swizzle_is_worth(run_stage: RunStage, d: int, each: int) -> None:
+    """Without it the 8 rows of each of ldmatrix's four 8x8 tiles share banks: all of them at d = 64, four
+    at a time at d = 32."""
+    row = run_stage(NAME, Problem(1, 1, 64, 100, d), options={"SWIZZLE": "0"}).row
+    assert row["conflicts"] == each * row["ldmatrix_instructions"] > 0
+
+
 @pytest.mark.parametrize("d", [32, 64, 128])
 def test_only_k_v_and_q_go_through_shared_memory(run_stage: RunStage, d: int) -> None:
     """K and V, and Q at d = 128, by stores of 16 bytes a lane; all out by ldmatrix."""

@@ -37,7 +37,10 @@ template <typename T, int d> struct Sequence {
   __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
   __device__ auto k(int keys) const { return rows(static_cast<const T *>(p.k), k_begin, keys, p.k_stride); }
   __device__ auto v(int keys) const { return rows(static_cast<const T *>(p.v), k_begin, keys, p.v_stride); }
-  __device__ auto o() const { return rows(static_cast<T *>(p.o), q_begin, q_len, p.heads * d); }
+  __device__ auto o() const {
+    const int stride = p.heads * d;
+    return rows(static_cast<T *>(p.o), q_begin, q_len, stride);
+  }
 
   /// The bias of this head, or the one that all heads share: a row for each position.
   __device__ tiles::WideMatrix<const T> rab() const {
