@@ -71,7 +71,7 @@ def time_ms(run: Run, inputs: Tensors) -> float:
 
 
 def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
-    """These inputs and shuffled copies elsewhere in memory: enough to fill the L2 twice, from 2 to 64 sets."""
+    """These inputs and shuffled copies elsewhere in memory: enough to fill the L2 twice, 2 to 64 sets."""
     tensors = [tensor for tensor in first.values() if tensor is not None]
     l2_bytes = torch.cuda.get_device_properties(tensors[0].device).L2_cache_size
     set_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
