@@ -26,20 +26,15 @@ template <typename T, int d> struct Differentiated : ladder::Sequence<T, d> {
   __device__ explicit Differentiated(const HstuBackwardProblem &problem, int b = block_index().y)
       : Base(problem.forward, b), gradients(problem) {}
 
-  __device__ auto k() const { return Base::k(k_len); }
-  __device__ auto v() const { return Base::v(k_len); }
+  __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
+  __device__ auto k() const { return rows(static_cast<const T *>(p.k), k_begin, k_len, p.k_stride); }
+  __device__ auto v() const { return rows(static_cast<const T *>(p.v), k_begin, k_len, p.v_stride); }
   __device__ auto d_o() const {
-    return this->rows(static_cast<const T *>(gradients.d_o), q_begin, q_len, p.heads * d);
+    return rows(static_cast<const T *>(gradients.d_o), q_begin, q_len, p.heads * d);
   }
-  __device__ auto dq() const {
-    return this->rows(static_cast<T *>(gradients.dq), q_begin, q_len, p.heads * d);
-  }
-  __device__ auto dk() const {
-    return this->rows(static_cast<T *>(gradients.dk), k_begin, k_len, p.heads * d);
-  }
-  __device__ auto dv() const {
-    return this->rows(static_cast<T *>(gradients.dv), k_begin, k_len, p.heads * d);
-  }
+  __device__ auto dq() const { return rows(static_cast<T *>(gradients.dq), q_begin, q_len, p.heads * d); }
+  __device__ auto dk() const { return rows(static_cast<T *>(gradients.dk), k_begin, k_len, p.heads * d); }
+  __device__ auto dv() const { return rows(static_cast<T *>(gradients.dv), k_begin, k_len, p.heads * d); }
   __device__ WideMatrix<float> d_rab() const {
     return {gradients.d_rab + this->bias_offset(), k_len, k_len, p.rab_stride};
   }
@@ -49,6 +44,13 @@ template <typename T, int d> struct Differentiated : ladder::Sequence<T, d> {
   __device__ int64_t first_tile(int queries) const {
     const uint3 block = block_index();
     return int64_t(block.x) * (p.total_q / queries + p.batch) + q_begin / queries + block.y;
+  }
+
+private:
+  /// This head's part of `count` tokens from `begin` on.
+  template <typename E>
+  __device__ StridedMatrix<E, d> rows(E *tensor, int begin, int count, int stride) const {
+    return {tensor + int64_t(begin) * stride + block_index().x * d, count, stride};
   }
 };
 

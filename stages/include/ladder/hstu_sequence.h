@@ -34,12 +34,21 @@ template <typename T, int d> struct Sequence {
     return {p, int(tiles::block_index().y), k_len, q_begin, shift()};
   }
 
-  __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
-  __device__ auto k(int keys) const { return rows(static_cast<const T *>(p.k), k_begin, keys, p.k_stride); }
-  __device__ auto v(int keys) const { return rows(static_cast<const T *>(p.v), k_begin, keys, p.v_stride); }
-  __device__ auto o() const {
+  __device__ tiles::StridedMatrix<const T, d> q() const {
+    return {static_cast<const T *>(p.q) + int64_t(q_begin) * p.q_stride + tiles::block_index().x * d, q_len,
+            p.q_stride};
+  }
+  __device__ tiles::StridedMatrix<const T, d> k(int keys) const {
+    return {static_cast<const T *>(p.k) + int64_t(k_begin) * p.k_stride + tiles::block_index().x * d, keys,
+            p.k_stride};
+  }
+  __device__ tiles::StridedMatrix<const T, d> v(int keys) const {
+    return {static_cast<const T *>(p.v) + int64_t(k_begin) * p.v_stride + tiles::block_index().x * d, keys,
+            p.v_stride};
+  }
+  __device__ tiles::StridedMatrix<T, d> o() const {
     const int stride = p.heads * d;
-    return rows(static_cast<T *>(p.o), q_begin, q_len, stride);
+    return {static_cast<T *>(p.o) + int64_t(q_begin) * stride + tiles::block_index().x * d, q_len, stride};
   }
 
   /// The bias of this head, or the one that all heads share: a row for each position.
@@ -48,11 +57,6 @@ template <typename T, int d> struct Sequence {
   }
 
 protected:
-  /// This head's part of `count` tokens from `begin` on.
-  template <typename E>
-  __device__ tiles::StridedMatrix<E, d> rows(E *tensor, int begin, int count, int stride) const {
-    return {tensor + int64_t(begin) * stride + tiles::block_index().x * d, count, stride};
-  }
   __device__ int64_t bias_offset() const {
     const uint3 block = tiles::block_index();
     const int64_t head = int64_t(block.y) * p.rab_heads + (p.rab_heads == 1 ? 0 : block.x);
