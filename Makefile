@@ -1,4 +1,4 @@
-# Each target alone takes a fresh machine all the way; what is done already is not done again.
+# Each target works on a fresh machine by itself; what is already done is not repeated.
 #   make compare   builds every rung, runs it, checks it and prints the table
 #   make test      all tests of the emulator, the harness and the rungs
 #   make lint      ruff, mypy, clang-format
@@ -18,13 +18,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
-# Without a GPU the small CPU build is wanted; releases of this series are to be had as one from most indexes.
+# Without a GPU the small CPU build is enough; most indexes have it for this series' releases.
 TORCH_CPU_SERIES := torch==2.13.*
 EMULATOR_SOURCES := $(shell find emulator -type f -not -name '*.md' 2>/dev/null)
 
 # A Python or an nvcc of an activated environment must not reach into ours.
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
-# All that pip installs, the compiler too, comes from this folder if it is named.
+# If set, pip installs everything from this folder, the compiler included.
 ifdef WHEELHOUSE
 export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
@@ -93,7 +93,7 @@ $(VENV)/.created:
 	  { rm -rf $(VENV); echo "error: no virtual environment; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	@touch $@
 
-# torch before all else, so that nothing pulls in the CUDA build on a machine without a GPU.
+# torch first, so that nothing pulls in the CUDA build on a machine without a GPU.
 $(VENV)/.torch: $(VENV)/.created
 	@if nvidia-smi -L >/dev/null 2>&1; then \
 	  echo "Installing torch for the GPU ..."; $(PIP) install -q 'torch>=2.6'; \
@@ -111,7 +111,7 @@ $(VENV)/.build-tools: $(VENV)/.created
 	@touch $@
 
 # Without build isolation, so that a second build of the emulator compiles only what has changed.
-# -S: an editable install of before knows only where modules were then.
+# -S: an earlier editable install knows only where modules were then.
 # pip would show nothing for minutes; of its verbose output the compiler's progress is shown, and all of it on failure.
 $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeLists.txt $(EMULATOR_SOURCES)
 	@include=$$($(BIN)/python -S -m ladder.build.toolchain) || exit 2; \
@@ -123,7 +123,7 @@ $(VENV)/.installed: $(VENV)/.torch $(VENV)/.build-tools pyproject.toml CMakeList
 	    echo "error: the install failed; all of its output is in $(VENV)/install.log" >&2; exit 2; }
 	@touch $@
 
-# The extra's requirements alone: installing .[dev] would build the emulator once more.
+# Only the extra's requirements: installing .[dev] would build the emulator once more.
 $(VENV)/.dev $(VENV)/.notebooks $(VENV)/.site: $(VENV)/.%: pyproject.toml | $(VENV)/.installed
 	@echo "Installing the extra $* ..."
 	@$(BIN)/python -c 'import importlib.metadata as m; parts = [r.partition(";") for r in m.requires("flash-ladder")]; \

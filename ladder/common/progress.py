@@ -1,4 +1,4 @@
-"""Progress of what takes longer than a glance, on stderr, so that stdout holds results alone."""
+"""Progress of longer work, on stderr, so that stdout holds nothing but results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Steps:
             self._bar.update(self._task, description=f"{self._title} {running}")
 
     def remove(self) -> None:
-        """Takes it off the bar."""
+        """Removes a step from the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.remove_task(self._task)
 
@@ -79,7 +79,7 @@ def _say(text: str) -> Any:
     return display({"text/plain": text}, raw=True, display_id=True)
 
 
-#: The bar that is on the terminal now: there can be one.
+#: The bar on the terminal; there is at most one.
 _bar: Progress | None = None
 
 
