@@ -31,13 +31,13 @@ if TYPE_CHECKING:
         Module,
         PtxError,
         WorstAccess,
-        instruction_limit,
         last_fault,
         session,
         shared_access,
         shared_passes,
         virtual_gpus,
     )
+    from ladder.emulator.variables import instruction_limit
 
 _NAMES = {
     "ADVICE": "findings",
@@ -54,7 +54,7 @@ _NAMES = {
     "PtxError": "sessions",
     "WorstAccess": "sessions",
     "emulate": "programs",
-    "instruction_limit": "sessions",
+    "instruction_limit": "variables",
     "last_fault": "sessions",
     "likeliest_first": "findings",
     "merged": "findings",

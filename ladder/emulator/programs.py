@@ -95,6 +95,8 @@ def run_program(
         log = Path(directory) / "launches.json"
         environment = {**os.environ, variables.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}
         environment[variables.CHECK] = "1" if check else ""
+        if most := variables.most_instructions(0):
+            environment[variables.INSTRUCTION_LIMIT] = str(most)
         exit_code = processes.run_in_foreground([str(program), *arguments], environment, output)
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt

@@ -11,7 +11,6 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -219,23 +218,6 @@ class Session:
 _one_at_a_time = threading.RLock()
 
 
-#: What ends a session's launches unless the user has set another limit.
-_instruction_limit: ContextVar[int] = ContextVar(
-    "instruction_limit", default=_emulator.default_instruction_limit
-)
-
-
-@contextmanager
-def instruction_limit(most: int) -> Iterator[None]:
-    """Sessions within end a launch when one of its warps has executed ``most`` instructions, unless
-    ``LADDER_WARP_INSTRUCTION_LIMIT`` sets another limit."""
-    token = _instruction_limit.set(most)
-    try:
-        yield
-    finally:
-        _instruction_limit.reset(token)
-
-
 @contextmanager
 def session(
     arch: str = DEFAULT_ARCH,
@@ -265,7 +247,7 @@ def session(
             arch=arch,
             memory=list(memory),
             threads=variables.number(variables.THREADS, 0) if threads is None else threads,
-            instruction_limit=variables.number(variables.INSTRUCTION_LIMIT, _instruction_limit.get()),
+            instruction_limit=variables.most_instructions(_emulator.default_instruction_limit),
             check=check,
             backwards=backwards,
             unwritten=unwritten,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ladder.errors import LadderError
 
@@ -10,6 +13,9 @@ ARCH = "LADDER_ARCH"
 CHECK = "LADDER_CHECK"
 INSTRUCTION_LIMIT = "LADDER_WARP_INSTRUCTION_LIMIT"
 THREADS = "LADDER_THREADS"
+
+#: The limit within :func:`instruction_limit`.
+_limit: ContextVar[int | None] = ContextVar("instruction_limit", default=None)
 
 _MOST = {THREADS: 1024, INSTRUCTION_LIMIT: 2**63 - 1}
 
@@ -25,6 +31,26 @@ def number(name: str, otherwise: int) -> int:
     if len(text) > 20 or int(text) > _MOST[name]:
         raise LadderError(f"{name} is {text}; it may be {_MOST[name]} at most", "Unset it for the default.")
     return int(text)
+
+
+@contextmanager
+def instruction_limit(most: int) -> Iterator[None]:
+    """Within, a launch of a session or of a program ends when one of its warps has executed ``most``
+    instructions, unless the user has set ``LADDER_WARP_INSTRUCTION_LIMIT``."""
+    token = _limit.set(most)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def most_instructions(otherwise: int) -> int:
+    """The limit that the user has set, else that of :func:`instruction_limit`.
+
+    Raises :class:`LadderError`.
+    """
+    limit = _limit.get()
+    return number(INSTRUCTION_LIMIT, otherwise if limit is None else limit)
 
 
 def check_is_on() -> bool:

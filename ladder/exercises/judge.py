@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.common.progress import Steps, steps
 from ladder.common.words import numbers
-from ladder.emulator import COUNTERS
+from ladder.emulator import COUNTERS, instruction_limit
 from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
 from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
@@ -22,9 +20,8 @@ if TYPE_CHECKING:
     from ladder.operations import AnyProblem
     from ladder.stages import Stage
 
-_LIMIT = "LADDER_WARP_INSTRUCTION_LIMIT"
 #: Exercises are small: a warp that runs for so long is in an endless loop.
-_MOST_INSTRUCTIONS = 20_000_000
+MOST_INSTRUCTIONS = 20_000_000
 
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
@@ -45,7 +42,7 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
 
     verdict = Verdict(exercise)
     evaluations: list[tuple[Case, Evaluation]] = []
-    with instruction_limit():
+    with instruction_limit(MOST_INSTRUCTIONS):
         for case in exercise.cases:
             name = str(case.problem)
             try:
@@ -196,16 +193,3 @@ def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int]
     ]
     most = max(found, default=(0, 0, ""))
     return (most[1], most[2], most[0]) if most[0] else None
-
-
-@contextmanager
-def instruction_limit() -> Iterator[None]:
-    """A lower limit than the emulator's own, unless the user has set one."""
-    if _LIMIT in os.environ:
-        yield
-        return
-    os.environ[_LIMIT] = str(_MOST_INSTRUCTIONS)
-    try:
-        yield
-    finally:
-        del os.environ[_LIMIT]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ladder.build import EmulatorTarget, build_program
 from ladder.common.progress import steps
-from ladder.emulator import COUNTERS, ProgramResult, run_program
+from ladder.emulator import COUNTERS, ProgramResult, instruction_limit, run_program
 from ladder.errors import BuildError, ExecutionError
 from ladder.exercises.definition import Exercise, Run
-from ladder.exercises.judge import access_remark, instruction_limit
+from ladder.exercises.judge import MOST_INSTRUCTIONS, access_remark
 from ladder.exercises.verdict import Remark, Verdict
 from ladder.stages import DEFAULT_ARCH
 
@@ -25,7 +25,10 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
     """Builds ``program`` and runs it as often as the exercise says, on the emulator."""
     verdict = Verdict(exercise)
     total = len(exercise.runs) + 1
-    with steps(f"Checking {exercise.name}:", total, elsewhere=False) as progress, instruction_limit():
+    with (
+        steps(f"Checking {exercise.name}:", total, elsewhere=False) as progress,
+        instruction_limit(MOST_INSTRUCTIONS),
+    ):
         try:
             with progress.step("building"):
                 built = build_program([program], EmulatorTarget(DEFAULT_ARCH))

@@ -59,3 +59,13 @@ def test_the_default_is_taken_where_nothing_is_said(monkeypatch):
     monkeypatch.setenv("LADDER_THREADS", "3")
     monkeypatch.setenv("LADDER_CHECK", "1")
     assert variables.number(variables.THREADS, 7) == 3 and variables.check_is_on()
+
+
+def test_a_limit_within_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(variables.INSTRUCTION_LIMIT, raising=False)
+    with variables.instruction_limit(5):
+        assert variables.most_instructions(9) == 5
+        monkeypatch.setenv(variables.INSTRUCTION_LIMIT, "7")  # the user's goes before
+        assert variables.most_instructions(9) == 7
+    monkeypatch.delenv(variables.INSTRUCTION_LIMIT)
+    assert variables.most_instructions(9) == 9
