@@ -12,8 +12,8 @@
 #
 # You need C++ and know what attention is for. If you have never seen CUDA, begin with [00a](00a_cuda.ipynb).
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

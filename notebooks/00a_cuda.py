@@ -8,8 +8,8 @@
 # There need not be a GPU in your machine. NVIDIA's compiler compiles the programs, and an emulator runs what it makes of
 # them: any mistake that a GPU would punish is an error here, with its place.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

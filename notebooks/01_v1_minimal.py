@@ -5,8 +5,8 @@
 # matrix of scores is never stored. One thread owns one query row. It is as simple as it can be, right for
 # every size, and slow for a reason that you will find by counting.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

@@ -4,8 +4,8 @@
 # v1 walks over the keys, and all queries pass by each tile of them. This rung turns the loops round. Nothing else
 # changes: still one thread owns one row, still one multiply-add at a time, still in fp32.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

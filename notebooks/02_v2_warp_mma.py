@@ -4,8 +4,8 @@
 # The same loops, done by others: a **warp**, all 32 lanes together, does 16 query rows from the first key to the last,
 # and **tensor cores**, the units that multiply small matrices, do both products.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

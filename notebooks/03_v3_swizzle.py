@@ -4,8 +4,8 @@
 # One change to v2: tiles are stored in another order, so that what lies below each other is in other banks. This lesson
 # derives the order. No conflict is left.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

@@ -5,8 +5,8 @@
 # of that into a small library of **tiles**, so that the kernel reads as the algorithm, and uses the room
 # in your head for what need not move: S and P.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

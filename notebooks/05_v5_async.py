@@ -4,8 +4,8 @@
 # v4 brings a tile, waits for it, computes, waits for all workers, and brings the next one. While a tile is on its way
 # the tensor cores have nothing to do, and while they work nothing is on its way. This rung does both at once.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

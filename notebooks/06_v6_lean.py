@@ -2,10 +2,10 @@
 # # 06 v6_lean: fewer instructions a score
 #
 # Nobody waits for copies any more. What is left between the two products is the softmax, and this rung does less of it
-# for each score. It is the speed of FlashAttention-2, which `mma.sync` allows.
+# for each score. It reaches the speed of FlashAttention-2, with the same `mma.sync`.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys
@@ -99,11 +99,16 @@ lessons.counts(wide).loc[["ldmatrix", "mma"]]
 # %% [markdown]
 # (A few more `mma`: its tiles of 48 keys cover 256 less well than v5's of 32.)
 #
+# ## 5. Parts
+#
+# A buffer of v5 is a tile of K and one of V, and there is a barrier for each. v6's buffers hold as many tiles, its *parts*, as
+# fit into shared memory, four of 48 keys at $d = 64$: one barrier for all of them.
+#
 # ## What each idea buys
 #
-# Each was taken away from v6, one at a time, on an H200 (B = 4, H = 16, N = M = 4096, bf16). The lazy rescale is 6 to 7%, the
-# scale 4%, the reductions 2 to 6%. The 32 rows are 23% at $d = 128$ and nothing at $d = 64$, where v6 leaves them away.
-# The rung's README has the table. All together, in TFLOP/s:
+# Each was taken away from v6, one at a time, on an H200 (B = 4, H = 16, N = M = 4096, bf16). The lazy rescale is 6%, the
+# scale 4%, the reductions are 2 to 6%, the parts 10% at $d = 64$. The 32 rows are 23% at $d = 128$ and nothing at $d = 64$, where v6 does
+# without. The rung's README has the table. All together, in TFLOP/s:
 
 # %%
 lessons.measured([*rungs, "torch flash", "torch cuDNN"])

@@ -4,8 +4,8 @@
 # From here on the ladder needs a GPU of Hopper's kind to be fast (`sm_90a`: H100, H200). To be run, checked and counted it
 # needs none: the emulator has these instructions, too.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

@@ -4,8 +4,8 @@
 # With `cp.async` every thread computes where its 16 bytes lie, in global memory and, swizzled, in shared memory, and
 # whether they are past the end. Hopper has a unit for that, the *tensor memory accelerator*.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

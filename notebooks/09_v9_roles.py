@@ -4,8 +4,8 @@
 # Three rungs that compute what v8 computes, with the same instructions. What they change is the order in which things
 # happen. The counts hardly move; the time does.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys
@@ -72,8 +72,8 @@ table = ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emula
 lessons.counts(table)
 
 # %% [markdown]
-# The tensor cores have the same work. One row differs by an order of magnitude: v11 hands O to TMA, which writes whole
-# sectors, where threads wrote their fragments.
+# The tensor cores have the same work. One row differs: threads of v11 write hardly a sector, since they hand O to TMA,
+# whose sectors are counted apart.
 #
 # ## Timed
 #

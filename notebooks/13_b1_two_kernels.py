@@ -4,8 +4,8 @@
 # Training wants dQ, dK and dV. This is a ladder of its own, beside the one of the forward pass. Its kernels are larger:
 # the first time, compiling them takes a minute or two.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

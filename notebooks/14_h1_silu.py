@@ -4,8 +4,8 @@
 # Recommenders read a user's log of actions and predict the next one. HSTU ("Actions Speak Louder than Words", 2024) does it
 # with an attention that has no softmax, and masks with a structure of their own. What you know of tiles serves here, too.
 
-# %% tags=["colab"] jupyter={"source_hidden": true}
-# On Colab this installs the project, which takes a few minutes. Where it is installed, nothing happens.
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab.
 import importlib.util
 import subprocess
 import sys

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ladder.errors import LadderError
-from ladder.exercises import Exercise, Workspace, check_text, gap_text, get_exercise, verdict_lines
+from ladder.exercises import (
+    Exercise,
+    Workspace,
+    afterword_lines,
+    check_text,
+    gap_text,
+    get_exercise,
+    verdict_lines,
+)
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -56,24 +64,47 @@ def run_program(line: str, cell: str) -> None:
 
 
 def run_exercise(line: str, cell: str) -> str | None:
-    """Checks ``cell`` in the gap of the exercise that ``line`` names, and prints what is wrong with it.
+    """Checks ``cell`` in the gap of the exercise that ``line`` names; prints what is wrong, or what to read.
 
     Without a cell it prints the task instead, and returns what stands in the gap now.
     """
     try:
         exercise = get_exercise(line.strip())
         if cell.strip():
+            if _has_news(exercise, cell):
+                print(f"The gap of {exercise.name} was changed outside of this notebook. It holds:\n")
+                print(_seen[exercise.name])
+                print(f"\n%exercise {exercise.name} takes that up; this cell, run again, writes over it.")
+                return None
+            verdict = check_text(exercise.name, cell)
+            said = afterword_lines(verdict, cell) if verdict.passed else ()
             console = Console(width=88, force_jupyter=False, file=sys.stdout)
-            for text in verdict_lines(check_text(exercise.name, cell)):
+            for text in (*verdict_lines(verdict), *said):
                 console.print(text, highlight=False)
+            _seen[exercise.name] = _gap_now(exercise)
             return None
         print(f"{exercise.title}\n\n{exercise.task}\n\nWrite {exercise.gap.goal}, and run the cell again:\n")
-        text = _gap_now(exercise)
+        text = _seen[exercise.name] = _gap_now(exercise)
         print(text)
         return text
     except LadderError as error:
         print(f"error: {error.message}" + (f"\n{error.hint}" if error.hint else ""))
         return None
+
+
+#: What the gap of an exercise held when this notebook last read or wrote it.
+_seen: dict[str, str] = {}
+
+
+def _has_news(exercise: Exercise, cell: str) -> bool:
+    """Whether the gap holds what neither the exercise, nor this notebook, nor the cell has put there.
+
+    Then that is what has been seen from now on.
+    """
+    now = _gap_now(exercise)
+    known = (exercise.gap.skeleton.strip("\n"), _seen.get(exercise.name), cell.strip("\n"))
+    _seen[exercise.name] = now
+    return now not in known
 
 
 def _gap_now(exercise: Exercise) -> str:

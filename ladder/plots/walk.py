@@ -37,7 +37,7 @@ def walk_picture(walks: Mapping[str, Sequence[Visit]], problem: Problem) -> Figu
         blocks = len({visit.block for visit in visits})
         plural = "blocks, each with a colour" if blocks > 1 else "block"
         axes.set_title(f"{stage}: {blocks} {plural}", fontsize=15, color=INK, fontweight="bold", pad=10)
-    causal = ", causal" if problem.is_causal else ""
+    causal = ", causal: key $\\leq$ query" if problem.is_causal else ""
     figure.suptitle(
         f"Tiles of S in the order of each block's visits: N = {problem.q_len}, M = {problem.kv_len}{causal}",
         fontsize=17, color=INK,

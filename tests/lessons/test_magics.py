@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.exercises import Verdict, Workspace, gap_text, get_exercise
+from ladder.exercises import Verdict, Workspace, fill_gap, gap_text, get_exercise
 from ladder.lessons import magics
 
 PROGRAM = """
@@ -28,6 +28,8 @@ int main() {
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder, and a notebook that has just begun."""
+    monkeypatch.setattr(magics, "_seen", {})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -56,12 +58,29 @@ def test_a_cell_is_checked_in_the_workspace_of_the_command(here: Path, capsys, m
     exercise = get_exercise("v1_rescale")
     monkeypatch.setattr("ladder.exercises.checking.check", lambda workspace, exercise: Verdict(exercise))
     assert magics.run_exercise("v1_rescale", "const float l_old = 1;\n") is None
-    assert "solved v1_rescale" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "solved v1_rescale" in said and "the reference's (+)" in said
     workspace = Workspace()
     assert gap_text(exercise, workspace.path(exercise)) == "const float l_old = 1;"
     assert workspace.progress(exercise).solved
     # The next time the cell takes up what was written.
     assert magics.run_exercise("v1_rescale", "") == "const float l_old = 1;"
+
+
+def test_a_cell_does_not_write_over_what_an_editor_wrote(here: Path, capsys, monkeypatch) -> None:
+    exercise, workspace = get_exercise("v1_rescale"), Workspace()
+    monkeypatch.setattr("ladder.exercises.checking.check", lambda workspace, exercise: Verdict(exercise))
+    magics.run_exercise("v1_rescale", "  const float l_old = 1;\n")
+    magics.run_exercise("v1_rescale", "const float l_old = 2;\n")  # the notebook's own lines
+    assert gap_text(exercise, workspace.path(exercise)) == "const float l_old = 2;"
+    fill_gap(exercise, workspace.path(exercise), "const float l_old = 3;")
+    capsys.readouterr()
+    magics.run_exercise("v1_rescale", "const float l_old = 4;\n")
+    said = capsys.readouterr().out
+    assert "changed outside" in said and "const float l_old = 3;" in said and "solved" not in said
+    assert gap_text(exercise, workspace.path(exercise)) == "const float l_old = 3;"
+    magics.run_exercise("v1_rescale", "const float l_old = 4;\n")
+    assert gap_text(exercise, workspace.path(exercise)) == "const float l_old = 4;"
 
 
 def test_an_exercise_that_is_none(capsys) -> None:
