@@ -56,7 +56,7 @@ print(f"largest difference of dQ: {(d_q - expected).abs().max():.1e}")
 
 # %%
 lessons.source(
-    "b1_two_kernels", "mma_ABt(p_t, part<A::rows, d>(resident.k", "mma_AB(dk, ds_16, stage.q, dk);"
+    "b1_two_kernels", "mma_ABt(p_t, part<A::rows, d>(resident.k", "mma_AB(dk, ds_16, buffer.q, dk);"
 )
 
 # %% [markdown]
