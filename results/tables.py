@@ -198,21 +198,29 @@ def arrangements() -> str:
 
 
 def ideas() -> str:
-    """Speed of v6_lean, and what it and v5_async lose against it without each of its ideas."""
+    """Speed of v6_lean, and what it and v5_async lose against it without each of its ideas; and the PTX
+    instructions of a thread for each score, by the emulator."""
     frame = pd.read_csv(H200 / "ideas.csv")
+    counted = pd.read_csv(ROOT / "results" / "idea_counts.csv")
+    counts = counted.pivot_table(index="contender", columns="d", values="instructions_a_score")
+    counts.columns = [f"d{d}: instructions a score" for d in counts.columns]
     measured = frame[frame.N.notna() & ~frame.contender.str.startswith("torch")].assign(
         d=lambda f: f.d.astype(int)
     )
     measured["problem"] = "d" + measured.d.astype(str) + measured.causal.map({True: " causal", False: ""})
     speeds = measured.pivot_table(index="contender", columns="problem", values="tflops", sort=False)
-    whole, rows = speeds.loc["v6_lean"], [["`v6_lean`", *(f"{v:.0f}" for v in speeds.loc["v6_lean"])]]
+
+    def instructions(name: str) -> list[str]:
+        return [f"{value:.1f}" for value in counts.loc[name]]
+
+    whole = speeds.loc["v6_lean"]
+    rows = [["`v6_lean`", *(f"{v:.0f}" for v in whole), *instructions("v6_lean")]]
     for name in speeds.index.drop("v6_lean"):
         idea = name.partition(":")[0].removeprefix("v6_without_").replace("_", " ")
         shown = f"`{name}`" if name == "v5_async" else f"without {idea}"
-        rows.append(
-            [shown, *(f"{v:.0f} ({v / w - 1:+.1%})" for v, w in zip(speeds.loc[name], whole, strict=True))]
-        )
-    return _markdown(["", *speeds.columns], rows)
+        speed = (f"{v:.0f} ({v / w - 1:+.1%})" for v, w in zip(speeds.loc[name], whole, strict=True))
+        rows.append([shown, *speed, *instructions(name)])
+    return _markdown(["", *speeds.columns, *counts.columns], rows)
 
 
 def ceilings() -> str:
