@@ -30,6 +30,7 @@ _TEXTS = (
         "CONTRIBUTING.md",
         "docs/*.md",
         "docs/pictures/*",
+        "examples/README.md",
         "notebooks/*.ipynb",
         "notebooks/README.md",
     ),

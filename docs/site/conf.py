@@ -22,6 +22,7 @@ include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
     "docs/*.md",
+    "examples/README.md",
     "notebooks/*.ipynb",
     "notebooks/README.md",
     "stages/*/README.md",
@@ -67,7 +68,7 @@ _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
 _CONTENTS = {
     "Lessons": ("notebooks/README", "notebooks/00a_*", "notebooks/*"),
     "Rungs": tuple(f"stages/{stage.name}/README" for stage in discover() if stage.path.parent == root()),
-    "Manual": ("docs/glossary", "docs/*", "results/README", "CONTRIBUTING"),
+    "Manual": ("docs/glossary", "docs/*", "examples/README", "results/README", "CONTRIBUTING"),
 }
 
 
