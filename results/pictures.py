@@ -100,10 +100,11 @@ def draw_rungs(data: pd.DataFrame) -> Figure:
     from ladder.plots import rungs_picture
 
     problem = _SPEED_PROBLEMS[0]
+    sizes = f"B=4 H=16 N=M={problem['N']} d={problem['d']} {problem['dtype']}"
     return rungs_picture(
         data,
         f"counted at {DEFAULT_PROBLEM} by the emulator",
-        f"TFLOP/s at B=4 H=16 N=M={problem['N']} d={problem['d']} {problem['dtype']} on an H200",
+        f"TFLOP/s (bars are logarithmic) at {sizes} on an H200",
     )
 
 
