@@ -245,10 +245,10 @@ def _registers(registers: float, spill_bytes: float) -> str:
 
 
 def rungs(*operations: str) -> str:
-    """Each rung that computes one of these, with its idea and its own page."""
+    """Each rung that computes one of these, with its idea, its own page and its lesson."""
     own = [stage for stage in discover() if stage.computes in operations and stage.path.parent == root()]
-    rows = [[_rung_link(stage), stage.idea] for stage in own]
-    return _markdown(["rung", "the one idea"], rows).replace("---:", "---")
+    rows = [[_rung_link(stage), stage.idea, _lesson_links(stage)] for stage in own]
+    return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
 
 
 def rungs_with_speeds() -> str:
