@@ -124,10 +124,11 @@ lessons.after("q_row", lambda: access_picture(of_q.service, of_q.title))
 # And these are the lines that cost the most over the whole kernel:
 
 # %%
-lessons.costs("v1_minimal")
+problem = ladder.Problem(1, 1, 128, 128, 64)
+lessons.costs("v1_minimal", problem)
 
 # %%
-gallery.costs(["v1_minimal"])
+gallery.costs(["v1_minimal"], problem)
 
 # %% [markdown]
 # The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same fault: `s_row` is a row of 32 words for each

@@ -107,7 +107,7 @@ lessons.after("sectors_written", lambda: lessons.counts(table))
 # lane:
 
 # %%
-gallery.costs(["v1_minimal", "v1b_fa2_loops"])
+gallery.costs(["v1_minimal", "v1b_fa2_loops"], ladder.Problem(1, 1, 128, 128, 64))
 
 # %% [markdown]
 # So what is it good for? More blocks. v1's two blocks would keep two of an H200's 132 SMs busy. On one, at B = 4, H = 16,
