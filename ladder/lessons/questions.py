@@ -89,7 +89,7 @@ def _conflicts_of_my_swizzle() -> int:
     return counted("my_swizzle", "conflicts")
 
 
-def _bytes_of_q_k_v_o_and_s() -> float:
+def _gib_of_s() -> float:
     return 4 * 16 * 4096 * 4096 * 4 / 2**30
 
 
@@ -116,7 +116,7 @@ _ATTENTION = {
         "4 sequences, times 16 heads, times 4096 x 4096 scores, times 4 bytes.",
         "Q, K, V and O together are 0.25 GiB at d = 64 in fp32: the intermediate result is 16 times as "
         "large as all inputs and outputs.",
-        _bytes_of_q_k_v_o_and_s,
+        _gib_of_s,
     ),
     "every_second_word": Question(
         "Which banks are used? How many different words does each of them have to give? The first costs "
