@@ -5,6 +5,7 @@ They stand here and not in the lessons, whose readers are to predict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -155,7 +156,7 @@ _SCALAR = {
         "A block has a tile of 64 queries of one head.",
         "256 / 64 tiles of queries for each of 2 heads. v1 has 2 blocks, one a head, however long the "
         "sequence is.",
-        lambda: launch_of("v1b_fa2_loops", PROBLEM).grid[0] * launch_of("v1b_fa2_loops", PROBLEM).grid[1],
+        lambda: math.prod(launch_of("v1b_fa2_loops", PROBLEM).grid),
     ),
     "sectors_written": Question(
         "One store writes 32 floats, a column of the block's O: row i is 4 d bytes away from row i + 1. "
