@@ -16,6 +16,7 @@ import pytest
 from ladder.common import cache
 from ladder.exercises import (
     Exercise,
+    ExerciseError,
     Verdict,
     WrongAnswer,
     exercises,
@@ -108,10 +109,23 @@ def test_answers_are_many_and_different() -> None:
     for exercise in EXERCISES:
         answers = read_answers(exercise)
         count += len(answers.wrong)
+        if exercise.rung is None or exercise.rung.startswith("v"):
+            assert len(answers.wrong) >= 5, exercise.name
         texts = [solution_text(exercise), *(one.text for one in (*answers.wrong, *answers.right))]
+        assert all(one.says for one in answers.wrong), exercise.name
         bare = ["".join(text.split()) for text in (exercise.gap.skeleton, *texts)]
         assert len(set(bare)) == len(bare), exercise.name
     assert count >= 125
+
+
+def test_a_faulty_answers_toml_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ladder.exercises.definition.exercises_root", lambda: tmp_path)
+    assert read_answers(EXERCISES[0]).wrong == ()
+    path = tmp_path / EXERCISES[0].name / "answers.toml"
+    path.parent.mkdir()
+    path.write_text('[[wrong]]\nwhy = "a slip"\ntext = "x"\n')
+    with pytest.raises(ExerciseError, match=r"answers\.toml, wrong 1: there is no says"):
+        read_answers(EXERCISES[0])
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)

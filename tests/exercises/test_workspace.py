@@ -375,6 +375,8 @@ cases = [{ size = "1,1,1,1,32" }]
         ("thread", "warp", "owner is thread or fragments"),
         ("= [{ size", "= { size", "not TOML"),
         ('["a"]', "[]", "at least one"),
+        ('rung = "v1_minimal"\n', "", "there is no runs"),
+        ('afterword = "Because."', "", "there is no afterword"),
     ],
 )
 def test_a_faulty_exercise_toml_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
