@@ -37,7 +37,7 @@ compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
 
 test: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python -m pytest -q -n auto
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 lint: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/ruff check .

@@ -22,7 +22,7 @@ PROBLEM = HstuProblem(1, D, (N,), window=(-1, -1), dtype="f16")
     [
         ({"ROWS": "32"}, 32, True, 64),
         ({"ROWS": "16"}, 16, True, 64),
-        ({"ROWS": "16", "Q_IN_REGISTERS": "0"}, 16, False, 64),
+        pytest.param({"ROWS": "16", "Q_IN_REGISTERS": "0"}, 16, False, 64, marks=pytest.mark.full),
         ({"ROWS": "16", "Q_IN_REGISTERS": "0", "KEYS": "32"}, 16, False, 32),
     ],
 )
