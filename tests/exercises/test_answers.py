@@ -1,7 +1,7 @@
 """The check is never wrong: it refuses every wrong answer, in the right words, and accepts the right ones.
 
 What is tried is data, exercises/<name>/answers.toml, and each exercise's skeleton. By default one wrong
-answer of each exercise is tried, chosen by a seed, which a failure names; EXERCISE_SEED chooses the same
+answer of some exercises is tried, chosen by a seed, which a failure names; EXERCISE_SEED chooses the same
 ones again. All of them: pytest -m full tests/exercises.
 """
 
@@ -32,7 +32,8 @@ from ladder.stages import read_stage
 EXERCISES = exercises()
 #: In a place of their own, not one for each run: what is built there serves again.
 BUILD = Path(__file__).parents[2] / "build" / "answers"
-SEED = os.environ.get("EXERCISE_SEED") or str(random.randrange(10**6))
+SEED = os.environ["EXERCISE_SEED"]
+SOME = sorted(random.Random(SEED).sample(EXERCISES, 20), key=lambda one: one.name)
 
 #: Rows and columns of the scores that a block of each rung holds at once, by head dimension.
 TILES = {
@@ -77,7 +78,7 @@ def require_refusal(exercise: Exercise, answer: WrongAnswer) -> None:
         assert piece in said, where
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("exercise", SOME, ids=lambda one: one.name)
 def test_a_wrong_answer_is_refused(exercise: Exercise) -> None:
     require_refusal(exercise, random.Random(SEED + exercise.name).choice(wrong_answers(exercise)))
 
