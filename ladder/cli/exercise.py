@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,13 @@ from ladder.errors import LadderError
 if TYPE_CHECKING:
     from ladder.exercises import Exercise, Verdict, Workspace
 
-#: How often the files are looked at that are watched.
+#: The time between two looks at the files that are watched.
 _LOOK_S = 0.5
 
 
 def add(commands: Any) -> None:
     """Adds ``exercise`` and what comes after it to the commands of an argparse parser."""
-    text = "kernels with a gap: list them, start one, check it, be watched, get a hint, begin anew"
+    text = "kernels with a gap: list them, start one, check it, watch it, get a hint, begin anew"
     exercise = commands.add_parser("exercise", help=text, description=text[0].upper() + text[1:] + ".")
     actions = exercise.add_subparsers(title="what to do", metavar="ACTION", required=True)
 
@@ -246,7 +247,15 @@ def _times(workspace: Workspace, wanted: list[Exercise]) -> dict[str, float]:
 
 
 def _last_write(workspace: Workspace, exercise: Exercise) -> float:
-    return max(path.stat().st_mtime for path in workspace.path(exercise).rglob("*"))
+    """When a file of the working copy was last written.
+
+    Hidden files are editors' own, and any file may be gone for a moment while an editor saves it.
+    """
+    times = [0.0]
+    for path in workspace.path(exercise).rglob("[!.]*"):
+        with suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime)
+    return max(times)
 
 
 def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:

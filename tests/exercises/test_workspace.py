@@ -11,7 +11,7 @@ import pytest
 
 from ladder import stages
 from ladder.cli import main
-from ladder.cli.exercise import _next
+from ladder.cli.exercise import _last_write, _next
 from ladder.exercises import (
     END,
     ExerciseError,
@@ -244,6 +244,19 @@ def test_what_is_saved_is_checked(program: Path, monkeypatch, capsys) -> None:
     assert f"1 of {len(exercises())} solved" in out
     assert main(["exercise", "watch", NAME]) == 2
     assert f"{NAME} is not begun" in capsys.readouterr().err
+
+
+def test_what_an_editor_leaves_beside_a_file_is_no_save(program: Path) -> None:
+    workspace, exercise = Workspace(), get_exercise(PROGRAM)
+    before = _last_write(workspace, exercise)
+    (program.parent / ".#program.cu").symlink_to("somebody@somewhere")  # Emacs' lock: a link to nowhere
+    (program.parent / "4913").symlink_to("gone")
+    swap = program.parent / ".program.cu.swp"
+    swap.touch()
+    os.utime(swap, (before + 5, before + 5))
+    assert _last_write(workspace, exercise) == before
+    os.utime(program, (before + 9, before + 9))
+    assert _last_write(workspace, exercise) == before + 9
 
 
 def test_next_is_of_the_same_rung_then_of_later_ones() -> None:
