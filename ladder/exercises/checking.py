@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ladder.exercises.definition import Exercise
 from ladder.exercises.judge import judge
-from ladder.exercises.markers import fill_gap, source_changes
+from ladder.exercises.markers import Change, fill_gap, source_changes
 from ladder.exercises.programs import judge_program
 from ladder.exercises.reading import get_exercise
 from ladder.exercises.verdict import Remark, Verdict
@@ -46,6 +47,11 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
     if workspace.is_outdated(exercise):
         text = "This exercise has changed since you began it."
         return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
+    return Verdict(exercise, [Remark("lines", _changes_text(changes), (_reset(exercise),))])
+
+
+def _changes_text(changes: Sequence[Change]) -> str:
+    """The first of the changed lines, each as it was and as it is."""
     lines = ["Only the lines between the markers are yours; others are not as they were:"]
     for change in changes[:_SHOWN_CHANGES]:
         if change.line == 0:
@@ -56,7 +62,7 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
         lines.append(f"    is   {change.now}" if change.now is not None else "    is   (gone)")
     if len(changes) > _SHOWN_CHANGES:
         lines.append(f"  and {len(changes) - _SHOWN_CHANGES} more")
-    return Verdict(exercise, [Remark("lines", "\n".join(lines), (_reset(exercise),))])
+    return "\n".join(lines)
 
 
 def _reset(exercise: Exercise) -> str:

@@ -176,7 +176,7 @@ class Exercise:
 def indented(text: str, indent: str = "") -> list[str]:
     """The lines of a gap, as far to the right as ``indent``, without empty ones around them.
 
-    They keep their places to each other. Directives of the preprocessor stay at the left edge.
+    They keep their indents relative to each other. Directives of the preprocessor stay at the left edge.
     """
     lines = text.strip("\n").splitlines()
     code = [line for line in lines if line.strip() and not _is_directive(line)]

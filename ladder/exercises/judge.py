@@ -1,4 +1,4 @@
-"""The check of an exercise: other lines, build, faults, outputs, counts; what is wrong in words."""
+"""The judge of a rung's exercise: build, faults, outputs, races, counts; what is wrong in words."""
 
 from __future__ import annotations
 
@@ -152,9 +152,7 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
         value = sum(barriers.values()) if column == BLOCK_BARRIERS else evaluation.row[column]
         if value is not None and value <= most:
             continue
-        words = column.replace("_", " ")
-        count = value if value is None else format(value, ",")
-        text = f"On {case.problem}: right, but dearer than needed: {count} {words}, at most {most:,}."
+        text = dear_text(str(case.problem), column, value, most)
         if column == BLOCK_BARRIERS:
             yield Remark("counts", f"{text}\nThey are at kernel.cu:{numbers(sorted(barriers))}.")
             continue
@@ -167,6 +165,12 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
                 place = f"{stage.name}:{number} {case.problem.command_options}"
                 commands.insert(0, f"ladder explain {place} --picture conflicts.png")
         yield Remark("counts", text, tuple(commands))
+
+
+def dear_text(on: str, column: str, value: int | None, most: int) -> str:
+    """That ``on`` counts more than ``most`` in a column of the table; None is a count that nobody knows."""
+    count = "an unknown number of" if value is None else f"{value:,}"
+    return f"On {on}: right, but dearer than needed: {count} {column.replace('_', ' ')}, at most {most:,}."
 
 
 def _block_barriers(evaluation: Evaluation) -> dict[int, int]:

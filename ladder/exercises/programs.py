@@ -16,7 +16,7 @@ from ladder.common.progress import steps
 from ladder.emulator import COUNTERS, ProgramResult, instruction_limit, run_program
 from ladder.errors import BuildError, ExecutionError
 from ladder.exercises.definition import Exercise, Run
-from ladder.exercises.judge import MOST_INSTRUCTIONS, access_remark
+from ladder.exercises.judge import MOST_INSTRUCTIONS, access_remark, dear_text
 from ladder.exercises.verdict import Remark, Verdict
 from ladder.stages import DEFAULT_ARCH
 
@@ -86,7 +86,5 @@ def _dear(run: Run, counts: Mapping[str, int | None], name: str) -> list[Remark]
     for column, most in run.at_most.items():
         value = counts[column]
         if value is None or value > most:
-            words, count = column.replace("_", " "), value if value is None else format(value, ",")
-            text = f"On {name}: right, but dearer than needed: {count} {words}, at most {most:,}."
-            return [Remark("counts", text)]
+            return [Remark("counts", dear_text(name, column, value, most))]
     return []

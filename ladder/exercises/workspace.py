@@ -1,6 +1,7 @@
 """The folder that a student works in: one folder an exercise, and a record of hints shown and checks passed.
 
-Each folder is a stage, so that ``ladder lines``, ``ladder explain`` and the others take its name.
+The folder of an exercise on a rung is a stage, so that ``ladder lines``, ``ladder explain`` and the others
+take its name.
 """
 
 from __future__ import annotations
@@ -163,6 +164,4 @@ def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> 
 
 
 def skeleton_digest(exercise: Exercise) -> str:
-    return cache.digest(
-        part for file in sorted(exercise.sources(solved=False).items()) for part in (file[0], file[1])
-    )
+    return cache.digest(part for item in sorted(exercise.sources(solved=False).items()) for part in item)
