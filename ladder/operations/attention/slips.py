@@ -12,9 +12,9 @@ from ladder.operations.attention.inputs import make_inputs
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
 
-#: More logits than these are not worth the time.
+#: Problems with more logits are not searched: it would take too long.
 _MOST_LOGITS = 2**22
-#: Keys that a tile may have.
+#: Heights of a tile of keys that are tried.
 _TILES = (16, 32, 48, 64)
 _LOG2E = 1 / math.log(2)
 
@@ -31,10 +31,10 @@ class _Scores:
         self.logits = q @ k.repeat_interleave(group, 1).transpose(2, 3)
         self.scale = problem.softmax_scale
         i, j = torch.arange(problem.q_len)[:, None], torch.arange(problem.kv_len)
-        #: How far behind its query a key is.
-        self.behind = j - i
-        self.is_last = (j == problem.kv_len - 1).expand(self.behind.shape)
-        self.masked = (self.behind > 0) & problem.is_causal
+        #: How far ahead of its query a key is.
+        self.ahead = j - i
+        self.is_last = (j == problem.kv_len - 1).expand(self.ahead.shape)
+        self.masked = (self.ahead > 0) & problem.is_causal
 
     def scaled(self, masked: Tensor | None = None, factor: float = 1.0) -> Tensor:
         masked = self.masked if masked is None else masked
@@ -87,15 +87,15 @@ def _is_close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 
 def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """What comes out with each slip that concerns all heads alike."""
-    behind, is_last = scores.behind, scores.is_last
+    ahead, is_last = scores.ahead, scores.is_last
     if problem.is_causal:
         corner = problem.kv_len - problem.q_len
-        yield "It is what comes out without the causal mask.", scores.attention(behind > problem.kv_len)
-        yield "It is what comes out where a query sees the key behind its own.", scores.attention(behind > 1)
-        yield "It is what comes out where a query does not see its own key.", scores.attention(behind > -1)
-        yield "It is what comes out of a mask aligned to the lower right.", scores.attention(behind > corner)
+        yield "It is what comes out without the causal mask.", scores.attention(ahead > problem.kv_len)
+        yield "It is what comes out where a query sees the key after its own.", scores.attention(ahead > 1)
+        yield "It is what comes out where a query does not see its own key.", scores.attention(ahead > -1)
+        yield "It is what comes out of a mask aligned to the lower right.", scores.attention(ahead > corner)
     else:
-        yield "It is what comes out with a causal mask, and none is asked for.", scores.attention(behind > 0)
+        yield "It is what comes out with a causal mask, and none is asked for.", scores.attention(ahead > 0)
     yield "It is what comes out without the last key.", scores.attention(scores.masked | is_last)
     mixed_up = "exp and exp2 are mixed up"
     factors = {
