@@ -18,8 +18,6 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
 #: jupytext's words for the scripts, as in pyproject.toml.
 FORMAT = {"extension": ".py", "format_name": "percent", "custom_cell_magics": "cuda"}
 

@@ -23,18 +23,17 @@ from ladder.render import page
 from ladder.stages import Stage, discover, root
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What the pages are made of, pictures among it.
+#: What the pages of docs/site/conf.py are made of: the texts, and their pictures.
 _TEXTS = (
-    *(
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/*.md",
-        "docs/pictures/*",
-        "examples/README.md",
-        "notebooks/*.ipynb",
-        "notebooks/README.md",
-    ),
-    *("stages/*/README.md", "results/README.md"),
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "docs/pictures/*",
+    "examples/README.md",
+    "notebooks/*.ipynb",
+    "notebooks/README.md",
+    "stages/*/README.md",
+    "results/README.md",
 )
 
 

@@ -77,7 +77,8 @@ lessons.counts(table)
 #
 # ## Timed
 #
-# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16 (medians of five runs, `results/h200/climb.csv`):
+# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16 (medians of five runs,
+# of two for v11: `climb.csv` and `climb_tried.csv` in `results/h200`):
 
 # %%
 lessons.measured([*rungs, "torch cuDNN"])

@@ -33,7 +33,7 @@ nb_execution_mode = "off"
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
-# Folders, and files that are no page of the site: they are there in the repository.
+# Texts link to folders and to files that are no page of the site but are there in the repository.
 suppress_warnings = ["myst.xref_missing", "myst.header", "mystnb.unknown_mime_type"]
 templates_path = ["."]
 
