@@ -1,4 +1,4 @@
-"""The bank-conflict explorer: what an access costs that somebody writes down, and what would mend it.
+"""The bank-conflict explorer: what an access that you write down costs, and what would mend it.
 
 from ladder import bank
 found = bank.explore("ldmatrix.x4", "(lane % 16) * 256 + lane / 16 * 16")

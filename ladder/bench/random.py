@@ -28,7 +28,7 @@ class Failure:
 def failures(
     stages: list[Stage], problems: int, seed: int, *, backend: str = "auto", largest: int = 300
 ) -> Iterator[Failure]:
-    """Runs ``count`` problems, stage after stage in turn, and yields what fails."""
+    """Runs ``problems`` random problems, stage after stage in turn, and yields what fails."""
     drawn = {
         stage.name: filter(
             stage.suits, get_operation(stage.computes).random(seed, stage.dtypes, stage.head_dims, largest)

@@ -2,8 +2,8 @@
 
 The pinned compiler comes as wheels and lives in a prefix of its own in the user's cache, never in torch's
 environment, with whose CUDA packages it would clash. Being pinned, it gives the same PTX, and with it the
-same counts, on every machine. ``python -m ladder.toolchain`` fetches it and prints its include directory;
-only the standard library is needed for that.
+same counts, on every machine. ``python -m ladder.build.toolchain`` fetches it and prints its
+include directory; only the standard library is needed for that.
 """
 
 from __future__ import annotations

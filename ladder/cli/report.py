@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ladder.banks import Explanation
     from ladder.evaluation import Comparison
     from ladder.lines import Annotated
-    from ladder.render import RungReport
+    from ladder.render import Report, RungReport
     from ladder.stages import Stage
 
 
@@ -65,7 +65,8 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if _is_well(report) else 1
 
 
-def _is_well(report: Any) -> bool:
+def _is_well(report: Report) -> bool:
+    """Whether all results are right and the sanitizer found nothing."""
     return all(comparison.passed for comparison in report.comparisons) and not any(
         rung.findings for rung in report.rungs
     )

@@ -60,7 +60,7 @@ class Steps:
             self._bar.update(self._task, description=f"{self._title} {running}")
 
     def remove(self) -> None:
-        """Removes a step from the bar."""
+        """Takes the whole piece of work off the terminal."""
         if self._bar is not None and self._task is not None:
             self._bar.remove_task(self._task)
 

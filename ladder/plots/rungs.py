@@ -17,8 +17,8 @@ _WIDTH, _BARS, _LONGEST = 100.0, 37.0, 33.0
 
 
 def rungs_picture(rungs: pd.DataFrame, counted: str, timed: str) -> Figure:
-    """A step for each rung, the lowest at the bottom: its name, a bar as long as its speed has digits
-    (logarithmic), its conflicts.
+    """A step for each rung, the lowest at the bottom: its name, a bar for its speed (logarithmic), its
+    conflicts.
 
     ``rungs`` has a row for each, lowest first: ``stage``, ``title``, ``conflicts`` and ``tflops`` (NaN where
     it was not measured) with a ``note`` on that speed. ``counted`` and ``timed`` say of what problem and
@@ -44,7 +44,7 @@ def rungs_picture(rungs: pd.DataFrame, counted: str, timed: str) -> Figure:
         axes.text(_BARS + length + 0.8, middle, speed, fontsize=14, color=INK, va="center")
         conflicts = rung["conflicts"]
         axes.text(
-            _WIDTH, middle, f"{conflicts:,}" if conflicts else "0", fontsize=14, ha="right", va="center",
+            _WIDTH, middle, f"{conflicts:,}", fontsize=14, ha="right", va="center",
             color=ORANGE if conflicts else INK, fontweight="bold" if conflicts else "normal",
         )  # fmt: skip
     foot = steps + 0.45

@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: What a part of the package uses if it is there, and says what to install if it is not.
 OPTIONAL = {"IPython", "jupytext", "matplotlib", "nbformat", "ncu_report", "pytest"}
-#: Of what is imported under another name than it is installed by, and of what torch or jinja2 bring.
-DISTRIBUTIONS = {"markupsafe": "jinja2", "tomllib": "tomli", "tomli": "tomli"}
+#: What is installed under another name than it is imported by, or comes with something else.
+DISTRIBUTIONS = {"markupsafe": "jinja2", "tomllib": "tomli"}
 
 
 def imported(path: Path) -> Iterator[str]:

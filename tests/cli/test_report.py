@@ -33,21 +33,10 @@ def text_of(page: Path) -> str:
 
 def test_one_file_says_it_all(naive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
-    assert main(["report", "naive", "v3_swizzle", "--problem", "1,1,64,64,32", "--out", str(page)]) == 0
+    rungs = ["naive", "v3_swizzle", "--problem", "1,1,64,64,32"]
+    assert main(["report", *rungs, "--out", str(page)]) == 0
     assert "wrote" in capsys.readouterr().err
-    main(
-        [
-            "compare",
-            "naive",
-            "v3_swizzle",
-            "--problem",
-            "1,1,64,64,32",
-            "--backend",
-            "emulator",
-            "--json",
-            "-",
-        ]
-    )
+    main(["compare", *rungs, "--backend", "emulator", "--json", "-"])
     rows = json.loads(capsys.readouterr().out)
     text, markup = text_of(page), page.read_text(encoding="utf-8")
     assert "2 of 2 right , no finding of the sanitizer" in text
