@@ -7,7 +7,8 @@
 #   make slides    build/slides/: the lessons, with their outputs, to show to a room
 #   make site      build/site/: lessons, rungs with annotated sources, manual, in all languages; needs no network
 #   make wheel     dist/: the package with its emulator, for pip alone
-#   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network
+#   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network;
+#                                      what slides, site and wheel need besides only if they were made before
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
 # Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
 

@@ -1,5 +1,4 @@
 // ladder emulate program.cu -- 1000: the sum of 1000 elements, by one block.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 

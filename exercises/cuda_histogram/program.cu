@@ -1,5 +1,4 @@
 // ladder emulate program.cu -- 1000: how often each of 64 values occurs among 1000.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 

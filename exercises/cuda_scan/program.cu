@@ -1,5 +1,4 @@
 // ladder emulate program.cu -- 200: running sums of 200 elements, by one block.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 

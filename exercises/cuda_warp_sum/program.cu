@@ -1,5 +1,4 @@
 // ladder emulate program.cu -- 5: the sums of 5 rows of 32 elements, a warp a row.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 

@@ -30,7 +30,6 @@ Size = int | Sequence[int]
 #: Address, bytes, name for messages, whether kernels may write there.
 MemoryRange = tuple[int, int, str, bool]
 
-_PLACE = ("file", "line", "kernel_file", "kernel_line")
 _FORMATS = {
     "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "s8": "b", "s16": "h", "s32": "i", "s64": "q",
     "b8": "B", "b16": "H", "b32": "I", "b64": "Q", "f16": "e", "f32": "f", "f64": "d",

@@ -32,11 +32,10 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Excerpt:
-    """Lines of source under a heading; ``first`` is the number of the first one, 0 in a diff."""
+    """Lines of source under a heading."""
 
     name: str
     rows: tuple[Row, ...]
-    first: int = 0
 
     def _repr_html_(self) -> str:
         lines = []
@@ -122,7 +121,7 @@ def source(stage: str, first: str, last: str | None = None, *, file: str = "kern
         end = next((number for number, text in enumerate(lines, 1) if number >= begin and last in text), 0)
         if not end:
             raise LessonError(f"{name} has no line with {last!r} after line {begin}")
-    return Excerpt(name, tuple(_rows(lines, begin, end, _gaps(stage, file))), begin)
+    return Excerpt(name, tuple(_rows(lines, begin, end, _gaps(stage, file))))
 
 
 def _rows(lines: Sequence[str], begin: int, end: int, gaps: Sequence[_Gap]) -> Iterator[Row]:

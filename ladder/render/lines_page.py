@@ -36,19 +36,14 @@ def page(annotated: Annotated, stage: str, problem: AnyProblem, arch: str) -> st
     """
     title = f"{stage}, line by line"
     counted = f"{problem}; counted by the emulator for {arch}"
-    body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(counted)}</p>", *sections(annotated, heading="h2")]
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape(counted)}</p>",
+        totals(annotated),
+        costliest(annotated, heading="h2"),
+        *listings(annotated, heading="h2"),
+    ]
     return document(title, "\n".join(body))
-
-
-def sections(annotated: Annotated, *, heading: str, prefix: str = "") -> Iterator[str]:
-    """What a page says of one kernel, as HTML: totals, the costliest lines, every file with its counts.
-
-    ``heading`` is the element of its headings; ``prefix`` goes before the names of the places that its links
-    lead to, so that a page has room for several kernels.
-    """
-    yield totals(annotated)
-    yield costliest(annotated, heading=heading, prefix=prefix)
-    yield from listings(annotated, heading=heading, prefix=prefix)
 
 
 def totals(annotated: Annotated) -> str:
@@ -65,7 +60,11 @@ def totals(annotated: Annotated) -> str:
 
 
 def costliest(annotated: Annotated, *, heading: str, prefix: str = "") -> str:
-    """The kernel's lines that cost most, with links to them; "" where none costs anything."""
+    """The kernel's lines that cost most, with links to them; "" where none costs anything.
+
+    ``heading`` is the element of the heading; ``prefix`` goes before the names of the places that links lead
+    to, so that a page has room for several kernels.
+    """
     by_conflicts = bool(annotated.total.conflicts)
     lines = [
         (line.counts.conflicts if by_conflicts else line.counts.wavefronts, listing, line)
