@@ -4,7 +4,6 @@ beside it."""
 from __future__ import annotations
 
 import os
-import random
 import signal
 from pathlib import Path
 
@@ -13,11 +12,6 @@ import pytest
 # A shell that runs the tests in the background has its children ignore Ctrl-C; some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_configure() -> None:
-    os.environ.setdefault("EXERCISE_SEED", str(random.randrange(10**6)))  # parallel workers inherit it
-
 
 FOLDER = Path(__file__).parent / "data" / "stages"
 

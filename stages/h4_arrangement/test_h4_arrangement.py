@@ -21,9 +21,11 @@ PROBLEM = HstuProblem(1, D, (N,), window=(-1, -1), dtype="f16")
     ("options", "rows_a_warp", "q_resident", "keys"),
     [
         ({"ROWS": "32"}, 32, True, 64),
-        ({"ROWS": "16"}, 16, True, 64),
+        pytest.param({"ROWS": "16"}, 16, True, 64, marks=pytest.mark.full),
         pytest.param({"ROWS": "16", "Q_IN_REGISTERS": "0"}, 16, False, 64, marks=pytest.mark.full),
-        ({"ROWS": "16", "Q_IN_REGISTERS": "0", "KEYS": "32"}, 16, False, 32),
+        pytest.param(
+            {"ROWS": "16", "Q_IN_REGISTERS": "0", "KEYS": "32"}, 16, False, 32, marks=pytest.mark.full
+        ),
     ],
 )
 def test_ldmatrix_by_formula(
@@ -37,6 +39,7 @@ def test_ldmatrix_by_formula(
     assert row["conflicts"] == 0
 
 
+@pytest.mark.full
 def test_sharing_out_the_keys_costs_the_same_ldmatrix(run_stage: RunStage) -> None:
     rows = [
         run_stage("h4_arrangement", PROBLEM, options={"OVER_KEYS": str(over), "ROWS": "16"}).row

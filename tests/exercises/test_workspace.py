@@ -298,7 +298,8 @@ def test_all_as_json(kernel: Path, capsys) -> None:
     assert main(["exercise", "check", "--all", "--json", "-"]) == 1
     rows = {row["exercise"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == [exercise.name for exercise in exercises()]
-    assert rows[NAME]["state"] == "solved" and rows[NAME]["findings"] == [] and len(rows[NAME]["right"]) == 3
+    assert rows[NAME]["state"] == "solved" and rows[NAME]["findings"] == []
+    assert len(rows[NAME]["right"]) == len(get_exercise(NAME).cases)
     assert {row["state"] for name, row in rows.items() if name != NAME} == {"not begun"}
 
 
