@@ -17,7 +17,9 @@ RunStage = Callable[..., Evaluation]
 NAME = "b3_same_bits"
 
 
-@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize(
+    "d", [pytest.param(32, marks=pytest.mark.full), 64, pytest.param(128, marks=pytest.mark.full)]
+)
 def test_the_same_bits(run_stage: RunStage, monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     """100 runs in all, on 1, 2 and 16 host threads; three blocks of keys add to a tile of dQ."""
     problem = BackwardProblem(1, 2, 65, 300, d, kv_heads=1, dtype="bf16")

@@ -38,7 +38,7 @@ def test_the_work_is_that_of_v4(run_stage: RunStage, d: int, is_causal: bool) ->
     assert v5["error"] == v4["error"]
 
 
-@pytest.mark.parametrize("buffers", ["3", "4"])
+@pytest.mark.parametrize("buffers", [pytest.param("3", marks=pytest.mark.full), "4"])
 def test_more_buffers(run_stage: RunStage, buffers: str) -> None:
     for d in (32, 64):
         row = run_stage(NAME, Problem(1, 2, 150, 333, d, is_causal=d == 64), options={"BUFFERS": buffers}).row

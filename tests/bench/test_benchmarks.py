@@ -112,6 +112,7 @@ def test_mutants_of_the_rungs_suffice_and_the_equivalent_ones_are_there() -> Non
     assert [name for name in mutants.equivalent() if name not in found] == []
 
 
+@pytest.mark.full
 def test_a_mutant_is_judged_once_and_its_end_is_no_pass(
     naive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
