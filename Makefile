@@ -55,7 +55,7 @@ install: $(VENV)/.installed $(VENV)/.dev
 # The commands of the environment are found in cells and in JupyterLab's terminals, whose shell is not to be a login
 # shell: that would set PATH anew. In a container one often is root.
 lab: $(VENV)/.installed $(VENV)/.notebooks
-	@PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_attention.ipynb \
+	@PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab --LabApp.default_url=/lab/tree/notebooks/00a_cuda.ipynb \
 	  --ServerApp.terminado_settings="{'shell_command': ['$${SHELL:-/bin/bash}']}" \
 	  $$([ "$$(id -u)" = 0 ] && echo --allow-root)
 

@@ -24,6 +24,7 @@ from rich.console import Console
 
 from ladder import nsight
 from ladder.evaluation import evaluate, run_comparison
+from ladder.lessons.tables import climb_runs
 from ladder.operations import DEFAULT_PROBLEM, Problem
 from ladder.render import comparison_tables, most_stalled
 from ladder.stages import Stage, discover, root
@@ -275,23 +276,15 @@ def _lesson_links(stage: Stage) -> str:
 
 def rung_speed(stage: str, head_dim: int) -> str:
     """TFLOP/s at B4 H16 N4096 in bf16 and the multiple of cuDNN's attention in the same run."""
-    measured = pd.concat([pd.read_csv(H200 / "speed.csv"), climb_runs()])
+    measured = pd.concat([pd.read_csv(H200 / "speed.csv"), climb_runs(H200)])
     at = (measured.N == 4096) & (measured.d == head_dim) & (measured.causal.astype(str) == "False")
     same = measured[at & (measured.contender == stage) & (measured.dtype == "bf16")]
     return "" if same.empty else f"{same.tflops.median():.3g} ({same.of_cudnn.median():.2f})"
 
 
-def climb_runs() -> pd.DataFrame:
-    """All runs of the rungs for sm_90a, and of torch in the same ones: five, of v11 two of other days."""
-    runs = pd.read_csv(H200 / "climb.csv").dropna(subset="B")
-    tried = pd.read_csv(H200 / "climb_tried.csv").rename(columns={"kernel": "contender"})
-    tried = tried[(tried.session > 7) & (tried.contender == "v11_persistent")]
-    return pd.concat([runs, tried])
-
-
 def climb() -> str:
     """TFLOP/s and the multiple of cuDNN of the rungs for sm_90a."""
-    runs = climb_runs()
+    runs = climb_runs(H200)
     rungs = runs.contender.str.startswith("v")
     frame = pd.concat([runs[rungs], runs[runs.contender == "torch cuDNN"]])
     frame = frame[(frame.N == 4096) & frame.d.isin([64, 128])]

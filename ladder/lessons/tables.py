@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ladder.lessons.listing import line_text
@@ -117,6 +118,23 @@ _MEASURED = {
 }
 
 
+#: From this session on climb_tried.csv has kernels launched one at a time, as the benchmark does it.
+_ONE_AT_A_TIME = 8
+
+
+def climb_runs(folder: Path) -> pd.DataFrame:
+    """All runs of the rungs for sm_90a, and of torch in the same ones; of v11 those of climb_tried.csv.
+
+    ``folder`` is results/h200.
+    """
+    import pandas as pd
+
+    runs = pd.read_csv(folder / "climb.csv").dropna(subset="N")
+    tried = pd.read_csv(folder / "climb_tried.csv").rename(columns={"kernel": "contender"})
+    last = (tried["contender"] == "v11_persistent") & (tried["session"] >= _ONE_AT_A_TIME)
+    return pd.concat([runs, tried[last]])
+
+
 def measured_speeds() -> pd.DataFrame | None:
     """What ``results/h200`` has of the rungs and of torch: a row a contender and problem, medians over runs.
 
@@ -130,10 +148,8 @@ def measured_speeds() -> pd.DataFrame | None:
     if not folder.is_dir():
         return None
     speed = pd.read_csv(folder / "speed.csv").dropna(subset="N")
-    climb = pd.read_csv(folder / "climb.csv").dropna(subset="N")
-    tried = pd.read_csv(folder / "climb_tried.csv").rename(columns={"kernel": "contender"})
-    last = tried[(tried["contender"] == "v11_persistent") & (tried["session"] > 7)]
-    hopper = pd.concat([climb[~climb["contender"].isin(speed["contender"])], last])
+    hopper = climb_runs(folder)
+    hopper = hopper[~hopper["contender"].isin(speed["contender"])]
     keys = ["contender", "N", "d", "dtype", "causal"]
     found = pd.concat([speed, hopper])[[*keys, "tflops", "of_flash"]]
     return found.groupby(keys, sort=False, as_index=False).median()
