@@ -65,7 +65,7 @@ def rungs() -> pd.DataFrame:
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)
-    measured = pd.concat([speeds(), climb_runs()])
+    measured = pd.concat([speeds(), climb_runs(H200)])
     here = measured[_at(measured, _SPEED_PROBLEMS[0])].groupby("contender")["tflops"].median()
     # v1 takes fp32 alone, and was measured at a smaller problem.
     others = measured[measured["dtype"] == "f32"].set_index("contender")["tflops"]
