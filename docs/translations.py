@@ -6,7 +6,7 @@ brings the catalogues (docs/locale/*.po, gettext) up to date with the sources an
 beside these, README.zh-CN.md for README.md. A paragraph, a heading, a table's cell is one message. One that
 has changed is a new one, which stands in English until somebody translates it; what is no longer said
 anywhere is dropped. With ``--check`` nothing is written, and the exit code is 1 if something would be. Either
-way the counts are printed.
+way the counts are printed, and what is not translated.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "docs" / "locale"
 #: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
 PAGES = ("README.md", "docs/glossary.md")
-LESSONS = tuple(
-    f"notebooks/{name}.ipynb"
-    for name in ("00a_cuda", "00_attention", "01_v1_minimal", "02_v2_warp_mma", "03_v3_swizzle")
-)
+LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -173,6 +170,8 @@ def main() -> int:
         for source in (*PAGES, *LESSONS):
             done, all_of_them = counts(catalogue, source)
             print(f"{language} {source}: {done} of {all_of_them} translated")
+        for entry in catalogue.untranslated_entries():
+            print(f"{language} untranslated: {entry.msgid}")
     return 1 if stale and options.check else 0
 
 

@@ -70,8 +70,8 @@ gib_of_s = None
 lessons.predict("size_of_s", gib_of_s)
 
 # %% [markdown]
-# Worse than the room it takes is the way it has to go. Attention needs $4NMd$ operations for a head ($2NMd$ in each
-# product). In 16 bits, if $S$ and $P$ are written to memory and read back, about $8NM$ bytes go over the bus:
+# The room it takes is not the worst of it: it has to travel, too. Attention needs $4NMd$ operations for a head ($2NMd$
+# in each product). In 16 bits, if $S$ and $P$ are written to memory and read back, about $8NM$ bytes go over the bus:
 #
 # $$ \frac{\text{operations}}{\text{bytes}} = \frac{4NMd}{8NM} = \frac d2. $$
 #
@@ -81,8 +81,8 @@ lessons.predict("size_of_s", gib_of_s)
 # and slow arithmetic hides the trouble.)
 #
 # Without $S$ and $P$ only $Q$, $K$, $V$, $O$ are moved, $4(N + M)d$ bytes in 16 bits, which gives $NM / (N + M)$
-# operations a byte: for $N = M$ that is $N / 2$, and it *grows with the sequence*. So the idea of FlashAttention: never
-# write $S$ down. How that is possible although softmax needs whole rows, is [lesson 01](01_v1_minimal.ipynb).
+# operations a byte: for $N = M$ that is $N / 2$, and it *grows with the sequence*. So the idea of FlashAttention:
+# never write $S$ down. But softmax needs whole rows: how can that work? [Lesson 01](01_v1_minimal.ipynb) shows it.
 #
 # ## The machine
 #
@@ -96,8 +96,9 @@ lessons.predict("size_of_s", gib_of_s)
 # ## CUDA in one program
 #
 # This is all of CUDA that the lessons need, in a program that adds up the rows of a matrix. A *kernel* is a function
-# that every thread of a grid runs. `<<<blocks, threads, bytes>>>` launches it: so many blocks, so many threads in each,
-# and so many bytes of shared memory that is declared without a size. [00a](00a_cuda.ipynb) builds it up step by step.
+# that every thread of a grid runs. `<<<blocks, threads, bytes>>>` launches it: how many blocks, how many threads in
+# each, and how many bytes for the shared memory that is declared without a size. [00a](00a_cuda.ipynb) builds it up
+# step by step.
 
 # %% language="cuda"
 # #include <cstdio>
@@ -144,9 +145,8 @@ lessons.predict("size_of_s", gib_of_s)
 #
 # ## Where the time goes
 #
-# A kernel brings a *tile* of K and V from global into shared memory once, and all warps of the block use
-# it many times. So shared memory is the place through which everything goes, and its speed is that of the
-# kernel. And it has a structure.
+# A kernel brings a *tile* of K and V from global into shared memory once, and all warps of the block use it many
+# times. So everything goes through shared memory, and its speed is the kernel's. And it has a structure.
 #
 # ## Thirty-two banks
 #
@@ -165,7 +165,7 @@ lessons.predict("size_of_s", gib_of_s)
 access_picture(banks.explore("ld", "lane * 4").service, "lane i reads word i")
 
 # %% [markdown]
-# Now every second word: lane $i$ reads word $2i$. How many bank conflicts has this load?
+# Now every second word: lane $i$ reads word $2i$. How many bank conflicts does this load cause?
 
 # %%
 conflicts_of_every_second_word = None
@@ -193,8 +193,8 @@ print(f"rows of 33 words: {padded.service.conflicts} conflicts")
 # Padding costs memory, and wide accesses want rows that are a multiple of 16 bytes. There is a better way,
 # without a wasted byte: the third rung is about it.
 #
-# Accesses of 16 bytes a lane are served in four *passes* of eight lanes, since a wavefront moves 128
-# bytes; a conflict is a wavefront beyond one a pass:
+# Accesses of 16 bytes a lane are served in four *passes* of eight lanes, since a wavefront moves 128 bytes; each
+# wavefront beyond one a pass is a conflict:
 
 # %%
 access_picture(

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 00a CUDA from the beginning
 #
-# For people who know C++ and have never seen CUDA. In four steps, each a program and an exercise, you meet all that the
-# other lessons take for granted: threads, blocks, barriers, shared memory, warps. It takes about an hour. Who knows these
-# goes on with [00](00_attention.ipynb).
+# For people who know C++ and have never seen CUDA. In four steps, each a program and an exercise, you meet all that
+# the other lessons take for granted: threads, blocks, barriers, shared memory, warps. It takes about an hour. If you
+# know these, go on with [00](00_attention.ipynb).
 #
-# There need not be a GPU in your machine. NVIDIA's compiler compiles the programs, and an emulator runs what it makes of
-# them: any mistake that a GPU would punish is an error here, with its place.
+# Your machine needs no GPU. NVIDIA's compiler compiles the programs, and an emulator runs the result: a mistake that a
+# GPU would punish is an error here, and the error says where.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -25,9 +25,9 @@ from ladder import lessons
 # %% [markdown]
 # ## 1. Threads, and an index
 #
-# A *kernel* is a function that many threads run at once. `__global__` marks it, and `<<<blocks, threads>>>` launches it:
-# so many *blocks* of so many *threads* each, together the *grid*. All of them execute the same lines. What makes one differ
-# from another is its index:
+# A *kernel* is a function that many threads run at once. `__global__` marks it, and `<<<blocks, threads>>>` launches
+# it: that many *blocks*, of that many *threads* each, form the *grid*. All threads execute the same lines. What tells
+# one from another is its index:
 #
 # | in a kernel | is |
 # |---|---|
@@ -60,7 +60,7 @@ from ladder import lessons
 # }
 
 # %% [markdown]
-# Below the program's own output stands what the emulator counted. You need none of it yet.
+# Below the program's own output is what the emulator counted. You need none of it yet.
 #
 # With 128 threads a block, which element does thread 3 of block 2 take?
 
@@ -119,16 +119,16 @@ lessons.predict("threads_without_element", threads_without_element)
 # Blocks cannot: they run in any order, on any SM, and know nothing of each other.
 #
 # Threads of a block do not run in step. One may be far ahead of another. Where that matters there is a *barrier*,
-# `__syncthreads()`: nobody goes on before all threads of the block have come.
+# `__syncthreads()`: no thread goes on before all threads of the block have arrived.
 #
 # ## 3. Shared memory
 #
-# To work together they need a place. `__shared__` declares memory of the block: it is small, about 100 KB on an SM, and near,
-# where global memory is gigabytes and hundreds of cycles away. In the kernels of the ladder every tile of a matrix comes
-# through it.
+# To work together they need a place. `__shared__` declares memory of the block: it is small, about 100 KB on an SM,
+# and near. Global memory is gigabytes, and hundreds of cycles away. In the kernels of the ladder every tile of a
+# matrix comes through it.
 #
-# This program reverses each group of 128 numbers. Every thread writes one number to shared memory and reads another, which
-# some other thread wrote. Between the two stands the barrier.
+# This program reverses each group of 128 numbers. Every thread writes one number to shared memory and reads another,
+# which some other thread wrote. The barrier is between the two.
 
 # %% magic_args="--check" language="cuda"
 # #include <cstdio>
@@ -153,13 +153,15 @@ lessons.predict("threads_without_element", threads_without_element)
 # }
 
 # %% [markdown]
-# `%%cuda --check` has the sanitizer watch: it knows who wrote each word, and whether a barrier stood between. Take the
-# `__syncthreads()` out and run it again. The numbers may still be right, on a GPU for years: that is the trouble with a *race*.
+# `%%cuda --check` has the sanitizer watch: it knows who wrote each word, and whether there was a barrier in between.
+# Take the `__syncthreads()` out and run it again. The numbers may still be right, on a GPU for years: that is the
+# trouble with a *race*.
 #
-# ### Exercise: the difference to the neighbour
+# ### Exercise: the difference from the neighbour
 #
-# Each thread is to write `x[i] - x[i - 1]` within its block of 128, and the first of a block `x[i]` itself. Global memory is
-# read once for each element: the neighbour's value comes from shared memory. Both `right` and "no finding" are wanted.
+# Each thread is to write `x[i] - x[i - 1]` within its block of 128, and the first of a block `x[i]` itself. Global
+# memory is read once for each element: the neighbour's value comes from shared memory. You want to see both `right`
+# and "no finding".
 
 # %% magic_args="--check" language="cuda"
 # #include <cstdio>
@@ -241,8 +243,8 @@ lessons.predict("steps_of_a_sum", steps)
 # %% [markdown]
 # ### Exercise: the largest, for everybody
 #
-# Let `x[i]` become the largest of the 32 numbers, in all lanes. With `__shfl_xor_sync` no lane is left out: after the step with
-# 16 each pair of lanes that differ in that bit has the larger of the two. Softmax needs this for each row.
+# Make `x[i]` the largest of the 32 numbers, in all lanes. With `__shfl_xor_sync` no lane is left out: after the step
+# with 16 each pair of lanes that differ in that bit has the larger of the two. Softmax needs this for each row.
 
 # %% language="cuda"
 # #include <cstdio>
@@ -280,8 +282,8 @@ lessons.predict("steps_of_a_sum", steps)
 # | **block** | up to 32 warps on one SM | shared memory, and barriers |
 # | **grid** | all blocks of a launch | global memory |
 #
-# All of this in one program stands at the beginning of [00](00_attention.ipynb). Words are explained in the
-# [glossary](../docs/glossary.md). More programs like these, without attention in them: `!ladder exercise list`.
+# [00](00_attention.ipynb) has all of this in one program. Words are explained in the [glossary](../docs/glossary.md).
+# More programs like these, without attention in them: `!ladder exercise list`.
 #
 # **Next:** [00, attention, memory and the machine](00_attention.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/00a_cuda.ipynb).

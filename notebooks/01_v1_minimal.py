@@ -56,7 +56,7 @@ gallery.softmax()
 # | `p` | the problem: pointers and sizes, as the host passes them |
 # | `q_gmem`, `k_smem` | Q in global memory, a tile of K in shared memory |
 # | `q_row`, `s_row` | this thread's own row of a tile in shared memory |
-# | `kBr`, `kBc` | rows of queries and of keys in a tile; a `k` in front says: known when compiling |
+# | `kBr`, `kBc` | rows of queries and of keys in a tile; a `k` in front says: known at compile time |
 # | `d` | the head dimension |
 # | `i0`, `j0` | the first query and the first key of a tile |
 # | `m_old`, `m_new`, `l_old`, `l_new` | $m$, $m'$, $l$, $l'$ |
@@ -95,10 +95,9 @@ lessons.source("v1_minimal", "part += q_row[x] * k_smem[y * d + x];")
 # %% [markdown]
 # ## Predict
 #
-# It loads two words. In a warp all lanes have the same `x` and `y`. `k_smem[y * d + x]` is the same word
-# for all lanes. `q_row` points to the lane's own row of a row-major tile, `d` words long: lane $i$ reads
-# word $i \cdot d + x$. Take
-# $d = 64$. How many bank conflicts has *one* load of `q_row[x]` by a warp?
+# It loads two words. In a warp all lanes have the same `x` and `y`. `k_smem[y * d + x]` is the same word for all
+# lanes. `q_row` points to the lane's own row of a row-major tile, `d` words long: lane $i$ reads word $i \cdot d + x$.
+# Take $d = 64$. How many bank conflicts does a warp cause by *one* load of `q_row[x]`?
 
 # %%
 conflicts_of_q_row = None
@@ -132,12 +131,12 @@ gallery.costs(["v1_minimal"], problem)
 
 # %% [markdown]
 # The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same fault: `s_row` is a row of 32 words for each
-# lane. Almost all wavefronts of the kernel are conflicts: a multiply-add of a warp waits for the one factor far longer
-# than for the other.
+# lane. Almost all wavefronts of the kernel are conflicts: a warp's multiply-add waits far longer for one factor than
+# for the other.
 #
 # ## What would help?
 #
-# A row that is one word longer would do for this access:
+# For this access it is enough to make each row one word longer:
 
 # %%
 found = banks.explore("ld", "lane * 65 * 4")

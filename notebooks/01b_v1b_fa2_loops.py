@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 01b v1b_fa2_loops: queries outside
 #
-# v1 walks over the keys, and all queries pass by each tile of them. This rung turns the loops round. Nothing else
-# changes: still one thread owns one row, still one multiply-add at a time, still in fp32.
+# v1 walks over the keys, and all queries pass by each tile of them. This rung swaps the two loops. Nothing else
+# changes: one thread still owns one row, and does one multiply-add at a time, in fp32.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -23,8 +23,8 @@ from ladder.lessons import gallery
 # %% [markdown]
 # ## Two ways through S
 #
-# The picture shows $S$ with a cell for each tile, in the order in which a block comes to it. A copy of each kernel was
-# made to say where it is, and run:
+# The picture shows $S$, a cell for each tile, numbered in the order in which a block visits them. It is measured: a
+# copy of each kernel reports where it is.
 
 # %%
 gallery.walk()
@@ -40,9 +40,9 @@ gallery.walk()
 gallery.walk(is_causal=True)
 
 # %% [markdown]
-# Here N and M differ, and it matters what "causal" means then. The ladder has it as torch: query $i$ sees the keys
-# $j \le i$, the triangle stands in the *upper left*. FlashAttention since version 2.1 puts it in the *lower right*: there the
-# last query sees the last key. For N = M they are the same.
+# N and M differ here, so it matters what "causal" means. The ladder means what torch means: query $i$ sees the keys $j
+# \le i$, the triangle is in the *upper left*. FlashAttention since version 2.1 puts it in the *lower right*: there the
+# last query sees the last key. For N = M the two are the same.
 #
 # ## Predict
 #
@@ -70,7 +70,7 @@ lessons.predict("blocks_of_v1b", blocks)
 # | $m$ and $l$ between two tiles | global memory | registers |
 # | $o$ is divided by $l$ | after each tile | once, at the end |
 #
-# The last line is a change of the mathematics, too. v1 keeps $o$ normalised: it multiplies by $l$ and divides by $l'$ for
+# The last line changes the mathematics, too. v1 keeps $o$ normalised: it multiplies by $l$ and divides by $l'$ for
 # each tile. Keep the sum as it is instead,
 #
 # $$ O' = O\, e^{m - m'} + P V, \qquad l' = l\, e^{m - m'} + \textstyle\sum P, $$
@@ -103,7 +103,7 @@ lessons.after("sectors_written", lambda: lessons.counts(table))
 # %% [markdown]
 # ## Measured
 #
-# Shared memory is where v1 left it. Conflicts are even a few more, since the row of $o$ is in shared memory now, a row a
+# Shared memory is where v1 left it. There are even a few more conflicts, since $o$ is in shared memory now, a row a
 # lane:
 
 # %%

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 02 v2_warp_mma: tensor cores
 #
-# The same loops, done by others: a **warp**, all 32 lanes together, does 16 query rows from the first key to the last,
-# and **tensor cores**, the units that multiply small matrices, do both products.
+# The same loops, with other workers: a **warp**, all 32 lanes together, does 16 query rows from the first key to the
+# last, and **tensor cores**, the units that multiply small matrices, do both products.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -33,9 +33,9 @@ from ladder.plots import access_picture
 # tile, lanes 8 to 15 those of a second one, and so on, and each lane *receives* what its fragment needs.
 # Who gets what?
 #
-# The emulator was asked: the tile holds its own element numbers, and each lane tells what it got. For A the
-# second 8x8 tile is the one below the first. Two fragments of B, for twice 8 keys, have it beside the first: rows
-# of K are keys, and the two halves of a row belong to one fragment. So the lanes give other addresses.
+# We asked the emulator: the tile holds its own element numbers, and each lane says what it got. For A the second 8x8
+# tile is the one below the first. Two fragments of B, for twice 8 keys, have it beside the first: rows of K are keys,
+# and the two halves of a row belong to one fragment. So the lanes give other addresses.
 
 # %%
 gallery.fragments()
@@ -48,7 +48,7 @@ gallery.fragments()
 # | mark | what it is |
 # |---|---|
 # | `k_rmem` | registers: what a lane holds of K |
-# | `ldmatrix_x4`, `mma_m16n8k16` | one PTX instruction each. C++ has no word for them, so a small function holds it as `asm volatile("...")`, *inline PTX* (`stages/include/ladder/ptx.h`) |
+# | `ldmatrix_x4`, `mma_m16n8k16` | one PTX instruction each. C++ has no word for them, so a small function wraps each as `asm volatile("...")`, *inline PTX* (`stages/include/ladder/ptx.h`) |
 # | `__syncwarp()` | a barrier of one warp: its lanes need not run in step, and behind it they see each other's writes |
 # | `__shfl_xor_sync(mask, x, 8)` | the `x` of the lane whose number differs in bit 3 |
 # | `exp2_approx(x)` | $2^x$ in one instruction, `ex2.approx`. $e^x = 2^{x \log_2 e}$, and the factor is in the scale |
@@ -78,9 +78,8 @@ lessons.source("v2_warp_mma", "o_rmem[n][0] *= rescale_upper;", "o_rmem[n][3] *=
 # %% [markdown]
 # ## Predict
 #
-# At $d = 64$ in fp16 a row of K is 128 bytes, and the tile is row-major. An `ldmatrix.x4` is served in
-# four passes, one for each 8x8 tile: eight rows, 16 bytes from each. How many bank conflicts has one
-# `ldmatrix` of K?
+# At $d = 64$ in fp16 a row of K is 128 bytes, and the tile is row-major. An `ldmatrix.x4` is served in four passes,
+# one for each 8x8 tile: eight rows, 16 bytes from each. How many bank conflicts does one `ldmatrix` of K cause?
 
 # %%
 conflicts_of_ldmatrix = None
@@ -110,7 +109,7 @@ gallery.costs(["v2_warp_mma"])
 # - storing a fragment of S, 8 bytes a lane, writes four of them in each of two passes;
 # - accesses along a row have no conflict.
 #
-# All of them have one cause: **what lies below each other in a tile is in the same bank.**
+# All of them have one cause: **elements one below the other in a tile are in the same bank.**
 
 # %%
 lessons.times(rungs)

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 03 v3_swizzle: an XOR in the address
 #
-# One change to v2: tiles are stored in another order, so that what lies below each other is in other banks. This lesson
-# derives the order. No conflict is left.
+# One change to v2: tiles are stored in another order, so that elements one below the other are in different banks.
+# This lesson derives the order. No conflict is left.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -23,7 +23,7 @@ from ladder.lessons import gallery
 # %% [markdown]
 # ## The whole difference
 #
-# `diff` of the two kernels, comments left out. Some of its lines are exercises, and closed until you have solved them:
+# `diff` of the two kernels, comments left out. Some of its lines are exercises, and hidden until you have solved them:
 
 # %%
 lessons.diff("v2_warp_mma", "v3_swizzle")
@@ -31,12 +31,11 @@ lessons.diff("v2_warp_mma", "v3_swizzle")
 # %% [markdown]
 # ## The idea
 #
-# A tile at $d = 64$ has rows of 128 bytes: eight *segments* of 16 bytes, each in four banks. A row of an
-# 8x8 tile of `ldmatrix` is one segment. In row-major order segment $c$ of every row is in the banks $4c$
-# to $4c + 3$, so the eight segments of a pass meet. Now put segment $c$ of row $r$ where segment $c \oplus
-# (r \bmod 8)$ would be, $\oplus$ being the bitwise exclusive or. For a fixed $c$, eight rows in a row give
-# eight different numbers: no two of them meet. For a fixed $r$ it is a permutation of the row: nothing is
-# lost, and what reads along rows finds all banks as before.
+# A tile at $d = 64$ has rows of 128 bytes: eight *segments* of 16 bytes, each in four banks. A row of an 8x8 tile of
+# `ldmatrix` is one segment. In row-major order segment $c$ of every row is in the banks $4c$ to $4c + 3$, so the eight
+# segments of a pass meet. Now put segment $c$ of row $r$ where segment $c \oplus (r \bmod 8)$ would be, where $\oplus$
+# is the bitwise exclusive or. For a fixed $c$, eight consecutive rows give eight different numbers: no two of them
+# meet. For a fixed $r$ it is a permutation of the row: nothing is lost, and reads along a row use all banks as before.
 #
 # From the addresses that the two kernels used:
 
@@ -66,7 +65,7 @@ lessons.source("v3_swizzle", "template <int B, int M, int S> __device__ int swiz
 # %exercise v3_xor
 
 # %% [markdown]
-# And which B, M and S has a tile? They follow from the length of its rows, and of its segments:
+# What are B, M and S of a tile? They follow from the length of its rows, and of its segments:
 
 # %%
 lessons.source("v3_swizzle", "static constexpr int bytes = kRows", "static_assert(bytes % 128 == 0")
@@ -90,10 +89,9 @@ wavefronts_of_v3 = None
 lessons.predict("wavefronts_of_v3", wavefronts_of_v3)
 
 # %% [markdown]
-# Parameters that are right for one $d$ are wrong for another. At $d = 64$, take `swizzle<3, 3, 4>`, which
-# is the right one for $d = 128$. Here the row starts *four* bits above the segment, so the number that is
-# XORed in is
-# $\lfloor r / 2 \rfloor$. How many conflicts has an `ldmatrix.x4`?
+# Parameters that are right for one $d$ are wrong for another. At $d = 64$, take `swizzle<3, 3, 4>`, which is the right
+# one for $d = 128$. Here the row starts *four* bits above the segment, so the number that is XORed in is $\lfloor r /
+# 2 \rfloor$. How many conflicts does one `ldmatrix.x4` cause?
 
 # %%
 conflicts_of_the_wrong_swizzle = None
@@ -128,11 +126,11 @@ gallery.layout(128)
 # %% [markdown]
 # ## Why does a profiler not say 0?
 #
-# On hardware the counter of bank conflicts also holds *lost arbitration*: an access that waits because
-# another client of the same memory is served first. With one block an SM it is 0 or a handful. With a full
-# grid the blocks of an SM meet all the time, and what the counter says of this kernel is arbitration
-# alone. The lesson's [README](../stages/v3_swizzle/README.md) has the measurements. Ask the emulator,
-# which knows addresses and nothing else, or a small grid.
+# On hardware the counter of bank conflicts also holds *lost arbitration*: an access that waits because another client
+# of the same memory is served first. With one block an SM it is 0 or a handful. With a full grid the blocks of an SM
+# meet all the time, and what the counter reports for this kernel is arbitration alone. The rung's
+# [README](../stages/v3_swizzle/README.md) has the measurements. Ask the emulator, which knows addresses and nothing
+# else, or a small grid.
 #
 # ## What is left
 

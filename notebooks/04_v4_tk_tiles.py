@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 04 v4_tk_tiles: the algorithm, one operation a line
 #
-# v3 has no conflict left, and most of its text is about addresses, lanes and fragments. This rung puts all
-# of that into a small library of **tiles**, so that the kernel reads as the algorithm, and uses the room
-# in your head for what need not move: S and P.
+# v3 has no conflict left, and most of its text is about addresses, lanes and fragments. This rung puts all of that
+# into a small library of **tiles**, so that the kernel reads like the algorithm. That leaves room in your head for
+# another question: do S and P have to move at all?
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -22,7 +22,7 @@ from ladder import lessons
 from ladder.lessons import gallery, measure_fragments
 
 # %% [markdown]
-# ## Reads as the algorithm
+# ## It reads like the algorithm
 #
 # A tile lives in registers (`RegTile`, spread over the lanes of a warp) or in shared memory (`SharedTile`).
 # Operations take the destination first. This is its main loop:
@@ -96,8 +96,8 @@ lessons.after("stores_of_v4", lambda: lessons.counts(table))
 gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 
 # %% [markdown]
-# Only K and V are left, and they have no conflict: `SharedTile` swizzles by itself, with the parameters that follow from
-# its size. The XOR of lesson 03 is there for bytes and chunks of 16:
+# Only K and V are left, and they have no conflict: `SharedTile` swizzles by itself, with the parameters that follow
+# from its size. The XOR is that of lesson 03, on byte addresses, in chunks of 16 bytes:
 
 # %%
 # %exercise v4_swizzle
@@ -105,9 +105,9 @@ gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 # %% [markdown]
 # ## Sixteen warps on the same tiles
 #
-# Without S and P a block's shared memory has room for more warps, and S, P and O of 16 rows fit into 128
-# registers a thread if the tile of keys is chosen for it. So a block has sixteen warps, the *workers*, and
-# reads K and V once for 256 queries, where v3 reads them for each 64:
+# Without S and P a block's shared memory has room for more warps, and S, P and O of 16 rows fit into 128 registers a
+# thread if the tile of keys is small enough. So a block has sixteen warps, the *workers*, and reads K and V once for
+# 256 queries, where v3 reads them for each 64:
 
 # %%
 lessons.source(
@@ -133,8 +133,8 @@ lessons.times(rungs)
 # %% [markdown]
 # ## A mistake that does not compile
 #
-# `mma_AB` wants its second operand by columns, `mma_ABt` by rows. The tile types know, and a wrong one is
-# refused by the compiler with a sentence on what to do:
+# `mma_AB` wants its second operand by columns, `mma_ABt` by rows. The tile types know their layout, and the compiler
+# refuses a wrong one, in a sentence that says what to do:
 
 # %%
 lessons.source(
@@ -145,7 +145,7 @@ lessons.source(
 )
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** while a tile is on its way nobody computes.
+# **The bottleneck that the next rung removes:** while a tile is on its way, nobody computes.
 #
 # **Practise:** the exercises of this rung begin with `v4_`. **Read on:** the rung's
 # [README](../stages/v4_tk_tiles/README.md). **Next:** [05, copies under the products](05_v5_async.ipynb). Run this lesson

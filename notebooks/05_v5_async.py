@@ -23,18 +23,18 @@ from ladder.lessons import gallery
 # %% [markdown]
 # ## Order and go on
 #
-# An ordinary copy goes through a register: the thread loads 16 bytes from global memory, waits some hundred cycles, and
-# stores them to shared memory. **`cp.async`** copies past the registers and returns at once. Two more instructions go
-# with it:
+# An ordinary copy goes through a register: the thread loads 16 bytes from global memory, waits some hundred cycles,
+# and stores them to shared memory. **`cp.async`** copies without a detour through registers, and returns at once. Two
+# more instructions belong to it:
 #
 # | in the kernel | PTX | what it says |
 # |---|---|---|
 # | `load_async(tile, ...)` | `cp.async` | I order my 16 bytes of the tile |
-# | `async_commit()` | `cp.async.commit_group` | what I have ordered since the last time is one group |
+# | `async_commit()` | `cp.async.commit_group` | all that I have ordered since the last commit is one group |
 # | `async_wait<n>()` | `cp.async.wait_group n` | I wait until all my groups are here but the `n` newest |
 #
-# A thread waits for its own copies only. So `block::async_wait` has a barrier of the block behind it: then everybody's
-# part has arrived.
+# A thread waits for its own copies only. So `block::async_wait` ends with a barrier of the block: after it,
+# everybody's part has arrived.
 
 # %%
 lessons.source("v5_async", "__device__ inline void fetch(", "}")
@@ -79,9 +79,9 @@ rungs = ["v4_tk_tiles", "v5_async"]
 lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator"))
 
 # %% [markdown]
-# Products and `ldmatrix` are v4's to the last one. What has gone are the stores into shared memory, which the copies do
-# by themselves. That is all that counting can show: the emulator knows no time. An H200 does: TFLOP/s at B = 4, H = 16,
-# N = M = 4096, bf16.
+# There are exactly as many products and `ldmatrix` as in v4. Gone are the stores to shared memory, which the copies do
+# by themselves. That is all that counting can show: the emulator knows no time. An H200 does: TFLOP/s at B = 4, H =
+# 16, N = M = 4096, bf16.
 
 # %%
 lessons.measured(rungs)
@@ -95,9 +95,9 @@ lessons.times(rungs)
 # %% [markdown]
 # ## Last rows first
 #
-# With a causal mask the last rows see the most keys: at N = 4096 the last block has 86 tiles to visit and the first one 6.
-# Blocks start in their order. If the longest started last, they would end alone, and the other SMs would wait for them.
-# So v5 counts its rows from the end:
+# With a causal mask the last rows see the most keys: at $d = 64$ and N = 4096 the last block has 86 tiles to visit and
+# the first one 6. Blocks start in order. If the longest started last, they would run alone at the end, while the other
+# SMs wait. So v5 counts its rows from the end:
 
 # %%
 lessons.source("v5_async", "const int block_row =")

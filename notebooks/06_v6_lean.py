@@ -29,8 +29,8 @@ from ladder.lessons import gallery, questions
 gallery.instructions()
 
 # %% [markdown]
-# (These are PTX instructions, before `ptxas` makes machine code of them.) The products, `ldmatrix` and exponentials are the
-# same in all three. The rest is what can be saved.
+# (These are PTX instructions, before `ptxas` makes machine code of them.) The products and `ldmatrix` are the same in
+# all three, and the exponentials almost. The rest is what can be saved.
 #
 # ## 1. The scale waits
 #
@@ -44,9 +44,10 @@ gallery.instructions()
 # %% [markdown]
 # ## 2. Most tiles do not rescale
 #
-# [Lesson 01](01_v1_minimal.ipynb) has a picture of one row: after the first tiles its maximum hardly grows. And what is
-# taken off the logits need not be their maximum, only near it: O and $l$ have the same factor, and it cancels. So v6
-# keeps the old $m$ while the new maximum is above it by less than `kSlack`, a factor of 2 in the weights.
+# [Lesson 01](01_v1_minimal.ipynb) has a picture of one row: after the first tiles its maximum hardly grows. And what
+# is subtracted from the logits need not be their maximum, only near it: O and $l$ have the same factor, and it
+# cancels. So v6 keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 2 in the
+# weights.
 #
 # A warp executes an instruction for all its lanes or for none. So the decision is one *vote* of the warp: if any of its
 # 16 rows has grown too much (32 at $d = 128$), all of them are rescaled. Sixteen rows together grow more often than one
@@ -77,8 +78,8 @@ shuffles = None
 lessons.predict("shuffles_of_v5", shuffles)
 
 # %% [markdown]
-# None of them is needed in the loop. The vote does not want finished maxima: if any lane has seen a large score, the warp
-# rescales. And the sum $l$ is wanted at the end only:
+# None of them is needed in the loop. The vote needs no finished maxima: if any lane has seen a large score, the warp
+# rescales. And the sum $l$ is needed only at the end:
 
 # %%
 lessons.source("v6_lean", "mma_AB(o, p_16, kv_smem[now].v[part], o);", "div_row(o, o, l);")
@@ -106,9 +107,9 @@ lessons.counts(wide).loc[["ldmatrix", "mma"]]
 #
 # ## What each idea buys
 #
-# Each was taken away from v6, one at a time, on an H200 (B = 4, H = 16, N = M = 4096, bf16). The lazy rescale is 6%, the
-# scale 4%, the reductions are 2 to 6%, the parts 10% at $d = 64$. The 32 rows are 23% at $d = 128$ and nothing at $d = 64$, where v6 does
-# without. The rung's README has the table. All together, in TFLOP/s:
+# Each was taken away from v6, one at a time, on an H200 (B = 4, H = 16, N = M = 4096, bf16). The lazy rescale is worth
+# 6%, the scale 4%, the reductions 2 to 6%, the parts 10% at $d = 64$. The 32 rows are worth 23% at $d = 128$ and
+# nothing at $d = 64$, where v6 has 16. The rung's README has the table. All together, in TFLOP/s:
 
 # %%
 lessons.measured([*rungs, "torch flash", "torch cuDNN"])
@@ -122,7 +123,7 @@ lessons.times(rungs)
 
 # %% [markdown]
 # **The bottleneck that the next rung removes:** registers. `mma.sync` holds its operands in a warp's registers, and
-# there are none left to have more work under way.
+# none are left to keep more work in flight.
 #
 # **Practise:** the exercises of this rung begin with `v6_`. **Read on:** the rung's
 # [README](../stages/v6_lean/README.md). **Next:** [07, products of a warpgroup](07_v7_wgmma.ipynb). Run this lesson

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 07 v7_wgmma: products of a warpgroup
 #
-# From here on the ladder needs a GPU of Hopper's kind to be fast (`sm_90a`: H100, H200). To be run, checked and counted it
-# needs none: the emulator has these instructions, too.
+# From here on the ladder needs a Hopper GPU to be fast (`sm_90a`: H100, H200). To run, check and count it you need
+# none: the emulator has these instructions, too.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -34,7 +34,7 @@ from ladder.lessons import gallery
 # | B | registers, by `ldmatrix` | shared memory |
 # | when | the warp goes on when it is done | the warps go on at once, and wait when they want the result |
 #
-# Where a factor lies in shared memory is said by a *descriptor*, 64 bits: address, strides, and which swizzle. The
+# A *descriptor*, 64 bits, says where a factor lies in shared memory: its address, its strides, and which swizzle. The
 # hardware knows the XOR of lesson 03. So the tiles stay as they are, and `ldmatrix` goes.
 
 # %%
@@ -46,8 +46,9 @@ lessons.source("v7_wgmma", "// S = Q K^T", "warpgroup::mma_wait(o);")
 #
 # ## Two rules
 #
-# **1. The other proxy.** `wgmma` reads shared memory past the order of ordinary loads and stores, through what PTX calls the
-# *asynchronous proxy*. What threads have written there must be announced: a fence by those who wrote, then a barrier.
+# **1. The other proxy.** `wgmma` reads shared memory outside the order of ordinary loads and stores, through what PTX
+# calls the *asynchronous proxy*. What threads have written there must be announced: a fence by those who wrote, then a
+# barrier.
 
 # %%
 lessons.source("v7_wgmma", "async_wait();", "block::sync();")
@@ -58,7 +59,7 @@ lessons.source("v7_wgmma", "async_wait();", "block::sync();")
 #
 # ## Predict
 #
-# A tile has 128 keys, $d = 64$, and one instruction of `wgmma` goes 16 steps deep: S is 64 x 128 x 16, O is 64 x 64 x 16. How
+# A tile has 128 keys, $d = 64$, and one `wgmma` instruction is 16 deep: S is 64 x 128 x 16, O is 64 x 64 x 16. How
 # many of them does a warpgroup begin for a tile, both products together?
 
 # %%
@@ -75,7 +76,8 @@ lessons.counts(table)
 
 # %% [markdown]
 # No load from shared memory is left, and none of its wavefronts: threads do not read tiles any more. (What the tensor
-# cores read is counted apart, in `wavefronts_gmma`.) The lines that still write there bring Q, K and V:
+# cores read is counted separately, in `wavefronts_gmma`, and so are their instructions: `mma` is `mma.sync` alone.)
+# Nor is there a store: as in v6, `cp.async` brings the tiles.
 
 # %%
 gallery.costs(["v6_lean", "v7_wgmma"], problem)

@@ -2,7 +2,7 @@
 # # 08 v8_tma: one thread asks
 #
 # With `cp.async` every thread computes where its 16 bytes lie, in global memory and, swizzled, in shared memory, and
-# whether they are past the end. Hopper has a unit for that, the *tensor memory accelerator*.
+# whether they are past the end. Hopper has a unit for that, the *tensor memory accelerator* (TMA).
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -24,7 +24,8 @@ from ladder.lessons import gallery
 # ## A map, and a request
 #
 # The host describes each tensor once, in a *tensor map*: sizes, strides, which tile is wanted, which swizzle. In the
-# kernel one thread names a tile by its coordinates. It comes as a whole, swizzled, with zeros where the tensor ends.
+# kernel one thread names a tile by its coordinates. It comes as a whole, swizzled, with zeros past the end of the
+# tensor.
 
 # %%
 lessons.source("v8_tma", "const auto fetch = [&](int key) {", "};")
@@ -32,23 +33,23 @@ lessons.source("v8_tma", "const auto fetch = [&](int key) {", "};")
 # %% [markdown]
 # ## Who knows that it has come?
 #
-# A barrier in shared memory, an **mbarrier**. It counts threads that arrive and bytes that come; when all have, its *phase*
-# ends, and who waits for that phase goes on. Each buffer has two:
+# A barrier in shared memory, an **mbarrier**. It counts threads that arrive and bytes that come; when all are there,
+# its *phase* ends, and whoever waits for that phase goes on. Each buffer has two:
 #
 # | barrier | a phase ends when | who waits for it |
 # |---|---|---|
 # | `full` | the bytes that were announced have come | all warps, before they multiply |
 # | `empty` | every warp has said `release` | the thread that asks, before it asks again |
 #
-# Phases have no number, only a parity, 0 or 1, which alternates. Who waits must know which one he means. To be off by one is
-# the classic mistake: one reads a tile that has not come, or waits for ever. So `Turn` counts both, the buffer and the
-# parity:
+# Phases have no number, only a parity, 0 or 1, which alternates. Whoever waits must know which phase is meant. Being
+# off by one is the classic mistake: you read a tile that has not come, or wait forever. So `Turn` counts both, the
+# buffer and the parity:
 
 # %%
 lessons.source("v8_tma", "smem.k.wait_empty(asked);", "asked.advance();")
 
 # %% [markdown]
-# The loop has no barrier of the block any more. A warpgroup that is ahead goes on into the next tile:
+# The loop has no block-wide barrier any more. A warpgroup that is ahead goes on into the next tile:
 
 # %%
 lessons.source("v8_tma", "fetch(key + A::keys);", "now.advance();")
@@ -73,8 +74,8 @@ problem = ladder.Problem(1, 2, 256, 256, 64)
 lessons.counts(ladder.compare(problem, ["v7_wgmma", "v8_tma"], backend="emulator"))
 
 # %% [markdown]
-# Threads read nothing from global memory any more, and store nothing to shared memory. Of all that they execute for a
-# score, addresses were a good part:
+# Threads read nothing from global memory any more. Computing addresses was a good part of what they executed for each
+# score:
 
 # %%
 gallery.instructions(("v6_lean", "v7_wgmma", "v8_tma"))

@@ -23,8 +23,8 @@ from ladder import lessons
 # ## v9: roles
 #
 # A *producer* asks for tiles and never computes. *Consumers* compute and never ask. The producer is one thread of a
-# warpgroup of its own, and needs few registers. A kernel is launched with the same number for every thread, but
-# `setmaxnreg` moves them between warpgroups.
+# warpgroup of its own, and needs few registers. A launch gives every thread the same number, but `setmaxnreg` moves
+# registers between warpgroups.
 
 # %%
 lessons.source("v9_roles", "give_up_registers<", "consume<")
@@ -57,12 +57,12 @@ lessons.source(
 # %% [markdown]
 # ## v11: blocks that stay
 #
-# At the beginning of a block the first Q and K are waited for, at its end O is stored, and nothing else runs on the SM
-# meanwhile. v11 launches one block an SM, which takes one piece of work after the other. So the next Q is brought, and the
-# last O stored, beside the products of the piece between.
+# A block begins by waiting for its first Q and K, and ends by storing O. Meanwhile nothing else runs on the SM. v11
+# launches one block an SM, which takes one piece of work after the other. So the next Q is brought, and the last O
+# stored, beside the products of the piece between.
 #
-# Pieces are dealt like cards, in rounds, there and back: who came first in one round comes last in the next. With a
-# causal mask they are numbered from the longest to the shortest, and all blocks end nearly together.
+# Pieces are dealt like cards, in rounds, there and back: whoever came first in one round comes last in the next. With
+# a causal mask they are numbered from the longest to the shortest, and all blocks end nearly together.
 #
 # ## Counted
 
@@ -72,8 +72,9 @@ table = ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emula
 lessons.counts(table)
 
 # %% [markdown]
-# The tensor cores have the same work. One row differs: threads of v11 write hardly a sector, since they hand O to TMA,
-# whose sectors are counted apart.
+# The tensor cores have the same work. Two rows differ, both because of O: threads of v11 write it to shared memory
+# (768 wavefronts), and TMA takes it from there to global memory. What TMA moves is counted separately, so hardly a
+# sector is left.
 #
 # ## Timed
 #
@@ -84,8 +85,8 @@ lessons.counts(table)
 lessons.measured([*rungs, "torch cuDNN"])
 
 # %% [markdown]
-# At $d = 64$ the exponentials take as long as the products: 16 a clock and SM against 4096 operations. Past that point
-# faster products would buy nothing.
+# At $d = 64$ the exponentials take as long as the products: 16 a clock and SM against 4096 operations. Faster products
+# alone would buy nothing there.
 #
 # **Read on:** the READMEs of [v9](../stages/v9_roles/README.md), [v10](../stages/v10_pingpong/README.md) and
 # [v11](../stages/v11_persistent/README.md), with what was tried and left out. **Next:**

@@ -43,9 +43,9 @@ gallery.comparison()
 
 # %% [markdown]
 # The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and blocks.
-# From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3 to
-# v4 S and P no longer pass through shared memory. From v7 on threads read no tile any more: the tensor cores do, and
-# what they read is counted apart.
+# From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3
+# to v4 S and P no longer pass through shared memory. From v7 on threads read no tile any more: the tensor cores do,
+# and what they read is counted separately. (The few wavefronts of v11 are O on its way to TMA.)
 #
 # And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
 # $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M = 256$, $d = 64$?
@@ -70,9 +70,10 @@ paid[wavefronts.to_numpy() > 0].round(1).iloc[:7]
 # %% [markdown]
 # ## Time
 #
-# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv` and `climb.csv`), at B = 4, H = 16. The
-# dashed line is as far as `mma.sync` gets on that GPU when nothing else has to be done (`ceilings.csv`). v7 to v11 and cuDNN
-# use `wgmma` instead, whose line is further out: that is why they can pass it, and v1 to v6 and FlashAttention-2 cannot.
+# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv` and `climb.csv`), at B = 4, H
+# = 16. The dashed line is as far as `mma.sync` gets on that GPU when it has nothing else to do (`ceilings.csv`). v7 to
+# v11 and cuDNN use `wgmma` instead, whose line is further out: that is why they can pass it, and v1 to v6 and
+# FlashAttention-2 cannot.
 
 # %%
 speeds = lessons.measured_speeds()
@@ -91,9 +92,9 @@ lessons.times()
 # %% [markdown]
 # ## A rung of your own
 #
-# `ladder new my_swizzle --from v2_warp_mma` makes a working copy in `my_rungs/`, which from then on is
-# built, run, checked and compared like the others. Here the same from Python, into a temporary folder, so
-# that you can run this lesson as often as you like:
+# `ladder new my_swizzle --from v2_warp_mma` makes a working copy in `my_rungs/`, which from then on is built, run,
+# checked and compared like the others. Here is the same from Python, in a temporary folder, so that you can run this
+# lesson as often as you like:
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -102,9 +103,9 @@ mine = new_stage("my_swizzle", "v2_warp_mma", folder)
 lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
-# Every access to a tile goes through this line. Say you want to exchange the 16-byte segments of a row by
-# the number of the row, for rows of 64 elements of 2 bytes: that is `col ^ row % 8 * 8`. In an editor it
-# would take ten seconds; here the cell edits the file:
+# Every access to a tile goes through this line. Say you want to permute the 16-byte segments of a row by the row's
+# number, for rows of 64 elements of 2 bytes: that is `col ^ row % 8 * 8`. In an editor it would take ten seconds; here
+# the cell edits the file:
 
 # %%
 before = "(row * kCols + col) * sizeof(T)"
@@ -143,10 +144,10 @@ for head_dim in (32, 64, 128):
     print(f"d = {head_dim:3}: {'right' if passed else 'WRONG'}")
 
 # %% [markdown]
-# At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it: two elements meet in one
-# place, or in the next row's. The test matrix that every rung is held to would have told you, and so would
-# `ladder check my_swizzle --problem 1,2,256,256,32`: two threads write one place. v3 derives the three numbers from
-# the tile and is right for all.
+# At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it, into the next row: two elements meet in
+# one place. The test matrix that every rung is held to would have told you, and so would `ladder check my_swizzle
+# --problem 1,2,256,256,32`: two threads write one place. v3 derives the three numbers from the tile and is right for
+# all.
 #
 # ## Where to go from here
 #

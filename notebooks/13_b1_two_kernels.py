@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 13 b1_two_kernels, b2_one_pass, b3_same_bits: gradients
 #
-# Training wants dQ, dK and dV. This is a ladder of its own, beside the one of the forward pass. Its kernels are larger:
-# the first time, compiling them takes a minute or two.
+# Training needs dQ, dK and dV. This is a ladder of its own, beside the one of the forward pass. Its kernels are
+# larger: the first time, compiling them takes a minute or two.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -30,8 +30,9 @@ from ladder.lessons import gallery, questions
 # $$ P = e^{c\,QK^T - \mathrm{lse}}, \qquad dV = P^T dO, \qquad dP = dO\,V^T, \qquad dS = P \circ (dP - \delta),
 # \qquad dQ = c\,dS\,K, \qquad dK = c\,dS^T Q $$
 #
-# Here $c$ is the scale, and $\delta_i = \sum_x dO_{ix} O_{ix}$ is again one number a row: what softmax's derivative takes off
-# it, since the weights of a row add up to 1. No $N \times M$ matrix is stored, as in the forward pass.
+# Here $c$ is the scale, and $\delta_i = \sum_x dO_{ix} O_{ix}$ is again one number a row: the derivative of softmax
+# subtracts it from dP, because the weights of a row add up to 1. No $N \times M$ matrix is stored, as in the forward
+# pass.
 #
 # torch differentiates `ladder.attention` like any other function, on the emulator too:
 
@@ -47,12 +48,12 @@ print(f"largest difference of dQ: {(d_q - expected).abs().max():.1e}")
 # %% [markdown]
 # ## b1: two kernels
 #
-# dK and dV are sums over the queries, dQ is a sum over the keys. A sum stays in registers if the loop over its terms is
-# inside one block. It cannot be so for both. So b1 has two kernels, one with the keys outside and one with the queries
-# outside, and each makes P and dP for itself.
+# dK and dV are sums over the queries, dQ is a sum over the keys. A sum stays in registers if the loop over its terms
+# is inside one block. That cannot hold for both. So b1 has two kernels, one with the keys outside and one with the
+# queries outside, and each computes P and dP for itself.
 #
-# In the first, S is made *transposed*, keys by queries. What a product leaves in registers is laid out as the first factor
-# of the next one: so $P^T$ and $dS^T$ never leave them.
+# The first computes S *transposed*, keys by queries. What a product leaves in registers has the layout of the next
+# product's first factor: so $P^T$ and $dS^T$ never leave them.
 
 # %%
 lessons.source(
@@ -62,7 +63,8 @@ lessons.source(
 # %% [markdown]
 # ### Predict
 #
-# For two heads with N = M = 128, d = 64, one product like $S = QK^T$ takes 1,024 `mma`. How many has b1 in all?
+# For two heads with N = M = 128, d = 64, one product like $S = QK^T$ takes 1,024 `mma`. How many does b1 execute in
+# all?
 
 # %%
 mma_of_b1 = None
@@ -71,9 +73,9 @@ lessons.predict("mma_of_b1", mma_of_b1)
 # %% [markdown]
 # ## b2: one pass
 #
-# The block of some keys has all that dQ wants of them, $dS$ and $K$. So b2's one kernel makes the share of its keys and *adds*
-# it, in global memory, to what the blocks of other keys add. Two products go. The additions come: `red.global.add`, done in
-# the cache.
+# The block that owns a tile of keys has all that dQ needs from them, $dS$ and $K$. So b2's one kernel computes the
+# share of its keys and *adds* it, in global memory, to what the blocks of other keys add. That saves two products. The
+# price is the additions: `red.global.add`, done in the L2 cache.
 
 # %%
 rungs = ["b1_two_kernels", "b2_one_pass", "b3_same_bits"]
@@ -88,12 +90,13 @@ gallery.costs(["b1_two_kernels", "b2_one_pass"], questions.GRADIENTS)
 #
 # ## b3: the same bits
 #
-# In floating point $(a + b) + c$ is not $a + (b + c)$. b2's blocks add as they happen to run, so two runs differ in the
-# last bits of dQ, and two trainings from one seed in everything after some hundred steps. b3 makes them take turns, in
-# the order of the keys: each tile of dQ has a counter, the number of the key tile whose turn it is.
+# In floating point $(a + b) + c$ is not $a + (b + c)$. b2's blocks add as they happen to run, so two runs differ in
+# the last bits of dQ, and two trainings from the same seed drift apart. b3 makes them take turns, in the order of the
+# keys: each tile of dQ has a counter, the number of the key tile whose turn it is.
 #
-# What if the block whose turn it is has not started, since the GPU is full of blocks that wait? CUDA promises no order. So a
-# block takes its number when it starts, and not from `blockIdx`: whoever has a lower one runs, or has run.
+# What if the block whose turn it is has not started, because the GPU is full of blocks that wait? CUDA promises no
+# order. So a block takes its number when it starts, and not from `blockIdx`: every block with a lower number is
+# running, or has run.
 
 # %%
 # %exercise b3_whose_turn

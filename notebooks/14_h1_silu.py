@@ -26,19 +26,21 @@ from ladder.plots import new_figure
 #
 # $$ o_i = \frac1n \sum_{j \le i} \mathrm{silu}(\alpha\, q_i \cdot k_j)\, v_j, \qquad \mathrm{silu}(x) = \frac{x}{1 + e^{-x}} $$
 #
-# A weight depends on its own logit and on no other. So there is no maximum, no sum and no rescaling, and nothing is
-# divided at the end: tiles of keys simply add up. This is the whole loop:
+# Here $n$ is a constant of the batch, the length of its longest sequence unless you say otherwise. A weight depends on
+# its own logit and on no other. So there is no maximum, no sum and no rescaling, and nothing is divided at the end:
+# tiles of keys simply add up. This is the whole loop:
 
 # %%
 lessons.source("h1_silu", "mma_ABt(s, q, kv_smem[turn].k);", "mma_AB(o, p_16, kv_smem[turn].v, o);")
 
 # %% [markdown]
-# Sequences have different lengths. Padded to the longest, most of the work would be wasted. So they lie one behind the other,
-# *jagged*, and an array says where each begins. Rows past the end of a sequence are read as zeros and need no mask: silu(0) is 0.
+# Sequences have different lengths. Padded to the longest, most of the work would be wasted. So they lie one after the
+# other, *jagged*, and an array says where each begins. Rows past the end of a sequence are read as zeros and need no
+# mask: silu(0) is 0.
 #
 # ## h2: the masks
 #
-# Which keys a query, a row, may see is bright here:
+# The keys that a query (a row) may see are bright here:
 
 
 # %%
@@ -57,9 +59,9 @@ def picture(masks: dict) -> object:
 picture({"causal": ladder.hstu_mask(12, 12), "window of 4": ladder.hstu_mask(12, 12, window=(3, 0))})
 
 # %% [markdown]
-# The first tokens of a sequence may be *contexts* (who the user is), the last ones *targets* (candidates to be scored).
-# A context sees all but the targets. A target sees all tokens that are no target, and of the targets only itself. Of 12
-# tokens, 2 are contexts and 3 are targets: how many keys does the last target see?
+# The first tokens of a sequence may be *contexts* (who the user is), the last ones *targets* (candidates to be
+# scored). A context sees all but the targets. A target sees every token that is not a target, and of the targets only
+# itself. Of 12 tokens, 2 are contexts and 3 are targets: how many keys does the last target see?
 
 # %%
 keys_of_the_last_target = None
