@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,9 +189,7 @@ def _carry_out(first: _Plan) -> Path:
             return plan.extension
         binding = _binding(stage.computes, plan.target)
         with cache.unfinished(plan.extension.parent) as directory:
-            used = _compile_kernel(plan, plan.target.draft_flags(plan.flags), directory)
-            if not plan.target.suffices(directory / "kernel.o"):
-                used = _compile_kernel(plan, plan.flags, directory)
+            used = _compile_kernel(plan, directory)
             after = _refuse_moved(plan.sources, [*_source_files(stage.path), *used])
             _link_extension(stage.name, plan.target, binding, directory)
             extension = _finish(directory, plan.directory(after), "ladder_stage.so")
@@ -202,18 +201,30 @@ def _carry_out(first: _Plan) -> Path:
         return _until_settled(stage.name, make)
 
 
-def _compile_kernel(plan: _Plan, flags: Sequence[str], directory: Path) -> list[Path]:
-    """Compiles ``kernel.o`` in the directory with these flags; returns the files that were read."""
-    command = [str(plan.nvcc.path), *flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
-    return _compile(command, directory, plan.stage.name, directory / "rule", plan.nvcc)
+def _compile_kernel(plan: _Plan, directory: Path) -> list[Path]:
+    """Compiles ``kernel.o`` in the directory; returns the files that were read."""
+    name, source = plan.stage.name, plan.stage.kernel
+    with tempfile.TemporaryDirectory(dir=directory) as kept:
+        flags = plan.target.kernel_flags(plan.flags)
+        command = [str(plan.nvcc.path), *flags, "-c", str(source), "-o", "kernel.o"]
+        keep = ("--keep", "--keep-dir", kept)
+        used = _compile(command, directory, name, directory / "rule", plan.nvcc, keep)
+        for command in plan.target.machine_code(plan.nvcc, plan.flags, Path(kept, f"{source.stem}.ptx")):
+            _run(command, directory, name, "does not compile")
+    return used
 
 
 def _compile(
-    command: Sequence[str], directory: Path, name: str, rule: Path, nvcc: toolchain.Nvcc
+    command: Sequence[str],
+    directory: Path,
+    name: str,
+    rule: Path,
+    nvcc: toolchain.Nvcc,
+    more: Sequence[str] = (),
 ) -> list[Path]:
-    """Runs the compiler and returns the files that it says it read."""
+    """Runs the compiler, with ``more`` flags, and returns the files that it says it read."""
     listing = ("-MD", "-MT", "object", "-MF", str(rule))
-    _run(command, directory, name, "does not compile", listing, rule.parent)
+    _run(command, directory, name, "does not compile", (*listing, *more), rule.parent)
     return _dependencies(os.fsdecode(rule.read_bytes()), directory, nvcc)
 
 

@@ -64,22 +64,23 @@ class Target(ABC):
         """Raises :class:`BuildError` unless what was linked is sound."""
         del binary, name
 
-    def draft_flags(self, flags: Sequence[str]) -> list[str]:
-        """The compiler flags of a first, faster compilation, whose result often :meth:`suffices`."""
+    def kernel_flags(self, flags: Sequence[str]) -> list[str]:
+        """The flags, of these, that compile a stage's kernel."""
         return list(flags)
 
-    def suffices(self, compiled: Path) -> bool:
-        """Whether the object of a first compilation is as good as that of a full one."""
-        del compiled
-        return True
+    def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
+        """Commands that add machine code to ``kernel.o`` if it is needed and not in there yet; ``ptx`` is
+        the kernel's PTX."""
+        del nvcc, flags, ptx
+        return []
 
     @property
     def _compute(self) -> str:
         return self.arch.replace("sm_", "compute_")
 
 
-_INLINE_PTX = re.compile(rb"// begin inline asm.*?// end inline asm", re.DOTALL)
-_OWN_ACCESS = re.compile(rb"\b(?:ld|st|atom|red)[.\w]*\.shared")
+#: Accesses to shared memory that ptxas may merge or divide. It leaves ldmatrix, cp.async and the like alone.
+_SHARED_ACCESS = re.compile(r"\b(?:ld|st|atom|red)\.(?:[\w:]+\.)*shared\b|\bwmma\.(?:load|store)\b")
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,19 @@ class EmulatorTarget(Target):
         code = f"-gencode=arch={self._compute},code=[{self._compute},{self.arch}]"
         return [code, "-Xfatbin", "--compress=false", "-cudart", "none"]
 
-    def draft_flags(self, flags: Sequence[str]) -> list[str]:
-        """Leaves out the machine code, which takes longer than everything else."""
+    def kernel_flags(self, flags: Sequence[str]) -> list[str]:
+        """Leaves out the machine code: most of the time of a compilation, and not always needed."""
         ptx = f"-gencode=arch={self._compute},code={self._compute}"
         return [ptx if flag.startswith("-gencode=") else flag for flag in flags]
 
-    def suffices(self, compiled: Path) -> bool:
-        """Whether all accesses to shared memory are inline PTX: ptxas leaves those as they are."""
-        text = compiled.read_bytes()
-        own = _INLINE_PTX.sub(b"", text)
-        return not _OWN_ACCESS.search(own) and b"wmma.load" not in text and b"wmma.store" not in text
+    def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
+        """Compiles the PTX alone, and not the source again; the result takes the place of the fat binary."""
+        if not _SHARED_ACCESS.search(ptx.read_text()):
+            return []
+        return [
+            [str(nvcc.path), *flags, "-fatbin", str(ptx), "-o", "kernel.fatbin"],
+            ["objcopy", "--update-section", ".nv_fatbin=kernel.fatbin", "kernel.o"],
+        ]
 
     def linker(self) -> list[str]:
         return [toolchain.gxx(), *toolchain.gxx_flags()]
