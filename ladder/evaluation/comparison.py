@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ladder.backends import Backend, EmulatorBackend, Execution, get_backend
 from ladder.build import Target, build, build_all, emulator_library
 from ladder.common import cache
-from ladder.common.progress import steps
+from ladder.common.progress import Steps, steps
 from ladder.errors import CacheError, InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.evaluation import verdict
 from ladder.evaluation.isolation import ProcessEnded, call, iterate
@@ -254,6 +254,7 @@ def _job(
 
 
 def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fresh: bool) -> None:
+    """Fills the result with a row of each job, by its stage's name: one of the cache, or of a run."""
     if not jobs:
         return
     extensions = build_all(
@@ -261,32 +262,13 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
         {name: job.target for name, job in jobs.items()},
         {name: job.options for name, job in jobs.items()},
     )
-    rows: dict[str, Row] = {}
-    for name, job in jobs.items():
-        extension = extensions[name]
-        if isinstance(extension, Path) and backend.is_exact and not fresh:
-            row = _read_row(_row_file(extension, job), result.operation)
-            if row is not None:
-                rows[name] = row
-                result.cached += 1
-    with steps("Running", len(jobs) - len(rows)) as progress:
-        for name, job in jobs.items():
-            if name in rows:
-                continue
-            extension = extensions[name]
+    rows = {} if fresh or not backend.is_exact else _kept_rows(jobs, extensions, result.operation)
+    result.cached = len(rows)
+    missing = {name: job for name, job in jobs.items() if name not in rows}
+    with steps("Running", len(missing)) as progress:
+        for name, job in missing.items():
             try:
-                if isinstance(extension, LadderError):
-                    raise extension
-                with progress.step(name):
-                    ruling = call(_ruling_by_name, job, backend.name, extension)
-                rows[name] = ruling.row
-                if ruling.text:
-                    result.reasons[name] = ruling.text
-                if ruling.timing is not None:
-                    result.timings[name] = ruling.timing
-                if backend.is_exact:
-                    with suppress(CacheError):  # it is computed again the next time
-                        cache.write_text(_row_file(extension, job), json.dumps(ruling.row, indent=0))
+                rows[name] = _run_job(job, backend, extensions[name], progress, result)
             except UnsupportedProblem as error:  # what only its kernel's host code knows
                 result.skipped[name] = error
             except InvalidProblem:
@@ -296,13 +278,49 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
                 rows[name] = _empty_row(job, backend)
     result.rows += [rows[name] for name in jobs if name in rows]
     if result.timings:
-        from ladder.backends import timing
+        _time_baselines(jobs.values(), result)
 
-        for job in jobs.values():
-            dtype = str(job.problem.dtype)
-            if dtype not in result.baselines:
-                with memory.guarded(job.problem):
-                    result.baselines[dtype] = timing.baselines(job.problem)
+
+def _kept_rows(
+    jobs: Mapping[str, _Job], extensions: Mapping[str, Path | LadderError], operation: Operation
+) -> dict[str, Row]:
+    """What the cache has."""
+    rows = {}
+    for name, job in jobs.items():
+        extension = extensions[name]
+        row = _read_row(_row_file(extension, job), operation) if isinstance(extension, Path) else None
+        if row is not None:
+            rows[name] = row
+    return rows
+
+
+def _run_job(
+    job: _Job, backend: Backend, extension: Path | LadderError, progress: Steps, result: Comparison
+) -> Row:
+    """The row of a run, whose reason and timing go into the result. Raises what the run or the build did."""
+    if isinstance(extension, LadderError):
+        raise extension
+    name = job.stage.name
+    with progress.step(name):
+        ruling = call(_ruling_by_name, job, backend.name, extension)
+    if ruling.text:
+        result.reasons[name] = ruling.text
+    if ruling.timing is not None:
+        result.timings[name] = ruling.timing
+    if backend.is_exact:
+        with suppress(CacheError):  # it is computed again the next time
+            cache.write_text(_row_file(extension, job), json.dumps(ruling.row, indent=0))
+    return ruling.row
+
+
+def _time_baselines(jobs: Iterable[_Job], result: Comparison) -> None:
+    from ladder.backends import timing
+
+    for job in jobs:
+        dtype = str(job.problem.dtype)
+        if dtype not in result.baselines:
+            with memory.guarded(job.problem):
+                result.baselines[dtype] = timing.baselines(job.problem)
 
 
 def _ruling_by_name(job: _Job, backend: str, extension: Path) -> Ruling:

@@ -33,31 +33,17 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
 
 
 def _judge_here(exercise: Exercise, stage: Stage) -> Verdict:
-    with steps(f"Checking {stage.name}:", len(exercise.cases) + 1, elsewhere=False) as progress:
+    with (
+        steps(f"Checking {stage.name}:", len(exercise.cases) + 1, elsewhere=False) as progress,
+        instruction_limit(MOST_INSTRUCTIONS),
+    ):
         return _judge(exercise, stage, progress)
 
 
 def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
-    from ladder.evaluation import evaluate
-
+    """Says one thing at a time: counts of a wrong kernel, or several wrong outputs, tell nothing new."""
     verdict = Verdict(exercise)
-    evaluations: list[tuple[Case, Evaluation]] = []
-    with instruction_limit(MOST_INSTRUCTIONS):
-        for case in exercise.cases:
-            name = str(case.problem)
-            try:
-                with progress.step(name):
-                    evaluation = evaluate(stage, case.problem, backend="emulator")
-            except BuildError as error:
-                verdict.findings.append(Remark("build", error.message))
-                return verdict
-            except (ExecutionError, UnsupportedProblem) as error:
-                verdict.wrong.append(name)
-                verdict.findings.append(_fault(stage, case.problem, error))
-                continue
-            evaluations.append((case, evaluation))
-            (verdict.right if evaluation.passed else verdict.wrong).append(name)
-    # One thing at a time: counts of a kernel that is wrong, or of several wrong outputs, tell nothing new.
+    evaluations = _evaluate_cases(exercise, stage, verdict, progress)
     if verdict.findings:
         del verdict.findings[1:]
         return verdict
@@ -70,14 +56,42 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
             return verdict
     with progress.step("races and other faults"):
         verdict.findings += _sanitized(stage, [case.problem for case in exercise.cases])
-    if verdict.findings:
-        return verdict
+    if not verdict.findings:
+        _judge_counts(stage, evaluations, verdict)
+    return verdict
+
+
+def _evaluate_cases(
+    exercise: Exercise, stage: Stage, verdict: Verdict, progress: Steps
+) -> list[tuple[Case, Evaluation]]:
+    """What ran to its end. The verdict gets the right and the wrong cases, and what stopped the others."""
+    from ladder.evaluation import evaluate
+
+    evaluations: list[tuple[Case, Evaluation]] = []
+    for case in exercise.cases:
+        name = str(case.problem)
+        try:
+            with progress.step(name):
+                evaluation = evaluate(stage, case.problem, backend="emulator")
+        except BuildError as error:
+            verdict.findings.append(Remark("build", error.message))
+            return evaluations
+        except (ExecutionError, UnsupportedProblem) as error:
+            verdict.wrong.append(name)
+            verdict.findings.append(_fault(stage, case.problem, error))
+            continue
+        evaluations.append((case, evaluation))
+        (verdict.right if evaluation.passed else verdict.wrong).append(name)
+    return evaluations
+
+
+def _judge_counts(stage: Stage, evaluations: Sequence[tuple[Case, Evaluation]], verdict: Verdict) -> None:
+    """The first case whose counts are above a bar ends it."""
     for case, evaluation in evaluations:
         verdict.findings += _counts(stage, case, evaluation)
         if verdict.findings:
-            return verdict
+            return
         verdict.keep_largest({name: evaluation.row[name] for name in COUNTERS}, str(case.problem))
-    return verdict
 
 
 def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:

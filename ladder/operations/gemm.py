@@ -15,7 +15,7 @@ class GemmProblem(SizedProblem):
     """a (M, K) and b (K, N) -> c (M, N)."""
 
     operation: ClassVar[str] = "gemm"
-    letters = {"rows": "M", "cols": "N", "depth": "K"}  # noqa: RUF012
+    letters = {"rows": "M", "cols": "N", "depth": "K"}
 
     rows: int
     cols: int
@@ -33,8 +33,8 @@ class Gemm(SizedOperation):
     title = "matrix product"
     problem = GemmProblem
     output_names = ("c",)
-    axes = {"rows": (100, 1, 128, 200), "cols": (40, 8, 136), "depth": (200, 8, 32)}  # noqa: RUF012
-    edges = {  # noqa: RUF012
+    axes = {"rows": (100, 1, 128, 200), "cols": (40, 8, 136), "depth": (200, 8, 32)}
+    edges = {
         "rows": (15, 16, 63, 64, 65, 127, 129, 255, 257),
         "cols": (16, 56, 64, 72, 120, 128, 248, 264),
         "depth": (16, 24, 40, 88, 96, 104, 120, 128, 136),

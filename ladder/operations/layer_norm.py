@@ -18,8 +18,8 @@ class LayerNormProblem(SizedProblem):
     """x (R, C), weight (C) and bias (C) -> y (R, C)."""
 
     operation: ClassVar[str] = "layer_norm"
-    letters = {"rows": "R", "cols": "C"}  # noqa: RUF012
-    kinds = {"normal": 1.0, "large": 100.0, "small": 0.01}  # noqa: RUF012
+    letters = {"rows": "R", "cols": "C"}
+    kinds = {"normal": 1.0, "large": 100.0, "small": 0.01}
 
     rows: int
     cols: int
@@ -36,8 +36,8 @@ class LayerNorm(SizedOperation):
     title = "layer norm"
     problem = LayerNormProblem
     output_names = ("y",)
-    axes = {"rows": (17, 1, 130), "cols": (64, 128, 256)}  # noqa: RUF012
-    edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}  # noqa: RUF012
+    axes = {"rows": (17, 1, 130), "cols": (64, 128, 256)}
+    edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}
     default_problem = LayerNormProblem(1024, 128)
     default_gpu_problem = LayerNormProblem(65536, 256)
     check_problems = (default_problem, LayerNormProblem(100, 64))

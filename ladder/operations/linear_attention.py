@@ -21,7 +21,7 @@ class LinearAttentionProblem(SizedProblem):
     """q, k and v (H, N, d) -> o (H, N, d)."""
 
     operation: ClassVar[str] = "linear_attention"
-    letters = {"heads": "H", "length": "N", "head_dim": "d"}  # noqa: RUF012
+    letters = {"heads": "H", "length": "N", "head_dim": "d"}
 
     heads: int
     length: int
@@ -39,8 +39,8 @@ class LinearAttention(SizedOperation):
     title = "causal linear attention"
     problem = LinearAttentionProblem
     output_names = ("o",)
-    axes = {"heads": (3, 1), "length": (100, 1, 17, 200), "head_dim": (64, 32, 128)}  # noqa: RUF012
-    edges = {"length": (15, 16, 63, 64, 65, 127, 128, 129, 193)}  # noqa: RUF012
+    axes = {"heads": (3, 1), "length": (100, 1, 17, 200), "head_dim": (64, 32, 128)}
+    edges = {"length": (15, 16, 63, 64, 65, 127, 128, 129, 193)}
     default_problem = LinearAttentionProblem(2, 512, 64)
     default_gpu_problem = LinearAttentionProblem(256, 4096, 64)
     check_problems = (LinearAttentionProblem(2, 256, 64), LinearAttentionProblem(1, 100, 32))

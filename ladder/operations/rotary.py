@@ -17,7 +17,7 @@ class RotaryProblem(SizedProblem):
     """x (H, N, d), cos and sin (N, d / 2) in fp32 -> y (H, N, d)."""
 
     operation: ClassVar[str] = "rotary"
-    letters = {"heads": "H", "length": "N", "head_dim": "d"}  # noqa: RUF012
+    letters = {"heads": "H", "length": "N", "head_dim": "d"}
 
     heads: int
     length: int
@@ -35,8 +35,8 @@ class Rotary(SizedOperation):
     title = "rotary embedding"
     problem = RotaryProblem
     output_names = ("y",)
-    axes = {"heads": (3, 1), "length": (17, 1, 130), "head_dim": (64, 128)}  # noqa: RUF012
-    edges = {"length": (15, 16, 31, 33, 63, 65, 127, 128, 129)}  # noqa: RUF012
+    axes = {"heads": (3, 1), "length": (17, 1, 130), "head_dim": (64, 128)}
+    edges = {"length": (15, 16, 31, 33, 63, 65, 127, 128, 129)}
     default_problem = RotaryProblem(8, 256, 64)
     default_gpu_problem = RotaryProblem(64, 4096, 128)
     check_problems = (default_problem, RotaryProblem(2, 100, 128))

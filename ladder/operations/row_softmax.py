@@ -15,8 +15,8 @@ class RowSoftmaxProblem(SizedProblem):
     """x (R, C) -> y (R, C). With the inputs ``large`` exp overflows unless the row's maximum is taken off."""
 
     operation: ClassVar[str] = "row_softmax"
-    letters = {"rows": "R", "cols": "C"}  # noqa: RUF012
-    kinds = {"normal": 1.0, "large": 100.0}  # noqa: RUF012
+    letters = {"rows": "R", "cols": "C"}
+    kinds = {"normal": 1.0, "large": 100.0}
 
     rows: int
     cols: int
@@ -33,8 +33,8 @@ class RowSoftmax(SizedOperation):
     title = "row softmax"
     problem = RowSoftmaxProblem
     output_names = ("y",)
-    axes = {"rows": (17, 1, 64, 130), "cols": (32, 64, 128)}  # noqa: RUF012
-    edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}  # noqa: RUF012
+    axes = {"rows": (17, 1, 64, 130), "cols": (32, 64, 128)}
+    edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}
     default_problem = RowSoftmaxProblem(1024, 64)
     default_gpu_problem = RowSoftmaxProblem(65536, 128)
     check_problems = (default_problem, RowSoftmaxProblem(100, 32))

@@ -21,7 +21,7 @@ class Attention(Operation):
     name = "attention"
     title = "attention"
     problem = Problem
-    columns = {  # noqa: RUF012
+    columns = {
         **dict.fromkeys(("B", "H", "Hkv", "N", "M", "d"), "Int64"),
         "dtype": "string",
         "causal": "boolean",

@@ -24,7 +24,7 @@ class Hstu(Operation):
     name = "hstu"
     title = "HSTU attention"
     problem: type[HstuProblem] = HstuProblem
-    columns = {  # noqa: RUF012
+    columns = {
         "H": "Int64",
         "d": "Int64",
         **dict.fromkeys(("N", "M", "mask"), "string"),
