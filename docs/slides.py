@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-from latex2mathml.converter import convert
+from formulas import mathml
 from nbconvert import SlidesExporter
 from nbformat.v4 import new_markdown_cell
 
@@ -90,7 +90,7 @@ def formulas_as_mathml(notebook: nbformat.NotebookNode) -> None:
     def drawn(found: re.Match[str]) -> str:
         if found[1]:
             return found[1]
-        return convert(found[2] or found[3], display="block" if found[2] else "inline")
+        return mathml(found[2] or found[3], display="block" if found[2] else "inline")
 
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "docs" / "locale"
 #: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
-PAGES = ("README.md", "docs/glossary.md")
+PAGES = ("README.md", "notebooks/README.md", "docs/glossary.md")
 LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
 LANGUAGES = ("zh-CN",)
 
@@ -79,9 +79,18 @@ def messages(source: str) -> Iterator[str]:
 
 def _texts(path: Path) -> Iterable[str]:
     if path.suffix == ".ipynb":
-        notebook = nbformat.read(path, as_version=4)
-        return [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+        return [holder[key] for holder, key in _prose(nbformat.read(path, as_version=4))]
     return [path.read_text(encoding="utf-8")]
+
+
+def _prose(notebook: nbformat.NotebookNode) -> Iterator[tuple[nbformat.NotebookNode, str]]:
+    """Where Markdown stands in a notebook, as nodes and their keys: in cells, and in what cells put out."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            yield cell, "source"
+        for output in cell.get("outputs", []):
+            if "text/markdown" in output.get("data", {}):
+                yield output.data, "text/markdown"
 
 
 def updated(catalogue: polib.POFile, sources: Iterable[str]) -> polib.POFile:
@@ -132,11 +141,10 @@ def translated_page(source: str, language: str, translate: Translate) -> str:
 
 
 def write_lesson(source: str, target: Path, translate: Translate) -> None:
-    """The notebook with its prose translated, code and outputs as they are."""
+    """The notebook with its prose translated; code, what programs print, and pictures stay as they are."""
     notebook = nbformat.read(ROOT / source, as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = translated(cell.source, translate)
+    for holder, key in _prose(notebook):
+        holder[key] = translated(holder[key], translate)
     nbformat.write(notebook, target)
 
 

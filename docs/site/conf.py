@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from docutils.nodes import SkipNode, Text, image
-from latex2mathml.converter import convert
 
 from ladder.stages import discover, root
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import translations
+from formulas import mathml
 
 project = "flash-ladder"
 root_doc = "README"
@@ -60,7 +60,16 @@ html_sidebars = {
 }
 
 _LANGUAGES = {"en": "English", "zh_CN": "中文"}
-_UNTRANSLATED = {"zh_CN": "本页尚未翻译，以下为英文原文。"}
+#: What the site itself says, in other languages.
+_WORDS = {
+    "zh_CN": {
+        "Lessons": "课程",
+        "Rungs": "各级",
+        "Manual": "手册",
+        "The source with its counts, line by line": "逐行带计数的源码",
+        "This page is not translated.": "本页尚未翻译，以下为英文原文。",
+    }
+}
 
 _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
 
@@ -72,6 +81,10 @@ _CONTENTS = {
 }
 
 
+def _in_language_of(app: Any, words: str) -> str:
+    return _WORDS.get(app.config.language, {}).get(words, words)
+
+
 def _add_contents(app: Any, docname: str, source: list[str]) -> None:
     """The home page is the README, which knows nothing of Sphinx: its contents are added here. Rungs get a
     link to their source with its counts."""
@@ -79,22 +92,24 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
         source[0] = _LANGUAGE_LINKS.sub("", source[0])  # the sidebar has them, of every page
         for heading, pages in _CONTENTS.items():
             lines = "\n".join(pages)
-            source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {heading}\n\n{lines}\n```\n"
+            caption = _in_language_of(app, heading)
+            source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{lines}\n```\n"
     elif docname.startswith("stages/"):
         rung = docname.split("/")[1]
         title, _, rest = source[0].partition("\n")
         up = "../../" if app.config.language == "en" else "../../../"
-        link = f"<p><a href='{up}lines/{rung}.html'>The source with its counts, line by line</a></p>"
+        words = _in_language_of(app, "The source with its counts, line by line")
+        link = f"<p><a href='{up}lines/{rung}.html'>{words}</a></p>"
         source[0] = f"{title}\n\n{link}\n{rest}"
 
 
 def _inline_math(writer: Any, node: Any) -> None:
-    writer.body.append(convert(node.astext()))
+    writer.body.append(mathml(node.astext()))
     raise SkipNode
 
 
 def _block_math(writer: Any, node: Any) -> None:
-    writer.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    writer.body.append(f'<div class="math">{mathml(node.astext(), display="block")}</div>')
     raise SkipNode
 
 
@@ -119,7 +134,8 @@ def _say_what_is_untranslated(app: Any, page: str, template: str, context: dict[
     """A page of another language that stands in English, all of it, says so."""
     translated = {source.rpartition(".")[0] for source in (*translations.PAGES, *translations.LESSONS)}
     if app.config.language != "en" and page not in translated and "body" in context:
-        context["body"] = f"<p><em>{_UNTRANSLATED[app.config.language]}</em></p>{context['body']}"
+        note = _in_language_of(app, "This page is not translated.")
+        context["body"] = f"<p><em>{note}</em></p>{context['body']}"
 
 
 def setup(app: Any) -> None:

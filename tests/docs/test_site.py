@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import re
 import sys
@@ -24,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (texts / "notebooks").mkdir()
     (texts / "stages" / "v1_minimal").mkdir(parents=True)
     (texts / "README.md").write_text(
-        "# Home\n\n[English](README.md) · [中文](README.zh-CN.md)\n\nA sum $\\sum_j s_j$ and "
+        "# Home\n\n[English](README.md) · [中文](README.zh-CN.md)\n\nA sum $\\sum_j s_j - m'$ and "
         "![a badge](https://example.org/badge.svg), [the lesson](notebooks/01_lesson.ipynb).\n"
     )
     (texts / "stages" / "v1_minimal" / "README.md").write_text("# A rung\n\nIts *pangolin* story.\n")
@@ -49,6 +50,7 @@ def _module(path: Path) -> ModuleType:
 def test_home_is_the_readme_with_the_contents(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     assert "<math" in home and "A lesson" in home and "A rung" in home
+    assert "\u2032" in html.unescape(home) and "<msup>" not in home  # a prime is as large as its letter
     assert "a badge" in home and "README.zh-CN" not in home
     assert 'href="zh_CN/README.html"' in home
 
@@ -71,4 +73,5 @@ def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
 def test_what_is_not_translated_says_so(site: Path) -> None:
     lesson = (site / "zh_CN" / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
     assert "尚未翻译" in lesson and 'href="../../notebooks/01_lesson.html"' in lesson
-    assert "尚未翻译" not in (site / "zh_CN" / "README.html").read_text(encoding="utf-8")
+    home = (site / "zh_CN" / "README.html").read_text(encoding="utf-8")
+    assert "尚未翻译" not in home and "课程" in home

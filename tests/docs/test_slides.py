@@ -17,6 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "docs" / "slides.py"
 
 @pytest.fixture(scope="module")
 def slides() -> ModuleType:
+    sys.path.insert(0, str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("slides", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import nbformat
 import polib
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "translations.py"
 
@@ -89,6 +91,22 @@ def test_a_sentence_that_changes_is_untranslated(
     # Wrapped in another way it is the same sentence.
     page.write_text("# One\n\nThree\nwords.\n")
     assert len(translations.updated(catalogue, ["page.md"])) == 2
+
+
+def test_a_lesson_is_translated_with_what_it_says_itself(
+    translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    said = new_output("execute_result", {"text/markdown": "Your turn.", "text/plain": "Verdict"})
+    printed = new_output("stream", text="a count")
+    cells = [new_markdown_cell("A question"), new_code_cell("print(1)", outputs=[said, printed])]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "lesson.ipynb")
+    assert list(translations.messages("lesson.ipynb")) == ["A question", "Your turn."]
+    translations.write_lesson("lesson.ipynb", tmp_path / "shouted.ipynb", str.upper)
+    question, code = nbformat.read(tmp_path / "shouted.ipynb", as_version=4).cells
+    assert question.source == "A QUESTION" and code.source == "print(1)"
+    assert code.outputs[0].data == {"text/markdown": "YOUR TURN.", "text/plain": "Verdict"}
+    assert code.outputs[1].text == "a count"
 
 
 def test_catalogues_have_the_sentences_that_there_are() -> None:
