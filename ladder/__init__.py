@@ -25,14 +25,16 @@ from ladder.errors import (
 
 if TYPE_CHECKING:
     from ladder.evaluation import compare, evaluate
-    from ladder.functional import attention
-    from ladder.operations import Problem, hstu_mask
+    from ladder.functional import HSTULayer, attention, hstu_attention
+    from ladder.operations import HstuPages, Problem, hstu_mask
     from ladder.stages import discover
 
 __all__ = [
     "BuildError",
     "CacheError",
     "ExecutionError",
+    "HSTULayer",
+    "HstuPages",
     "InvalidProblem",
     "LadderError",
     "Problem",
@@ -43,17 +45,21 @@ __all__ = [
     "compare",
     "discover",
     "evaluate",
+    "hstu_attention",
     "hstu_mask",
 ]
 
 __getattr__ = door(
     __name__,
     {
+        "HSTULayer": "functional",
+        "HstuPages": "operations",
         "Problem": "operations",
         "attention": "functional",
         "compare": "evaluation",
         "discover": "stages",
         "evaluate": "evaluation",
+        "hstu_attention": "functional",
         "hstu_mask": "operations",
     },
 )

@@ -159,7 +159,7 @@ def call(extension: Path, problem: AnyProblem, tensors: Tensors, stream: int) ->
         raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
     pointers = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
     try:
-        launch(**pointers, **operation_of(problem).arguments(problem), stream=stream)
+        launch(**pointers, **operation_of(problem).arguments(problem, tensors), stream=stream)
     except ValueError as error:
         raise UnsupportedProblem(str(error)) from error
     except Exception as error:

@@ -15,6 +15,8 @@ from ladder.operations import AnyProblem, Operation, Tensors
 from ladder.stages import require_arch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ladder.stages import Stage
 
 
@@ -81,13 +83,13 @@ class EmulatorBackend(Backend):
         outputs = make_outputs(problem, self.device, offset_bytes=treatment.offset_bytes)
         failure: ExecutionError | None = None
         memory = [
-            (tensor.data_ptr(), tensor.numel() * tensor.element_size(), name, name in outputs)
+            (tensor.data_ptr(), _extent_bytes(tensor), name, name in outputs)
             for name, tensor in {**inputs, **outputs}.items()
             if tensor is not None and tensor.numel()
         ]
         with emulator.session(
             arch=target.arch,
-            memory=memory,
+            memory=emulator.merged_memory(memory),
             check=check,
             backwards=treatment.backwards,
             unwritten=treatment.unwritten,
@@ -110,6 +112,12 @@ class EmulatorBackend(Backend):
             launches = tuple(session.launches)
         totals = add_totals(launch.totals() for launch in launches)
         return Execution(outputs, totals, launches=launches), session.findings, failure
+
+
+def _extent_bytes(tensor: Tensor) -> int:
+    """From the first element to the end of the last: more than its elements where rows lie apart."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
 
 
 def add_totals(totals: Iterable[dict[str, int | None]]) -> dict[str, int | None]:

@@ -310,7 +310,7 @@ class Module:
             data = _argument(value, kind, size, f"argument {number} of {name}", memory)
             block_of_arguments[offset : offset + size] = data
         # Views of one array may overlap, so they are registered as one stretch of memory.
-        with session(self.arch, _merged(memory), threads) as opened:
+        with session(self.arch, merged_memory(memory), threads) as opened:
             try:
                 self._module.launch(name, _size(grid), _size(block), bytes(block_of_arguments), smem_bytes)
             except _emulator.FaultError as error:
@@ -371,7 +371,8 @@ def _array_memory(value: Any, what: str) -> MemoryRange | None:
     return None
 
 
-def _merged(memory: Sequence[MemoryRange]) -> list[MemoryRange]:
+def merged_memory(memory: Sequence[MemoryRange]) -> list[MemoryRange]:
+    """The same memory in ranges that do not overlap, as those of several views of one tensor may."""
     merged: list[MemoryRange] = []
     for address, size, name, writable in sorted(memory):
         if merged and address < merged[-1][0] + merged[-1][1]:
@@ -449,6 +450,7 @@ __all__ = [
     "VirtualGpu",
     "WorstAccess",
     "last_fault",
+    "merged_memory",
     "session",
     "shared_access",
     "shared_passes",

@@ -1,4 +1,4 @@
-"""Attention by a rung of the ladder, called as torch's own, and as a torch operator."""
+"""Attention by a rung of the ladder, called as torch's own, as a torch operator, and in a layer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ if TYPE_CHECKING:
     from ladder.functional.calls import (
         attention,
     )
+    from ladder.functional.hstu import hstu_attention
+    from ladder.functional.layers import HSTULayer
 
 _NAMES = {
+    "HSTULayer": "layers",
     "attention": "calls",
+    "hstu_attention": "hstu",
 }
 
 __getattr__ = door(__name__, _NAMES)

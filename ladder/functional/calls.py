@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
 from ladder.functional import operators
-from ladder.functional.gradients import require_backward
-from ladder.operations import problem_of_tensors
+from ladder.functional.runs import require_backward
+from ladder.operations import BackwardProblem, problem_of_tensors
 from ladder.stages import format_options
 
 
@@ -43,7 +44,7 @@ def attention(
     if not torch.compiler.is_compiling():
         problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-            require_backward(problem)
+            require_backward(BackwardProblem(**asdict(problem)))
     outputs: tuple[Tensor, Tensor] = operators.attention(
         query,
         key,

@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.backends import get_backend
-from ladder.build import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import BackwardProblem, Problem, problem_of_tensors
-from ladder.stages import Stage, discover
+from ladder.functional.runs import run_stage
+from ladder.operations import BackwardProblem, problem_of_tensors
 
 _SCHEMA = (
     "(Tensor d_o, Tensor? d_lse, Tensor query, Tensor key, Tensor value, Tensor o, Tensor lse, "
@@ -52,10 +50,10 @@ def run(
     for name, vector in (("lse", lse), ("d_lse", d_lse)):
         if vector is not None:
             _check(name, vector, query, query.shape[:3], torch.float32)
-    if query.device.type == "cpu":
-        return _run(problem, d_o, d_lse, query, key, value, o, lse, stage, arch)
-    with torch.cuda.device(query.device):
-        return _run(problem, d_o, d_lse, query, key, value, o, lse, stage, arch)
+    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
+    inputs = {"q": query, "k": key, "v": value, "o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse}
+    outputs = run_stage(wanted, inputs, query.device, stage=stage, arch=arch)
+    return outputs["dq"], outputs["dk"], outputs["dv"]
 
 
 def _check(name: str, tensor: Tensor, query: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
@@ -69,54 +67,6 @@ def _check(name: str, tensor: Tensor, query: Tensor, shape: torch.Size, dtype: t
         )
     if not tensor.is_contiguous():
         raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
-
-
-def _run(
-    problem: Problem,
-    d_o: Tensor,
-    d_lse: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    stage: str,
-    arch: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    backend = get_backend("emulator" if query.device.type == "cpu" else "cuda")
-    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
-    chosen = discover()[stage] if stage else highest(wanted)
-    target = backend.target(chosen, arch or None)
-    extension = build(chosen, target, chosen.chosen_options({}))
-    inputs = {"q": query, "k": key, "v": value, "o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse}
-    detached = {name: None if x is None else x.detach() for name, x in inputs.items()}
-    outputs = backend.execute(extension, target, chosen.accept(wanted), detached).outputs
-    # As in operators.py: alone in memory.
-    return outputs["dq"].clone(), outputs["dk"].clone(), outputs["dv"].clone()
-
-
-def highest(problem: Problem) -> Stage:
-    """The highest stage that takes the problem. Raises :class:`UnsupportedProblem`, which lists what each one
-    takes."""
-    refusals = []
-    for stage in reversed(discover().computing(problem.operation)):
-        try:
-            stage.accept(problem)
-            return stage
-        except UnsupportedProblem as error:
-            refusals.append(error.message)
-    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refusals))
-
-
-def require_backward(problem: Problem) -> None:
-    """Raises :class:`UnsupportedProblem` unless some stage has the gradients of this forward problem."""
-    try:
-        highest(BackwardProblem(**asdict(problem)))
-    except UnsupportedProblem as error:
-        raise UnsupportedProblem(
-            f"a tensor requires a gradient, and no backward stage takes the problem:\n{error.message}",
-            "Call it under torch.no_grad(), or pass detached tensors.",
-        ) from None
 
 
 def _shapes(

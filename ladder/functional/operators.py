@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.backends import get_backend
-from ladder.build import build
 from ladder.functional import gradients
-from ladder.functional.gradients import highest
-from ladder.operations import Problem, problem_of_tensors
+from ladder.functional.runs import run_stage
+from ladder.operations import problem_of_tensors
 from ladder.stages import discover, parse_options
 
 _ARGUMENTS = (
@@ -46,25 +44,10 @@ def run(
     ``NAME=VALUE,...``. ``backward`` is autograd's.
     """
     problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
-    if query.device.type == "cpu":
-        return _run(problem, query, key, value, stage, arch, options)
-    with torch.cuda.device(query.device):
-        return _run(problem, query, key, value, stage, arch, options)
-
-
-def _run(
-    problem: Problem, query: Tensor, key: Tensor, value: Tensor, stage: str, arch: str, options: str
-) -> tuple[Tensor, Tensor]:
-    backend = get_backend("emulator" if query.device.type == "cpu" else "cuda")
-    chosen = discover()[stage] if stage else highest(problem)
-    problem = chosen.accept(problem)
-    target = backend.target(chosen, arch or None)
-    extension = build(chosen, target, chosen.chosen_options(parse_options(options)))
-    inputs = {"q": query.detach(), "k": key.detach(), "v": value.detach()}
-    outputs = backend.execute(extension, target, problem, inputs).outputs
-    # Outputs lie between frames, but a compiled graph assumes that an operator's outputs have storage of
-    # their own.
-    return outputs["o"].clone(), outputs["lse"].clone()
+    inputs = {"q": query, "k": key, "v": value}
+    chosen = parse_options(options)
+    outputs = run_stage(problem, inputs, query.device, stage=stage, arch=arch, options=chosen)
+    return outputs["o"], outputs["lse"]
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

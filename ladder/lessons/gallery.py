@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ladder.errors import LadderError
-from ladder.operations import Problem
+from ladder.operations import Problem, hstu_mask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
     from ladder.banks import Explanation
 
@@ -109,12 +110,55 @@ def softmax() -> Figure:
     return softmax_picture(measure_softmax(*example()))
 
 
+#: One mask of each form, of 24 tokens.
+_MASKS: Mapping[str, Mapping[str, Any]] = {
+    "causal": {},
+    "no mask": {"window": (-1, -1)},
+    "window of 5 before": {"window": (5, 0)},
+    "window of 5 before, 2 after": {"window": (5, 2)},
+    "window of 2 after": {"window": (-1, 2)},
+    "3 contexts": {"contexts": 3},
+    "9 targets": {"targets": 9},
+    "9 targets in groups of 4": {"targets": 9, "target_group_size": 4},
+    "3 contexts, 9 targets by 4": {"contexts": 3, "targets": 9, "target_group_size": 4},
+    "the last 10 queries": {"queries": 10},
+    "the last 10, 6 of them targets": {"queries": 10, "targets": 6},
+    "intervals": {"intervals": True},
+}
+
+
+def mask(tile: tuple[int, int] = (4, 4), **choices: Any) -> Figure:
+    """The mask of these ``choices``, arguments of :func:`ladder.hstu_mask`, and the tiles that it needs.
+
+    Without any there is a mask of each form. Raises :class:`InvalidProblem`.
+    """
+    from ladder.plots import mask_picture
+
+    if not choices:
+        return mask_picture({title: _mask(**form) for title, form in _MASKS.items()}, tile)
+    title = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in choices.items())
+    return mask_picture({title: _mask(**choices)}, tile)
+
+
+def _mask(
+    queries: int | None = None, keys: int | None = None, intervals: bool = False, **choices: Any
+) -> Tensor:
+    """As :func:`ladder.hstu_mask`, of 24 tokens unless told otherwise; ``intervals`` for some of its own."""
+    import torch
+
+    keys = keys or max(24, queries or 0)
+    queries = queries or keys
+    position = torch.arange(queries)
+    ends = torch.stack([position // 3, position // 2 + 4, (position + 8).clamp(max=keys)])
+    return hstu_mask(queries, keys, intervals=ends.int() if intervals else None, **choices)
+
+
 @dataclass(frozen=True)
 class Named:
     """A picture that can be asked for by name."""
 
     text: str
-    draw: Callable[[], Figure]
+    draw: Callable[..., Figure]
 
 
 PICTURES = {
@@ -124,18 +168,20 @@ PICTURES = {
     "fragments": Named("which lane holds which element after ldmatrix and mma", fragments),
     "instructions": Named("instructions for each score, v4 to v6, by kind", instructions),
     "layout": Named("a tile in shared memory by bank, before and after the swizzle", layout),
+    "mask": Named("masks of HSTU attention, and the tiles that each needs", mask),
     "softmax": Named("online softmax of one row, tile by tile", softmax),
     "walk": Named("the order of tiles in FlashAttention-1 and FlashAttention-2", walk),
     "walk-causal": Named("the same with a causal mask", lambda: walk(is_causal=True)),
 }
 
 
-def picture(name: str) -> Figure:
-    """The picture of that name. Raises :class:`LadderError`."""
+def picture(name: str, **choices: Any) -> Figure:
+    """The picture of that name; ``choices`` are arguments of the function that draws it. Raises
+    :class:`LadderError`."""
     if name not in PICTURES:
         near = difflib.get_close_matches(name, PICTURES, n=1)
         raise LadderError(
             f"there is no picture {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
             f"Pictures: {', '.join(PICTURES)}",
         )
-    return PICTURES[name].draw()
+    return PICTURES[name].draw(**choices)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ladder.operations.hstu.mask import hstu_mask
     from ladder.operations.hstu.operation import HstuBackwardProblem
     from ladder.operations.hstu.problem import HstuProblem
+    from ladder.operations.hstu.tensors import HstuPages, hstu_problem_of_tensors
     from ladder.operations.registry import DEFAULT_OPERATION, OPERATIONS, get_operation, operation_of
 
 _NAMES = {
@@ -51,6 +52,7 @@ _NAMES = {
     "DEFAULT_OPERATION": "registry",
     "DTYPES": "base",
     "HstuBackwardProblem": "hstu.operation",
+    "HstuPages": "hstu.tensors",
     "HstuProblem": "hstu.problem",
     "INPUTS": "attention.problem",
     "LARGEST_SCALE": "attention.problem",
@@ -63,6 +65,7 @@ _NAMES = {
     "Tensors": "base",
     "get_operation": "registry",
     "hstu_mask": "hstu.mask",
+    "hstu_problem_of_tensors": "hstu.tensors",
     "operation_of": "registry",
     "parse_dtype": "base",
     "problem_of_tensors": "attention.tensors",

@@ -187,8 +187,8 @@ class Operation(ABC):
         """The values of :attr:`columns`."""
 
     @abstractmethod
-    def arguments(self, problem: Any) -> dict[str, Any]:
-        """The fields of the C++ struct other than tensors, by name."""
+    def arguments(self, problem: Any, tensors: Tensors) -> dict[str, Any]:
+        """The fields of the C++ struct other than tensors, by name; ``tensors`` are inputs and outputs."""
 
     @abstractmethod
     def make_inputs(self, problem: Any, device: str = "cpu") -> dict[str, Tensor | None]:

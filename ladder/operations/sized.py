@@ -16,6 +16,7 @@ from ladder.operations.base import (
     DTYPES,
     AnyProblem,
     Operation,
+    Tensors,
     check_dtype,
     check_size,
     parse_sizes,
@@ -114,7 +115,7 @@ class SizedOperation(Operation):
         sizes = {problem.letters[name]: size for name, size in problem.sizes.items()}
         return {**sizes, "dtype": problem.dtype}
 
-    def arguments(self, problem: SizedProblem) -> dict[str, Any]:
+    def arguments(self, problem: SizedProblem, tensors: Tensors) -> dict[str, Any]:
         return {**problem.sizes, "dtype": problem.dtype}
 
     def make_inputs(self, problem: SizedProblem, device: str = "cpu") -> dict[str, Any]:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from ladder.plots.layout import (
         layout_picture,
     )
+    from ladder.plots.mask import (
+        mask_picture,
+    )
     from ladder.plots.roofline import (
         roofline_picture,
     )
@@ -51,6 +54,9 @@ if TYPE_CHECKING:
     )
     from ladder.plots.speed import (
         speed_picture,
+    )
+    from ladder.plots.training import (
+        training_picture,
     )
     from ladder.plots.walk import (
         Visit,
@@ -74,12 +80,14 @@ _NAMES = {
     "fragments_picture": "fragments",
     "instructions_picture": "instructions",
     "layout_picture": "layout",
+    "mask_picture": "mask",
     "new_figure": "figure",
     "roofline_picture": "roofline",
     "rungs_picture": "rungs",
     "save": "figure",
     "softmax_picture": "softmax",
     "speed_picture": "speed",
+    "training_picture": "training",
     "walk_picture": "walk",
 }
 

@@ -235,6 +235,9 @@ def test_outputs_that_are_not_written_fail(drop_stage, capsys):
         (["profile", "--import", "/tmp"], "/tmp is a directory"),
         (["bank", "ld", "lane * 128", "--element", "3"], "--element 3 is no size"),
         (["plot", "--out", "x.png"], "none is named"),
+        (["plot", "walk", "--targets", "3"], "the picture mask alone"),
+        (["plot", "mask", "--tile", "0,4"], "--tile 0,4 is no tile"),
+        (["plot", "mask", "--targets", "30"], "30 targets do not fit into a sequence of 24 tokens"),
         (["plot", "fragments", "--out", "x.gif"], "ends in none of .png"),
     ],
 )

@@ -9,9 +9,17 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+import ladder
 from ladder import banks, plots
 from ladder.errors import LadderError
-from ladder.plots import access_picture, comparison_picture, roofline_picture, speed_picture
+from ladder.plots import (
+    access_picture,
+    comparison_picture,
+    mask_picture,
+    roofline_picture,
+    speed_picture,
+    training_picture,
+)
 
 
 def texts(figure) -> list[str]:
@@ -101,6 +109,24 @@ def test_speeds_beside_the_ceiling() -> None:
     assert [patch.get_width() for patch in axes.patches] == [0.25, 125.0, 250.0]
     other = speed_picture(table, [{"N": 4096, "d": 64, "dtype": "bf16", "causal": True}])
     assert not any("mma.sync" in text for text in texts(other))
+
+
+def test_masks_and_the_tiles_that_they_need() -> None:
+    """Of 4 x 4 elements, tiles of 2 x 2: causal leaves out one and cuts two; a window of 0 needs two."""
+    masks = {"causal": ladder.hstu_mask(4, 4), "itself": ladder.hstu_mask(4, 4, window=(0, 0))}
+    figure = mask_picture(masks, (2, 2))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["causal\n3 of 4 tiles, 2 masked", "itself\n2 of 4 tiles, 2 masked"]
+    shown = [axes.images[0].get_array().tolist() for axes in figure.axes]
+    assert shown[0] == [[2, 1, 0, 0], [2, 2, 0, 0], [3, 3, 2, 1], [3, 3, 2, 2]]
+    assert shown[1] == [[2, 1, 0, 0], [1, 2, 0, 0], [0, 0, 2, 1], [0, 0, 1, 2]]
+
+
+def test_two_trainings() -> None:
+    figure = training_picture({"torch": [2.0, 1.0], "ladder": [2.0, 1.1]})
+    [axes] = figure.axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[2.0, 1.0], [2.0, 1.1]]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["torch", "ladder"]
 
 
 def test_the_roofline_of_shared_memory() -> None:

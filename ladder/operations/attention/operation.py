@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.operations.attention import shapes
 from ladder.operations.attention.problem import SIZE_TEXT, Problem
-from ladder.operations.base import DTYPES, Operation, Output, Reference
+from ladder.operations.base import DTYPES, Operation, Output, Reference, Tensors
 
 _CHECKED_HEADS = 2
 
@@ -57,7 +57,7 @@ class Attention(Operation):
         shown = {**row, "Hkv": None if row["Hkv"] == row["H"] else row["Hkv"]}
         return super().title_of(shown)
 
-    def arguments(self, problem: Problem) -> dict[str, Any]:
+    def arguments(self, problem: Problem, tensors: Tensors) -> dict[str, Any]:
         return {
             "batch": problem.batch,
             "heads": problem.heads,

@@ -51,14 +51,15 @@ def make_inputs(problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
     return {name: None if x is None else x.to(device) for name, x in inputs.items()}
 
 
-def rab_stride(problem: HstuProblem) -> int:
+def row_stride(longest: int) -> int:
     """Elements from one row of the bias to the next: the longest sequence, up to a multiple of 16 bytes."""
-    return -(-max(problem.all_kv_lens) // 8) * 8
+    return -(-longest // 8) * 8
 
 
 def bias_shape(problem: HstuProblem) -> tuple[int, ...]:
-    """(B, bias heads, longest sequence, :func:`rab_stride`)."""
-    return (problem.batch, problem.bias_heads, max(problem.all_kv_lens), rab_stride(problem))
+    """(B, bias heads, longest sequence, :func:`row_stride` of it)."""
+    longest = max(problem.all_kv_lens)
+    return (problem.batch, problem.bias_heads, longest, row_stride(longest))
 
 
 def _bias(problem: HstuProblem, generator: torch.Generator, dtype: torch.dtype) -> Tensor | None:

@@ -10,12 +10,7 @@ from typing import Any, ClassVar
 from ladder.errors import InvalidProblem
 from ladder.operations.base import DTYPES, Operation, Output, Reference
 from ladder.operations.hstu import shapes
-from ladder.operations.hstu.problem import (
-    INTERVAL_BOUNDS,
-    SIZE_TEXT,
-    HstuProblem,
-    parse_lengths,
-)
+from ladder.operations.hstu.problem import SIZE_TEXT, HstuProblem, parse_lengths
 
 
 class Hstu(Operation):
@@ -61,11 +56,12 @@ class Hstu(Operation):
         hidden = {"M": row["N"], "bias": 0, "page": 0}
         return super().title_of({**row, **{name: None for name, x in hidden.items() if row[name] == x}})
 
-    def arguments(self, problem: HstuProblem) -> dict[str, Any]:
-        from ladder.operations.hstu.inputs import rab_stride
+    def arguments(self, problem: HstuProblem, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        from ladder.operations.hstu.inputs import row_stride
 
-        between = (problem.heads + (problem.inputs == "strided")) * problem.head_dim
+        intervals = tensors["intervals"]
         return {
+            **{f"{name}_stride": tensors[name].stride(0) for name in "qkv"},
             "batch": problem.batch,
             "heads": problem.heads,
             "rab_heads": problem.bias_heads,
@@ -75,14 +71,11 @@ class Hstu(Operation):
             "max_q_len": max(problem.q_lens),
             "max_k_len": max(problem.all_kv_lens),
             "page_size": problem.page_size,
-            "q_stride": between,
-            "k_stride": between,
-            "v_stride": between,
-            "rab_stride": rab_stride(problem),
+            "rab_stride": row_stride(max(problem.all_kv_lens)),
             "target_group_size": problem.target_group_size,
             "window_left": problem.window[0],
             "window_right": problem.window[1],
-            "interval_bounds": INTERVAL_BOUNDS if problem.intervals else 0,
+            "interval_bounds": 0 if intervals is None else len(intervals),
             "dtype": problem.dtype,
             "alpha": problem.factor,
             "inv_length": 1.0 / problem.length,

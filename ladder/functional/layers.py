@@ -1,0 +1,103 @@
+"""HSTU's layer as a torch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ladder.errors import InvalidProblem
+from ladder.functional.hstu import hstu_attention
+
+#: Outputs of attention are divided by the length of a sequence: next to their variance torch's default for
+#: what a norm adds to it is not small.
+_EPSILON = 1e-6
+
+
+class HSTULayer(nn.Module):
+    """A layer of HSTU ("Actions Speak Louder than Words", Zhai et al., 2024, section 3.2), with its residual.
+
+        u, v, q, k = silu(norm(x) W)              heads of head_dim each
+        o          = hstu_attention(q, k, v)      with a learned bias a distance
+        x         += (norm(o) * u) W_out
+
+    Parameters are fp32, attention is computed in ``dtype``. With a ``bias_distance`` the logit of a query and
+    a key has a bias of their distance, the same for all that are that far apart or further; ``bias_heads`` is
+    1 for one that all heads share, or ``heads``. ``attention`` is :func:`ladder.hstu_attention`, or a
+    function that is called as it is.
+
+    Raises :class:`InvalidProblem` for sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        *,
+        bias_distance: int = 0,
+        bias_heads: int = 1,
+        target_group_size: int = 1,
+        dtype: torch.dtype = torch.bfloat16,
+        attention: Callable[..., Tensor] = hstu_attention,
+    ) -> None:
+        super().__init__()
+        if min(dim, heads, head_dim) < 1 or bias_distance < 0:
+            raise InvalidProblem(
+                f"dim {dim}, heads {heads} and head_dim {head_dim} must be 1 or more, "
+                f"bias_distance {bias_distance} 0 or more"
+            )
+        if bias_heads not in (1, heads):
+            raise InvalidProblem(f"bias_heads is {bias_heads}; it must be 1 or the heads, {heads}")
+        self.heads, self.head_dim = heads, head_dim
+        self.target_group_size, self.dtype = target_group_size, dtype
+        self.attention = attention
+        self.norm = nn.LayerNorm(dim)
+        self.project = nn.Linear(dim, 4 * heads * head_dim)
+        self.bias = RelativeBias(bias_heads, bias_distance) if bias_distance else None
+        self.attention_norm = nn.LayerNorm(heads * head_dim, eps=_EPSILON)
+        self.output = nn.Linear(heads * head_dim, dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        cu_seqlens: Tensor,
+        *,
+        num_contexts: Tensor | None = None,
+        num_targets: Tensor | None = None,
+    ) -> Tensor:
+        """x (total, dim), its sequences one behind the other as ``cu_seqlens`` says -> (total, dim)."""
+        parts = F.silu(self.project(self.norm(x))).view(len(x), 4, self.heads, self.head_dim)
+        u = parts[:, 0].flatten(1)
+        v, q, k = parts[:, 1:].to(self.dtype).unbind(1)
+        o = self.attention(
+            q,
+            k,
+            v,
+            cu_seqlens,
+            rab=None if self.bias is None else self.bias(cu_seqlens).to(self.dtype),
+            num_contexts=num_contexts,
+            num_targets=num_targets,
+            target_group_size=self.target_group_size,
+        )
+        gated = self.attention_norm(o.flatten(1).to(x.dtype)) * u
+        residual: Tensor = x + self.output(gated)
+        return residual
+
+
+class RelativeBias(nn.Module):
+    """A learned number a head for each distance of two positions, -distance to distance; beyond, the last."""
+
+    def __init__(self, heads: int, distance: int) -> None:
+        super().__init__()
+        self.distance = distance
+        self.weight = nn.Parameter(torch.zeros(heads, 2 * distance + 1))
+
+    def forward(self, cu_seqlens: Tensor) -> Tensor:
+        """(B, heads, N, N), N the longest sequence: the same for all of the B sequences."""
+        batch, longest = len(cu_seqlens) - 1, int(cu_seqlens.diff().max())
+        position = torch.arange(longest, device=cu_seqlens.device)
+        apart = (position[:, None] - position).clamp(-self.distance, self.distance)
+        return self.weight[:, apart + self.distance].expand(batch, -1, -1, -1)

@@ -1,0 +1,66 @@
+"""A stage run on tensors, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from ladder.backends import get_backend
+from ladder.build import build
+from ladder.errors import UnsupportedProblem
+from ladder.operations import AnyProblem, Tensors
+from ladder.stages import Stage, discover
+
+
+def run_stage(
+    problem: AnyProblem,
+    inputs: Tensors,
+    device: torch.device,
+    *,
+    stage: str,
+    arch: str,
+    options: Mapping[str, str] = {},
+) -> dict[str, Tensor]:
+    """The outputs by name; ``stage`` is empty for the highest that takes the problem.
+
+    CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. Raises
+    :class:`UnsupportedProblem` for a problem that the stage does not take.
+    """
+    with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
+        backend = get_backend("emulator" if device.type == "cpu" else "cuda")
+        chosen = discover()[stage] if stage else highest(problem)
+        accepted = chosen.accept(problem)
+        target = backend.target(chosen, arch or None)
+        extension = build(chosen, target, chosen.chosen_options(options))
+        detached = {name: None if tensor is None else tensor.detach() for name, tensor in inputs.items()}
+        outputs = backend.execute(extension, target, accepted, detached).outputs
+        # Outputs lie between frames, but a compiled graph assumes that an operator's outputs have storage of
+        # their own.
+        return {name: output.clone() for name, output in outputs.items()}
+
+
+def highest(problem: AnyProblem) -> Stage:
+    """The highest stage that takes the problem. Raises :class:`UnsupportedProblem`, which lists what each one
+    takes."""
+    refusals = []
+    for stage in reversed(discover().computing(problem.operation)):
+        try:
+            stage.accept(problem)
+            return stage
+        except UnsupportedProblem as error:
+            refusals.append(error.message)
+    raise UnsupportedProblem("no stage takes this problem:\n" + "\n".join(refusals))
+
+
+def require_backward(problem: AnyProblem) -> None:
+    """Raises :class:`UnsupportedProblem` unless some stage takes this problem of gradients."""
+    try:
+        highest(problem)
+    except UnsupportedProblem as error:
+        raise UnsupportedProblem(
+            f"a tensor requires a gradient, and no backward stage takes the problem:\n{error.message}",
+            "Call it under torch.no_grad(), or pass detached tensors.",
+        ) from None

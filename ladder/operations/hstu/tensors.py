@@ -1,0 +1,253 @@
+"""The HSTU problem that given tensors pose, with the inputs of the C++ struct."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations.base import torch_dtypes
+from ladder.operations.hstu.inputs import row_stride
+from ladder.operations.hstu.problem import HstuProblem
+
+#: Elements of 16 bits that a copy of 16 bytes brings: where rows begin is a multiple of them.
+_ALIGNED_ELEMENTS, _ALIGNED_BYTES = 8, 16
+
+
+class HstuPages(NamedTuple):
+    """The keys and values of histories, in pages of a cache.
+
+    Sequence b has the pages ``page_ids[page_offsets[b]]`` to ``page_ids[page_offsets[b + 1] - 1]`` of the
+    cache, and in the last of them ``last_page_lens[b]`` tokens. All but the cache is int32.
+    """
+
+    kv_cache: Tensor  #: (pages, 2, page_size, H, d): keys, then values
+    page_offsets: Tensor  #: (B + 1)
+    page_ids: Tensor  #: (pages in use)
+    last_page_lens: Tensor  #: (B)
+
+
+def hstu_problem_of_tensors(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor | None,
+    *,
+    rab: Tensor | None,
+    num_contexts: Tensor | None,
+    num_targets: Tensor | None,
+    intervals: Tensor | None,
+    pages: HstuPages | None,
+    **choices: Any,
+) -> tuple[HstuProblem, dict[str, Tensor | None]]:
+    """The problem that these tensors pose, and its inputs by name; ``choices`` are its other fields.
+
+    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`. The numbers of the int32 tensors are read,
+    for which a GPU is waited for.
+    """
+    dtype = _check_tokens(query, key, value)
+    q_lens = _lengths("cu_seqlens_q", cu_seqlens_q, query, "query")
+    numbers = {
+        name: None if tensor is None else tuple(_numbers(name, tensor, query, (len(q_lens),)))
+        for name, tensor in (("num_contexts", num_contexts), ("num_targets", num_targets))
+    }
+    if pages is not None:
+        _same_tokens(key, query, "with pages they have the same tokens")
+        if cu_seqlens_k is not None:
+            raise InvalidProblem("cu_seqlens_k and pages both say how many keys there are", "Leave it out.")
+        kv_lens = _paged_lengths(pages, query, numbers["num_targets"] or (0,) * len(q_lens))
+        cu_seqlens_k = torch.tensor([0, *kv_lens], device=query.device).cumsum(0).int()
+    elif cu_seqlens_k is not None:
+        kv_lens = _lengths("cu_seqlens_k", cu_seqlens_k, key, "key")
+    else:
+        _same_tokens(key, query, "without cu_seqlens_k they have the same tokens")
+        kv_lens, cu_seqlens_k = q_lens, cu_seqlens_q
+    if intervals is not None:
+        _check_integers("intervals", intervals, query, None)
+        if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != len(query):
+            raise InvalidProblem(
+                f"intervals are {tuple(intervals.shape)}; "
+                f"wanted (an odd number of bounds, {len(query)} tokens)"
+            )
+    problem = HstuProblem(
+        query.shape[1],
+        query.shape[2],
+        q_lens,
+        None if kv_lens == q_lens else kv_lens,
+        contexts=numbers["num_contexts"],
+        targets=numbers["num_targets"],
+        intervals=intervals is not None,
+        bias_heads=0 if rab is None else _bias_heads(rab),
+        page_size=0 if pages is None else pages.kv_cache.shape[2],
+        dtype=dtype,
+        **choices,
+    )
+    inputs: dict[str, Tensor | None] = {
+        "q": query,
+        "k": key,
+        "v": value,
+        "rab": None if rab is None else _rows_apart(rab, query, problem),
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "num_contexts": num_contexts,
+        "num_targets": num_targets,
+        "intervals": intervals,
+        **dict(zip(HstuPages._fields, pages or (None,) * len(HstuPages._fields), strict=True)),
+    }
+    return problem, inputs
+
+
+def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> str:
+    """The dtype of three tensors (tokens, H, d) that go together."""
+    dtypes = {dtype: name for name, dtype in torch_dtypes().items() if name != "i32"}
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            raise InvalidProblem(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        if tensor.dim() != 3:
+            raise InvalidProblem(
+                f"{name} has {tensor.dim()} dimensions; it must have 3: "
+                "(tokens of all sequences, heads, head_dim)"
+            )
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise InvalidProblem(f"{name} is on {tensor.device}; it must be on the CPU or a CUDA GPU")
+        _same_device(name, tensor, query)
+        if tensor.dtype not in dtypes:
+            known = ", ".join(map(str, dtypes))
+            raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")
+        if tensor.dtype != query.dtype:
+            raise InvalidProblem(f"{name} is {tensor.dtype} and query {query.dtype}; all must have one dtype")
+        if tensor.shape[1:] != query.shape[1:]:
+            raise InvalidProblem(
+                f"{name} has {tuple(tensor.shape[1:])} heads and head_dim, query {tuple(query.shape[1:])}; "
+                "they must be equal"
+            )
+        _check_rows(name, tensor)
+    if key.shape != value.shape:
+        raise InvalidProblem(
+            f"key is {tuple(key.shape)} and value {tuple(value.shape)}; they must have the same shape"
+        )
+    return dtypes[query.dtype]
+
+
+def _check_rows(name: str, tensor: Tensor) -> None:
+    """Of one token all heads lie side by side; tokens may lie apart, as slices of wider rows do."""
+    head_dim = tensor.shape[2]
+    apart = tensor.stride(0)
+    side_by_side = tensor[:1].is_contiguous() and apart > 0
+    if not side_by_side or apart % _ALIGNED_ELEMENTS or tensor.data_ptr() % _ALIGNED_BYTES:
+        raise InvalidProblem(
+            f"{name} has the strides {tensor.stride()} and begins at the address {tensor.data_ptr():#x}; a "
+            f"token's heads must lie side by side, ({head_dim}, 1), and tokens a multiple of "
+            f"{_ALIGNED_BYTES} bytes apart",
+            f"Pass {name}.clone(memory_format=torch.contiguous_format).",
+        )
+
+
+def _same_device(name: str, tensor: Tensor, query: Tensor) -> None:
+    if tensor.device != query.device:
+        raise InvalidProblem(
+            f"{name} is on {tensor.device} and query on {query.device}; all must be on one device"
+        )
+
+
+def _same_tokens(key: Tensor, query: Tensor, why: str) -> None:
+    if len(key) != len(query):
+        raise InvalidProblem(f"key has {len(key)} tokens and query {len(query)}; {why}")
+
+
+def _check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...] | None) -> None:
+    if tensor.dtype != torch.int32:
+        raise InvalidProblem(f"{name} is {tensor.dtype}; it must be torch.int32", f"Pass {name}.int().")
+    _same_device(name, tensor, query)
+    if shape is not None and tensor.shape != shape:
+        raise InvalidProblem(f"{name} is {tuple(tensor.shape)}; it must be {shape}")
+    if not tensor.is_contiguous():
+        raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
+
+
+def _numbers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...]) -> list[int]:
+    _check_integers(name, tensor, query, shape)
+    return [int(number) for number in tensor.tolist()]
+
+
+def _offsets(name: str, offsets: Tensor, query: Tensor, count: int, of: str) -> list[int]:
+    """Checked: from 0 to ``count``, never less than before."""
+    _check_integers(name, offsets, query, None)
+    if offsets.dim() != 1 or len(offsets) < 2:
+        raise InvalidProblem(f"{name} is {tuple(offsets.shape)}; it must be (sequences + 1,)")
+    values = [int(value) for value in offsets.tolist()]
+    if values[0] != 0:
+        raise InvalidProblem(f"{name} begins with {values[0]}; the first sequence begins at 0")
+    for b, (first, end) in enumerate(pairwise(values)):
+        if end < first:
+            raise InvalidProblem(f"{name} decreases from {first} to {end} at sequence {b}")
+    if values[-1] != count:
+        raise InvalidProblem(f"{name} ends with {values[-1]}; {of} {count}")
+    return values
+
+
+def _lengths(name: str, offsets: Tensor, tokens: Tensor, of: str) -> tuple[int, ...]:
+    values = _offsets(name, offsets, tokens, len(tokens), f"the tokens of {of} are")
+    return tuple(end - first for first, end in pairwise(values))
+
+
+def _paged_lengths(pages: HstuPages, query: Tensor, targets: tuple[int, ...]) -> tuple[int, ...]:
+    """Of each sequence the keys in its pages and its targets."""
+    cache = pages.kv_cache
+    heads, head_dim = query.shape[1:]
+    if cache.dim() != 5 or cache.shape[1] != 2 or cache.shape[3:] != (heads, head_dim):
+        raise InvalidProblem(
+            f"kv_cache is {tuple(cache.shape)}; it must be (pages, 2, page_size, {heads}, {head_dim})"
+        )
+    if cache.dtype != query.dtype:
+        raise InvalidProblem(f"kv_cache is {cache.dtype} and query {query.dtype}; they must have one dtype")
+    _same_device("kv_cache", cache, query)
+    if not cache.is_contiguous():
+        raise InvalidProblem("kv_cache is not contiguous", "Pass kv_cache.contiguous().")
+    ids = _numbers("page_ids", pages.page_ids, query, tuple(pages.page_ids.shape[:1]))
+    for place, page in enumerate(ids):
+        if not 0 <= page < len(cache):
+            raise InvalidProblem(
+                f"page_ids[{place}] is {page}; the cache has the pages 0 to {len(cache) - 1}"
+            )
+    offsets = _offsets("page_offsets", pages.page_offsets, query, len(ids), "the pages in page_ids are")
+    if len(offsets) != len(targets) + 1:
+        raise InvalidProblem(f"page_offsets has {len(offsets)} numbers for {len(targets)} sequences")
+    last = _numbers("last_page_lens", pages.last_page_lens, query, (len(targets),))
+    lengths = []
+    for b, (first, end) in enumerate(pairwise(offsets)):
+        if end > first and not 1 <= last[b] <= cache.shape[2]:
+            raise InvalidProblem(
+                f"last_page_lens[{b}] is {last[b]}; a page that is in use holds 1 to {cache.shape[2]} tokens"
+            )
+        history = (end - first - 1) * cache.shape[2] + last[b] if end > first else 0
+        lengths.append(history + targets[b])
+    return tuple(lengths)
+
+
+def _bias_heads(rab: Tensor) -> int:
+    if rab.dim() != 4:
+        raise InvalidProblem(
+            f"rab has {rab.dim()} dimensions; it must have 4: (sequences, 1 or heads, keys, keys)"
+        )
+    return rab.shape[1]
+
+
+def _rows_apart(rab: Tensor, query: Tensor, problem: HstuProblem) -> Tensor:
+    """The bias with rows as far apart as the kernels want them; differentiable."""
+    longest = max(problem.all_kv_lens)
+    shape = (problem.batch, problem.bias_heads, longest, longest)
+    if rab.shape != shape:
+        raise InvalidProblem(f"rab is {tuple(rab.shape)}; it must be {shape}, the longest sequence's keys")
+    if rab.dtype != query.dtype:
+        raise InvalidProblem(
+            f"rab is {rab.dtype} and query {query.dtype}; they must have one dtype",
+            f"Pass rab.to({query.dtype}).",
+        )
+    _same_device("rab", rab, query)
+    return F.pad(rab, (0, row_stride(longest) - longest)).contiguous()
