@@ -46,7 +46,7 @@ lessons.predict("registers_of_consumers", registers_of_consumers)
 # softmax, and each time half of the SM is idle. v10 makes them late on purpose, in two ways.
 #
 # **Between warpgroups** they take turns at beginning products, like the ball in a game of ping-pong. **Within a warpgroup**
-# the product $S = QK^T$ of the next tile is begun together with $O \mathrel{+}= PV$ of this one, and only the first is waited for.
+# the product $S = QK^T$ of the next tile is begun together with $O = O + PV$ of this one, and only the first is waited for.
 # O is one tile behind, and so is its rescaling:
 
 # %%
