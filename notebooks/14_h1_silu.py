@@ -16,10 +16,18 @@ if importlib.util.find_spec("ladder") is None:
 
 # %%
 # %load_ext ladder.lessons
+import itertools
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
 import ladder
 from ladder import lessons
+from ladder.lessons import gallery
 from ladder.operations import HstuProblem
-from ladder.plots import new_figure
+from ladder.plots import new_figure, training_picture
 
 # %% [markdown]
 # ## h1: what falls away
@@ -86,8 +94,101 @@ for name, window in problems.items():
 
 # %% [markdown]
 # The rule is exact: the rung's test finds by brute force in how many tiles at least one element is visible, and the
-# emulator counts just as many.
+# emulator counts just as many. Every form of mask, with tiles of 4 x 4; blue ones need no mask, orange ones are cut:
+
+# %%
+gallery.mask()
+
+# %% [markdown]
+# ## The layer around it
 #
+# HSTU's layer has one projection in front and one behind, and no other network:
+#
+# $$ U, V, Q, K = \mathrm{silu}(\mathrm{norm}(X)\,W), \qquad X \leftarrow X + \left(\mathrm{norm}(A) \circ U\right) W_o $$
+#
+# A is the attention's output. U is a *gate*: it decides what of it goes on. `ladder.HSTULayer` is this layer as a torch module,
+# with a bias of the distance between query and key. Two of them are a recommender:
+
+
+# %%
+ITEMS, WIDTH = 24, 32
+
+
+class Recommender(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.items = nn.Parameter(0.3 * torch.randn(ITEMS, WIDTH))
+        self.layers = nn.ModuleList(
+            ladder.HSTULayer(
+                WIDTH, heads=1, head_dim=32, bias_distance=16, dtype=torch.float16, attention=attention
+            )
+            for _ in range(2)
+        )
+
+    def forward(self, clicks, cu_seqlens):
+        x = self.items[clicks]
+        for layer in self.layers:
+            x = layer(x, cu_seqlens)
+        return x @ self.items.T
+
+
+# %% [markdown]
+# The log of clicks is made up. Each of 12 users goes round all items in steps of 1 to 4, whichever is his: the next click
+# follows from the last two. The users' logs have 6 to 39 clicks, and lie one behind the other.
+
+
+# %%
+def log_of_clicks():
+    lengths = torch.randint(6, 40, (12,))
+    logs = [
+        (torch.randint(ITEMS, (1,)) + torch.randint(1, 5, (1,)) * torch.arange(n)) % ITEMS for n in lengths
+    ]
+    return torch.cat(logs), F.pad(lengths.cumsum(0), (1, 0)).int()
+
+
+def train(attention, steps=40):
+    torch.manual_seed(0)
+    model, losses = Recommender(attention), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        clicks, cu_seqlens = log_of_clicks()
+        guesses = model(clicks, cu_seqlens)
+        can_be_known = torch.ones(len(clicks), dtype=torch.bool)
+        can_be_known[cu_seqlens[:-1]] = can_be_known[cu_seqlens[1:] - 1] = False
+        here = can_be_known.nonzero()[:, 0]
+        loss = F.cross_entropy(guesses[here], clicks[here + 1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+# %% [markdown]
+# Attention in plain torch, sequence by sequence, beside `h3_rab` and its gradients `h3b_gradients` on the emulator:
+
+
+# %%
+def by_torch(q, k, v, cu_seqlens, *, rab, **_):
+    outputs, longest = [], int(cu_seqlens.diff().max())
+    for b, (first, end) in enumerate(itertools.pairwise(cu_seqlens.tolist())):
+        one, n = slice(first, end), end - first
+        x = torch.einsum("nhd,mhd->hnm", q[one], k[one]) + rab[b, :, :n, :n]
+        weights = F.silu(x / q.shape[2] ** 0.5) * ladder.hstu_mask(n, n)
+        outputs.append(torch.einsum("hnm,mhd->nhd", weights, v[one]) / longest)
+    return torch.cat(outputs)
+
+
+torch.set_num_threads(1)  # so small a model is faster on one
+rungs = partial(ladder.hstu_attention, stage="h3_rab", backward="h3b_gradients")
+losses = {"torch": train(by_torch), "h3_rab and h3b_gradients": train(rungs)}
+training_picture(losses)
+
+# %%
+apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=True))
+print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.2f}, at most {apart:.3f} apart")
+
+# %% [markdown]
 # **Read on:** the READMEs of [h1](../stages/h1_silu/README.md) and [h2](../stages/h2_masks/README.md), and of the rungs above:
 # a bias and its gradients, warps over keys, keys in pages. Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/14_h1_silu.ipynb).
