@@ -1,4 +1,4 @@
-"""Where a stage runs: the emulator, or the GPU that is there."""
+"""Where a stage runs: on the emulator or on this machine's GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a backend is, and what all backends share: loading an extension, NaN-filled outputs, the call."""
+"""The backend interface, and the code all backends share: loading extensions, NaN-filled outputs,
+launching.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Execution:
-    """One run's outputs by name, and what was counted or timed."""
+    """One run's outputs by name, with its counts or its timing."""
 
     outputs: Mapping[str, Tensor]
     counters: Mapping[str, int | None] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Execution:
 
     @property
     def time_ms(self) -> float | None:
-        """The median, None where nothing was timed."""
+        """The median time, or None if nothing was timed."""
         return None if self.timing is None else self.timing.median_ms
 
 
@@ -46,22 +48,22 @@ class Backend(ABC):
 
     name: str
     device: str
-    #: Whether it counts what kernels do, and whether it times them.
+    #: Whether it counts kernels' work, and whether it times them.
     counts: bool
     times: bool
-    #: Whether it gives the same row every time, so that rows can be cached.
+    #: Whether a problem always gives the same row, so that rows can be cached.
     is_exact: bool
 
     @abstractmethod
     def default_problem(self, operation: Operation) -> AnyProblem:
-        """What stages are compared on unless told otherwise."""
+        """The problem that stages are compared on by default."""
 
     @abstractmethod
     def target(self, stage: Stage, arch: str | None) -> Target:
-        """What to build the stage for; ``arch`` is what the user asked for, if anything.
+        """The target to build the stage for; ``arch`` is the user's choice, if any.
 
-        Raises :class:`InvalidProblem` where no stage can have it, :class:`UnsupportedProblem` where this one
-        cannot.
+        Raises :class:`InvalidProblem` if no stage supports ``arch``, :class:`UnsupportedProblem` if this one
+        does not.
         """
 
     @abstractmethod
@@ -80,16 +82,16 @@ class Backend(ABC):
         """
 
 
-#: Size of the frames of :func:`framed`.
+#: Size of each of the two frames that :func:`framed` puts around a tensor.
 _FRAME_BYTES = 512
 
 
 def framed(
     shape: Sequence[int], dtype: torch.dtype, device: str | torch.device, *, offset_bytes: int = 0
 ) -> Tensor:
-    """A contiguous tensor between frames, ``offset_bytes`` past an address that is a multiple of 64.
+    """Returns a contiguous tensor between two frames, ``offset_bytes`` past a 64-byte boundary.
 
-    It and its frames are full of NaN, or of the largest integer.
+    Tensor and frames are filled with NaN, or with the largest value of an integer dtype.
     """
     import torch
 
@@ -109,14 +111,14 @@ def frame_is_whole(tensor: Tensor) -> bool:
 
 
 def unwritten(dtype: torch.dtype) -> float:
-    """What outputs are filled with, so that elements that a kernel leaves out are noticed."""
+    """The value that outputs are filled with, so that elements a kernel fails to write can be found."""
     import torch
 
     return math.nan if dtype.is_floating_point else torch.iinfo(dtype).max
 
 
 def is_unwritten(tensor: Tensor) -> bool:
-    """Whether every element is as :func:`framed` made it."""
+    """Whether every element still holds the fill value of :func:`framed`."""
     if tensor.dtype.is_floating_point:
         return bool(tensor.isnan().all())
     return bool((tensor == unwritten(tensor.dtype)).all())
@@ -125,7 +127,7 @@ def is_unwritten(tensor: Tensor) -> bool:
 def make_outputs(
     problem: AnyProblem, device: str | torch.device, *, offset_bytes: int = 0, filled: bool = True
 ) -> dict[str, Tensor]:
-    """The outputs, framed. Unless ``filled``, they have no frame and hold whatever the memory held."""
+    """Allocates the outputs between frames; with ``filled`` false, plain uninitialised tensors."""
     import torch
 
     dtypes = torch_dtypes()
@@ -139,7 +141,7 @@ def make_outputs(
 
 @functools.cache
 def _load(extension: Path) -> ModuleType:
-    # pybind11 keeps one module for each full name; only the part after the last dot names the init function.
+    # pybind11 keeps one module per full name, but derives the init function from the last component only.
     name = f"{extension.parent.name}.ladder_stage"
     loader = importlib.machinery.ExtensionFileLoader(name, str(extension))
     spec = importlib.util.spec_from_file_location(name, extension, loader=loader)
@@ -150,8 +152,10 @@ def _load(extension: Path) -> ModuleType:
 
 
 def call(extension: Path, problem: AnyProblem, tensors: Tensors, stream: int) -> None:
-    """Calls the extension's ``launch`` once, with inputs and outputs by name. Raises
-    :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA fails.
+    """Calls the extension's ``launch`` once, with inputs and outputs by name.
+
+    Raises :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA
+    fails.
     """
     try:
         launch = _load(extension).launch

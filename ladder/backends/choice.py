@@ -12,7 +12,7 @@ NAMES = ("auto", "emulator", "cuda")
 
 
 def gpu_is_there() -> bool:
-    """Whether torch can use a CUDA GPU. Without a driver it cannot, and torch is not even loaded."""
+    """Whether torch can use a CUDA GPU; without a driver, answers without importing torch."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -23,7 +23,7 @@ def gpu_is_there() -> bool:
 
 
 def get_backend(name: str = "auto") -> Backend:
-    """The backend of that name; ``auto`` is the GPU when there is one. Raises :class:`LadderError`."""
+    """Returns the named backend; ``auto`` prefers the GPU if there is one. Raises :class:`LadderError`."""
     if name == "auto":
         name = "cuda" if gpu_is_there() else "emulator"
     if name == "emulator":

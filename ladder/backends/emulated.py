@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Treatment:
-    """Choices for a run that CUDA leaves open, see :func:`ladder.emulator.session`, and where outputs lie:
-    ``offset_bytes`` past a multiple of 64."""
+    """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
+    of the outputs from a 64-byte boundary.
+    """
 
     backwards: bool = False
     unwritten: int = 0xFF
@@ -63,8 +64,8 @@ class EmulatorBackend(Backend):
     def check(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
     ) -> tuple[Execution, list[Finding], ExecutionError | None]:
-        """:meth:`execute` with the sanitizer on. What it found comes with the outputs, and so does what ended
-        the run early.
+        """Runs :meth:`execute` under the sanitizer; also returns its findings, and the error if the run ended
+        early.
         """
         return self._run(extension, target, problem, inputs, Treatment(), check=True)
 
@@ -121,7 +122,7 @@ def _extent_bytes(tensor: Tensor) -> int:
 
 
 def add_totals(totals: Iterable[dict[str, int | None]]) -> dict[str, int | None]:
-    """The counter columns summed over launches; None where a launch does not know a counter."""
+    """Sums the counter columns over launches; a counter that any launch does not know becomes None."""
     total: dict[str, int | None] = {}
     for launch in totals:
         for name in COUNTERS:

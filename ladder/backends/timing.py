@@ -1,4 +1,6 @@
-"""Times on a GPU: CUDA events, a warm-up, inputs that together exceed the L2, medians with their spread."""
+"""Timing on a GPU: CUDA events after a warm-up, inputs that together exceed the L2, medians with their
+spread.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import torch
 
 from ladder.operations import AnyProblem, Tensors, operation_of
 
-#: One call on the inputs, in the current stream.
+#: Launches once on the given inputs, in the current stream.
 Run = Callable[[Tensors], object]
 
 _ROUNDS = 5
@@ -18,7 +20,7 @@ _RUNS_A_ROUND = 50
 _INPUT_SETS = 64
 _MATMUL_SIZE = 8192
 _BASELINE_SECONDS = 0.3
-#: Operations of the product of :func:`matmul`.
+#: Floating-point operations of one :func:`matmul`.
 MATMUL_FLOPS = 2.0 * _MATMUL_SIZE**3
 
 
@@ -33,19 +35,19 @@ class Timing:
 
     @classmethod
     def of(cls, times_ms: Iterable[float]) -> Timing:
-        """Of all these times."""
+        """Summarises the times of single launches."""
         times = torch.tensor(list(times_ms), dtype=torch.float64)
         p10, median, p90 = torch.quantile(times, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
         return cls(median, p10, p90, len(times))
 
     def tflops(self, flops: float) -> float:
-        """The speed of that many operations."""
+        """The speed in TFLOP/s of a launch of ``flops`` operations."""
         return flops / self.median_ms * 1e-9
 
 
 def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) -> dict[str, Timing]:
-    """The time of each run, measured for ``seconds`` each, in rounds that take turns, so that a change of
-    clocks affects all of them. Inputs rotate from launch to launch.
+    """Times each run for ``seconds`` in total. Runs take turns in short rounds, so that a change of clocks
+    affects all of them alike; inputs rotate from launch to launch.
     """
     counts = {}
     for name, run in runs.items():
@@ -61,7 +63,7 @@ def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) ->
 
 
 def time_ms(run: Run, inputs: Tensors) -> float:
-    """One launch between two events in the current stream."""
+    """Times one launch, between two events in the current stream."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     run(inputs)
@@ -71,7 +73,7 @@ def time_ms(run: Run, inputs: Tensors) -> float:
 
 
 def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
-    """These inputs and shuffled copies elsewhere in memory: enough to fill the L2 twice, 2 to 64 sets."""
+    """The inputs and shuffled copies of them, 2 to 64 sets, so that together they fill the L2 twice."""
     tensors = [tensor for tensor in first.values() if tensor is not None]
     l2_bytes = torch.cuda.get_device_properties(tensors[0].device).L2_cache_size
     set_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -80,7 +82,7 @@ def input_sets(problem: AnyProblem, first: Tensors) -> list[Tensors]:
 
 
 def baselines(problem: AnyProblem) -> dict[str, float]:
-    """TFLOP/s, measured now, of a matrix product and of what a library offers for the problem."""
+    """Measures, in TFLOP/s, a matrix product and the libraries' implementations of the problem."""
     operation = operation_of(problem)
     sets = input_sets(problem, operation.make_inputs(problem, "cuda"))
     timings = measure(operation.baselines(problem, sets[0]), sets, _BASELINE_SECONDS)
@@ -89,7 +91,7 @@ def baselines(problem: AnyProblem) -> dict[str, float]:
 
 
 def matmul() -> Timing:
-    """A bf16 matrix product of 8192 x 8192 x 8192 on random data; :data:`MATMUL_FLOPS` operations."""
+    """Times a bf16 matrix product of 8192 x 8192 x 8192, :data:`MATMUL_FLOPS` operations, on random data."""
     a, b = (torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     times = [time_ms(lambda _: a @ b, {}) for _ in range(30)]
     return Timing.of(times[5:])

@@ -1,4 +1,4 @@
-"""One shared-memory access, bank by bank: written down, swizzled, or taken from a stage."""
+"""One shared-memory access, bank by bank: written by hand, swizzled, or taken from a stage."""
 
 from __future__ import annotations
 

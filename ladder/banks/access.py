@@ -1,6 +1,6 @@
-"""One access of a warp to shared memory, and how the banks serve it: which lanes share a pass, and which word
-each bank delivers in each wavefront. The costs come from the emulator's bank model, which also counts whole
-kernels; nothing is modelled here.
+"""One warp's access to shared memory, and how the banks serve it: which lanes share a pass, and which word
+each bank delivers in each wavefront. All costs come from the emulator's bank model, which also counts whole
+kernels; this module models nothing itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BANKS = 32
 BANK_BYTES = 4
 ROW_BYTES = BANKS * BANK_BYTES
 
-#: The kinds of access that the model covers, and the widths of each: bytes a lane, or 8x8 tiles.
+#: The kinds of access that the model covers, with the widths of each: bytes per lane, or 8x8 tiles.
 WIDTHS = {
     "ld": (1, 2, 4, 8, 16),
     "st": (1, 2, 4, 8, 16),
@@ -29,14 +29,15 @@ _MATRIX_ROW_BYTES = 16
 
 
 class AccessError(LadderError, ValueError):
-    """Addresses, lanes or a width that no instruction can have."""
+    """The addresses, lanes or width fit no instruction."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """``op`` of ``width`` bytes a lane (or of ``width`` 8x8 tiles) at 32 byte addresses.
+    """``op`` of ``width`` bytes per lane (or of ``width`` 8x8 tiles), with one byte address for each of 32
+    lanes.
 
-    A lane whose address is None takes no part. Raises :class:`AccessError` for what the hardware refuses.
+    A lane whose address is None is inactive. Raises :class:`AccessError` if the hardware would refuse it.
     """
 
     op: str
@@ -70,12 +71,12 @@ class Access:
 
     @property
     def bytes(self) -> int:
-        """Bytes at each address."""
+        """The number of bytes accessed at each address."""
         return _MATRIX_ROW_BYTES if self.op in MATRIX_OPS else self.width
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """The lanes whose addresses count, in order."""
+        """The lanes whose addresses are used, in order."""
         given = LANES if self.op not in MATRIX_OPS else 8 * self.width
         return tuple(lane for lane in range(given) if self.addresses[lane] is not None)
 
@@ -85,7 +86,7 @@ class Access:
         return f"{self.op}, {self.width} byte{'s' if self.width > 1 else ''} a lane"
 
     def banks(self, lane: int) -> range:
-        """The banks that a lane's bytes lie in."""
+        """The banks that hold a lane's bytes."""
         address = self.addresses[lane]
         assert address is not None
         first = address // BANK_BYTES % BANKS
@@ -94,7 +95,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Cell:
-    """What some banks deliver in one wavefront: the data at ``address``, to all ``lanes`` that read it."""
+    """The data at ``address`` that its banks deliver in one wavefront, and all ``lanes`` that read it."""
 
     wavefront: int
     first_bank: int
@@ -105,14 +106,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pass:
-    """Lanes that are served together, in ``wavefronts`` steps; each beyond the first is a conflict."""
+    """Lanes served together in ``wavefronts`` steps; each step beyond the first is a conflict."""
 
     lanes: tuple[int, ...]
     wavefronts: int
     cells: tuple[Cell, ...]
 
     def demand(self) -> list[int]:
-        """For each bank the number of different words that lanes read from it."""
+        """For each bank, the number of distinct words that lanes read from it."""
         wanted = [0] * BANKS
         for cell in self.cells:
             for bank in range(cell.first_bank, cell.first_bank + cell.banks):
@@ -122,7 +123,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Service:
-    """How an access is served. ``conflicts`` is what the hardware's counter adds for it."""
+    """How an access is served. ``conflicts`` is its contribution to the hardware's counter."""
 
     access: Access
     wavefronts: int
@@ -132,10 +133,10 @@ class Service:
 
 
 def serve(access: Access) -> Service:
-    """Asks the bank model, and works out who is served when."""
+    """Asks the bank model for the passes, and works out which lanes each wavefront serves."""
     from ladder import emulator
 
-    # Lanes that give no row address do not count, whatever they hold.
+    # ldmatrix and stmatrix ignore the addresses of lanes that name no row.
     lanes = set(access.lanes)
     addresses = [address if lane in lanes else None for lane, address in enumerate(access.addresses)]
     cost = emulator.shared_access(access.op, access.width, addresses)
@@ -152,8 +153,7 @@ def serve(access: Access) -> Service:
 def _pass(access: Access, mask: int, wavefronts: int) -> Pass:
     lanes = tuple(lane for lane in access.lanes if mask >> lane & 1)
     unit_bytes = max(access.bytes, BANK_BYTES)
-    # Atomics on one word follow each other; everything else delivers a word to all lanes that read it at
-    # once.
+    # Atomics on one word are serialised; every other access delivers a word to all its lanes at once.
     is_atomic = access.op.startswith("atom")
     wanted: dict[tuple[int, int], list[int]] = {}
     for lane in lanes:
@@ -172,8 +172,10 @@ def _pass(access: Access, mask: int, wavefronts: int) -> Pass:
 
 
 def parse_mask(text: str) -> int:
-    """A mask of lanes: ``0xffff``, ``0b101``, or lanes and ranges like ``0-15,20``. Raises
-    :class:`AccessError`."""
+    """Parses a lane mask: ``0xffff``, ``0b101``, or lanes and ranges like ``0-15,20``.
+
+    Raises :class:`AccessError`.
+    """
     try:
         if text.startswith(("0x", "0b")):
             mask = int(text, 0)
@@ -195,7 +197,7 @@ def parse_mask(text: str) -> int:
 
 
 def lanes_text(lanes: Sequence[int]) -> str:
-    """``0-7, 12``: lanes in runs."""
+    """Writes lanes as ranges: ``0-7, 12``."""
     runs: list[list[int]] = []
     for lane in lanes:
         if runs and lane == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""One access to shared memory by a line of a stage, as the emulator saw it: addresses, banks, passes."""
+"""One shared-memory access by a line of a stage, as emulated: addresses, banks, passes."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The access with the most conflicts of one of the instructions at a line.
+    """The worst access, the one with the most conflicts, of one of a line's instructions.
 
-    ``instructions`` are all of that line, those with the most conflicts first; ``chosen`` is the one that
-    ``service`` is about. ``total_conflicts`` are the launch's.
+    ``instructions`` holds all of the line's instructions, most conflicts first; ``service`` is of ``chosen``.
+    ``total_conflicts`` is the sum over the whole launch.
     """
 
     stage: str
@@ -52,12 +52,12 @@ class Explanation:
 
     @property
     def wavefronts(self) -> int:
-        """Of all the line's instructions, over the launch."""
+        """The wavefronts of all the line's instructions, over the launch."""
         return sum(one.wavefronts for one in self.instructions)
 
     @property
     def conflicts(self) -> int:
-        """Likewise."""
+        """The conflicts of all the line's instructions, over the launch."""
         return sum(one.conflicts for one in self.instructions)
 
     @property
@@ -73,12 +73,11 @@ def explain(
     options: Mapping[str, str] | None = None,
     instruction: int | None = None,
 ) -> Explanation:
-    """Runs a stage on the emulator and shows one shared access of the line ``place``.
+    """Runs a stage on the emulator and explains one shared-memory access of the line ``place``.
 
-    ``place`` is ``STAGE:LINE`` of its kernel.cu or ``STAGE:FILE:LINE`` of another file of its source. A line
-    of the kernel that calls a helper stands for the accesses in there. ``instruction`` is the number of one
-    of the line's instructions, as :attr:`Explanation.instructions` gives them; the default is the one with
-    the most conflicts.
+    ``place`` is ``STAGE:LINE`` for its kernel.cu or ``STAGE:FILE:LINE`` for another of its source files. A
+    kernel line that calls a helper stands for the accesses in the helper. ``instruction`` is an index into
+    :attr:`Explanation.instructions`; the default is the one with the most conflicts.
 
     Raises :class:`LadderError`.
     """
@@ -93,7 +92,7 @@ def explain(
 def explain_launches(
     launches: Iterable[Launch], stage: str, file_name: str, line: int, instruction: int | None = None
 ) -> Explanation:
-    """:func:`explain` of launches that are there already; ``stage`` is their stage's name.
+    """Does what :func:`explain` does, for the finished launches of ``stage``.
 
     Raises :class:`LadderError`.
     """
@@ -133,7 +132,9 @@ def explain_launches(
 
 
 def parse_place(place: str) -> tuple[str, str, int]:
-    """(stage, file name, line) of ``STAGE:LINE`` or ``STAGE:FILE:LINE``. Raises :class:`LadderError`."""
+    """Parses ``STAGE:LINE`` or ``STAGE:FILE:LINE`` into (stage, file name, line). Raises
+    :class:`LadderError`.
+    """
     words = place.split(":")
     is_number = re.fullmatch(r"0*[1-9]\d{0,8}", words[-1], re.ASCII)
     if len(words) not in (2, 3) or not is_number or not all(words):
@@ -144,7 +145,7 @@ def parse_place(place: str) -> tuple[str, str, int]:
 
 
 def _op(name: str) -> str:
-    """The explorer's name for an access, from the emulator's, which uses PTX's opcode for matrix accesses."""
+    """Maps the emulator's name of an access, a PTX opcode for matrix accesses, to the explorer's."""
     return {"matrix": "ldmatrix", "wmma": "ldmatrix"}.get(name, name)
 
 
@@ -175,7 +176,7 @@ def _instructions(launch: Launch) -> list[Instruction]:
 
 
 def _known(value: object) -> int:
-    """The number, or 0 where the model does not know it (for one of an instruction's accesses)."""
+    """The number, or 0 if the model does not cover all of the instruction's accesses."""
     import pandas as pd
 
     return 0 if pd.isna(value) else int(str(value))  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The bank-conflict explorer: what an access that you write down costs, and what would mend it.
+"""The bank-conflict explorer: what an access costs, and which swizzles would fix it.
 
 from ladder import bank
 found = bank.explore("ldmatrix.x4", "(lane % 16) * 256 + lane / 16 * 16")
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from ladder.banks.access import LANES, MATRIX_OPS, ROW_BYTES, Access, AccessError, Service, serve
 from ladder.banks.expression import Expression, ExpressionError
 
-#: An address for each lane: an expression in ``lane``, a function of it, or the 32 values.
+#: The lanes' addresses: an expression in ``lane``, a function of the lane, or 32 values.
 Addresses = str | Callable[[int], int | None] | Sequence[int | None]
 
-#: Element sizes for which a swizzle can be stated, in bytes.
+#: Element sizes, in bytes, for which a swizzle can be written.
 ELEMENT_SIZES = (1, 2, 4, 8, 16)
 
 _OPS = {"ld": "ld", "st": "st", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "atom": "atom.add", "red": ""}
@@ -28,9 +28,11 @@ _PLAIN_WORDS = re.compile(
 
 @dataclass(frozen=True, order=True)
 class Swizzle:
-    """XORs the ``bits`` bits of an address from bit ``base + shift`` on into those from bit ``base`` on.
+    """XORs ``bits`` bits of an address, starting at bit ``base + shift``, into those starting at bit
+    ``base``.
 
-    As ``swizzle<B, M, S>`` of CuTe and of the stages, on byte addresses unless said otherwise.
+    Same as ``swizzle<B, M, S>`` of CuTe and of the stages. It works on byte addresses unless stated
+    otherwise.
     """
 
     bits: int
@@ -46,7 +48,7 @@ class Swizzle:
 
     @classmethod
     def parse(cls, text: str) -> Swizzle:
-        """The swizzle of ``B,M,S``. Raises :class:`AccessError`."""
+        """Parses ``B,M,S``. Raises :class:`AccessError`."""
         match = re.fullmatch(r"\s*<?\s*(\d{1,9})\s*,\s*(\d{1,9})\s*,\s*(\d{1,9})\s*>?\s*", text)
         if match is None:
             raise AccessError(f"{text!r} is not B,M,S", "For example --swizzle 3,4,3")
@@ -57,7 +59,7 @@ class Swizzle:
         return address ^ (address >> self.shift & mask)
 
     def in_elements(self, element_bytes: int) -> Swizzle | None:
-        """The same permutation of element numbers; None if it would tear elements apart."""
+        """The same permutation on element indices, or None if it would split elements."""
         base = self.base - (element_bytes.bit_length() - 1)
         return None if base < 0 else replace(self, base=base)
 
@@ -68,8 +70,10 @@ class Swizzle:
 @dataclass(frozen=True)
 class Exploration:
     """An access, how it is served, and the swizzles (of byte addresses) that remove all its conflicts.
-    ``remedies`` is empty where there is nothing to mend, or no swizzle mends it; ``best`` is then the swizzle
-    that leaves the fewest conflicts, with their number, if any leaves fewer.
+
+    ``remedies`` is empty if there are no conflicts or no swizzle removes them all. In the latter case
+    ``best`` is the swizzle that leaves the fewest conflicts, with that number, if it leaves fewer than there
+    were.
     """
 
     text: str
@@ -91,12 +95,12 @@ def explore(
     swizzle: Swizzle | None = None,
     active: int = 2**LANES - 1,
 ) -> Exploration:
-    """Counts one access of a warp and looks for swizzles that free it of conflicts.
+    """Counts one access of a warp and searches for swizzles that remove its conflicts.
 
     ``op`` is ``ld``, ``st``, ``ldmatrix``, ``stmatrix``, ``atom.add`` or ``atom.cas``, or a whole PTX opcode
-    (``ld.shared.v2.f32``, ``ldmatrix.sync.aligned.m8n8.x4.shared.b16``); ``width`` is bytes a lane, or 8x8
-    tiles, where the opcode does not say. ``addresses`` are byte addresses in shared memory; of a tile whose
-    base is a multiple of 128 bytes, offsets will do. ``active`` is the mask of lanes that take part.
+    (``ld.shared.v2.f32``, ``ldmatrix.sync.aligned.m8n8.x4.shared.b16``); ``width``, in bytes per lane or 8x8
+    tiles, is for opcodes that do not state it. ``addresses`` are byte addresses in shared memory; for a tile
+    aligned to 128 bytes, offsets will do. ``active`` is the mask of active lanes.
 
     Raises :class:`AccessError` and :class:`ExpressionError`.
     """
@@ -114,7 +118,7 @@ def explore(
 
 
 def parse_op(text: str, width: int | None = None) -> tuple[str, int]:
-    """(op, width) of ``ld.v4.f32`` and the like; 4 bytes or 4 tiles where nothing is said."""
+    """Parses an opcode such as ``ld.v4.f32`` into (op, width); the width defaults to 4 bytes or 4 tiles."""
     first, *modifiers = text.split(".")
     op = _OPS.get(first, "")
     if op == "atom.add" and "cas" in modifiers:
@@ -144,7 +148,7 @@ def parse_op(text: str, width: int | None = None) -> tuple[str, int]:
 
 
 def lane_addresses(addresses: Addresses) -> tuple[int | None, ...]:
-    """The 32 addresses. Raises :class:`AccessError` and :class:`ExpressionError`."""
+    """Evaluates the addresses of the 32 lanes. Raises :class:`AccessError` and :class:`ExpressionError`."""
     if isinstance(addresses, str):
         expression = Expression(addresses)
         return tuple(expression(lane=lane) for lane in range(LANES))
@@ -154,15 +158,16 @@ def lane_addresses(addresses: Addresses) -> tuple[int | None, ...]:
 
 
 def swizzled(access: Access, swizzle: Swizzle) -> Access:
-    """The access with its addresses swizzled."""
+    """Returns the access with its addresses swizzled."""
     addresses = (None if address is None else swizzle(address) for address in access.addresses)
     return replace(access, addresses=tuple(addresses))
 
 
 def find_swizzles(access: Access) -> tuple[tuple[Swizzle, ...], tuple[Swizzle, int] | None]:
-    """The swizzles of the fewest bits that leave no conflict; else the one that leaves the fewest conflicts.
-    Swizzles begin at the access's width, so that its bytes stay together, and change only the bits that
-    choose the bank, since others cannot help.
+    """Returns the swizzles of the fewest bits that leave no conflict, or else the one that leaves the fewest.
+
+    Candidates start at the access's width, to keep each lane's bytes together, and change only the address
+    bits that select the bank, since no others can help.
     """
     remedies: list[Swizzle] = []
     best: tuple[Swizzle, int] | None = None

@@ -1,9 +1,9 @@
-"""Integer expressions in ``lane`` from a command line, evaluated as C would, and without eval().
+"""Integer expressions in ``lane`` from a command line, evaluated as C++ would, without eval().
 
-An address can be copied out of a kernel: ``(lane % 16) * 256 + lane / 16 * 16``. Types, conversions and
-precedence are those of C++20 with an int of 32 bits and a long of 64 ([expr], [conv] of its standard), so
-that ``(lane - 1) % 8`` is -1 at lane 0, ``(lane - 1u) % 8`` is 7, and ``lane & 3 == 0`` means
-``lane & (3 == 0)``. What C++ leaves undefined, such as an int that overflows, is an error.
+So an address can be copied from a kernel: ``(lane % 16) * 256 + lane / 16 * 16``. Types, conversions and
+precedence are those of C++20 with a 32-bit int and a 64-bit long ([expr] and [conv] in the standard), so that
+``(lane - 1) % 8`` is -1 at lane 0, ``(lane - 1u) % 8`` is 7, and ``lane & 3 == 0`` means ``lane & (3 == 0)``.
+Undefined behaviour in C++, such as signed overflow, is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBER = re.compile(
 )
 _WORDS = {"and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~"}
 _FUNCTIONS = ("min", "max", "abs")
-#: From the loosest to the tightest binding.
+#: Operators by precedence, loosest first.
 _LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
     ("*", "/", "%"),
@@ -35,7 +35,7 @@ _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class ExpressionError(LadderError, ValueError):
-    """An expression that does not give a whole number for every lane."""
+    """The expression does not give an integer for every lane."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class _Type:
         )
 
     def converted(self, value: int) -> int:
-        """The value that is the same modulo 2 to the power of the bits."""
+        """Converts the value to this type: the representable value that is equal to it modulo 2**bits."""
         value &= (1 << self.bits) - 1
         return value - (1 << self.bits) if self.signed and value >> self.bits - 1 else value
 
     def of_operation(self, value: int, text: str) -> int:
-        """The result of arithmetic: unsigned wraps around, signed may not."""
+        """Converts the result of arithmetic: unsigned wraps around, signed overflow raises."""
         if self.signed and not self.holds(value):
             raise ExpressionError(f"{text} overflows {self}")
         return self.converted(value)
@@ -73,7 +73,7 @@ _Values = Mapping[str, int]
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of an expression: its value, given those of the variables, and its text."""
+    """A subexpression: a function from the variables to its value, and its text."""
 
     type: _Type
     value: Callable[[_Values], int]
@@ -84,10 +84,10 @@ class _Node:
 
 
 class Expression:
-    """A parsed expression; call it with the values of its variables, which are ints.
+    """A parsed expression; call it with the values of its variables, all of type int.
 
-    Allowed: whole numbers as C++ writes them, the names given, ``+ - * / % & | ^ ~ << >>``,
-    ``== != < <= > >=``, ``! && ||``, ``? :``, ``min``, ``max``, ``abs``. Raises :class:`ExpressionError`.
+    Allowed: C++ integer literals, the given names, ``+ - * / % & | ^ ~ << >>``, ``== != < <= > >=``, ``! &&
+    ||``, ``? :``, ``min``, ``max``, ``abs``. Raises :class:`ExpressionError`.
     """
 
     def __init__(self, text: str, names: tuple[str, ...] = ("lane",)) -> None:
@@ -113,7 +113,7 @@ class Expression:
 
 
 class _Parser:
-    """A recursive-descent parser, one call for each level of precedence."""
+    """A recursive-descent parser with one call per level of precedence."""
 
     def __init__(self, text: str, names: tuple[str, ...]) -> None:
         self._text = text
@@ -132,7 +132,7 @@ class _Parser:
         return self._tokens[self._next][1]
 
     def _take(self, *tokens: str) -> str:
-        """The next token if it is one of these, else None."""
+        """Consumes the next token if it is one of ``tokens``; returns "" otherwise."""
         token = self._peek()
         if token not in tokens:
             return ""
@@ -152,7 +152,7 @@ class _Parser:
         return ExpressionError(f"{what}:\n{self._text}\n{' ' * self._tokens[self._next][0]}^", hint)
 
     def _written(self, first: int) -> str:
-        """The text since the token of that number."""
+        """The source text from token number ``first`` up to the current one."""
         end = self._tokens[self._next - 1]
         return self._text[self._tokens[first][0] : end[0] + len(end[1])]
 
@@ -254,7 +254,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[tuple[int, str]]:
-    """(where it begins, token), and an empty one at the end."""
+    """Splits the text into (offset, token) pairs, ending with an empty token."""
     found, position = [], 0
     while text[position:].strip():
         match = _TOKEN.match(text, position)
@@ -286,7 +286,7 @@ def _literal(token: str) -> _Node:
 
 
 def _common(*nodes: _Node) -> _Type:
-    """The usual arithmetic conversions: the longer type, or the unsigned one of two equally long ones."""
+    """The usual arithmetic conversions: the wider type, or the unsigned one of two equally wide."""
     bits = max(node.type.bits for node in nodes)
     return _Type(bits, all(node.type.signed for node in nodes if node.type.bits == bits))
 

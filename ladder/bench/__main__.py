@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.errors import LadderError
 
-#: Modules of this package, each with add_arguments(parser) and main(options).
+#: Modules of this package that define add_arguments(parser) and main(options).
 BENCHMARKS = {
     "emulator": "how fast the interpreter is: warp instructions a second and core",
     "gpu": "the speed of every rung on the GPU that is there, beside torch's attention",
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module: Any = None
     for name, description in BENCHMARKS.items():
         one = commands.add_parser(name, help=description, description=description)
-        # The others are not loaded: a machine with a GPU may have no emulator.
+        # Import only the chosen benchmark: a machine with a GPU may lack the emulator.
         if words[:1] == [name]:
             module = importlib.import_module(f"ladder.bench.{_MODULES.get(name, name)}")
             module.add_arguments(one)

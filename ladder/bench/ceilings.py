@@ -20,18 +20,18 @@ from ladder.common.progress import steps
 from ladder.errors import ExecutionError, LadderError
 
 SOURCE = Path(__file__).with_suffix(".cu")
-#: The unit in which each unit's work is counted.
+#: What is counted for each hardware unit.
 COUNTED = {"mma.sync": "operations", "ldmatrix": "bytes", "ex2.approx": "results", "fma": "operations"}
 ROUNDS, LAUNCHES = 1 << 16, 9
 
 
 def measure() -> pd.DataFrame:
-    """One row for each unit of the SM, which 16 warps an SM keep busy on its own.
+    """Measures each unit of the SM alone, with 16 warps per SM keeping it busy; one row per unit.
 
-    Columns: the environment, ``unit``, ``counted`` (in what), ``per_second``, ``clock_ghz`` (of the SMs
-    meanwhile), ``per_clock_and_sm``, ``time_ms`` (of a launch, the median).
+    Columns: the environment, ``unit``, ``counted`` (what is counted), ``per_second``, ``clock_ghz`` (SM clock
+    during the run), ``per_clock_and_sm``, ``time_ms`` (median of a launch).
 
-    Raises :class:`LadderError` when there is no GPU, or one before sm_80.
+    Raises :class:`LadderError` without a GPU of sm_80 or later.
     """
     get_backend("cuda")
     capability = torch.cuda.get_device_capability()
@@ -47,7 +47,7 @@ def measure() -> pd.DataFrame:
 
 
 def frame(output: str, where: dict[str, str]) -> pd.DataFrame:
-    """The program's output as rows."""
+    """Parses the program's output into rows that begin with the columns ``where``."""
     names = ["unit", "work", "time_ms", "clock_ghz"]
     said = pd.read_csv(io.StringIO(output), header=None, names=names)
     rows = pd.DataFrame({"unit": said["unit"], "counted": said["unit"].map(COUNTED)})

@@ -1,4 +1,4 @@
-"""The interpreter's speed: warp instructions a second and core."""
+"""The interpreter's speed in warp instructions per second and core."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Speed:
-    """One kernel's speed on ``threads`` host threads. ``cpu_seconds`` is their total time on a core;
-    ``checked_cpu_seconds`` the same under the sanitizer."""
+    """One kernel's speed on ``threads`` host threads. ``cpu_seconds`` is their total CPU time;
+    ``checked_cpu_seconds`` is the same under the sanitizer.
+    """
 
     kernel: str
     threads: int
@@ -36,7 +37,7 @@ class Speed:
 
     @property
     def per_second_and_core(self) -> float:
-        """Warp instructions for each second on a core, independent of the machine's other load."""
+        """Warp instructions per second of CPU time, which the machine's other load does not affect."""
         return self.warp_instructions / self.cpu_seconds
 
     @property
@@ -46,7 +47,9 @@ class Speed:
 
 
 def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
-    """Median times of the kernels in ``kernels.cu``, without the first run of each, which warms up."""
+    """Median times of the kernels in ``kernels.cu``; the first run of each is a warm-up and does not
+    count.
+    """
     module = Module(_ptx())
     return [_measure(name, run, threads, runs) for name, run in _workloads(module, threads).items()]
 

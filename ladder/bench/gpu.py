@@ -1,5 +1,5 @@
-"""The speed of every rung on this machine's GPU, beside what torch offers, all in one run. Each contender's
-first output is checked on a part of the problem before all are timed by :mod:`ladder.backends.timing`.
+"""Times every rung on this machine's GPU beside torch's implementations, all in one run. Each contender's
+first output is checked on part of the problem before :mod:`ladder.backends.timing` times them all.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ MATMUL = "torch matmul"
 
 _SECONDS = 0.4  # of measuring, a contender and problem
 
-#: One launch, which returns its first output.
+#: Launches once and returns the first output.
 Run = Callable[[Any], Tensor]
 
 
 def measure(
     problems: Sequence[AnyProblem] | None = None, stages: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """One row a contender and problem, with the ratio of its speed to that of what torch offers.
+    """Measures one row per contender and problem, with its speed relative to torch's.
 
-    By default the problems are the operation's, and the stages all of its rungs.
+    The defaults are the operation's benchmark problems and all of its rungs.
 
     Columns: the environment, ``contender``, those of the problem, ``time_ms`` (median) with ``time_ms_p10``
     and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16 matrix product
     measured in the same run), ``of_<name>`` (speed as a multiple of torch's), ``error``, ``error_bound``,
     ``passed``.
 
-    ``stages`` may hold a stage several times with options: ``"v6_lean:ROWS=32,KEYS=64"``.
-    Raises :class:`LadderError` when there is no GPU or nothing takes a problem.
+    ``stages`` may hold a stage several times with options: ``"v6_lean:ROWS=32,KEYS=64"``. Raises
+    :class:`LadderError` without a GPU, or if no contender takes a problem.
     """
     ladder = discover()
     operation = _operation(problems, stages)
@@ -100,7 +100,9 @@ def _operation(problems: Sequence[AnyProblem] | None, stages: Sequence[str] | No
 
 
 def _takes(stage: Stage, run: Run, problem: AnyProblem) -> bool:
-    """Only the kernel's host code knows whether its options leave room for a head dim."""
+    """Whether the stage takes the problem; only its host code knows if its options leave room for a head
+    dim.
+    """
     try:
         stage.accept(problem)
         run(operation_of(problem).make_inputs(problem, "cuda"))
@@ -110,7 +112,7 @@ def _takes(stage: Stage, run: Run, problem: AnyProblem) -> bool:
 
 
 def _stage_run(extension: Any, problem: AnyProblem) -> Run:
-    """A run that returns the first output."""
+    """Wraps a stage's launch as a :data:`Run`."""
     first = operation_of(problem).output_names[0]
 
     def run(inputs: Tensors) -> Tensor:
@@ -158,7 +160,7 @@ def _times(timed: Timing) -> dict[str, float]:
 
 
 def _ratio_column(baseline: str) -> str:
-    """``of_cudnn`` for torch cuDNN."""
+    """The column's name, such as ``of_cudnn`` for torch cuDNN."""
     return "of_" + baseline.removeprefix("torch ").lower()
 
 
@@ -195,7 +197,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures, prints the table and writes the CSV; 1 when a stage's output is wrong."""
+    """Measures, prints the table and writes the CSV; returns 1 if a stage's output is wrong."""
     operation = _operation(None, options.stages)
     fields = {"dtype": parse_dtype(options.dtype), **({"is_causal": True} if options.causal else {})}
     problems = [operation.parse(text, **fields) for text in options.problem or ()]

@@ -1,7 +1,7 @@
-"""How many wrong rungs the verdicts catch: mutants, each a kernel.cu with one change made by machine.
+"""Mutation testing of the verdicts: each mutant is a kernel.cu with one change made by machine.
 
-A verdict that lets a mutant pass is blind to what was changed. ``equivalent_mutants.toml`` lists those that
-compute the same, with the reason.
+A verdict that passes a mutant is blind to the change. ``equivalent_mutants.toml`` lists the mutants that
+compute the same as their rung, with the reason.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ else:
 
 STAGES = ("v1_minimal", "v2_warp_mma")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
-#: Ends a mutant's endless loop; no warp of a sound rung comes near it on the problems that are tried.
+#: Stops mutants that loop forever; no warp of a correct rung comes near it on the problems tried.
 _INSTRUCTION_LIMIT = "20000000"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
-#: By kind of change: the pattern that is replaced, and its replacement.
+#: For each kind of change, the pattern and its replacements.
 _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("comparison", r"(?<![<\-=!>])<(?![<=])(?= )", ("<=",)),
     ("comparison", r"(?<= )<=(?= )", ("<",)),
@@ -73,9 +73,9 @@ _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("index", r"\bkBc\b", ("kBr",)),
 )
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-#: Beginnings of lines that do not affect what is computed.
+#: Lines that begin so do not affect what is computed.
 _NO_CODE = ("#", "static_assert", "template", "__global__", "using", "namespace")
-#: Operands that change places around a minus or in a call of two.
+#: Operands to swap: of a subtraction, or of a call with two arguments.
 _OPERANDS = re.compile(r"([\w.\[\]]+) - ([\w.\[\]]+)")
 _STATEMENT = re.compile(
     r"^\s*(?!const|constexpr|using|return|static|template|typename|auto|dim3|break)\S.*;$"
@@ -95,21 +95,23 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """A name made of the change, not of its place: lines move."""
+        """A name that describes the change without the line number, since lines move."""
         digest = hashlib.sha256(f"{self.old.strip()}\0{self.new.strip()}".encode()).hexdigest()[:8]
         return f"{self.stage}-{self.kind}-{digest}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """For each judge whether it found the mutant; empty where it does not build."""
+    """Whether each judge found the mutant; empty if the mutant does not build."""
 
     mutant: Mutant
     killed: dict[str, bool]
 
 
 def mutants(stage: str, source: str) -> list[Mutant]:
-    """All mutants of a kernel.cu: what is below its first namespace, comments and preprocessor aside."""
+    """All mutants of a kernel.cu, made below its first namespace and outside comments and preprocessor
+    lines.
+    """
     lines = source.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("namespace"))
     found: dict[str, Mutant] = {}
@@ -145,7 +147,7 @@ def _changes(code: str) -> Iterator[tuple[str, str]]:
 
 
 def equivalent() -> dict[str, str]:
-    """Why mutants compute the same as their rung, by the mutants' names."""
+    """The reasons why mutants compute the same as their rung, by name of the mutant."""
     table = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
     return {entry["name"]: entry["reason"] for entry in table.get("mutant", [])}
 
@@ -185,15 +187,15 @@ JUDGES: dict[str, Callable[[str], bool]] = {"compare": _compare, "check": _check
 
 
 def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
-    """Runs in a process of its own: a judge's verdict on the stage in that folder of stages."""
+    """Asks a judge about the stage in that folder of stages; runs in a process of its own."""
     os.environ.update(LADDER_STAGES_ROOT=folder, LADDER_WARP_INSTRUCTION_LIMIT=_INSTRUCTION_LIMIT)
     os.environ.update(LADDER_SEED="1", LADDER_THREADS="1")
     return judge(stage)
 
 
 def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
-    """Builds the mutant in a folder of its own and asks each judge; known answers are not asked for again. A
-    missing verdict, because host code ended its process, is not a pass.
+    """Builds the mutant in a temporary folder and asks each judge, unless its answer is cached. A verdict
+    that is missing because host code ended its process is not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
     killed: dict[str, bool] = json.loads(known.read_text()) if known.exists() else {}
@@ -217,7 +219,7 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
 
 
 def _copy_with(mutant: Mutant, folder: Path) -> None:
-    """Copies the changed stage, with what tests and headers need beside it."""
+    """Copies the mutated stage, with the files that tests and headers need beside it."""
     keep = {mutant.stage, "include"}
     for path in root().iterdir():
         if path.is_file():
@@ -235,7 +237,7 @@ def _copy_with(mutant: Mutant, folder: Path) -> None:
 
 
 def _judges_digest(stage: str) -> str:
-    """A digest of all that decides about a mutant besides its own source."""
+    """A digest of everything besides the mutant's own source that affects the judges' answers."""
     package = Path(__file__).resolve().parents[1]
     paths = [
         *package.rglob("*.py"),
@@ -258,7 +260,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the wrong mutants that pass, and the table; returns 1 if pytest lets one pass."""
+    """Prints the table and the surviving mutants; returns 1 if one survives pytest."""
     ladder = discover()
     found = [
         mutant
@@ -284,7 +286,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
-    """Prints, and returns the mutants that no judge found, or that pytest missed where it was asked."""
+    """Prints the outcomes; returns the mutants that no judge found, or that pytest missed if it was asked."""
     same = equivalent()
     built = [outcome for outcome in outcomes if outcome.killed]
     wrong = [outcome for outcome in built if outcome.mutant.name not in same]

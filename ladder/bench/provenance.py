@@ -1,4 +1,4 @@
-"""What measurements depend on: GPU, driver, compiler, torch, date."""
+"""The environment of a measurement: GPU, driver, compiler, torch, date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ladder.build import toolchain
 
 
 def measured_on() -> dict[str, str]:
-    """Columns that go before every row measured on the current CUDA device."""
+    """The leading columns of every row measured on the current CUDA device."""
     nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]

@@ -1,4 +1,4 @@
-"""Every rung on random problems: sizes, masks, scales, inputs. A correct rung passes all of them."""
+"""Runs every rung on random problems: sizes, masks, scales, inputs. A correct rung passes all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ladder.stages import Stage, discover
 
 @dataclass(frozen=True)
 class Failure:
-    """A problem on which a stage is wrong, or ends in an error, and how."""
+    """A problem on which a stage gives a wrong result or an error."""
 
     stage: str
     problem: AnyProblem
@@ -28,7 +28,7 @@ class Failure:
 def failures(
     stages: list[Stage], problems: int, seed: int, *, backend: str = "auto", largest: int = 300
 ) -> Iterator[Failure]:
-    """Runs ``problems`` random problems, stage after stage in turn, and yields what fails."""
+    """Runs ``problems`` random problems, rotating through the stages, and yields the failures."""
     drawn = {
         stage.name: filter(
             stage.suits, get_operation(stage.computes).random(seed, stage.dtypes, stage.head_dims, largest)
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the seed and each failure with the command that repeats it; 1 if there is one."""
+    """Prints the seed, and each failure with the command that reproduces it; returns 1 if there is one."""
     if options.problems < 1 or options.largest < 1:
         raise LadderError("--problems and --largest must be at least 1")
     ladder = discover()
