@@ -1,8 +1,7 @@
-"""Builds a rung's extension, or a whole program, from CUDA source, and caches it.
+"""Builds and caches rungs' extensions and whole programs from CUDA source.
 
-The name of a built directory holds a hash of all that it was made from: sources, their place (line
-information holds paths), flags, compilers and what is linked in. So nothing is ever built over, and nothing
-is ever stale.
+The name of a build directory holds a hash of everything it was made from: sources and their paths (which line
+information contains), flags, compilers and linked libraries. So a build is never overwritten and never stale.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from ladder.errors import BuildError, LadderError
 from ladder.stages import OptionValue, Stage, include_directory
 
 _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
-#: Endings of files that nvcc compiles as C++.
+#: File suffixes that nvcc compiles as CUDA or C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _ATTEMPTS = 3
-#: Beginnings of flags that mean the same in every directory.
+#: Prefixes of flags that do not depend on the working directory.
 _NO_RELATIVE_PATH = ("-D", "-I/", "-Xcompiler=-g")
 #: Environment variables that nvcc, g++ and the linker read.
 _HEEDED = (
@@ -44,7 +43,7 @@ _HEEDED = (
 
 @processes.ended_by_signals()
 def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | None = None) -> Path:
-    """The stage's Python extension ``ladder_stage``, built if need be.
+    """Returns the stage's Python extension ``ladder_stage``, building it if necessary.
 
     Raises :class:`BuildError` with the compiler's message, :class:`ToolchainError` or :class:`CacheError`.
     """
@@ -58,7 +57,7 @@ def build_all(
     targets: Mapping[str, Target],
     options: Mapping[str, Mapping[str, OptionValue]] | None = None,
 ) -> dict[str, Path | LadderError]:
-    """Builds several stages at once; a stage that fails has its error in place of the extension."""
+    """Builds several stages in parallel; a stage that fails maps to its error instead of its extension."""
 
     def attempt(plan: _Plan) -> Path | LadderError:
         try:
@@ -81,9 +80,10 @@ def build_all(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a stage's extension is made, from which files, and where it will be. ``dependencies`` lists what
-    the compiler read the last time; ``sources`` are these files and the stage's own, since a new one may
-    shadow a shared one of the same name.
+    """How and from which files a stage's extension is built.
+
+    ``dependencies`` lists the files that the compiler read last time. ``sources`` holds these and all of the
+    stage's own files, since a new one may shadow a shared header of the same name.
     """
 
     stage: Stage
@@ -96,7 +96,7 @@ class _Plan:
     sources: Snapshot
 
     def directory(self, sources: Snapshot) -> Path:
-        """Where the extension made from these sources is."""
+        """The directory of the extension built from these sources."""
         return self.dependencies.with_name(
             f"{self.stage.name}-{self.target.backend}-{self.target.arch}-"
             f"{cache.digest([self.key, *sources.parts()])}"
@@ -110,7 +110,7 @@ class _Plan:
 def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _Plan:
     defines = [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in options.items()]
     nvcc = target.nvcc()
-    # A header of the stage's own comes before a shared one of the same name.
+    # The stage's own headers take precedence over shared ones.
     flags = [*target.flags(), *defines, f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
     binding = Snapshot.of(_binding_sources())
     key = _key(target, nvcc, [*flags, *_python_abi(), stage.computes, str(stage.kernel)], binding)
@@ -121,7 +121,7 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
 
 
 def _is_there(result: Path) -> bool:
-    """Whether it is built and unchanged; if so, marks it as used."""
+    """Whether the file exists and matches its seal; if so, marks the build as used."""
     try:
         whole = _seal_of(result).read_text() == cache.digest([result.read_bytes()])
     except OSError:
@@ -136,8 +136,7 @@ def _seal_of(result: Path) -> Path:
 
 
 def _finish(directory: Path, final: Path, name: str) -> Path:
-    """Gives a directory with the built file ``name`` its final name; an incomplete one in its place is
-    removed."""
+    """Seals the built file ``name`` and moves its directory to ``final``, replacing an incomplete one."""
     _seal_of(directory / name).write_text(cache.digest([(directory / name).read_bytes()]))
     if final.exists() and not _is_there(final / name):
         shutil.rmtree(final)
@@ -152,7 +151,7 @@ def _source_files(*directories: Path) -> list[Path]:
 
 
 class _Moved(Exception):
-    """Files were written while a compiler read them, so it is unknown what its output was made from."""
+    """Files changed while a compiler read them, so its output cannot be attributed to any version of them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__(paths)
@@ -160,7 +159,7 @@ class _Moved(Exception):
 
 
 def _until_settled(name: str, make: Callable[[], Path]) -> Path:
-    """Builds again while files are being saved meanwhile. Raises :class:`BuildError` if that does not end."""
+    """Retries a build whose files changed meanwhile. Raises :class:`BuildError` after too many attempts."""
     for _ in range(_ATTEMPTS):
         try:
             return make()
@@ -173,7 +172,7 @@ def _until_settled(name: str, make: Callable[[], Path]) -> Path:
 
 
 def _refuse_moved(before: Snapshot, files: Iterable[Path]) -> Snapshot:
-    """Snapshots the files again. Raises :class:`_Moved` if any has changed."""
+    """Snapshots the files again; raises :class:`_Moved` if any has changed."""
     after = Snapshot.of(files)
     if changed := before.changed(after):
         raise _Moved(changed)
@@ -202,7 +201,7 @@ def _carry_out(first: _Plan) -> Path:
 
 
 def _compile_kernel(plan: _Plan, directory: Path) -> list[Path]:
-    """Compiles ``kernel.o`` in the directory; returns the files that were read."""
+    """Compiles ``kernel.o`` in the directory; returns the files that the compiler read."""
     name, source = plan.stage.name, plan.stage.kernel
     with tempfile.TemporaryDirectory(dir=directory) as kept:
         flags = plan.target.kernel_flags(plan.flags)
@@ -222,7 +221,7 @@ def _compile(
     nvcc: toolchain.Nvcc,
     more: Sequence[str] = (),
 ) -> list[Path]:
-    """Runs the compiler, with ``more`` flags, and returns the files that it says it read."""
+    """Runs the compiler with ``more`` flags; returns the files that it reports as read."""
     listing = ("-MD", "-MT", "object", "-MF", str(rule))
     _run(command, directory, name, "does not compile", (*listing, *more), rule.parent)
     return _dependencies(os.fsdecode(rule.read_bytes()), directory, nvcc)
@@ -230,11 +229,11 @@ def _compile(
 
 @processes.ended_by_signals()
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
-    """An executable made from the user's own ``.cu`` files; ``flags`` go to the compiler unchanged.
+    """Builds an executable from the user's ``.cu`` files; ``flags`` are passed to the compiler unchanged.
 
-    The compiler runs in the working directory, where relative paths in ``flags`` begin.
+    The compiler runs in the working directory, so relative paths in ``flags`` start there.
 
-    Built again when a source, or a header that the compiler read last time, has changed.
+    The program is rebuilt if a source, or a header that the compiler read last time, has changed.
     """
     for source in sources:
         files.require_file(source, _PROGRAM_SUFFIXES)
@@ -243,7 +242,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     compile_flags = [*target.flags(), *flags]
     base = plain(housekeeping.builds()) / f"{sources[0].stem}-{target.backend}-{target.arch}"
     here = Path.cwd()
-    # Where a relative path in the flags leads depends on it.
+    # Relative paths in the flags make the result depend on the working directory.
     place = [] if all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags) else [str(here)]
     key = _key(target, nvcc, [*compile_flags, *place, *map(str, sources)])
     dependency_list = base.with_name(f"{base.name}-{key}.dependencies")
@@ -252,7 +251,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         return base.with_name(f"{base.name}-{cache.digest([key, *dependencies.parts()])}")
 
     def known() -> tuple[Snapshot, Path | None]:
-        """The files that it depended on the last time, and the program if they have not changed since."""
+        """Snapshots the files of the last build; also returns the program if they are unchanged."""
         dependencies = _read_paths(dependency_list)
         now = Snapshot.of([*sources, *dependencies])
         program = directory_for(now) / sources[0].stem
@@ -288,8 +287,8 @@ def _read_paths(listing: Path) -> list[Path]:
 
 
 def _dependencies(rule: str, directory: Path, nvcc: toolchain.Nvcc) -> list[Path]:
-    """The files named by a compiler's make rule, without those of toolkit and system. Links are kept as the
-    compiler named them: where they lead may change.
+    """Parses the files out of a compiler's make rule, except those of the toolkit and the system. Symbolic
+    links are not resolved, since their targets may change.
     """
     escaped = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " ").partition(":")[2])
     words = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in escaped]
@@ -303,11 +302,13 @@ def _binding_sources() -> list[Path]:
 
 
 def _binding(operation: str, target: Target) -> Path:
-    """The object file of an operation's Python binding, compiled once for all its stages of a target."""
+    """Returns the object file of an operation's Python binding, compiled once per target for all its
+    stages.
+    """
     include = include_directory()
     source = include / "ladder" / f"{operation}_binding.cpp"
     nvcc = target.nvcc()
-    # nvcc hands a .cpp to g++ as it is, with the include path of its own toolkit.
+    # nvcc passes a .cpp straight to g++, adding the include path of its toolkit.
     flags = ["-std=c++20", "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
     flags += host_compiler_flags()
     flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
@@ -331,7 +332,7 @@ def _binding(operation: str, target: Target) -> Path:
 
 
 def _python_abi() -> list[str]:
-    """What ties an extension to one Python."""
+    """What makes an extension specific to one Python."""
     return [pybind11.__version__, sysconfig.get_config_var("SOABI") or ""]
 
 
@@ -362,7 +363,10 @@ def _run(
     more: Sequence[str] = (),
     scratch: Path | None = None,
 ) -> None:
-    """``more`` flags are left out where the command is shown; ``scratch`` is for its temporary files."""
+    """Runs a compiler or linker; raises :class:`BuildError` if it fails.
+
+    ``more`` flags are not part of the command that the error shows; ``scratch`` is for temporary files.
+    """
     result = processes.run([*command, *more], directory, scratch or directory)
     if result.returncode == 0:
         return

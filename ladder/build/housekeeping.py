@@ -1,5 +1,5 @@
-"""Limits the cache of builds: the least recently used go first. Builds used within a day stay, however large
-the cache is, and so do those that a running process is making.
+"""Limits the size of the build cache by evicting the least recently used builds. Builds used within the last
+day, and those that a running process is making, always stay.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ladder.common import cache, files
 
-#: The most that all builds together may take.
+#: The most bytes that all builds together may take.
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 24 * 3600.0
-#: Files of no size: locks, and lists of a program's headers.
+#: How long tiny files stay: locks, and lists of dependencies.
 _SMALL_S = 60 * 24 * 3600.0
 
 
@@ -29,23 +29,23 @@ class _Build:
 
 
 def builds() -> Path:
-    """The directory of all that was compiled."""
+    """The directory of all builds."""
     return cache.root() / "build"
 
 
 def mark_used(build: Path) -> None:
-    """Marks a build as used now."""
-    with suppress(OSError):  # a cache that can only be read
+    """Marks a build as just used."""
+    with suppress(OSError):  # a read-only cache
         os.utime(build)
 
 
 def size() -> int:
-    """Bytes of all builds."""
+    """The size of all builds in bytes."""
     return sum(build.bytes for build in _all())
 
 
 def tidy() -> None:
-    """Removes what was left unfinished, and builds beyond :data:`MOST_BYTES`, least recently used first."""
+    """Removes unfinished builds, and then the least recently used ones until :data:`MOST_BYTES` suffice."""
     now = time.time()
     for directory in (cache.root(), builds()):
         cache.sweep(directory)
@@ -57,7 +57,7 @@ def tidy() -> None:
         with suppress(OSError):
             if build.path.stat().st_mtime != build.used:
                 continue
-            # Renamed first, so that nobody finds a part of it.
+            # Rename first, so that no process sees a half-deleted build.
             doomed = build.path.with_name(f".{build.path.name}-unused")
             build.path.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)

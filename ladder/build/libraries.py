@@ -1,4 +1,4 @@
-"""Where the emulator's libraries are, for linking to them."""
+"""Locates the emulator's libraries for linking."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class EmulatorLibrary:
 
     @property
     def shared(self) -> Path:
-        """All of the emulator; one copy a process, shared by the Python module and all emulator
-        extensions."""
+        """The whole emulator, loaded once per process by the Python module and all emulator extensions."""
         return self.directory / "libladder_emulator.so"
 
     @property
@@ -30,7 +29,7 @@ class EmulatorLibrary:
 
 @functools.cache
 def emulator_library() -> EmulatorLibrary:
-    """The installed libraries. Raises :class:`ToolchainError` if the package was installed without them."""
+    """Returns the installed libraries. Raises :class:`ToolchainError` if the package lacks them."""
     spec = importlib.util.find_spec("ladder._emulator")
     if spec is None or spec.origin is None:
         raise ToolchainError(

@@ -1,4 +1,4 @@
-"""Compilers' and linkers' complaints in words for the person at the keyboard."""
+"""Turns the messages of compilers and linkers into errors that say what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ladder.errors import BuildError
 from ladder.stages import ARCHITECTURES
 
 _SHOWN_LINES = 12
-#: Libraries that programs use besides the CUDA runtime, by the prefixes of their functions and headers.
+#: Libraries that programs use besides the CUDA runtime, keyed by the prefix of their functions and headers.
 _LIBRARIES = {
     "cublas": "cuBLAS",
     "cudnn": "cuDNN",
@@ -31,7 +31,7 @@ _RUNTIME_NAME = r"(?:__)?cuda\w+"
 
 
 def failure(name: str, what: str, message: str, command: Sequence[str]) -> BuildError:
-    """The error for a compiler's or linker's output about ``name``; ``what`` says what it does not do."""
+    """The error for a failed compiler or linker; ``what`` says what ``name`` "does not" do."""
     undefined = sorted(set(_undefined(message)))
     if undefined and all(re.fullmatch(_RUNTIME_NAME, function) for function in undefined):
         return not_in_runtime(name, undefined)
@@ -44,7 +44,7 @@ def _undefined(message: str) -> list[str]:
 
 
 def not_in_runtime(name: str, functions: Iterable[str]) -> BuildError:
-    """The error for a program that calls functions of the CUDA runtime that are not emulated."""
+    """The error for a program that calls CUDA runtime functions which the emulator lacks."""
     functions = list(functions)
     if any(function.startswith("__cudaRegisterLinkedBinary") for function in functions):
         return BuildError(
@@ -57,8 +57,9 @@ def not_in_runtime(name: str, functions: Iterable[str]) -> BuildError:
 
 
 def refuse_undefined(binary: Path, name: str) -> None:
-    """Refuses undefined CUDA entry points, which would silently reach the CUDA runtime that torch has
-    loaded."""
+    """Raises if CUDA entry points are undefined: they would silently bind to the runtime that torch has
+    loaded.
+    """
     result = subprocess.run(["nm", "--undefined-only", str(binary)], capture_output=True, text=True)
     if result.returncode != 0:
         raise BuildError(f"nm cannot read {binary.name}: {result.stderr.strip()}")
@@ -68,7 +69,7 @@ def refuse_undefined(binary: Path, name: str) -> None:
 
 
 def _not_offered(message: str) -> str:
-    """A remark about device code that no virtual GPU runs; empty where there is none."""
+    """A remark on device features that no virtual GPU has; "" if the message names none."""
     if "requires separate compilation mode" in message:
         return f"Kernels that launch kernels are not emulated. {_GPU_ALONE}"
     if re.search(r"not supported on \.target|requires \.target", message):
@@ -80,7 +81,7 @@ def _not_offered(message: str) -> str:
 
 
 def missing_libraries(message: str) -> str:
-    """A remark about libraries that a compiler or linker did not find; empty where it found all."""
+    """A remark on libraries that a compiler or linker did not find; "" if it found all."""
     functions = _undefined(message)
     headers = re.findall(r"fatal error: (?:\S*/)?(\w+)[\w.]*: No such file", message)
     found = {
@@ -100,7 +101,7 @@ def missing_libraries(message: str) -> str:
 
 
 def shortened(message: str) -> str:
-    """The compiler's message from its first error on, a dozen lines at most."""
+    """The message from its first error on, at most a dozen lines."""
     lines = [line for line in message.splitlines() if line.strip()]
     pattern = re.compile(r"error|fatal|undefined reference|Killed", re.IGNORECASE)
     first = next((number for number, line in enumerate(lines) if pattern.search(line)), 0)

@@ -1,7 +1,7 @@
-"""Paths that nvcc can hand to its shell.
+"""Paths that are safe to pass to nvcc.
 
-nvcc writes names into commands of a shell, between double quotes, and instead of a link its target. What a
-shell would obey there is refused. Spaces, apostrophes and letters of any language may stand in a path.
+nvcc resolves links and pastes names, in double quotes, into shell commands. So characters that a shell
+interprets there are refused; spaces, apostrophes and non-ASCII letters are fine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ _OBEYED = ('"', "$", "`", "\\", "\n")
 
 
 def plain(path: Path) -> Path:
-    """The path. Raises :class:`BuildError` if nvcc's shell would obey a part of its name."""
+    """Returns the path unchanged. Raises :class:`BuildError` if nvcc's shell would interpret part of its
+    name.
+    """
     if obeyed := [character for character in _OBEYED if character in str(path.resolve())]:
         raise BuildError(
             f"{str(path.resolve())!r} has {' and '.join(map(repr, obeyed))} in its name, "

@@ -1,4 +1,4 @@
-"""Files as they were at one moment, to tell whether a compiler read what its output is filed under."""
+"""Snapshots of files, to make sure that a compiler read the very contents its output is cached under."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ladder.common import cache
 
-#: The kernel's clock for files moves in steps of up to 10 ms and lags behind the one that is read here.
+#: File times come from a kernel clock that ticks every 10 ms at worst and lags behind time_ns().
 _CLOCK_STEP_NS = 20_000_000
 
 
 @dataclass(frozen=True)
 class _State:
-    """Tells two states of a file apart. Contents alone would miss a change that is taken back."""
+    """Identifies a file's state. Contents alone would miss a change that was reverted."""
 
     inode: int
     modified_ns: int
@@ -25,7 +25,7 @@ class _State:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of each file, None for one that could not be read, and when the first was looked at."""
+    """The state of each file, None if unreadable, and the time just before the first was read."""
 
     moment_ns: int
     files: Mapping[Path, _State | None]
@@ -36,7 +36,7 @@ class Snapshot:
         return cls(moment, {path: _state(path) for path in sorted(set(paths))})
 
     def parts(self) -> list[str]:
-        """Names and contents, for a hash of both."""
+        """The names and contents of the files, for a hash of both."""
         return [
             part
             for path, state in self.files.items()
@@ -44,8 +44,8 @@ class Snapshot:
         ]
 
     def changed(self, later: Snapshot) -> list[Path]:
-        """Which of the later files have been written since this snapshot. For a file that is not in this one,
-        the file system's times decide.
+        """The files of ``later`` that were written since this snapshot. A file that is new in ``later`` is
+        judged by its timestamps.
         """
 
         def same(path: Path, now: _State | None) -> bool:

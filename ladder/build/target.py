@@ -1,4 +1,4 @@
-"""What to build for: the emulator, or the GPU that is there."""
+"""Build targets: the emulator, or this machine's GPU."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ladder.build import toolchain
 from ladder.build.libraries import emulator_library
 from ladder.build.messages import refuse_undefined
 
-# Keeps inline functions' statics of two rungs from becoming one object although each is loaded privately.
+# Without -fno-gnu-unique, two rungs would share the statics of inline functions, even if loaded privately.
 _HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
 
 
 def host_compiler_flags() -> list[str]:
-    """What nvcc hands to g++."""
+    """The flags that nvcc passes on to g++."""
     return [word for flag in (*_HOST_FLAGS, *toolchain.gxx_flags()) for word in ("-Xcompiler", flag)]
 
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """A backend and ``arch``, its GPU, e.g. ``sm_80``."""
+    """A backend and the architecture ``arch`` of its GPU, such as ``sm_80``."""
 
     #: The backend's name.
     backend: ClassVar[str]
@@ -36,41 +36,42 @@ class Target(ABC):
         """The compiler. Raises :class:`ToolchainError` if there is none."""
 
     def flags(self) -> list[str]:
-        """The compiler's flags."""
+        """The flags of every compilation for this target."""
         common = ["-std=c++20", "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
         return [*common, *host_compiler_flags(), *self._code()]
 
     @abstractmethod
     def _code(self) -> Sequence[str]:
-        """Flags that say what device code is made."""
+        """The flags that select the kind of device code."""
 
     @abstractmethod
     def linker(self) -> list[str]:
-        """How the link line begins."""
+        """The beginning of the link command."""
 
     def link_inputs(self) -> list[str]:
-        """What comes after the objects on the link line."""
+        """The arguments that follow the objects in the link command."""
         return []
 
     def shared_flags(self) -> list[str]:
-        """More flags for linking an extension."""
+        """Additional flags for linking an extension."""
         return []
 
     def linked(self) -> list[str | bytes]:
-        """What the output depends on besides sources, flags and compilers."""
+        """Names and contents that the output depends on besides sources, flags and compilers."""
         return []
 
     def check(self, binary: Path, name: str) -> None:
-        """Raises :class:`BuildError` unless what was linked is sound."""
+        """Raises :class:`BuildError` if the linked file is not usable on this target."""
         del binary, name
 
     def kernel_flags(self, flags: Sequence[str]) -> list[str]:
-        """The flags, of these, that compile a stage's kernel."""
+        """Selects the ``flags`` for compiling a stage's kernel."""
         return list(flags)
 
     def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
-        """Commands that add machine code to ``kernel.o`` if it is needed and not in there yet; ``ptx`` is
-        the kernel's PTX."""
+        """The commands that add machine code to ``kernel.o``, if it is needed and missing; ``ptx`` is the
+        kernel's PTX.
+        """
         del nvcc, flags, ptx
         return []
 
@@ -79,14 +80,16 @@ class Target(ABC):
         return self.arch.replace("sm_", "compute_")
 
 
-#: Accesses to shared memory that ptxas may merge or divide. It leaves ldmatrix, cp.async and the like alone.
+#: Shared-memory accesses that ptxas may merge or split; it leaves others, such as ldmatrix and cp.async,
+#: alone.
 _SHARED_ACCESS = re.compile(r"\b(?:ld|st|atom|red)\.(?:[\w:]+\.)*shared\b|\bwmma\.(?:load|store)\b")
 
 
 @dataclass(frozen=True)
 class EmulatorTarget(Target):
-    """PTX as plain text, the machine code that tells how ptxas divides its accesses to shared memory, and no
-    CUDA runtime: the emulator brings its own. The compiler is pinned."""
+    """Embeds PTX as plain text, plus machine code to see how ptxas splits shared-memory accesses. Links the
+    emulator instead of the CUDA runtime, and uses the pinned compiler.
+    """
 
     backend = "emulator"
 
@@ -98,12 +101,12 @@ class EmulatorTarget(Target):
         return [code, "-Xfatbin", "--compress=false", "-cudart", "none"]
 
     def kernel_flags(self, flags: Sequence[str]) -> list[str]:
-        """Leaves out the machine code: most of the time of a compilation, and not always needed."""
+        """Drops the machine code, which takes most of the compile time and is not always needed."""
         ptx = f"-gencode=arch={self._compute},code={self._compute}"
         return [ptx if flag.startswith("-gencode=") else flag for flag in flags]
 
     def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
-        """Compiles the PTX alone, and not the source again; the result takes the place of the fat binary."""
+        """Compiles only the PTX, not the source again; the result replaces the fat binary."""
         if not _SHARED_ACCESS.search(ptx.read_text()):
             return []
         return [
@@ -129,7 +132,9 @@ class EmulatorTarget(Target):
 
 @dataclass(frozen=True)
 class CudaTarget(Target):
-    """Machine code for the GPU that is there. The system's compiler, if there is one, fits the driver."""
+    """Machine code for this machine's GPU, made by the system's compiler if there is one: it fits the
+    driver.
+    """
 
     backend = "cuda"
 
@@ -137,7 +142,7 @@ class CudaTarget(Target):
         return toolchain.system_nvcc() or toolchain.pinned_nvcc()
 
     def _code(self) -> Sequence[str]:
-        # -arch=native leaves out architecture-specific features.
+        # -arch=native does not enable architecture-specific features.
         only = self.arch.endswith("a")
         return [f"-gencode=arch={self._compute},code={self.arch}" if only else "-arch=native"]
 
@@ -146,5 +151,5 @@ class CudaTarget(Target):
         return [*nvcc, *host_compiler_flags()]
 
     def shared_flags(self) -> list[str]:
-        # The runtime's symbols are hidden: the one that torch has loaded may be of another version.
+        # Hide the runtime's symbols: torch may have loaded another version of it.
         return ["-Xlinker", "--exclude-libs,ALL"]

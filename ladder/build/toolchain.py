@@ -1,9 +1,9 @@
 """The compilers: the pinned nvcc of the emulator backend, the system's nvcc for a GPU, and g++.
 
-The pinned compiler comes as wheels and lives in a prefix of its own in the user's cache, never in torch's
-environment, with whose CUDA packages it would clash. Being pinned, it gives the same PTX, and with it the
-same counts, on every machine. ``python -m ladder.build.toolchain`` fetches it and prints its
-include directory; only the standard library is needed for that.
+The pinned compiler is installed from wheels into a prefix in the user's cache, not into torch's environment,
+where it would clash with torch's CUDA packages. Pinning gives the same PTX, and so the same counts, on every
+machine. ``python -m ladder.build.toolchain`` fetches it and prints its include directory, using only the
+standard library.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from ladder.errors import ToolchainError
 VERSION = "13.0"
 REQUIREMENT = f"cuda-toolkit[nvcc,nvvm,crt,cudart,cccl,profiler]=={VERSION}.*"
 DOWNLOAD_MEGABYTES = 105
-#: Programs that may precede the compiler in ``$CXX``.
+#: Compiler launchers that may precede the compiler in ``$CXX``.
 _LAUNCHERS = ("ccache", "distcc", "sccache")
 
 
 @dataclass(frozen=True)
 class Nvcc:
-    """One nvcc and the toolkit around it."""
+    """An nvcc and its toolkit."""
 
     path: Path
     pinned: bool
 
     @property
     def home(self) -> Path:
-        """The toolkit's directory: ``bin/nvcc`` lies in it."""
+        """The toolkit's root, which contains ``bin/nvcc``."""
         return self.path.resolve().parent.parent
 
     @property
@@ -51,7 +51,7 @@ class Nvcc:
 
     @property
     def version(self) -> str:
-        """The version line, e.g. ``13.0.88``."""
+        """The version, such as ``13.0.88``."""
         return _nvcc_version(self.path)
 
 
@@ -85,12 +85,12 @@ def _output(command: list[str]) -> str:
 
 
 def prefix() -> Path:
-    """Where the pinned compiler is, or will be; it changes with what is fetched."""
+    """The directory of the pinned compiler, fetched or not; its name depends on the packages' versions."""
     return cache.root() / f"cuda-{VERSION}-{cache.digest([REQUIREMENT])[:6]}"
 
 
 def installed_nvcc() -> Nvcc | None:
-    """The pinned compiler if it has been fetched, or the one that ``LADDER_NVCC`` names instead."""
+    """Returns the pinned compiler if it has been fetched, or the one that ``LADDER_NVCC`` names."""
     override = os.environ.get("LADDER_NVCC")
     if override:
         if not (Path(override).is_file() and os.access(override, os.X_OK)):
@@ -103,7 +103,7 @@ def installed_nvcc() -> Nvcc | None:
 
 
 def pinned_nvcc() -> Nvcc:
-    """The pinned compiler, fetched if it is missing (about 105 MB, once)."""
+    """Returns the pinned compiler, fetching it first if it is missing (about 105 MB)."""
     found = installed_nvcc()
     if found is None:
         _fetch()
@@ -129,7 +129,7 @@ def _fetch() -> None:
         )
         with cache.new_directory(final) as temporary:
             _pip_install(temporary)
-            # Links that the nvcc of a system toolkit has too; they cost nothing and ld looks for them.
+            # Add the links that a system toolkit has, too: ld looks for them.
             libraries = temporary / "nvidia" / "cu13" / "lib"
             for library in libraries.glob("libcudart.so.*"):
                 (libraries / "libcudart.so").symlink_to(library.name)
@@ -168,7 +168,7 @@ def _pip_install(target: Path) -> None:
 
 
 def system_nvcc() -> Nvcc | None:
-    """The machine's own nvcc, which matches its driver: CUDA_HOME's, PATH's, or /usr/local/cuda's."""
+    """Finds the machine's own nvcc, which matches its driver: in CUDA_HOME, PATH or /usr/local/cuda."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     candidates = [Path(home) / "bin" / "nvcc" for home in homes if home]
     on_path = shutil.which("nvcc")
@@ -192,7 +192,7 @@ def gxx() -> str:
 
 
 def gxx_flags() -> list[str]:
-    """What follows the program's name in ``$CXX``, as in ``g++ -m64``."""
+    """The flags in ``$CXX``, as in ``g++ -m64``."""
     return _cxx()[1:]
 
 
@@ -208,7 +208,7 @@ def _cxx() -> list[str]:
 
 
 def gxx_version() -> str:
-    """The first line of its ``--version``."""
+    """The first line of ``g++ --version``."""
     return _gxx_version(gxx())
 
 
@@ -223,7 +223,7 @@ def _gxx_version(path: str) -> str:
 
 
 def python_include() -> Path:
-    """Python's headers, which the binding needs."""
+    """The directory of Python's headers, for compiling bindings."""
     include = Path(sysconfig.get_paths()["include"])
     if not (include / "Python.h").exists():
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -235,7 +235,7 @@ def python_include() -> Path:
 
 
 def main() -> int:
-    """Fetches the pinned compiler if need be and prints its include directory."""
+    """Fetches the pinned compiler if necessary and prints its include directory."""
     try:
         print(pinned_nvcc().include)
     except (ToolchainError, cache.CacheError) as error:

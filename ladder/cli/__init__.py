@@ -1,4 +1,4 @@
-"""The command ``ladder``, a module a command."""
+"""The command ``ladder``, one module per subcommand."""
 
 from __future__ import annotations
 

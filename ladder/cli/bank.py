@@ -1,4 +1,4 @@
-"""``ladder bank``: an access that somebody writes down."""
+"""``ladder bank``: counts a shared-memory access given on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ladder.common.terminal import console
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands,
         "bank",

@@ -1,4 +1,4 @@
-"""``ladder build``: builds without running."""
+"""``ladder build``: builds stages without running them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ladder.errors import LadderError
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(commands, "build", _run, "build stages without running them")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     add_target_options(parser)

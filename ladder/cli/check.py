@@ -1,4 +1,4 @@
-"""``ladder check``: stages under the sanitizer."""
+"""``ladder check``: runs stages under the sanitizer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ladder.errors import BuildError, LadderError, UnsupportedProblem
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands,
         "check",

@@ -1,4 +1,4 @@
-"""What the command ``ladder`` understands: its commands, each with a module of its own."""
+"""The parser of the command ``ladder``, assembled from the subcommands' modules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMMANDS = (
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The parser of all commands; ``run`` of what it returns is the command's function."""
+    """Builds the parser of all subcommands; ``run`` in the parsed namespace is the subcommand's function."""
     parser = argparse.ArgumentParser(
         prog="ladder",
         description="Flash-attention kernels, rung by rung: built, run, checked and counted.",

@@ -1,4 +1,4 @@
-"""``ladder compare``: stages on one problem, in one table."""
+"""``ladder compare``: runs stages on one problem and shows one table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(commands, "compare", _run, "run the stages on one problem and print the table")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     add_problem_options(parser)
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Shows a table for each operation that the named stages compute; by default that of attention."""
+    """Shows one table per operation of the named stages; by default, attention's."""
     from ladder.evaluation import run_comparison
 
     results = []
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _say_of_comparison(result: Comparison, options: argparse.Namespace) -> None:
-    """Says what kept stages out of the table, and what to do about wrong ones."""
+    """Reports why stages are missing from the table, and what to do about wrong ones."""
     from ladder.backends import get_backend
 
     for name, skip in result.skipped.items():

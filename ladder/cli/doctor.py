@@ -1,4 +1,4 @@
-"""What is installed, and how to get what is missing."""
+"""``ladder doctor``: reports what is installed and how to get what is missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NEEDED_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that was looked for."""
+    """The finding on one component."""
 
     what: str
     state: str
@@ -38,7 +38,7 @@ class Found:
 
 
 def examine() -> Iterator[Found]:
-    """Looks for everything that the ladder uses, one finding each; never raises."""
+    """Yields one finding for each component that the ladder uses; never raises."""
     for what, check in _CHECKS:
         try:
             state, detail, remedy = check()
@@ -186,7 +186,7 @@ def _output(command: list[str]) -> str:
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     add_command(commands, "doctor", _run, "say what is installed and what to do about what is missing")
 
 

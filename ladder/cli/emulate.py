@@ -1,4 +1,4 @@
-"""``ladder emulate``: any CUDA program."""
+"""``ladder emulate``: builds and runs any CUDA program on the emulator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands,
         "emulate",

@@ -20,12 +20,12 @@ from ladder.errors import LadderError
 if TYPE_CHECKING:
     from ladder.exercises import Exercise, Verdict, Workspace
 
-#: The time between two looks at the files that are watched.
+#: Polling interval of the watched files.
 _LOOK_S = 0.5
 
 
 def add(commands: Any) -> None:
-    """Adds ``exercise`` and what comes after it to the commands of an argparse parser."""
+    """Adds ``exercise`` and its own subcommands to the argparse subparsers ``commands``."""
     text = "kernels with a gap: list them, start one, check it, watch it, get a hint, begin anew"
     exercise = commands.add_parser("exercise", help=text, description=text[0].upper() + text[1:] + ".")
     actions = exercise.add_subparsers(title="what to do", metavar="ACTION", required=True)
@@ -103,7 +103,7 @@ def _state(workspace: Workspace, exercise: Exercise) -> str:
 
 
 def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | None:
-    """The first one that is not solved; behind ``solved``, of its rung, then of the later ones, then any."""
+    """The next unsolved exercise: after ``solved`` in its rung, then in later rungs, then anywhere."""
     from ladder.exercises import exercises
 
     everything = exercises()
@@ -118,7 +118,7 @@ def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | No
 
 
 def _chosen(workspace: Workspace, name: str | None) -> Exercise:
-    """The exercise of that name, or the one in whose folder we are, or the one that was changed last."""
+    """The named exercise, or that of the working directory, or else the one changed last."""
     from ladder.exercises import ExerciseError, exercises, get_exercise
 
     if name is not None:
@@ -162,14 +162,14 @@ def _show_task(workspace: Workspace, exercise: Exercise) -> None:
 
 
 def _is_found(workspace: Workspace) -> bool:
-    """Whether commands that name no folder come to this one."""
+    """Whether commands find this workspace without ``--folder``."""
     from ladder.stages import OWN_EXERCISES, own_folder
 
     return own_folder(OWN_EXERCISES) == workspace.folder
 
 
 def _near(path: Path) -> Path:
-    """The path from here, where that leads down."""
+    """The path relative to the working directory if it lies below it."""
     relative = Path(os.path.relpath(path))
     return relative if relative.parts and relative.parts[0] != ".." else path
 
@@ -215,7 +215,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Looks at the files' times twice a second: what was saved since the last look is checked."""
+    """Polls the files' times, and checks each exercise that was saved since the last poll."""
     from ladder.exercises import Workspace, check, exercises, get_exercise
 
     workspace = Workspace(options.folder)
@@ -242,14 +242,14 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _times(workspace: Workspace, wanted: list[Exercise]) -> dict[str, float]:
-    """By name, when a file of each exercise that is begun was last written."""
+    """When each exercise begun was last written, by name."""
     return {one.name: _last_write(workspace, one) for one in wanted if workspace.is_started(one)}
 
 
 def _last_write(workspace: Workspace, exercise: Exercise) -> float:
     """When a file of the working copy was last written.
 
-    Hidden files are editors' own, and any file may be gone for a moment while an editor saves it.
+    Hidden files belong to editors, and any file may vanish for a moment while an editor saves it.
     """
     times = [0.0]
     for path in workspace.path(exercise).rglob("[!.]*"):
@@ -259,9 +259,9 @@ def _last_write(workspace: Workspace, exercise: Exercise) -> float:
 
 
 def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
-    """Says so where no exercise is begun, lest somebody who named the wrong folder takes it for a result.
+    """Warns if no exercise has been begun, since the folder may be the wrong one.
 
-    Raises :class:`LadderError` where the right one is in there.
+    Raises :class:`LadderError` if the right one lies inside it.
     """
     from ladder.stages import OWN_EXERCISES
 

@@ -1,4 +1,4 @@
-"""``ladder explain``: one shared-memory access of a line."""
+"""``ladder explain``: shows one shared-memory access of a line, bank by bank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ladder.common.terminal import console
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands, "explain", _run, "show one shared-memory access of a line: lanes, banks, passes"
     )

@@ -1,4 +1,4 @@
-"""``ladder lines``: a stage's source with its counts."""
+"""``ladder lines``: shows a stage's source with counts beside the lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ladder.common.terminal import console, print_table, source_width
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(commands, "lines", _run, "show a stage's source with the counts beside each line")
     parser.add_argument("stage", metavar="STAGE")
     shown = parser.add_mutually_exclusive_group()

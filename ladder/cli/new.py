@@ -1,4 +1,4 @@
-"""``ladder new``: a rung of one's own."""
+"""``ladder new``: makes a copy of a rung to work on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ladder.common.terminal import console
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands, "new", _run, "make a rung of your own: a working copy of one that is there"
     )

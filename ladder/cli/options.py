@@ -1,4 +1,4 @@
-"""Options that commands share, and what they say."""
+"""Options that several subcommands share, and their interpretation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_problem_options(parser: argparse.ArgumentParser, with_target: bool = True) -> None:
-    """Adds the options of a problem and, ``with_target``, of where it runs."""
+    """Adds the options that describe a problem and, ``with_target``, those that say where it runs."""
     problems.add_problem_options(parser)
     if with_target:
         add_target_options(parser)
@@ -68,7 +68,7 @@ def not_negative(text: str) -> int:
 
 
 def read_problem(options: argparse.Namespace, operation: Operation) -> AnyProblem:
-    """The problem that the options describe, with the backend's default sizes where they give none."""
+    """The problem that the options describe; sizes not given are the backend's defaults."""
     from ladder.backends import get_backend
 
     return problem_of(options, operation, get_backend(options.backend).default_problem(operation))
@@ -81,7 +81,9 @@ def chosen_options(options: argparse.Namespace) -> dict[str, str]:
 
 
 def require_emulator(options: argparse.Namespace, what: str) -> None:
-    """Chooses the emulator, and with it problems of its size. Raises :class:`LadderError`."""
+    """Selects the emulator, and with it small default problems. Raises :class:`LadderError` if the user chose
+    another backend.
+    """
     if options.backend not in ("auto", "emulator"):
         raise LadderError(f"--backend {options.backend}: only the emulator {what}", "Leave it out.")
     options.backend = "emulator"

@@ -1,4 +1,4 @@
-"""What commands share when they print and write."""
+"""Output shared by several subcommands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def say_where_wrong(row: dict[str, Any], options: argparse.Namespace) -> None:
-    """What to do next about a result that is wrong."""
+    """Prints which command to run next about a wrong result."""
     from ladder.backends import get_backend
 
     if row["passed"]:

@@ -1,4 +1,4 @@
-"""``ladder plot``: pictures of the lessons by name."""
+"""``ladder plot``: draws pictures of the lessons by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ladder.errors import LadderError
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(commands, "plot", _run, "draw a picture of the lessons; without a name, list them")
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a .png, .svg or .pdf (NAME.png)")

@@ -1,4 +1,4 @@
-"""The options that describe a problem, of every operation, and reading them."""
+"""The options that describe a problem of any operation, and how they are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMMON = ("problem", "dtype", "inputs")
 
 
 class _Recorder:
-    """Stands in for an argparse group: passes each option on once, and notes the names."""
+    """Stands in for an argparse group: forwards each option once and records its name."""
 
     def __init__(self, group: Any, known: set[str]) -> None:
         self._group = group
@@ -29,7 +29,7 @@ class _Recorder:
 
 
 def _add_own(group: Any) -> dict[str, list[str]]:
-    """Adds the options that operations have of their own. Returns their names by operation."""
+    """Adds the options specific to operations. Returns their names by operation."""
     known: set[str] = set()
     found = {}
     for name in OPERATIONS:
@@ -40,7 +40,7 @@ def _add_own(group: Any) -> dict[str, list[str]]:
 
 
 def add_problem_options(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--problem`` and the options that belong to it."""
+    """Adds ``--problem`` and the single options of a problem."""
     group = parser.add_argument_group("problem")
     sizes = "; ".join(f"{get_operation(name).size_text[0]} of {name}" for name in OPERATIONS)
     group.add_argument("--problem", metavar="SIZES", help=f"its sizes: {sizes}")
@@ -50,9 +50,9 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
 
 
 def operation_of_stages(names: Sequence[str]) -> Operation:
-    """What these stages compute; attention if there are none.
+    """The operation that these stages compute; attention if there are none.
 
-    Raises :class:`StageError` for an unknown one, :class:`LadderError` where they do not compute the same.
+    Raises :class:`StageError` for an unknown stage, :class:`LadderError` if their operations differ.
     """
     from ladder.stages import discover
 
@@ -64,7 +64,7 @@ def operation_of_stages(names: Sequence[str]) -> Operation:
 
 
 def add_operation_option(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--operation``, which stands for all stages that compute it."""
+    """Adds ``--operation``, which selects all stages that compute it."""
     parser.add_argument(
         "--operation",
         choices=OPERATIONS,
@@ -74,9 +74,9 @@ def add_operation_option(parser: argparse.ArgumentParser) -> None:
 
 
 def by_operation(options: argparse.Namespace) -> dict[Operation, list[str]]:
-    """The stages that are named, by what they compute; no name stands for all stages of an operation.
+    """The named stages by operation; an empty list stands for all stages of an operation.
 
-    Raises :class:`StageError` for an unknown one.
+    Raises :class:`StageError` for an unknown stage.
     """
     from ladder.stages import discover
 
@@ -96,13 +96,13 @@ def is_problem_given(options: argparse.Namespace) -> bool:
 
 class _Nowhere:
     def add_argument(self, *_: Any, **__: Any) -> None:
-        """Nothing is to be parsed."""
+        """Ignores the arguments: only the names are wanted."""
 
 
 def problem_of(options: argparse.Namespace, operation: Operation, sizes: AnyProblem) -> AnyProblem:
-    """The problem that the options describe, with the sizes of ``sizes`` where they give none.
+    """The problem that the options describe; sizes not given come from ``sizes``.
 
-    Raises :class:`InvalidProblem`, for an option of another operation too.
+    Raises :class:`InvalidProblem`, also for an option of another operation.
     """
     from ladder.operations import parse_dtype
 

@@ -1,4 +1,4 @@
-"""``ladder profile``: a GPU's counters beside the prediction."""
+"""``ladder profile``: shows a GPU's counters beside the emulator's prediction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands,
         "profile",
@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
                 "Leave one of them out.",
             )
         return _show_counted(read(options.reports), options)
-    options.backend = "emulator"  # its default problem: at most one block an SM, where counters are exact
+    options.backend = "emulator"  # its default problem has at most one block per SM: exact counters
     problem, chosen = read_problem(options, operation_of_stages(options.stages)), chosen_options(options)
     if options.report is not None and options.report.suffix != ".ncu-rep":
         raise LadderError(f"{options.report} does not end in .ncu-rep", "ncu gives its reports that ending.")

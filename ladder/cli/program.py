@@ -1,8 +1,8 @@
-"""The command ``ladder``.
+"""The entry point of the command ``ladder``.
 
-Exit codes: 0, all well; 1, a stage is wrong or failed, or a program's kernel did; 2, the command could not be
-carried out; 130, interrupted; 141, nobody reads the output any more. ``ladder emulate`` returns the program's
-own where that is not 0.
+Exit codes: 0, success; 1, a stage or a program's kernel was wrong or failed; 2, the command could not run;
+130, interrupted; 141, the reader closed the output. ``ladder emulate`` returns the program's own exit code if
+that is not 0.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Turns ``--nvcc-flags FLAGS`` into ``--nvcc-flags=FLAGS``: argparse accepts no value that begins with a
-    dash."""
+    """Joins ``--nvcc-flags FLAGS`` into ``--nvcc-flags=FLAGS``: argparse rejects values that begin with a
+    dash.
+    """
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] == "--nvcc-flags":
@@ -66,7 +67,7 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 def _require_targets(options: argparse.Namespace) -> None:
-    """Checks before a command begins that it can write its files. Raises :class:`LadderError`."""
+    """Checks, before a command starts, that its output files can be written. Raises :class:`LadderError`."""
     found: dict[Path, str] = {}
     for option in ("json", "html", "picture", "report", "out"):
         target = getattr(options, option, None)

@@ -1,4 +1,4 @@
-"""``ladder report``: a run as one page that can be handed in."""
+"""``ladder report``: writes a run as one self-contained page to hand in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     text = "write one page on a run: table, costly lines, pictures, findings, machine"
     parser = add_command(commands, "report", _run, text)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _is_well(report: Report) -> bool:
-    """Whether all results are right and the sanitizer found nothing."""
+    """Whether all results are correct and the sanitizer found nothing."""
     return all(comparison.passed for comparison in report.comparisons) and not any(
         rung.findings for rung in report.rungs
     )
@@ -75,7 +75,7 @@ def _is_well(report: Report) -> bool:
 def _comparisons(
     options: argparse.Namespace, operation: Operation, names: Sequence[str]
 ) -> Iterator[Comparison]:
-    """What the emulator counts, then the times of the GPU if there is one."""
+    """Yields the emulator's counts, then the times on the GPU if there is one."""
     from ladder.backends import get_backend
     from ladder.evaluation import run_comparison
 
@@ -116,7 +116,7 @@ def _rung(options: argparse.Namespace, stage: Stage, problem: AnyProblem, counte
     failure = counted.failed.get(stage.name)
     if isinstance(failure, BuildError):
         return RungReport(stage.name, stage.idea, str(failure))
-    # A run that did not come to its end has no counts, but the sanitizer may say why it did not.
+    # A run that failed has no counts, but the sanitizer may explain why.
     annotated, worst = (None, None) if failure else _lines(options, stage, problem)
     problems = [problem] if is_problem_given(options) else None
     findings = check_stage(stage, problems, arch=options.arch, options=chosen_options(options))
@@ -127,7 +127,7 @@ def _rung(options: argparse.Namespace, stage: Stage, problem: AnyProblem, counte
 def _lines(
     options: argparse.Namespace, stage: Stage, problem: AnyProblem
 ) -> tuple[Annotated, Explanation | None]:
-    """The source with its counts, and of the kernel's line with the most conflicts the worst access."""
+    """The source with its counts, and the worst access of the kernel line with the most conflicts."""
     from ladder.banks import explain_launches
     from ladder.evaluation import evaluate
     from ladder.lines import annotate, line_table

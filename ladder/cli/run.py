@@ -1,4 +1,4 @@
-"""``ladder run``: one stage, never from the cache."""
+"""``ladder run``: runs one stage, never using cached rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ladder.common.terminal import errors, show_error
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(commands, "run", _run, "run one stage, never from the cache, and check it")
     parser.add_argument("stage", metavar="STAGE")
     add_problem_options(parser)

@@ -1,4 +1,4 @@
-"""``ladder stages``: what there is to run."""
+"""``ladder stages``: lists the stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ladder.common.terminal import console, show_error
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     add_command(commands, "stages", _run, "list the stages")
 
 

@@ -1,5 +1,6 @@
-"""One folder of wheels from which a machine without a network can install everything, the compiler
-included."""
+"""``ladder wheelhouse``: collects wheels, the compiler's included, for installing on a machine without
+network.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from ladder.cli.options import add_command
 from ladder.common.terminal import console
 from ladder.errors import LadderError
 
-# What a virtual environment brings with it, and this project, which is built where it is installed.
+# pip comes with every virtual environment, and this project is built where it is installed.
 _LEFT_OUT = {"pip", project.DISTRIBUTION}
 
 
@@ -32,11 +33,12 @@ def installed() -> list[str]:
 
 
 def fill(folder: Path, index_urls: Sequence[str] = ()) -> list[Path]:
-    """Puts wheels of all that is installed here, and of the pinned CUDA compiler, into ``folder``.
+    """Downloads wheels of all packages installed here, and of the pinned CUDA compiler, into ``folder``.
 
-    They fit machines with the same processor architecture and the same Python version. ``index_urls`` are
-    asked besides pip's own index for local versions, as torch's 2.13.0+cpu is one; an index that cannot be
-    reached would hold up pip for each package.
+    The wheels fit machines with the same processor architecture and Python version. ``index_urls`` are extra
+    indexes for local versions such as torch's 2.13.0+cpu; only these are looked up there, because an
+    unreachable index would delay every package.
+
     Raises :class:`LadderError` with pip's message.
     """
     print(f"Gathering wheels in {folder} ...", file=sys.stderr, flush=True)
@@ -63,7 +65,7 @@ def _pip_wheel(folder: Path, words: Iterable[str]) -> None:
 
 
 def add(commands: Any) -> None:
-    """Adds the command to those of an argparse parser."""
+    """Adds this subcommand to the argparse subparsers ``commands``."""
     parser = add_command(
         commands, "wheelhouse", _run, "gather wheels for machines without a network in one folder"
     )

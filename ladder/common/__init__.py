@@ -1,4 +1,4 @@
-"""What every folder may use: files, the cache, child processes, progress, the terminal.
+"""Utilities that every package may use: files, the cache, child processes, progress, the terminal.
 
-Each module is its own door.
+Import the modules directly; the package itself exports nothing.
 """

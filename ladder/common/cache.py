@@ -1,7 +1,8 @@
 """The user's cache directory: compiler, built extensions, counted rows.
 
-Whatever has its final name there is complete: files and directories are made beside it and renamed. Only the
-standard library is used, so that the compiler can be fetched before anything is installed.
+Anything under its final name is complete: files and directories are made under a temporary name and then
+renamed. This module uses the standard library only, so that the compiler can be fetched before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _REASONS = {
     errno.EEXIST: "a file stands where a directory is needed",
 }
 
-#: A file in an unfinished directory, locked by the process that makes it.
+#: A file in an unfinished directory, locked by the process that fills the directory.
 _OWNER = ".owner"
 _NEW_S = 60.0
 _SURELY_ABANDONED_S = 24 * 3600.0
@@ -41,7 +42,7 @@ def root() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base).absolute() if base else Path.home() / ".cache") / "flash-ladder"
-    except RuntimeError as error:  # neither $HOME nor an entry in the list of users
+    except RuntimeError as error:  # neither $HOME nor a passwd entry
         raise CacheError(
             "there is no home directory for the cache",
             "Set XDG_CACHE_HOME to a directory that can be written.",
@@ -50,7 +51,7 @@ def root() -> Path:
 
 @contextmanager
 def guarded(path: Path) -> Iterator[None]:
-    """Turns a file system that refuses to be written into one :class:`CacheError` about ``path``."""
+    """Turns an OSError while writing ``path`` into a :class:`CacheError`."""
     try:
         yield
     except OSError as error:
@@ -68,7 +69,7 @@ def _refusal(path: Path, error: OSError) -> CacheError:
 
 
 def _make_parent(path: Path) -> None:
-    """Makes the directory that ``path`` goes into. Raises :class:`CacheError` if it cannot."""
+    """Makes the parent directory of ``path``. Raises :class:`CacheError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,13 +78,13 @@ def _make_parent(path: Path) -> None:
 
 @contextmanager
 def unfinished(near: Path) -> Iterator[Path]:
-    """Gives an empty directory beside ``near``, for :func:`finish`; what it holds unfinished is removed."""
+    """Yields an empty directory beside ``near`` to be moved by :func:`finish`; removes it otherwise."""
     _make_parent(near)
     with guarded(near):
         temporary = Path(tempfile.mkdtemp(prefix=f".{near.name}-", dir=near.parent))
         try:
             with open(temporary / _OWNER, "w") as owner:
-                with suppress(OSError):  # a file system without locks: sweep() then leaves it alone
+                with suppress(OSError):  # a file system without locks; sweep() leaves the directory alone
                     fcntl.flock(owner, fcntl.LOCK_EX)
                 yield temporary
         finally:
@@ -91,7 +92,7 @@ def unfinished(near: Path) -> Iterator[Path]:
 
 
 def finish(temporary: Path, final: Path) -> None:
-    """Gives a directory its final name. When another process has made ``final`` meanwhile, that one stays."""
+    """Renames a directory to ``final``, unless another process has made that meanwhile."""
     temporary.chmod(0o755)
     (temporary / _OWNER).unlink(missing_ok=True)
     try:
@@ -103,9 +104,9 @@ def finish(temporary: Path, final: Path) -> None:
 
 @contextmanager
 def new_directory(final: Path) -> Iterator[Path]:
-    """Gives an empty directory that becomes ``final`` when the block ends well, and is removed else.
+    """Yields an empty directory that becomes ``final`` if the block succeeds, and is removed otherwise.
 
-    When another process has made ``final`` meanwhile, that one stays.
+    If another process has made ``final`` meanwhile, that one stays.
     """
     with unfinished(final) as temporary:
         yield temporary
@@ -113,7 +114,7 @@ def new_directory(final: Path) -> Iterator[Path]:
 
 
 def sweep(directory: Path) -> None:
-    """Removes what killed processes left unfinished in ``directory``."""
+    """Removes the unfinished entries that killed processes left in ``directory``."""
     for path in directory.glob(".*"):
         with suppress(OSError):
             if path.is_dir() and _is_abandoned(path):
@@ -123,7 +124,7 @@ def sweep(directory: Path) -> None:
 def _is_abandoned(unfinished: Path) -> bool:
     age_s = time.time() - unfinished.stat().st_mtime
     owner = unfinished / _OWNER
-    if not owner.exists():  # about to get its owner, or being removed
+    if not owner.exists():  # its owner file is about to be made, or has just been removed
         return age_s > _SURELY_ABANDONED_S
     if age_s < _NEW_S:
         return False
@@ -134,7 +135,7 @@ def _is_abandoned(unfinished: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes ``path`` as a whole or not at all."""
+    """Writes ``path`` atomically."""
     _make_parent(path)
     with guarded(path):
         files.replace(path, text.encode("utf-8", "surrogateescape"))
@@ -142,8 +143,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def lock(final: Path) -> Iterator[None]:
-    """Holds the right to make ``final``: of several processes that need it one makes it, and the others
-    wait."""
+    """Holds a lock on making ``final``: one of several processes makes it while the others wait."""
     _make_parent(final)
     with guarded(final), open(final.parent / f".{final.name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -151,9 +151,9 @@ def lock(final: Path) -> Iterator[None]:
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A short hash of a sequence of strings; where one ends and the next begins counts.
+    """A short hash of a sequence of strings, which depends on where each one ends.
 
-    Strings may be names of files that are not in the locale's encoding.
+    Strings may be file names outside the locale's encoding.
     """
     state = hashlib.sha256()
     for part in parts:

@@ -1,4 +1,4 @@
-"""Files that the user names: checked before the work begins, and written as a whole or not at all."""
+"""Files named by the user: checked before work begins, and written atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ladder.errors import LadderError
 
 
 def require_file(path: Path, endings: Sequence[str] = ()) -> None:
-    """Raises :class:`LadderError` unless ``path`` is a file that can be read and has one of the endings."""
+    """Raises :class:`LadderError` unless ``path`` is a readable file with one of the suffixes ``endings``."""
     if path.is_dir():
         raise LadderError(f"{path} is a directory", "Name a file.")
     if not path.exists():
@@ -27,7 +27,9 @@ def require_file(path: Path, endings: Sequence[str] = ()) -> None:
 
 
 def require_target(path: Path) -> None:
-    """Raises :class:`LadderError` unless a file can be written there. What is there stays as it is."""
+    """Raises :class:`LadderError` unless a file can be written at ``path``. Leaves an existing file
+    unchanged.
+    """
     parent = path.parent
     if path.is_dir():
         raise LadderError(f"cannot write {path}: it is a directory", "Name a file.")
@@ -38,14 +40,14 @@ def require_target(path: Path) -> None:
         if not path.exists():
             path.touch(exist_ok=False)
             path.unlink()
-        elif path.is_file():  # a pipe's other end would take being opened and closed for the whole text
+        elif path.is_file():  # opening and closing a pipe would signal the end of the text to its reader
             path.open("ab").close()
     except OSError as error:
         raise _refusal(path, error) from error
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes ``path`` as a whole or not at all. Raises :class:`LadderError`."""
+    """Writes ``path`` atomically. Raises :class:`LadderError`."""
     try:
         if path.exists() and not path.is_file():  # a pipe or a terminal
             path.write_bytes(data)
@@ -56,7 +58,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Gives ``path`` new contents and its own permissions; a failure leaves it as it is. Raises OSError."""
+    """Replaces the contents of ``path`` atomically and keeps its permissions. Raises OSError."""
     temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         temporary.write_bytes(data)
@@ -68,7 +70,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def expanded(path: str | Path) -> Path:
-    """The absolute path, with ~ for a home directory. Raises :class:`LadderError` where there is none."""
+    """Expands ~ and returns the absolute path. Raises :class:`LadderError` if there is no home directory."""
     try:
         return Path(path).expanduser().resolve()
     except RuntimeError:
@@ -76,7 +78,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def walk(directory: Path) -> Iterator[Path]:
-    """All files below ``directory``; what others remove meanwhile is left out, as is what cannot be read."""
+    """Yields all files below ``directory``, skipping what is unreadable or vanishes meanwhile."""
     for folder, _, names in os.walk(directory):
         for name in names:
             path = Path(folder, name)
@@ -85,7 +87,7 @@ def walk(directory: Path) -> Iterator[Path]:
 
 
 def total_bytes(directory: Path) -> int:
-    """The size of all files below ``directory``; files that vanish meanwhile are left out."""
+    """The size of all files below ``directory``, except files that vanish meanwhile."""
     total = 0
     for path in walk(directory):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Child processes: none outlives this one, and signals to this one reach them. Compilers run in sessions of
-their own, so that their children end with them. A user's program stays in the terminal's foreground, where it
-may read.
+"""Child processes: none outlives this process, and signals to this process reach them. Each compiler runs in
+a session of its own, so that its children can be killed with it. A user's program stays in the terminal's
+foreground, where it can read input.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn
 
-#: How long a program may take to end after a signal before it gets the next one.
+#: How long a program may take to exit after one signal before it gets the next.
 _PATIENCE_S = 2.0
-#: Becomes the program that the words after the first name, which ends when this process does, whatever ends
-#: it. A program of its own, since code between fork and exec may wait for a thread that is not there.
+#: Launcher that asks the kernel to kill it with its parent, then execs the program. It is a separate program
+#: because Python code between fork and exec may deadlock on a lock that another thread held.
 _END_WITH_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -32,15 +32,16 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.Lock()
-#: Nothing is started any more.
+#: Set while a :class:`Pool` is left by an exception: :func:`run` then starts no more programs.
 _leaving = False
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Within, SIGTERM and SIGHUP raise SystemExit, so that unfinished work is cleaned up.
+    """Makes SIGTERM and SIGHUP raise SystemExit within the block, so that unfinished work is cleaned up.
 
-    Only in the main thread, where Python runs signal handlers, and only where they would end the process.
+    Applies only in the main thread, where Python runs signal handlers, and only to signals that would end the
+    process.
     """
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
@@ -62,10 +63,10 @@ def ended_by_signals() -> Iterator[None]:
 def run(
     command: Sequence[str], directory: Path, scratch: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program without input to its end and returns its output as text. Its temporary files go to
-    ``scratch``, which the caller removes. An exception during the wait ends the program and all that it has
-    started. Raises CancelledError in the threads of a
-    :class:`Pool` that is being left.
+    """Runs a program to its end, without input, and returns its output as text.
+
+    Its temporary files go to ``scratch``, which the caller removes. An exception during the wait kills the
+    program and its children. Raises CancelledError in the threads of a :class:`Pool` that is being left.
     """
     with _lock:
         if _leaving:
@@ -94,7 +95,7 @@ def run(
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that call :func:`run`. An exception that leaves the ``with`` block ends what they run."""
+    """Threads that call :func:`run`. An exception that leaves the ``with`` block kills their programs."""
 
     def __exit__(self, kind: type[BaseException] | None, *others: Any) -> bool | None:
         global _leaving
@@ -116,8 +117,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def _interrupts_handed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Within, SIGINT raises nothing: right after waitpid() that would lose the exit code. Ctrl-C reaches the
-    program as well; after a while it is sent the signal, in case it was not.
+    """Replaces KeyboardInterrupt by forwarding within the block: raised right after waitpid(), it would lose
+    the exit code. Ctrl-C reaches the program directly; SIGINT is forwarded after a delay in case it did not.
     """
 
     def hand_on(number: int, frame: FrameType | None) -> None:
@@ -143,9 +144,9 @@ def run_in_foreground(
 ) -> int:
     """Runs a program with the caller's standard streams and returns its exit code, -N if signal N ended it.
 
-    With ``output`` its standard output goes there.
+    With ``output``, the program's standard output goes there.
 
-    Ctrl-C and SIGINT are the program's to end by, or to go on; anything else that ends the wait ends it.
+    Ctrl-C and SIGINT are left to the program; any other exception during the wait ends it.
     """
     words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command]
     process = subprocess.Popen(words, env=environment, stdout=output)

@@ -1,4 +1,4 @@
-"""Progress of longer work, on stderr, so that stdout holds nothing but results."""
+"""Progress of long work, shown on stderr so that stdout holds only results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ console = Console(stderr=True, force_jupyter=False)
 
 
 class Steps:
-    """A number of steps of one piece of work.
+    """The progress of one piece of work, in steps.
 
-    On a terminal a bar, in a notebook a line that goes when the step ends, elsewhere a line for each step.
+    Shown as a bar on a terminal, as a line that disappears after each step in a notebook, and as one line per
+    step elsewhere.
     """
 
     def __init__(self, bar: Progress | None, title: str, total: int, *, says_lines: bool) -> None:
@@ -37,7 +38,7 @@ class Steps:
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """One step; steps may run at once in several threads."""
+        """Shows one step while the block runs; several threads may run steps at once."""
         with self._lock:
             self._running.append(what)
             line = _say(f"{self._title} {what} ...") if self._says_lines else None
@@ -60,15 +61,15 @@ class Steps:
             self._bar.update(self._task, description=f"{self._title} {running}")
 
     def remove(self) -> None:
-        """Takes the whole piece of work off the terminal."""
+        """Removes the bar from the terminal."""
         if self._bar is not None and self._task is not None:
             self._bar.remove_task(self._task)
 
 
 def _say(text: str) -> Any:
-    """Prints the line; in a notebook, which would show stderr as if it were an error, displays it.
+    """Prints a line, or displays it in a notebook, which would style stderr as an error.
 
-    Returns what can change the line later, or None.
+    Returns a handle to update the displayed line, or None.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if not hasattr(shell, "kernel"):
@@ -85,13 +86,13 @@ _bar: Progress | None = None
 
 @contextmanager
 def steps(title: str, total: int, *, elsewhere: bool = True) -> Iterator[Steps]:
-    """``with steps("Building", 3) as progress: with progress.step("v1_minimal"): ...``; leaves no trace on a
-    terminal.
+    """Shows progress, as in ``with steps("Building", 3) as progress: with progress.step("v1_minimal"): ...``.
+    Leaves no trace on a terminal.
 
-    Without ``elsewhere`` it is silent where there is no terminal, and as a part of other steps.
+    With ``elsewhere`` false, shows nothing without a terminal or inside other steps.
     """
     global _bar
-    # A notebook says that it is a terminal, to have colours. A bar would stay in its saved outputs.
+    # A notebook claims to be a terminal to get colours, but a bar would stay in its saved outputs.
     if not sys.stderr.isatty() or (_bar is not None and not elsewhere):
         yield Steps(None, title, total, says_lines=elsewhere)
         return

@@ -1,4 +1,4 @@
-"""The command's two streams, be they a narrow terminal, a pipe that ends early, ASCII-only, or closed."""
+"""The command's output streams: a narrow terminal, a pipe that closes early, ASCII-only, or closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ladder.errors import LadderError
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError  # the command says with what it ends
+        raise BrokenPipeError  # main() turns this into the exit code
 
 
 console = _Console()
@@ -26,29 +26,29 @@ errors = _Console(stderr=True)
 
 
 def prepare_streams() -> None:
-    """Makes all output writable, in any encoding, even where a stream is closed."""
+    """Makes stdout and stderr accept any text, whatever their encoding and even if they are closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process exits
         elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
 
 
 def drop_output() -> None:
-    """Gives up on standard output, so that the process does not try to flush it again when it ends."""
+    """Abandons standard output, so that the interpreter does not try to flush it again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def source_width() -> int | None:
-    """The width at which source is cut off: the terminal's, None in a file or a pipe."""
+    """The width at which source is cut off: the terminal's, or None for a file or a pipe."""
     return console.width if console.is_terminal else None
 
 
 def print_table(table: Table) -> None:
-    """Prints a table with nothing cut off; a terminal that is narrower breaks its lines."""
+    """Prints a table in full; a terminal that is too narrow wraps its lines."""
     wide = Console(width=10_000)
     needed = Measurement.get(wide, wide.options, table).maximum
     if isinstance(table.title, Text):
@@ -57,7 +57,7 @@ def print_table(table: Table) -> None:
 
 
 def show_error(error: LadderError, stage: str = "") -> None:
-    """Says what is wrong and what to do, on stderr; ``stage`` is named where the message does not."""
+    """Prints an error and its hint on stderr, naming ``stage`` unless the message does."""
     where = "" if not stage or stage in error.message.partition("\n")[0] else f"{stage}: "
     errors.print(f"[bold red]error:[/] {where}{escape(error.message)}", highlight=False, soft_wrap=True)
     if error.hint:

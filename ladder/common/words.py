@@ -1,16 +1,16 @@
-"""Describes sets of rows, columns and lanes in few words."""
+"""Describes sets of rows, columns and lanes concisely."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-#: The share of a pattern's places that must be wrong: a few values are right by chance.
+#: The share of a pattern's positions that must be wrong; not all, since some are right by chance.
 MOST = 0.9
 _PERIODS = (2, 4, 8, 16, 32, 64, 128)
 
 
 def describe(wrong: Sequence[int], count: int) -> str:
-    """A set of numbers below ``count``: all, a range, a repeating pattern, or a list.
+    """Describes a set of numbers below ``count``: as all, a range, a repeating pattern, or a list.
 
     >>> describe([8, 9, 24, 25], 32)
     '8-9 of every 16'
@@ -37,7 +37,7 @@ def describe(wrong: Sequence[int], count: int) -> str:
 
 
 def numbers(values: Iterable[int], most: int = 8) -> str:
-    """``0-3, 8`` for [0, 1, 2, 3, 8]; no more than ``most`` parts.
+    """Writes numbers as ranges, at most ``most`` of them.
 
     >>> numbers([0, 1, 2, 3, 8])
     '0-3, 8'
@@ -53,6 +53,6 @@ def numbers(values: Iterable[int], most: int = 8) -> str:
 
 
 def told_apart(got: float, wanted: float) -> tuple[str, str]:
-    """Both with as many digits as tell them apart, four at least."""
+    """Formats both with enough digits to tell them apart, at least four."""
     digits = next((n for n in range(4, 17) if f"{got:.{n}g}" != f"{wanted:.{n}g}"), 17)
     return f"{got:.{digits}g}", f"{wanted:.{digits}g}"

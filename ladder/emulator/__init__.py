@@ -1,4 +1,4 @@
-"""The CUDA emulator from Python: PTX in; results, counts and findings out. It knows nothing of attention."""
+"""The CUDA emulator's Python interface: PTX in; results, counts and findings out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Names of what the emulator and a profiler count, the columns of every table of counts."""
+"""The counters of the emulator and the profiler, which are the columns of every table of counts."""
 
 from __future__ import annotations
 
-#: What the emulator or a profiler counts. A cell that a backend cannot know is empty, never 0.
+#: All counters. A cell whose value a backend cannot know is empty, never 0.
 COUNTERS = (
     "shared_load_instructions",
     "shared_store_instructions",

@@ -1,4 +1,4 @@
-"""The sanitizer's findings: each is one fault at one place, however often it happened."""
+"""The sanitizer's findings: each is one fault at one place, no matter how often it happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-#: What to do about each kind, in one sentence.
+#: How to fix each kind, in one sentence.
 ADVICE = {
     "out of bounds": "Which index is too large: that of the element in its tile, or that of the tile, the "
     "head or the batch? Where a tile may reach past the end, compare with the size before the access.",
@@ -49,7 +49,7 @@ ADVICE = {
     "failure": "The run did not come to its end; mend this first.",
 }
 
-#: For races whose likeliest reason is not a missing barrier: at one place, or between two writes.
+#: Advice for races whose likeliest cause is not a missing barrier: at one place, or between two writes.
 _SAME_PLACE = (
     "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they are meant to "
     "take turns, put {barrier} between{turns}."
@@ -68,11 +68,11 @@ _NULL_ADVICE = "Look at what the allocation returned, and at which pointer the l
 
 @dataclass(frozen=True)
 class Party:
-    """Who took part: threads of a kernel and their line.
+    """One of the parties to a fault: threads of a kernel, and their line.
 
-    ``file`` and ``line`` are where the instruction stands, ``kernel_file`` and ``kernel_line`` the kernel's
-    line that it was inlined at; without ``-lineinfo`` they are empty and 0. ``warp`` is None where no single
-    one is to blame; ``lanes`` are those of the first time.
+    ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
+    it was inlined into; without ``-lineinfo`` they are empty and 0. ``warp`` is None if no single warp is to
+    blame; ``lanes`` are those of the first occurrence.
     """
 
     block: tuple[int, int, int]
@@ -88,8 +88,9 @@ class Party:
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. ``other`` is the second party of a race, ``element`` what was accessed, ``count`` how often
-    a thread did it."""
+    """One fault. ``other`` is the second party of a race, ``element`` the accessed element, ``count`` the
+    number of faulty thread accesses.
+    """
 
     kind: str
     message: str
@@ -131,14 +132,14 @@ class Finding:
         return self.message.startswith("writes ") and " wrote" in self.message
 
     def as_row(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the finding as a JSON object."""
         row = {name: value for name, value in vars(self).items() if name not in ("who", "other")}
         parties = {name: vars(p) if p else None for name, p in (("who", self.who), ("other", self.other))}
         return {**row, **parties, "advice": self.advice}
 
 
 def parse_findings(text: str) -> list[Finding]:
-    """Of the emulator's JSON."""
+    """Parses the findings in the emulator's JSON."""
     return [_finding(entry) for entry in json.loads(text)]
 
 
@@ -163,7 +164,9 @@ def _finding(entry: dict[str, Any]) -> Finding:
 
 @functools.cache
 def _host_place(module: str, offsets: tuple[int, ...]) -> str:
-    """``file:line`` of the innermost call in the program's own source; "" without debugging information."""
+    """Returns ``file:line`` of the innermost call in the program's own source, or "" without debug
+    information.
+    """
     if not module or not offsets or not (tool := shutil.which("addr2line")):
         return ""
     command = [tool, "-f", "-i", "-e", module, *(f"{offset:#x}" for offset in offsets)]
@@ -172,14 +175,14 @@ def _host_place(module: str, offsets: tuple[int, ...]) -> str:
     for function, place in zip(lines[::2], lines[1::2], strict=False):
         was_in_stub, in_stub = in_stub, "device_stub_" in function
         if in_stub or was_in_stub:
-            continue  # the stub, and the function that stands for the kernel; a launch is what calls that
+            continue  # the kernel's stub and its host function; the launch is their caller
         file, _, line = place.partition(" (")[0].rpartition(":")
         if line.isdigit() and not any(part in file for part in _TOOLKIT):
             return f"{file}:{line}"
     return ""
 
 
-#: Headers that wrap the runtime's calls.
+#: Headers that wrap calls to the runtime.
 _TOOLKIT = ("cuda_runtime", "crt/", "device_functions")
 
 
@@ -207,10 +210,10 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
-    """What explains others comes before them.
+    """Sorts findings so that causes come before their consequences.
 
-    Who reads too early, for want of a barrier, reads what nobody has written yet, and no zeros mend that.
-    Where warps race, lanes of one do, too, and a barrier of the warp does not mend it.
+    A missing barrier also shows up as reads of uninitialised memory, which writing zeros would not fix. And
+    where warps race, so do lanes of one warp, which __syncwarp() would not fix.
     """
 
     def places(kind: str) -> set[tuple[str, int, str, int, int] | None]:
@@ -228,6 +231,6 @@ def _is_copy(party: Party | None) -> bool:
 def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:
     if party is None:
         return None
-    # Without lines the instruction is the place.
+    # Without line information, the PTX instruction is the place.
     ptx_line = 0 if party.line else party.ptx_line
     return (party.file, party.line, party.kernel_file, party.kernel_line, ptx_line)

@@ -1,4 +1,4 @@
-"""A user's own CUDA program on the emulator: built, run, its launches counted."""
+"""Builds and runs a user's CUDA program on the emulator and counts its launches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ladder.emulator.findings import Finding, likeliest_first, parse_findings
 from ladder.errors import ExecutionError
 from ladder.stages import DEFAULT_ARCH, require_arch
 
-#: Signals that end a faulty program; what it launched before is still counted.
+#: Signals that faulty programs die of; earlier launches are still counted.
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
 
 
 @dataclass(frozen=True)
 class ProgramLaunches:
-    """All launches of one kernel with one grid, block and amount of shared memory; None where not known."""
+    """All launches of one kernel with the same grid, block and shared memory. Unknown counters are None."""
 
     kernel: str
     grid: tuple[int, int, int] | None
@@ -36,15 +36,16 @@ class ProgramLaunches:
     counters: Mapping[str, int | None]
 
     def as_row(self) -> dict[str, Any]:
-        """One flat row for JSON."""
+        """Returns one flat row for JSON."""
         shape = {"grid": self.grid, "block": self.block, "smem_bytes": self.smem_bytes}
         return {"kernel": self.kernel, **shape, "launches": self.launches, **self.counters}
 
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """How a program ended. ``fault`` describes what its kernels did wrong, if anything; ``findings`` are the
-    sanitizer's, if it was on; ``signal`` names what it died by, as ``SIGSEGV``."""
+    """How a program ended. ``fault`` describes the fault of its kernels, if any; ``findings`` are the
+    sanitizer's, if it was on; ``signal`` is the one that killed it, such as ``SIGSEGV``.
+    """
 
     exit_code: int
     arch: str
@@ -63,19 +64,19 @@ def emulate(
     check: bool = False,
     output: BinaryIO | None = None,
 ) -> ProgramResult:
-    """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns what it launched.
+    """Builds the ``.cu`` files into one program, runs it with ``arguments`` and returns its launches.
 
     The program reads and writes the caller's standard streams, or writes to ``output``. ``flags`` go to the
     compiler. ``check`` runs it under the sanitizer, as ``LADDER_CHECK=1`` does.
 
-    Raises :class:`BuildError` when it does not build and :class:`ExecutionError` when it cannot be run.
+    Raises :class:`BuildError` if it does not build and :class:`ExecutionError` if it cannot be run.
     """
     arch = arch or DEFAULT_ARCH
     require_arch(arch)
     variables.validate()
     check = check or variables.check_is_on()
     with steps("Building", 1) as progress, progress.step(sources[0].name):
-        # Calls of the host are found by line, too.
+        # Lets findings name the lines of host calls.
         debug = ["-Xcompiler=-g1"] if check else []
         program = build_program(sources, EmulatorTarget(arch), [*flags, *debug])
     return run_program(program, arguments, arch, check=check, output=output)
@@ -90,7 +91,7 @@ def run_program(
     check: bool = False,
     output: BinaryIO | None = None,
 ) -> ProgramResult:
-    """Runs a program that :func:`ladder.build.build_program` has built."""
+    """Runs a program built by :func:`ladder.build.build_program`."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         log = Path(directory) / "launches.json"
         environment = {**os.environ, variables.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}

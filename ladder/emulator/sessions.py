@@ -1,8 +1,7 @@
-"""The CUDA emulator from Python: PTX in, results and counts out.
+"""The CUDA emulator's Python interface: PTX in, results and counts out.
 
-It knows nothing of attention. :class:`Module` launches kernels of a PTX text on arrays; :func:`session`
-watches what an extension that is linked to the emulated CUDA runtime launches; :func:`shared_access` asks the
-bank model about one access.
+:class:`Module` launches kernels of a PTX text on arrays; :func:`session` records the launches of an extension
+linked to the emulated CUDA runtime; :func:`shared_access` asks the bank model about one access.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ladder.emulator import variables
 from ladder.emulator.findings import Finding, parse_findings
 from ladder.errors import ExecutionError, LadderError
 
-variables.validate()  # the library reads them as it is loaded
+variables.validate()  # the library reads them when it is loaded
 from ladder import _emulator  # noqa: E402
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_ARCH = "sm_80"
 
 Size = int | Sequence[int]
-#: Address, bytes, name for messages, whether kernels may write there.
+#: (address, bytes, name for messages, whether kernels may write to it).
 MemoryRange = tuple[int, int, str, bool]
 
 _FORMATS = {
@@ -37,7 +36,7 @@ _FORMATS = {
 
 
 class PtxError(LadderError, ValueError):
-    """A PTX text that is malformed at ``line`` (1-based); ``text`` says how."""
+    """The PTX is malformed at ``line`` (1-based); ``text`` says how."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(f"PTX line {line}: {text}" if line else text)
@@ -47,11 +46,11 @@ class PtxError(LadderError, ValueError):
 
 @dataclass(frozen=True)
 class Fault:
-    """What a kernel did that a GPU would reject or leave undefined, and where.
+    """An operation of a kernel that a GPU rejects or leaves undefined, and its place.
 
-    ``file`` and ``line`` are where the instruction stands, ``kernel_file`` and ``kernel_line`` the kernel's
-    line that it was inlined at; without ``-lineinfo`` they are empty and 0. ``warp`` and ``lane`` are -1
-    where no single one is to blame, ``address`` is None where none is involved.
+    ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
+    it was inlined into; without ``-lineinfo`` they are empty and 0. ``warp`` and ``lane`` are -1 if no single
+    one is to blame; ``address`` is None if none is involved.
     """
 
     kind: str
@@ -75,7 +74,7 @@ class Fault:
 
 
 class FaultError(ExecutionError):
-    """A launch that ended in ``fault``."""
+    """A launch ended in ``fault``."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.text)
@@ -84,11 +83,11 @@ class FaultError(ExecutionError):
 
 @dataclass(frozen=True)
 class SharedAccess:
-    """What one access of a warp to shared memory costs.
+    """The cost of one access of a warp to shared memory.
 
-    ``wavefronts`` is what the hardware counts for the access, ``passes`` the groups of lanes it is served in,
-    ``conflicts`` the wavefronts that bank conflicts add, ``ideal`` the wavefronts if only the distinct bytes
-    counted, 128 each.
+    ``wavefronts`` is the hardware's count for the access, ``passes`` the number of groups that its lanes are
+    served in, ``conflicts`` the wavefronts added by bank conflicts, ``ideal`` the wavefronts that its
+    distinct bytes would fill at 128 each.
     """
 
     op: str
@@ -102,7 +101,7 @@ class SharedAccess:
 
 @dataclass(frozen=True)
 class WorstAccess(SharedAccess):
-    """Of all times that an instruction accessed shared memory, the one with the most conflicts."""
+    """Of all shared-memory accesses of one instruction, the one with the most conflicts."""
 
     instruction: int
     block: int
@@ -111,7 +110,7 @@ class WorstAccess(SharedAccess):
 
 @dataclass(frozen=True)
 class _Copied:
-    """A copy of the emulator's record of a launch that can go to another process."""
+    """A picklable copy of the emulator's record of a launch."""
 
     kernel: str
     mangled: str
@@ -143,7 +142,7 @@ class _Copied:
 
 
 class Launch:
-    """One kernel launch and what it counted. It can be pickled."""
+    """One kernel launch and its counts. It can be pickled."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -160,15 +159,17 @@ class Launch:
 
     @property
     def smem_bytes(self) -> int:
-        """Shared memory a block, static and dynamic."""
+        """Shared memory per block, static and dynamic."""
         return self.static_smem_bytes + self.dynamic_smem_bytes
 
     def totals(self) -> dict[str, int | None]:
-        """The counter columns, over all instructions; None where an unmodelled access belongs."""
+        """The counter columns summed over all instructions; None if an unmodelled access contributes."""
         return dict(self._record.totals())
 
     def instructions(self) -> pd.DataFrame:
-        """One row a PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line, counters."""
+        """One row per PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line and
+        counters.
+        """
         return _frame(self._record.instructions())
 
     def lines(self) -> pd.DataFrame:
@@ -198,7 +199,7 @@ def _frame(columns: Mapping[str, list[Any]]) -> pd.DataFrame:
 
 @dataclass
 class Session:
-    """What was launched since :func:`session` began, and what the sanitizer found once it has ended."""
+    """The launches since :func:`session` began; once it has ended, also the sanitizer's findings."""
 
     arch: str
     _session: Any = field(repr=False)
@@ -209,11 +210,11 @@ class Session:
 
     @property
     def findings(self) -> list[Finding]:
-        """Of a session that was checked; empty before it has ended."""
+        """The findings of a session with ``check``; empty until the session has ended."""
         return parse_findings(self._session.findings())
 
 
-#: A process has one device: sessions of other threads wait. Those of one thread may be nested.
+#: A process has one device, so sessions of other threads wait. One thread may nest sessions.
 _one_at_a_time = threading.RLock()
 
 
@@ -227,19 +228,20 @@ def session(
     unwritten: int = 0xFF,
     skip_kernels: bool = False,
 ) -> Iterator[Session]:
-    """A virtual GPU of this architecture for what the process launches meanwhile.
+    """Gives the process a virtual GPU of this architecture for the duration of the block.
 
-    ``memory`` lists what kernels may use besides what they allocate: (address, bytes, name, writable).
-    ``threads`` is the number of host threads (None: ``LADDER_THREADS``, else all cores); results do not
-    depend on it. ``check`` turns the sanitizer on: what kernels do wrong is noted, they go on where they can,
-    and all of the writable memory is an output, to be written. Starting a session clears an earlier fault.
-    ``backwards`` has the last block, and of each block the last warp, go first; ``unwritten`` is each byte of
-    memory that nobody has written, 0xFF a NaN in every format: what a right kernel computes depends on
-    neither. With ``skip_kernels`` launches are checked and left out: what is written is the host's work.
-    Ctrl-C during a launch ends it and raises KeyboardInterrupt here. A session of another thread is waited
-    for.
+    ``memory`` lists the memory that kernels may use besides CUDA allocations: (address, bytes, name,
+    writable). ``threads`` is the number of host threads (None: ``LADDER_THREADS``, else all cores); results
+    do not depend on it. ``check`` turns the sanitizer on: it records faults, lets kernels continue where
+    possible, and takes all writable memory for outputs that must be written. ``backwards`` runs blocks, and
+    the warps of each block, from last to first; ``unwritten`` is the value of every byte that has not been
+    written (0xFF is NaN in every format). A correct kernel's results depend on neither. ``skip_kernels``
+    validates launches without running them, so that only the host writes.
 
-    Raises ValueError for an unknown architecture, or memory that overlaps in part.
+    Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
+    here. The call waits for sessions of other threads.
+
+    Raises ValueError for an unknown architecture, or for memory ranges that partly overlap.
     """
     with _one_at_a_time:
         handle = _emulator.Session(
@@ -260,7 +262,7 @@ def session(
 
 
 def last_fault() -> Fault | None:
-    """The last fault of a launch; None when there was none since the session began."""
+    """The fault of the last faulty launch, or None if there was none since the session began."""
     found = _emulator.last_fault()
     return Fault(**found) if found else None
 
@@ -268,7 +270,7 @@ def last_fault() -> Fault | None:
 class Module:
     """The kernels of a PTX text.
 
-    Raises :class:`PtxError` when it is malformed. A kernel's instructions are checked when it is launched.
+    Raises :class:`PtxError` if it is malformed. A kernel's instructions are checked at launch.
     """
 
     def __init__(self, ptx_text: str, arch: str = DEFAULT_ARCH) -> None:
@@ -280,7 +282,7 @@ class Module:
 
     @property
     def kernels(self) -> list[str]:
-        """Names of the entries, as the PTX has them."""
+        """The (mangled) names of the PTX's entries."""
         return list(self._module.kernels())
 
     def launch(
@@ -294,9 +296,9 @@ class Module:
     ) -> Launch:
         """Runs a kernel to its end.
 
-        ``args`` has one value a parameter: an int or float, NumPy arrays and CPU tensors, whose memory the
-        kernel may use during the call (and write, unless the array is read-only), or bytes for a struct.
-        ``smem_bytes`` is the dynamic shared memory.
+        ``args`` has one value per parameter: an int or float, bytes for a struct, or a NumPy array or CPU
+        tensor, whose memory the kernel may read and, unless it is read-only, write during the call.
+        ``smem_bytes`` is the amount of dynamic shared memory.
 
         Raises :class:`FaultError`, KeyError for an unknown kernel, TypeError or ValueError for arguments that
         do not fit.
@@ -309,7 +311,7 @@ class Module:
         for number, (value, (kind, size, offset)) in enumerate(zip(args, parameters, strict=True)):
             data = _argument(value, kind, size, f"argument {number} of {name}", memory)
             block_of_arguments[offset : offset + size] = data
-        # Views of one array may overlap, so they are registered as one stretch of memory.
+        # Views of one array may overlap, so merge them into one range.
         with session(self.arch, merged_memory(memory), threads) as opened:
             try:
                 self._module.launch(name, _size(grid), _size(block), bytes(block_of_arguments), smem_bytes)
@@ -328,7 +330,7 @@ def _size(size: Size) -> tuple[int, int, int]:
 
 
 def _argument(value: Any, kind: str, size: int, what: str, memory: list[MemoryRange]) -> bytes:
-    """The bytes of one argument; the memory of an array is added to ``memory``."""
+    """Encodes one argument; adds the memory of an array to ``memory``."""
     if isinstance(value, bytes | bytearray):
         if len(value) != size:
             raise ValueError(f"{what} has {size} bytes, not {len(value)}")
@@ -357,7 +359,7 @@ def _argument(value: Any, kind: str, size: int, what: str, memory: list[MemoryRa
 
 
 def _array_memory(value: Any, what: str) -> MemoryRange | None:
-    """Where a NumPy array or CPU tensor lies; None for what is neither."""
+    """The memory of a NumPy array or CPU tensor; None for other values."""
     if hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise ValueError(f"{what} is on {value.device}; the emulator takes CPU tensors")
@@ -390,13 +392,13 @@ def merged_memory(memory: Sequence[MemoryRange]) -> list[MemoryRange]:
 
 
 def shared_access(op: str, width: int, addresses: Sequence[int | None]) -> SharedAccess:
-    """What one access of a warp to shared memory costs, by the model that the interpreter counts with.
+    """The cost of one access of a warp to shared memory, by the interpreter's own model.
 
-    ``op`` is ld, st, ldmatrix, stmatrix, atom.add, atom.cas or cp.async; ``width`` the bytes a lane, for
-    ldmatrix and stmatrix the number of 8x8 tiles (1, 2, 4; lanes 8i to 8i+7 give the rows of tile i);
-    ``addresses`` the byte address of each of the 32 lanes, None for one that does not take part.
+    ``op`` is ld, st, ldmatrix, stmatrix, atom.add, atom.cas or cp.async; ``width`` is the number of bytes per
+    lane or, for ldmatrix and stmatrix, of 8x8 tiles (1, 2 or 4; lanes 8i to 8i+7 address the rows of tile i);
+    ``addresses`` holds the byte addresses of the 32 lanes, None for inactive ones.
 
-    Raises ValueError for what is no access, or one that the model does not cover (cp.async of 4 and 8 bytes).
+    Raises ValueError for an invalid access, or one that the model does not cover (cp.async of 4 and 8 bytes).
     """
     lanes = _lane_addresses(addresses)
     wavefronts, passes, conflicts, ideal = _emulator.shared_access(op, width, list(lanes))
@@ -404,9 +406,9 @@ def shared_access(op: str, width: int, addresses: Sequence[int | None]) -> Share
 
 
 def shared_passes(op: str, width: int, addresses: Sequence[int | None]) -> list[tuple[int, int]]:
-    """The passes that such an access is served in: (mask of its lanes, wavefronts), in order.
+    """The passes that serve such an access, in order: (mask of lanes, wavefronts).
 
-    Raises ValueError as :func:`shared_access`.
+    Raises ValueError like :func:`shared_access`.
     """
     return list(_emulator.shared_passes(op, width, list(_lane_addresses(addresses))))
 
@@ -434,7 +436,7 @@ class VirtualGpu:
 
 
 def virtual_gpus() -> list[VirtualGpu]:
-    """The GPUs that ``arch`` can name."""
+    """The GPUs that can be named as ``arch``."""
     names = [f.name for f in fields(VirtualGpu)]
     return [VirtualGpu(**{name: gpu[name] for name in names}) for gpu in _emulator.gpus()]
 

@@ -1,4 +1,4 @@
-"""The variables of the environment that the emulator reads, looked at before anything is done with them."""
+"""The environment variables that the emulator reads, validated before use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CHECK = "LADDER_CHECK"
 INSTRUCTION_LIMIT = "LADDER_WARP_INSTRUCTION_LIMIT"
 THREADS = "LADDER_THREADS"
 
-#: The limit within :func:`instruction_limit`.
+#: The limit set by :func:`instruction_limit`.
 _limit: ContextVar[int | None] = ContextVar("instruction_limit", default=None)
 
 _MOST = {THREADS: 1024, INSTRUCTION_LIMIT: 2**63 - 1}
 
 
 def number(name: str, otherwise: int) -> int:
-    """The value of ``LADDER_THREADS`` or ``LADDER_WARP_INSTRUCTION_LIMIT``. Raises :class:`LadderError`."""
+    """Reads ``LADDER_THREADS`` or ``LADDER_WARP_INSTRUCTION_LIMIT``. Raises :class:`LadderError`."""
     text = os.environ.get(name, "")
     if not text:
         return otherwise
-    # isdigit() is true of a superscript.
+    # isdigit() alone would accept superscripts.
     if not (text.isascii() and text.isdecimal()):
         raise LadderError(f"{name} is {text!r}, not a number", "Unset it for the default.")
     if len(text) > 20 or int(text) > _MOST[name]:
@@ -35,8 +35,9 @@ def number(name: str, otherwise: int) -> int:
 
 @contextmanager
 def instruction_limit(most: int) -> Iterator[None]:
-    """Within, a launch of a session or of a program ends when one of its warps has executed ``most``
-    instructions, unless the user has set ``LADDER_WARP_INSTRUCTION_LIMIT``."""
+    """Within the block, ends launches in which a warp has executed ``most`` instructions, unless the user has
+    set ``LADDER_WARP_INSTRUCTION_LIMIT``.
+    """
     token = _limit.set(most)
     try:
         yield
@@ -45,7 +46,7 @@ def instruction_limit(most: int) -> Iterator[None]:
 
 
 def most_instructions(otherwise: int) -> int:
-    """The limit that the user has set, else that of :func:`instruction_limit`.
+    """The user's limit, or else that of :func:`instruction_limit`, or else ``otherwise``.
 
     Raises :class:`LadderError`.
     """
@@ -62,7 +63,7 @@ def check_is_on() -> bool:
 
 
 def validate() -> None:
-    """Raises :class:`LadderError` for a value that the emulator would not start with."""
+    """Raises :class:`LadderError` for a value that would keep the emulator from starting."""
     from ladder.stages import require_arch
 
     for name in _MOST:

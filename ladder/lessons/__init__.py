@@ -1,4 +1,4 @@
-"""What the lessons use."""
+"""Functions that the lessons' notebooks call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which lane holds which element after ldmatrix and in mma, found out by running the instructions.
+"""Determines which lane holds which element after ldmatrix and in mma by running the instructions.
 
-A kernel of one warp loads fragments from a shared tile that holds its own element numbers, and writes out
-what each lane received.
+A one-warp kernel loads fragments from a shared tile whose elements are their own indices, and writes out what
+each lane received.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ladder.plots import Fragment
 
 _SIDE = 16  # rows and columns of the tile
 
-#: Loads a 16x16 tile of 16-bit elements into shared memory and from there, by ldmatrix.x4 and with .trans,
-#: each lane's four registers; and by ldmatrix.x4 with the addresses for K, whose halves of a row are the two
-#: registers of one fragment of B. Then multiplies a (16x16, as loaded) by b (16x8: its two registers are
-#: given) and writes the four accumulators.
+#: Loads a 16x16 tile of 16-bit elements into shared memory, and from there into four registers per lane,
+#: three times: with ldmatrix.x4, with .trans, and with the addresses for K, where the two halves of a row are
+#: the two registers of one B fragment. Then multiplies a (16x16, as loaded) by b (16x8, whose two registers
+#: are given) and writes the four accumulators.
 _PTX = """
 .version 7.0
 .target sm_80
@@ -87,17 +87,17 @@ _PTX = """
 
 
 def measure_fragments() -> dict[str, Fragment]:
-    """The fragments of ``ldmatrix``, the same for K, ``ldmatrix.trans`` (all of a 16x16 tile) and ``mma``
-    (16x8 accumulators).
+    """Measures the fragments of ``ldmatrix``, of ``ldmatrix`` for K, of ``ldmatrix.trans`` (each a 16x16
+    tile) and of ``mma`` (16x8 accumulators).
 
-    Run on the emulator; each lane is asked for the numbers of the elements that it got.
+    Runs on the emulator; each lane reports the indices of the elements that it received.
     """
     numbers = np.arange(_SIDE * _SIDE, dtype=np.uint16).reshape(_SIDE, _SIDE)
     no_b = np.zeros((LANES, 2, 2), dtype=np.float16)
     plain, transposed, keys, _ = _run(numbers, no_b)
 
-    # b is loaded as a fragment of the transposed tile, so that ldmatrix places it. Column 0 of a is 8 * row
-    # and column 1 is 1; row 0 of b is 1 and row 1 is the column: their product is the element's number.
+    # Let ldmatrix distribute b: load it as a fragment of the transposed tile. Column 0 of a is 8 * row and
+    # column 1 is 1; row 0 of b is 1 and row 1 is the column, so the product a b holds the element indices.
     a = np.zeros((_SIDE, _SIDE), dtype=np.float16)
     a[:, 0], a[:, 1] = 8 * np.arange(_SIDE), 1
     b_transposed = np.zeros((_SIDE, _SIDE), dtype=np.float16)
@@ -113,7 +113,9 @@ def measure_fragments() -> dict[str, Fragment]:
 
 
 def _run(tile: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(plain, transposed, keys) as (lane, register, half) of 16 bits; the accumulators (lane, register)."""
+    """Returns (plain, transposed, keys), each (lane, register, half) of 16 bits, and the accumulators (lane,
+    register).
+    """
     plain = np.zeros((LANES, 4, 2), dtype=np.uint16)
     transposed, keys = np.zeros_like(plain), np.zeros_like(plain)
     product = np.zeros((LANES, 4), dtype=np.float32)
@@ -123,7 +125,7 @@ def _run(tile: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _holders(received: np.ndarray, shape: tuple[int, int]) -> Fragment:
-    """``received`` (lane, register, half) holds numbers of elements."""
+    """Inverts ``received``, which holds the element index of each (lane, register, half)."""
     lane = np.full(shape, -1)
     register = np.full(shape, -1)
     for (who, which, _), number in np.ndenumerate(received):

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from ladder.banks import Explanation
 
-#: The line whose tile is shown before and after the swizzle: K on its way to the tensor cores.
+#: The line whose tile is shown before and after the swizzle: it loads K for the tensor cores.
 _TILE_LINE = "ldmatrix_x4(k_rmem"
 
 
 def layout(head_dim: int = 64) -> Figure:
-    """A tile of K by bank, before and after the swizzle. Raises :class:`LadderError`."""
+    """Draws a tile of K by bank, before and after the swizzle. Raises :class:`LadderError`."""
     from ladder.plots import layout_picture
 
     return layout_picture(*explained_layout(head_dim), row_bytes=2 * head_dim)
 
 
 def explained_layout(head_dim: int) -> tuple[Explanation, Explanation]:
-    """The loads of K in v2_warp_mma and v3_swizzle."""
+    """Explains the loads of K in v2_warp_mma and v3_swizzle."""
     from ladder.banks import explain
     from ladder.lessons.listing import line_of
 
@@ -40,7 +40,7 @@ def explained_layout(head_dim: int) -> tuple[Explanation, Explanation]:
 
 
 def costs(stages: Sequence[str] | None = None, problem: Problem | None = None, count: int = 6) -> Figure:
-    """The lines of ``stages`` (default: all) that cost the most. Raises :class:`LadderError`."""
+    """Draws the costliest lines of ``stages`` (default: all). Raises :class:`LadderError`."""
     from ladder.evaluation import default_problem, evaluate
     from ladder.lessons.listing import line_text
     from ladder.lines import annotate, line_table
@@ -58,7 +58,7 @@ def costs(stages: Sequence[str] | None = None, problem: Problem | None = None, c
 
 
 def comparison() -> Figure:
-    """Wavefronts and conflicts of all rungs on the default problem."""
+    """Draws the wavefronts and conflicts of all rungs on the default problem."""
     from ladder.evaluation import compare
     from ladder.operations import DEFAULT_PROBLEM
     from ladder.plots import comparison_picture
@@ -67,7 +67,7 @@ def comparison() -> Figure:
 
 
 def walk(is_causal: bool = False) -> Figure:
-    """The order of tiles in FlashAttention-1 and -2."""
+    """Draws the order of tiles in FlashAttention-1 and -2."""
     from dataclasses import replace
 
     from ladder.lessons.walk import ARRIVALS, WALK_PROBLEM, measure_walk
@@ -78,7 +78,7 @@ def walk(is_causal: bool = False) -> Figure:
 
 
 def fragments() -> Figure:
-    """Which lane holds which element."""
+    """Draws which lane holds which element."""
     from ladder.lessons.fragments import measure_fragments
     from ladder.plots import fragments_picture
 
@@ -86,7 +86,7 @@ def fragments() -> Figure:
 
 
 def instructions(stages: Sequence[str] = ("v4_tk_tiles", "v5_async", "v6_lean")) -> Figure:
-    """What each of the rungs executes for a score, at d = 64."""
+    """Draws each rung's instructions per score at d = 64."""
     from ladder.lessons.instructions import instructions_a_score
     from ladder.lessons.questions import MANY_TILES
     from ladder.plots import instructions_picture
@@ -96,21 +96,21 @@ def instructions(stages: Sequence[str] = ("v4_tk_tiles", "v5_async", "v6_lean"))
 
 
 def buffers() -> Figure:
-    """What is in v5's buffers."""
+    """Draws the contents of v5's buffers over time."""
     from ladder.plots import buffers_picture
 
     return buffers_picture(2, 8)
 
 
 def softmax() -> Figure:
-    """Online softmax of one row."""
+    """Draws the online softmax of one row."""
     from ladder.lessons.softmax import example, measure_softmax
     from ladder.plots import softmax_picture
 
     return softmax_picture(measure_softmax(*example()))
 
 
-#: One mask of each form, of 24 tokens.
+#: One mask of each form, all of 24 tokens.
 _MASKS: Mapping[str, Mapping[str, Any]] = {
     "causal": {},
     "no mask": {"window": (-1, -1)},
@@ -128,9 +128,9 @@ _MASKS: Mapping[str, Mapping[str, Any]] = {
 
 
 def mask(tile: tuple[int, int] = (4, 4), **choices: Any) -> Figure:
-    """The mask of these ``choices``, arguments of :func:`ladder.hstu_mask`, and the tiles that it needs.
+    """Draws the mask of ``choices``, arguments of :func:`ladder.hstu_mask`, and the tiles that it needs.
 
-    Without any there is a mask of each form. Raises :class:`InvalidProblem`.
+    Without choices, draws one mask of each form. Raises :class:`InvalidProblem`.
     """
     from ladder.plots import mask_picture
 
@@ -143,7 +143,7 @@ def mask(tile: tuple[int, int] = (4, 4), **choices: Any) -> Figure:
 def _mask(
     queries: int | None = None, keys: int | None = None, intervals: bool = False, **choices: Any
 ) -> Tensor:
-    """As :func:`ladder.hstu_mask`, of 24 tokens unless told otherwise; ``intervals`` for some of its own."""
+    """Calls :func:`ladder.hstu_mask`, with 24 tokens by default and example intervals if asked for."""
     import torch
 
     keys = keys or max(24, queries or 0)
@@ -155,7 +155,7 @@ def _mask(
 
 @dataclass(frozen=True)
 class Named:
-    """A picture that can be asked for by name."""
+    """A picture that can be requested by name."""
 
     text: str
     draw: Callable[..., Figure]
@@ -176,8 +176,10 @@ PICTURES = {
 
 
 def picture(name: str, **choices: Any) -> Figure:
-    """The picture of that name; ``choices`` are arguments of the function that draws it. Raises
-    :class:`LadderError`."""
+    """Draws the named picture; ``choices`` are arguments of the function that draws it.
+
+    Raises :class:`LadderError`.
+    """
     if name not in PICTURES:
         near = difflib.get_close_matches(name, PICTURES, n=1)
         raise LadderError(

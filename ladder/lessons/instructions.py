@@ -1,4 +1,4 @@
-"""What kinds of instructions a rung executes for a score, an element of S."""
+"""Counts a rung's instructions per score (element of S) by kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from ladder.operations import Problem
 
-#: Kinds of instructions by how their PTX begins, the first that fits; the last takes the rest.
+#: Kinds of instructions, by prefix of their PTX. The first match counts; the last kind takes the rest.
 KINDS = {
     "products (mma, wgmma)": r"(wgmma\.)?mma",
     "ldmatrix": r"ldmatrix",
@@ -21,7 +21,9 @@ KINDS = {
 
 
 def instructions_a_score(stages: Sequence[str], problem: Problem) -> pd.DataFrame:
-    """PTX instructions of a lane for each score, by kind: a row a stage. Counted on the emulator."""
+    """A lane's PTX instructions per score, one row per stage and one column per kind, counted on the
+    emulator.
+    """
     from ladder.evaluation import evaluate
 
     scores = problem.batch * problem.heads * problem.q_len * problem.kv_len

@@ -1,7 +1,7 @@
-"""Lines of a kernel, read from its source when the lesson is shown, without the answers to its exercises.
+"""Listings of kernels, read from the source when a lesson is shown, without the answers to its exercises.
 
-The gap of an exercise stays closed until the student has solved it. Then the listing shows the student's
-lines and the rung's, one under the other.
+An exercise's gap stays closed until the student has solved the exercise. Then the listing shows the student's
+lines, followed by the rung's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ladder.stages import discover
 
 
 class LessonError(LadderError):
-    """A lesson asks for a line that the source does not have, or has more than once."""
+    """A lesson refers to a line that the source lacks or has more than once."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a listing. ``mark`` stands on its left: the line's number, a sign of a diff, or nothing."""
+    """A line of a listing. ``mark`` is shown on its left: a line number, a diff sign, or nothing."""
 
     mark: str
     text: str
@@ -48,8 +48,8 @@ class Excerpt:
         return "\n".join(f"{row.mark:>4}  {row.text}".rstrip() for row in self.rows)
 
 
-# Colours of its own on a ground of its own: no page's style sheet is needed, dark or light. Long lines are
-# wrapped.
+# The box sets both colours and background, so it does not depend on the page's style sheet, dark or light.
+# Long lines are wrapped.
 _BOX = (
     "background: #f8f8f8; color: #222; margin: 0; padding: 0.5em; white-space: pre-wrap; line-height: 1.35; "
     "font-family: ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; font-size: 12.5px"
@@ -70,7 +70,9 @@ def _highlighted(rows: Sequence[Row]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Gap:
-    """The gap of an exercise in its rung's file: its first line's number, and that of the line behind it."""
+    """The gap of an exercise in its rung's file: the numbers of its first line and of the line after its
+    last.
+    """
 
     exercise: Exercise
     begin: int
@@ -78,14 +80,14 @@ class _Gap:
 
 
 def _gaps(stage: str, file: str) -> list[_Gap]:
-    """The gaps of a stage's file, in its order, of those exercises that close the lessons' listings."""
+    """The gaps in a stage's file, in order, of the exercises that hide their answers in listings."""
     found = []
     for exercise in exercises():
         if exercise.rung == stage and exercise.gap.file == file and exercise.closes_lessons:
             words = [line.strip() for line in exercise.sources(solved=True)[file].splitlines()]
             begin = next(place for place, word in enumerate(words) if word.startswith(BEGIN))
             end = next(place for place, word in enumerate(words) if word.startswith(END))
-            # Line numbers count from 1, and the first marker is no line of the rung.
+            # 1-based line numbers in the rung's own file, which lacks the opening marker.
             found.append(_Gap(exercise, begin + 1, end))
     return sorted(found, key=lambda gap: gap.begin)
 
@@ -98,8 +100,10 @@ def _source(stage: str, file: str) -> tuple[str, list[str]]:
 
 
 def line_of(stage: str, pattern: str, file: str = "kernel.cu") -> int:
-    """The number of the line of a stage's source that holds ``pattern``. Raises :class:`LessonError` unless
-    there is exactly one."""
+    """The number of the only line in a stage's source that contains ``pattern``.
+
+    Raises :class:`LessonError` unless there is exactly one.
+    """
     name, lines = _source(stage, file)
     found = [number for number, text in enumerate(lines, 1) if pattern in text]
     if len(found) != 1:
@@ -109,10 +113,12 @@ def line_of(stage: str, pattern: str, file: str = "kernel.cu") -> int:
 
 
 def source(stage: str, first: str, last: str | None = None, *, file: str = "kernel.cu") -> Excerpt:
-    """The lines of a stage's source from the one that holds ``first`` to the next that holds ``last``.
+    """The lines of a stage's source from the one that contains ``first`` to the next that contains ``last``.
 
-    Both are pieces of lines; ``first`` must be in one line alone. Without ``last`` it is that line. Gaps of
-    exercises are closed unless they are solved. Raises :class:`LessonError`.
+    ``first`` must occur in exactly one line; without ``last``, only that line is shown. Gaps of unsolved
+    exercises are closed.
+
+    Raises :class:`LessonError`.
     """
     name, lines = _source(stage, file)
     begin = line_of(stage, first, file)
@@ -138,7 +144,7 @@ def _rows(lines: Sequence[str], begin: int, end: int, gaps: Sequence[_Gap]) -> I
 
 
 def _gap_rows(gap: _Gap, first: int, own: Sequence[str]) -> Iterator[Row]:
-    """What is to be written in the gap, or, of a solved one, the student's lines and the rung's."""
+    """Yields the gap's task or, if it is solved, the student's lines and the rung's."""
     name, goal = gap.exercise.name, gap.exercise.gap.goal
     indent = own[0][: len(own[0]) - len(own[0].lstrip())]
     written = _solution(gap.exercise)
@@ -153,7 +159,7 @@ def _gap_rows(gap: _Gap, first: int, own: Sequence[str]) -> Iterator[Row]:
 
 
 def _solution(exercise: Exercise) -> list[str] | None:
-    """The student's lines, once they are solved."""
+    """The student's lines if the exercise is solved, or else None."""
     workspace = Workspace()
     if not (workspace.progress(exercise).solved and workspace.is_started(exercise)):
         return None
@@ -161,7 +167,7 @@ def _solution(exercise: Exercise) -> list[str] | None:
 
 
 def line_text(stage: str, number: int, text: str) -> str:
-    """A line of a stage's source without indent and comment; of an unsolved gap the exercise's name."""
+    """A line of a stage's source without indentation and comment; in an unsolved gap, the exercise's name."""
     _, lines = _source(stage, "kernel.cu")
     is_kernels = lines[number - 1 : number] == [text]
     for gap in _gaps(stage, "kernel.cu"):
@@ -171,9 +177,9 @@ def line_text(stage: str, number: int, text: str) -> str:
 
 
 def diff(before: str, after: str) -> Excerpt:
-    """What changed from one stage's kernel to the next one's, comments and empty lines left out.
+    """The diff from one stage's kernel to another's, ignoring comments and blank lines.
 
-    A gap of one of the later stage's exercises is one line, unless it is solved. Raises :class:`LessonError`.
+    A gap of the later stage's exercises is one line unless it is solved. Raises :class:`LessonError`.
     """
     old, new = _code(before), _code(after)
     gaps = _gaps(after, "kernel.cu")
@@ -196,7 +202,7 @@ def _is_code(row: Row) -> bool:
 
 
 def _code(stage: str) -> dict[int, str]:
-    """The lines of a stage's kernel that are code, by number, but for those that name the stage."""
+    """The code lines of a stage's kernel by number, except those that name the stage."""
     _, lines = _source(stage, "kernel.cu")
     numbered = {number: text for number, text in enumerate(lines, 1) if stage not in text}
     return {number: text for number, text in numbered.items() if _is_code(Row("", text))}

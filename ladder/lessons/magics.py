@@ -1,8 +1,8 @@
-"""Cells that hold CUDA: ``%%cuda`` runs a program, ``%%exercise NAME`` checks the gap of an exercise.
+"""Magics for CUDA cells: ``%%cuda`` runs a program, ``%%exercise NAME`` checks the gap of an exercise.
 
-``%exercise NAME`` becomes such a cell: it shows the task, and the gap as it is now takes its place.
+``%exercise NAME`` shows the task and turns itself into such a cell, filled with the current gap.
 
-``%load_ext ladder.lessons`` brings both, and makes ``!ladder`` the command of this environment.
+``%load_ext ladder.lessons`` registers both, and makes ``!ladder`` run this environment's command.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Registers the two kinds of cells, and puts the environment's commands on the PATH."""
+    """Registers the magics, and puts the environment's commands first on the PATH."""
     commands = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "").split(os.pathsep)
     if commands not in path:
@@ -54,7 +54,7 @@ def run_program(line: str, cell: str) -> None:
         program = Path(folder) / "program.cu"
         program.write_text(cell, encoding="utf-8")
         command = [sys.executable, "-m", "ladder", "emulate", program.name, *shlex.split(line)]
-        # A kernel asks for colours, which are no use in text that is kept.
+        # Jupyter's kernel sets FORCE_COLOR, but saved text should not contain escape codes.
         environment = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -64,9 +64,10 @@ def run_program(line: str, cell: str) -> None:
 
 
 def run_exercise(line: str, cell: str) -> str | None:
-    """Checks ``cell`` in the gap of the exercise that ``line`` names; prints what is wrong, or what to read.
+    """Checks ``cell`` as the gap of the exercise named in ``line``; prints what is wrong, or what to read
+    next.
 
-    Without a cell it prints the task instead, and returns what stands in the gap now.
+    Without a cell, prints the task instead and returns the gap's current text.
     """
     try:
         exercise = get_exercise(line.strip())
@@ -92,14 +93,15 @@ def run_exercise(line: str, cell: str) -> str | None:
         return None
 
 
-#: What the gap of an exercise held when this notebook last read or wrote it.
+#: Each exercise's gap as this notebook last read or wrote it.
 _seen: dict[str, str] = {}
 
 
 def _has_news(exercise: Exercise, cell: str) -> bool:
-    """Whether the gap holds what neither the exercise, nor this notebook, nor the cell has put there.
+    """Whether the gap was changed elsewhere: it is not the exercise's text, the last one seen here, or the
+    cell's.
 
-    Then that is what has been seen from now on.
+    Records the new text as seen.
     """
     now = _gap_now(exercise)
     known = (exercise.gap.skeleton.strip("\n"), _seen.get(exercise.name), cell.strip("\n"))
@@ -108,7 +110,7 @@ def _has_news(exercise: Exercise, cell: str) -> bool:
 
 
 def _gap_now(exercise: Exercise) -> str:
-    """What stands in the gap: the student's text, or the exercise's where it is not begun."""
+    """The gap's text: the student's, or the exercise's own if it has not been begun."""
     workspace = Workspace()
     if workspace.is_started(exercise):
         return gap_text(exercise, workspace.path(exercise))

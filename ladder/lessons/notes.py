@@ -1,4 +1,4 @@
-"""A sentence or two that a notebook sets as Markdown and everything else shows as text."""
+"""A short text that notebooks render as Markdown and everything else shows as plain text."""
 
 from __future__ import annotations
 

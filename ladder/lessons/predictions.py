@@ -1,7 +1,7 @@
-"""Predictions: a question of a lesson is answered before its measurement is shown.
+"""Predictions: the reader answers a question before the lesson shows the measurement.
 
-A first miss is given a hint, a second one the reason and the number. What a lesson shows of that number waits
-for it.
+A first wrong answer gets a hint, a second one the reason and the number. Cells that would reveal the number
+wait until then.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Shown = TypeVar("Shown")
 
 @dataclass(frozen=True)
 class Verdict(Note):
-    """What a prediction is worth: ``right`` is None while there is none."""
+    """The verdict on a prediction; ``right`` is None if none was made."""
 
     right: bool | None
 
 
 @dataclass
 class _Answers:
-    """What has been said to one question: the wrong numbers, and whether the answer is known by now."""
+    """The answers given to one question: the wrong ones, and whether the right one is known by now."""
 
     wrong: set[float] = field(default_factory=set)
     is_known: bool = False
@@ -36,7 +36,9 @@ _answers: dict[str, _Answers] = {}
 
 
 def predict(name: str, answer: float | None) -> Verdict:
-    """Judges the answer to the question ``name``; without one it asks for it. Raises :class:`LessonError`."""
+    """Judges the answer to the question ``name``, or asks for it if it is None. Raises
+    :class:`LessonError`.
+    """
     question, said = _question(name), _answers.setdefault(name, _Answers())
     if answer is None:
         return Verdict("**Your turn.** Write your number in place of `None` and run the cell again.", None)
@@ -54,7 +56,7 @@ def predict(name: str, answer: float | None) -> Verdict:
 
 
 def after(name: str, show: Callable[[], Shown]) -> Shown | Note:
-    """What ``show`` returns, once the answer to ``name`` is known. Raises :class:`LessonError`."""
+    """Returns ``show()`` once the answer to ``name`` is known, a note before. Raises :class:`LessonError`."""
     _question(name)
     if name in _answers and _answers[name].is_known:
         return show()

@@ -1,6 +1,6 @@
-"""The questions of the lessons: a hint for a first miss, the reason, and how the answer is measured.
+"""The lessons' questions: a hint after the first miss, the reason, and how the answer is measured.
 
-They stand here and not in the lessons, whose readers are to predict.
+They are kept out of the notebooks so that readers do not see the answers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from ladder.operations import AnyProblem, BackwardProblem, Problem, hstu_mask
 if TYPE_CHECKING:
     from ladder.emulator import Launch
 
-#: The problem that most lessons count on: small, and every tile of the rungs below v4 is full.
+#: The problem that most lessons count on: small, and a multiple of all tile sizes below v4.
 PROBLEM = Problem(1, 2, 256, 256, 64)
-#: One block of one head is enough to see one access.
+#: One block of one head is enough to study one access.
 ONE_BLOCK = Problem(1, 1, 128, 64, 64)
-#: A thousand keys and one block of v4 to v6, so that a loop has many turns.
+#: About a thousand keys for one block of v4 to v6, so that its loop has many iterations.
 MANY_TILES = Problem(1, 1, 256, 960, 64)
-#: Of the backward pass: a product of Q and K takes 1,024 mma.
+#: A problem for the backward pass, on which a product of Q and K takes 1,024 mma.
 GRADIENTS = BackwardProblem(1, 2, 128, 128, 64)
-#: Where an ``ldmatrix.x4`` of K in v2_warp_mma reads at d = 64, row-major.
+#: The addresses of an ``ldmatrix.x4`` of K in v2_warp_mma at d = 64, row-major.
 K_ADDRESS = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
 
 
 @dataclass(frozen=True)
 class Question:
-    """``hint`` helps after a first miss; ``because`` says why what ``measure`` returns is the answer."""
+    """A question: ``hint`` helps after a first miss, ``measure`` returns the answer, ``because`` explains
+    it.
+    """
 
     hint: str
     because: str
@@ -39,7 +41,9 @@ class Question:
 
 
 def product_of_v1(operand: str) -> Explanation:
-    """The load of ``q_row[x]`` or of ``k_smem[y * d + x]`` (``operand`` is q or k) in v1's first product."""
+    """Explains the load of ``q_row[x]`` or ``k_smem[y * d + x]`` (``operand`` q or k) in v1's first
+    product.
+    """
     place = f"v1_minimal:{line_of('v1_minimal', 'part += q_row[x] * k_smem[y * d + x];')}"
     of_q = explain(place, ONE_BLOCK)
     if operand == "q":
@@ -49,25 +53,25 @@ def product_of_v1(operand: str) -> Explanation:
 
 
 def load_of_k() -> Explanation:
-    """An ``ldmatrix`` of K in v2 at d = 64."""
+    """Explains an ``ldmatrix`` of K in v2 at d = 64."""
     return explain(f"v2_warp_mma:{line_of('v2_warp_mma', 'ldmatrix_x4(k_rmem')}", Problem(1, 1, 64, 64, 64))
 
 
 def counted(stage: str, column: str, problem: AnyProblem = PROBLEM) -> int:
-    """A column of the table of :func:`ladder.compare`, on the emulator."""
+    """A stage's value in a column of :func:`ladder.compare`, on the emulator."""
     from ladder.evaluation import compare
 
     return int(compare(problem, [stage], backend="emulator")[column].iloc[0])
 
 
 def executed(stage: str, opcode: str, problem: Problem = MANY_TILES) -> int:
-    """How many instructions whose PTX begins with ``opcode`` all warps of a launch execute."""
+    """The number of executed instructions whose PTX begins with ``opcode``, summed over all warps."""
     rows = launch_of(stage, problem).instructions()
     return int(rows[rows["ptx"].str.match(rf"(@\S+ )?{opcode}\b")]["executed"].sum())
 
 
 def launch_of(stage: str, problem: Problem) -> Launch:
-    """The launch of a stage on a problem, on the emulator."""
+    """Launches a stage on a problem on the emulator."""
     from ladder.evaluation import evaluate
 
     return evaluate(stage, problem, backend="emulator").execution.launches[0]
@@ -186,7 +190,7 @@ _TENSOR_CORES = {
         "Rows 0 and 1 get the same number, and so do 2 and 3, and so on. Count one pass, then four.",
         "Two neighbouring rows meet: each pass takes 2 wavefronts, one of them a conflict, and there are "
         "four passes.",
-        # Element numbers times 2 are bytes: M is one more on byte addresses.
+        # Elements have two bytes, so M is one larger on byte addresses.
         lambda: explore("ldmatrix.x4", K_ADDRESS, swizzle=Swizzle(3, 4, 4)).service.conflicts,
     ),
 }
@@ -237,7 +241,7 @@ _HOPPER = {
         lambda: (4 * 128 - 32) // 3,
     ),
 }
-#: Two heads of two blocks of three warpgroups, four warps each, and two tiles of 128 keys.
+#: Two heads, two blocks each, three warpgroups of four warps each, and two tiles of 128 keys.
 _WARPS_AND_TILES_OF_V7 = 2 * 2 * 3 * 4 * 2
 
 _LADDER = {

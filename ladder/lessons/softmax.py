@@ -1,4 +1,4 @@
-"""Online softmax of one query row, step by step as a rung computes it."""
+"""Measures the online softmax of one query row, step by step, in a rung."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def measure_softmax(q: Tensor, k: Tensor, v: Tensor, stage: str = "v1_minimal") -> Progress:
-    """What ``stage`` has after each tile of keys: it is run on the emulator on the keys up to there.
+    """Measures the state of ``stage`` after each tile of keys by running it on all keys up to that tile.
 
-    q (1, 1, 1, d), k and v (1, 1, M, d). lse = m + log(l) comes from the kernel and m from the logits, which
-    gives l.
+    q is (1, 1, 1, d); k and v are (1, 1, M, d). The kernel gives lse = m + log(l) and the logits give m, from
+    which l follows.
     """
     from ladder.functional import attention
 
@@ -34,7 +34,7 @@ def measure_softmax(q: Tensor, k: Tensor, v: Tensor, stage: str = "v1_minimal") 
 
 
 def example() -> tuple[Tensor, Tensor, Tensor]:
-    """A row whose maximum grows several times: logits with a standard deviation of 3, 512 keys."""
+    """A row of 512 keys whose maximum grows several times: its logits have a standard deviation of 3."""
     import torch
 
     generator = torch.Generator().manual_seed(4)

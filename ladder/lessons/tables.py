@@ -34,7 +34,7 @@ _HEADINGS = {
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """A comparison turned on its side for reading: a column a rung, a row for what is known of any of them.
+    """Transposes a comparison for reading: one column per rung, one row per quantity known for any of them.
 
     ``table`` is what :func:`ladder.compare` returns.
     """
@@ -61,7 +61,7 @@ def _cell(value: Any) -> str:
 
 
 def times(stages: Sequence[str] | None = None, problem: Problem | None = None) -> pd.DataFrame | Note:
-    """Times of the stages (default: all) on the GPU of this machine; a :class:`Note` where there is none."""
+    """Times of the stages (default: all) on this machine's GPU; a :class:`Note` if there is none."""
     from ladder.backends import get_backend
     from ladder.evaluation import compare
 
@@ -71,18 +71,18 @@ def times(stages: Sequence[str] | None = None, problem: Problem | None = None) -
 
 
 def text_table(frame: pd.DataFrame) -> Styler:
-    """The frame with its texts flush left, where a notebook would set them like numbers."""
+    """Styles the frame with text left-aligned; notebooks would align it right, like numbers."""
     texts: list[Hashable] = [
         name for name in frame.columns if frame[name].map(lambda value: " " in str(value)).any()
     ]
-    # Without an id of its own the same table would be another at each execution.
+    # With random ids, the same table would differ at each execution.
     return frame.style.set_uuid("table").set_properties(subset=texts, **{"text-align": "left"})
 
 
 def costs(stage: str, problem: Problem | None = None, count: int = 6) -> Styler:
-    """The lines of a stage's kernel that cost the most wavefronts on the emulator, in the source's order.
+    """The kernel lines of a stage with the most wavefronts on the emulator, in source order.
 
-    The last row is what all other lines have together.
+    The last row is the sum of all other lines.
     """
     import pandas as pd
 
@@ -109,7 +109,7 @@ def costs(stage: str, problem: Problem | None = None, count: int = 6) -> Styler:
     return text_table(frame)
 
 
-#: The problems of :func:`measured`, by what heads their column: B = 4, H = 16, N = M = 4096, bf16.
+#: The problems of :func:`measured` by column heading: B = 4, H = 16, N = M = 4096, bf16.
 _MEASURED = {
     "d = 64": (64, False),
     "d = 64, causal": (64, True),
@@ -118,12 +118,12 @@ _MEASURED = {
 }
 
 
-#: From this session on climb_tried.csv has kernels launched one at a time, as the benchmark does it.
+#: From this session on, the kernels in climb_tried.csv were launched one at a time, as in the benchmark.
 _ONE_AT_A_TIME = 8
 
 
 def climb_runs(folder: Path) -> pd.DataFrame:
-    """All runs of the rungs for sm_90a, and of torch in the same ones; of v11 those of climb_tried.csv.
+    """All runs of the sm_90a rungs and of torch beside them; those of v11 come from climb_tried.csv.
 
     ``folder`` is results/h200.
     """
@@ -136,9 +136,10 @@ def climb_runs(folder: Path) -> pd.DataFrame:
 
 
 def measured_speeds() -> pd.DataFrame | None:
-    """What ``results/h200`` has of the rungs and of torch: a row a contender and problem, medians over runs.
+    """The speeds of the rungs and of torch in ``results/h200``, one row per contender and problem: medians of
+    runs.
 
-    None where the project is installed without its results.
+    None if the project is installed without its results.
     """
     import pandas as pd
 
@@ -156,7 +157,7 @@ def measured_speeds() -> pd.DataFrame | None:
 
 
 def measured(stages: Sequence[str]) -> pd.DataFrame | Note:
-    """TFLOP/s of these contenders on an H200; a :class:`Note` where ``results/h200`` is not there."""
+    """TFLOP/s of these contenders on an H200; a :class:`Note` if ``results/h200`` is missing."""
     import pandas as pd
 
     speeds = measured_speeds()

@@ -1,6 +1,7 @@
 """The order in which FlashAttention-1 and FlashAttention-2 visit the tiles of S = Q K^T.
 
-A copy of each kernel says at every tile where it is: the walk is what the source does, mask and all.
+An instrumented copy of each kernel prints every tile it visits, so the walk is the source's own, mask and
+all.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ from ladder.operations import Problem
 from ladder.plots import Visit
 from ladder.stages import copy_sources, discover
 
-#: A piece of the line at which a kernel has come to a tile, and what the tile is in its words: first query
-#: row, rows, first key, keys.
+#: For each kernel, a piece of the line at which it has reached a tile, and expressions for the tile in its
+#: variables: first query row, rows, first key, keys.
 ARRIVALS = {
     "v1_minimal": ("const int last_key =", "i0, kBr, j0, kBc"),
     "v1b_fa2_loops": ("const int keys = min(kBc, p.kv_len - j0);", "block_row, kBr, j0, kBc"),
 }
 _SAID = re.compile(r"^tile (\d+) (\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
-#: Enough tiles in both kernels to see the order and what a causal mask leaves out, few enough to number.
+#: Enough tiles to see the order and the effect of a causal mask, few enough to number.
 WALK_PROBLEM = Problem(1, 1, 256, 192, 64)
 
 
 def measure_walk(stage: str, problem: Problem = WALK_PROBLEM) -> list[Visit]:
-    """The visits of all blocks, each block's in its order, on the emulator. Raises :class:`LadderError`."""
+    """Runs the stage on the emulator and returns each block's visits in order. Raises
+    :class:`LadderError`.
+    """
     talking = _talking_stage(stage)
     sizes = (problem.batch, problem.heads, problem.q_len, problem.kv_len, problem.head_dim)
-    # What a kernel prints goes to stderr: stdout holds the rows alone (docs/verdicts.md).
+    # A kernel's printf goes to stderr; stdout holds only the rows (docs/verdicts.md).
     command = [
         sys.executable,
         "-m",
@@ -58,7 +61,9 @@ def measure_walk(stage: str, problem: Problem = WALK_PROBLEM) -> list[Visit]:
 
 
 def _talking_stage(stage: str) -> Path:
-    """A copy of the stage that prints its tiles, always in the same place, so that it is built only once."""
+    """Makes a copy of the stage that prints its tiles, always at the same path, so that it is built only
+    once.
+    """
     origin = discover()[stage]
     piece, tile = ARRIVALS[stage]
     lines = origin.kernel.read_text(encoding="utf-8").splitlines()

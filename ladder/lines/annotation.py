@@ -1,7 +1,7 @@
-"""Counts beside the source: what each line of a kernel, or of a helper that it calls, costs.
+"""Counts beside the source: the cost of each line of a kernel and of the helpers it calls.
 
-An instruction belongs to two lines: the one that holds it, which may be in a helper, and the kernel's own
-line through which it got there. :func:`annotate` shows both.
+An instruction belongs to two lines: its own, which may be in a helper, and the kernel line that the helper
+was inlined into. :func:`annotate` shows both.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ladder.emulator import COUNTERS
 if TYPE_CHECKING:
     from ladder.emulator import Launch
 
-#: What identifies a row of the line table: the line that holds the instruction, and the kernel's line that
-#: called it (the same line unless a helper was inlined).
+#: The key of the line table: the line of the instruction, and the kernel line it was inlined into (the same
+#: line unless it comes from a helper).
 PLACE = ("file", "line", "kernel_file", "kernel_line")
 
-#: What is counted for each line: the table's counters, and what the accesses would need at best.
+#: The values of each line: the table's counters, and the wavefronts that its accesses need at best.
 VALUES = ("executed", *COUNTERS, "ideal_ld", "ideal_st")
 
 
 @dataclass(frozen=True)
 class LineCounts:
-    """What one line cost over all launches; a count that the model leaves open is None."""
+    """The cost of one line over all launches; a count that the model does not know is None."""
 
     counters: Mapping[str, int | None]
 
@@ -46,12 +46,12 @@ class LineCounts:
 
     @property
     def touches_shared_memory(self) -> bool:
-        """Whether it makes an access that the hardware's counters of shared memory see or may see."""
+        """Whether it makes accesses that the hardware's shared-memory counters see or may see."""
         return self.wavefronts != 0 or bool(self.counters.get("conflicts_atom", 0)) or self.conflicts is None
 
     @property
     def ideal(self) -> int | None:
-        """The wavefronts that the distinct bytes alone would need, 128 a wavefront."""
+        """The wavefronts that its distinct bytes would fill, at 128 bytes each."""
         return _sum(self.counters.get("ideal_ld"), self.counters.get("ideal_st"))
 
 
@@ -64,27 +64,27 @@ class SourceFile:
     counts: Mapping[int, LineCounts]
 
     def listing(self) -> Iterator[tuple[int, str, LineCounts | None]]:
-        """(number, text, counts) of every line."""
+        """Yields (number, text, counts) of every line."""
         for number, text in enumerate(self.lines, start=1):
             yield number, text, self.counts.get(number)
 
 
 def line_table(launches: Iterable[Launch]) -> pd.DataFrame:
-    """One row a source line, summed over launches: :data:`PLACE` and :data:`VALUES`."""
+    """One row per source line, summed over launches, with the columns :data:`PLACE` and :data:`VALUES`."""
     frames = [launch.lines() for launch in launches]
     values = list(VALUES)
     if not frames:
         return pd.DataFrame(columns=[*PLACE, *VALUES])
     frame = pd.concat(frames, ignore_index=True)[[*PLACE, *values]]
     grouped = frame.groupby(list(PLACE), sort=True, dropna=False)
-    # An unknown count makes the sum unknown: sum() would take it for 0.
+    # An unknown count makes the sum unknown, whereas sum() alone would treat it as 0.
     total = grouped[values].sum(min_count=1)
     opened = grouped[values].agg(lambda column: bool(column.isna().any()))
     return total.mask(opened.astype(bool)).astype("Int64").reset_index()
 
 
 def by_kernel_line(table: pd.DataFrame) -> list[SourceFile]:
-    """Counts at the kernel's own lines; what a helper does counts for the line that called it."""
+    """Attributes all counts to the kernel's own lines: a helper's to the line that called it."""
     files = []
     for name, rows in table.groupby("kernel_file", sort=False):
         path = Path(str(name))
@@ -97,7 +97,7 @@ def by_kernel_line(table: pd.DataFrame) -> list[SourceFile]:
 
 @dataclass(frozen=True)
 class Part:
-    """A share of a line's cost, and the other line that it also belongs to."""
+    """A part of a line's cost, and the other line that it is also attributed to."""
 
     path: Path
     number: int
@@ -107,10 +107,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of source with what it costs; ``counts`` is None where no shared memory is accessed.
+    """One source line with its cost; ``counts`` is None if it does not access shared memory.
 
-    ``is_helper`` tells a line of an inlined function from the kernel's own: its cost is part of that of the
-    kernel lines that call it, which are its ``parts``. The parts of a kernel's line are the helper lines.
+    ``is_helper`` marks a line of an inlined function: its cost is part of the cost of the kernel lines that
+    call it, which are its ``parts``. The parts of a kernel line are the helper lines that it calls.
     """
 
     number: int
@@ -122,14 +122,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Listing:
-    """A source file, every line of it."""
+    """Every line of a source file."""
 
     path: Path
     lines: tuple[Line, ...]
 
     def near(self, context: int | None) -> Iterator[Line | None]:
-        """The lines within ``context`` of one that costs something, None for a gap; all lines for None, or
-        where none costs anything."""
+        """Yields the lines within ``context`` of a line with a cost, and None for each gap. Yields all lines
+        if ``context`` is None or no line has a cost.
+        """
         counted = [line.number for line in self.lines if line.counts is not None]
         previous = 0
         for line in self.lines:
@@ -144,22 +145,28 @@ class Listing:
 
 @dataclass(frozen=True)
 class Annotated:
-    """The kernel's file and all others in which shared memory is accessed, and the total over the kernel."""
+    """The kernel's file, all other files that access shared memory, and the kernel's totals."""
 
     files: tuple[Listing, ...]
     total: LineCounts
 
     def wavefront_share(self, counts: LineCounts) -> float | None:
-        """The part of all wavefronts that these are; None where there are none or the model does not know."""
+        """The share of all wavefronts that ``counts`` has; None if there are none or the model does not
+        know.
+        """
         return _share(counts.wavefronts, self.total.wavefronts)
 
     def conflict_share(self, counts: LineCounts) -> float | None:
-        """The part of all conflicts that these are, likewise."""
+        """The share of all conflicts that ``counts`` has; None if there are none or the model does not
+        know.
+        """
         return _share(counts.conflicts, self.total.conflicts)
 
 
 def annotate(table: pd.DataFrame) -> Annotated:
-    """The sources of a :func:`line_table` with the cost of every line that accesses shared memory."""
+    """Annotates the source files of a :func:`line_table` with the cost of every line that accesses shared
+    memory.
+    """
     rows = [_Row(row) for row in table.to_dict("records")]
     total = LineCounts({name: _total(table[name]) for name in VALUES})
     kernel_files = [row.kernel[0] for row in rows]

@@ -1,6 +1,6 @@
-"""Nsight Compute: its command line, its reports and CSV pages in pandas, and its names for what it counts.
+"""Nsight Compute: its command line, its reports and CSV pages in pandas, and its metrics.
 
-This is the one package that knows what ncu prints.
+No other package depends on ncu's output formats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cells of ncu's pages: numbers as ncu writes them, and the text around them."""
+"""Reads ncu's pages and the numbers in their cells."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ladder.errors import LadderError
 
 
 def read_text(source: str | Path) -> str:
-    """A page that was printed, or the file that holds it, in UTF-8 or UTF-16 with its mark.
+    """Returns a printed page, or that in a file, which may be UTF-8 or UTF-16 with a byte-order mark.
 
-    Raises :class:`LadderError` if the file cannot be read, is empty or is no text.
+    Raises :class:`LadderError` if the file is unreadable, empty or not text.
     """
     if isinstance(source, str):
         return source
@@ -29,9 +29,9 @@ def read_text(source: str | Path) -> str:
 
 
 def number(cell: str) -> float | None:
-    """The value of a cell; NaN if it is empty, None if it is text.
+    """The value of a cell: NaN if it is empty, None if it is text.
 
-    With instances shown a cell is "158 (0: 100; 1: 58)": the aggregate comes first.
+    With instances shown, a cell reads "158 (0: 100; 1: 58)": the aggregate comes first.
     """
     word = cell.strip().partition(" (")[0].replace(",", "")
     if word.lower() in ("", "n/a", "nan", "no data", "-", "(!) n/a"):

@@ -1,7 +1,7 @@
-"""Nsight Compute's names for what is counted: the table's columns, what can bound a kernel, why warps wait.
+"""Nsight Compute's metrics for the table's columns, for the bounds of a kernel, and for why warps wait.
 
-The names are documented in "Nsight Compute, Profiling Guide, Metrics Reference" and by ``ncu
---query-metrics``; which of them count what the emulator counts was settled by measurement
+The metrics are documented in "Nsight Compute, Profiling Guide, Metrics Reference" and by ``ncu
+--query-metrics``. Measurements decided which of them count the same as the emulator
 (``results/measure_counters.py``).
 """
 
@@ -12,17 +12,16 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-#: The table's columns and ncu's names for them, best first: a column is the sum over the first alternative
-#: whose metrics are all in the report, those with a minus sign subtracted. With no such alternative the cell
-#: is empty.
+#: The table's columns and their metrics, as alternatives, best first. A column is the sum of the first
+#: alternative whose metrics are all in the report; metrics with a minus sign are subtracted. If no
+#: alternative is complete, the cell is empty.
 #:
-#: wavefronts and conflicts: the counters of the L1 data stage; op_ld holds ldmatrix, op_st stmatrix.
-#: shared_*_instructions: those counted in the code (sass) are accesses with an active lane; those counted in
-#: the pipeline also hold those whose lanes are all predicated off and, as loads, some of cp.async's work.
-#: ldmatrix_instructions, mma_instructions: warp instructions. conflicts: the sum of the kinds that the
-#: emulator's bank model covers.
-#: mma_instructions: the tensor pipe's HMMA count also holds HFMA2.MMA, with which ptxas sets registers.
-#: global_sectors: 32-byte sectors that the L1 looked up for ld.global and st.global.
+#: wavefronts and conflicts come from the L1 data stage; op_ld includes ldmatrix, op_st stmatrix.
+#: shared_*_instructions: sass metrics count accesses with an active lane; pipeline metrics also include
+#: accesses whose lanes are all predicated off and, as loads, some of cp.async's work. ldmatrix_instructions
+#: and mma_instructions count warp instructions. conflicts is the sum of the kinds that the emulator's bank
+#: model covers. mma_instructions: the tensor pipe's HMMA count also includes HFMA2.MMA, which ptxas uses to
+#: set registers. global_sectors counts the 32-byte sectors that the L1 looked up for ld.global and st.global.
 COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "shared_load_instructions": (
         ("smsp__sass_inst_executed_op_shared_ld.sum",),
@@ -72,10 +71,10 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 
-#: GPU time of the launch, with the clocks that it had.
+#: GPU time of the launch, at whatever clocks it ran.
 TIME = "gpu__time_duration.sum"
 
-#: Lost arbitration between clients of the L1, and what else is behind a conflict counter that is not zero.
+#: Lost arbitration between clients of the L1, and the other causes of a non-zero conflict counter.
 ARBITRATION = (
     "l1tex__data_bank_conflicts_type_arbitration.sum",
     "l1tex__data_bank_conflicts_pipe_lsu.sum",
@@ -85,10 +84,11 @@ ARBITRATION = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_gds_op_st.sum",
 )
 
-#: What can bound a kernel, by ncu's names: percentages of what each unit can do, over the cycles in which an
-#: SM had work. ``shared`` is the data stage of the L1, 128 bytes a cycle, which shared and global accesses go
-#: through; ``shared_most`` that of the SM with most to do. ``sms`` is the share of SM time in which they
-#: had work; ``dram`` and ``l2`` are over the whole launch. ``warps`` is of the warps that an SM has room for.
+#: The possible bounds of a kernel: utilisation of each unit in percent of its peak, over the cycles in which
+#: the SMs were active. ``shared`` is the data stage of the L1, 128 bytes per cycle, which serves shared and
+#: global accesses; ``shared_most`` is its maximum over the SMs. ``sms`` is the share of time in which SMs
+#: were active; ``dram`` and ``l2`` are over the whole launch. ``warps`` is the share of an SM's warp slots in
+#: use.
 BOUNDS: Mapping[str, str] = {
     "sms": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
     "shared": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
@@ -103,8 +103,8 @@ BOUNDS: Mapping[str, str] = {
     "warps": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
 
-#: Beside them: instructions of the tensor pipe, warps a scheduler has and could issue from, spills, what
-#: limits the number of blocks on an SM.
+#: Shown beside the bounds: the tensor pipe's instructions, active and eligible warps per scheduler, spills,
+#: and what limits the number of blocks per SM.
 BOUND_DETAILS = (
     "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
@@ -121,7 +121,7 @@ BOUND_DETAILS = (
     *(f"launch__occupancy_limit_{what}" for what in ("blocks", "registers", "shared_mem", "warps")),
 )
 
-#: Why the warps of a scheduler did not issue: how many of them waited for it, a cycle that issued one.
+#: Why the warps of a scheduler did not issue: the number of warps stalled for a reason, per issuing cycle.
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 STALLS: Mapping[str, str] = {
     reason: _STALL.format(reason)
@@ -150,23 +150,27 @@ STALLS: Mapping[str, str] = {
 
 
 def metric_names(columns: Iterable[str] = COUNTERS) -> list[str]:
-    """Every metric that any alternative of the columns needs, each once."""
+    """All metrics that any alternative of the columns needs, without duplicates."""
     groups = (group for column in columns for group in COUNTERS[column])
     return list(dict.fromkeys(name.removeprefix("-") for group in groups for name in group))
 
 
 def available_metrics(listing: str) -> set[str]:
-    """Base names (``l1tex__data_bank_conflicts_pipe_lsu``) in what ``ncu --query-metrics`` printed."""
+    """Parses the base names (``l1tex__data_bank_conflicts_pipe_lsu``) in the output of ``ncu
+    --query-metrics``.
+    """
     return set(re.findall(r"^\s*([a-z]\w*)(?=\s|$)", listing, flags=re.MULTILINE))
 
 
 def known(names: Iterable[str], available: set[str]) -> list[str]:
-    """Those of ``names`` whose base this GPU has."""
+    """The ``names`` whose base name is ``available``."""
     return [name for name in dict.fromkeys(names) if name.partition(".")[0] in available]
 
 
 def counters(raw: pd.DataFrame) -> pd.DataFrame:
-    """The table's counter columns and ``time_ms`` of a raw page, a row a launch; <NA> where ncu has none."""
+    """The table's counter columns and ``time_ms`` of a raw page, one row per launch; <NA> if ncu has no
+    value.
+    """
     result = pd.DataFrame(index=raw.index)
     for column, alternatives in COUNTERS.items():
         total = pd.Series(pd.NA, index=raw.index, dtype="Float64")
@@ -184,8 +188,9 @@ def counters(raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def bounds(raw: pd.DataFrame) -> pd.DataFrame:
-    """The columns of :data:`BOUNDS` in percent and those of :data:`STALLS` as ``stall_...``, a row a launch;
-    <NA> where ncu has none."""
+    """The columns of :data:`BOUNDS` in percent and those of :data:`STALLS` as ``stall_...``, one row per
+    launch; <NA> if ncu has no value.
+    """
     names = {**BOUNDS, **{f"stall_{reason}": metric for reason, metric in STALLS.items()}}
     empty = pd.Series(pd.NA, index=raw.index, dtype="Float64")
     return pd.DataFrame(

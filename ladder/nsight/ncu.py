@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ladder.errors import ProfilerError
 
-#: Messages on ncu's ==ERROR== lines, and what to do about each.
+#: Messages on ncu's ==ERROR== lines, with advice on each.
 _ADVICE = {
     "ERR_NVGPUCTRPERM": ProfilerError(
         "Nsight Compute has no permission to read the GPU's counters (ERR_NVGPUCTRPERM)",
@@ -43,7 +43,7 @@ _ADVICE = {
 
 
 def find_ncu() -> Path:
-    """ncu: ``LADDER_NCU``, PATH's, or that of a CUDA toolkit. Raises :class:`ProfilerError`."""
+    """Finds ncu: from ``LADDER_NCU``, on the PATH, or in a CUDA toolkit. Raises :class:`ProfilerError`."""
     candidates: list[Path] = []
     for name in (os.environ.get("LADDER_NCU"), shutil.which("ncu")):
         candidates += [Path(name)] if name else []
@@ -69,8 +69,8 @@ def command(
 ) -> list[str]:
     """The command that runs ``program`` under ncu and prints the raw page, or writes ``report`` (.ncu-rep).
 
-    ``kernel`` is a regular expression for kernel names. ``only_marked`` profiles nothing but what lies
-    between cudaProfilerStart and cudaProfilerStop, and notes NVTX ranges. The clocks stay as they are: counts
+    ``kernel`` is a regular expression for kernel names. ``only_marked`` profiles only between
+    cudaProfilerStart and cudaProfilerStop, and records NVTX ranges. The clocks are not locked, since counts
     do not depend on them.
     """
     words = [str(ncu), "--clock-control", "none", "--target-processes", "all"]
@@ -93,17 +93,17 @@ def import_command(report: Path, page: str, *options: str, ncu: Path | str = "nc
 
 
 def page_options(page: str) -> list[str]:
-    """What makes ncu print a page as CSV, numbers unscaled."""
+    """The options that make ncu print a page as CSV with unscaled numbers."""
     return ["--csv", "--page", page, "--print-units", "base"]
 
 
 def run(words: Sequence[str], *, timeout_s: float | None = None) -> str:
-    """Runs an ncu command and returns what it printed.
+    """Runs an ncu command and returns its output.
 
-    Raises :class:`ProfilerError` that says what to do where ncu says it cannot.
+    Raises :class:`ProfilerError` with advice if ncu fails.
     """
     try:
-        # Numbers in the language of C, whatever the user's is.
+        # Print numbers in the C locale, whatever the user's is.
         environment = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=timeout_s)
     except FileNotFoundError as error:
@@ -117,7 +117,7 @@ def run(words: Sequence[str], *, timeout_s: float | None = None) -> str:
 
 
 def check_messages(text: str) -> None:
-    """Raises :class:`ProfilerError` for what ncu cannot do here; ``text`` is all that it printed."""
+    """Raises :class:`ProfilerError` if ncu's whole output ``text`` reports that it cannot profile here."""
     for line in text.splitlines():
         if line.startswith("==ERROR==") or "ERR_NVGPUCTRPERM" in line:
             for key, advice in _ADVICE.items():
@@ -126,7 +126,7 @@ def check_messages(text: str) -> None:
 
 
 def why_empty(text: str) -> str:
-    """Why there is no table of a launch in what ncu printed."""
+    """Explains why ncu's output contains no table of a launch."""
     if "No kernels were profiled" in text:
         return "No kernel was profiled: the program launched none, or none of that name."
     return "It is printed by ncu --csv --page raw."

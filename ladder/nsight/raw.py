@@ -1,7 +1,7 @@
-"""The raw page: one row a kernel launch.
+"""Reads the raw page: one row per kernel launch.
 
-A header row, then a row of units, then the launches. Around them stand lines of noise (``==PROF== ...``) and
-whatever the program printed. Numbers have thousands separators, and ncu scales units as it sees fit (Kbyte,
+The page has a header row, a row of units, and then the launches. Lines of noise (``==PROF== ...``) and the
+program's own output surround them. Numbers have thousands separators, and ncu scales units at will (Kbyte,
 usecond).
 """
 
@@ -19,23 +19,25 @@ from ladder.nsight.cells import number, read_text
 from ladder.nsight.metrics import metric_names
 from ladder.nsight.ncu import check_messages, why_empty
 
-# Columns of the raw page that are no metrics.
+# Columns of the raw page that are not metrics.
 _TEXT_COLUMNS = {
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
     "Block Size", "Grid Size", "Device", "CC", "Section Name", "Rule Name", "Rule Type", "Rule Description",
 }  # fmt: skip
 
 _PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-# Spelled as ncu spells them, old and new; a prefix may stand before each.
+# In the spellings of old and new versions of ncu; each may have a prefix.
 _BASE_UNITS = {"byte": "byte", "second": "second", "s": "second", "hz": "hz", "Hz": "hz"}
 
 
 def read_raw(source: str | Path) -> pd.DataFrame:
-    """The raw page as ncu printed it: one row a launch, metrics as floats in base units.
+    """Reads a raw page: one row per launch, metrics as floats in base units.
 
-    Base units are byte, second, hz and their quotients, with no prefix; ``attrs["units"]`` maps each metric
-    to its own. A metric that a launch lacks is NaN. ``source`` is the text or a file. The long form that
-    older versions print (a row for each metric) gives the same frame. Raises :class:`LadderError`.
+    Base units are byte, second, hz and their quotients, without prefixes; ``attrs["units"]`` maps each metric
+    to its unit. A metric that a launch lacks is NaN. ``source`` is the text or a file. The long form that
+    older versions print (one row per metric) gives the same frame.
+
+    Raises :class:`LadderError`.
     """
     text = read_text(source)
     check_messages(text)
@@ -70,7 +72,7 @@ def read_raw(source: str | Path) -> pd.DataFrame:
 
 
 def ranges(raw: pd.DataFrame, pattern: str) -> pd.Series:
-    """For each launch the first group of ``pattern`` in its NVTX ranges, None where it has none."""
+    """Matches ``pattern`` against each launch's NVTX ranges; returns its first group, or None."""
     expression = re.compile(pattern)
     columns = [name for name in raw.columns if "Range" in name]
 
@@ -82,8 +84,9 @@ def ranges(raw: pd.DataFrame, pattern: str) -> pd.Series:
 
 
 def _table(text: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the CSV in what ncu and the program printed. Tables of several runs, one after the
-    other, are one when they have the same columns."""
+    """Extracts the CSV's header and rows from the output of ncu and the program. Successive tables of several
+    runs are joined if they have the same columns.
+    """
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if re.match(r'"?ID"?,', line)]
     if not starts:
@@ -106,7 +109,7 @@ def _table(text: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _widen(header: list[str], rows: list[list[str]]) -> tuple[list[str], dict[str, str], list[list[str]]]:
-    """From a row for each metric to a row for each launch."""
+    """Converts one row per metric to one row per launch."""
     fixed = [name for name in header if name not in ("Metric Name", "Metric Unit", "Metric Value")]
     launches: dict[str, dict[str, str]] = {}
     units = dict.fromkeys(fixed, "")
@@ -122,7 +125,7 @@ def _widen(header: list[str], rows: list[list[str]]) -> tuple[list[str], dict[st
 
 
 def base_unit(unit: str) -> tuple[float, str]:
-    """The factor to the base unit, and its name: "Kbyte/usecond" -> (1e9, "byte/second")."""
+    """The factor to the base unit, and the base unit: "Kbyte/usecond" -> (1e9, "byte/second")."""
     numerator, _, denominator = unit.strip().partition("/")
     factor, name = _without_prefix(numerator)
     if not denominator:

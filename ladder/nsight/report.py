@@ -1,4 +1,4 @@
-"""Reads reports: ``.ncu-rep`` files through ncu or NVIDIA's Python module, and CSV pages."""
+"""Reads reports: ``.ncu-rep`` files, through ncu or NVIDIA's Python module, and CSV pages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ladder.nsight.source import SOURCE_COLUMNS, opcode, read_source
 
 @dataclass(frozen=True)
 class Report:
-    """What a file holds: the raw and the source page, or one, as ``read_raw`` and ``read_source`` give them.
+    """A report's raw page, source page or both, as returned by ``read_raw`` and ``read_source``.
 
-    ``has_leaves`` tells whether an inlined instruction has all lines that it came through, the one that holds
-    it among them; else it has the outermost that is known.
+    ``has_leaves`` tells whether an inlined instruction is attributed to every line of its inlining chain,
+    innermost included; otherwise it has only the outermost known line.
     """
 
     raw: pd.DataFrame | None
@@ -45,7 +45,7 @@ def load(path: Path) -> Report:
 
 
 def _load_report(path: Path) -> Report:
-    """Through ncu, which knows the most, else through NVIDIA's Python module of the same."""
+    """Loads a report through ncu, which knows the most, or else through NVIDIA's Python module."""
     try:
         return _through_ncu(path, find_ncu())
     except LadderError as error:
@@ -69,12 +69,12 @@ def _through_ncu(path: Path, ncu: Path) -> Report:
     words = import_command(path, "source", "--print-source", "cuda,sass", ncu=ncu)
     try:
         return Report(raw, read_source(run(words), len(raw)))
-    except LadderError:  # collected without counts for each instruction, or by an older ncu
+    except LadderError:  # collected without per-instruction counts, or by an older ncu
         return Report(raw, None)
 
 
 def _through_module(context: Any) -> Report:
-    """A report as ncu_report loads it. It knows the outermost line alone of an inlined instruction."""
+    """Reads a report loaded by ncu_report, which knows only the outermost line of an inlined instruction."""
     actions = [
         action
         for index in range(context.num_ranges())
@@ -152,7 +152,7 @@ def _module_source(number: int, action: Any) -> pd.DataFrame | None:
         if metric is not None and metric.has_correlation_ids():
             ids = metric.correlation_ids()
             counts = {ids.value(i): int(metric.value(i)) for i in range(metric.num_instances())}
-        # A metric has instances where it is not 0 alone.
+        # A metric has instances only where it is not 0.
         missing = pd.NA if metric is None else 0
         frame[name] = pd.array([counts.get(a, missing) for a in frame["Address"]], dtype="Int64")
     return frame.sort_values("Address", ignore_index=True).assign(instruction=range(len(frame)))

@@ -1,4 +1,4 @@
-"""The source page: for each launch a row for each SASS instruction, with the line of CUDA it came from."""
+"""Reads the source page: per launch, one row for each SASS instruction, with its line of CUDA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ladder.errors import LadderError
 from ladder.nsight.cells import number, read_text
 from ladder.nsight.ncu import check_messages, why_empty
 
-#: From ncu's names on the source page (of several versions) to those of :func:`read_source`.
+#: The columns of :func:`read_source`, and their names on the source pages of several versions of ncu.
 SOURCE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "executed": ("Instructions Executed", "inst_executed"),
     "wavefronts": ("L1 Wavefronts Shared", "memory_l1_wavefronts_shared"),
@@ -25,16 +25,15 @@ SOURCE_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def read_source(source: str | Path, launches: int | None = None) -> pd.DataFrame:
-    """The source page of ``--print-source sass`` or ``cuda,sass``: one row a SASS instruction.
+    """Reads the source page of ``--print-source sass`` or ``cuda,sass``: one row per SASS instruction.
 
-    Columns: ``launch`` (0, 1, ... in the order of the page), ``kernel``, ``instruction`` (its number in the
-    kernel), ``sass``, ``opcode`` (without its modifiers), ``file`` and ``line`` (<NA> on a page by SASS
-    alone), those of :data:`SOURCE_COLUMNS` (<NA> where ncu has none), then ncu's own. On a page by CUDA line
-    an inlined instruction has a row for each line that it came through; all of them have the same
-    ``instruction``.
+    Columns: ``launch`` (0, 1, ... in page order), ``kernel``, ``instruction`` (its index in the kernel),
+    ``sass``, ``opcode`` (without modifiers), ``file`` and ``line`` (<NA> on a page of SASS only), those of
+    :data:`SOURCE_COLUMNS` (<NA> if ncu has no value), then ncu's own. On a page by CUDA line, an inlined
+    instruction has one row for each line of its inlining chain, all with the same ``instruction``.
 
-    ncu prints some reports of several launches with every table twice. ``launches`` says how many there
-    were; without it, a page in which each table is followed by its exact copy counts as such.
+    ncu prints some reports of several launches with every table twice. ``launches`` is the true number of
+    launches; without it, a page in which an exact copy follows each table is taken for such a report.
 
     Raises :class:`LadderError`.
     """
@@ -48,11 +47,11 @@ def read_source(source: str | Path, launches: int | None = None) -> pd.DataFrame
 
 
 def source_lines(source: pd.DataFrame) -> pd.DataFrame:
-    """What each line of CUDA cost, from :func:`read_source`: one row a launch and line.
+    """Sums the rows of :func:`read_source` to one row per launch and line of CUDA.
 
-    Columns: ``launch``, ``kernel``, ``file``, ``line``, ``executed``, ``wavefronts``, ``ideal``. Copies from
-    global to shared memory (LDGSTS) are left out of the last two: the hardware's counters of shared memory do
-    not hold them. An inlined instruction counts for each line that it came through.
+    Columns: ``launch``, ``kernel``, ``file``, ``line``, ``executed``, ``wavefronts``, ``ideal``. The last two
+    exclude copies from global to shared memory (LDGSTS), as the hardware's shared-memory counters do. An
+    inlined instruction counts for each line of its inlining chain.
     """
     known = source[source["line"].notna()].copy()
     known.loc[known["opcode"] == "LDGSTS", ["wavefronts", "ideal"]] = 0
@@ -61,14 +60,16 @@ def source_lines(source: pd.DataFrame) -> pd.DataFrame:
 
 
 def opcode(sass: str) -> str:
-    """``LDSM`` of ``@!P0 LDSM.16.M88.4 R4, [R8]``; empty for a line without an instruction."""
+    """Extracts ``LDSM`` from ``@!P0 LDSM.16.M88.4 R4, [R8]``; "" for a line without an instruction."""
     match = re.match(r"(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", sass)
     return match[1] if match else ""
 
 
 @dataclass(frozen=True)
 class _SourceTable:
-    """One table of the page: of a launch, or of a launch and a source file. Rows have the line or ""."""
+    """One table of the page, of a launch or of a launch and a source file. Each row comes with its line or
+    "".
+    """
 
     kernel: str
     file: str
@@ -77,8 +78,9 @@ class _SourceTable:
 
 
 def _source_tables(text: str) -> Iterable[_SourceTable]:
-    """The tables of the page. ncu does not double the quotes within a line of CUDA, so of such a row only the
-    number is read; the instructions below it have counts of their own."""
+    """Splits the page into tables. ncu does not escape quotes in lines of CUDA, so only the number is read
+    from such a row; the instructions below it have their own counts.
+    """
     kernel, file, number, table = "", "", "", None
     for line in text.splitlines():
         if line.startswith("==") or not line.strip():
@@ -114,17 +116,17 @@ _Item = TypeVar("_Item")
 
 
 def _undoubled(items: list[_Item], launches: int | None) -> list[_Item]:
-    """The items without the copies, if each is followed by its copy."""
+    """Drops the copies if each item is followed by its copy."""
     doubled = len(items) % 2 == 0 and all(items[i] == items[i + 1] for i in range(0, len(items), 2))
     if launches is None:
-        doubled &= len(items) >= 4  # a page of one launch has never been seen twice
+        doubled &= len(items) >= 4  # no page of a single launch has been seen doubled
     else:
         doubled &= len(items) > launches
     return items[::2] if doubled else items
 
 
 def _in_launches(tables: list[_SourceTable], launches: int | None) -> list[list[_SourceTable]]:
-    """The tables of each launch: on a page by CUDA line there is one for each source file."""
+    """Groups the tables by launch: a page by CUDA line has one table per source file."""
     found: list[list[_SourceTable]] = []
     for table in tables:
         same = found and table.file and found[-1][0].kernel == table.kernel
@@ -136,10 +138,10 @@ def _in_launches(tables: list[_SourceTable], launches: int | None) -> list[list[
 
 
 def _source_frame(launch: int, tables: list[_SourceTable]) -> pd.DataFrame:
-    """The rows of one launch."""
+    """Builds the rows of one launch."""
     frames: list[pd.DataFrame] = []
     for table in tables:
-        # In a table by CUDA line the first two columns, of the line, are empty where there is an instruction.
+        # In a table by CUDA line, the first two columns describe the line and are empty for an instruction.
         first = 2 if table.header[0] == "Line No" else 0
         names = _unique(table.header[first:])
         frame = pd.DataFrame([cells[first:] for _, cells in table.rows], columns=names, dtype="string")
@@ -165,7 +167,7 @@ def _source_frame(launch: int, tables: list[_SourceTable]) -> pd.DataFrame:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """ncu's own columns may have one name twice; the second gets a number, as pandas does it."""
+    """Numbers repeated names, as pandas does: ncu may use one column name twice."""
     seen: dict[str, int] = {}
     result = []
     for name in names:
