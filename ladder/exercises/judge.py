@@ -79,10 +79,20 @@ def _evaluate_cases(
         except (ExecutionError, UnsupportedProblem) as error:
             verdict.wrong.append(name)
             verdict.findings.append(_fault(stage, case.problem, error))
+            if _ran_too_long():
+                return evaluations  # the other cases would keep the student waiting as long
             continue
         evaluations.append((case, evaluation))
         (verdict.right if evaluation.passed else verdict.wrong).append(name)
     return evaluations
+
+
+def _ran_too_long() -> bool:
+    """Whether the instruction limit ended the last launch."""
+    from ladder import emulator
+
+    fault = emulator.last_fault()
+    return fault is not None and fault.kind == "instruction limit"
 
 
 def _judge_counts(stage: Stage, evaluations: Sequence[tuple[Case, Evaluation]], verdict: Verdict) -> None:

@@ -34,7 +34,7 @@ def build(directory: Path, sources: list[Path], *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def fuzz_front(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("front"), FRONT, "-O1", "-fsanitize=address,undefined")
+    return build(tmp_path_factory.mktemp("front"), FRONT, "-fsanitize=address,undefined")
 
 
 @pytest.fixture(scope="module")
