@@ -1,10 +1,10 @@
-"""A ladder of flash-attention CUDA kernels, each run, checked and counted, with a GPU or without.
+"""A ladder of flash-attention CUDA kernels that can be run, checked and counted with or without a GPU.
 
     import ladder
     o, lse = ladder.attention(q, k, v, is_causal=True, stage="v2_warp_mma")
     ladder.compare()                                     # the table, as a pandas DataFrame
 
-What needs torch is loaded when it is first used, so that ``import ladder`` is quick.
+Modules that need torch are loaded on first use, so that ``import ladder`` is quick.
 """
 
 from __future__ import annotations

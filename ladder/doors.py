@@ -1,7 +1,7 @@
-"""The doors of the package's folders: an ``__init__`` that names what others may use of its modules.
+"""The doors of the subpackages: an ``__init__`` that names the parts of its modules that others may use.
 
-A name's module is loaded when the name is first used, so a door costs nothing, though some of the modules
-behind it load torch or pandas, which take seconds.
+A name's module is loaded when the name is first used. So importing a package is fast, even if some of its
+modules import torch or pandas, which takes seconds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def door(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package, for the names that it offers and the module of each.
+    """Makes the ``__getattr__`` of a package from the names that it exports and their modules.
 
-    No module of the package may have the name of something it offers: once imported it would take its place.
+    No module of the package may have the name of an export: once imported, it would replace the export.
     """
 
     def get(name: str) -> Any:

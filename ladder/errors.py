@@ -1,12 +1,13 @@
-"""Errors in words for the person at the keyboard: a message, and a way out if there is one."""
+"""Errors for the user: a message, and advice if there is any."""
 
 from __future__ import annotations
 
 
 class LadderError(Exception):
-    """An error to be shown without a traceback.
+    """An error that is shown to the user without a traceback.
 
-    ``message`` says what is wrong, ``hint`` what to do about it (a sentence or a command, may be empty).
+    ``message`` says what is wrong; ``hint``, a sentence or a command, says what to do about it and may be
+    empty.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -19,15 +20,15 @@ class LadderError(Exception):
 
 
 class InvalidProblem(LadderError, ValueError):
-    """Sizes, tensors or options that make no problem at all."""
+    """The sizes, tensors or options do not form a valid problem."""
 
 
 class UnsupportedProblem(LadderError, ValueError):
-    """A sound problem that this stage does not take; the message names what it does take."""
+    """The problem is valid, but this stage does not take it; the message says what it does take."""
 
 
 class StageError(LadderError):
-    """A stage folder that is missing something or whose stage.toml does not hold what it must."""
+    """A stage folder is incomplete, or its stage.toml is invalid."""
 
 
 class BuildError(LadderError):

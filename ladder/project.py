@@ -1,4 +1,4 @@
-"""What the package knows of the project: its version and its address, both from the package's metadata."""
+"""The project's version and address, from the package's metadata."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def version() -> str:
 
 
 def url(path: str = "") -> str:
-    """The project's address, or that of ``path`` below it. Every link that is shown is built here."""
+    """The project's address, or that of ``path`` below it. All displayed links are built here."""
     try:
         entries = importlib.metadata.metadata(DISTRIBUTION).get_all("Project-URL") or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,6 @@
-"""Pictures, one function each, made of data that is already there. matplotlib is loaded when one is made."""
+"""Pictures, one function each, drawn from existing data. matplotlib is imported when the first one is
+drawn.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of one access to shared memory: where the lanes' data lies, and who waits for whom."""
+"""The picture of one shared-memory access: where the lanes' data lies, and which lanes wait for which."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _STRIP = 1.8  # rows that the strip of demands takes, with the gap below it
 
 
 def access_picture(service: Service, title: str) -> Figure:
-    """Each pass is a panel: 32 banks across, a row for every 128 bytes that it touches.
+    """Draws each pass as a panel, 32 banks wide, with one row for every 128 bytes that it touches.
 
-    A box is what some lanes want, in the bank or banks that it lies in, with the lane's number inside. Boxes
-    served in the first wavefront are blue; those that wait, because their bank is busy, are orange. The strip
-    above shows how many different words are wanted from each bank: the largest number is that of the
-    wavefronts.
+    A box is data requested by the lanes whose numbers it shows, drawn in the banks that hold it. Boxes served
+    in the first wavefront are blue; those that wait for a busy bank are orange. The strip above shows the
+    number of distinct words requested from each bank; its maximum is the number of wavefronts.
     """
     columns = 2 if len(service.passes) > 2 else 1
     lines = [service.passes[i : i + columns] for i in range(0, len(service.passes), columns)]
@@ -54,7 +53,7 @@ def _draw(axes: Axes, service: Service, number: int, small: bool) -> None:
     for cell in one.cells:
         by_address.setdefault(cell.address, []).append(cell)
     for address, cells in by_address.items():
-        # Atomics on one word follow each other: their one box holds their number.
+        # Atomics on one word are serialised: their only box holds their number.
         cell = cells[0]
         text = f"×{len(cells)}" if len(cells) > 1 else _lanes(cell, small)
         waits = cell.wavefront > 0 or len(cells) > 1
@@ -121,7 +120,7 @@ def _rows(one: Pass) -> list[int]:
 
 
 def _lanes(cell: Cell, small: bool) -> str:
-    """As much of the lanes as fits the box."""
+    """The cell's lanes, abbreviated to fit the box."""
     text = lanes_text(cell.lanes)
     room = 2 + (cell.banks - 1) * (2 if small else 3)
     return text if len(text) <= room else f"{cell.lanes[0]}+"

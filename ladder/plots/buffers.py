@@ -1,4 +1,4 @@
-"""Which tile is in which buffer, turn by turn of a loop that orders tiles ahead."""
+"""Which tile is in which buffer, at each iteration of a loop that prefetches tiles."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def buffers_picture(buffers: int, tiles: int) -> Figure:
-    """A row a buffer, a column a turn: the tile that the warps use, and those that are on their way.
+    """Draws one row per buffer and one column per iteration: the tile in use, and those in flight.
 
-    In turn j tile j is used and tile j + buffers - 1 is ordered, into the buffer that turn j - 1 used.
+    Iteration j uses tile j and requests tile j + buffers - 1, into the buffer that iteration j - 1 used.
     """
     from matplotlib.patches import Patch
 

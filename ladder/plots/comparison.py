@@ -1,4 +1,4 @@
-"""The picture of a comparison: what each rung asks of shared memory, and what bank conflicts add."""
+"""The picture of a comparison: each rung's wavefronts of shared memory, and those that bank conflicts add."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def comparison_picture(table: pd.DataFrame, title: str = "") -> Figure:
-    """Two bars a stage on a logarithmic axis: the wavefronts that its accesses need, and its conflicts.
+    """Draws two bars per stage on a logarithmic axis: the wavefronts that its accesses need, and its
+    conflicts.
 
-    ``table`` is what :func:`ladder.compare` returns. Stages whose counts are empty are left out. The rungs
-    differ by orders of magnitude, hence the axis; a bar of no length is a 0, and says so.
+    ``table`` is the result of :func:`ladder.compare`. Stages without counts are left out. The axis is
+    logarithmic because the rungs differ by orders of magnitude; bars of length 0 are labelled.
     """
     wavefronts = table["wavefronts_ld"] + table["wavefronts_st"]
     known = table[wavefronts.notna() & table["conflicts"].notna()]

@@ -15,7 +15,7 @@ _LONGEST_TEXT = 52
 
 
 def costliest_lines(annotated: Annotated, count: int) -> list[Line]:
-    """The kernel's own lines with the most wavefronts, what they call included, in the source's order."""
+    """The kernel's lines with the most wavefronts, including the helpers they call, in source order."""
     lines = [
         line
         for listing in annotated.files
@@ -29,11 +29,11 @@ def costliest_lines(annotated: Annotated, count: int) -> list[Line]:
 def costs_picture(
     stages: Mapping[str, Annotated], text_of: Callable[[str, int, str], str], count: int = 6
 ) -> Figure:
-    """For each rung the lines that cost the most: wavefronts needed, and those that conflicts add.
+    """Draws the costliest lines of each rung: the wavefronts needed, and those that conflicts add.
 
-    The bars are shares of the longest line of that rung, since the rungs differ by orders of magnitude. A
-    last bar is what all other lines have together, so that the bars add up to the title. ``text_of`` makes
-    a label of a rung, a line's number and its text.
+    Bars are relative to the rung's costliest line, since the rungs differ by orders of magnitude. The last
+    bar is the sum of all other lines, so that the bars add up to the total in the title. ``text_of`` makes a
+    label from a rung, a line's number and its text.
     """
     chosen = {name: costliest_lines(annotated, count) for name, annotated in stages.items()}
     heights = [max(1, len(lines)) + 2.0 for lines in chosen.values()]
@@ -79,5 +79,5 @@ def costs_picture(
 
 def _label(text: str, number: int) -> str:
     text = text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-    # matplotlib would take two dollar signs for a formula.
+    # matplotlib would typeset text between two dollar signs as a formula.
     return f"{text}  {number}".replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Pictures, one function each, made of data that is already there. matplotlib is loaded when one is made."""
+"""What all pictures share: new figures, colours, cells and saving."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Colours that people with any of the usual kinds of colour blindness tell apart (Okabe and Ito 2008).
+#: Colours that can be told apart with any common kind of colour blindness (Okabe and Ito 2008).
 BLUE, ORANGE, GREEN, SKY, YELLOW, PURPLE = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#F0E442", "#CC79A7"
 GREY, LIGHT, INK = "#8A8A8A", "#ECECEC", "#222222"
 
 
 def new_figure(width_inches: float, height_inches: float) -> Figure:
-    """An empty figure without any global state. Raises :class:`LadderError` without matplotlib."""
+    """Makes an empty figure without pyplot's global state. Raises :class:`LadderError` without matplotlib."""
     try:
         from matplotlib import rc_context
     except ImportError:
         raise LadderError("pictures need matplotlib", "pip install matplotlib") from None
-    # A size in a lecture room's terms: on a slide of this width, 12 points can be read from the last row.
+    # On a slide of this width, 12 points can be read from the last row of a lecture room.
     with rc_context({"font.size": 12}):
         return _picture_class()(figsize=(width_inches, height_inches), layout="constrained")
 
 
 @cache
 def _picture_class() -> type[Figure]:
-    """A Figure that a notebook shows by itself, without pyplot and its global state."""
+    """A Figure subclass that notebooks display without pyplot and its global state."""
     from matplotlib.figure import Figure
 
     class Picture(Figure):
@@ -45,7 +45,7 @@ def _picture_class() -> type[Figure]:
 
 
 def shades(count: int) -> list[str]:
-    """``count`` colours from dark to light that stay apart in any kind of colour blindness (cividis)."""
+    """``count`` colours from dark to light (cividis), distinct with any kind of colour blindness."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -53,7 +53,7 @@ def shades(count: int) -> list[str]:
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever can be read on ``colour``."""
+    """Black or white, whichever is legible on ``colour``."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = to_rgb(colour)
@@ -72,7 +72,7 @@ def cell(
     size: float = 12,
     bold: bool = False,
 ) -> None:
-    """A filled rectangle with its upper left corner at (x, y) of an upside-down axis, and text in it."""
+    """Draws a filled rectangle with text; (x, y) is its upper left corner on an inverted y axis."""
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="white", linewidth=1))
@@ -84,14 +84,14 @@ def cell(
 
 
 def frame(axes: Axes, x: float, y: float) -> None:
-    """An orange frame around the unit square at (x, y), above all else."""
+    """Draws an orange frame around the unit square at (x, y), on top of everything else."""
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=ORANGE, linewidth=3, zorder=3))
 
 
 def bare(axes: Axes, columns: float, rows: float) -> None:
-    """Axes of ``columns`` x ``rows`` square units without frame and ticks, the first row on top."""
+    """Sets up ``columns`` x ``rows`` square units without frame and ticks, with the first row on top."""
     axes.set_xlim(0, columns)
     axes.set_ylim(rows, 0)
     axes.set_xticks([])
@@ -101,7 +101,7 @@ def bare(axes: Axes, columns: float, rows: float) -> None:
 
 
 def check_kind(path: Path) -> None:
-    """Raises :class:`LadderError` unless the name ends as that of a picture that can be written."""
+    """Raises :class:`LadderError` unless the suffix is that of a supported picture format."""
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise LadderError(
             f"{path} ends in none of .png, .svg, .pdf", "The ending says which kind is written."
@@ -109,7 +109,7 @@ def check_kind(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes PNG, SVG or PDF, as the name ends. Raises :class:`LadderError`."""
+    """Writes PNG, SVG or PDF, according to the suffix. Raises :class:`LadderError`."""
     check_kind(path)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix.lower().removeprefix("."), dpi=150)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fragment:
-    """Who holds the elements of a matrix: ``lane`` and ``register``, integers (rows, columns)."""
+    """The ``lane`` and ``register`` that hold each element of a matrix, as integer arrays (rows, columns)."""
 
     lane: np.ndarray
     register: np.ndarray
@@ -32,9 +32,9 @@ _TITLES = {
 
 
 def fragments_picture(fragments: Mapping[str, Fragment]) -> Figure:
-    """Each element of a tile with the lane that holds it; the colour is the register.
+    """Draws the elements of each tile with the lanes that hold them, coloured by register.
 
-    Lane 0's elements, and those of lane 5, are framed, so that one can follow a lane.
+    The elements of lanes 0 and 5 are framed so that the eye can follow a lane.
     """
     figure = new_figure(17.5, 6.6)
     widths = [one.lane.shape[1] for one in fragments.values()]

@@ -1,4 +1,4 @@
-"""How many instructions each rung executes for a score, by kind."""
+"""The instructions that each rung executes per score, by kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = (BLUE, SKY, ORANGE, YELLOW, GREEN, LIGHT)
 
 
 def instructions_picture(table: pd.DataFrame, title: str) -> Figure:
-    """A bar a rung, a piece of it a kind: ``table`` has rungs as rows, at most six kinds as columns."""
+    """Draws one stacked bar per rung: ``table`` has rungs as rows and at most six kinds as columns."""
     figure = new_figure(11, 1.6 + 0.75 * len(table))
     axes = figure.subplots()
     left = pd.Series(0.0, index=table.index)

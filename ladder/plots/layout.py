@@ -1,4 +1,4 @@
-"""A tile in shared memory coloured by bank, with what one pass of an instruction takes from it."""
+"""A tile in shared memory coloured by bank, with the rows that one pass of an instruction reads."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from ladder.banks import Explanation, Instruction
 
 _SEGMENT_BYTES = 16
-#: Segments whose place in the banks is the same have one colour.
+#: Segments that occupy the same banks have the same colour.
 _SEGMENT_PLACES = ROW_BYTES // _SEGMENT_BYTES
 #: (row, segment) of the tile -> address.
 Layout = dict[tuple[int, int], int]
 
 
 def measure_layouts(plain: Explanation, other: Explanation, row_bytes: int) -> tuple[Layout, Layout]:
-    """Where two kernels keep the 16-byte segments of the same tile, from the addresses that they used.
+    """Derives, from the addresses used, where two kernels keep the 16-byte segments of the same tile.
 
-    ``plain`` and ``other`` are of the same ``ldmatrix`` line of two rungs, the first of which stores tiles in
-    row-major order with rows of ``row_bytes``: there an address says which row and segment a lane asks for.
-    The other rung's lane asks for the same one. Addresses count from the tile's first byte.
+    ``plain`` and ``other`` explain the same ``ldmatrix`` line in two rungs. The first stores tiles in
+    row-major order with rows of ``row_bytes``, so its addresses tell which row and segment each lane reads.
+    The same lane of the other rung reads the same segment. Addresses are relative to the tile's first byte.
 
-    Raises :class:`LadderError` where the two lines are not the same accesses.
+    Raises :class:`LadderError` if the two lines do not make the same accesses.
     """
     if len(plain.instructions) != len(other.instructions):
         raise LadderError(
@@ -53,22 +53,22 @@ def _in_order(found: Explanation) -> list[Instruction]:
 
 
 def _first_byte(found: Explanation, row_bytes: int) -> int:
-    """Of the rows that the line's instructions touch, of which there are eight or a multiple."""
+    """The first byte of the rows that the line's instructions touch: eight rows or a multiple."""
     known = [address for one in found.instructions for address in one.worst.addresses if address is not None]
     return min(known) // row_bytes * row_bytes
 
 
 def layout_picture(plain: Explanation, other: Explanation, row_bytes: int) -> Figure:
-    """The tile of two rungs side by side: each segment of 16 bytes in the colour of its four banks.
+    """Draws the tile of two rungs side by side, each 16-byte segment in the colour of its four banks.
 
-    Framed in orange are the rows that the first pass of one ``ldmatrix`` takes: if two of them have one
-    colour they need one bank, and one waits for the other.
+    Orange frames mark the rows that the first pass of one ``ldmatrix`` reads: two of the same colour need the
+    same banks, so one waits for the other.
     """
     layouts = measure_layouts(plain, other, row_bytes)
     figure = new_figure(13.5, 7.6)
     for axes, found, layout in zip(figure.subplots(1, 2), (plain, other), layouts, strict=True):
         _draw(axes, layout, row_bytes // _SEGMENT_BYTES)
-        # Of the instruction that begins a row, so that both panels frame the same segments.
+        # Take the instruction that starts a row, so that both panels frame the same segments.
         chosen = _in_order(found)[0]
         first = _first_byte(found, row_bytes)
         places = {address: place for place, address in layout.items()}

@@ -1,4 +1,4 @@
-"""The roofline of shared memory: how fast a kernel can be that asks so much of it, and how fast it is."""
+"""The roofline of shared memory: the speed that a kernel's traffic allows, and the speed it reaches."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof: float) -> Figure:
-    """A point a kernel: operations for each wavefront of shared memory, and TFLOP/s, both logarithmic.
+    """Draws one point per kernel: operations per wavefront of shared memory against TFLOP/s, both
+    logarithmic.
 
-    ``table`` has a row a kernel: ``stage``, ``flops``, ``wavefronts``, ``conflicts`` (those of the wavefronts
-    that conflicts add) and ``tflops``. The slope is what all SMs serve together, one wavefront a cycle each;
-    the roof, in TFLOP/s, what mma.sync reaches on registers alone. Both are measured by ``python -m
-    ladder.bench ceilings``. An arrow leads to where the kernel would be without its conflicts.
+    ``table`` has one row per kernel: ``stage``, ``flops``, ``wavefronts``, ``conflicts`` (the wavefronts that
+    conflicts add) and ``tflops``. The slope is the rate of all SMs together, one wavefront per cycle each;
+    the roof, in TFLOP/s, is the rate of mma.sync on registers alone. ``python -m ladder.bench ceilings``
+    measures both. An arrow shows where the kernel would be without its conflicts.
     """
     figure = new_figure(10.5, 6.2)
     axes = figure.subplots()
     intensity = table["flops"] / table["wavefronts"]
     without = table["flops"] / (table["wavefronts"] - table["conflicts"])
     lowest, highest = intensity.min() / 4, without.max() * 40  # room for names
-    slope = wavefronts_per_second * 1e-12  # TFLOP/s for each operation a wavefront
+    slope = wavefronts_per_second * 1e-12  # TFLOP/s at one operation per wavefront
     _draw_roof(axes, lowest, highest, slope, roof)
     for row, x, free in zip(table.to_dict("records"), intensity, without, strict=True):
         y, limit = float(row["tflops"]), min(slope * x, roof)

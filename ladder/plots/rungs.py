@@ -1,4 +1,4 @@
-"""The ladder at one glance: a step for each rung with its conflicts and its speed."""
+"""The ladder at a glance: one step per rung, with its conflicts and its speed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ladder.plots.figure import GREY, INK, ORANGE, bare, cell, new_figure, shade
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Where things are across the picture, in its own units: names, bars, conflicts.
+#: The picture's width, where the bars begin, and the longest bar, in the picture's own units.
 _WIDTH, _BARS, _LONGEST = 100.0, 37.0, 33.0
 
 
 def rungs_picture(rungs: pd.DataFrame, counted: str, timed: str) -> Figure:
-    """A step for each rung, the lowest at the bottom: its name, a bar for its speed (logarithmic), its
+    """Draws one step per rung, the lowest at the bottom: its name, its speed as a logarithmic bar, its
     conflicts.
 
-    ``rungs`` has a row for each, lowest first: ``stage``, ``title``, ``conflicts`` and ``tflops`` (NaN where
-    it was not measured) with a ``note`` on that speed. ``counted`` and ``timed`` say of what problem and
-    machine these numbers are.
+    ``rungs`` has one row per rung, lowest first: ``stage``, ``title``, ``conflicts``, ``tflops`` (NaN if not
+    measured) and a ``note`` on that speed. ``counted`` and ``timed`` name the problem and machine of these
+    numbers.
     """
     steps = len(rungs)
     figure = new_figure(13.5, 1.2 + 0.52 * steps)

@@ -1,4 +1,4 @@
-"""Online softmax as it proceeds: maximum, sum and rescaling of one query row over the tiles of keys."""
+"""The course of the online softmax: maximum, sum and rescaling of one query row over the tiles of keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SOFTMAX_TILE = 32  # keys; v1_minimal's at d = 64
 
 @dataclass(frozen=True)
 class Progress:
-    """One query row. ``logits`` are all of its scaled logits; of the others there is a value a tile, that
-    after the tile: running maximum ``m``, sum ``l`` and ``rescale`` = exp(m before - m after)."""
+    """One query row. ``logits`` holds all of its scaled logits. The others hold one value per tile, after
+    that tile: running maximum ``m``, sum ``l`` and ``rescale`` = exp(m before - m after).
+    """
 
     logits: list[float]
     m: list[float]
@@ -26,7 +27,7 @@ class Progress:
 
 
 def softmax_picture(progress: Progress) -> Figure:
-    """Above the logits with the running maximum; below the sum, and the factor that moves it to a new one."""
+    """Draws the logits with the running maximum on top; below, the sum and the factor that rescales it."""
     tiles = len(progress.m)
     figure = new_figure(13.5, 8)
     top, middle, bottom = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [3, 2, 2]})

@@ -1,4 +1,4 @@
-"""The picture of speeds: every rung beside torch's attention, as a share of what the GPU can do."""
+"""The picture of speeds: every rung beside torch's attention and the GPU's limit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 def speed_picture(
     table: pd.DataFrame, problems: list[dict[str, Any]], ceiling: float | None = None
 ) -> Figure:
-    """A panel a problem, a bar a contender, in TFLOP/s.
+    """Draws one panel per problem, with one bar per contender, in TFLOP/s.
 
-    ``table`` is what ``python -m ladder.bench gpu`` measures; a problem is ``{"N": 4096, "d": 64, "dtype":
-    "bf16", "causal": False}``. A rung that does not take its dtype is shown at its own problem, and says so.
-    The dashed line is ``ceiling``, the TFLOP/s of mma.sync on registers alone (``python -m ladder.bench
-    ceilings``): no kernel that uses it gets further. v7 and above, and cuDNN, use wgmma, which does.
+    ``table`` is the output of ``python -m ladder.bench gpu``; a problem is ``{"N": 4096, "d": 64, "dtype":
+    "bf16", "causal": False}``. A rung that does not take its dtype is shown on the problem it was measured
+    on, with a note. The dashed line is ``ceiling``, the TFLOP/s of mma.sync on registers alone (``python -m
+    ladder.bench ceilings``), which no kernel that uses mma.sync exceeds. v7 and above, and cuDNN, use wgmma,
+    which is faster.
     """
     panels = [_rows(table, problem) for problem in problems]
     bars = max(len(panel) for panel in panels)
@@ -40,7 +41,7 @@ def speed_picture(
 
 
 def _rows(table: pd.DataFrame, problem: dict[str, Any]) -> pd.DataFrame:
-    """The contenders at this problem, and rungs that were measured at another alone, slowest first."""
+    """The contenders on this problem, and rungs measured only on another one, slowest first."""
     measured = table[table["N"].notna()]
     here = (measured["N"] == problem["N"]) & (measured["d"] == problem["d"])
     here &= (measured["dtype"] == problem["dtype"]) & (

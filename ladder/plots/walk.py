@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Visit:
-    """A block at a tile; ``step`` counts the tiles of that block, from 1."""
+    """A block's visit to a tile; ``step`` numbers the block's tiles from 1."""
 
     block: int
     step: int
@@ -27,9 +27,10 @@ class Visit:
 
 
 def walk_picture(walks: Mapping[str, Sequence[Visit]], problem: Problem) -> Figure:
-    """S with a cell for each tile: the number says when its block comes there, the colour which block it is.
+    """Draws S with one cell per tile: the number is the step at which a block visits it, the colour the
+    block.
 
-    Tiles that nobody visits, above the diagonal of a causal mask, are grey.
+    Tiles that no block visits, above the diagonal of a causal mask, are grey.
     """
     figure = new_figure(13.5, 7)
     for axes, (stage, visits) in zip(figure.subplots(1, len(walks)), walks.items(), strict=True):

@@ -1,6 +1,6 @@
-"""A GPU's counters beside the emulator's predictions, for stages and for any other kernels.
+"""A GPU's counters beside the emulator's predictions, for stages and any other kernels.
 
-A :class:`Counted` is made by profiling a stage here or from a report made elsewhere.
+A :class:`Counted` comes from profiling a stage here, or from a report made elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ladder.operations import DEFAULT_OPERATION, AnyProblem, Problem, get_operat
 from ladder.profiling.runs import Run
 from ladder.stages import ARCHITECTURES, DEFAULT_ARCH, arch_number, discover
 
-#: Beside the table's counters: time, lost arbitration, and what can bound a kernel.
+#: The table's counters, and beside them time, lost arbitration and possible bounds.
 METRICS = (
     *nsight.metric_names(),
     nsight.TIME,
@@ -34,24 +34,24 @@ METRICS = (
     "smsp__inst_executed.sum",
 )
 
-#: A launch that does more than this many default problems takes the emulator minutes.
+#: A launch with more work than this many default problems takes the emulator minutes.
 _PREDICTED_PROBLEMS = 40
 
 _LINE = ["file", "line", "text"]
 
-#: The columns of a table of measurements that name a problem of a stage.
+#: The columns of a table of measurements that identify a stage and problem.
 _PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A stage on a problem, or any other kernel, as the hardware counted it.
+    """The hardware's counts of a stage on a problem, or of any other kernel.
 
-    ``row`` has the table's columns; of a foreign kernel those of the problem are empty. ``lost`` is the lost
-    arbitration that its wavefronts and conflicts hold. ``predicted`` is the emulator's row, None where
-    ``why_not`` says why. ``lines`` has a row for each line of CUDA that accessed shared memory: ``file``,
-    ``line``, ``text``, ``executed``, ``wavefronts``, ``ideal``, and the emulator's ``predicted`` wavefronts;
-    where a report knows no lines, one for each SASS instruction, which is then its ``text``.
+    ``row`` has the table's columns; a foreign kernel's problem columns are empty. ``lost`` is the lost
+    arbitration contained in its wavefronts and conflicts. ``predicted`` is the emulator's row, or None with
+    the reason in ``why_not``. ``lines`` has one row for each line of CUDA that accessed shared memory:
+    ``file``, ``line``, ``text``, ``executed``, ``wavefronts``, ``ideal``, and the emulator's ``predicted``
+    wavefronts. In a report without lines, it has one row per SASS instruction, which is then the ``text``.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Counted:
     lines: pd.DataFrame | None = None
 
     def difference(self, column: str) -> int | None:
-        """How much more the hardware counted than the emulator; None where either does not know."""
+        """The hardware's count minus the emulator's; None if either is unknown."""
         if self.predicted is None or self.row[column] is None or self.predicted[column] is None:
             return None
         return int(self.row[column]) - int(self.predicted[column])
@@ -82,11 +82,13 @@ def profile(
     options: Mapping[str, str] | None = None,
     report: Path | None = None,
 ) -> list[Counted]:
-    """Profiles one launch of each stage on the GPU that is there, and predicts the same by the emulator.
+    """Profiles one launch of each stage on this machine's GPU, and predicts its counts on the emulator.
 
-    ``report`` keeps Nsight Compute's report (``.ncu-rep``). Stages that do not take the problem are left out.
-    Raises :class:`ProfilerError` where there is no GPU or Nsight Compute cannot be used,
-    :class:`UnsupportedProblem` when no stage takes the problem.
+    ``report`` is where to keep Nsight Compute's report (``.ncu-rep``). Stages that do not take the problem
+    are left out.
+
+    Raises :class:`ProfilerError` without a GPU or a usable Nsight Compute, :class:`UnsupportedProblem` if no
+    stage takes the problem.
     """
     if not gpu_is_there():
         raise ProfilerError(
@@ -115,11 +117,13 @@ def profile(
 
 
 def read(paths: Sequence[Path]) -> list[Counted]:
-    """What reports say: ``.ncu-rep``, the raw and the source page as CSV, or a table of measurements as
-    ``results/measure_counters.py`` writes it.
+    """Reads reports: ``.ncu-rep``, raw and source pages as CSV, or tables of measurements in the format of
+    ``results/measure_counters.py``.
 
-    A source page alone has no kernel's counters; given with the raw page of the same launches it adds the
-    lines. Raises :class:`LadderError`.
+    A source page alone has no counters of whole kernels; with the raw page of the same launches, it adds the
+    lines.
+
+    Raises :class:`LadderError`.
     """
     found: list[Counted] = []
     reports: list[tuple[Path, nsight.Report]] = []
@@ -142,7 +146,9 @@ def read(paths: Sequence[Path]) -> list[Counted]:
 
 
 def _measurements(path: Path) -> pd.DataFrame | None:
-    """The file as a table of measurements, if it is one. Raises :class:`LadderError` if it is broken."""
+    """Reads the file as a table of measurements, if it is one. Raises :class:`LadderError` if it is
+    broken.
+    """
     if path.suffix != ".csv" or not path.is_file():
         return None
     text = nsight.read_text(path)
@@ -165,7 +171,9 @@ def _measurements(path: Path) -> pd.DataFrame | None:
 
 
 def _from_measurements(table: pd.DataFrame) -> list[Counted]:
-    """One for each stage and problem. Of several launches the least counts: lost arbitration only adds."""
+    """Returns one for each stage and problem: the minimum of several launches, since lost arbitration only
+    adds.
+    """
     counts = pd.concat([table.drop(columns=["launches"], errors="ignore"), nsight.counters(table)], axis=1)
     found = []
     for key, launches in counts.groupby([*_PROBLEM, "kernel"], sort=False):
@@ -219,7 +227,7 @@ def _from_report(report: nsight.Report, path: Path) -> list[Counted]:
 
 
 def _lines_of(source: pd.DataFrame) -> pd.DataFrame:
-    """The lines of CUDA of a source page, or its instructions where it knows no lines."""
+    """The lines of CUDA of a source page, or its instructions if it has no lines."""
     if source["line"].notna().any():
         return nsight.source_lines(source).assign(text="")
     instructions = source.assign(file="SASS", line=source["instruction"], text=source["sass"])
@@ -227,7 +235,7 @@ def _lines_of(source: pd.DataFrame) -> pd.DataFrame:
 
 
 def _from_source(source: pd.DataFrame) -> list[Counted]:
-    """A source page has lines alone; one for each kernel."""
+    """Returns one for each kernel of a source page, with lines but without counters."""
     lines = _lines_of(source)
     found = []
     for kernel, rows in source.groupby("kernel", sort=False):
@@ -238,7 +246,9 @@ def _from_source(source: pd.DataFrame) -> list[Counted]:
 
 
 def _summed(launches: pd.DataFrame) -> pd.DataFrame:
-    """One row of all launches of a run: counts added, shares of the longest launch."""
+    """Combines all launches of a run into one row: counts are summed, shares taken from the longest
+    launch.
+    """
     if len(launches) == 1:
         return launches
     longest = (
@@ -259,7 +269,7 @@ def _of_stage(
     lines: pd.DataFrame | None = None,
     has_leaves: bool = True,
 ) -> Counted:
-    """Of a stage, with the emulator's prediction. ``launches`` are repetitions, of which the least counts."""
+    """Combines repeated ``launches`` of a stage by minimum, and adds the emulator's prediction."""
     row = make_row(stage, "cuda", arch, problem) | {"passed": None}
     least = {name: launches[name].min() for name in COUNTERS}
     row |= {name: None if pd.isna(value) else int(value) for name, value in least.items()}
@@ -324,7 +334,7 @@ def _with_prediction(
 
 
 def _added(lines: pd.DataFrame | None) -> pd.DataFrame | None:
-    """The lines that accessed shared memory, summed over launches; the prediction is empty."""
+    """Sums the lines that accessed shared memory over launches; their prediction is empty."""
     if lines is None:
         return None
     columns = ["executed", "wavefronts", "ideal"]
@@ -333,10 +343,10 @@ def _added(lines: pd.DataFrame | None) -> pd.DataFrame | None:
 
 
 def _beside(lines: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
-    """The lines that hold accesses to shared memory, by the emulator, with what both sides counted.
+    """Joins the lines that, in the emulator, contain shared-memory accesses with the counts of both sides.
 
-    A caller's line is left out: what ptxas keeps of it through optimisation is not complete. Paths are told
-    by their ends, since the report may come from another machine.
+    Callers' lines are left out, since ptxas's optimisations do not preserve all of them. Paths are matched by
+    their ends, since the report may come from another machine.
     """
     leaves = predicted.assign(emulated=predicted["wavefronts_ld"] + predicted["wavefronts_st"])
     leaves = leaves.groupby(["file", "line"], sort=True)["emulated"].sum(min_count=1).reset_index()
@@ -352,20 +362,20 @@ def _beside(lines: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ending(file: str, candidates: set[str]) -> str | None:
-    """The file of ours whose path ends like this one, in folder and name at least."""
+    """The only candidate whose path ends in the same folder and name as ``file``, or None."""
     ends = [other for other in candidates if Path(other).parts[-2:] == Path(file).parts[-2:]]
     return ends[0] if len(ends) == 1 else None
 
 
 def _arch(launches: pd.DataFrame) -> str:
-    """``sm_90`` of the column CC, "9.0"; the default where there is none."""
+    """Converts the column CC ("9.0") to ``sm_90``; returns the default if there is none."""
     if "CC" not in launches:
         return DEFAULT_ARCH
     return "sm_" + str(launches["CC"].iloc[0]).replace(".", "")
 
 
 def _emulated(arch: str) -> str:
-    """The highest virtual GPU that this one includes."""
+    """The highest virtual GPU whose features ``arch`` includes."""
     if arch in ARCHITECTURES:
         return arch
     whole = [known for known in ARCHITECTURES if not known.endswith("a")]

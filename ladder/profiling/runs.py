@@ -1,7 +1,7 @@
-"""Stages under Nsight Compute: one launch of each, its hardware counters as rows of the table.
+"""Runs stages under Nsight Compute, one launch each, and reads their hardware counters as rows of the table.
 
-``collect`` builds the stages, then runs this module as a program under ncu; that program launches each stage
-once, between cudaProfilerStart and cudaProfilerStop and inside an NVTX range that holds its number.
+``collect`` builds the stages, then runs this module as a program under ncu. That program launches each stage
+once, between cudaProfilerStart and cudaProfilerStop and inside an NVTX range that names the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANGE = "ladder-run-"
 
 @dataclass(frozen=True)
 class Run:
-    """One launch to profile: a stage on a problem, with options of its stage.toml."""
+    """A launch to profile: a stage on a problem, with options from its stage.toml."""
 
     stage: str
     problem: AnyProblem
@@ -43,9 +43,9 @@ def collect(
     ncu: Path | str | None = None,
     timeout_s: float | None = None,
 ) -> None:
-    """Profiles each run on the GPU and writes ``report`` (.ncu-rep); the list of runs lies beside it (.json).
+    """Profiles each run on the GPU, and writes ``report`` (.ncu-rep) with the list of runs beside it (.json).
 
-    Raises :class:`LadderError`: a stage does not build or run, or ncu cannot profile here.
+    Raises :class:`LadderError` if a stage does not build or run, or ncu cannot profile here.
     """
     for run in runs:
         _extension(run)
@@ -72,14 +72,14 @@ def collect_known(
     sections: Iterable[str] = (),
     ncu: Path | str | None = None,
 ) -> list[str]:
-    """:func:`collect` without the metrics that this ncu does not know; returns those that it left out."""
+    """Like :func:`collect`, but drops the metrics that this ncu does not know and returns them."""
     wanted, refused = list(dict.fromkeys(metrics)), list[str]()
     while True:
         try:
             collect(runs, report, metrics=wanted, sections=sections, ncu=ncu)
             return refused
         except ProfilerError as error:
-            # ncu names one metric at a time.
+            # ncu reports one unknown metric at a time.
             unknown = [name for name in wanted if re.search(rf"\b{re.escape(name)}(?!\w)", error.message)]
             if not unknown:
                 raise
@@ -110,22 +110,24 @@ def _as_item(run: Run) -> dict[str, Any]:
 
 
 def _problem(operation: str, said: str | dict[str, Any]) -> AnyProblem:
-    """The problem as text, or as its fields, which older listings have."""
+    """Reads a problem from text, or from fields as in older listings."""
     kind = get_operation(operation).problem
     return kind.from_text(said) if isinstance(said, str) else kind(**said)
 
 
 def read_report(report: Path, ncu: Path | str | None = None) -> pd.DataFrame:
-    """The raw page of a report with the column ``run``, the index into the list of runs. Raises
-    :class:`LadderError`."""
+    """Reads a report's raw page, with the column ``run``: the index into the list of runs.
+
+    Raises :class:`LadderError`.
+    """
     raw = nsight.read_raw(nsight.run(nsight.import_command(report, "raw", ncu=ncu or nsight.find_ncu())))
     return with_run(raw, len(read_runs(report)))
 
 
 def with_run(raw: pd.DataFrame, runs: int) -> pd.DataFrame:
-    """The raw page of such a report with the column ``run``; launches of no run are left out.
+    """Adds the column ``run`` to the raw page of such a report, and drops launches that belong to no run.
 
-    An ncu that shows no NVTX ranges leaves only the order, which will do when each run is one launch.
+    If ncu shows no NVTX ranges, launches are matched by order, which works if each run is one launch.
     """
     numbers = nsight.ranges(raw, rf"{_RANGE}(\d+)")
     if numbers.isna().all() and len(raw) == runs:
@@ -136,10 +138,10 @@ def with_run(raw: pd.DataFrame, runs: int) -> pd.DataFrame:
 
 
 def runs_of(raw: pd.DataFrame, report: Path) -> tuple[pd.Series, dict[int, Run]]:
-    """For each launch of a raw page the number of its run, <NA> for somebody else's, and the runs.
+    """Returns the run number of each launch of a raw page (<NA> for foreign launches), and the runs.
 
-    A launch is marked with its run. In reports of before it is marked with the number alone; the runs are
-    then those of the listing beside the report, if it is there.
+    A launch is marked with its run. In older reports the mark is only the number, and the runs come from the
+    listing beside the report, if there is one.
     """
     marks = nsight.ranges(raw, rf"({_RANGE}[^\s:\"]+)")
     runs: dict[int, Run] = {}
@@ -154,14 +156,14 @@ def runs_of(raw: pd.DataFrame, report: Path) -> tuple[pd.Series, dict[int, Run]]
 
 
 def _mark(number: int, run: Run) -> str:
-    """The name of the NVTX range around a run's launches: one word that says all of it."""
+    """The name of the NVTX range around a run's launches: one word that encodes the whole run."""
     problem = run.problem
     words = (run.stage, problem.operation, problem.text, format_options(run.options))
     return f"{_RANGE}{number}/" + "/".join(words)
 
 
 def _unmark(mark: str) -> tuple[int, Run | None]:
-    """The number and the run of such a name; no run where it holds the number alone."""
+    """Decodes such a name into number and run; the run is None if the name holds only the number."""
     number, *words = mark.removeprefix(_RANGE).split("/")
     if len(words) == 4:
         stage, operation, text, options = words
@@ -170,7 +172,7 @@ def _unmark(mark: str) -> tuple[int, Run | None]:
 
 
 def _attention_run(words: Sequence[str]) -> Run:
-    """Reads a name in older reports, which knew attention only."""
+    """Decodes a name in older reports, which knew only attention."""
     stage, sizes, dtype, mask, scale, inputs, options = words
     batch, heads, kv_heads, q_len, kv_len, head_dim = map(int, sizes.split(","))
     problem = Problem(
@@ -189,8 +191,7 @@ def _attention_run(words: Sequence[str]) -> Run:
 
 
 def sum_launches(launches: pd.DataFrame) -> pd.DataFrame:
-    """The table's counter columns, and every metric, one row a run: summed where a run launches several
-    kernels."""
+    """Sums the table's counter columns and every metric over the kernels of each run, one row per run."""
     metrics = [name for name in launches.columns if launches[name].dtype == "float64"]
     frame = pd.concat([launches[["run", *metrics]], nsight.counters(launches)], axis=1)
     summed = frame.groupby("run").sum(min_count=1)
@@ -218,7 +219,7 @@ def _launch(number: int, run: Run) -> None:
     inputs = operation_of(problem).make_inputs(problem, "cuda")
     outputs = make_outputs(problem, "cuda")
     stream = torch.cuda.current_stream().cuda_stream
-    # Once without the profiler, so that nothing is loaded or set up inside the range.
+    # Launch once without the profiler, so that nothing is loaded or set up inside the range.
     call(extension, problem, {**inputs, **outputs}, stream)
     torch.cuda.synchronize()
     torch.cuda.nvtx.range_push(_mark(number, replace(run, problem=problem)))
@@ -233,7 +234,7 @@ def _launch(number: int, run: Run) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Launches the runs of a listing, one after the other."""
+    """Launches the runs of a listing one after another."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         for number, run in enumerate(read_runs(Path(words[0]))):

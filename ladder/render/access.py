@@ -1,4 +1,4 @@
-"""One access to shared memory on a terminal: the lanes with their banks, and the passes."""
+"""Renders one shared-memory access for the terminal: the lanes with their banks, and the passes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ladder.banks import BANKS, LANES, Access, Cell, Exploration, Pass, Service,
 if TYPE_CHECKING:
     from ladder.banks import Explanation
 
-_BANK_COLUMNS = 3  # characters a bank
+_BANK_COLUMNS = 3  # characters per bank
 _LABEL = "wavefront "
-#: What a pass drawn bank by bank takes; below it, a list of lanes is written instead.
+#: The width of a pass drawn bank by bank; narrower terminals show a list of lanes instead.
 GRID_WIDTH = len(_LABEL) + 3 + BANKS * _BANK_COLUMNS
 
 _FIRST, _WAITS = "white on blue", "black on dark_orange"
 
 
 def service_lines(service: Service, width: int) -> Iterator[RenderableType]:
-    """The counts of an access in one line, or in two where the width takes no more."""
+    """Yields the counts of an access in one line, or two if the width requires it."""
     counts = Text.assemble(
         (str(service.access), "bold"),
         f":  {_count(service.wavefronts, 'wavefront')} in {_count(len(service.passes), 'pass', 'passes')},  ",
@@ -38,7 +38,7 @@ def service_lines(service: Service, width: int) -> Iterator[RenderableType]:
 
 
 def lanes_table(access: Access, width: int) -> Table:
-    """Each lane's address and banks; as many columns as fit the width."""
+    """A table of each lane's address and banks, in as many columns as fit the width."""
     columns = 4 if width >= 100 else 2 if width >= 50 else 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for _ in range(columns):
@@ -63,7 +63,7 @@ def lanes_table(access: Access, width: int) -> Table:
 
 
 def passes_lines(service: Service, width: int) -> Iterator[RenderableType]:
-    """Each pass: who is served in which wavefront. A drawing of the banks where the width allows it."""
+    """Yields each pass with the lanes served in each wavefront, drawn bank by bank if the width allows it."""
     for number, one in enumerate(service.passes):
         heading = f"{_lanes(one.lanes)}: {_count(one.wavefronts, 'wavefront')}"
         if len(service.passes) > 1:
@@ -99,12 +99,12 @@ def _drawing(one: Pass) -> Iterator[Text]:
 
 
 def _room(cell: Cell) -> int:
-    """How many characters a cell's lanes may take."""
+    """The number of characters available for a cell's lanes."""
     return cell.banks * _BANK_COLUMNS - 1
 
 
 def _has_sign(cell: Cell) -> bool:
-    """Whether its lanes are too many to name: the first one and a + stand for them."""
+    """Whether a cell has too many lanes to name: then it shows the first one and a +."""
     return len(lanes_text(cell.lanes)) > _room(cell)
 
 
@@ -117,7 +117,7 @@ def _listing(one: Pass) -> Iterator[Text]:
 
 
 def exploration_lines(found: Exploration, width: int, element_bytes: int | None) -> Iterator[RenderableType]:
-    """All that ``ladder bank`` shows."""
+    """Yields the output of ``ladder bank``."""
     if found.swizzle is not None:
         yield Text(f"addresses swizzled by {found.swizzle}", "dim")
     yield from service_lines(found.service, width)
@@ -129,7 +129,7 @@ def exploration_lines(found: Exploration, width: int, element_bytes: int | None)
 
 
 def advice_lines(found: Exploration, element_bytes: int | None) -> Iterator[RenderableType]:
-    """What would take the conflicts away."""
+    """Yields advice on how to remove the conflicts."""
     if not found.service.conflicts:
         return
     if found.remedies:
@@ -169,7 +169,7 @@ def _count(number: int, noun: str, plural: str = "") -> str:
 
 
 def explanation_lines(found: Explanation, width: int) -> Iterator[RenderableType]:
-    """All that ``ladder explain`` shows."""
+    """Yields the output of ``ladder explain``."""
     chosen, worst = found.chosen, found.chosen.worst
     yield Text(f"{found.stage}, {found.path.name}:{found.line}", "bold")
     yield Text(f"  {found.text}")

@@ -1,4 +1,4 @@
-"""What all pages have in common: one HTML file that needs nothing else."""
+"""The frame of all HTML pages: a single self-contained file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STYLE = Path(__file__).with_name("page.css")
 
 
 def document(title: str, body: str) -> str:
-    """The whole file, with its style inside. ``title`` is text, ``body`` is HTML."""
+    """Returns the whole file, including its style sheet. ``title`` is plain text, ``body`` is HTML."""
     colours = f":root {{ --ink: {INK}; --blue: {BLUE}; --orange: {ORANGE}; }}"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

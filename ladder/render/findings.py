@@ -1,4 +1,4 @@
-"""What the sanitizer found: in words, and as a table for a terminal."""
+"""Renders the sanitizer's findings in words and as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ladder.render.tables import short_kernel
 
 
 def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[RenderableType]:
-    """A verdict on ``name``, and a small table for each finding."""
+    """Yields a verdict on ``name``, and a small table for each finding."""
     if not findings:
         yield Text.assemble((name, "bold"), ": ", ("clean", "green"))
         return
@@ -28,7 +28,7 @@ def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[Renderabl
 
 
 def finding_table(finding: Finding) -> Table:
-    """One fault, for a terminal."""
+    """A table of one fault."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
@@ -39,12 +39,14 @@ def finding_table(finding: Finding) -> Table:
 
 
 def times_text(finding: Finding) -> str:
-    """How often it happened, "" where that was once."""
+    """How often the fault happened; "" if once."""
     return "" if finding.count == 1 else f"   {finding.count:,} times"
 
 
 def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
-    """Where (the kernel's line, then the helper's), what, why, and what to do, each with its heading."""
+    """Yields heading and text of: where (the kernel's line, then the helper's), what, why, and how to fix
+    it.
+    """
     if finding.kernel:
         yield "kernel", Text(short_kernel(finding.kernel))
     for heading, party in (("at", finding.who), ("with", finding.other)):
@@ -74,7 +76,7 @@ def _party_text(party: Party) -> Text:
 
 
 def _source_text(place: str) -> Text:
-    """``kernel.cu:135`` and the line itself."""
+    """The place, such as ``kernel.cu:135``, and its line of source."""
     file, _, line = place.rpartition(":")
     text = Text.assemble((f"{Path(file).name}:{line}", "bold"))
     lines = _lines_of(file)

@@ -1,4 +1,4 @@
-"""The source of a stage with its costs, as one HTML file that needs nothing else."""
+"""Renders a stage's source with its costs as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ladder.lines import Annotated, Line, Listing, Part
 from ladder.operations import AnyProblem
 from ladder.render.document import document
 
-#: Lines named above the listings.
+#: The number of lines listed in the summary of the costliest.
 _COSTLIEST = 10
-#: Lines shown around those that cost something in files other than the kernel's.
+#: Lines of context around lines with a cost, in files other than the kernel's.
 _CONTEXT = 3
-#: The columns of a line that accesses no shared memory.
+#: The cells of a line that does not access shared memory.
 _NO_COUNTS = '<td></td><td class="bar"></td><td class="ideal"></td><td></td><td class="bar"></td>'
 _STYLES: tuple[tuple[_TokenType, str], ...] = (
     (Comment.Preproc, "p"),
@@ -30,9 +30,9 @@ _STYLES: tuple[tuple[_TokenType, str], ...] = (
 
 
 def page(annotated: Annotated, stage: str, problem: AnyProblem, arch: str) -> str:
-    """The whole page: totals, then every file in which shared memory is accessed.
+    """Renders the whole page: totals, then every file that accesses shared memory.
 
-    ``problem`` is what was counted, on the virtual GPU ``arch``.
+    ``problem`` and the virtual GPU ``arch`` are those of the counts.
     """
     title = f"{stage}, line by line"
     counted = f"{problem}; counted by the emulator for {arch}"
@@ -47,7 +47,7 @@ def page(annotated: Annotated, stage: str, problem: AnyProblem, arch: str) -> st
 
 
 def totals(annotated: Annotated) -> str:
-    """The counts of the whole kernel."""
+    """Renders the counts of the whole kernel."""
     total = annotated.total
     kind = "none" if total.conflicts == 0 else "conflicts"
     cells = (
@@ -60,10 +60,10 @@ def totals(annotated: Annotated) -> str:
 
 
 def costliest(annotated: Annotated, *, heading: str, prefix: str = "") -> str:
-    """The kernel's lines that cost most, with links to them; "" where none costs anything.
+    """Renders the costliest kernel lines with links to them; "" if no line has a cost.
 
-    ``heading`` is the element of the heading; ``prefix`` goes before the names of the places that links lead
-    to, so that a page has room for several kernels.
+    ``heading`` is the HTML element of the heading; ``prefix`` is prepended to link targets, so that one page
+    can show several kernels.
     """
     by_conflicts = bool(annotated.total.conflicts)
     lines = [
@@ -92,7 +92,7 @@ def costliest(annotated: Annotated, *, heading: str, prefix: str = "") -> str:
 
 
 def listings(annotated: Annotated, *, heading: str, prefix: str = "") -> Iterator[str]:
-    """What the columns mean, then each file: the kernel's whole, of others what is near a line that costs."""
+    """Renders a legend, then each file: the kernel's in full, others only around lines with a cost."""
     yield (
         "<p>Beside each line: its wavefronts of shared memory and their share of the kernel's; the ideal "
         "(what its distinct bytes would fit, 128 a wavefront); its bank conflicts and their share.</p>"
@@ -171,14 +171,14 @@ def _number(value: int | None) -> str:
 
 
 def _highlighted(text: str) -> list[str]:
-    """Each line of C++ as HTML."""
+    """Highlights C++; returns each line as HTML."""
     return "".join(_spans(text)).split("\n")
 
 
 def _spans(text: str) -> Iterator[str]:
     for token, value in lex(text, CppLexer(stripnl=False, ensurenl=False)):
         name = next((name for kind, name in _STYLES if token in kind), None)
-        # A token may run over several lines; a span must not.
+        # A token may span several lines, but its HTML span must not.
         pieces = (escape(piece, quote=False) for piece in value.split("\n"))
         yield "\n".join(
             f'<span class="{name}">{piece}</span>' if name and piece else piece for piece in pieces
@@ -186,7 +186,7 @@ def _spans(text: str) -> Iterator[str]:
 
 
 def _display(path: Path) -> str:
-    """A file's path from the folder of all stages on, or else as short as can be."""
+    """A file's path relative to the folder of all stages, or else as short as possible."""
     parts = path.parts
     if "stages" in parts:
         return "/".join(parts[len(parts) - 1 - parts[::-1].index("stages") :])

@@ -1,4 +1,4 @@
-"""The comparison as headings and cells, before a terminal or a page gives them a shape."""
+"""The comparison as headings and cells, independent of how a terminal or page lays them out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ladder.evaluation import Comparison, Row
 from ladder.operations import Operation
 from ladder.stages import Ladder
 
-#: Rows of the comparison below the errors: heading, column, how to write a value. A stage is a column of the
-#: table, since there are more things to say than stages.
+#: Rows of the comparison below the errors: heading, column, formatter. Stages are columns, since there are
+#: fewer of them than measures.
 _MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("shared loads", "shared_load_instructions", lambda x: f"{x:,}"),
     ("shared stores", "shared_store_instructions", lambda x: f"{x:,}"),
@@ -35,7 +35,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("time, ms", "time_ms", lambda x: f"{x:.3f}"),
     ("TFLOP/s", "tflops", lambda x: f"{x:.1f}"),
 )
-#: What the counters are called in tables.
+#: The counters' headings in tables.
 COUNT_HEADINGS = {column: heading.strip() for heading, column, _ in _MEASURES} | {
     "executed": "warp instructions",
     "conflicts_ld": "bank conflicts ld",
@@ -50,7 +50,7 @@ _SECTION_BEFORE = {"error", "shared_load_instructions", "conflicts", "mma_instru
 
 @dataclass(frozen=True)
 class Measure:
-    """One row of the comparison: a heading, and a cell for each stage."""
+    """One row of the comparison: a heading, and one cell per stage."""
 
     heading: str
     cells: tuple[str, ...]
@@ -66,13 +66,15 @@ RIGHT, WRONG = "yes", "NO"
 
 
 def comparison_title(comparison: Comparison, rows: Sequence[Row]) -> str:
-    """The problem of these rows, and where it ran."""
+    """Names the problem of these rows and the backend that ran it."""
     where = ", ".join(dict.fromkeys(f"{row['backend']} {row['arch']}" for row in rows))
     return f"{comparison.operation.title_of(rows[0])} on the {where}"
 
 
 def measures(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]) -> Iterator[Measure]:
-    """What is known of ``rows``, some or all of the comparison's; what is empty or 0 in all is left out."""
+    """Yields the measures of ``rows``, some or all of the comparison's, except those that are empty or 0 in
+    all.
+    """
     yield Measure("dtype", tuple(row["dtype"] for row in rows))
     if len({row["arch"] for row in rows}) > 1:
         yield Measure("arch", tuple(row["arch"] for row in rows))
@@ -95,7 +97,7 @@ def measures(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]) -> Ite
 
 
 def _measures(operation: Operation) -> Iterator[tuple[str, str, Callable[[Any], str]]]:
-    """Rows of the comparison: heading, column, how to write a value."""
+    """Yields the rows of the comparison: heading, column, formatter."""
 
     def write(error: float) -> str:
         return f"{error:.2e}"
@@ -110,11 +112,11 @@ def _measures(operation: Operation) -> Iterator[tuple[str, str, Callable[[Any], 
 def _cells(
     operation: Operation, rows: Sequence[Row], column: str, write: Callable[[Any], str]
 ) -> tuple[str, ...] | None:
-    """The column in words; None where it says nothing."""
+    """Formats a column; None if it contains no information."""
     values = [row[column] for row in rows]
     cells = tuple("" if value is None else write(value) for value in values)
     if column in operation.error_columns.values():
-        # Of a run that was checked and found wrong, what has no error is not finite.
+        # In a checked run that was found wrong, an output without an error is not finite.
         cells = tuple(
             cell or ("" if row["error_bound"] is None or row["passed"] else "not finite")
             for cell, row in zip(cells, rows, strict=True)
@@ -125,7 +127,9 @@ def _cells(
 
 
 def _reductions(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]) -> Iterator[Measure]:
-    """How many conflicts less than the rung before, and which rung that is where it is not to the left."""
+    """Yields the reduction of conflicts against the rung before, which is named unless it is the column to
+    the left.
+    """
     reductions = tuple(_reduction(row, comparison.rows, ladder) for row in rows)
     if not any(reductions):
         return
@@ -144,13 +148,13 @@ def _spread(comparison: Comparison, row: Row) -> str:
 
 
 def _share_of(comparison: Comparison, row: Row, name: str) -> str:
-    """The row's speed as a multiple of what torch reached on the same dtype."""
+    """The row's speed as a multiple of torch's on the same dtype."""
     speed = comparison.baselines.get(row["dtype"], {}).get(name)
     return "" if speed is None or row["tflops"] is None else f"{row['tflops'] / speed:.2f}"
 
 
 def _before(row: Row, ladder: Ladder) -> str:
-    """The rung that a row's is compared with; "" for the first."""
+    """The rung that a row's rung is compared with; "" for the first."""
     return next((stage.before or "" for stage in ladder if stage.name == row["stage"]), "")
 
 

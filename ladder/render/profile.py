@@ -1,4 +1,4 @@
-"""Hardware counters for a terminal, beside the emulator's prediction and line by line."""
+"""Renders hardware counters for the terminal, beside the emulator's prediction and line by line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ladder.profiling import Counted
 from ladder.render.measures import COUNT_HEADINGS
 from ladder.render.tables import launches_tables, plain_table
 
-#: Heading, column of nsight.BOUNDS.
+#: Heading and column of nsight.BOUNDS.
 _BOUNDS = (
     ("SMs with work", "sms"),
     ("shared memory, L1", "shared"),
@@ -32,16 +32,16 @@ _BOUNDS = (
     ("warps resident", "warps"),
 )
 _SHOWN_STALLS = 3
-#: Of so many problems each has a table; of more, one table shows what differs.
+#: Up to this many problems get a table each; beyond it, one table shows the differences.
 _SHOWN_PROBLEMS = 6
-#: How the counters begin to which the hardware adds lost arbitration.
+#: Prefixes of the counters that, on hardware, include lost arbitration.
 _ARBITRATED = ("wavefronts", "conflicts")
 
 
 def profile_tables(counted: Sequence[Counted]) -> Iterator[Table]:
-    """A table for each stage, the prediction beside what was counted; then those of foreign kernels.
+    """Yields a table per stage, with prediction and counts side by side, then those of foreign kernels.
 
-    A counter that no report of them holds has no row. Of many problems one table has what differs.
+    Counters that none of the reports contains have no row. Many problems share one table of the differences.
     """
     of_stages = [one for one in counted if one.problem is not None and _is_counted(one)]
     if len(of_stages) > _SHOWN_PROBLEMS:
@@ -55,7 +55,7 @@ def profile_tables(counted: Sequence[Counted]) -> Iterator[Table]:
 
 
 def _is_counted(one: Counted) -> bool:
-    """Not so where only lines are known, or times."""
+    """Whether the kernel has counters, and not only lines or times."""
     return one.executed is not None or any(one.row[column] is not None for column in COUNTERS)
 
 
@@ -81,9 +81,9 @@ def _stage_table(one: Counted) -> Table:
 
 
 def _differences_table(counted: Sequence[Counted]) -> Table:
-    """A row for each counter of a problem that differs, then how many do not.
+    """One row for each counter of a problem that differs, then the number of those that agree.
 
-    What lost arbitration cannot explain comes first, and what differs by the largest part of itself.
+    Differences that lost arbitration cannot explain come first, then the relatively largest.
     """
     differing = [
         (column.startswith(_ARBITRATED), -abs(difference) / max(1, int(one.row[column])), one, column)
@@ -108,7 +108,7 @@ def _differences_table(counted: Sequence[Counted]) -> Table:
 
 
 def note(counted: Sequence[Counted]) -> str:
-    """A sentence that explains the differences."""
+    """Explains the differences in a sentence."""
     differences = {column: [one.difference(column) for one in counted] for column in COUNTERS}
     if all(value is None for values in differences.values() for value in values):
         return ""
@@ -122,7 +122,7 @@ def note(counted: Sequence[Counted]) -> str:
 
 
 def bounds_table(counted: Sequence[Counted]) -> Table | None:
-    """How busy each unit was, a column for each stage; None where nothing was measured."""
+    """A table of each unit's utilisation, one column per stage; None if nothing was measured."""
     known = [(one.name, one.bounds) for one in counted if one.bounds is not None]
     if not known:
         return None
@@ -139,7 +139,7 @@ def bounds_table(counted: Sequence[Counted]) -> Table | None:
 
 
 def most_stalled(bounds: Mapping[str, float | None]) -> list[str]:
-    """The reasons for which most warps waited, most first, in Nsight Compute's words."""
+    """The most frequent stall reasons of warps, in descending order, in Nsight Compute's terms."""
     stalls = {
         name.removeprefix("stall_").replace("_", " "): value
         for name, value in bounds.items()
@@ -149,7 +149,7 @@ def most_stalled(bounds: Mapping[str, float | None]) -> list[str]:
 
 
 def line_tables(counted: Sequence[Counted], width: int | None) -> Iterator[Table]:
-    """For each kernel its lines of CUDA that accessed shared memory, source cut off at ``width``."""
+    """Yields a table per kernel of the lines of CUDA that accessed shared memory, cut off at ``width``."""
     for one in counted:
         if one.lines is None or one.lines.empty:
             continue
@@ -195,7 +195,7 @@ def _as_launches(one: Counted, columns: Sequence[str]) -> ProgramLaunches:
 
 
 def _sizes(text: str) -> tuple[int, int, int] | None:
-    """``(8, 2, 1)`` as ncu writes it; an older one does not."""
+    """Parses ``(8, 2, 1)`` as ncu writes it; None for older versions, which do not."""
     if not text:
         return None
     x, y, z = (int(word) for word in text.strip("()").split(","))

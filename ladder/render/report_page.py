@@ -1,4 +1,4 @@
-"""A run as one page: the table, then for each rung its costly lines, its worst access and its findings."""
+"""Renders a run as one page: the table, then each rung's costliest lines, worst access and findings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TEMPLATE = "report.html"
 
 @dataclass(frozen=True)
 class RungReport:
-    """What is known of one rung. ``error`` says why it is wrong or did not run.
+    """The results of one rung. ``error`` says why it is wrong or did not run.
 
-    ``annotated`` is None where it did not run, ``worst`` where no access has a conflict, and ``findings``
-    where it could not be built.
+    ``annotated`` is None if it did not run, ``worst`` if no access has a conflict, and ``findings`` if it
+    could not be built.
     """
 
     name: str
@@ -47,7 +47,7 @@ class RungReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A run: its tables, its rungs, and (what, detail) of the machine that made it."""
+    """A run: its tables, its rungs, and (what, detail) pairs about the machine."""
 
     title: str
     made: str
@@ -57,7 +57,7 @@ class Report:
 
 
 def report_document(report: Report, ladder: Ladder) -> str:
-    """The report as one HTML file that needs nothing else. Raises :class:`LadderError` without matplotlib."""
+    """Renders the report as one self-contained HTML file. Raises :class:`LadderError` without matplotlib."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -83,7 +83,7 @@ def report_document(report: Report, ladder: Ladder) -> str:
 
 @dataclass(frozen=True)
 class _Table:
-    """A comparison as the template sees it. ``picture`` is "" where there are no counts to compare."""
+    """A comparison as passed to the template. ``picture`` is "" if there are no counts to compare."""
 
     title: str
     stages: Sequence[str]
@@ -103,7 +103,7 @@ def _table(comparison: Comparison, ladder: Ladder) -> _Table:
 
 
 def _picture(figure: Figure) -> str:
-    """The figure as an address that holds all of it."""
+    """The figure as a data URL."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

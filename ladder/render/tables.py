@@ -1,4 +1,4 @@
-"""Tables for a terminal."""
+"""Renders tables for the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plain_table(title: str = "") -> Table:
-    """An empty table in the common style; its title may be wider than the table."""
+    """Makes an empty table in the common style, whose title may be wider than the table."""
     return Table(
         box=box.SIMPLE_HEAD,
         header_style="bold",
@@ -34,7 +34,7 @@ def plain_table(title: str = "") -> Table:
 
 
 def comparison_tables(comparison: Comparison, ladder: Ladder, width: int) -> list[Table]:
-    """:func:`comparison_table` of all rows, or several of as many each as ``width`` has room for."""
+    """Returns one :func:`comparison_table` of all rows, or several that each fit ``width``."""
     wide = Console(width=10_000)
     rows = comparison.rows
     for count in range(len(rows), 0, -1):
@@ -46,10 +46,10 @@ def comparison_tables(comparison: Comparison, ladder: Ladder, width: int) -> lis
 
 
 def comparison_table(comparison: Comparison, ladder: Ladder, rows: Sequence[Row] = ()) -> Table:
-    """A column for each stage, with the share of conflicts that it has less than the rung before, which is
-    named where it is not the column to the left.
+    """A table with one column per stage, including the reduction of conflicts against the rung before, which
+    is named unless it is the column to the left.
 
-    ``rows`` are those to show, all of the comparison by default.
+    ``rows`` are the rows to show, by default all.
     """
     rows = rows or comparison.rows
     table = plain_table(title=comparison_title(comparison, rows))
@@ -72,7 +72,7 @@ def _verdict(cell: str) -> Text:
 
 
 def stages_table(ladder: Ladder) -> Table:
-    """What there is to run."""
+    """A table of all stages."""
     table = plain_table()
     for heading in ("stage", "idea", "dtypes", "d", "from"):
         table.add_column(heading, no_wrap=heading != "idea")
@@ -86,16 +86,16 @@ def stages_table(ladder: Ladder) -> Table:
 
 
 _LINE_HEADINGS = ("wavefronts", "share", "ideal", "conflicts", "share", "line")
-#: What goes first where the source has little room: the shares, then the wavefronts without conflicts.
+#: The columns to drop first if the source has little room: the shares, then the wavefronts without conflicts.
 _SPARED = (1, 4, 2)
-#: Room for most lines of a kernel.
+#: Width that holds most lines of a kernel.
 _SOURCE_ROOM = 80
 
 
 def source_table(listing: Listing, annotated: Annotated, context: int | None, width: int | None) -> Table:
-    """A source file with its costs; lines that cost nothing are shown near others alone.
+    """A table of a source file with its costs; lines without a cost are shown only near others.
 
-    ``width`` is the terminal's: a narrow one has fewer columns, and source that does not fit is cut off,
+    ``width`` is the terminal's: a narrow one gets fewer columns, and source that does not fit is cut off, but
     numbers never are. None shows everything.
     """
     rows = [_line_cells(line, annotated) for line in listing.near(context)]
@@ -122,10 +122,10 @@ def source_table(listing: Listing, annotated: Annotated, context: int | None, wi
 
 
 def _line_cells(line: Line | None, annotated: Annotated) -> tuple[tuple[str, ...], str, str]:
-    """The numbers of a line, its source and its style; None is a gap."""
+    """The numbers of a line, its source and its style; None stands for a gap."""
     if line is None:
         return ("", "", "", "", "", "⋮"), "", "dim"
-    # A helper's cost is part of that of the kernel lines that call it.
+    # A helper's cost is part of the cost of the kernel lines that call it.
     number = f"↳ {line.number}" if line.is_helper else str(line.number)
     counts = line.counts
     if counts is None:
@@ -144,7 +144,7 @@ def _line_cells(line: Line | None, annotated: Annotated) -> tuple[tuple[str, ...
 
 
 def source_note(annotated: Annotated) -> str:
-    """What the marks of :func:`source_table` mean, and the totals."""
+    """Explains the marks of :func:`source_table` and gives the totals."""
     total = annotated.total
     if total.wavefronts == 0 and total.conflicts == 0:
         return "no access to shared memory"
@@ -173,7 +173,7 @@ _LAUNCHES_A_TABLE = 4
 
 
 def launches_tables(launches: Sequence[ProgramLaunches]) -> Iterator[Table]:
-    """A column for each kernel of a program, four to a table; a row for each count that is not all 0."""
+    """Yields tables of up to four kernels of a program, with one row for each count that is not 0 in all."""
     shown = [name for name in launches[0].counters if any(launch.counters[name] != 0 for launch in launches)]
     for first in range(0, len(launches), _LAUNCHES_A_TABLE):
         part = launches[first : first + _LAUNCHES_A_TABLE]
@@ -196,7 +196,7 @@ def _cell(count: int | None) -> str:
 
 
 def short_kernel(kernel: str) -> str:
-    """``transpose<float>`` of ``void transpose<float>(float*)``."""
+    """Shortens ``void transpose<float>(float*)`` to ``transpose<float>``."""
     depth = 0
     for place in range(len(kernel) - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(kernel[place], 0)

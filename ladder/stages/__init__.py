@@ -1,4 +1,4 @@
-"""The rungs as folders: stage.toml, discovery, a rung of one's own. Also the virtual GPUs that they name."""
+"""The rungs as folders: stage.toml, discovery, new rungs. Also the virtual GPUs that they name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Discovery of the rungs: every folder in stages/, in the folders named by LADDER_STAGES and in my_rungs/.
+"""Discovers the rungs: the folders in stages/, in the directories named by LADDER_STAGES, and in my_rungs/.
 
-A broken folder is set aside with its error, so that it alone fails.
+A broken folder is set aside with its error, so that it does not affect the others.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ DEFAULT_ARCH = "sm_80"
 
 
 def require_arch(arch: str, named: str = "arch") -> None:
-    """Raises :class:`InvalidProblem` unless ``arch`` is a virtual GPU; ``named`` says what gave it."""
+    """Raises :class:`InvalidProblem` unless ``arch`` is a virtual GPU; ``named`` is the source of the
+    value.
+    """
     if arch not in ARCHITECTURES:
         raise InvalidProblem(f"{named} {arch!r} is none of {', '.join(ARCHITECTURES)}")
 
 
-#: The user's own rungs, and the exercises that they work on: folders that are found without being named, in
-#: the working directory or the nearest one above it.
+#: The directories of the user's own rungs and of the exercises being worked on. They are found without being
+#: named, in the working directory or the nearest directory above it.
 OWN_STAGES = "my_rungs"
 OWN_EXERCISES = "my_exercises"
 
@@ -54,17 +56,18 @@ class Stage:
     before: str | None
     min_compute_capability: tuple[int, int]
     dtypes: tuple[str, ...]
-    #: Empty where the problem has no head dim.
+    #: Empty if the problem has no head dim.
     head_dims: tuple[int, ...] = ()
     #: The operation.
     computes: str = DEFAULT_OPERATION
     options: Mapping[str, tuple[OptionValue, ...]] = field(default_factory=dict)
-    #: Features of problems (:attr:`ladder.operations.AnyProblem.features`) that it takes, and that it needs.
+    #: Features of problems (:attr:`ladder.operations.AnyProblem.features`) that it supports, and that it
+    #: requires.
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    #: ``sm_90a`` if it uses what only that architecture has.
+    #: ``sm_90a`` if it uses features that only that architecture has.
     only_arch: str | None = None
-    #: Whether its outputs have the same bits in whatever order blocks and warps run.
+    #: Whether its outputs are bit-identical for every order of blocks and warps.
     deterministic: bool = True
 
     @property
@@ -72,21 +75,25 @@ class Stage:
         return self.path / "kernel.cu"
 
     def source(self, file: str) -> Path:
-        """Where the compiler finds a header: in the rung's folder, or else among the shared ones."""
+        """Finds a header like the compiler: in the rung's folder, or else among the shared ones."""
         own = self.path / file
         return own if own.is_file() else include_directory() / file
 
     @property
     def default_arch(self) -> str:
-        """The virtual GPU it is counted on unless another is asked for: sm_80, its minimum, its only one."""
+        """The virtual GPU that it is counted on by default: its only one, or the larger of sm_80 and its
+        minimum.
+        """
         if self.only_arch:
             return self.only_arch
         minimum = "sm_{}{}".format(*self.min_compute_capability)
         return max(DEFAULT_ARCH, minimum, key=arch_number)
 
     def arch(self, wanted: str | None) -> str:
-        """The architecture to build for to run on ``wanted``. Raises :class:`UnsupportedProblem` if it
-        cannot."""
+        """The architecture to build for in order to run on ``wanted``.
+
+        Raises :class:`UnsupportedProblem` if it cannot run there.
+        """
         if wanted is None:
             return self.default_arch
         if self.only_arch:
@@ -101,9 +108,9 @@ class Stage:
         return wanted
 
     def accept(self, problem: P) -> P:
-        """The problem, with the rung's first dtype where it leaves that open.
+        """Returns the problem, with the rung's first dtype if it does not specify one.
 
-        Raises :class:`UnsupportedProblem`, naming what the rung does take.
+        Raises :class:`UnsupportedProblem`, saying what the rung supports.
         """
         if problem.operation != self.computes:
             raise UnsupportedProblem(f"{self.name} computes {self.computes}, not {problem.operation}")
@@ -118,7 +125,7 @@ class Stage:
         return problem
 
     def suits(self, problem: AnyProblem) -> bool:
-        """Whether :meth:`accept` takes it."""
+        """Whether :meth:`accept` accepts it."""
         try:
             self.accept(problem)
         except UnsupportedProblem:
@@ -134,7 +141,7 @@ class Stage:
             raise UnsupportedProblem(f"{self.name} needs {_list(missing)}, which the problem does not have")
 
     def chosen_options(self, wanted: Mapping[str, str]) -> dict[str, OptionValue]:
-        """Every option with its value: the default, or the one ``wanted`` gives as text."""
+        """Every option with its value: the one that ``wanted`` gives as text, or the default."""
         chosen = {name: values[0] for name, values in self.options.items()}
         for name, text in wanted.items():
             if name not in self.options:
@@ -151,8 +158,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Ladder:
-    """All rungs by operation, lowest first, and the broken folders. ``aside`` are exercises being worked on:
-    they can be named, but are not part of a comparison of all rungs.
+    """All rungs by operation, lowest first, and the broken folders. ``aside`` holds exercises being worked
+    on, which can be named but are not part of a comparison of all rungs.
     """
 
     stages: tuple[Stage, ...]
@@ -167,7 +174,7 @@ class Ladder:
         return tuple(stage for stage in self.stages if stage.computes == operation)
 
     def __getitem__(self, name: str) -> Stage:
-        """The rung of that name. Raises :class:`StageError`: its own, or that there is none."""
+        """The rung of that name. Raises its :class:`StageError` if it is broken, and one if there is none."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -187,9 +194,9 @@ class Ladder:
 
 
 def stage_and_options(spec: str) -> tuple[Stage, dict[str, OptionValue]]:
-    """Of ``v6_lean`` or ``v6_lean:ROWS=32,KEYS=64``: the stage, and every option with its value.
+    """Parses ``v6_lean`` or ``v6_lean:ROWS=32,KEYS=64`` into the stage, and every option with its value.
 
-    Raises :class:`LadderError`: there is no such stage, or it has no such option.
+    Raises :class:`LadderError` for an unknown stage or option.
     """
     name, _, options = spec.partition(":")
     stage = discover()[name]
@@ -199,7 +206,7 @@ def stage_and_options(spec: str) -> tuple[Stage, dict[str, OptionValue]]:
 def root() -> Path:
     """The project's own rungs: the repository's in an editable install, else the copy in the wheel.
 
-    LADDER_STAGES_ROOT names a folder that stands for them, as one with mutants of the rungs does.
+    LADDER_STAGES_ROOT replaces them by another folder, such as one with mutants of the rungs.
     """
     if instead := os.environ.get("LADDER_STAGES_ROOT"):
         return Path(instead)
@@ -235,13 +242,14 @@ def examples_root() -> Path | None:
 
 
 def include_directory() -> Path:
-    """What all rungs may include."""
+    """The directory of the headers that all rungs share."""
     return root() / "include"
 
 
 def discover() -> Ladder:
-    """Reads all stage folders: the project's own, its examples, those of LADDER_STAGES (separated like PATH),
-    those in my_rungs/; and the exercises in my_exercises/, which come aside."""
+    """Reads all stage folders: the project's own, its examples, those of LADDER_STAGES (separated like PATH)
+    and those in my_rungs/. The exercises in my_exercises/ go to ``aside``.
+    """
     stages: dict[str, Stage] = {}
     broken: dict[str, StageError] = {}
     for folder in _folders():
@@ -275,16 +283,18 @@ def discover() -> Ladder:
 
 
 def own_folder(name: str) -> Path | None:
-    """The folder of that name in the working directory, or in the nearest one above it that has one."""
+    """Finds the folder of that name in the working directory or the nearest directory above it."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # it has been deleted
+    except FileNotFoundError:  # the working directory has been deleted
         return None
     return next((folder / name for folder in (here, *here.parents) if (folder / name).is_dir()), None)
 
 
 def _is_users(folder: Path) -> bool:
-    """Whether the user owns the folder: what is found without being named is code that will run."""
+    """Whether the user owns the folder: code found without being named will run, so it must be the user's
+    own.
+    """
     return folder.stat().st_uid == os.getuid()
 
 
@@ -345,7 +355,7 @@ def _holds_files(folder: Path) -> bool:
 
 
 def read_stage(folder: Path) -> Stage:
-    """The stage in ``folder``. Raises :class:`StageError`."""
+    """Reads the stage in ``folder``. Raises :class:`StageError`."""
     name = folder.name
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise StageError(f"the folder {folder} is no stage name", "Use letters, digits and underscores.")
@@ -364,7 +374,7 @@ def read_stage(folder: Path) -> Stage:
 
 
 class _StageTable:
-    """The parsed stage.toml of one folder; takes its values out, one check each."""
+    """The parsed stage.toml of one folder; each value is checked as it is taken out."""
 
     def __init__(self, name: str, folder: Path, table: dict[str, Any]) -> None:
         self._name = name
@@ -430,7 +440,7 @@ class _StageTable:
         return self._list_of(key, str, None) if key in self._table else ()
 
     def _only_arch(self) -> str | None:
-        """``sm_90a`` of ``arch = "90a"``."""
+        """Converts ``arch = "90a"`` to ``sm_90a``."""
         if "arch" not in self._table:
             return None
         value, specific = self._table["arch"], [arch for arch in ARCHITECTURES if arch.endswith("a")]
@@ -490,18 +500,20 @@ def _check_before(stage: Stage, stages: Mapping[str, Stage], broken: Mapping[str
 
 
 def _depth(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """The number of sound rungs below it."""
+    """The number of valid rungs below the stage."""
     below = stages.get(stage.before or "")
     return 0 if below is None else 1 + _depth(below, stages)
 
 
 def format_options(options: Mapping[str, object]) -> str:
-    """Options as one text, ``NAME=VALUE,...``."""
+    """Formats options as ``NAME=VALUE,...``."""
     return ",".join(f"{name}={value}" for name, value in options.items())
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """The options of :func:`format_options`. Raises :class:`InvalidProblem` where one has no value."""
+    """Parses the format of :func:`format_options`. Raises :class:`InvalidProblem` if an option has no
+    value.
+    """
     pairs = [option.partition("=") for option in text.split(",") if option]
     for name, equals, _ in pairs:
         if not name:
@@ -512,7 +524,7 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def arch_number(arch: str) -> int:
-    """80 for ``sm_80``, 90 for ``sm_90a``, too."""
+    """The architecture's number: 80 for ``sm_80``, 90 for both ``sm_90`` and ``sm_90a``."""
     return int(arch.removeprefix("sm_").removesuffix("a"))
 
 

@@ -13,17 +13,17 @@ from ladder.common import cache, files
 from ladder.errors import LadderError, StageError
 from ladder.stages.discovery import OWN_STAGES, Stage, discover, exercises_root, own_folder, read_stage
 
-_LONGEST_NAME = 60  # names of built directories hold it
+_LONGEST_NAME = 60  # it becomes part of build directories' names
 
 
 def new_stage(name: str, origin: str, folder: Path | None = None) -> Stage:
-    """Copies the source of the stage ``origin`` into ``folder``/``name``, to be changed at will.
+    """Copies the source of the stage ``origin`` into ``folder``/``name`` for the user to change.
 
-    ``folder`` is by default the nearest my_rungs/, or one in the working directory. The copy has a
-    ``stage.toml`` of its own that puts it on top of ``origin``; origin's lesson and tests stay behind.
+    The default ``folder`` is the nearest my_rungs/, or a new one in the working directory. The copy gets its
+    own ``stage.toml``, which puts it above ``origin``; origin's lesson and tests are not copied.
 
-    Raises :class:`StageError` for a name that cannot be one or is taken, and for an unknown origin;
-    :class:`LadderError` where the folder cannot be written.
+    Raises :class:`StageError` if the name is invalid or taken, or the origin unknown; :class:`LadderError` if
+    the folder cannot be written.
     """
     ladder = discover()
     source = ladder[origin]
@@ -73,7 +73,7 @@ def _check_name(name: str, taken: dict[str, Path]) -> None:
 
 
 def stage_toml(origin: Stage, title: str, idea: str) -> str:
-    """A stage.toml for a stage on top of ``origin`` that supports what that one does."""
+    """The stage.toml of a stage above ``origin`` that supports the same problems."""
     table = {
         "title": title,
         "idea": idea,
@@ -95,5 +95,5 @@ def _gpu(origin: Stage) -> dict[str, str]:
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    """Texts, numbers and lists of them as TOML, which is the same as their JSON."""
+    """Writes strings, numbers and lists of them as TOML, where they look the same as in JSON."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
