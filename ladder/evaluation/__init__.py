@@ -1,4 +1,4 @@
-"""A stage run on a problem, checked, and entered in the one table."""
+"""Runs stages on problems, checks their outputs, and enters the results in one table."""
 
 from __future__ import annotations
 

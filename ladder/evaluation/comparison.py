@@ -1,7 +1,6 @@
-"""Runs stages on a problem, checks them against float64 and makes a table.
+"""Runs stages on a problem, checks them against float64 and makes the table.
 
-torch and pandas, which take seconds to load, are loaded where they are used: rows from the cache need
-neither.
+torch and pandas take seconds to load, so they are imported where they are used: cached rows need neither.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ladder.operations import Reference
 
 
-#: The package's folders that a row depends on, besides the build.
+#: The subpackages that a row depends on, besides the build.
 _ROW_FOLDERS = ("operations", "emulator", "backends", "evaluation")
 
 
@@ -52,7 +51,7 @@ class Evaluation:
         return bool(self.row["passed"])
 
     def describe(self) -> str:
-        """All errors beside their bounds, for a test that fails."""
+        """All errors with their bounds, for the message of a failing test."""
         errors = "; ".join(
             f"|{name} - ref| = {error:.3g}, bound {self.reference.bounds[name]:.3g}"
             for name, error in self.errors.items()
@@ -62,7 +61,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Ruling:
-    """The result of a run in a process of its own; ``text`` says why a row has not passed."""
+    """The result of a run in a child process; ``text`` says why a row has not passed."""
 
     row: Row
     text: str = ""
@@ -75,23 +74,23 @@ class Ruling:
 
 @dataclass
 class Comparison:
-    """The rows of a comparison of stages of one operation, and what kept stages out of it."""
+    """The rows of a comparison of stages of one operation, and why other stages are missing."""
 
     operation: Operation
     rows: list[Row] = field(default_factory=list)
     skipped: dict[str, UnsupportedProblem] = field(default_factory=dict)
     failed: dict[str, LadderError] = field(default_factory=dict)
-    #: By stage: how far off its wrong outputs are.
+    #: By stage: the errors of its wrong outputs.
     reasons: dict[str, str] = field(default_factory=dict)
     cached: int = 0
-    #: By stage; on a GPU alone.
+    #: By stage; only on a GPU.
     timings: dict[str, Timing] = field(default_factory=dict)
     #: TFLOP/s of torch's matmul and attention backends on the same GPU, by the dtype of their inputs.
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
-        """Whether every stage that took the problem was built, ran and is right."""
+        """Whether every stage that takes the problem was built, ran and gave a correct result."""
         return not self.failed and bool(self.rows) and all(row["passed"] for row in self.rows)
 
 
@@ -111,11 +110,11 @@ def evaluate(
     arch: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Evaluation:
-    """Builds one stage, runs it on the problem and checks it; nothing comes from the cache of rows.
+    """Builds one stage, runs it on the problem and checks it, without using cached rows.
 
-    The stage runs in this process, which its host code may end: :func:`rule_on` is for verdicts.
+    The stage runs in this process, which its host code may end; use :func:`rule_on` for verdicts.
 
-    Raises :class:`InvalidProblem` where the problem does not fit into memory, :class:`UnsupportedProblem`,
+    Raises :class:`InvalidProblem` if the problem does not fit into memory, :class:`UnsupportedProblem`,
     :class:`BuildError`, :class:`ExecutionError`.
     """
     chosen = get_backend(backend)
@@ -133,11 +132,12 @@ def rule_on(
     options: Mapping[str, str] | None = None,
     thoroughly: bool = False,
 ) -> Iterator[Ruling]:
-    """A ruling for each problem, as soon as it is known; the runs have a process of their own.
+    """Yields a ruling for each problem as soon as it is known; the runs share a child process.
 
-    ``thoroughly``, on the emulator: once more in another order, see :mod:`ladder.evaluation.verdict`.
+    With ``thoroughly``, the emulator runs each once more in another order, see
+    :mod:`ladder.evaluation.verdict`.
 
-    Raises as :func:`evaluate` before anything has run; what happens later is the text of a row that failed.
+    Raises like :func:`evaluate` before anything has run; later errors become the text of a failed row.
     """
     chosen = get_backend(backend)
     jobs = [_job(stage, problem, chosen, arch, options or {}) for problem in problems]
@@ -178,13 +178,13 @@ def compare(
     options: Mapping[str, str] | None = None,
     fresh: bool = False,
 ) -> pd.DataFrame:
-    """Runs ``stages`` (default: all) on ``problem`` and returns the table, one row a stage.
+    """Runs ``stages`` (default: all) on ``problem`` and returns the table, one row per stage.
 
-    Stages that do not take the problem are left out; one that does not build or run has a row with
-    ``passed`` False and its counts empty. Results of the emulator are kept, since they are the same each
-    time; ``fresh`` computes them again.
+    Stages that do not take the problem are left out; one that does not build or run has a row with ``passed``
+    False and its counts empty. The emulator's results are cached, since they are reproducible; ``fresh``
+    computes them again.
 
-    Raises :class:`LadderError` when no stage at all takes the problem.
+    Raises :class:`LadderError` if no stage takes the problem.
     """
     result = run_comparison(problem, stages, backend=backend, arch=arch, options=options, fresh=fresh)
     return to_frame(result.rows, result.operation)
@@ -199,7 +199,7 @@ def run_comparison(
     options: Mapping[str, str] | None = None,
     fresh: bool = False,
 ) -> Comparison:
-    """:func:`compare` with the reasons for what is missing."""
+    """Like :func:`compare`, but also returns the reasons for what is missing."""
     chosen = get_backend(backend)
     ladder = discover()
     operation = _operation(problem, [ladder[name] for name in stages or () if name not in ladder.broken])
@@ -230,8 +230,11 @@ def run_comparison(
 
 
 def default_problem(stage: str) -> AnyProblem:
-    """What the emulator runs a stage on unless told otherwise: its operation's default problem, or where that
-    does not suit it the first of those for ``ladder check`` that does. Raises :class:`StageError`."""
+    """The emulator's default problem for a stage: its operation's or, if the stage does not take that, the
+    first of ``ladder check``'s problems that it takes.
+
+    Raises :class:`StageError`.
+    """
     found = discover()[stage]
     operation = get_operation(found.computes)
     suiting = filter(found.suits, (operation.default_problem, *operation.check_problems))
@@ -239,7 +242,7 @@ def default_problem(stage: str) -> AnyProblem:
 
 
 def _operation(problem: AnyProblem | None, stages: Sequence[Stage]) -> Operation:
-    """The operation to compare: the problem's, else that of the first stage that is named."""
+    """The operation to compare: the problem's, or else that of the first named stage."""
     if problem is not None:
         return operation_of(problem)
     return get_operation(stages[0].computes if stages else DEFAULT_OPERATION)
@@ -254,7 +257,7 @@ def _job(
 
 
 def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fresh: bool) -> None:
-    """Fills the result with a row of each job, by its stage's name: one of the cache, or of a run."""
+    """Fills the result with each job's row, from the cache or from a run."""
     if not jobs:
         return
     extensions = build_all(
@@ -269,7 +272,7 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
         for name, job in missing.items():
             try:
                 rows[name] = _run_job(job, backend, extensions[name], progress, result)
-            except UnsupportedProblem as error:  # what only its kernel's host code knows
+            except UnsupportedProblem as error:  # known only to its host code
                 result.skipped[name] = error
             except InvalidProblem:
                 raise
@@ -284,7 +287,7 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
 def _kept_rows(
     jobs: Mapping[str, _Job], extensions: Mapping[str, Path | LadderError], operation: Operation
 ) -> dict[str, Row]:
-    """What the cache has."""
+    """The cached rows of the jobs."""
     rows = {}
     for name, job in jobs.items():
         extension = extensions[name]
@@ -297,7 +300,9 @@ def _kept_rows(
 def _run_job(
     job: _Job, backend: Backend, extension: Path | LadderError, progress: Steps, result: Comparison
 ) -> Row:
-    """The row of a run, whose reason and timing go into the result. Raises what the run or the build did."""
+    """Runs a job and returns its row; adds its reason and timing to ``result``. Raises the run's or build's
+    error.
+    """
     if isinstance(extension, LadderError):
         raise extension
     name = job.stage.name
@@ -308,7 +313,7 @@ def _run_job(
     if ruling.timing is not None:
         result.timings[name] = ruling.timing
     if backend.is_exact:
-        with suppress(CacheError):  # it is computed again the next time
+        with suppress(CacheError):  # the row is computed again next time
             cache.write_text(_row_file(extension, job), json.dumps(ruling.row, indent=0))
     return ruling.row
 
@@ -355,7 +360,9 @@ def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = F
 
 
 def _row_file(extension: Path, job: _Job) -> Path:
-    """The file of a row, named by all that the row depends on: build, problem, emulator, torch and checks."""
+    """The file of a row, named by a hash of all that the row depends on: build, problem, emulator, torch,
+    checks.
+    """
     package = Path(__file__).parent.parent
     sources = sorted(path for folder in _ROW_FOLDERS for path in (package / folder).rglob("*.py"))
     checks = [path.read_bytes() for path in sources]

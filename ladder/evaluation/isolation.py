@@ -1,8 +1,8 @@
 """Calls in a child process, for code that may end its process: a stage's host code.
 
-A stage's ``launch`` may call exit(), crash, or write anywhere. Here that costs its own call and no other:
-each runs in a process of its own, forked from one that has loaded torch already, and only a result that it
-hands back counts. Whatever it prints goes to stderr. A call within such a call stays in that process.
+A stage's ``launch`` may call exit(), crash, or write anywhere. Here this affects only its own call: each call
+runs in a child process, forked from a server that has already imported torch, and counts only if it returns a
+result. Everything that it prints goes to stderr. A nested call stays in the same child.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ladder.errors import ExecutionError, LadderError
 
 T = TypeVar("T")
 
-#: Modules that every call needs and that take long to load.
+#: Modules that every call needs and that are slow to import.
 _PRELOADED = ("torch", "ladder.evaluation.comparison")
 _PR_SET_PDEATHSIG = 1
-_HEADER = struct.Struct("<cQ")  # kind, bytes that follow
+_HEADER = struct.Struct("<cQ")  # kind, number of bytes that follow
 _ITEM, _RAISED, _RETURNED, _ENDED = b"i", b"x", b"r", b"e"
 
 
 class ProcessEnded(ExecutionError):
-    """The process ended before it had handed back a result; ``code`` is its exit code, or minus a signal."""
+    """The process ended before it returned a result; ``code`` is its exit code, or minus a signal."""
 
     def __init__(self, message: str, hint: str = "", code: int = 0) -> None:
         super().__init__(message, hint)
@@ -43,9 +43,10 @@ class ProcessEnded(ExecutionError):
 
 
 def call(function: Callable[..., T], *arguments: Any) -> T:
-    """``function(*arguments)`` in a child. All of it is pickled; ``function`` is named by its module.
+    """Calls ``function(*arguments)`` in a child process. Both are pickled, so ``function`` must be
+    importable.
 
-    What it raises is raised here, and :class:`ProcessEnded` when it ends otherwise.
+    Raises whatever ``function`` raises, and :class:`ProcessEnded` if the child ends without an answer.
     """
     results = list(iterate(_one_item, function, *arguments))
     result: T = results[0]
@@ -57,9 +58,9 @@ def _one_item(function: Callable[..., T], *arguments: Any) -> Iterator[T]:
 
 
 def iterate(function: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:
-    """Yields what the generator ``function(*arguments)`` yields in a child, item by item.
+    """Yields, one by one, the items that the generator ``function(*arguments)`` yields in a child process.
 
-    Raises as :func:`call` does, after the items that were handed over.
+    Raises like :func:`call`, after the items that arrived.
     """
     if _is_child:
         yield from function(*arguments)
@@ -74,14 +75,14 @@ def iterate(function: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T
                 yield pickle.loads(data)
                 continue
             if kind != _ENDED:
-                server.answer()  # how it ended does not matter any more
+                server.answer()  # how it ended no longer matters
             done = True
             if kind == _RAISED:
                 raise pickle.loads(data)
             if kind == _ENDED:
                 raise _process_ended(struct.unpack("<i", data)[0])
     finally:
-        if not done:  # an interrupt, or nobody wants the rest
+        if not done:  # interrupted, or the consumer stopped early
             server.kill()
 
 
@@ -110,7 +111,7 @@ def _process_ended(code: int) -> ProcessEnded:
 def _working_directory() -> str | None:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it has been deleted
+    except FileNotFoundError:  # the working directory has been deleted
         return None
 
 
@@ -119,7 +120,7 @@ _threads = threading.local()
 
 
 class _Server:
-    """The process from which a thread's children are forked, started with the first one."""
+    """The process that forks a thread's children; it is started with the first one."""
 
     def __init__(self) -> None:
         requests, self._requests = os.pipe()
@@ -136,7 +137,7 @@ class _Server:
         )
         os.close(requests)
         os.close(answers)
-        self._reader: BinaryIO = open(self._answers, "rb")  # noqa: SIM115 - as long as the process
+        self._reader: BinaryIO = open(self._answers, "rb")  # noqa: SIM115 - open as long as the process
 
     @classmethod
     def of_this_thread(cls) -> _Server:
@@ -157,7 +158,7 @@ class _Server:
         return frame
 
     def kill(self) -> None:
-        """Ends it, and the child that runs."""
+        """Kills the server and the running child."""
         if self._reader.closed:
             return
         self._process.kill()
@@ -172,7 +173,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _read(reader: BinaryIO) -> tuple[bytes, bytes] | None:
-    """The next frame; None at the end, or where the writer was cut off."""
+    """Reads the next frame; None at the end, or if the writer died within a frame."""
     header = reader.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
@@ -182,11 +183,11 @@ def _read(reader: BinaryIO) -> tuple[bytes, bytes] | None:
 
 
 def serve(requests: int, answers: int) -> None:
-    """The loop of the process that forks; it ends when its parent does."""
+    """The server's loop, which ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     for name in _PRELOADED:
         importlib.import_module(name)
-    reader = open(requests, "rb")  # noqa: SIM115 - as long as the process
+    reader = open(requests, "rb")  # noqa: SIM115 - open as long as the process
     while (frame := _read(reader)) is not None:
         child = os.fork()
         if child == 0:
@@ -197,7 +198,7 @@ def serve(requests: int, answers: int) -> None:
 
 
 def _wait(child: int, requests: int) -> int:
-    """The child's exit code, or minus the signal; when the parent goes meanwhile the child goes as well."""
+    """Returns the child's exit code, or minus the signal; kills the child if the parent ends meanwhile."""
     descriptor = os.pidfd_open(child)
     try:
         poll = select.poll()
@@ -211,7 +212,7 @@ def _wait(child: int, requests: int) -> int:
 
 
 def _run(request: bytes, answers: int) -> None:
-    """In the child: carries out one request and ends the process without running exit handlers."""
+    """Carries out one request in the child, then ends the process without running exit handlers."""
 
     def send(kind: bytes, data: bytes = b"") -> None:
         _write(answers, _HEADER.pack(kind, len(data)) + data)
@@ -245,7 +246,7 @@ def _run(request: bytes, answers: int) -> None:
 
 
 def _pickled(error: Exception) -> bytes:
-    """The pickled error, or a plain one with the same text where it would not survive pickling."""
+    """Pickles the error, or a plain one with the same text if it does not survive pickling."""
     with suppress(Exception):
         data = pickle.dumps(error)
         if str(pickle.loads(data)) == str(error):

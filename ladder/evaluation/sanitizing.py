@@ -1,4 +1,4 @@
-"""A rung under the sanitizer: what its kernels do wrong, line by line, even if the result is right."""
+"""Runs a rung under the sanitizer to find its kernels' faults line by line, even if the result is correct."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def check_stage(
     arch: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """Builds a stage, runs it on the problems with the sanitizer on and returns what it found.
+    """Builds a stage, runs it on the problems with the sanitizer on, and returns the findings.
 
-    The default problems are those of what it computes: sizes that tiles fit, and ones that they do not.
+    The default problems are the operation's: sizes that are multiples of tiles, and sizes that are not.
 
-    A fault that happens on several problems is one finding. A wrong result without a faulty access is a
-    finding of its own, and so is a run that did not finish. Each run has a process of its own.
+    A fault on several problems is one finding. A wrong result without a faulty access is a finding, too, and
+    so is a run that did not finish. Each run has its own process.
 
     Raises :class:`UnsupportedProblem` if the stage takes none of the problems, and :class:`BuildError`.
     """
@@ -62,7 +62,7 @@ def check_stage(
                 extension = build(stage, target, stage.chosen_options(options or {}))
                 try:
                     findings += call(_check, extension, target, problem)
-                except UnsupportedProblem as error:  # what only its host code knows
+                except UnsupportedProblem as error:  # known only to its host code
                     refusals.append(error)
                 except ExecutionError as error:
                     findings.append(_failure(str(error), problem))
@@ -72,7 +72,7 @@ def check_stage(
 
 
 def _failure(text: str, problem: AnyProblem) -> Finding:
-    """The finding for a run that did not finish, or whose result does not count."""
+    """Makes the finding for a run that did not finish or whose result is invalid."""
     return Finding("failure", f"{text}\n(on {problem})", "", 1, None, None, "")
 
 
@@ -88,7 +88,7 @@ def _check(extension: Path, target: Target, problem: AnyProblem) -> list[Finding
             return list(_wrong_results(execution, operation.reference(problem, inputs), problem))
     tensors = {**inputs, **execution.outputs}
     if failure:
-        # Outputs that the run never reached are no finding, and the fault that ended it may be one already.
+        # Outputs that the run did not reach are not findings, and the fault that ended it may already be one.
         findings = [finding for finding in findings if finding.kind != "unwritten output"]
         if not any(finding.message in failure.message for finding in findings):
             findings.append(_failure(str(failure), problem))
@@ -104,7 +104,7 @@ def _with_element(finding: Finding, tensors: Tensors) -> Finding:
 
 
 def _element(name: str, tensor: Tensor, number: int) -> str:
-    """``o[0, 1, 17, 3]`` of the element with this number in memory."""
+    """Names the element at this offset in memory, such as ``o[0, 1, 17, 3]``."""
     index = []
     for size in reversed(tensor.shape):
         number, place = divmod(number, size)

@@ -1,4 +1,4 @@
-"""The table: one row for each stage and backend, with the same columns whoever counted."""
+"""The table: one row per stage and backend, with the same columns for all backends."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Row = dict[str, Any]
 
 
 def columns(operation: Operation) -> dict[str, str]:
-    """Every column in order, with its pandas type (all of them can be empty).
+    """All columns in order, with their (nullable) pandas types.
 
-    Those of the problem and of errors are the operation's; the others are the same for all.
+    The columns of the problem and the errors depend on the operation; the others do not.
     """
     first, *others = operation.error_columns.values()
     return {
@@ -50,7 +50,7 @@ COLUMNS = columns(get_operation(DEFAULT_OPERATION))
 
 
 def make_row(stage: str, backend: str, arch: str, problem: AnyProblem) -> Row:
-    """A row that knows only its problem: what a failed stage gets."""
+    """Makes a row with nothing but its problem, which is what a failed stage gets."""
     operation = operation_of(problem)
     row: Row = dict.fromkeys(columns(operation))
     row.update(stage=stage, backend=backend, arch=arch, **operation.row(problem), passed=False)
@@ -65,8 +65,9 @@ def fill_row(
     counters: Mapping[str, int | None],
     time_ms: float | None,
 ) -> None:
-    """Enters the results of a run. A NaN error fails and leaves its cell empty, and so does a missing
-    output."""
+    """Enters the results of a run. A NaN error or a missing output fails the row and leaves its cell
+    empty.
+    """
     operation = operation_of(problem)
     for name, column in operation.error_columns.items():
         row[column] = errors[name] if math.isfinite(errors.get(name, math.nan)) else None
@@ -80,7 +81,9 @@ def fill_row(
 
 
 def to_frame(rows: Iterable[Row], operation: Operation | None = None) -> pd.DataFrame:
-    """Rows of one operation, by default attention, as a data frame; without rows its columns alone."""
+    """Makes a data frame of the rows of one operation, by default attention; without rows, it has only
+    columns.
+    """
     import pandas as pd
 
     kinds: dict[str, Any] = columns(operation or get_operation(DEFAULT_OPERATION))
@@ -91,6 +94,6 @@ def to_frame(rows: Iterable[Row], operation: Operation | None = None) -> pd.Data
 
 
 def to_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows as a JSON array, a line each; an empty cell is null."""
+    """Writes the rows as a JSON array, one per line; empty cells are null."""
     lines = [json.dumps(dict(row), allow_nan=False) for row in rows]
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"

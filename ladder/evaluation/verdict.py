@@ -1,4 +1,6 @@
-"""What a verdict requires besides close outputs: that kernels did the work, and that it was not by chance."""
+"""What a verdict requires besides accurate outputs: that kernels did the work, and that it was not by
+luck.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,19 @@ from ladder.operations import AnyProblem, Tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Another order, other values in unwritten memory, and addresses aligned to 16 bytes but no more.
+#: Reverse order, another value in unwritten memory, and addresses aligned to no more than 16 bytes.
 _OTHERWISE = Treatment(backwards=True, unwritten=0x7B, offset_bytes=16)
 
 
 def copies(tensors: Tensors) -> Tensors:
-    """The same elsewhere in memory."""
+    """Copies the tensors to other memory."""
     return {name: None if tensor is None else tensor.clone() for name, tensor in tensors.items()}
 
 
 def require_untouched(inputs: Tensors, before: Tensors) -> None:
-    """Raises :class:`ExecutionError` if a stage has written to its inputs, on which the reference depends."""
+    """Raises :class:`ExecutionError` if a stage has written to its inputs, which the reference is computed
+    from.
+    """
     written = _differing(inputs, before)
     if written:
         raise ExecutionError(f"it writes to {_and(written)}, which it is only given to read")
@@ -39,8 +43,8 @@ def require_kernels(
     inputs: Tensors,
     execution: Execution,
 ) -> None:
-    """Raises :class:`ExecutionError` if no kernel was launched, or the host writes an output: in a run
-    without its kernels the outputs must stay as they were.
+    """Raises :class:`ExecutionError` if no kernel was launched or the host writes an output, which a run that
+    skips the kernels reveals.
     """
     if not execution.launches:
         raise ExecutionError("it launches no kernel")
@@ -48,7 +52,7 @@ def require_kernels(
     try:
         idle = backend.execute(extension, target, problem, inputs, treatment=without)
     except ExecutionError:
-        return  # it looks at what its kernels computed, and there is nothing
+        return  # the host code refuses to go on without its kernels' results
     written = [name for name, tensor in idle.outputs.items() if not is_unwritten(tensor)]
     if written:
         raise ExecutionError(f"{_and(written)}: written without a kernel, by cudaMemcpy or by host code")
@@ -57,13 +61,13 @@ def require_kernels(
 def run_otherwise(
     backend: EmulatorBackend, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
 ) -> Execution:
-    """Runs once more, choosing differently wherever CUDA leaves a choice."""
+    """Runs again, with other choices wherever CUDA leaves behaviour unspecified."""
     moved = {name: None if tensor is None else _moved(tensor) for name, tensor in inputs.items()}
     return backend.execute(extension, target, problem, moved, treatment=_OTHERWISE)
 
 
 def require_same_outputs(first: Execution, again: Execution) -> None:
-    """Raises :class:`ExecutionError` unless both runs gave the same bits."""
+    """Raises :class:`ExecutionError` unless both runs gave bit-identical outputs."""
     differing = _differing(first.outputs, again.outputs)
     if differing:
         raise ExecutionError(
@@ -75,7 +79,7 @@ def require_same_outputs(first: Execution, again: Execution) -> None:
 
 
 def largest_errors(first: Mapping[str, float], again: Mapping[str, float]) -> dict[str, float]:
-    """Of each output the larger error of two runs; NaN if one is."""
+    """The larger error of two runs for each output; NaN if either is NaN."""
     return {
         name: math.nan if math.isnan(error + again[name]) else max(error, again[name])
         for name, error in first.items()
@@ -83,7 +87,7 @@ def largest_errors(first: Mapping[str, float], again: Mapping[str, float]) -> di
 
 
 def _differing(some: Tensors, others: Tensors) -> list[str]:
-    """Names of tensors that are not the same bit by bit."""
+    """The names of tensors that are not bit-identical."""
     import torch
 
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -1,7 +1,7 @@
-"""What else may stand in a gap: wrong answers with what the check must say of them, and other right ones.
+"""Known answers to exercises: wrong ones with what the check must say about them, and alternative right ones.
 
-They are data, exercises/<name>/answers.toml. The tests hold the check to them, and who has solved an
-exercise is shown the other right ones.
+They are read from exercises/<name>/answers.toml. The tests hold the check to them, and students who have
+solved an exercise are shown the alternatives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from ladder.exercises.table import Table, read_table
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """``says`` are pieces of what the check says of it, ``why`` the thought or the slip behind it."""
+    """A wrong answer: ``says`` holds pieces of the check's message, ``why`` the misconception or slip behind
+    it.
+    """
 
     why: str
     text: str
@@ -23,7 +25,7 @@ class WrongAnswer:
 
 @dataclass(frozen=True)
 class RightAnswer:
-    """Right, and not what the rung has."""
+    """A right answer that differs from the rung's."""
 
     why: str
     text: str
@@ -36,7 +38,7 @@ class Answers:
 
 
 def read_answers(exercise: Exercise) -> Answers:
-    """The answers of an exercise; none where it has no answers.toml. Raises :class:`ExerciseError`."""
+    """Reads the answers of an exercise; none if it has no answers.toml. Raises :class:`ExerciseError`."""
     path = exercise.folder / "answers.toml"
     if not path.exists():
         return Answers()

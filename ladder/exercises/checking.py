@@ -1,4 +1,4 @@
-"""The check of a working copy: the lines that are not the student's first, then the judge."""
+"""The check of a working copy: first the lines outside the gap, then the judge."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHOWN_CHANGES = 5
 def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
     """Puts ``text`` into the gap of the exercise ``name`` and checks it, as a cell of a notebook does.
 
-    It is written into the working copy in ``folder``, by default the nearest my_exercises/, which is begun
-    where it is not; so the command line goes on from there, and knows what is solved.
+    Writes it into the working copy in ``folder``, by default the nearest my_exercises/, which is started if
+    necessary. So the command line can continue from there, and knows what is solved.
 
-    Raises :class:`ExerciseError` for a name that is none, and where the markers of the copy are gone;
-    :class:`LadderError` where the folder cannot be written.
+    Raises :class:`ExerciseError` for an unknown name or missing markers; :class:`LadderError` if the folder
+    cannot be written.
     """
     exercise, workspace = get_exercise(name), Workspace(folder, may_be_new=True)
     if not workspace.is_started(exercise):
@@ -51,7 +51,7 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
 
 
 def _changes_text(changes: Sequence[Change]) -> str:
-    """The first of the changed lines, each as it was and as it is."""
+    """Shows the first changed lines, each before and after."""
     lines = ["Only the lines between the markers are yours; others are not as they were:"]
     for change in changes[:_SHOWN_CHANGES]:
         if change.line == 0:

@@ -1,11 +1,10 @@
-"""What an exercise is, and the source with a gap that is made from its rung or its program.
+"""Exercises, and the source with a gap that is made from an exercise's rung or program.
 
-The rung is the one source. exercise.toml names the lines of it that are taken out, by a piece of the first
-and of the last one, and what stands there instead when the exercise begins. So the solution is the rung
-itself, unless the exercise gives lines of its own for it.
+The rung is the single source. exercise.toml names the lines to take out, by pieces of the first and the last,
+and the skeleton to put there instead. So the solution is the rung itself, unless the exercise gives its own.
 
-An exercise without a rung has a program.cu of its own in its folder, complete with ``main``, which looks at
-its own results. A gap is made in it in the same way.
+An exercise without a rung has a program.cu in its folder, complete with a ``main`` that checks its own
+results. A gap is made in it in the same way.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from ladder.exercises.table import ExerciseError
 from ladder.operations import AnyProblem
 from ladder.stages import Stage, discover, exercises_root
 
-#: A count that is no column of the table: how often a warp came to a barrier of its block.
+#: A count that is not a column of the table: how often warps arrived at a barrier of their block.
 BLOCK_BARRIERS = "block_barriers"
 BEGIN, END = "// begin exercise", "// end exercise"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A problem that a solution is tried on, and the most that it may count there: columns of the table,
-    and :data:`BLOCK_BARRIERS`."""
+    """A problem to try a solution on, and upper limits on its counts: columns of the table and
+    :data:`BLOCK_BARRIERS`.
+    """
 
     problem: AnyProblem
     at_most: Mapping[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a program: its arguments, and the most that all of its kernels together may count."""
+    """A run of a program: its arguments, and upper limits on the counts of all its kernels together."""
 
     arguments: tuple[str, ...]
     at_most: Mapping[str, int] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Gap:
-    """Lines of a file that the student writes: from the first one to the last, found by a piece of each.
+    """The lines of a file that the student writes, located by pieces of the first and the last line.
 
-    A piece that begins with a blank is the whole line. With ``after``, the search begins below the one line
-    that holds it. ``solution`` is None where the origin's own lines are the solution.
+    A piece that begins with a space must match the whole line. With ``after``, the search starts below the
+    only line that contains it. ``solution`` is None if the origin's own lines are the solution.
     """
 
     file: str
@@ -60,7 +60,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of the rung's text outside the gap: it stands in the skeleton and in the solution."""
+    """A change to the rung's text outside the gap, made in both skeleton and solution."""
 
     file: str
     find: str
@@ -69,11 +69,12 @@ class Edit:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise. ``owner`` says what holds a row of the result: ``thread`` or ``fragments`` of a warp.
+    """One exercise. ``owner`` says what holds a row of the result: a ``thread``, or the ``fragments`` of a
+    warp.
 
-    ``afterword`` is read when it is solved. The lines of an ``open_book`` are so many that lessons show them
-    all the same: what is asked is to write them anew. One with a rung is tried on its ``cases``, a program of
-    its own, whose ``rung`` is None, in its ``runs``.
+    ``afterword`` is shown once it is solved. An ``open_book`` exercise has so many lines that lessons show
+    them anyway; the task is to rewrite them. An exercise on a rung is tried on its ``cases``; a program,
+    whose ``rung`` is None, in its ``runs``.
     """
 
     name: str
@@ -91,34 +92,34 @@ class Exercise:
     runs: tuple[Run, ...]
 
     def stage(self) -> Stage:
-        """The rung that it is made from; a program has none."""
+        """The rung that it is made from; must not be called for a program."""
         assert self.rung is not None
         return discover()[self.rung]
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
         return exercises_root() / self.name
 
     @property
     def main_file(self) -> str:
-        """What a working copy is known by."""
+        """The file by which a working copy is recognised."""
         return "program.cu" if self.rung is None else "kernel.cu"
 
     @property
     def solved_by_origin(self) -> bool:
-        """Whether the rung's, or the program's, own source is the solution."""
+        """Whether the unchanged source of the rung or program is the solution."""
         return not self.edits and self.gap.solution is None
 
     @property
     def closes_lessons(self) -> bool:
-        """Whether a lesson that lists the rung leaves its lines out until it is solved."""
+        """Whether lessons hide its lines in listings of the rung until it is solved."""
         return self.rung is not None and self.solved_by_origin and not self.open_book
 
     def sources(self, *, solved: bool) -> dict[str, str]:
-        """The text of every file with the gap or an edit: the skeleton's or the solution's, with the markers.
+        """The text of every file with the gap or an edit, as skeleton or as solution, including the markers.
 
-        Raises :class:`ExerciseError` when the origin has no such line, or several.
+        Raises :class:`ExerciseError` if a piece does not match exactly one line of the origin.
         """
         files = dict.fromkeys([self.main_file, *(edit.file for edit in self.edits), self.gap.file])
         return {file: self._source(file, solved) for file in files}
@@ -174,9 +175,9 @@ class Exercise:
 
 
 def indented(text: str, indent: str = "") -> list[str]:
-    """The lines of a gap, as far to the right as ``indent``, without empty ones around them.
+    """Splits the text of a gap into lines, indents them by ``indent`` and strips surrounding blank lines.
 
-    They keep their indents relative to each other. Directives of the preprocessor stay at the left edge.
+    Relative indentation is kept. Preprocessor directives stay at the left margin.
     """
     lines = text.strip("\n").splitlines()
     code = [line for line in lines if line.strip() and not _is_directive(line)]
@@ -189,5 +190,5 @@ def _fits(piece: str, line: str) -> bool:
 
 
 def _is_directive(line: str) -> bool:
-    """Whether the line is the preprocessor's, which is never indented."""
+    """Whether the line is a preprocessor directive, which is never indented."""
     return line.startswith("#")

@@ -1,4 +1,4 @@
-"""The judge of a rung's exercise: build, faults, outputs, races, counts; what is wrong in words."""
+"""Judges exercises on rungs: build, faults, outputs, races, counts, with an explanation of what is wrong."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ladder.operations import AnyProblem
     from ladder.stages import Stage
 
-#: Exercises are small: a warp that runs for so long is in an endless loop.
+#: Exercises are small: a warp that runs this long is in an endless loop.
 MOST_INSTRUCTIONS = 20_000_000
 
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
-    """Builds ``stage`` and tries it on the exercise's problems, on the emulator, in a process of its own."""
+    """Builds ``stage`` and tries it on the exercise's problems, on the emulator, in a child process."""
     try:
         return call(_judge_here, exercise, stage)
     except ProcessEnded as error:
@@ -41,7 +41,7 @@ def _judge_here(exercise: Exercise, stage: Stage) -> Verdict:
 
 
 def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
-    """Says one thing at a time: counts of a wrong kernel, or several wrong outputs, tell nothing new."""
+    """Reports one problem at a time: a wrong kernel's counts, or more wrong outputs, add no information."""
     verdict = Verdict(exercise)
     evaluations = _evaluate_cases(exercise, stage, verdict, progress)
     if verdict.findings:
@@ -50,7 +50,7 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
     for case, evaluation in evaluations:
         if not evaluation.passed:
             with progress.step("what is wrong"):
-                # The output first: an address that is wrong looks like a race, and no barrier mends it.
+                # The output first: a wrong address looks like a race, but no barrier fixes it.
                 verdict.findings.append(_wrong_output(exercise, stage, case, evaluation))
                 verdict.findings += _sanitized(stage, [case.problem])
             return verdict
@@ -64,7 +64,9 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
 def _evaluate_cases(
     exercise: Exercise, stage: Stage, verdict: Verdict, progress: Steps
 ) -> list[tuple[Case, Evaluation]]:
-    """What ran to its end. The verdict gets the right and the wrong cases, and what stopped the others."""
+    """Returns the evaluations of cases that finished. Adds right and wrong cases to ``verdict``, and why
+    others stopped.
+    """
     from ladder.evaluation import evaluate
 
     evaluations: list[tuple[Case, Evaluation]] = []
@@ -96,7 +98,7 @@ def _ran_too_long() -> bool:
 
 
 def _judge_counts(stage: Stage, evaluations: Sequence[tuple[Case, Evaluation]], verdict: Verdict) -> None:
-    """The first case whose counts are above a bar ends it."""
+    """Compares counts with their limits, up to the first case that exceeds one."""
     for case, evaluation in evaluations:
         verdict.findings += _counts(stage, case, evaluation)
         if verdict.findings:
@@ -105,7 +107,7 @@ def _judge_counts(stage: Stage, evaluations: Sequence[tuple[Case, Evaluation]], 
 
 
 def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:
-    """The first thing that the sanitizer has to say about an access or a barrier, as one finding or none."""
+    """The sanitizer's first finding about an access or a barrier, as a list of one remark or none."""
     from ladder.evaluation import check_stage
 
     for problem in problems:
@@ -117,7 +119,7 @@ def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:
 
 
 def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer") -> Remark:
-    """What the sanitizer found about an access or a barrier, the lines of the source first."""
+    """Turns a finding about an access or a barrier into a remark, starting with the source lines."""
     places = []
     for party in (found.who, found.other):
         if party is not None:
@@ -131,7 +133,7 @@ def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer"
 
 
 def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
-    """What ended a kernel, said as the sanitizer says it where it knows faults of that kind."""
+    """Describes the fault that ended a kernel, in the sanitizer's words if it knows faults of that kind."""
     from ladder import emulator
     from ladder.emulator import ADVICE, Finding, Party
 
@@ -192,13 +194,13 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
 
 
 def dear_text(on: str, column: str, value: int | None, most: int) -> str:
-    """That ``on`` counts more than ``most`` in a column of the table; None is a count that nobody knows."""
+    """Says that ``on`` counts more than ``most`` in a column of the table; None is an unknown count."""
     count = "an unknown number of" if value is None else f"{value:,}"
     return f"On {on}: right, but dearer than needed: {count} {column.replace('_', ' ')}, at most {most:,}."
 
 
 def _block_barriers(evaluation: Evaluation) -> dict[int, int]:
-    """By the kernel's line: how often a warp came to a barrier of its block."""
+    """Counts, by kernel line, how often warps arrived at a barrier of their block."""
     found: dict[int, int] = {}
     for launch in evaluation.execution.launches:
         rows = launch.instructions()
@@ -209,7 +211,9 @@ def _block_barriers(evaluation: Evaluation) -> dict[int, int]:
 
 
 def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int] | None:
-    """(line of kernel.cu, its text, its count) of the line that counts most, helpers' counts included."""
+    """Returns (line of kernel.cu, its text, its count) of the line with the highest count, including
+    helpers'.
+    """
     from ladder.lines import by_kernel_line, line_table
 
     found = [

@@ -1,4 +1,4 @@
-"""The markers in a working copy: what stands between them, and what was changed outside."""
+"""The markers in a working copy: the text between them, and changes outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ladder.exercises.table import ExerciseError
 
 @dataclass(frozen=True)
 class Change:
-    """A line outside the markers that is not as it was: its number in the student's file, and both texts."""
+    """A changed line outside the markers: its number in the student's file, and both texts."""
 
     file: str
     line: int
@@ -23,30 +23,30 @@ class Change:
 
 
 def gap_line(exercise: Exercise, directory: Path) -> int:
-    """The number of the first marker's line. Raises :class:`ExerciseError` where the markers are gone."""
+    """The line number of the opening marker. Raises :class:`ExerciseError` if the markers are gone."""
     return _gap_lines(exercise, directory)[1] + 1
 
 
 def gap_text(exercise: Exercise, directory: Path) -> str:
-    """What stands between the markers, moved to the left edge.
+    """The text between the markers, dedented.
 
-    Raises :class:`ExerciseError` where the markers are gone.
+    Raises :class:`ExerciseError` if the markers are gone.
     """
     lines, begin, end = _gap_lines(exercise, directory)
     return _moved_left(lines[begin + 1 : end])
 
 
 def solution_text(exercise: Exercise) -> str:
-    """What stands between the markers in the solution, moved to the left edge."""
+    """The text between the markers in the solution, dedented."""
     lines = exercise.sources(solved=True)[exercise.gap.file].splitlines()
     begin, end = _markers(lines)
     return _moved_left(lines[begin[0] + 1 : end[0]])
 
 
 def fill_gap(exercise: Exercise, directory: Path, text: str) -> None:
-    """Puts ``text`` between the markers, as far to the right as they are.
+    """Puts ``text`` between the markers, indented like them.
 
-    Raises :class:`ExerciseError` where the markers are gone.
+    Raises :class:`ExerciseError` if the markers are gone.
     """
     lines, begin, end = _gap_lines(exercise, directory)
     marker = lines[begin]
@@ -56,7 +56,7 @@ def fill_gap(exercise: Exercise, directory: Path, text: str) -> None:
 
 
 def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int]:
-    """The lines of the file with the gap, and the places of the first marker and of the last."""
+    """The lines of the file with the gap, and the indices of the opening and closing markers."""
     path = directory / exercise.gap.file
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     begin, end = _markers(lines)
@@ -69,7 +69,7 @@ def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int
 
 
 def _markers(lines: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The places of all first markers, and of all last ones."""
+    """The indices of all opening markers, and of all closing ones."""
     words = [line.strip() for line in lines]
     begin = [place for place, word in enumerate(words) if word.startswith(BEGIN)]
     return begin, [place for place, word in enumerate(words) if word.startswith(END)]
@@ -80,7 +80,7 @@ def _moved_left(lines: Sequence[str]) -> str:
 
 
 def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
-    """What differs from the skeleton outside the markers. Blanks at the end of a line do not count."""
+    """The differences from the skeleton outside the markers, ignoring trailing blanks."""
     origin = exercise.folder if exercise.rung is None else exercise.stage().path
     expected = {
         str(path.relative_to(origin)): path.read_text(encoding="utf-8")
@@ -100,7 +100,7 @@ def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
 
 
 def _outside(text: str) -> list[tuple[int, str]]:
-    """(number, text) of the lines outside the markers, and of the markers."""
+    """(number, text) of the markers and the lines outside them."""
     kept, inside = [], False
     for number, line in enumerate(text.splitlines(), start=1):
         word = line.strip()

@@ -1,6 +1,6 @@
-"""Inputs whose output says where each element went: they tell a wrong place from a wrong value.
+"""Inputs whose output reveals where each element went, which tells wrong places from wrong values.
 
-Noise says that a layout is wrong; these say how.
+Random inputs show only that a layout is wrong; these show how.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ladder.operations import TORCH_DTYPES, Problem
 from ladder.stages import Stage
 
 _QUERIES = 16
-_SHIFT = 8  # so that halves of a 16 x 16 fragment that are taken for each other are not both the same
-_LOGIT = 64.0  # of a query and its key; all others' are 0
+_SHIFT = 8  # so that swapping the halves of a 16 x 16 fragment changes the result
+_LOGIT = 64.0  # of a query and its key; all others are 0
 _SHOWN = 4
 
 
 def probe(stage: Stage, problem: Problem, *, keys: bool) -> list[str]:
-    """What the stage does with inputs of known result, each of one head and 16 queries; nothing if right.
+    """Describes what the stage does wrong on probes of one head and 16 queries; empty if nothing.
 
-    With ``keys``: query i is like key i alone and v is the identity, so row i of o holds the weights that
-    query i gives to the keys. Always: all rows of v hold 1, 2, 3, ..., and each row of o should.
+    With ``keys``, query i matches only key i and v is the identity, so row i of o holds the weights that
+    query i gives to the keys. Always, all rows of v hold 1, 2, 3, ..., and so should each row of o.
     """
     d = problem.head_dim
     one_head = Problem(1, 1, _QUERIES, d, d, dtype=problem.dtype, scale=1.0)
@@ -34,11 +34,11 @@ def probe(stage: Stage, problem: Problem, *, keys: bool) -> list[str]:
         weights = _keys_found(_run(stage, one_head, torch.eye(d))) if keys else []
         return weights + _columns_found(_run(stage, one_head, numbered))
     except LadderError:
-        return []  # what it would say has been said of the problem itself
+        return []  # the problem itself has already reported this
 
 
 def _run(stage: Stage, problem: Problem, values: Tensor) -> Tensor:
-    """o (16, d) for q and k of unit vectors and these rows of v."""
+    """Runs the stage on unit vectors q and k and these rows of v; returns o (16, d)."""
     assert problem.dtype is not None
     unit = torch.eye(problem.head_dim).roll(_SHIFT, 1)
     backend = get_backend("emulator")
@@ -75,7 +75,7 @@ def _columns_found(o: Tensor) -> list[str]:
     numbered = torch.arange(1, o.shape[1] + 1, dtype=o.dtype)
     factor = (o * numbered).sum(1, keepdim=True) / (numbered * numbered).sum()
     if bool(((o - factor * numbered).abs() <= 0.01 * (factor * numbered).abs()).all()):
-        return []  # every column is in its place; a row that is right but for a factor is no matter of places
+        return []  # every column is in its place: a row that is wrong by a factor is not misplaced
     found = [_place(column) for column in o.T]
     wrong = [c for c, source in enumerate(found) if source != c]
     if not wrong:
@@ -96,7 +96,7 @@ def _columns_found(o: Tensor) -> list[str]:
 
 
 def _place(values: Tensor) -> int | None:
-    """The column whose number all of the values are, if they are one column's."""
+    """The column that all of the values come from, or None if they come from several."""
     nearest = round(float(values[0])) - 1 if values[0].isfinite() else -1
     return (
         nearest

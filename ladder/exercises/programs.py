@@ -1,7 +1,7 @@
-"""The judge of a program: built, run under the sanitizer, and believed when it says that it is right.
+"""Judges programs: builds them, runs them under the sanitizer, and trusts their own check of the result.
 
-Its ``main``, which the student does not write, computes what is wanted on the host, says on its standard
-output what is wrong, and then ends with another exit code than 0.
+A program's ``main``, which the student does not write, computes the expected result on the host, prints what
+is wrong and then returns a non-zero exit code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ladder.stages import DEFAULT_ARCH
 
 
 def judge_program(exercise: Exercise, program: Path) -> Verdict:
-    """Builds ``program`` and runs it as often as the exercise says, on the emulator."""
+    """Builds ``program`` and does all of the exercise's runs on the emulator."""
     verdict = Verdict(exercise)
     total = len(exercise.runs) + 1
     with (
@@ -41,14 +41,14 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
             with progress.step(name):
                 remarks, counts = _run(built, run, name, command)
             (verdict.wrong if remarks else verdict.right).append(name)
-            if not verdict.findings:  # one thing at a time
+            if not verdict.findings:  # report one problem at a time
                 verdict.findings += remarks
             verdict.keep_largest(counts, name)
     return verdict
 
 
 def _run(built: Path, run: Run, name: str, command: str) -> tuple[list[Remark], Mapping[str, int | None]]:
-    """What is wrong with one run, and what its kernels counted."""
+    """Does one run; returns what is wrong and its kernels' counts."""
     with tempfile.TemporaryFile() as output:
         try:
             result = run_program(built, run.arguments, DEFAULT_ARCH, check=True, output=output)
@@ -61,7 +61,7 @@ def _run(built: Path, run: Run, name: str, command: str) -> tuple[list[Remark], 
 
 
 def _totals(result: ProgramResult) -> dict[str, int | None]:
-    """Of all kernels together; a column that one of them does not know is not known."""
+    """Sums the counts over all kernels; a column unknown for any of them is unknown."""
     totals: dict[str, int | None] = {}
     for column in COUNTERS:
         values = [launch.counters[column] for launch in result.launches]
@@ -73,7 +73,7 @@ def _wrong(result: ProgramResult, said: str, name: str, command: str) -> list[Re
     accesses = [found for found in result.findings if found.who is not None]
     remarks = [access_remark(accesses[0], name, command)] if accesses else []
     if result.exit_code and not result.fault:
-        # The output first: an address that is wrong looks like a race, and no barrier mends it.
+        # The output first: a wrong address looks like a race, but no barrier fixes it.
         remarks.insert(0, Remark("output", f"On {name}:\n{said}", (command,)))
     elif result.fault and not remarks:
         remarks.append(Remark("fault", f"On {name}:\n{result.fault}", (command,)))

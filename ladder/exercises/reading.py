@@ -1,4 +1,4 @@
-"""exercise.toml, read: all exercises in their order, or one by its name."""
+"""Reads exercise.toml: all exercises in order, or one by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ladder.stages import discover, exercises_root
 
 @functools.cache
 def exercises() -> tuple[Exercise, ...]:
-    """All exercises: programs of their own, then those on rungs, lowest first.
+    """All exercises: first the programs, then those on rungs, lowest first.
 
     Raises :class:`ExerciseError`.
     """
@@ -30,7 +30,7 @@ def exercises() -> tuple[Exercise, ...]:
 
 
 def get_exercise(name: str) -> Exercise:
-    """The exercise of that name. Raises :class:`ExerciseError`, naming a near one."""
+    """The exercise of that name. Raises :class:`ExerciseError`, suggesting a similar name."""
     import difflib
 
     found = {exercise.name: exercise for exercise in exercises()}
@@ -44,7 +44,7 @@ def get_exercise(name: str) -> Exercise:
 
 
 def read_exercise(folder: Path) -> Exercise:
-    """The exercise in ``folder``. Raises :class:`ExerciseError`."""
+    """Reads the exercise in ``folder``. Raises :class:`ExerciseError`."""
     path = folder / "exercise.toml"
     table = read_table(path)
     rung = table.text("rung", "") or None
@@ -92,7 +92,7 @@ def _gap(table: Table, main_file: str) -> Gap:
     return gap
 
 
-#: Keys of a case that say the problem, besides size, with the kind of each and its field of the problem.
+#: A case's keys that describe the problem, besides size, with their types and fields of the problem.
 _FIELDS: dict[str, tuple[type, str]] = {
     "causal": (bool, "is_causal"),
     "kv_heads": (int, "kv_heads"),

@@ -1,4 +1,4 @@
-"""What a verdict says, line by line: for a terminal, and for a cell of a notebook."""
+"""Renders verdicts line by line, for terminals and notebook cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ladder.render import finding_table
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
-    """Solved or not yet, the problems that were tried, and what is wrong, with commands that show more."""
+    """Yields whether it is solved, the problems tried, and what is wrong, with commands that show more."""
     name = verdict.exercise.name
     if verdict.passed:
         yield Text.assemble(("solved", "bold green"), f" {name}")
@@ -37,9 +37,9 @@ def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
 
 
 def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
-    """What to read when it is solved with ``text`` in the gap.
+    """Yields what to read after solving the exercise with ``text`` in the gap.
 
-    The reference's lines beside the student's, other right answers, why it is so, and what was counted.
+    These are the reference's lines after the student's, other right answers, the explanation, and the counts.
     """
     exercise = verdict.exercise
     reference = solution_text(exercise)
@@ -58,14 +58,14 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
 
 
 def _words(counter: str) -> str:
-    """A column of the table, in words."""
+    """Names a column of the table in words."""
     name, _, kind = counter.rpartition("_")
     kinds = {"ld": "of loads", "st": "of stores", "atom": "of atomics", "gmma": "of wgmma"}
     return f"{name} {kinds.get(kind, kind)}".replace("_", " ")
 
 
 def _code(text: str) -> list[str]:
-    """The lines without comments, empty ones and blanks: what two answers are compared by."""
+    """The lines without comments and white space, to compare two answers."""
     lines = ("".join(line.partition("//")[0].split()) for line in text.splitlines())
     return [line for line in lines if line]
 

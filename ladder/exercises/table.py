@@ -16,11 +16,11 @@ else:
 
 
 class ExerciseError(LadderError):
-    """An exercise that does not exist, or whose files do not fit its rung or each other."""
+    """The exercise does not exist, or its files do not fit its rung or each other."""
 
 
 def read_table(path: Path) -> Table:
-    """The whole file. Raises :class:`ExerciseError` where it is not TOML."""
+    """Reads the whole file. Raises :class:`ExerciseError` if it is not TOML."""
     try:
         return Table(path, "", tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -28,7 +28,7 @@ def read_table(path: Path) -> Table:
 
 
 class Table:
-    """A table of a TOML file; takes its values out, one check each."""
+    """A table of a TOML file; each value is checked as it is taken out."""
 
     def __init__(self, path: Path, place: str, values: Mapping[str, Any]) -> None:
         self._path = path
@@ -65,6 +65,6 @@ class Table:
             yield Table(self._path, f", {key} {number}", value)
 
     def finish(self) -> None:
-        """Raises :class:`ExerciseError` for a key that nobody took."""
+        """Raises :class:`ExerciseError` for any key that was not taken."""
         if self._values:
             raise self.error(f"unknown key {next(iter(self._values))}")

@@ -1,4 +1,4 @@
-"""What the check of an exercise comes to."""
+"""The verdict of an exercise's check."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that is wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or
-    ``counts``; ``try_next`` are commands that show more. ``access`` is what the text is about where that is
-    one access or barrier, and ``on`` what it happened on, in words."""
+    """Something wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or ``counts``;
+    ``try_next`` holds commands that show more. ``access`` is the finding if the remark is about one access or
+    barrier, and ``on`` names the problem or run it happened on.
+    """
 
     kind: str
     text: str
@@ -27,9 +28,9 @@ class Remark:
 
 @dataclass
 class Verdict:
-    """What the check of one exercise found; ``right`` and ``wrong`` are what it was tried on, in words.
+    """The result of checking one exercise; ``right`` and ``wrong`` name the problems or runs it was tried on.
 
-    Of one that passed, ``counts`` are those of ``counted_on``, the one of these with the largest counts.
+    If it passed, ``counts`` are those of ``counted_on``, the one with the largest counts.
     """
 
     exercise: Exercise
@@ -40,7 +41,7 @@ class Verdict:
     counted_on: str = ""
 
     def keep_largest(self, counts: Mapping[str, int | None], on: str) -> None:
-        """Takes these counts, of a run on ``on``, unless those that it has are larger."""
+        """Keeps these counts, of a run on ``on``, unless the current ones are larger."""
         if sum(value or 0 for value in counts.values()) > sum(value or 0 for value in self.counts.values()):
             self.counts, self.counted_on = counts, on
 

@@ -1,7 +1,7 @@
-"""The folder that a student works in: one folder an exercise, and a record of hints shown and checks passed.
+"""A student's workspace: one folder per exercise, and a record of hints shown and checks passed.
 
-The folder of an exercise on a rung is a stage, so that ``ladder lines``, ``ladder explain`` and the others
-take its name.
+The folder of an exercise on a rung is a stage, so that ``ladder lines``, ``ladder explain`` and other
+commands accept its name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BACKUPS = ".backups"
 
 @dataclass
 class Progress:
-    """How far an exercise has come. ``made_from`` is a digest of the skeleton that it was started from."""
+    """The progress of an exercise. ``made_from`` is a digest of the skeleton that it was started from."""
 
     hints: int = 0
     solved: bool = False
@@ -34,10 +34,10 @@ class Progress:
 
 
 class Workspace:
-    """The exercises that one student works on, in ``folder``, by default the nearest my_exercises/.
+    """One student's exercises, in ``folder`` or by default the nearest my_exercises/.
 
-    A folder that is named must be there, unless the exercise ``start`` is to make it (``may_be_new``).
-    Raises :class:`LadderError`.
+    A given folder must exist, unless :meth:`start` is going to make it (``may_be_new``). Raises
+    :class:`LadderError`.
     """
 
     def __init__(self, folder: Path | None = None, *, may_be_new: bool = False) -> None:
@@ -77,11 +77,13 @@ class Workspace:
             )
 
     def stage(self, exercise: Exercise) -> Stage:
-        """The working copy as a stage that supports what its rung does, whatever stage.toml says by now."""
+        """The working copy as a stage that supports the same as its rung, even if stage.toml has been
+        changed.
+        """
         return replace(exercise.stage(), name=exercise.name, path=self.path(exercise))
 
     def start(self, exercise: Exercise) -> Path:
-        """Makes the working copy. Raises :class:`ExerciseError` where one is."""
+        """Makes the working copy. Raises :class:`ExerciseError` if it exists."""
         final = self.path(exercise)
         if final.exists():
             raise ExerciseError(
@@ -94,9 +96,9 @@ class Workspace:
         return final
 
     def reset(self, exercise: Exercise) -> Path | None:
-        """Begins anew; returns where the work so far is kept now, if there was any.
+        """Starts over; returns the place to which earlier work, if any, has been moved.
 
-        The folder itself stays, as somebody may be in it.
+        The folder itself stays, since it may be a shell's working directory.
         """
         path = self.path(exercise)
         if not path.exists():
@@ -115,7 +117,7 @@ class Workspace:
         return backup
 
     def next_hint(self, exercise: Exercise) -> tuple[int, str]:
-        """One hint more each time, (its number, its text); the last one again when there are no more."""
+        """Returns (number, text) of the next hint, and the last one again when there are no more."""
         progress = self.progress(exercise)
         number = min(progress.hints + 1, len(exercise.hints))
         self._set(exercise, Progress(number, progress.solved, progress.made_from))

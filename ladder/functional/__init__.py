@@ -1,4 +1,4 @@
-"""Attention by a rung of the ladder, called as torch's own, as a torch operator, and in a layer."""
+"""Attention computed by a rung: called like torch's own, as a torch operator, and in a layer."""
 
 from __future__ import annotations
 

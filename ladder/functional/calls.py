@@ -1,4 +1,4 @@
-"""Attention by a rung of the ladder, called as torch's own."""
+"""Attention computed by a rung, called like torch's own."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def attention(
     those of ``torch.nn.functional.scaled_dot_product_attention``; H may be a multiple of Hkv with
     ``enable_gqa``. ``stage`` names the rung; by default it is the highest that takes the problem.
 
-    Both outputs are differentiable, once. ``backward`` names the rung that makes the gradients, by default
+    Both outputs are differentiable once. ``backward`` names the rung that computes the gradients, by default
     the highest that takes the problem.
 
-    Raises :class:`InvalidProblem` for tensors that do not match and :class:`UnsupportedProblem` for a problem
-    that the stage does not take, or that no stage has the gradients of where a tensor requires one.
+    Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
+    not take the problem, or if a tensor requires a gradient that no stage computes.
     """
-    # While torch.compile traces, the operator alone is called; it checks when it runs.
+    # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if not torch.compiler.is_compiling():
         problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):

@@ -1,8 +1,7 @@
-"""Gradients of attention by a rung of the backward ladder: ``torch.ops.ladder.attention_backward``.
+"""Gradients of attention computed by a backward rung: ``torch.ops.ladder.attention_backward``.
 
-Autograd calls it for every operator of a forward rung: any backward rung needs only what the forward pass
-keeps, q, k, v, o and lse. So the two rungs are chosen independently; by default the backward one is the
-highest that takes the problem.
+Autograd calls it for every operator of a forward rung. All backward rungs need only q, k, v, o and lse, so
+the two rungs are chosen independently; by default, the backward one is the highest that takes the problem.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ def run(
     stage: str = "",
     arch: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """d_query (B, H, N, d), d_key and d_value (B, Hkv, M, d) of d_o (B, H, N, d) and d_lse (B, H, N), which
-    may be None.
+    """Computes d_query (B, H, N, d), d_key and d_value (B, Hkv, M, d) from d_o (B, H, N, d) and d_lse (B, H,
+    N), which may be None.
 
-    Raises :class:`InvalidProblem` for tensors that do not match the forward pass's and
-    :class:`UnsupportedProblem` for a problem that the stage does not take.
+    Raises :class:`InvalidProblem` for tensors that do not match the forward pass's, and
+    :class:`UnsupportedProblem` if the stage does not take the problem.
     """
     problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa=True)
     for name, tensor in (("o", o), ("d_o", d_o)):
@@ -94,7 +93,7 @@ attention_backward = _operator()
 
 
 def register(forward: Any, names: Callable[..., dict[str, Any]]) -> None:
-    """Gives a forward operator its gradient. ``names`` makes keyword arguments of its arguments."""
+    """Registers the gradient of a forward operator. ``names`` turns its arguments into keyword arguments."""
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         arguments = names(*inputs)

@@ -1,4 +1,4 @@
-"""HSTU attention by a rung of the ladder, over jagged batches, differentiable."""
+"""Differentiable HSTU attention over jagged batches, computed by a rung."""
 
 from __future__ import annotations
 
@@ -43,24 +43,26 @@ def hstu_attention(
 ) -> Tensor:
     """HSTU attention: query (total_q, H, d), key and value (total_k, H, d) -> o (total_q, H, d).
 
-    Sequence b has the tokens ``cu_seqlens_q[b]`` to ``cu_seqlens_q[b + 1] - 1`` of query, and those of
-    ``cu_seqlens_k`` of key and value, at least as many; by default they are the same. Its queries are the
-    last of its tokens. Of each token the heads lie side by side; tokens may lie apart, as slices of a wider
-    row do.
+    Sequence b has the tokens ``cu_seqlens_q[b]`` to ``cu_seqlens_q[b + 1] - 1`` of query and, likewise, those
+    given by ``cu_seqlens_k`` of key and value. By default these are the same; there may be more keys than
+    queries, which are then the sequence's last tokens. The heads of a token must be contiguous; tokens may be
+    strided, like slices of a wider row.
 
-    ``rab`` (B, 1 or H, N, N), N the most keys of a sequence, is added to the logits, which are multiplied by
-    ``alpha``, 1 / sqrt(d) by default; o is divided by ``scaling_seqlen``, by default the most queries of a
-    sequence. The mask is that of :func:`ladder.hstu_mask`: ``num_contexts`` and ``num_targets`` (B),
-    ``target_group_size``, ``window``, ``intervals`` (an odd number of bounds, total_q). With ``pages`` the
-    keys and values of each history lie in a cache, key and value have query's tokens, and only those of the
-    targets are read. Tensors of numbers are int32; a GPU is waited for, to check them.
+    ``rab`` (B, 1 or H, N, N), with N the largest number of keys in a sequence, is added to the logits, which
+    are multiplied by ``alpha``, 1 / sqrt(d) by default; o is divided by ``scaling_seqlen``, by default the
+    largest number of queries in a sequence. The mask is that of :func:`ladder.hstu_mask`: ``num_contexts``
+    and ``num_targets`` (B), ``target_group_size``, ``window``, ``intervals`` (an odd number of bounds,
+    total_q). With ``pages``, the keys and values of each history are in a cache; key and value then have
+    query's tokens, of which only the targets' are read. Integer tensors are int32; checking them synchronises
+    with the GPU.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
-    the rung, ``options`` are its options, and ``backward`` names the rung that makes the gradients: by
-    default the highest that takes the problem. query, key, value and rab are differentiable, once.
+    the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients; the
+    defaults are the highest that take the problem. The result is differentiable once, with respect to query,
+    key, value and rab.
 
-    Raises :class:`InvalidProblem` for tensors that do not match and :class:`UnsupportedProblem` for a problem
-    that the stage does not take, or that no stage has the gradients of where a tensor requires one.
+    Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
+    not take the problem, or if a tensor requires a gradient that no stage computes.
     """
     problem, inputs = hstu_problem_of_tensors(
         query,
@@ -100,7 +102,7 @@ def hstu_attention(
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call has beside its tensors, which ``names`` names in their order."""
+    """The arguments of a call besides its tensors, whose names are ``names``, in order."""
 
     problem: HstuProblem
     device: torch.device
@@ -112,7 +114,7 @@ class _Call:
 
 
 class _HstuAttention(torch.autograd.Function):
-    """Any backward rung needs the forward pass's inputs alone, so the two rungs are chosen independently."""
+    """All backward rungs need only the forward pass's inputs, so the two rungs are chosen independently."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor | None) -> Tensor:
@@ -144,5 +146,5 @@ class _HstuAttention(torch.autograd.Function):
 
 
 def _differentiated(problem: HstuProblem) -> HstuBackwardProblem:
-    """The backward pass of a forward problem."""
+    """The backward problem of a forward problem."""
     return HstuBackwardProblem(**asdict(problem))

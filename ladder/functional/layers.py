@@ -11,22 +11,22 @@ from torch import Tensor, nn
 from ladder.errors import InvalidProblem
 from ladder.functional.hstu import hstu_attention
 
-#: Outputs of attention are divided by the length of a sequence: next to their variance torch's default for
-#: what a norm adds to it is not small.
+#: Attention's outputs are divided by the sequence length, so their variance may be as small as torch's
+#: default epsilon.
 _EPSILON = 1e-6
 
 
 class HSTULayer(nn.Module):
-    """A layer of HSTU ("Actions Speak Louder than Words", Zhai et al., 2024, section 3.2), with its residual.
+    """An HSTU layer ("Actions Speak Louder than Words", Zhai et al., 2024, section 3.2) with its residual.
 
         u, v, q, k = silu(norm(x) W)              heads of head_dim each
         o          = hstu_attention(q, k, v)      with a learned bias a distance
         x         += (norm(o) * u) W_out
 
-    Parameters are fp32, attention is computed in ``dtype``. With a ``bias_distance`` the logit of a query and
-    a key has a bias of their distance, the same for all that are that far apart or further; ``bias_heads`` is
-    1 for one that all heads share, or ``heads``. ``attention`` is :func:`ladder.hstu_attention`, or a
-    function that is called as it is.
+    Parameters are fp32; attention is computed in ``dtype``. With ``bias_distance``, logits have a learned
+    bias for the distance of query and key, which is the same for all distances from ``bias_distance`` on.
+    ``bias_heads`` is 1 for a bias that all heads share, or ``heads``. ``attention`` is
+    :func:`ladder.hstu_attention` or a function with the same signature.
 
     Raises :class:`InvalidProblem` for sizes that do not fit.
     """
@@ -68,7 +68,9 @@ class HSTULayer(nn.Module):
         num_contexts: Tensor | None = None,
         num_targets: Tensor | None = None,
     ) -> Tensor:
-        """x (total, dim), its sequences one behind the other as ``cu_seqlens`` says -> (total, dim)."""
+        """Maps x (total, dim), whose sequences are concatenated as given by ``cu_seqlens``, to (total,
+        dim).
+        """
         parts = F.silu(self.project(self.norm(x))).view(len(x), 4, self.heads, self.head_dim)
         u = parts[:, 0].flatten(1)
         v, q, k = parts[:, 1:].to(self.dtype).unbind(1)
@@ -88,7 +90,7 @@ class HSTULayer(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """A learned number a head for each distance of two positions, -distance to distance; beyond, the last."""
+    """One learned number per head and distance of two positions, clamped to -distance .. distance."""
 
     def __init__(self, heads: int, distance: int) -> None:
         super().__init__()
@@ -96,7 +98,7 @@ class RelativeBias(nn.Module):
         self.weight = nn.Parameter(torch.zeros(heads, 2 * distance + 1))
 
     def forward(self, cu_seqlens: Tensor) -> Tensor:
-        """(B, heads, N, N), N the longest sequence: the same for all of the B sequences."""
+        """Returns the bias (B, heads, N, N), N the longest sequence: the same for each of the B sequences."""
         batch, longest = len(cu_seqlens) - 1, int(cu_seqlens.diff().max())
         position = torch.arange(longest, device=cu_seqlens.device)
         apart = (position[:, None] - position).clamp(-self.distance, self.distance)

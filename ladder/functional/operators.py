@@ -1,8 +1,8 @@
-"""The stages as torch operators, so that ``torch.compile`` and CUDA graphs take them.
+"""The stages as torch operators, for use with ``torch.compile`` and CUDA graphs.
 
-``torch.ops.ladder.attention`` is what :func:`ladder.attention` calls; :func:`stage_operator` makes one of a
-single stage. An operator is opaque to the compiler, which knows only the shapes of its outputs and the
-operator of their gradients.
+:func:`ladder.attention` calls ``torch.ops.ladder.attention``; :func:`stage_operator` makes an operator of a
+single stage. An operator is opaque to the compiler, which knows only its outputs' shapes and the operator of
+its gradient.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def run(
     options: str = "",
     backward: str = "",
 ) -> tuple[Tensor, Tensor]:
-    """What :func:`ladder.attention` does, with arguments that an operator can have.
+    """:func:`ladder.attention` with argument types that operators support.
 
-    ``stage`` and ``backward`` are empty for the highest that takes the problem, ``options`` is
-    ``NAME=VALUE,...``. ``backward`` is autograd's.
+    An empty ``stage`` or ``backward`` stands for the highest that takes the problem; ``options`` is
+    ``NAME=VALUE,...``. ``backward`` is used only by autograd.
     """
     problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
     inputs = {"q": query, "k": key, "v": value}
@@ -78,10 +78,10 @@ attention = _operator(
 
 @functools.cache
 def stage_operator(stage: str) -> Any:
-    """The operator of one stage, which is ``torch.ops.ladder.<stage>`` from then on.
+    """Returns the operator of one stage, registered as ``torch.ops.ladder.<stage>``.
 
     It takes query, key, value, is_causal, scale, enable_gqa and returns (o, lse). Raises :class:`StageError`
-    when there is no such stage.
+    if there is no such stage.
     """
 
     def of_stage(

@@ -1,4 +1,4 @@
-"""A stage run on tensors, wherever they are."""
+"""Runs a stage on tensors, wherever they are."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def run_stage(
     arch: str,
     options: Mapping[str, str] = {},
 ) -> dict[str, Tensor]:
-    """The outputs by name; ``stage`` is empty for the highest that takes the problem.
+    """Returns the outputs by name; an empty ``stage`` stands for the highest that takes the problem.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. Raises
-    :class:`UnsupportedProblem` for a problem that the stage does not take.
+    :class:`UnsupportedProblem` if the stage does not take the problem.
     """
     with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
         backend = get_backend("emulator" if device.type == "cpu" else "cuda")
@@ -37,14 +37,15 @@ def run_stage(
         extension = build(chosen, target, chosen.chosen_options(options))
         detached = {name: None if tensor is None else tensor.detach() for name, tensor in inputs.items()}
         outputs = backend.execute(extension, target, accepted, detached).outputs
-        # Outputs lie between frames, but a compiled graph assumes that an operator's outputs have storage of
-        # their own.
+        # Outputs are views into framed memory, but a compiled graph assumes that they own their storage.
         return {name: output.clone() for name, output in outputs.items()}
 
 
 def highest(problem: AnyProblem) -> Stage:
-    """The highest stage that takes the problem. Raises :class:`UnsupportedProblem`, which lists what each one
-    takes."""
+    """The highest stage that takes the problem.
+
+    Raises :class:`UnsupportedProblem`, listing what each stage takes.
+    """
     refusals = []
     for stage in reversed(discover().computing(problem.operation)):
         try:
@@ -56,7 +57,7 @@ def highest(problem: AnyProblem) -> Stage:
 
 
 def require_backward(problem: AnyProblem) -> None:
-    """Raises :class:`UnsupportedProblem` unless some stage takes this problem of gradients."""
+    """Raises :class:`UnsupportedProblem` unless some stage computes the gradients of this problem."""
     try:
         highest(problem)
     except UnsupportedProblem as error:
