@@ -1,10 +1,11 @@
 """Slides made of the lessons, with their outputs: ``python docs/slides.py`` writes build/slides/*.html.
 
-A heading begins a slide; a picture, and prose after an output, one below it. What is not to be shown to a
-room, code without an output, is left out. A prediction becomes a quiz: the question, then a hint, then what
-was measured and why, one after the other, with the answer in the speaker's notes. Metadata of a cell's own
-(``slideshow.slide_type``) have the last word. Nothing comes from a network: reveal.js lies beside the pages,
-and formulas are MathML. ``answers.html`` has all questions with their answers, for whoever teaches.
+A heading begins a slide; a picture, a program of ``%%cuda``, and prose after an output, one below it. What is
+not to be shown to a room, the Python that makes the outputs, is left out. A prediction becomes a quiz: the
+question, then a hint, then what was measured and why, one after the other, with the answer in the speaker's
+notes. Metadata of a cell's own (``slideshow.slide_type``) have the last word. Nothing comes from a network:
+reveal.js lies beside the pages, and formulas are MathML. ``answers.html`` has all questions with their
+answers, for whoever teaches.
 """
 
 from __future__ import annotations
@@ -43,6 +44,19 @@ def make_quizzes(notebook: nbformat.NotebookNode) -> None:
         found = _PREDICTION.search(cell.source) if cell.cell_type == "code" else None
         if found:
             notebook.cells[number] = new_markdown_cell(_quiz(QUESTIONS[found[1]]))
+
+
+def show_programs(notebook: nbformat.NotebookNode) -> None:
+    """Puts each program of CUDA on a slide, and what came of it on the next one."""
+    below = {"slideshow": {"slide_type": "subslide"}}
+    cells = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.source.startswith("%%cuda"):
+            program = cell.source.partition("\n")[2]
+            cells.append(new_markdown_cell(f"```cpp\n{program}\n```", metadata=below))
+            cell.metadata.update(below)
+        cells.append(cell)
+    notebook.cells = cells
 
 
 def _quiz(question: Question) -> str:
@@ -133,6 +147,7 @@ def page(path: Path) -> str:
     """The lesson at ``path`` (.ipynb) as one HTML page of slides, without the code that made its outputs."""
     notebook = nbformat.read(path, as_version=4)
     make_quizzes(notebook)
+    show_programs(notebook)
     split_at_headings(notebook)
     set_slide_types(notebook)
     formulas_as_mathml(notebook)

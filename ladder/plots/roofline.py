@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -11,6 +12,9 @@ from ladder.plots.figure import BLUE, GREY, INK, ORANGE, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+#: The height of a line of text, as a share of the picture's.
+_LINE = 0.044
 
 
 def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof: float) -> Figure:
@@ -28,16 +32,23 @@ def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof:
     without = table["flops"] / (table["wavefronts"] - table["conflicts"])
     lowest, highest = intensity.min() / 4, without.max() * 40  # room for names
     slope = wavefronts_per_second * 1e-12  # TFLOP/s at one operation per wavefront
+    bottom, top = float(table["tflops"].min()) / 4, 2.2 * roof
+    line = (top / bottom) ** _LINE
+    # Beside its point, but below it where an arrow leaves there.
+    arrows = without > 1.2 * intensity
+    heights = _apart(table["tflops"].where(~arrows, table["tflops"] / line**0.85).tolist(), line)
     _draw_roof(axes, lowest, highest, slope, roof)
-    for row, x, free in zip(table.to_dict("records"), intensity, without, strict=True):
+    for row, x, free, has_arrow, height in zip(
+        table.to_dict("records"), intensity, without, arrows, heights, strict=True
+    ):
         y, limit = float(row["tflops"]), min(slope * x, roof)
         axes.plot([x, x], [y, limit], color=GREY, lw=1, ls=":", zorder=1)
         axes.scatter([x], [y], s=90, color=BLUE, zorder=3)
         axes.annotate(
-            f"{row['stage']}: {y:.3g}, {y / limit:.0%} of the line", (x, y), xytext=(11, -11),
-            textcoords="offset points", fontsize=12, color=INK, va="top",
+            f"{row['stage']}: {y:.3g}, {y / limit:.0%} of the line", (x, height), xytext=(13, 0),
+            textcoords="offset points", fontsize=12, color=INK, va="center",
         )  # fmt: skip
-        if free > 1.2 * x:
+        if has_arrow:
             arrow = {"arrowstyle": "->", "color": ORANGE, "lw": 1.8}
             axes.annotate("", (free, y), (x, y), arrowprops=arrow, zorder=2)
             axes.annotate(
@@ -47,7 +58,7 @@ def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(lowest, highest)
-    axes.set_ylim(float(table["tflops"].min()) / 4, 2.2 * roof)
+    axes.set_ylim(bottom, top)
     axes.set_xlabel("operations for each wavefront of shared memory", color=INK)
     axes.set_ylabel("TFLOP/s", color=INK)
     axes.grid(True, which="major", color="#E6E6E6", lw=0.8, zorder=0)
@@ -55,6 +66,22 @@ def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure
+
+
+def _apart(heights: list[float], factor: float) -> list[float]:
+    """The heights; those nearer to each other than by ``factor`` are moved apart, as little as it takes."""
+    placed = list(heights)
+    order = sorted(range(len(placed)), key=placed.__getitem__)
+    groups: list[list[int]] = []
+    for one in order:
+        groups.append([one])
+        while len(groups) > 1 and placed[groups[-1][0]] < placed[groups[-2][-1]] * factor:
+            group = groups.pop(-2) + groups.pop()
+            groups.append(group)
+            middle = math.prod(heights[i] for i in group) ** (1 / len(group))
+            for place, i in enumerate(group):
+                placed[i] = middle * factor ** (place - (len(group) - 1) / 2)
+    return placed
 
 
 def _draw_roof(axes: Axes, lowest: float, highest: float, slope: float, roof: float) -> None:

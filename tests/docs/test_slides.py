@@ -62,6 +62,17 @@ def test_a_heading_within_a_cell_begins_a_slide_too(slides: ModuleType) -> None:
     assert [cell.source for cell in notebook.cells] == ["prose, #1", "## One\ntext", "### Two", "# no"]
 
 
+def test_a_program_of_cuda_is_shown_before_what_came_of_it(slides: ModuleType) -> None:
+    ran = new_code_cell("%%cuda --check\nint main() {}", outputs=[new_output("stream", text="42")])
+    notebook = new_notebook(cells=[ran, new_code_cell("import nothing")])
+    slides.show_programs(notebook)
+    slides.set_slide_types(notebook)
+    program, result, _ = notebook.cells
+    assert program.source == "```cpp\nint main() {}\n```" and result is ran
+    kinds = [cell.metadata["slideshow"]["slide_type"] for cell in notebook.cells]
+    assert kinds == ["subslide", "subslide", "skip"]
+
+
 def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     reveal = tmp_path / "reveal"
     (reveal / "dist").mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -144,5 +145,10 @@ def test_the_roofline_of_shared_memory() -> None:
     assert "conflicts: 12.5, 50% of the line" in shown and "none: 50, 25% of the line" in shown
     assert "without conflicts, ×8" in shown and sum("without" in text for text in shown) == 1
     assert "mma.sync alone, 630 TFLOP/s" in shown
+    # Points that meet have names below each other.
+    same = pd.concat([table, table.assign(stage=["other", "none, too"])], ignore_index=True)
+    [axes] = roofline_picture(same, wavefronts_per_second=0.2e12, roof=630).axes
+    names = [text.xy[1] for text in axes.texts if "of the line" in text.get_text()]
+    assert len(names) == 4 and min(max(a, b) / min(a, b) for a, b in combinations(names, 2)) > 1.2
     low = texts(roofline_picture(table, wavefronts_per_second=0.2e12, roof=100))
     assert "none: 50, 50% of the line" in low
