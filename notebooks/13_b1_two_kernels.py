@@ -168,8 +168,8 @@ losses = {
 training_picture(losses)
 
 # %% [markdown]
-# The curves lie on top of each other: the two differ by their roundings alone. Who guesses has a loss of log 16 = 2.77; after
-# 25 steps hardly anything is left of it.
+# The curves lie on top of each other: the two differ only in how they round. A model that only guesses has a loss of
+# log 16 = 2.77; after 25 steps hardly anything is left of it.
 
 # %%
 apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=True))

@@ -133,8 +133,8 @@ class Recommender(nn.Module):
 
 
 # %% [markdown]
-# The log of clicks is made up. Each of 12 users goes round all items in steps of 1 to 4, whichever is his: the next click
-# follows from the last two. The users' logs have 6 to 39 clicks, and lie one behind the other.
+# The log of clicks is made up. Each of 12 users goes round all items in steps of one length, between 1 and 4: the next
+# click follows from the last two. The users' logs have 6 to 39 clicks, and lie one after the other.
 
 
 # %%
