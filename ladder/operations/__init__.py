@@ -1,4 +1,6 @@
-"""What a stage computes: the problem, its inputs, the float64 reference with its bounds, shapes to try."""
+"""The operations that stages compute: problems, inputs, float64 references with error bounds, shapes to
+try.
+"""
 
 from __future__ import annotations
 

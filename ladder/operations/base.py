@@ -1,17 +1,18 @@
-"""What an operation is: all that the harness must know of something that stages compute.
+"""The interface of an operation: everything that the harness must know about what stages compute.
 
-A new operation is a module of this folder with a problem class and an :class:`Operation`, a line in
+A new operation needs a module in this folder with a problem class and an :class:`Operation`, a line in
 :mod:`ladder.operations.registry`, and on the C++ side a header with the problem struct,
-``stages/include/ladder/<name>.h``, and a binding of it, ``stages/include/ladder/<name>_binding.cpp``.
-``row_softmax`` is the shortest example. A stage then says ``computes = "<name>"``, and all commands take it.
+``stages/include/ladder/<name>.h``, and its binding, ``stages/include/ladder/<name>_binding.cpp``.
+``row_softmax`` is the shortest example. A stage then declares ``computes = "<name>"``, and all commands
+accept it.
 
-* Tensors go by name from here to the binding: what :meth:`Operation.make_inputs` returns and
+* Tensors are passed by name from here to the binding: those that :meth:`Operation.make_inputs` returns and
   :meth:`Operation.outputs` lists are the struct's pointers of the same names. They may have any number of
-  dimensions and any dtype of :data:`TORCH_DTYPES`, int32 offsets of jagged tensors for instance. An optional
-  tensor that a problem does not have is None, and a null pointer there.
+  dimensions and any dtype of :data:`TORCH_DTYPES`, for instance int32 offsets of jagged tensors. An optional
+  tensor that a problem lacks is None here and a null pointer there.
 * :meth:`Operation.arguments` are the struct's other fields, by name.
-* torch takes seconds to load and ``ladder stages`` needs none of it: modules of operations import it inside
-  the functions that use it.
+* Importing torch takes seconds, and ``ladder stages`` does not need it, so modules of operations import it
+  inside the functions that use it.
 """
 
 from __future__ import annotations
@@ -45,20 +46,21 @@ _DTYPE_ALIASES = {
     "half": "f16",
     "bfloat16": "bf16",
 }
-#: Bytes of an element.
+#: Bytes per element.
 DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4}
 #: The largest size: kernels hold sizes in an int.
 LARGEST_SIZE = 2**31 - 1
 
 Self = TypeVar("Self", bound="AnyProblem")
-#: By name; None for an optional one that a problem does not have.
+#: Tensors by name; None for an optional one that a problem lacks.
 Tensors = Mapping[str, "Tensor | None"]
 
 
 class AnyProblem(ABC):
-    """A problem of some operation: a frozen dataclass with fields ``dtype`` and ``inputs``, at least.
+    """A problem of some operation: a frozen dataclass with at least the fields ``dtype`` and ``inputs``.
 
-    Without a ``dtype`` each stage takes the first that it lists. ``inputs`` says how inputs are drawn.
+    If ``dtype`` is None, each stage uses the first that it lists. ``inputs`` names the kind of inputs to
+    draw.
     """
 
     #: The name of the operation.
@@ -69,23 +71,25 @@ class AnyProblem(ABC):
     @property
     @abstractmethod
     def flops(self) -> float:
-        """Operations that speeds are quoted by."""
+        """The number of operations for quoting speeds."""
 
     @property
     @abstractmethod
     def command_options(self) -> str:
-        """The options with which the command line makes this problem."""
+        """The command-line options that describe this problem."""
 
     @property
     def features(self) -> frozenset[str]:
-        """What it asks for beyond what every stage of its operation takes, by the names of stage.toml's
-        ``takes`` and ``needs``."""
+        """The features that not every stage of the operation supports, by their names in stage.toml's
+        ``takes`` and ``needs``.
+        """
         return frozenset()
 
     @property
     def text(self) -> str:
-        """The whole problem in one word: its fields that differ from the defaults,
-        ``name=value&name=value``."""
+        """The whole problem in one word: the fields that differ from their defaults,
+        ``name=value&name=value``.
+        """
         return "&".join(
             f"{field.name}={str(getattr(self, field.name)).replace(' ', '')}"
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
@@ -94,7 +98,7 @@ class AnyProblem(ABC):
 
     @classmethod
     def from_text(cls: type[Self], text: str) -> Self:
-        """The problem of a :attr:`text`. Raises :class:`InvalidProblem`."""
+        """Parses a :attr:`text`. Raises :class:`InvalidProblem`."""
         fields: dict[str, Any] = {}
         for word in text.split("&"):
             name, _, value = word.partition("=")
@@ -119,26 +123,26 @@ class Output:
 
 @dataclass(frozen=True)
 class Reference:
-    """The exact outputs in float64, by name, with the largest |error| that a right kernel makes in each."""
+    """The exact outputs in float64, by name, with a bound on a correct kernel's |error| in each."""
 
     outputs: Mapping[str, Tensor]
     bounds: Mapping[str, float]
 
     def errors(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """max |output - reference| of each; NaN where an output holds one."""
+        """max |output - reference| of each output; NaN if the output contains NaN."""
         return {name: self.error(name, outputs[name]) for name in self.outputs}
 
     def error(self, name: str, output: Tensor) -> float:
-        """max |output - reference| of this one."""
+        """max |output - reference| of this output."""
         return largest(output.double() - self.outputs[name])
 
     def passed(self, errors: Mapping[str, float]) -> bool:
-        """Whether all errors are within their bounds, which NaN is not."""
+        """Whether all errors are within their bounds; NaN is not."""
         return all(errors[name] <= bound for name, bound in self.bounds.items())
 
 
 def _known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
-    """What is wrong with an output's values, where that is something simple."""
+    """Describes what is wrong with an output's values if it is something simple."""
     if not bool(got.isfinite().all()):
         return [f"{int((~got.isfinite()).sum()):,} of its elements are NaN or infinite."]
     if not bool(got[bad].any()):
@@ -150,37 +154,37 @@ def _known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
 
 
 class Operation(ABC):
-    """Something that stages compute. What has no default here every operation must define."""
+    """Something that stages compute. Operations must define every attribute without a default."""
 
     name: str
-    #: For people: "attention".
+    #: The display name, such as "attention".
     title: str
     problem: type[AnyProblem]
-    #: The columns of a table's row that say the problem, with their pandas type.
+    #: The columns of the table that describe the problem, with their pandas types.
     columns: Mapping[str, str]
     #: The outputs' names. The first one's error is the column ``error``; the others have ``<name>_error``.
     output_names: tuple[str, ...]
-    #: What --problem is, and an example of it: ("B,H,N,M,d", "1,2,256,256,64").
+    #: The format of --problem and an example: ("B,H,N,M,d", "1,2,256,256,64").
     size_text: tuple[str, str]
 
-    #: What ``ladder compare`` takes on the emulator unless told otherwise: a second or so of emulation.
+    #: The default of ``ladder compare`` on the emulator: about a second of emulation.
     default_problem: AnyProblem
-    #: The same on a GPU, large enough to fill one.
+    #: The default on a GPU, large enough to fill one.
     default_gpu_problem: AnyProblem
-    #: What ``ladder check`` takes: sizes that tiles fit, and ones that they do not.
+    #: The default problems of ``ladder check``: sizes that are multiples of tiles, and sizes that are not.
     check_problems: Sequence[AnyProblem]
-    #: At most one block an SM, where the hardware's counters are exact.
+    #: Problems with at most one block per SM, so that the hardware's counters are exact.
     calibration_problems: Sequence[AnyProblem] = ()
-    #: What ``python -m ladder.bench gpu`` measures.
+    #: The problems that ``python -m ladder.bench gpu`` measures.
     bench_problems: Sequence[AnyProblem] = ()
 
     @abstractmethod
     def parse(self, size: str, **fields: Any) -> AnyProblem:
-        """The problem of a text in the form of :attr:`size_text`. Raises :class:`InvalidProblem`."""
+        """Parses sizes in the format of :attr:`size_text`. Raises :class:`InvalidProblem`."""
 
     @abstractmethod
     def size_of(self, problem: Any) -> str:
-        """The text of a problem's sizes, in the form of :attr:`size_text`."""
+        """Writes a problem's sizes in the format of :attr:`size_text`."""
 
     @abstractmethod
     def row(self, problem: Any) -> dict[str, Any]:
@@ -192,39 +196,40 @@ class Operation(ABC):
 
     @abstractmethod
     def make_inputs(self, problem: Any, device: str = "cpu") -> dict[str, Tensor | None]:
-        """The inputs, contiguous, by name; the same on every machine."""
+        """Makes the inputs by name: contiguous, and the same on every machine."""
 
     @abstractmethod
     def outputs(self, problem: Any) -> Sequence[Output]:
-        """What a stage writes, in the order of :attr:`output_names`."""
+        """The outputs of a stage, in the order of :attr:`output_names`."""
 
     @abstractmethod
     def reference(self, problem: Any, inputs: Mapping[str, Any]) -> Reference:
-        """The exact outputs for these inputs, on their device, with the bounds."""
+        """Computes the exact outputs for these inputs, on their device, with error bounds."""
 
     @abstractmethod
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
-        """A few dozen problems that meet every value of every axis, for a stage that takes these."""
+        """A few dozen problems that cover every value of every axis, for a stage that takes these."""
 
     @abstractmethod
     def boundaries(
         self, dtypes: Sequence[str], head_dims: Sequence[int]
     ) -> Mapping[str, Sequence[AnyProblem]]:
-        """Sizes on both sides of every tile's end, in parts by name, for a stage that takes these."""
+        """Sizes on both sides of the ends of tiles, in named parts, for a stage that takes these."""
 
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
-        """Many more of them; minutes to hours."""
+        """Many more problems, for minutes to hours."""
         return self.matrix(dtypes, head_dims)
 
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
-        """Problems that a stage which lists these must refuse, and so must its host code."""
+        """Problems that a stage that lists these, and its host code, must refuse."""
         return ()
 
     def random(
         self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
     ) -> Iterator[AnyProblem]:
-        """An endless stream of problems for a stage that takes these, the same for the same seed: from the
-        matrix, or of any size up to ``largest``."""
+        """An endless stream of problems for a stage that takes these, from the matrix or of any size up to
+        ``largest``; the seed determines it.
+        """
         chance = Random(seed)
         known = self.full_matrix(dtypes, head_dims)
         while True:
@@ -233,8 +238,9 @@ class Operation(ABC):
     def diagnose(
         self, problem: Any, outputs: Mapping[str, Tensor], reference: Reference, owner: str
     ) -> list[str]:
-        """Sentences about what is wrong with the outputs, none where they are right. ``owner`` is what holds
-        a row: a ``thread``, or the ``fragments`` of a warp."""
+        """Describes in sentences what is wrong with the outputs; empty if they are right. ``owner`` says what
+        holds a row: a ``thread``, or the ``fragments`` of a warp.
+        """
         sentences = []
         for name, exact in reference.outputs.items():
             bad = ~((outputs[name].double() - exact).abs() <= reference.bounds[name])
@@ -250,12 +256,12 @@ class Operation(ABC):
         return sentences
 
     def needed_bytes(self, problem: Any) -> int:
-        """Memory at the peak of drawing the inputs, running a stage on them and checking it."""
+        """The peak number of bytes while drawing the inputs, running a stage on them and checking it."""
         size = sum(math.prod(one.shape) * (DTYPE_BYTES[one.dtype] + 8) for one in self.outputs(problem))
         return 4 * size
 
     def title_of(self, row: Mapping[str, Any]) -> str:
-        """The problem of a table's row, above the table. The dtype is left out: stages differ in it."""
+        """Describes a row's problem for the table's title, without the dtype, in which stages differ."""
         words = []
         for name, kind in self.columns.items():
             if name == "dtype" or row[name] is None:
@@ -267,27 +273,28 @@ class Operation(ABC):
         return " ".join(words)
 
     def add_options(self, group: Any) -> None:  # noqa: B027 - most have none
-        """Adds the command line's options of a problem, beyond --problem, --dtype and --inputs.
+        """Adds command-line options for a problem beyond --problem, --dtype and --inputs.
 
-        Their defaults are None, so that one that is given can be told; :meth:`fields_of` reads them. Options
-        of the same name mean the same in all operations.
+        Their defaults are None, to tell which are given; :meth:`fields_of` reads them. Options of the same
+        name mean the same in all operations.
         """
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
-        """Fields of the problem that :meth:`add_options`'s options give."""
+        """The problem's fields that are given by the options of :meth:`add_options`."""
         return {}
 
     def baselines(self, problem: Any, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
-        """What a GPU's library offers for it, by name: functions of the inputs, tried on these."""
+        """Libraries' implementations on a GPU, by name: functions of the inputs, tried on ``inputs``."""
         return {}
 
     def part(self, problem: Any, tensors: Mapping[str, Any]) -> tuple[AnyProblem, Mapping[str, Any]]:
-        """A part of the problem that is a problem itself, with its part of these inputs or outputs: checked
-        where checking everything would take too long."""
+        """A part of the problem that is itself a problem, with its part of these inputs or outputs, to check
+        when checking everything would take too long.
+        """
         return problem, tensors
 
     def other_inputs(self, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
-        """The same values elsewhere in memory and in another order, for timing."""
+        """Makes inputs for timing with the same values in another order, elsewhere in memory."""
         return {
             name: tensor.roll(number, -2)
             if tensor is not None and tensor.is_floating_point() and tensor.dim() > 1
@@ -306,19 +313,19 @@ class Operation(ABC):
 
 @cache
 def torch_dtypes() -> dict[str, torch.dtype]:
-    """torch's type of each name of :data:`DTYPE_BYTES`."""
+    """torch's dtypes by the names in :data:`DTYPE_BYTES`."""
     import torch
 
     return {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32}
 
 
 def largest(x: Tensor) -> float:
-    """max |x|; NaN if x holds one, 0 if it is empty."""
+    """max |x|; NaN if x contains NaN, 0 if it is empty."""
     return float(x.abs().max()) if x.numel() else 0.0
 
 
 def parse_dtype(name: str) -> str:
-    """``f16`` for any usual name of it (``fp16``, ``float16``, ``half``), likewise the others."""
+    """Normalises a dtype's name: ``fp16``, ``float16`` and ``half`` become ``f16``, for instance."""
     short = name.lower().removeprefix("torch.")
     short = _DTYPE_ALIASES.get(short, short)
     if short not in DTYPES:
@@ -327,13 +334,13 @@ def parse_dtype(name: str) -> str:
 
 
 def check_dtype(dtype: str | None) -> None:
-    """Raises :class:`InvalidProblem` unless it is one of :data:`DTYPES` or left open."""
+    """Raises :class:`InvalidProblem` unless ``dtype`` is None or one of :data:`DTYPES`."""
     if dtype is not None and dtype not in DTYPES:
         raise InvalidProblem(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
 
 
 def check_size(letter: str, name: str, value: Any) -> None:
-    """Raises :class:`InvalidProblem` unless it is a whole number from 1 to :data:`LARGEST_SIZE`."""
+    """Raises :class:`InvalidProblem` unless ``value`` is an integer from 1 to :data:`LARGEST_SIZE`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
         raise InvalidProblem(
             f"{letter} ({name}) is {value!r}; it must be a whole number from 1 to {LARGEST_SIZE:,}"
@@ -341,7 +348,9 @@ def check_size(letter: str, name: str, value: Any) -> None:
 
 
 def parse_sizes(text: str, size_text: tuple[str, str]) -> list[int]:
-    """The whole numbers of ``--problem``. Raises :class:`InvalidProblem` for others, or more or fewer."""
+    """Parses the integers of ``--problem``. Raises :class:`InvalidProblem` if they are invalid or too many or
+    few.
+    """
     form, example = size_text
     count = form.count(",") + 1
     try:

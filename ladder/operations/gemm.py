@@ -1,4 +1,4 @@
-"""A product of two matrices, in 16 bits with sums in fp32."""
+"""A product of two 16-bit matrices, with sums in fp32."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ class Gemm(SizedOperation):
         return (Output("c", (problem.rows, problem.cols), problem.dtype or "f32"),)
 
     def reference(self, problem: GemmProblem, inputs: Mapping[str, Any]) -> Reference:
-        """Each of the K additions errs by at most 5/2 u of the largest number in it (attention/reference.py),
-        a partial sum. As b is normal and drawn apart from a, none exceeds 7 times the norm of a's row."""
+        """Computes c in float64. Each of the K additions errs by at most 5/2 u of the largest number in it
+        (attention/reference.py), a partial sum. As b is normal and independent of a, no partial sum exceeds 7
+        times the norm of a's row.
+        """
         a, b = inputs["a"].double(), inputs["b"].double()
         c = a @ b
         sums = 2.5 * problem.depth * U * DEVIATIONS * a.norm(dim=1, keepdim=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ladder.operations.base import Output, Reference, largest
 from ladder.operations.sized import SizedOperation, SizedProblem, U
 
-#: What is added to the variance, as torch does by default.
+#: Added to the variance; torch's default.
 EPSILON = 1e-5
 
 
@@ -26,7 +26,9 @@ class LayerNormProblem(SizedProblem):
 
     @property
     def flops(self) -> float:
-        """8 R C: sum, difference, square, its sum, two products, a sum and the root's share."""
+        """8 R C: per element, a sum, difference, square, its sum, two products, a sum and a share of the
+        root.
+        """
         return 8.0 * self.rows * self.cols
 
 
@@ -51,9 +53,10 @@ class LayerNorm(SizedOperation):
         return (Output("y", (problem.rows, problem.cols), problem.dtype or "f32"),)
 
     def reference(self, problem: LayerNormProblem, inputs: Mapping[str, Any]) -> Reference:
-        """The mean of C values errs by C u mean |x|, a difference from it by that much and a rounding more.
-        The variance's relative error is twice a difference's and C u; the root halves it. The root, three
-        products and the sum of the bias round once each (rsqrt: 2 u)."""
+        """Computes y in float64. The mean of C values errs by C u mean |x|, and a difference from it by one
+        rounding more. The variance's relative error is twice a difference's plus C u; the root halves it. The
+        root, three products and the addition of the bias round once each (rsqrt: 2 u).
+        """
         x, weight, bias = (inputs[name].double() for name in ("x", "weight", "bias"))
         centred = x - x.mean(-1, keepdim=True)
         scale = (centred.square().mean(-1, keepdim=True) + EPSILON).rsqrt()

@@ -1,4 +1,4 @@
-"""Causal linear attention (Katharopoulos et al. 2020), without a feature map and not normalised."""
+"""Causal linear attention (Katharopoulos et al. 2020), without feature map or normalisation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ladder.operations.sized import DEVIATIONS, SizedOperation, SizedProblem, U
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Numbers that the reference holds of all states of a head at once.
+#: The number of values of a head's states that the reference holds at once.
 _STATES_AT_ONCE = 2**22
 
 
@@ -55,11 +55,12 @@ class LinearAttention(SizedOperation):
         return (Output("o", shape, problem.dtype or "f32"),)
 
     def reference(self, problem: LinearAttentionProblem, inputs: Mapping[str, Any]) -> Reference:
-        """A kernel sums up weights q k^T for some of the keys, and the state S, the sum of k^T v, for those
-        before them; both it may round to 16 bits. As q, k and v are drawn apart, errors f of the weights of
-        query i are worth 7 |f| at most in o, and so are errors of a column of S. These are
-        w = u_T + 5/2 (n + d) u of each value, n = i + 1: of the state, of the largest that it had so far.
-        A weight is a sum of d products and errs by 5/2 d u of their magnitudes beside that."""
+        """Computes o in float64. A kernel sums weights q k^T over some keys, and uses the state S, the sum of
+        k^T v, for the keys before them; it may round both to 16 bits. As q, k and v are independent, errors f
+        of the weights of query i change o by at most 7 |f|, and so do errors of a column of S. These are w =
+        u_T + 5/2 (n + d) u of each value, n = i + 1, or for the state, of the largest that it had so far. A
+        weight is a sum of d products and, in addition, errs by 5/2 d u of their magnitudes.
+        """
         import torch
 
         o = torch.empty(inputs["q"].shape, dtype=torch.float64, device=inputs["q"].device)
@@ -78,14 +79,15 @@ class LinearAttention(SizedOperation):
         return Reference({"o": o}, {"o": bound})
 
     def needed_bytes(self, problem: Any) -> int:
-        """Inputs and outputs, and besides them the weights of a head and its states."""
+        """The bytes of inputs and outputs, of the weights of a head, and of its states."""
         states = max(_STATES_AT_ONCE, problem.length * problem.head_dim)
         return super().needed_bytes(problem) + 8 * (4 * problem.length**2 + 3 * states)
 
 
 def _largest_states(k: Tensor, v: Tensor) -> Iterator[Tensor]:
-    """For each column of the state the norm of its largest values so far: (N, columns), a few columns at a
-    time."""
+    """Yields, for a few columns of the state at a time, the norms of their largest values so far (N,
+    columns).
+    """
     for columns in v.split(max(1, _STATES_AT_ONCE // k.numel()), 1):
         states = (k[:, :, None] * columns[:, None, :]).cumsum(0)
         yield states.abs().cummax(0).values.norm(dim=1)

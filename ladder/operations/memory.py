@@ -1,4 +1,4 @@
-"""How much memory running and checking a problem takes, estimated beforehand."""
+"""Estimates beforehand how much memory running and checking a problem takes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def needed(problem: AnyProblem) -> int:
-    """Bytes at the peak of drawing the inputs of a problem, running a stage on them and checking it."""
+    """The peak number of bytes while drawing a problem's inputs, running a stage on them and checking it."""
     return operation_of(problem).needed_bytes(problem)
 
 
 def available() -> int | None:
-    """Bytes available without swapping, in this container; None where the system does not say."""
+    """Bytes available in this container without swapping; None if unknown."""
     try:
         match = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
@@ -32,18 +32,18 @@ def available() -> int | None:
 
 
 def _container_limit() -> int | None:
-    """What a container's limit leaves. It counts cached files as used, but they can be evicted."""
+    """Bytes left of the container's limit. The limit counts cached files, but they can be evicted."""
     try:
         most = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
         match = re.search(r"^inactive_file (\d+)", (_CGROUP / "memory.stat").read_text(), re.MULTILINE)
-    except (OSError, ValueError):  # none, or an older kind
+    except (OSError, ValueError):  # no limit, or cgroups v1
         return None
     return most - used + (int(match[1]) if match else 0)
 
 
 def require(problem: AnyProblem) -> None:
-    """Raises :class:`InvalidProblem` where running and checking the problem takes more than there is."""
+    """Raises :class:`InvalidProblem` if running and checking the problem takes more memory than available."""
     there, takes = available(), needed(problem)
     if there is None or takes <= there:
         return
@@ -55,7 +55,7 @@ def require(problem: AnyProblem) -> None:
 
 @contextmanager
 def guarded(problem: AnyProblem) -> Iterator[None]:
-    """Turns memory that runs out all the same, or on a GPU, into an :class:`InvalidProblem`."""
+    """Turns running out of memory nevertheless, or on a GPU, into an :class:`InvalidProblem`."""
     import torch
 
     try:

@@ -15,9 +15,11 @@ def product(axes: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
 
 
 def pairwise(axes: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """Rows in which any two values of any two axes meet at least once, far fewer than all combinations.
+    """Rows in which any two values of any two axes occur together, far fewer than all combinations.
+
     Greedy and deterministic: each row starts from an uncovered pair and takes, axis by axis, the value that
-    covers the most remaining pairs and, of equals, the least used one."""
+    covers the most uncovered pairs; ties go to the least used value.
+    """
     names = list(axes)
     pairs: Iterable[tuple[int, int]] = itertools.combinations(range(len(names)), 2)
     left = {

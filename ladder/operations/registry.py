@@ -7,7 +7,7 @@ from functools import cache
 
 from ladder.operations.base import AnyProblem, Operation
 
-#: The module of each operation, and its name there.
+#: The module and the object of each operation.
 _MODULES = {
     "attention": ("ladder.operations.attention.operation", "OPERATION"),
     "attention_backward": ("ladder.operations.attention_backward.operation", "OPERATION"),
@@ -20,7 +20,7 @@ _MODULES = {
     "row_softmax": ("ladder.operations.row_softmax", "OPERATION"),
 }
 OPERATIONS = tuple(_MODULES)
-#: What a stage computes unless it says otherwise.
+#: The operation of stages that do not name one.
 DEFAULT_OPERATION = "attention"
 
 

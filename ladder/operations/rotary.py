@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al. 2021), its two halves rotated against each other."""
+"""Rotary position embedding (Su et al. 2021), which pairs elements of the two halves of a row."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RotaryProblem(SizedProblem):
 
     @property
     def flops(self) -> float:
-        """3 H N d: two products and a sum for each element."""
+        """3 H N d: two products and a sum per element."""
         return 3.0 * self.heads * self.length * self.head_dim
 
 
 class Rotary(SizedOperation):
-    """Row n of each head, as d / 2 pairs (x[n, i], x[n, i + d/2]), each turned by n / 10000^(2 i / d)."""
+    """Rotates the d / 2 pairs (x[n, i], x[n, i + d/2]) in row n of each head by n / 10000^(2 i / d)."""
 
     title = "rotary embedding"
     problem = RotaryProblem
@@ -59,8 +59,9 @@ class Rotary(SizedOperation):
         return (Output("y", shape, problem.dtype or "f32"),)
 
     def reference(self, problem: RotaryProblem, inputs: Mapping[str, Any]) -> Reference:
-        """Two products and their sum round once each: 2 u of the products' magnitudes, which are at most
-        those of the pair."""
+        """Computes y in float64. Two products and their sum round once each: 2 u of the products' magnitudes,
+        which are at most those of the pair.
+        """
         import torch
 
         cos, sin = inputs["cos"].double(), inputs["sin"].double()

@@ -1,4 +1,4 @@
-"""Softmax of the rows of a matrix: the shortest operation, and the one to begin a new one from."""
+"""Softmax of the rows of a matrix: the shortest operation, and a starting point for new ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ladder.operations.sized import SizedOperation, SizedProblem, U
 
 @dataclass(frozen=True)
 class RowSoftmaxProblem(SizedProblem):
-    """x (R, C) -> y (R, C). With the inputs ``large`` exp overflows unless the row's maximum is taken off."""
+    """x (R, C) -> y (R, C). With ``large`` inputs, exp overflows unless the row maximum is subtracted."""
 
     operation: ClassVar[str] = "row_softmax"
     letters = {"rows": "R", "cols": "C"}
@@ -23,7 +23,7 @@ class RowSoftmaxProblem(SizedProblem):
 
     @property
     def flops(self) -> float:
-        """5 R C: maximum, difference, exp, sum and quotient."""
+        """5 R C: maximum, difference, exp, sum and quotient per element."""
         return 5.0 * self.rows * self.cols
 
 
@@ -48,8 +48,10 @@ class RowSoftmax(SizedOperation):
         return (Output("y", (problem.rows, problem.cols), problem.dtype or "f32"),)
 
     def reference(self, problem: RowSoftmaxProblem, inputs: Mapping[str, Any]) -> Reference:
-        """Of x - m, m the maximum, the rounding and that of its product with log2(e) make 3 u |x - m| of a
-        weight's relative error, exp 4 u (PTX: ex2.approx); the sum of n weights adds n u, the quotient u."""
+        """Computes y in float64. With m the maximum, the roundings of x - m and of its product with log2(e)
+        contribute 3 u |x - m| to a weight's relative error, and exp 4 u (PTX: ex2.approx); the sum of n
+        weights adds n u, the quotient u.
+        """
         import torch
 
         x = inputs["x"].double()

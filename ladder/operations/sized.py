@@ -1,4 +1,4 @@
-"""What operations share whose problem is a few sizes, a dtype and a kind of inputs."""
+"""Base classes of operations whose problem is a few sizes, a dtype and a kind of inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ladder.operations.pairwise import pairwise, product
 
 #: Rounding error of fp32.
 U = 2.0**-24
-#: Standard deviations that no sum of normally distributed terms is ever off: once in 4 * 10^11 times.
+#: The number of standard deviations that a sum of normal terms exceeds only once in 4 * 10^11 times.
 DEVIATIONS = 7.0
 _ROUNDING = {"f32": U, "f16": 2.0**-11, "bf16": 2.0**-8}
 _F16_SUBNORMAL = 2.0**-25
@@ -34,11 +34,11 @@ _F16_SUBNORMAL = 2.0**-25
 
 @dataclass(frozen=True)
 class SizedProblem(AnyProblem):
-    """A problem of sizes, which a subclass adds as its fields. Raises :class:`InvalidProblem`."""
+    """A problem of sizes, which subclasses add as fields. Raises :class:`InvalidProblem`."""
 
-    #: The letter of each size, by its field's name.
+    #: The letter of each size, by field name.
     letters: ClassVar[Mapping[str, str]]
-    #: The kinds of inputs, with the factor by which each multiplies standard normal ones.
+    #: The kinds of inputs, with the factor that each applies to standard normal values.
     kinds: ClassVar[Mapping[str, float]] = {"normal": 1.0}
 
     dtype: str | None = field(default=None, kw_only=True)
@@ -53,7 +53,7 @@ class SizedProblem(AnyProblem):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """By the fields' names."""
+        """The sizes by field name."""
         return {name: getattr(self, name) for name in self.letters}
 
     @property
@@ -81,17 +81,19 @@ class SizedProblem(AnyProblem):
 
 
 class SizedOperation(Operation):
-    """An operation on a :class:`SizedProblem`; ``title``, the problems and what is abstract here remain."""
+    """An operation on a :class:`SizedProblem`; subclasses define ``title``, the problems and the abstract
+    methods.
+    """
 
     problem: type[SizedProblem]
-    #: Values of each size, by its field's name.
+    #: The values of each size in the matrix, by field name.
     axes: Mapping[str, Sequence[int]]
-    #: Values on both sides of where tiles end, of the sizes that need not fit them.
+    #: Values on both sides of the ends of tiles, for the sizes that need not be multiples of them.
     edges: Mapping[str, Sequence[int]]
 
     @abstractmethod
     def input_shapes(self, problem: Any) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs, all of the problem's dtype, by name."""
+        """The shapes of the inputs by name; all have the problem's dtype."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -119,7 +121,7 @@ class SizedOperation(Operation):
         return {**problem.sizes, "dtype": problem.dtype}
 
     def make_inputs(self, problem: SizedProblem, device: str = "cpu") -> dict[str, Any]:
-        """Standard normal ones, times the factor of their kind."""
+        """Draws standard normal inputs, times the factor of their kind."""
         import torch
 
         generator = torch.Generator().manual_seed(0)
@@ -136,7 +138,7 @@ class SizedOperation(Operation):
         return [self.problem(**row) for row in product(self._all_axes(dtypes))]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[SizedProblem]]:
-        """One size at an edge, the others as the matrix has them first."""
+        """Problems with one size at an edge and the others at their first values in the matrix."""
         sizes: dict[str, Any] = {name: values[0] for name, values in self.axes.items()}
         turns = itertools.cycle(dtypes)
         problems = [
@@ -155,8 +157,9 @@ class SizedOperation(Operation):
         return [self.problem(*sizes, dtype=dtype) for dtype in DTYPES if dtype not in dtypes]
 
     def needed_bytes(self, problem: SizedProblem) -> int:
-        """The inputs in fp32 and rounded, then in float64, and six tensors as large as the output beside
-        them: the reference and what its bound is made of."""
+        """The bytes of the inputs in fp32, rounded and in float64, and of six tensors as large as the output
+        for the reference and its bound.
+        """
         item = DTYPE_BYTES[problem.dtype or "f32"]
         inputs = sum(map(math.prod, self.input_shapes(problem).values()))
         outputs = sum(math.prod(one.shape) for one in self.outputs(problem))

@@ -1,4 +1,4 @@
-"""torch's own attention, to compare speeds with."""
+"""torch's own attention, as a baseline for speeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BACKENDS = {
 
 
 def torch_runs(problem: Problem, inputs: Inputs) -> dict[str, Callable[[Inputs], Tensor]]:
-    """torch's attention by the backend that computes it; those that take the problem, tried on ``inputs``."""
+    """torch's attention by backend, for the backends that take the problem, which is tried on ``inputs``."""
     group = problem.heads // problem.num_kv_heads
     found: dict[str, Callable[[Inputs], Tensor]] = {}
     for name, backend in _BACKENDS.items():
@@ -39,7 +39,7 @@ def torch_runs(problem: Problem, inputs: Inputs) -> dict[str, Callable[[Inputs],
 
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # why a backend does not take the problem
+                warnings.simplefilter("ignore")  # torch warns why a backend does not take the problem
                 run(inputs)
                 torch.cuda.synchronize()
         except RuntimeError:

@@ -1,4 +1,6 @@
-"""Describes what is wrong with an output: which heads, rows and columns, who holds them, what is there."""
+"""Describes what is wrong with an output: which heads, rows and columns, which threads hold them, and the
+values.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ _BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16:
 def diagnose(
     problem: Problem, o: Tensor, lse: Tensor, reference: AttentionReference, owner: str
 ) -> list[str]:
-    """Sentences about what is wrong with o (B, H, N, d) and lse (B, H, N); none where both are right.
+    """Describes in sentences what is wrong with o (B, H, N, d) and lse (B, H, N); empty if both are right.
 
-    ``owner`` is what holds a row: a ``thread``, or the ``fragments`` of a warp.
+    ``owner`` says what holds a row: a ``thread``, or the ``fragments`` of a warp.
     """
     bad_o = ~((o.double() - reference.o).abs() <= reference.error_bound)
     bad_lse = ~((lse.double() - reference.lse).abs() <= reference.lse_bound)
@@ -46,7 +48,7 @@ def diagnose(
 
 
 def _where(bad_rows: Tensor, name: str) -> list[str]:
-    """Heads and rows of a (B, H, N) mask."""
+    """Describes the heads and rows of a (B, H, N) mask."""
     sentences = []
     batch, heads, rows = bad_rows.shape
     for word, count, wrong in (
@@ -75,7 +77,7 @@ def _columns(bad: Tensor, owner: str) -> list[str]:
 
 
 def _holders(bad: Tensor, owner: str) -> list[str]:
-    """Who holds the wrong rows, where that is not everybody."""
+    """Names the threads or warps that hold the wrong rows, unless all do."""
     rows = _indices(bad.any(-1).flatten(0, 1).any(0))
     if owner == "thread":
         return ["Row r belongs to thread r % blockDim.x."] if len(rows) < bad.shape[2] else []
@@ -123,7 +125,7 @@ def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
 
 
 def _factor(o: Tensor, reference: AttentionReference) -> list[str]:
-    """Whether each row is the right one times a number."""
+    """Reports if each row is the right one times a factor."""
     got, wanted = o.double().flatten(0, 2), reference.o.flatten(0, 2)
     factor = (got * wanted).sum(1) / (wanted * wanted).sum(1).clamp_min(1e-30)
     rest = (got - factor[:, None] * wanted).norm(dim=1) / got.norm(dim=1).clamp_min(1e-30)
@@ -141,9 +143,9 @@ def _factor(o: Tensor, reference: AttentionReference) -> list[str]:
 
 
 def _permutation(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[str]:
-    """Whether the wrong rows, or columns, hold what belongs into others, and into one other each.
+    """Reports if each wrong row, or column, contains the values of exactly one other.
 
-    Rows can look alike, where one key dominates for instance: then nothing tells which one it is.
+    Rows can be too similar to tell which one it is, for instance if one key dominates.
     """
     for axis, word in ((2, "row"), (3, "column")):
         if bad.shape[axis] > 1024:
@@ -200,7 +202,9 @@ def _number(value: float) -> str:
 
 
 def _unwritten(x: Tensor) -> Tensor:
-    """Elements with exactly the bits that outputs are filled with; arithmetic yields a different NaN."""
+    """Elements with exactly the bits that outputs are filled with, since arithmetic yields a different
+    NaN.
+    """
     bits = _BITS[x.dtype]
     return x.view(bits) == torch.full_like(x, math.nan).view(bits)
 

@@ -1,4 +1,4 @@
-"""Inputs of a problem: ordinary ones and those that break an online softmax."""
+"""Inputs of a problem: ordinary ones, and ones that break a faulty online softmax."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ TORCH_DTYPES = {name: torch_dtypes()[name] for name in DTYPES}
 
 
 def _normal(q: Tensor, k: Tensor) -> None:
-    """Standard normal."""
+    """Leaves the inputs standard normal."""
 
 
 def _large(q: Tensor, k: Tensor) -> None:
-    """Logits in the hundreds: exp without the row maximum taken off overflows."""
+    """Makes logits in the hundreds: exp overflows unless the row maximum is subtracted."""
     q *= 10.0
     k *= 10.0
 
 
 def _negative(q: Tensor, k: Tensor) -> None:
-    """All logits strongly negative: a running maximum that starts at 0 instead of -inf loses every row."""
+    """Makes all logits strongly negative: a running maximum that starts at 0 instead of -inf loses every
+    row.
+    """
     q.abs_().add_(1.0)
     k.abs_().add_(1.0).mul_(-4.0)
 
 
 def _equal(q: Tensor, k: Tensor) -> None:
-    """All logits of a row equal: the probabilities are 1 / (number of visible keys)."""
+    """Makes all logits of a row equal: the probabilities are 1 / (number of visible keys)."""
     k.copy_(k[:, :, :1].clone().expand_as(k))
 
 
 def _dominant(q: Tensor, k: Tensor) -> None:
-    """One key, the middle one, takes nearly all the weight: the maximum changes in the middle of the row."""
+    """Gives the middle key nearly all the weight: the maximum changes in the middle of the row."""
     q[..., 0] = 16.0
     k[..., 0] = 0.0
     k[:, :, k.shape[2] // 2, 0] = 16.0
 
 
-#: What is done to normal q and k, by the names in INPUTS.
+#: The functions that modify normal q and k, by the names in INPUTS.
 KINDS: dict[str, Callable[[Tensor, Tensor], None]] = {
     "normal": _normal,
     "large": _large,
@@ -53,7 +55,7 @@ KINDS: dict[str, Callable[[Tensor, Tensor], None]] = {
 
 
 def make_inputs(problem: Problem, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of the problem, the same on every machine: drawn in fp32 on the CPU, then rounded."""
+    """Draws q, k and v in fp32 on the CPU, then rounds them, so that they are the same on every machine."""
     if problem.dtype is None:
         raise InvalidProblem(f"{problem} has no dtype")
     generator = torch.Generator().manual_seed(0)

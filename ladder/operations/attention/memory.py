@@ -1,4 +1,4 @@
-"""How much memory attention takes."""
+"""The memory that attention needs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from ladder.operations.attention.problem import Problem
 from ladder.operations.base import DTYPE_BYTES
 
 _FLOAT64 = 8
-#: The reference works on so many logits of a head at once, or on one row of them: in float64 the logits, the
-#: weights, their bounds and what is between, and the logits of the rows before.
+#: The number of a head's logits that the reference processes at once, or one row if that is longer. In
+#: float64 it holds the logits, the weights, their bounds, intermediate values, and the previous rows' logits.
 LOGITS_AT_ONCE = 2**22
 _COPIES_OF_LOGITS = 16
 
 
 def needed_bytes(problem: Problem) -> int:
-    """Bytes at the peak of drawing q, k and v, running a stage on them and checking it."""
+    """The peak number of bytes while drawing q, k and v, running a stage on them and checking it."""
     fp32, size = DTYPE_BYTES["f32"], DTYPE_BYTES[problem.dtype or "f32"]
     q = problem.batch * problem.heads * problem.q_len * problem.head_dim
     kv = 2 * problem.batch * problem.num_kv_heads * problem.kv_len * problem.head_dim
     rows = problem.batch * problem.heads * problem.q_len
     drawing = fp32 * (q + kv) + (size * (q + kv) if size != fp32 else 0)
-    # The inputs with a copy and one elsewhere, the outputs of three runs, and the reference.
+    # The inputs and two copies, the outputs of three runs, and the reference.
     held = size * 3 * (2 * q + kv) + fp32 * 3 * rows + _FLOAT64 * (q + rows)
     row = max(problem.kv_len, problem.head_dim)
     logits = _COPIES_OF_LOGITS * min(problem.q_len * row, max(LOGITS_AT_ONCE, row))
     one_head = 2 * problem.kv_len * problem.head_dim + logits
-    less_the_reference = 2 * q  # o in float64, and its difference
+    less_the_reference = 2 * q  # o in float64, and its difference from the reference
     return max(drawing, held + _FLOAT64 * max(one_head, less_the_reference))

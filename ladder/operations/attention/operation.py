@@ -99,7 +99,7 @@ class Attention(Operation):
         return shapes.random_problems(seed, dtypes, head_dims, largest)
 
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        """One problem for each dtype and each head dim that is not listed."""
+        """One problem for each dtype and head dim not listed."""
         unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
         unknown += [(dtypes[0], d) for d in (16, 32, 48, 64, 96, 128, 256) if d not in head_dims]
         return [Problem(1, 1, 16, 16, d, dtype=dtype) for dtype, d in unknown]
@@ -133,7 +133,7 @@ class Attention(Operation):
         return diagnose(problem, outputs["o"], outputs["lse"], reference, owner)
 
     def part(self, problem: Problem, tensors: Mapping[str, Any]) -> tuple[Problem, Mapping[str, Any]]:
-        """Two heads of the first batch."""
+        """Selects two heads of the first batch."""
         heads = min(_CHECKED_HEADS, problem.heads)
         kv_heads = math.ceil(heads * problem.num_kv_heads / problem.heads)
         taken = {"k": kv_heads, "v": kv_heads}

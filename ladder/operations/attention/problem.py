@@ -1,4 +1,4 @@
-"""The attention problem: sizes, dtype, mask and scale, checked once and then passed on by all."""
+"""The attention problem: sizes, dtype, mask and scale, validated on construction."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from ladder.errors import InvalidProblem
 from ladder.operations.base import AnyProblem, check_dtype, check_size, parse_sizes
 
-#: Drawn by :mod:`ladder.operations.attention.inputs`.
+#: The kinds of inputs that :mod:`ladder.operations.attention.inputs` draws.
 INPUTS = ("normal", "large", "negative", "equal", "dominant")
-#: What ``--problem`` is, and an example of it.
+#: The format of ``--problem``, and an example.
 SIZE_TEXT = ("B,H,N,M,d", "1,2,256,256,64")
-#: The largest |scale|. Kernels multiply it by log2(e) in fp32, whose largest number is 3.4028e38.
+#: The largest |scale|: kernels multiply it by log2(e) in fp32, whose largest number is 3.4028e38.
 LARGEST_SCALE = 2.35e38
 
 
@@ -22,10 +22,10 @@ LARGEST_SCALE = 2.35e38
 class Problem(AnyProblem):
     """q (B, H, N, d), k and v (B, Hkv, M, d) -> o (B, H, N, d) and lse (B, H, N).
 
-    ``kv_heads`` is Hkv; head h reads kv head h // (H / Hkv). ``is_causal`` is upper-left (key j <= query i)
-    and ``scale`` any number up to :data:`LARGEST_SCALE` and of either sign, 1 / sqrt(d) if None, both as in
-    ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of :data:`INPUTS`.
-    Without a ``dtype`` each stage takes the first that it lists.
+    ``kv_heads`` is Hkv; head h reads kv head h // (H / Hkv). ``is_causal`` is aligned to the upper left (key
+    j <= query i); ``scale`` may have either sign, up to :data:`LARGEST_SCALE`, and is 1 / sqrt(d) if None.
+    Both are as in ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of
+    :data:`INPUTS`. If ``dtype`` is None, each stage uses the first dtype that it lists.
 
     Raises :class:`InvalidProblem`.
     """
@@ -68,7 +68,7 @@ class Problem(AnyProblem):
 
     @classmethod
     def parse(cls, text: str, **others: Any) -> Problem:
-        """The problem of ``"B,H,N,M,d"`` as the command line gives it."""
+        """Parses ``"B,H,N,M,d"`` from the command line."""
         batch, heads, q_len, kv_len, head_dim = parse_sizes(text, SIZE_TEXT)
         return cls(batch, heads, q_len, kv_len, head_dim, **others)
 
@@ -79,18 +79,18 @@ class Problem(AnyProblem):
 
     @property
     def softmax_scale(self) -> float:
-        """The factor of the logits."""
+        """The factor applied to q k."""
         return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
 
     @property
     def flops(self) -> float:
-        """4 B H N M d, half of that when causal: what attention speeds are quoted by."""
+        """4 B H N M d, or half of that if causal: the convention for quoting attention speeds."""
         full = 4.0 * self.batch * self.heads * self.q_len * self.kv_len * self.head_dim
         return full / 2 if self.is_causal else full
 
     @property
     def command_options(self) -> str:
-        """The options with which the command line makes this problem."""
+        """The command-line options that describe this problem."""
         sizes = (self.batch, self.heads, self.q_len, self.kv_len, self.head_dim)
         words = ["--problem", ",".join(map(str, sizes))]
         if self.kv_heads is not None:

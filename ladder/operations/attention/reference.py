@@ -1,34 +1,35 @@
-"""Attention in float64, and how far from it a right kernel may be.
+"""Attention in float64, and bounds on the errors of a correct kernel.
 
-The bounds are proved, not fitted: no kernel that does what is listed here exceeds them, so one that does is
-wrong. u = 2^-24 is the rounding error of fp32, u_T that of the tensors' dtype (2^-11 in f16, 2^-8 in bf16; in
-f32 weights and o are not rounded again: 0). For query i, with n visible keys, logits s_j, their maximum m,
-weights p_j = exp(s_j - lse) and A_j = |scale| sum_x |q_x k_jx|:
+The bounds are proved, not fitted: no kernel that computes as listed here exceeds them. u = 2^-24 is the
+rounding error of fp32, u_T that of the tensors' dtype (2^-11 in f16, 2^-8 in bf16; in f32 weights and o are
+not rounded again: 0). For query i, with n visible keys, logits s_j, their maximum m, weights p_j = exp(s_j -
+lse) and A_j = |scale| sum_x |q_x k_jx|:
 
 * A logit is a sum of d products in fp32, in any order. Each addition errs by at most t u times the largest
-  number in it, and that is at most A_j / |scale|: t = 1 where it rounds, t = 2 where it truncates, as tensor
-  cores do (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores"). They align the products of a step
+  number in it, which is at most A_j / |scale|; t = 1 if it rounds, t = 2 if it truncates, as tensor cores do
+  (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores"). Tensor cores align the products of a step
   with the accumulator, and truncate all of them and the result: 10 truncations for a step of 8 products. So
   the logit errs by 5/4 t d u A_j.
-* The scale becomes fp32, is multiplied by log2(e), itself rounded, and by the logit; a maximum is taken off
-  and at the end multiplied by ln(2): no more than 6 roundings of s_j and 6 of m. Then comes exp: 4 u (PTX:
-  ex2.approx errs by 2^-22 at most). Together, of each weight's relative error:
-  e_j = u (5/4 t d A_j + 6 |s_j| + 6 |m| + 4).
-* l, the sum of the weights, takes n additions, and a rescale, an exp and two roundings, for each tile of at
-  least 16 keys in which m grows (else it is by exactly 1). With E = sum_j p_j e_j, its relative error is
-  E + g, g = u (3/2 n + 8).
-* lse = m + log(l): what m is off by, the weights are, too, so that it takes no part. What is left is
-  |lse - ref| <= E + g + u (|m| + 5 log(n) + 8), the last term for lg2.approx (2^-22) and for the sum.
-* o is a sum over keys of weights times v, divided by l. Errors f_j that the weights have in both take a part
-  of p_j (f_j - sum_i p_i f_i): none where one key has all the weight. So with c_j = e_j + E - 2 p_j e_j, and
-  r_j = u_T max(1, 2 - 2 p_j) for weights that are rounded to 16 bits, be it before they are summed or after,
-  |o - ref| <= R(p (c + r)) + 2 t n u R(p) + (g + u_T + 8 u) |o_x|: sums over keys and n / 16 rescales, then
-  the division and the rounding of o; and in f16, which has less below 2^-14, 2^-25 (1 + R(1) / l) more, l
-  with the true maximum. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that v has no part in. It is at
-  most sum_j a_j |v_jx|. As v is standard normal and drawn apart from q and k, the sum is normal with at most
-  the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a) is the smaller one.
+* The scale is rounded to fp32, multiplied by log2(e), itself rounded, and by the logit; a maximum is
+  subtracted, and at the end multiplied by ln(2). These are at most 6 roundings of s_j and 6 of m. exp adds 4
+  u (PTX: ex2.approx errs by 2^-22 at most). So the relative error of each weight is at most e_j = u (5/4 t d
+  A_j + 6 |s_j| + 6 |m| + 4).
+* l, the sum of the weights, takes n additions and, for each tile of at least 16 keys in which m grows, a
+  rescale with an exp and two roundings (in other tiles the factor is exactly 1). With E = sum_j p_j e_j, its
+  relative error is E + g, g = u (3/2 n + 8).
+* lse = m + log(l): an error of m shifts the weights, too, and cancels. What remains is |lse - ref| <= E + g +
+  u (|m| + 5 log(n) + 8), the last term for lg2.approx (2^-22) and for the sum.
+* o is a sum over keys of weights times v, divided by l. Errors f_j of the weights that enter both sums
+  contribute p_j (f_j - sum_i p_i f_i), which vanishes if one key has all the weight. So with c_j = e_j + E - 2 p_j e_j,
+  and r_j = u_T max(1, 2 - 2 p_j) for weights rounded to 16 bits before or after they are summed, |o - ref| <=
+  R(p (c + r)) + 2 t n u R(p) + (g + u_T + 8 u) |o_x|: sums over keys and n / 16 rescales, then the division
+  and the rounding of o. f16 is less precise below 2^-14, which adds 2^-25 (1 + R(1) / l), l with the true
+  maximum. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that are independent of v. The sum is at most
+  sum_j a_j |v_jx|. As v is standard normal and drawn independently of q and k, the sum is also normal with at
+  most the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a) is the smaller
+  of the two.
 
-Not covered: logits beyond the range of fp32. The largest bound over all queries holds for the whole tensor.
+Not covered: logits beyond the range of fp32. The bound of a whole tensor is the largest over all queries.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from ladder.operations.attention.memory import LOGITS_AT_ONCE
 from ladder.operations.base import Reference, largest
 
 _U = 2.0**-24
-#: Rounding errors of the type of weights and o; below 2^-14 that of f16 is absolute.
+#: Relative rounding errors of the dtype of weights and o; below 2^-14, f16's is absolute.
 _ROUNDING = {torch.float32: 0.0, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 _F16_SUBNORMAL = 2.0**-25
-#: Standard deviations that a normal distribution practically never exceeds.
+#: The number of standard deviations that a normal variable practically never exceeds.
 _DEVIATIONS = 7.0
 
 
 class AttentionReference(Reference):
-    """o (B, H, N, d) and lse (B, H, N) in float64, on the inputs' device; the module derives their bounds."""
+    """o (B, H, N, d) and lse (B, H, N) in float64, on the inputs' device, with the bounds derived above."""
 
     @property
     def o(self) -> Tensor:
@@ -64,7 +65,7 @@ class AttentionReference(Reference):
 
     @property
     def error_bound(self) -> float:
-        """Of o."""
+        """The error bound of o."""
         return self.bounds["o"]
 
     @property
@@ -83,13 +84,13 @@ class _Rows:
     s: Tensor
 
     def attention(self) -> tuple[Tensor, Tensor]:
-        """o (n, d) and lse (n)."""
+        """Computes o (n, d) and lse (n)."""
         lse = torch.logsumexp(self.s, dim=-1)
         return torch.exp(self.s - lse[:, None]) @ self.v, lse
 
 
 def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[_Rows]:
-    """All query rows, in chunks that fit the memory."""
+    """Yields all query rows, in chunks that fit into memory."""
     batch, heads, q_len, _ = q.shape
     kv_len, group = k.shape[2], heads // k.shape[1]
     step = max(1, LOGITS_AT_ONCE // max(kv_len, q.shape[3]))
@@ -109,7 +110,7 @@ def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Ite
 def attention_float64(
     q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """o (B, H, N, d) and lse (B, H, N) in float64."""
+    """Computes o (B, H, N, d) and lse (B, H, N) in float64."""
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     for rows in _rows(q, k, v, is_causal, scale):
@@ -118,10 +119,10 @@ def attention_float64(
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float) -> AttentionReference:
-    """The reference of q (B, H, N, d), k and v (B, Hkv, M, d) in the dtype that the stage will be given.
+    """Computes the reference for q (B, H, N, d), k and v (B, Hkv, M, d) in the dtype that the stage gets.
 
-    The bound of o takes v to be standard normal and drawn apart from q and k, as
-    :mod:`ladder.operations.attention.inputs` does.
+    The bound of o assumes v to be standard normal and independent of q and k, as in
+    :mod:`ladder.operations.attention.inputs`.
     """
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
@@ -134,7 +135,9 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
 
 
 def _bounds(rows: _Rows, o: Tensor, lse: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The bounds of o and lse in the notation of the module's text; a query's values are columns (n, 1)."""
+    """The bounds of o and lse, in the notation of the module's docstring; values per query are columns (n,
+    1).
+    """
     d, rounding = rows.q.shape[1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2
     s, lse = rows.s, lse[:, None]

@@ -1,4 +1,4 @@
-"""The problems on which rungs are tried: the default one, the shape matrix, the calibration problems."""
+"""The problems that rungs are tried on: the default one, the shape matrix, the calibration problems."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ladder.operations.attention.problem import INPUTS, Problem
 from ladder.operations.base import DTYPES
 from ladder.operations.pairwise import pairwise, product
 
-#: What ``ladder compare`` takes on the emulator unless told otherwise: about a second of emulation a rung.
+#: The default of ``ladder compare`` on the emulator: about a second of emulation per rung.
 DEFAULT_PROBLEM = Problem(1, 2, 256, 256, 64)
-#: The same on a GPU, large enough to fill one.
+#: The default on a GPU, large enough to fill one.
 DEFAULT_GPU_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
-#: What a rung is checked on by default: sizes that are multiples of tiles, and others.
+#: The default problems of ``ladder check``: sizes that are multiples of tiles, and sizes that are not.
 CHECK_PROBLEMS = (DEFAULT_PROBLEM, Problem(1, 2, 100, 77, 64, kv_heads=1, is_causal=True))
-#: What the figures in results/ are of.
+#: The problems of the figures in results/.
 BENCH_PROBLEMS = (
     Problem(4, 16, 1024, 1024, 64, dtype="f32"),
     *(
@@ -33,7 +33,7 @@ BENCH_PROBLEMS = (
 
 HEAD_DIMS = (32, 64, 128)
 
-#: The shape matrix: every value of every axis; the sizes themselves are tried in boundary_problems.
+#: The axes of the shape matrix; boundary_problems tries more sizes.
 AXES: dict[str, tuple[Any, ...]] = {
     "q_len": (70, 1, 17, 129),
     "kv_len": (80, 1, 33, 130),
@@ -45,8 +45,8 @@ AXES: dict[str, tuple[Any, ...]] = {
     "scale": (None, 0.25, -0.125, 0.0),
 }
 
-#: N and M on, below and above what tiles and blocks are made of: 16 to 256 rows, 16 to 384 keys; then many
-#: rows or keys beside few, so that what goes round (buffers, stages) goes round more than once.
+#: N and M at, below and above multiples of tiles and blocks: 16 to 256 rows, 16 to 384 keys; then many rows
+#: or keys with few of the other, so that ring buffers wrap around more than once.
 _BOUNDARIES = (
     *((1, 16), (15, 257), (16, 63), (17, 128), (31, 129), (33, 48), (48, 97), (64, 64), (65, 1), (127, 31)),
     *((128, 32), (129, 65), (257, 17), (300, 15), (3, 385), (5, 1601), (1030, 3)),
@@ -55,10 +55,10 @@ _CAUSAL_BOUNDARIES = (
     *((1, 1), (16, 17), (33, 32), (63, 65), (64, 64), (65, 129), (96, 95), (129, 130), (260, 33), (33, 300)),
     *((300, 300), (5, 1601), (1030, 3)),
 )
-#: B, H and Hkv: what index arithmetic can mix up, several of each, no two sizes alike.
+#: B, H and Hkv, which index arithmetic can mix up: several of each, and no two sizes alike.
 _HEADS = ((3, 10, 2), (2, 5, 5), (5, 4, 1), (1, 12, 3))
 
-#: At most one block an SM of an H200 (132) for every rung, where the hardware's counters are exact.
+#: At most one block per SM of an H200 (132) for every rung, so that the hardware's counters are exact.
 CALIBRATION_PROBLEMS = tuple(
     Problem(1, heads, q_len, kv_len, head_dim, is_causal=is_causal)
     for heads, q_len, kv_len, is_causal in (
@@ -72,16 +72,16 @@ CALIBRATION_PROBLEMS = tuple(
 
 
 def pairwise_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
-    """A few dozen problems in which any two values of any two axes of the matrix meet at least once."""
+    """A few dozen problems in which any two values of any two axes of the matrix occur together."""
     return [_problem(row) for row in pairwise(_axes(dtypes, head_dims))]
 
 
 def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Problem]:
-    """Sizes at which tiles end, with ordinary inputs; and several batches, heads and groups."""
+    """Sizes around the ends of tiles, with ordinary inputs; and several batches, heads and groups."""
     sizes = [(n, m, False) for n, m in _BOUNDARIES] + [(n, m, True) for n, m in _CAUSAL_BOUNDARIES]
     turns = itertools.cycle(dtypes)
     if head_dim % 128 == 64:
-        next(turns)  # so that a size meets each dtype at one head dim or another
+        next(turns)  # so that each size meets each dtype at some head dim
     return [
         *(Problem(1, 1, n, m, head_dim, dtype=next(turns), is_causal=causal) for n, m, causal in sizes),
         *(
@@ -92,7 +92,7 @@ def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Pro
 
 
 def full_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
-    """The whole grid of sizes with ordinary inputs, and the whole grid of inputs at a few sizes."""
+    """All combinations of sizes with ordinary inputs, and all kinds of inputs at a few sizes."""
     axes = _axes(dtypes, head_dims)
     sizes = {**axes, "inputs": ("normal",), "scale": (None,)}
     values = {**axes, "q_len": (64, 100), "kv_len": (80,), "batch_heads_kv": ((1, 2, 1),)}
@@ -113,7 +113,7 @@ def _problem(row: dict[str, Any]) -> Problem:
 def random_problems(
     seed: int, dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS, largest: int = 300
 ) -> Iterator[Problem]:
-    """Problems without end, the same for the same seed: N and M up to ``largest``, small ones more often."""
+    """An endless stream of problems, determined by the seed: N and M up to ``largest``, more often small."""
     chance = random.Random(seed)
     while True:
         most = min(largest, 2 ** chance.randint(0, largest.bit_length()))

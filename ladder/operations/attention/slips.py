@@ -1,4 +1,6 @@
-"""Slips that people make, and what comes out with each: a wrong output that is one of these has a name."""
+"""Common slips and the output that each produces, so that a wrong output that matches one can be
+explained.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from ladder.operations.attention.inputs import make_inputs
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
 
-#: Problems with more logits are not searched: it would take too long.
+#: Problems with more logits are not searched, which would take too long.
 _MOST_LOGITS = 2**22
-#: Heights of a tile of keys that are tried.
+#: Heights of a tile of keys to try.
 _TILES = (16, 32, 48, 64)
 _LOG2E = 1 / math.log(2)
 
 
 class _Scores:
-    """Everything that the slips are made from, in float64: logits (B, H, N, M), unscaled and unmasked."""
+    """The float64 data that slips are simulated with: logits (B, H, N, M), unscaled and unmasked."""
 
     def __init__(self, problem: Problem, device: str) -> None:
         q, k, v = (tensor.double() for tensor in make_inputs(problem, device))
@@ -31,7 +33,7 @@ class _Scores:
         self.logits = q @ k.repeat_interleave(group, 1).transpose(2, 3)
         self.scale = problem.softmax_scale
         i, j = torch.arange(problem.q_len)[:, None], torch.arange(problem.kv_len)
-        #: How far ahead of its query a key is.
+        #: The distance by which a key is ahead of its query.
         self.ahead = j - i
         self.is_last = (j == problem.kv_len - 1).expand(self.ahead.shape)
         self.masked = (self.ahead > 0) & problem.is_causal
@@ -45,7 +47,7 @@ class _Scores:
 
 
 def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str:
-    """The slip that o (B, H, N, d) is the result of, in a sentence; empty where none is known to be."""
+    """Describes the slip that produces o (B, H, N, d); "" if it is none of the known ones."""
     if _is_too_large(problem):
         return ""
     scores = _Scores(problem, o.device.type)
@@ -57,7 +59,7 @@ def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str
 
 
 def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) -> str:
-    """The same for lse (B, H, N)."""
+    """Describes the slip that produces lse (B, H, N); "" if it is none of the known ones."""
     if _is_too_large(problem):
         return ""
     s = _Scores(problem, lse.device.type).scaled()
@@ -81,12 +83,12 @@ def _is_too_large(problem: Problem) -> bool:
 
 
 def _is_close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
-    """Everywhere, and NaN where the other is."""
+    """Whether all elements are close, with NaN in the same places."""
     return bool(torch.isclose(got, wanted, rtol=0.0, atol=tolerance, equal_nan=True).all())
 
 
 def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
-    """What comes out with each slip that concerns all heads alike."""
+    """Yields the output of each slip that affects all heads alike."""
     ahead, is_last = scores.ahead, scores.is_last
     if problem.is_causal:
         corner = problem.kv_len - problem.q_len
@@ -121,7 +123,7 @@ def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:
 
 
 def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
-    """Where tiles of keys are not brought onto one maximum."""
+    """Yields slips in which tiles of keys are not rescaled to a common maximum."""
     s = scores.scaled()
     running = torch.stack([part.amax(-1) for part in s.split(tile, -1)], -1).cummax(-1).values
     weights = (s - running.repeat_interleave(tile, -1)[..., : s.shape[-1]]).exp()
@@ -141,7 +143,7 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
 def _other_heads(
     problem: Problem, o: Tensor, reference: AttentionReference, scores: _Scores, tolerance: float
 ) -> str:
-    """Whether each wrong head is right for keys and values of another kv head."""
+    """Reports if each wrong head is right for the keys and values of another kv head."""
     group = problem.heads // scores.k.shape[1]
     sentences = []
     wrong = ((o.double() - reference.o).abs() > reference.error_bound).flatten(2).any(-1)

@@ -1,4 +1,4 @@
-"""The problem that given tensors pose, checked more thoroughly than torch's own attention does."""
+"""Derives the problem from given tensors, with stricter checks than torch's own attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ladder.operations.attention.problem import Problem
 def problem_of_tensors(
     q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> Problem:
-    """The problem of these tensors. Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`."""
+    """Derives the problem of these tensors. Raises :class:`InvalidProblem` and
+    :class:`UnsupportedProblem`.
+    """
     named = (("query", q), ("key", k), ("value", v))
     dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
     for name, tensor in named:

@@ -1,4 +1,4 @@
-"""torch's own backward pass of attention, to compare speeds with."""
+"""torch's own backward pass of attention, as a baseline for speeds."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BACKENDS = {
 
 
 def torch_runs(problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
-    """The gradients alone, by the backend that computes them.
+    """Functions that compute only the gradients, by backend.
 
-    The first run on a set of inputs also makes its forward pass, and must not be timed.
+    The first run on a set of inputs also does the forward pass, and must not be timed.
     """
     found: dict[str, Callable[[Any], Any]] = {}
     for name, backend in _BACKENDS.items():
         run = _Gradients(problem, backend)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # why a backend does not take the problem
+                warnings.simplefilter("ignore")  # torch warns why a backend does not take the problem
                 run(inputs)
                 torch.cuda.synchronize()
         except RuntimeError:
@@ -40,7 +40,7 @@ def torch_runs(problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Callabl
 
 
 class _Gradients:
-    """Keeps each set of inputs' forward pass, by the address of its q."""
+    """Caches the forward pass of each set of inputs, by the address of its q."""
 
     def __init__(self, problem: Problem, backend: SDPBackend) -> None:
         self._problem = problem

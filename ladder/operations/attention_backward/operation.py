@@ -15,7 +15,7 @@ from ladder.operations.base import Operation, Output, Reference
 
 
 def _of(problem: Problem, lse_gradient: bool = False) -> BackwardProblem:
-    """The backward pass of a forward problem."""
+    """The backward problem of a forward problem."""
     return BackwardProblem(**{"lse_gradient": lse_gradient, **asdict(problem)})
 
 
@@ -39,7 +39,7 @@ class AttentionBackward(Attention):
         return problem
 
     def make_inputs(self, problem: Problem, device: str = "cpu") -> dict[str, Any]:
-        """o and lse are the exact ones, rounded; d_o and d_lse are standard normal."""
+        """Makes the inputs: o and lse are the exact ones, rounded; d_o and d_lse are standard normal."""
         import torch
 
         from ladder.operations.attention.reference import attention_float64
@@ -68,7 +68,7 @@ class AttentionBackward(Attention):
         return reference(inputs, is_causal=problem.is_causal, scale=problem.softmax_scale)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        """The forward pass's; every other problem has a gradient of lse."""
+        """The forward pass's problems, every other one with a gradient of lse."""
         problems = super().matrix(dtypes, head_dims)
         return [_of(problem, number % 2 == 1) for number, problem in enumerate(problems)]
 
@@ -88,7 +88,7 @@ class AttentionBackward(Attention):
         return [_of(problem) for problem in super().refused(dtypes, head_dims)]
 
     def needed_bytes(self, problem: Problem) -> int:
-        """Beside what the forward pass takes: its outputs' gradients, theirs, and dk and dv's sums."""
+        """The forward pass's memory, plus the outputs' and inputs' gradients and the sums of dk and dv."""
         return 3 * super().needed_bytes(problem)
 
     def add_options(self, group: Any) -> None:

@@ -1,4 +1,4 @@
-"""The problem of attention's backward pass: that of the forward pass, and which outputs have gradients."""
+"""The problem of attention's backward pass: the forward problem, and which outputs have gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ladder.operations.attention.problem import Problem
 class BackwardProblem(Problem):
     """Gradients of o (B, H, N, d) -> dq (B, H, N, d), dk and dv (B, Hkv, M, d).
 
-    The forward pass is :class:`Problem`'s. With ``lse_gradient`` lse (B, H, N) has a gradient, too.
+    The forward pass is that of :class:`Problem`. With ``lse_gradient``, lse (B, H, N) has a gradient, too.
     """
 
     operation: ClassVar[str] = "attention_backward"
@@ -21,7 +21,7 @@ class BackwardProblem(Problem):
 
     @property
     def flops(self) -> float:
-        """2.5 times the forward pass's: five products where that has two."""
+        """2.5 times the forward pass's: five matrix products instead of two."""
         return 2.5 * super().flops
 
     @property

@@ -1,18 +1,17 @@
-"""Attention's gradients in float64, and how far from them a right kernel may be.
+"""Attention's gradients in float64, and bounds on the errors of a correct kernel.
 
-A kernel makes the weights P again from the logits and lse, in fp32, rounds P and dS to 16 bits where tensor
-cores multiply, and adds up in fp32. torch's CPU backward pass does the same in another order. So each
-gradient's bound is
+A kernel recomputes the weights P from the logits and lse in fp32, rounds P and dS to 16 bits for the tensor
+cores, and sums in fp32. torch's CPU backward pass does the same in another order. So each gradient's bound is
 
     2 * (error of torch's gradient, in the same dtype)
     + u_T * max |gradient|                                   its last rounding, which torch's may miss by luck
     + 2^-22 * (1 + max |s|) * (largest sum of |terms|)       fp32: what logits and sums err by
 
-u_T is the largest rounding error relative to the number: 2^-11 in f16, 2^-8 in bf16, 2^-24 in fp32. The
-terms of dV_j are P_ij dO_i, those of dQ_i are scale dS_ij K_j, those of dK_j scale dS_ij Q_i, with |dO| |V|
-+ |delta| in the place of the difference dP - delta, whose parts may cancel. For dK and dV the sum runs over
-all heads of a group, and with it the bound grows by the size of the group, as the error of an fp32 sum
-does. A logit s errs by a few roundings of |s|, and the weight by that relative to itself.
+u_T is the largest rounding error relative to the number: 2^-11 in f16, 2^-8 in bf16, 2^-24 in fp32. The terms
+of dV_j are P_ij dO_i, those of dQ_i are scale dS_ij K_j, those of dK_j scale dS_ij Q_i, with |dO| |V| +
+|delta| in place of the difference dP - delta, whose parts may cancel. For dK and dV, the sum runs over all
+heads of a group, so the bound grows with the group's size, as does the error of an fp32 sum. A logit s has an
+error of a few roundings of |s|, which is the weight's relative error.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ NAMES = ("dq", "dk", "dv")
 
 
 def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Reference:
-    """The gradients dq (B, H, N, d), dk and dv (B, Hkv, M, d) of these inputs, on their device.
+    """Computes the gradients dq (B, H, N, d), dk and dv (B, Hkv, M, d) of these inputs, on their device.
 
-    ``inputs`` holds q, k, v, d_o and d_lse, which may be None; o and lse, which a stage is given, too, are
-    made anew in float64.
+    ``inputs`` holds q, k, v, d_o and d_lse, which may be None; o and lse, which stages also get, are
+    recomputed in float64.
     """
     q, k, v, d_o, d_lse = (inputs[name] for name in ("q", "k", "v", "d_o", "d_lse"))
     gradients = {name: torch.zeros(x.shape, dtype=torch.float64, device=x.device) for name, x in _like(q, k)}
@@ -76,7 +75,7 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
     for name, exact in gradients.items():
         torch_error = largest(torch_gradients[name].double() - exact.cpu())
         if not math.isfinite(torch_error):
-            torch_error = 0.0  # a reference that fails must not let anything pass
+            torch_error = 0.0  # a failed baseline must not loosen the bound
         fp32 = _FP32 * (1 + largest_logit) * largest(sizes[name])
         bounds[name] = 2 * torch_error + _ROUNDING[q.dtype] * largest(exact) + fp32
     return Reference(gradients, bounds)
@@ -89,11 +88,11 @@ def _like(q: Tensor, k: Tensor) -> tuple[tuple[str, Tensor], ...]:
 def _torch_gradients(
     q: Tensor, k: Tensor, v: Tensor, d_o: Tensor, d_lse: Tensor | None, is_causal: bool, scale: float
 ) -> dict[str, Tensor]:
-    """torch's own gradients on the CPU, in the dtype of the tensors.
+    """Computes torch's own gradients on the CPU, in the dtype of the tensors.
 
-    It masks the logits before it scales them, so that a negative scale with a causal mask attends to the
-    keys that it should not see: the sign goes into q instead, where it is exact. With a scale of 0 dq and dk
-    are 0. A gradient of lse goes through logits made beside them, rounded to the dtype.
+    torch masks the logits before it scales them, so a negative scale with a causal mask would attend to
+    masked keys: the sign goes into q instead, where it is exact. With a scale of 0, dq and dk are 0. The
+    gradient of lse goes through logits that are computed separately and rounded to the dtype.
     """
     leaves = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
     signed = -leaves[0] if scale < 0 else leaves[0] * 0 if scale == 0 else leaves[0]

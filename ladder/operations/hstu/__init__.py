@@ -1,1 +1,1 @@
-"""HSTU attention: o of jagged q, k and v without a softmax, and its gradients."""
+"""HSTU attention: attention without softmax over jagged q, k and v, and its gradients."""

@@ -14,9 +14,9 @@ from ladder.operations.hstu.problem import INTERVAL_BOUNDS, HstuProblem
 
 
 def make_inputs(problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
-    """All inputs, the same on every machine; the optional ones that the problem does not have are None.
+    """Makes all inputs, the same on every machine; optional ones that the problem lacks are None.
 
-    With pages k and v have q's tokens, of which only the targets' are anything but NaN.
+    With pages, k and v have q's tokens, and are NaN except for the targets.
     """
     if problem.dtype is None:
         raise InvalidProblem(f"{problem} has no dtype")
@@ -52,7 +52,7 @@ def make_inputs(problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
 
 
 def row_stride(longest: int) -> int:
-    """Elements from one row of the bias to the next: the longest sequence, up to a multiple of 16 bytes."""
+    """Elements from one row of the bias to the next: the longest sequence, rounded up to 16 bytes."""
     return -(-longest // 8) * 8
 
 
@@ -66,7 +66,7 @@ def _bias(problem: HstuProblem, generator: torch.Generator, dtype: torch.dtype) 
     if not problem.bias_heads:
         return None
     rab = torch.randn(*bias_shape(problem), generator=generator)
-    rab[..., max(problem.all_kv_lens) :] = torch.nan  # between the rows
+    rab[..., max(problem.all_kv_lens) :] = torch.nan  # the padding between rows
     return rab.to(dtype)
 
 
@@ -79,7 +79,7 @@ def _numbers(values: tuple[int, ...] | None) -> Tensor | None:
 
 
 def _intervals(problem: HstuProblem, generator: torch.Generator) -> Tensor:
-    """(bounds, total_q): a prefix of up to half of the keys, and one interval anywhere."""
+    """Draws intervals (bounds, total_q): a prefix of up to half of the keys, and one interval anywhere."""
     columns = []
     for q_len, kv_len in zip(problem.q_lens, problem.all_kv_lens, strict=True):
         prefix = torch.randint(0, kv_len // 2 + 1, (1, q_len), generator=generator)
@@ -91,7 +91,9 @@ def _intervals(problem: HstuProblem, generator: torch.Generator) -> Tensor:
 def _to_pages(
     problem: HstuProblem, k: Tensor, v: Tensor, generator: torch.Generator
 ) -> tuple[dict[str, Tensor | None], Tensor, Tensor]:
-    """The cache with its tables, and what is left in k and v: the targets, at the end of each sequence."""
+    """Moves keys and values into a cache. Returns it with its tables, and k and v reduced to the targets at
+    the end of each sequence.
+    """
     size = problem.page_size
     history = [problem.sequence(b)[1] - problem.sequence(b)[3] for b in range(problem.batch)]
     counts = [-(-length // size) for length in history]

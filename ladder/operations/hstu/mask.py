@@ -1,4 +1,4 @@
-"""Which keys an HSTU query sees: the rule of stages/include/ladder/hstu_mask.h, as a matrix."""
+"""The mask of stages/include/ladder/hstu_mask.h, as a matrix."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def hstu_mask(
     window: tuple[int, int] = CAUSAL,
     intervals: Tensor | None = None,
 ) -> Tensor:
-    """The boolean matrix (queries, keys) of one sequence: True where the query sees the key.
+    """Makes the boolean matrix (queries, keys) of one sequence: True where the query sees the key.
 
-    The queries are the last ``queries`` of the sequence's ``keys`` tokens, so query i stands at position
-    r = i + keys - queries. The first ``contexts`` tokens are contexts and the last ``targets`` targets.
+    The queries are the last ``queries`` of the sequence's ``keys`` tokens, so query i is at position r = i +
+    keys - queries. The first ``contexts`` tokens are contexts and the last ``targets`` targets.
 
     ``window`` (left, right): r sees the keys r - left .. r + right; a negative side has no limit, so (-1, 0)
-    is causal and (-1, -1) no mask. With a causal mask, a context sees every token that is no target, and a
-    target sees of the targets those of its own group of ``target_group_size`` that are not after it.
-    ``intervals`` (an odd number of bounds f, queries) int32 says it instead: query i sees j < f[0, i] and
-    f[1, i] <= j < f[2, i], f[3, i] <= j < f[4, i], ..
+    is causal and (-1, -1) no mask. With a causal mask, a context sees every token that is not a target, and a
+    target sees only those targets of its own group of ``target_group_size`` that do not come after it.
+    ``intervals`` (an odd number of bounds f, queries), int32, replaces the window: query i sees j < f[0, i]
+    and f[1, i] <= j < f[2, i], f[3, i] <= j < f[4, i], ..
 
-    Raises :class:`InvalidProblem` for a combination without a meaning.
+    Raises :class:`InvalidProblem` for a meaningless combination.
     """
     import torch
 
@@ -61,7 +61,7 @@ def hstu_mask(
 def check_mask(
     queries: int, keys: int, contexts: int, targets: int, group_size: int, window: tuple[int, int]
 ) -> None:
-    """Raises :class:`InvalidProblem` for a mask that is none."""
+    """Raises :class:`InvalidProblem` for an invalid mask."""
     if not 0 <= queries <= keys:
         raise InvalidProblem(
             f"{queries} queries and {keys} keys: the queries are the last of the sequence's tokens, "
@@ -82,7 +82,7 @@ def check_mask(
 def check_intervals(
     intervals: Tensor, queries: int, contexts: int, targets: int, window: tuple[int, int]
 ) -> None:
-    """Raises :class:`InvalidProblem` for intervals of another shape, or beside another mask."""
+    """Raises :class:`InvalidProblem` for intervals of the wrong shape, or combined with another mask."""
     if contexts or targets or tuple(window) != CAUSAL:
         raise InvalidProblem("intervals are a mask by themselves: no contexts, targets or window beside them")
     if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != queries:

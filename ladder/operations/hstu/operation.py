@@ -104,7 +104,7 @@ class Hstu(Operation):
         }
 
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
-        """One problem for each dtype and each head dim that is not listed."""
+        """One problem for each dtype and head dim not listed."""
         unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
         unknown += [(dtypes[0], d) for d in (16, 48, 96) if d not in head_dims]
         return [self.problem(1, d, (16,), dtype=dtype) for dtype, d in unknown]
@@ -146,7 +146,7 @@ class Hstu(Operation):
 
 @dataclass(frozen=True)
 class HstuBackwardProblem(HstuProblem):
-    """As :class:`HstuProblem`, whose o it differentiates: dq, dk, dv and, with a bias, d_rab."""
+    """The gradients of an :class:`HstuProblem`'s o: dq, dk, dv and, with a bias, d_rab."""
 
     operation: ClassVar[str] = "hstu_backward"
 
@@ -157,7 +157,7 @@ class HstuBackwardProblem(HstuProblem):
 
     @property
     def flops(self) -> float:
-        """Five products instead of two."""
+        """2.5 times the forward pass's: five matrix products instead of two."""
         return 2.5 * super().flops
 
 

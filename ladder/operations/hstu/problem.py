@@ -1,4 +1,4 @@
-"""The HSTU problem: a jagged batch, its mask, its bias and where its keys lie."""
+"""The HSTU problem: a jagged batch, its mask, its bias and where its keys are stored."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ladder.errors import InvalidProblem
 from ladder.operations.base import AnyProblem, check_dtype, check_size
 from ladder.operations.hstu.mask import CAUSAL, check_mask
 
-#: ``strided``: tokens of q, k and v lie apart, as parts of wider rows. ``large``: logits in the tens.
+#: ``strided``: tokens of q, k and v are parts of wider rows. ``large``: logits in the tens.
 INPUTS = ("normal", "strided", "large")
 SIZE_TEXT = ("H,d,lengths", "2,64,100/17/1")
-#: Bounds of a query's intervals, where there are intervals.
+#: The number of bounds per query, if there are intervals.
 INTERVAL_BOUNDS = 3
 
 
@@ -22,11 +22,11 @@ INTERVAL_BOUNDS = 3
 class HstuProblem(AnyProblem):
     """q (total_q, H, d), k and v (total_k, H, d) -> o (total_q, H, d), sequence by sequence.
 
-    ``q_lens`` are the sequences' numbers of queries, ``kv_lens`` of keys (as many, if None): the queries are
-    the last of the tokens. ``contexts``, ``targets``, ``target_group_size``, ``window`` and ``intervals`` are
-    the mask, as in :func:`ladder.hstu_mask`. ``bias_heads`` is 0 without a bias, 1 with one for all heads, or
-    H. With a ``page_size`` the keys of the history lie in pages of a cache. ``alpha`` is the factor of the
-    logits, 1 / sqrt(d) if None; o is divided by ``scaling_seqlen``, the longest q_len if None.
+    ``q_lens`` and ``kv_lens`` are the sequences' numbers of queries and keys (equal if None); the queries are
+    the last of the tokens. ``contexts``, ``targets``, ``target_group_size``, ``window`` and ``intervals``
+    define the mask, as in :func:`ladder.hstu_mask`. ``bias_heads`` is 0 without a bias, 1 with one that all
+    heads share, or H. With a ``page_size``, the keys of the history are in pages of a cache. ``alpha`` is the
+    factor of the logits, 1 / sqrt(d) if None; o is divided by ``scaling_seqlen``, the longest q_len if None.
 
     Raises :class:`InvalidProblem`.
     """
@@ -98,18 +98,18 @@ class HstuProblem(AnyProblem):
         return self.q_lens if self.kv_lens is None else self.kv_lens
 
     def sequence(self, b: int) -> tuple[int, int, int, int]:
-        """Of sequence b: its numbers of queries, keys, contexts and targets."""
+        """The numbers of queries, keys, contexts and targets of sequence b."""
         contexts = self.contexts[b] if self.contexts else 0
         return self.q_lens[b], self.all_kv_lens[b], contexts, self.targets[b] if self.targets else 0
 
     @property
     def factor(self) -> float:
-        """Of the logits."""
+        """The factor of the logits."""
         return 1.0 / math.sqrt(self.head_dim) if self.alpha is None else self.alpha
 
     @property
     def length(self) -> int:
-        """What o is divided by."""
+        """The divisor of o."""
         return self.scaling_seqlen or max(self.q_lens)
 
     @property
@@ -124,7 +124,7 @@ class HstuProblem(AnyProblem):
 
     @property
     def flops(self) -> float:
-        """4 H d times the query-key pairs of a causal mask, whatever this one leaves of them."""
+        """4 H d times the number of query-key pairs of a causal mask, whatever the actual mask."""
         pairs = sum(n * m - n * (n - 1) / 2 for n, m in zip(self.q_lens, self.all_kv_lens, strict=True))
         return 4.0 * self.heads * self.head_dim * pairs
 
@@ -153,7 +153,7 @@ class HstuProblem(AnyProblem):
         return shlex.join(words)
 
     def row(self) -> dict[str, Any]:
-        """The problem's columns of a table."""
+        """The problem's columns in the table."""
         return {
             "H": self.heads,
             "d": self.head_dim,
@@ -189,7 +189,7 @@ class HstuProblem(AnyProblem):
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """The numbers of ``100/17/1``. Raises :class:`InvalidProblem`."""
+    """Parses lengths like ``100/17/1``. Raises :class:`InvalidProblem`."""
     try:
         return tuple(int(word) for word in text.split("/"))
     except ValueError:

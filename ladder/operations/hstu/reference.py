@@ -1,9 +1,9 @@
-"""HSTU attention in float64, and how far from it a right kernel may be.
+"""HSTU attention in float64, and bounds on the errors of a correct kernel.
 
-The bound is that of the public kernels' own tests, max |kernel - exact| <= m * max |16 bits - exact|, with
-m = 2 forward and 5 for gradients, where "16 bits" is the same formula computed by torch with every step
-rounded to the dtype; plus what fp32 sums cost: 2^-20 times the largest sum of absolute values, sixteen
-roundings of fp32 for the products' truncation and the sums over keys.
+The bound is that of the public kernels' own tests, max |kernel - exact| <= m * max |16 bits - exact|, with m
+= 2 forward and 5 for gradients, where "16 bits" is the same formula computed by torch with every step rounded
+to the dtype; plus the error of fp32 sums: 2^-20 times the largest sum of absolute values, that is sixteen
+fp32 roundings for the products' truncation and the sums over keys.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _sequences(problem: HstuProblem, inputs: Mapping[str, Any]) -> Iterator[_Seq
 def _keys(
     problem: HstuProblem, inputs: Mapping[str, Any], b: int, queries: slice, keys: slice
 ) -> tuple[Tensor, Tensor]:
-    """k and v of sequence b, gathered from its pages if there are any."""
+    """Returns k and v of sequence b, gathered from its pages if there are any."""
     if not problem.page_size:
         return inputs["k"][keys, : problem.heads], inputs["v"][keys, : problem.heads]
     _, kv_len, _, targets = problem.sequence(b)
@@ -80,7 +80,7 @@ def _keys(
 def hstu_attention_torch(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seen: Tensor, alpha: float, length: int
 ) -> Tensor:
-    """o (n, H, d) of one sequence, every step in the dtype of the tensors."""
+    """Computes o (n, H, d) of one sequence with every step in the dtype of the tensors."""
     s = torch.einsum("nhd,mhd->hnm", q, k)
     x = alpha * (s if bias is None else s + bias)
     p = F.silu(x) * seen
@@ -88,7 +88,7 @@ def hstu_attention_torch(
 
 
 def reference(problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
-    """o (total_q, H, d) in float64, on the inputs' device, with its bound."""
+    """Computes o (total_q, H, d) in float64, on the inputs' device, with its bound."""
     q = inputs["q"]
     o = torch.empty(q.shape[0], problem.heads, problem.head_dim, dtype=torch.float64, device=q.device)
     rounded = torch.empty_like(o)
@@ -107,9 +107,9 @@ def reference(problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
 
 
 def _largest_sum(one: _Sequence, alpha: float, length: int) -> float:
-    """max over o's elements of 1 / length * sum of (1 + |alpha| sum |q k| + |alpha bias|) |v|.
+    """The maximum over o's elements of 1 / length * sum of (1 + |alpha| sum |q k| + |alpha bias|) |v|.
 
-    A weight errs by what its logit does, as silu's slope is at most 1.1.
+    A weight's error is about its logit's, since silu's slope is at most 1.1.
     """
     products = torch.einsum("nhd,mhd->hnm", one.q.double().abs(), one.k.double().abs())
     bias = 0.0 if one.bias is None else one.bias.double().abs()
@@ -118,7 +118,7 @@ def _largest_sum(one: _Sequence, alpha: float, length: int) -> float:
 
 
 def gradients(problem: HstuProblem, inputs: Mapping[str, Any], *, bias: bool) -> Reference:
-    """dq, dk, dv and, with ``bias``, d_rab in float64, with their bounds, by torch's autograd."""
+    """Computes dq, dk, dv and, with ``bias``, d_rab in float64 by torch's autograd, with their bounds."""
     exact = _differentiated(problem, inputs, torch.float64, bias)
     rounded = _differentiated(problem, inputs, inputs["q"].dtype, bias)
     absolute = _differentiated(problem, {**inputs, **_absolute(inputs)}, torch.float64, bias)

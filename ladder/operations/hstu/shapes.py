@@ -1,4 +1,4 @@
-"""What the HSTU rungs are tried on."""
+"""The problems that the HSTU rungs are tried on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAGED_EDGES: dict[str, object] = {
 
 
 def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
-    """Every size and mask, each head dim and dtype, with a bias and without, plain and strided."""
+    """Every size and mask, every head dim and dtype, with and without a bias, contiguous and strided."""
     found = []
     for i, size in enumerate(_SIZES):
         for j, d in enumerate(head_dims):
@@ -52,15 +52,16 @@ def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequenc
     return found
 
 
-#: On, below and above what tiles and blocks are made of, as the sequences of one batch.
+#: Lengths at, below and above multiples of tiles and blocks, as the sequences of one batch.
 _EDGES = (1, 15, 17, 32, 33, 47, 63, 64, 65, 129)
 
 
 def boundaries(
     problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]
 ) -> list[HstuProblem]:
-    """The edges as lengths alone, beside many keys, with a bias, and as numbers of targets; dtypes and head
-    dims in turn."""
+    """The edges as lengths, with many keys, with a bias, and as numbers of targets, rotating through dtypes
+    and head dims.
+    """
     sizes: tuple[dict[str, object], ...] = (
         {"q_lens": _EDGES},
         {"q_lens": _EDGES, "kv_lens": (130,) * len(_EDGES)},
@@ -84,7 +85,7 @@ def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
 
 
 def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
-    """Histories that end on both sides of a page's end, and targets likewise."""
+    """Histories and targets that end on either side of a page boundary."""
     return [
         HstuProblem(1, head_dims[0], **_PAGED_EDGES, page_size=page_size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
         for i, page_size in enumerate((32, 64))
@@ -92,7 +93,7 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
 
 
 def bench_problems(problem: type[HstuProblem]) -> list[HstuProblem]:
-    """Equal lengths, 16 heads: causal, contexts and targets, groups of targets, a bias a head."""
+    """Equal lengths, 16 heads: causal, contexts and targets, groups of targets, one bias per head."""
     masks: tuple[dict[str, object], ...] = (
         {"q_lens": (4096,) * 4},
         {"q_lens": (2048,) * 4},

@@ -1,4 +1,4 @@
-"""The HSTU problem that given tensors pose, with the inputs of the C++ struct."""
+"""Derives the HSTU problem from given tensors, with the inputs of the C++ struct."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ladder.operations.base import torch_dtypes
 from ladder.operations.hstu.inputs import row_stride
 from ladder.operations.hstu.problem import HstuProblem
 
-#: Elements of 16 bits that a copy of 16 bytes brings: where rows begin is a multiple of them.
+#: 16-byte copies move 8 elements of 16 bits, so rows must begin at multiples of these.
 _ALIGNED_ELEMENTS, _ALIGNED_BYTES = 8, 16
 
 
 class HstuPages(NamedTuple):
-    """The keys and values of histories, in pages of a cache.
+    """The keys and values of histories in pages of a cache.
 
     Sequence b has the pages ``page_ids[page_offsets[b]]`` to ``page_ids[page_offsets[b + 1] - 1]`` of the
-    cache, and in the last of them ``last_page_lens[b]`` tokens. All but the cache is int32.
+    cache, the last of which holds ``last_page_lens[b]`` tokens. Everything but the cache is int32.
     """
 
     kv_cache: Tensor  #: (pages, 2, page_size, H, d): keys, then values
@@ -45,10 +45,10 @@ def hstu_problem_of_tensors(
     pages: HstuPages | None,
     **choices: Any,
 ) -> tuple[HstuProblem, dict[str, Tensor | None]]:
-    """The problem that these tensors pose, and its inputs by name; ``choices`` are its other fields.
+    """Derives the problem of these tensors, and its inputs by name; ``choices`` are its other fields.
 
-    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`. The numbers of the int32 tensors are read,
-    for which a GPU is waited for.
+    Reads the int32 tensors, which synchronises with a GPU. Raises :class:`InvalidProblem` and
+    :class:`UnsupportedProblem`.
     """
     dtype = _check_tokens(query, key, value)
     q_lens = _lengths("cu_seqlens_q", cu_seqlens_q, query, "query")
@@ -103,7 +103,7 @@ def hstu_problem_of_tensors(
 
 
 def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> str:
-    """The dtype of three tensors (tokens, H, d) that go together."""
+    """Checks that three tensors (tokens, H, d) go together; returns their dtype."""
     dtypes = {dtype: name for name, dtype in torch_dtypes().items() if name != "i32"}
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
@@ -135,7 +135,7 @@ def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> str:
 
 
 def _check_rows(name: str, tensor: Tensor) -> None:
-    """Of one token all heads lie side by side; tokens may lie apart, as slices of wider rows do."""
+    """Checks that the heads of a token are contiguous; tokens may be strided, like slices of wider rows."""
     head_dim = tensor.shape[2]
     apart = tensor.stride(0)
     side_by_side = tensor[:1].is_contiguous() and apart > 0
@@ -176,7 +176,7 @@ def _numbers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...]) -
 
 
 def _offsets(name: str, offsets: Tensor, query: Tensor, count: int, of: str) -> list[int]:
-    """Checked: from 0 to ``count``, never less than before."""
+    """Checks that offsets go from 0 to ``count`` without decreasing; returns them."""
     _check_integers(name, offsets, query, None)
     if offsets.dim() != 1 or len(offsets) < 2:
         raise InvalidProblem(f"{name} is {tuple(offsets.shape)}; it must be (sequences + 1,)")
@@ -197,7 +197,7 @@ def _lengths(name: str, offsets: Tensor, tokens: Tensor, of: str) -> tuple[int, 
 
 
 def _paged_lengths(pages: HstuPages, query: Tensor, targets: tuple[int, ...]) -> tuple[int, ...]:
-    """Of each sequence the keys in its pages and its targets."""
+    """The number of keys in each sequence's pages plus its targets."""
     cache = pages.kv_cache
     heads, head_dim = query.shape[1:]
     if cache.dim() != 5 or cache.shape[1] != 2 or cache.shape[3:] != (heads, head_dim):
@@ -239,7 +239,7 @@ def _bias_heads(rab: Tensor) -> int:
 
 
 def _rows_apart(rab: Tensor, query: Tensor, problem: HstuProblem) -> Tensor:
-    """The bias with rows as far apart as the kernels want them; differentiable."""
+    """Copies the bias to the row stride that the kernels need; differentiable."""
     longest = max(problem.all_kv_lens)
     shape = (problem.batch, problem.bias_heads, longest, longest)
     if rab.shape != shape:
