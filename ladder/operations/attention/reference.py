@@ -20,14 +20,14 @@ lse) and A_j = |scale| sum_x |q_x k_jx|:
 * lse = m + log(l): an error of m shifts the weights, too, and cancels. What remains is |lse - ref| <= E + g +
   u (|m| + 5 log(n) + 8), the last term for lg2.approx (2^-22) and for the sum.
 * o is a sum over keys of weights times v, divided by l. Errors f_j of the weights that enter both sums
-  contribute p_j (f_j - sum_i p_i f_i), which vanishes if one key has all the weight. So with c_j = e_j + E - 2 p_j e_j,
-  and r_j = u_T max(1, 2 - 2 p_j) for weights rounded to 16 bits before or after they are summed, |o - ref| <=
-  R(p (c + r)) + 2 t n u R(p) + (g + u_T + 8 u) |o_x|: sums over keys and n / 16 rescales, then the division
-  and the rounding of o. f16 is less precise below 2^-14, which adds 2^-25 (1 + R(1) / l), l with the true
-  maximum. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that are independent of v. The sum is at most
-  sum_j a_j |v_jx|. As v is standard normal and drawn independently of q and k, the sum is also normal with at
-  most the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a) is the smaller
-  of the two.
+  contribute p_j (f_j - sum_i p_i f_i), which vanishes if one key has all the weight. So with c_j = e_j + E -
+  2 p_j e_j, and r_j = u_T max(1, 2 - 2 p_j) for weights rounded to 16 bits before or after they are summed,
+  |o - ref| <= R(p (c + r)) + 2 t n u R(p) + (g + u_T + 8 u) |o_x|: sums over keys and n / 16 rescales, then
+  the division and the rounding of o. f16 is less precise below 2^-14, which adds 2^-25 (1 + R(1) / l), l with
+  the true maximum. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that are independent of v. The sum is
+  at most sum_j a_j |v_jx|. As v is standard normal and drawn independently of q and k, the sum is also normal
+  with at most the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a) is the
+  smaller of the two.
 
 Not covered: logits beyond the range of fp32. The bound of a whole tensor is the largest over all queries.
 """
