@@ -1,10 +1,10 @@
-"""Planted faults and clean kernels through the emulator's sanitizer and NVIDIA's, side by side.
+"""Runs planted faults and clean kernels under the emulator's sanitizer and NVIDIA's, side by side.
 
     python results/compare_sanitizers.py --csv FILE            # ours: a row for each case, and the table
     python results/compare_sanitizers.py --gpu --csv FILE      # on a GPU: adds compute-sanitizer's columns
 
-A case counts as caught by ours when the kind and the line are named, by compute-sanitizer when one of its
-tools reports any error. A case that hangs is ended after a while and counts as not caught.
+Our sanitizer catches a case if it names the kind and the line; compute-sanitizer, if any of its tools reports
+any error. A case that hangs is killed after a while and counts as missed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ import corpus_runs as corpus
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TOOL_OPTIONS = {"memcheck": ["--leak-check", "full"], "initcheck": [], "racecheck": [], "synccheck": []}
 TIMEOUT_S = 60
-#: What the tools' answers depend on, as columns.
+#: The columns of the environment, which the tools' answers depend on.
 ENVIRONMENT = ("gpu", "driver", "compiler", "date")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run. ``expected`` is the planted kind, "" of a clean kernel."""
+    """One run. ``expected`` is the planted kind, or "" for a clean kernel."""
 
     source: Path
     name: str
@@ -66,7 +66,7 @@ def all_cases() -> list[Case]:
 
 
 def ours(program: Path, case: Case) -> bool:
-    """Whether the emulator's sanitizer reports the case: of a planted fault, by kind and line."""
+    """Whether the emulator's sanitizer reports the case; a planted fault by kind and line."""
     result = corpus.run_case(program, case.name)
     findings = list(result.findings)
     if not case.expected:
@@ -78,10 +78,10 @@ def ours(program: Path, case: Case) -> bool:
 
 
 def theirs(program: Path, case: Case, tool: str) -> str:
-    """What a tool of compute-sanitizer says: its errors, hazards and leaked bytes in sum, or "hang"."""
+    """The verdict of a compute-sanitizer tool: the sum of its errors, hazards and leaked bytes, or "hang"."""
     command = ["compute-sanitizer", "--tool", tool, *TOOL_OPTIONS[tool], str(program), case.name]
     with tempfile.TemporaryFile("w+") as output:
-        # A group of its own: the tool leaves the program behind when it is ended alone.
+        # A new session, to kill the whole group: the tool, killed alone, leaves the program running.
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
             exit_code = process.wait(TIMEOUT_S)
@@ -114,10 +114,10 @@ def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
 
 
 def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output: Path) -> None:
-    """Adds to each row what the tools say, "compute-sanitizer", all of them together, and on what.
+    """Adds to each row the tools' verdicts, their combination "compute-sanitizer", and the environment.
 
-    Rows that have it already stay as they are; ``output`` is written after each case, so that a run that was
-    ended goes on.
+    Complete rows are kept, and ``output`` is written after each case, so that an interrupted run can be
+    resumed.
     """
     environment = provenance.measured_on()
     where = {name: environment[name] for name in ENVIRONMENT}
@@ -153,7 +153,7 @@ def _word(is_reported: bool) -> str:
 
 
 def summary(rows: list[dict[str, str]]) -> Table:
-    """Caught, missed and false alarms, for each of the two and by kind of fault."""
+    """A table of caught, missed and false alarms for both sanitizers, by kind of fault."""
     columns = [name for name in ("ours", "compute-sanitizer") if name in rows[0]]
     table = Table("planted", "cases", *columns)
     kinds = Counter(row["expected"] for row in rows)

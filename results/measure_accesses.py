@@ -1,8 +1,8 @@
-"""What a GPU counts for single accesses to shared memory, and what it does with masks that do not fit.
+"""Measures what a GPU counts for single shared-memory accesses, and how it treats inconsistent masks.
 
     python3 results/measure_accesses.py --out DIR
 
-needs a GPU, ncu and nvcc, and takes about a minute. It writes into DIR, row by row as they come:
+Needs a GPU, ncu and nvcc, and takes about a minute. It writes into DIR, row by row:
 
 accesses.csv   a row for each case of accesses.cu: what Nsight Compute counted
 masks.csv      a row for each case of masks.cu: what the 32 lanes got, or the error

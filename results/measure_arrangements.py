@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures v6_lean in several arrangements beside torch's backends, all in one run, with what ptxas says.
+"""Measures v6_lean in several arrangements beside torch's backends, all in one run, with ptxas's resource
+usage.
 
     python3 results/measure_arrangements.py --out results/h200/arrangements.csv
 
-One row a contender and problem as ``python -m ladder.bench gpu`` writes them, and for the arrangements
-``registers`` and ``spill_bytes`` (stores) a thread. Needs what ``measure_counters.py`` needs, but for Nsight
-Compute.
+Writes one row per contender and problem, like ``python -m ladder.bench gpu``, plus ``registers`` and
+``spill_bytes`` (stores) per thread for the arrangements. Needs what ``measure_counters.py`` needs, except
+Nsight Compute.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ PROBLEMS = [
 
 
 def resources(spec: str) -> pd.DataFrame:
-    """Columns d, registers, spill_bytes: of the bf16 kernels, as ptxas reports them for this GPU."""
+    """Columns d, registers, spill_bytes of the bf16 kernels, as ptxas reports them for this GPU."""
     stage, options = stages.stage_and_options(spec)
     nvcc = toolchain.system_nvcc() or toolchain.pinned_nvcc()
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
@@ -77,7 +78,7 @@ def resources(spec: str) -> pd.DataFrame:
 
 
 def measure() -> pd.DataFrame:
-    """One row an arrangement or backend of torch and problem. Raises :class:`LadderError`."""
+    """One row per problem and arrangement or torch backend. Raises :class:`LadderError`."""
     get_backend("cuda")
     specs = [f"{STAGE}:{options}" if options else STAGE for options in ARRANGEMENTS]
     with ThreadPoolExecutor() as pool:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures with Nsight Compute what bounds each rung on the GPU that is there.
+"""Measures with Nsight Compute what bounds each rung on this machine's GPU.
 
     python3 results/measure_bounds.py --out results/h200
 
-needs what ``measure_counters.py`` needs and takes about a minute. It writes ``bounds.csv`` into the folder,
-one row a stage and problem: how busy each unit was, what the warps waited for, how many of them there were.
-The problems are those of the speed table, on which the GPU is full.
+Needs what ``measure_counters.py`` needs and takes about a minute. It writes ``bounds.csv`` into the folder,
+one row per stage and problem: each unit's utilisation, the warps' stall reasons, and the number of warps. The
+problems are those of the speed table, which fill the GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ladder.operations import Problem  # noqa: E402
 from ladder.profiling import Run  # noqa: E402
 from ladder.stages import discover  # noqa: E402
 
-#: One that every rung takes, each in its first dtype, and those at which the upper rungs are quoted.
+#: One problem that every rung takes, in its first dtype, and those at which the upper rungs are quoted.
 PROBLEMS = (
     Problem(4, 16, 1024, 1024, 64),
     Problem(4, 16, 4096, 4096, 64, dtype="bf16"),
@@ -51,7 +51,7 @@ def measure(out: Path, names: list[str]) -> None:
     runs = [Run(name, problem) for name in names for problem in PROBLEMS if _takes(name, problem)]
     with tempfile.TemporaryDirectory() as temporary:
         launches = collect(runs, Path(temporary) / "bounds.ncu-rep", METRICS, ncu)
-    # Shares cannot be added up: of a rung with several kernels the longest speaks for it.
+    # Shares cannot be added: the longest kernel represents a rung with several.
     longest = launches.loc[launches.groupby("run")[nsight.TIME].idxmax()]
     rows(runs, longest, environment, METRICS).to_csv(out / "bounds.csv", index=False)
     print(nsight.bounds(longest).assign(run=[runs[n].stage for n in longest["run"]]).to_string())

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the rungs for sm_90a beside torch's backends: several runs, other lengths, other arrangements.
+"""Measures the sm_90a rungs beside torch's backends: several runs, other lengths, other arrangements.
 
     python3 results/measure_climb.py --out results/h200 [climb climb_lengths climb_arrangements]
 
-Writes ``climb.csv``: one row a run, contender and problem, as ``python -m ladder.bench gpu`` writes them;
-``climb_lengths.csv``, shorter and longer problems and other head dims, one run; ``climb_arrangements.csv``,
-the rungs' options, one run. Needs what ``measure_counters.py`` needs, but for Nsight Compute.
+Writes ``climb.csv``: one row per run, contender and problem, like ``python -m ladder.bench gpu``;
+``climb_lengths.csv``: shorter and longer problems and other head dims, one run; and
+``climb_arrangements.csv``: the rungs' options, one run. Needs what ``measure_counters.py`` needs, except
+Nsight Compute.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LENGTHS = [
     *problems(16, 1024, (64, 128)),
     *problems(1, 16384, (64, 128)),
 ]
-#: Options of the rungs, beside each one's default.
+#: Options of the rungs to measure beside the defaults.
 ARRANGEMENTS = {
     "v7_wgmma": ("WARPGROUPS=2", "WARPGROUPS=3", "WARPGROUPS=2,KEYS=64"),
     "v8_tma": ("WARPGROUPS=2", "WARPGROUPS=3", "WARPGROUPS=2,KEYS=64"),
@@ -52,13 +53,13 @@ ARRANGEMENTS = {
 
 
 def rungs() -> list[str]:
-    """Those for sm_90a, and the one below them."""
+    """The rungs for sm_90a, and the one below them."""
     found = [stage for stage in discover() if stage.only_arch and stage.computes == "attention"]
     return [found[0].before or "", *(stage.name for stage in found)]
 
 
 def climb() -> pd.DataFrame:
-    """Column ``run`` counts from 1."""
+    """Measures the rungs in several runs; the column ``run`` counts from 1."""
     frames = [gpu.measure(TABLE, rungs()).assign(run=run) for run in range(1, RUNS + 1)]
     return pd.concat(frames)
 
@@ -72,7 +73,7 @@ def arrangements() -> pd.DataFrame:
     return gpu.measure(TABLE, [*ARRANGEMENTS, *specs])
 
 
-#: What each file holds.
+#: The function that makes each file.
 FILES = {"climb": climb, "climb_lengths": lengths, "climb_arrangements": arrangements}
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the stages' hardware counters with Nsight Compute on the GPU that is there.
+"""Measures the stages' hardware counters with Nsight Compute on this machine's GPU.
 
     python3 results/measure_counters.py --out DIR
 
-needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
+Needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
 It takes some minutes and writes into DIR:
 
 counters.csv      five rows a stage and calibration problem (at most one block an SM): what was measured on
@@ -41,7 +41,7 @@ from ladder.errors import LadderError  # noqa: E402
 from ladder.operations import CALIBRATION_PROBLEMS, DEFAULT_GPU_PROBLEM  # noqa: E402
 from ladder.profiling import Run  # noqa: E402
 
-#: Beside the table's: what was once in question for its columns, and what explains them.
+#: Metrics beside the table's: former candidates for its columns, and metrics that explain them.
 OTHER_METRICS = (
     *(
         f"smsp__{prefix}inst_executed_op_{op}.sum"
@@ -76,22 +76,22 @@ OTHER_METRICS = (
     "launch__shared_mem_per_block",
 )
 
-#: Known to exist wherever this was run, whatever the listing of metrics looks like.
+#: Metrics that exist wherever this was run, whatever the listing says.
 CERTAIN = {
     name.partition(".")[0] for name in nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
 }
 
-#: At most one block an SM. Each dtype takes the same path through shared memory; one problem shows it.
+#: At most one block per SM. All 16-bit dtypes take the same path through shared memory; one problem shows it.
 PROBLEMS = (*CALIBRATION_PROBLEMS, replace(CALIBRATION_PROBLEMS[1], dtype="bf16"))
 REPEATS = 3
-#: Lost arbitration only ever adds to a counter, so the least of several launches is the access's own cost.
+#: Lost arbitration only adds to counters, so the minimum of several launches is the accesses' own cost.
 CALIBRATION_REPEATS = 5
 
 
 def metrics_here(ncu: Path, pages: Path) -> list[str]:
     """The metrics of the table and of :data:`OTHER_METRICS` that this ncu has; writes the listing.
 
-    Attributes of the launch and of the source are not in every listing; ncu says itself if it lacks one.
+    Attributes of the launch and the source are not in every listing; ncu itself reports if it lacks one.
     """
     listing = ""
     for option in ((), ("--query-metrics-collection", "source"), ("--query-metrics-collection", "launch")):
@@ -107,7 +107,7 @@ def metrics_here(ncu: Path, pages: Path) -> list[str]:
 
 
 def collect(runs: list[Run], report: Path, metrics: list[str], ncu: Path) -> pd.DataFrame:
-    """Profiles the runs; metrics that ncu refuses after all are left out."""
+    """Profiles the runs, dropping metrics that ncu refuses after all."""
     started = time.monotonic()
     refused = profiling.collect_known(runs, report, metrics=metrics, ncu=ncu)
     if refused:
@@ -120,7 +120,7 @@ def collect(runs: list[Run], report: Path, metrics: list[str], ncu: Path) -> pd.
 def rows(
     runs: list[Run], launches: pd.DataFrame, environment: dict[str, str], metrics: list[str]
 ) -> pd.DataFrame:
-    """One row a run: environment, problem, grid, metrics."""
+    """One row per run: environment, problem, grid, metrics."""
     from ladder.stages import discover
 
     stages = discover()
@@ -146,14 +146,14 @@ def rows(
                 "block": first["Block Size"],
             }
         )
-    # ncu adds attributes of the device, and the average, least and most of each metric.
+    # ncu adds device attributes, and the average, minimum and maximum of each metric.
     kept = summed[[name for name in ("launches", *metrics) if name in summed.columns]]
     numbers = kept.apply(lambda column: column.astype("Int64") if (column % 1 == 0).all() else column)
     return pd.concat([pd.DataFrame(described, index=summed.index), numbers], axis=1)
 
 
 def summary(measured: pd.DataFrame) -> str:
-    """Conflicts and lost arbitration of each kernel and grid, least and most over the repeats."""
+    """Conflicts and lost arbitration of each kernel and grid: minimum and maximum over the repeats."""
     frame = pd.concat([measured[["stage", "d", "grid"]], nsight.counters(measured)["conflicts"]], axis=1)
     lost = nsight.ARBITRATION[0]
     if lost in measured.columns:
@@ -163,7 +163,7 @@ def summary(measured: pd.DataFrame) -> str:
 
 
 def environment_here(ncu: Path) -> dict[str, str]:
-    """What the numbers depend on, as columns."""
+    """The environment of the measurement, as columns."""
     from ladder.bench import provenance
 
     said = subprocess.run([str(ncu), "--version"], capture_output=True, text=True).stdout
@@ -172,7 +172,7 @@ def environment_here(ncu: Path) -> dict[str, str]:
 
 
 def with_foreign_swizzle(folder: Path) -> str:
-    """Makes a stage of v3_swizzle whose tiles of 16-bit elements have the shift that is right for d = 128."""
+    """Makes a copy of v3_swizzle whose 16-bit tiles always use the shift that is right for d = 128."""
     from ladder.stages import root
 
     name = "v3_swizzle_for_128"
@@ -188,7 +188,7 @@ def with_foreign_swizzle(folder: Path) -> str:
 
 
 def build_all(names: Iterable[str]) -> list[str]:
-    """Builds the stages at once; returns those that do build."""
+    """Builds the stages in parallel; returns those that build."""
     from ladder import build
     from ladder.backends import CudaBackend
     from ladder.stages import discover
@@ -202,7 +202,7 @@ def build_all(names: Iterable[str]) -> list[str]:
 
 
 def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
-    """The source page of one launch a stage: by SASS instruction and by CUDA line."""
+    """Saves the source pages of one launch per stage, by SASS instruction and by CUDA line."""
     report = directory / "source.ncu-rep"
     profiling.collect(runs, report, sections=["SourceCounters"], ncu=ncu)
     for view in ("sass", "cuda", "cuda,sass"):
@@ -212,7 +212,7 @@ def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
 
 
 def measure(out: Path, names: list[str]) -> None:
-    """Does it all; what is done when a part fails is kept. Raises :class:`LadderError`."""
+    """Does all measurements; if one fails, earlier results are kept. Raises :class:`LadderError`."""
     from ladder.stages import discover
 
     names = names or [stage.name for stage in discover().computing("attention")]
@@ -264,7 +264,7 @@ def measure(out: Path, names: list[str]) -> None:
 
 
 def main(description: str, measure: Callable[[Path, list[str]], None]) -> int:
-    """The command line of a script that measures stages and writes into a folder."""
+    """Runs the command line of a script that measures stages and writes into a folder."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help="default: all")

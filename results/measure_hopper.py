@@ -3,14 +3,14 @@
 
     python3 results/measure_hopper.py --out DIR
 
-needs an H100 or H200, nvcc and ncu; a minute. It writes into DIR:
+Needs an H100 or H200, nvcc and ncu; takes a minute. It writes into DIR:
 
 wgmma_places.csv  random matrix descriptors, and where in shared memory each element of B came from
 tma_boxes.csv     random tensor maps: what the driver said of them, and what a load left in shared memory
 hopper_counts.csv labelled launches of one or a few instructions each, with every metric as ncu gave it
 
-Of what is long only the CRC-32 is kept. ``tests/hardware/test_hopper.py`` runs the same program on the
-emulator and asks for the same.
+Long results are stored as their CRC-32. ``tests/hardware/test_hopper.py`` runs the same program on the
+emulator and requires the same results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 PROBE = Path(__file__).with_name("hopper_probe.cu")
 
 SHAPES = (8, 16, 24, 32, 64, 96, 128, 160, 192, 256)
-#: Those with transposed operands, too.
+#: The widths that are also measured with transposed operands.
 WITH_TRANSPOSED = (8, 64, 256)
 PLACES, BOXES = 400, 320
 
@@ -52,7 +52,7 @@ METRICS = (
 
 
 def wgmma_forms() -> str:
-    """The header with one function a form of wgmma."""
+    """Generates the header with one function per form of wgmma."""
     parts = ["#pragma once", "template <int N, bool RS, int TA, int TB> struct Wgmma;"]
     for n in SHAPES:
         for in_registers in (False, True):
@@ -81,7 +81,7 @@ def _form(n: int, in_registers: bool, ta: int, tb: int) -> str:
 }};"""
 
 
-#: Runs the probe with arguments; raises CalledProcessError, with the program's words in ``stderr``.
+#: Runs the probe with arguments; raises CalledProcessError with the program's message in ``stderr``.
 Run = Callable[..., None]
 
 
@@ -95,12 +95,12 @@ def read_places(path: Path) -> Iterator[dict[str, int]]:
         yield {"case": case, **dict(zip(names, values, strict=True)), "crc": zlib.crc32(places)}
 
 
-#: Bytes of shared memory that a case keeps.
+#: Bytes of shared memory saved per case.
 _DUMP = 16 * 1024
 
 
 def read_boxes(path: Path) -> Iterator[dict[str, object]]:
-    # struct Box and the two words behind it; the number of the case stands before.
+    # struct Box and the two words after it; the case's number precedes them.
     box = struct.Struct("<6I5Q4Q5I5I5i4x2i")
     data = path.read_bytes()
     record = 4 + box.size + _DUMP
@@ -132,7 +132,7 @@ def read_boxes(path: Path) -> Iterator[dict[str, object]]:
 
 
 def probe_boxes(run: Run, folder: Path, cases: int = BOXES) -> list[dict[str, object]]:
-    """All cases; one that ends the process has an outcome, and the next process goes on after it."""
+    """Runs all cases; after a case that ends the process, which is its outcome, a new process continues."""
     rows: list[dict[str, object]] = []
     while len(rows) < cases:
         path = folder / f"boxes{len(rows)}"
@@ -155,7 +155,7 @@ def write(path: Path, rows: list[dict[str, object]], stamp: dict[str, str]) -> N
 
 
 def read_counts(page: str, labels: list[str]) -> list[dict[str, object]]:
-    """A row a launch, from ncu's raw page."""
+    """Reads ncu's raw page; one row per launch."""
     head, _, *lines = csv.reader(io.StringIO("\n".join(x for x in page.splitlines() if x.startswith('"'))))
     places = {name: head.index(f"{name}.sum") for name in METRICS}
     rows: list[dict[str, object]] = []
@@ -194,7 +194,7 @@ def main() -> None:
         run("places", str(PLACES), str(folder / "places"))
         write(out / "wgmma_places.csv", list(read_places(folder / "places")), stamp)
         write(out / "tma_boxes.csv", probe_boxes(run, folder), stamp)
-        # What the hardware refuses ends the list.
+        # The list ends at the first launch that the hardware refuses.
         labels = subprocess.run([str(program), "count"], capture_output=True, text=True).stdout.splitlines()
         metrics = ",".join(f"{metric}.sum" for metric in METRICS)
         command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--metrics", metrics]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what each idea of v6_lean buys: each off, one at a time, beside v5_async and torch, in one run.
+"""Measures what each idea of v6_lean gains, by turning off one at a time, beside v5_async and torch, in one
+run.
 
     python3 results/measure_ideas.py --out results/h200/ideas.csv
     python results/measure_ideas.py --counts --out results/idea_counts.csv     # without a GPU
 
-One row a contender and problem as ``python -m ladder.bench gpu`` writes them. The contenders are v6_lean,
-v6_lean less an idea, named ``v6_without_...``, v5_async and torch's backends. Needs what
+Writes one row per contender and problem, like ``python -m ladder.bench gpu``. The contenders are v6_lean,
+v6_lean without one idea, named ``v6_without_...``, v5_async and torch's backends. Needs what
 ``measure_arrangements.py`` needs.
 """
 
@@ -43,8 +44,9 @@ PROBLEMS = [
 
 @dataclass(frozen=True)
 class Idea:
-    """One of v6_lean. To turn it off: ``without`` are texts of kernel.cu and what stands
-    there instead, ``options`` a choice of stage.toml."""
+    """One of v6_lean's ideas. To turn it off, ``without`` maps texts of kernel.cu to their replacements, and
+    ``options`` sets options of stage.toml.
+    """
 
     name: str
     without: Mapping[str, str]
@@ -76,9 +78,9 @@ IDEAS = (
 
 
 def make_variant(idea: Idea, folder: Path) -> str:
-    """Makes a stage in ``folder`` that is v6_lean less one idea. Returns its name with its options.
+    """Makes a stage in ``folder`` that is v6_lean without one idea. Returns its name with its options.
 
-    Raises :class:`LadderError` when kernel.cu does not hold one of the idea's texts exactly once.
+    Raises :class:`LadderError` unless kernel.cu contains each of the idea's texts exactly once.
     """
     stage = new_stage(f"v6_without_{idea.name}", STAGE, folder)
     text = stage.kernel.read_text()
@@ -92,7 +94,9 @@ def make_variant(idea: Idea, folder: Path) -> str:
 
 @contextmanager
 def variants() -> Iterator[list[str]]:
-    """v6_lean less each of its ideas, as stages that :func:`ladder.stages.discover` finds meanwhile."""
+    """Makes v6_lean without each of its ideas, as stages that :func:`ladder.stages.discover` finds within the
+    block.
+    """
     before = os.environ.get("LADDER_STAGES")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LADDER_STAGES"] = folder
@@ -106,14 +110,14 @@ def variants() -> Iterator[list[str]]:
 
 
 def measure() -> pd.DataFrame:
-    """One row a contender and problem. Raises :class:`LadderError`."""
+    """One row per contender and problem. Raises :class:`LadderError`."""
     get_backend("cuda")
     with variants() as specs:
         return gpu.measure(PROBLEMS, ["v5_async", STAGE, *specs])
 
 
 def count() -> pd.DataFrame:
-    """PTX instructions that a thread executes for each score of a head of 256 x 960, by contender and d."""
+    """PTX instructions per thread and score of a head of 256 x 960, by contender and d."""
     from ladder.evaluation import evaluate
 
     rows = []

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws the pictures of the README from what was measured.
+"""Draws the README's pictures from measurements.
 
     python results/pictures.py [--check]
 
-needs matplotlib. Each picture in docs/pictures/ holds a digest of the data that it was drawn from; with
-``--check`` nothing is drawn, and the exit code is 1 if one was drawn from other data.
+Needs matplotlib. Each picture in docs/pictures/ contains a digest of the data that it was drawn from. With
+``--check``, nothing is drawn, and the exit code is 1 if any picture was drawn from other data.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
 PICTURES = ROOT / "docs" / "pictures"
 
-#: What a wavefront of shared memory carries at most.
+#: The most bytes that a wavefront of shared memory delivers.
 _WAVEFRONT_BYTES = 128
 
 _SPEED_PROBLEMS = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
-#: The one that all rungs were measured at, each in its own dtype.
+#: The problem that all rungs were measured on, each in its own dtype.
 _ROOFLINE_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture's data, and the function that draws it from them."""
+    """A picture: the function that makes its data, and the one that draws it."""
 
     data: Callable[[], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Figure]
 
 
 def ceiling(unit: str) -> float:
-    """What this unit of the GPU does at most, a second."""
+    """The peak rate of this unit of the GPU, per second."""
     return float(pd.read_csv(H200 / "ceilings.csv").set_index("unit")["per_second"][unit])
 
 
 def speeds() -> pd.DataFrame:
-    """What is in the picture of speeds: all contenders with their problems, and the ceiling of mma.sync."""
+    """The data of the picture of speeds: all contenders with their problems, and the ceiling of mma.sync."""
     columns = ["gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash"]
     return pd.read_csv(H200 / "speed.csv")[columns].assign(ceiling=ceiling("mma.sync") * 1e-12)
 
 
 def rungs() -> pd.DataFrame:
-    """Each rung: what the emulator counts at the default problem, and its speed on the GPU."""
+    """Each rung's counts on the default problem in the emulator, and its speed on the GPU."""
     own = [stage for stage in discover().computing("attention") if stage.path.parent == root()]
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)
     measured = pd.concat([speeds(), climb_runs(H200)])
     here = measured[_at(measured, _SPEED_PROBLEMS[0])].groupby("contender")["tflops"].median()
-    # v1 takes fp32 alone, and was measured at a smaller problem.
+    # v1 takes only fp32, and was measured on a smaller problem.
     others = measured[measured["dtype"] == "f32"].set_index("contender")["tflops"]
     table["tflops"] = here.combine_first(others).reindex(table.index)
     table["note"] = ["" if name in here.index else ", fp32" for name in table.index]
@@ -75,15 +75,16 @@ def rungs() -> pd.DataFrame:
 
 
 def _at(measured: pd.DataFrame, problem: dict[str, Any]) -> pd.Series:
-    """Which rows are of this problem."""
+    """Selects the rows of this problem."""
     here = (measured["N"] == problem["N"]) & (measured["d"] == problem["d"])
     here &= measured["dtype"] == problem["dtype"]
     return here & (measured["causal"].astype(str) == str(problem["causal"]))
 
 
 def shared_memory() -> pd.DataFrame:
-    """Operations, wavefronts, conflicts and speed of each rung at one problem that fills the GPU, and the
-    ceilings: of mma.sync in TFLOP/s, of shared memory in wavefronts a second."""
+    """Operations, wavefronts, conflicts and speed of each rung on one problem that fills the GPU, and the
+    ceilings: of mma.sync in TFLOP/s, of shared memory in wavefronts per second.
+    """
     n, d = _ROOFLINE_PROBLEM.q_len, _ROOFLINE_PROBLEM.head_dim
     counted = pd.read_csv(H200 / "bounds.csv")
     counted = pd.concat([counted, nsight.counters(counted)], axis=1)
@@ -129,7 +130,7 @@ ALL = {
 
 
 def digest(data: pd.DataFrame) -> str:
-    """Of the numbers, as they are written."""
+    """A digest of the numbers as written to CSV."""
     return hashlib.sha256(data.to_csv(index=False, float_format="%.6g").encode()).hexdigest()[:16]
 
 
@@ -144,7 +145,7 @@ def is_stale(name: str) -> bool:
 
 
 def write(name: str) -> None:
-    """Draws the picture. The same data give the same file."""
+    """Draws the picture; the same data always give the same file."""
     from matplotlib import rc_context
 
     picture = ALL[name]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fills the tables of the lessons and of the README from what was measured or counted.
+"""Fills the tables of the lessons and the README from measurements and counts.
 
     python results/tables.py [--check]
 
-A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``. With ``--check`` nothing is
-written, and the exit code is 1 if a table is not what its data says.
+A table is enclosed by ``<!-- table NAME -->`` and ``<!-- end of table -->``. With ``--check``, nothing is
+written, and the exit code is 1 if a table does not match its data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ladder.stages import Stage, discover, root
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
 
-#: The files that hold tables.
+#: The files that contain tables.
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "sanitizer.md",
@@ -48,7 +48,7 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def swizzle_parameters() -> str:
-    """Conflicts of reading with each swizzle in every tile of v3_swizzle, counted by the emulator."""
+    """Conflicts of reads with each swizzle in every tile of v3_swizzle, counted by the emulator."""
     stage = discover()["v3_swizzle"]
     source = stage.kernel.read_text()
     rows = []
@@ -68,13 +68,13 @@ def swizzle_parameters() -> str:
 
 
 def arbitration() -> str:
-    """Conflicts and lost arbitration, least and most of the launches, at two grids."""
+    """Conflicts and lost arbitration at two grids: minimum and maximum over the launches."""
     frame = pd.read_csv(H200 / "arbitration.csv")
     frame["conflicts"] = nsight.counters(frame)["conflicts"]
     rows = []
     for (stage, d, n), launches in frame.groupby(["stage", "d", "N"], sort=False):
         if stage == "v6_lean":
-            continue  # not yet on this rung
+            continue  # not measured for this rung
         name = f"{stage}" if stage != "v3_swizzle_for_128" else "v3_swizzle with `<3, 3, 4>`"
         grid = "one block an SM" if n == frame.N.min() else "full"
         spans = [_span(launches[column]) for column in ("conflicts", nsight.ARBITRATION[0])]
@@ -101,11 +101,11 @@ def speed() -> str:
             cells[row.contender] = f"{row.tflops:.3g}{ratio}"
         title = f"{dtype} N{int(n)} d{int(d)}{' causal' if causal in (True, 'True') else ''}"
         rows.append([title, *(cells.get(name, "") for name in contenders)])
-    # The rungs' short names: the table is to be read on a laptop.
+    # Short names of rungs, so that the table fits a laptop's screen.
     return _markdown(["", *(name.partition("_")[0] for name in contenders)], rows)
 
 
-#: Heading, column of nsight.BOUNDS: the units of which one or the other bounds a rung.
+#: Heading and column of nsight.BOUNDS, for the units that may bound a rung.
 _UNITS = (
     ("SMs with work", "sms"),
     ("shared memory and L1", "shared"),
@@ -119,9 +119,9 @@ _UNITS = (
 
 
 def bounds(stage: str) -> str:
-    """How busy each unit was in a rung and in the one before, in percent, and what the warps waited for.
+    """Utilisation of each unit in a rung and the one before, in percent, and the warps' stall reasons.
 
-    Empty as long as the rung has not been measured.
+    Empty if the rung has not been measured.
     """
     file = H200 / "bounds.csv"
     frame = pd.read_csv(file) if file.exists() else pd.DataFrame({"stage": []})
@@ -130,7 +130,7 @@ def bounds(stage: str) -> str:
     names = [name for name in (discover()[stage].before, stage) if name]
     launches = frame[frame.stage.isin(names)]
     shared = launches.groupby(["N", "d"]).filter(lambda group: group.stage.nunique() == len(names))
-    # Of the problems that both were measured at the one with most work, each rung in its own dtype.
+    # Of the problems that both were measured on, take the one with the most work, each rung in its own dtype.
     n, d = shared.assign(work=shared.N * shared.M * shared.d).sort_values("work").iloc[-1][["N", "d"]]
     chosen = shared[(n == shared.N) & (shared.d == d)].set_index("stage").loc[names]
     counted, shares = nsight.counters(chosen), nsight.bounds(chosen)
@@ -144,7 +144,7 @@ def bounds(stage: str) -> str:
     return title + _markdown(head, rows)
 
 
-#: FlashAttention-2's Algorithm 1 (Dao 2023), by what a line of a kernel in tiles starts with.
+#: The steps of FlashAttention-2's Algorithm 1 (Dao 2023), by the beginning of a tile kernel's line.
 _STEPS = (
     (r"load\(q,", " 3  load Q_i"),
     (r"zero\(o\)", " 5  O_i = 0"),
@@ -166,7 +166,7 @@ _STEPS = (
 
 
 def _beside_the_algorithm(stage: str) -> str:
-    """A rung's ``__global__`` function, each line with the step of the algorithm that it does."""
+    """A rung's ``__global__`` function beside the algorithm's step that each line implements."""
     text = (ROOT / "stages" / stage / "kernel.cu").read_text()
     [kernel] = re.findall(r"^__global__.*?^}$", text, re.DOTALL | re.MULTILINE)
     lines, left = [], list(_STEPS)
@@ -199,8 +199,9 @@ def arrangements() -> str:
 
 
 def ideas() -> str:
-    """Speed of v6_lean, and what it and v5_async lose against it without each of its ideas; and the PTX
-    instructions of a thread for each score, by the emulator."""
+    """The speed of v6_lean, and the losses of v5_async and of v6_lean without each of its ideas; and the PTX
+    instructions per thread and score, from the emulator.
+    """
     frame = pd.read_csv(H200 / "ideas.csv")
     counted = pd.read_csv(ROOT / "results" / "idea_counts.csv")
     counts = counted.pivot_table(index="contender", columns="d", values="instructions_a_score")
@@ -225,7 +226,7 @@ def ideas() -> str:
 
 
 def ceilings() -> str:
-    """What the units of an SM do at most, as measured."""
+    """The measured peak rates of an SM's units."""
     frame = pd.read_csv(H200 / "ceilings.csv")
     rows = [
         [
@@ -246,14 +247,14 @@ def _registers(registers: float, spill_bytes: float) -> str:
 
 
 def rungs(*operations: str) -> str:
-    """Each rung that computes one of these, with its idea, its own page and its lesson."""
+    """Each rung of these operations, with its idea, its page and its lesson."""
     own = [stage for stage in discover() if stage.computes in operations and stage.path.parent == root()]
     rows = [[_rung_link(stage), stage.idea, _lesson_links(stage)] for stage in own]
     return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
 
 
 def rungs_with_speeds() -> str:
-    """:func:`rungs` of attention, and what each reached on the H200, in the run that measured it."""
+    """:func:`rungs` of attention, with the speed of each on the H200, in the run that measured it."""
     rows = []
     for stage in discover().computing("attention"):
         if stage.path.parent == root():
@@ -268,14 +269,14 @@ def _rung_link(stage: Stage) -> str:
 
 
 def _lesson_links(stage: Stage) -> str:
-    """As notebooks/README.md lists them."""
+    """The links of a stage's lessons in notebooks/README.md."""
     listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8").splitlines()
     lessons = [re.search(r"\[(\w+)\]\((\S+)\)", line) for line in listed if f"`{stage.name}`" in line]
     return ", ".join(f"[{found[1]}](notebooks/{found[2]})" for found in lessons if found)
 
 
 def rung_speed(stage: str, head_dim: int) -> str:
-    """TFLOP/s at B4 H16 N4096 in bf16 and the multiple of cuDNN's attention in the same run."""
+    """TFLOP/s at B4 H16 N4096 in bf16, and relative to cuDNN's attention in the same run."""
     measured = pd.concat([pd.read_csv(H200 / "speed.csv"), climb_runs(H200)])
     at = (measured.N == 4096) & (measured.d == head_dim) & (measured.causal.astype(str) == "False")
     same = measured[at & (measured.contender == stage) & (measured.dtype == "bf16")]
@@ -283,7 +284,7 @@ def rung_speed(stage: str, head_dim: int) -> str:
 
 
 def climb() -> str:
-    """TFLOP/s and the multiple of cuDNN of the rungs for sm_90a."""
+    """TFLOP/s of the sm_90a rungs, and relative to cuDNN."""
     runs = climb_runs(H200)
     rungs = runs.contender.str.startswith("v")
     frame = pd.concat([runs[rungs], runs[runs.contender == "torch cuDNN"]])
@@ -301,7 +302,7 @@ def climb() -> str:
 
 
 def climb_arrangements() -> str:
-    """Speed as a multiple of cuDNN."""
+    """The arrangements' speeds relative to cuDNN."""
     frame = pd.read_csv(H200 / "climb_arrangements.csv").dropna(subset="B")
     frame = frame[frame.contender.str.startswith("v")]
     table = frame.pivot_table(index="contender", columns=["d", "causal"], values="of_cudnn", sort=False)
@@ -310,7 +311,7 @@ def climb_arrangements() -> str:
 
 
 def output() -> str:
-    """What ``ladder compare`` shows on a machine without a GPU, of the rungs that any GPU runs."""
+    """The output of ``ladder compare`` on a machine without a GPU, for the rungs that any GPU runs."""
     own = [s.name for s in discover().computing("attention") if s.path.parent == root() and not s.only_arch]
     console = Console(width=80, color_system=None, file=io.StringIO(), force_jupyter=False)
     comparison = run_comparison(DEFAULT_PROBLEM, own, backend="emulator")
@@ -318,13 +319,13 @@ def output() -> str:
         console.print(table)
     assert isinstance(console.file, io.StringIO)
     lines = [line.rstrip() for line in console.file.getvalue().rstrip().splitlines()]
-    # What is allowed depends on how torch's own attention rounds, which is not the same on every CPU.
+    # The allowed error depends on the rounding of torch's own attention, which differs between CPUs.
     shown = [line for line in lines if not line.startswith("   allowed")]
     return "\n".join(["```", *shown, "```", ""])
 
 
 def sanitizer() -> str:
-    """How many of the corpus' planted faults, kind by kind, and of its clean kernels are reported."""
+    """How many of the corpus's planted faults, by kind, and of its clean kernels are reported."""
     frame = pd.read_csv(ROOT / "results" / "sanitizer.csv")
     told = frame[["ours", "compute-sanitizer"]] == "reported"
     kinds = told.groupby(frame.expected).sum()
@@ -359,7 +360,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """The page with its tables made anew."""
+    """Regenerates the tables of a page."""
     return _TABLE.sub(lambda match: match[1] + TABLES[match["name"]]() + match[3], text)
 
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Runs part of the tests with several versions of Python and torch and writes docs/versions.md.
+"""Runs part of the tests with several versions of Python and torch, and writes docs/versions.md.
 
     python3 results/versions.py --work DIR [--with python3.10 2.6] [--with python3.13 2.13] ...
 
-needs those Pythons with their headers, and a tree in which the emulator has been built (make compare): its
-Python module alone is compiled anew for each Python. In DIR it makes a virtual environment for each
-combination. What a package index offers as torch decides whether that is a CPU or a CUDA build; the table
-says which it was.
+Needs those Pythons with their headers, and a tree in which the emulator has been built (make compare); only
+its Python module is recompiled for each Python. Each combination gets a virtual environment in DIR. Whether
+torch is a CPU or a CUDA build depends on the package index; the table says which it was.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ PAGE = ROOT / "docs" / "versions.md"
 PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13")
 TORCHES = ("2.6", "2.13")
 
-#: What is run: problems and tables, ncu's pages in pandas, and rungs that are built, emulated, compared with
-#: torch's attention and compiled into a graph by torch.compile.
+#: The tests to run: problems and tables, ncu's pages in pandas, and rungs that are built, emulated, compared
+#: with torch's attention and compiled into a graph by torch.compile.
 TESTS = (
     "tests/operations/test_problem.py",
     "tests/evaluation/test_table.py",
@@ -50,14 +49,14 @@ PACKAGES = (
     "pytest>=8",
     "hypothesis>=6",
 )
-#: Prints the versions that a row of the table names.
+#: Prints the versions for a row of the table.
 VERSIONS = """
 import platform, pandas, torch
 built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
 number = torch.__version__.partition("+")[0]
 print(platform.python_version(), f"{number} ({built_for})", pandas.__version__, sep="|")
 """
-#: Prints where the headers are, and how the name of an extension ends.
+#: Prints the include directory and the file suffix of extensions.
 PATHS = """
 import pybind11, sysconfig
 print(sysconfig.get_paths()["include"], pybind11.get_include(), sysconfig.get_config_var("EXT_SUFFIX"))
@@ -66,7 +65,7 @@ print(sysconfig.get_paths()["include"], pybind11.get_include(), sysconfig.get_co
 
 @dataclass(frozen=True)
 class Outcome:
-    """What ran, and how it went."""
+    """The versions of a combination, and the result of its tests."""
 
     python: str
     torch: str
@@ -75,7 +74,7 @@ class Outcome:
 
 
 def run(words: Sequence[object], **settings: object) -> subprocess.CompletedProcess[str]:
-    """A command; its output is returned, and shown where it fails."""
+    """Runs a command and returns its output; prints it if the command fails."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **settings)  # type: ignore[call-overload]
     if done.returncode != 0:
         print(f"$ {' '.join(map(str, words))}\n{done.stdout[-3000:]}{done.stderr[-3000:]}", flush=True)
@@ -83,7 +82,7 @@ def run(words: Sequence[object], **settings: object) -> subprocess.CompletedProc
 
 
 def environment(python: str, torch: str, work: Path) -> Path:
-    """The Python of a new virtual environment with that torch. Raises SystemExit."""
+    """Makes a virtual environment with that torch; returns its Python. Raises SystemExit."""
     directory = work / f"{Path(python).name}-torch{torch}"
     interpreter = directory / "bin" / "python"
     if not interpreter.exists():
@@ -96,7 +95,7 @@ def environment(python: str, torch: str, work: Path) -> Path:
 
 
 def build_module(interpreter: Path) -> None:
-    """The emulator's module for this Python, linked to the library that is there. Raises SystemExit."""
+    """Builds the emulator's module for this Python, linked to the existing library. Raises SystemExit."""
     include, pybind11, suffix = run([interpreter, "-c", PATHS]).stdout.split()
     flags = ["-std=c++20", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"]
     flags += [f"-I{directory}" for directory in (include, pybind11, ROOT / "emulator")]
@@ -121,7 +120,7 @@ def measure(python: str, torch: str, work: Path) -> Outcome:
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    """The table with what it is of."""
+    """Writes the table with an introduction."""
     rows = [f"| {o.python} | {o.torch} | {o.pandas} | {o.outcome} |" for o in outcomes]
     return "\n".join(
         [

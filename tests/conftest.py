@@ -1,5 +1,6 @@
-"""What all tests need; and stages of one's own, outside of the project's: ``naive``, and what a test drops
-beside it."""
+"""Fixtures for all tests; and stages outside the project's: ``naive``, and those that a test drops beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# A shell that runs the tests in the background has its children ignore Ctrl-C; some tests send it.
+# A shell that runs the tests in the background makes its children ignore SIGINT, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -17,7 +18,7 @@ FOLDER = Path(__file__).parent / "data" / "stages"
 
 
 class StageDropper:
-    """Puts stages where the ladder finds them, by default copies of ``naive``."""
+    """Creates stages where the ladder finds them, by default copies of ``naive``."""
 
     kernel = (FOLDER / "naive" / "kernel.cu").read_text()
     toml = (FOLDER / "naive" / "stage.toml").read_text()
@@ -26,7 +27,7 @@ class StageDropper:
         self._folder = folder
 
     def __call__(self, name: str, kernel: str = kernel, toml: str = toml) -> Path:
-        """A stage folder of that name."""
+        """Creates a stage folder of that name."""
         stage = self._folder / name
         stage.mkdir()
         (stage / "kernel.cu").write_text(kernel)
@@ -36,7 +37,7 @@ class StageDropper:
 
 @pytest.fixture
 def naive(monkeypatch):
-    """The folder of the stage ``naive``, which the ladder finds."""
+    """The folder of the stage ``naive``, made visible to the ladder."""
     monkeypatch.setenv("LADDER_STAGES", str(FOLDER))
     return FOLDER / "naive"
 

@@ -1,4 +1,4 @@
-"""The folders' order, in Python and in the emulator: nothing knows what is above it, and nothing goes round.
+"""The layering of the folders, in Python and in the emulator: no upward dependencies, and no cycles.
 
 docs/architecture.md has the same order, from the top down.
 """
@@ -11,13 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, EMULATOR = ROOT / "ladder", ROOT / "emulator"
-#: From the ground up.
+#: Bottom up.
 FOLDERS = (
     *("common", "operations", "stages", "build", "emulator", "backends", "evaluation", "functional", "banks"),
     *("lines", "nsight", "profiling", "plots", "render", "exercises", "lessons", "bench", "cli"),
 )
 EMULATOR_FOLDERS = ("ptx", "program", "machine", "instructions", "sanitizer", "runtime", "python")
-#: Not in a folder: what all may use.
+#: Modules outside the folders, which all may use.
 GROUND = {"doors", "errors", "project", "_emulator"}
 
 
@@ -26,7 +26,7 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path, modules: set[str]) -> Iterator[str]:
-    """The package's modules that a module imports, wherever in it; of a folder's name the door."""
+    """The package's modules that a module imports, anywhere in its code; a folder stands for its door."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.split(".")[0] == "ladder")
@@ -47,7 +47,7 @@ def folder(module: str) -> str:
 
 
 def upward(arrows: Mapping[str, set[str]], order: tuple[str, ...]) -> list[str]:
-    """Arrows to a folder that is not below, in words."""
+    """Describes the dependencies on folders that are not below."""
     return [
         f"{source} -> {target}"
         for source, targets in arrows.items()
@@ -73,10 +73,10 @@ def test_no_arrow_points_up_in_python() -> None:
 
 def test_no_module_goes_round() -> None:
     graph = python_graph()
-    # A door names the modules behind it, which it loads when somebody asks: that is no dependence.
+    # A door loads the modules behind it only on demand, so naming them is not a dependency.
     doors = {name for name in graph if (ROOT / Path(*name.split(".")) / "__init__.py").is_file()}
     modules = {name: targets - doors for name, targets in graph.items() if name not in doors}
-    list(graphlib.TopologicalSorter(modules).static_order())  # raises CycleError, which names the circle
+    list(graphlib.TopologicalSorter(modules).static_order())  # raises CycleError, which names the cycle
 
 
 def test_the_ground_knows_no_folder() -> None:
@@ -90,7 +90,7 @@ def test_the_ground_knows_no_folder() -> None:
 
 
 def test_others_use_what_the_door_names() -> None:
-    """A module of another folder is taken from as a whole, or not at all: its names come through the door."""
+    """Names from another folder must be imported through its door, not from its modules."""
     inner = []
     for path in PACKAGE.rglob("*.py"):
         own = folder(module_of(path))

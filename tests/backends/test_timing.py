@@ -1,4 +1,4 @@
-"""How a GPU is timed, with a clock in its place; and what a comparison on a GPU shows of it."""
+"""Timing on a GPU, with a fake clock in its place; and how a comparison shows the times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_contenders_take_turns_and_inputs_rotate(monkeypatch: pytest.MonkeyPatch
     runs = {"fast": lambda inputs: "fast", "slow": lambda inputs: "slow"}
     timings = timing.measure(runs, [0, 1, 2, 3], seconds=0.05)  # type: ignore[list-item]
     assert timings["fast"].median_ms == 1.0 and timings["slow"].median_ms == 100.0
-    # 50 ms in five rounds: ten launches of 1 ms, and never less than two.
+    # 50 ms in five rounds: ten launches of 1 ms in each, and never fewer than two.
     assert (timings["fast"].runs, timings["slow"].runs) == (50, 10)
     measured = calls[6:]
     assert [name for name, _ in measured[:12]] == ["fast"] * 10 + ["slow"] * 2

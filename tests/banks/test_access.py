@@ -1,4 +1,4 @@
-"""How one access is served: who goes together, which word when."""
+"""How one access is served: which lanes together, and which word when."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_lane_at_all() -> None:
 
 
 def test_the_layout_fits_the_model_for_any_pattern() -> None:
-    # serve() compares what it lays out with the model's wavefronts of each pass.
+    # serve() itself compares its schedule with the model's wavefronts of each pass.
     generator = random.Random(0)
     for _ in range(300):
         op, width = generator.choice(

@@ -1,4 +1,4 @@
-"""The bank-conflict explorer: opcodes, swizzles, what mends a conflict."""
+"""The bank-conflict explorer: opcodes, swizzles, and what fixes a conflict."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_ldmatrix_of_a_row_major_tile(row_bytes: int, expected: Swizzle) -> None
     assert (found.service.wavefronts, found.service.conflicts) == (32, 28)
     assert found.remedies == (expected,) and found.best is None
     assert banks.explore("ldmatrix.x4", text, swizzle=expected).service.conflicts == 0
-    # The parameters that are right for the other row size leave two rows in each place.
+    # The parameters for the other row size leave two rows in the same banks.
     other = Swizzle(3, 4, 7 - expected.shift)
     assert banks.explore("ldmatrix.x4", text, swizzle=other).service.conflicts == 4
 
@@ -91,7 +91,7 @@ def test_what_no_swizzle_mends() -> None:
 
 
 def test_the_best_where_none_mends_it_all() -> None:
-    # Two words of one bank: they can be parted, but sixteen lanes still want each.
+    # Two words of one bank can be separated, but sixteen lanes still need each.
     found = banks.explore("atom.add", "lane % 2 * 128")
     assert found.service.conflicts == 31 and found.remedies == ()
     assert found.best is not None and found.best[1] == 15

@@ -22,7 +22,7 @@ OPTIONS = ["--problem", "1,1,64,64,64"]
 
 
 def line_of(text: str, file: str = "v2_warp_mma/kernel.cu") -> int:
-    """The number of the line in the stages that holds a text."""
+    """The number of the line of a stage's file that contains a text."""
     lines = (Path(__file__).parents[2] / "stages" / file).read_text().splitlines()
     return next(number for number, line in enumerate(lines, start=1) if text in line)
 
@@ -40,7 +40,7 @@ def test_a_kernel_line_and_the_helper_behind_it() -> None:
     found = explain(f"v2_warp_mma:{line}", SMALL)
     assert found.chosen.ptx.startswith("ldmatrix") and found.chosen.file.name == "ptx.h"
     assert found.chosen.kernel_line == line and found.text.startswith("ldmatrix_x4(k_rmem")
-    # d = 64 halves a row: eight rows of a tile lie in the same banks.
+    # A row of d = 64 elements has 128 bytes: eight rows of a tile lie in the same banks.
     assert [one.wavefronts for one in found.service.passes] == [8] * 4
     assert found.service.conflicts == found.chosen.worst.conflicts == 28
     assert found.chosen.conflicts == 28 * found.chosen.executed
@@ -95,7 +95,7 @@ def test_lines_command(capsys, tmp_path) -> None:
     assert (
         "v3_swizzle/kernel.cu" in out and "ptx.h" in out and re.search(r"all: [\d,]+ wavefronts, 0 conf", out)
     )
-    # What is written to a file or a pipe is whole.
+    # Output to a file or a pipe is not cut off.
     assert "uint32_t k_rmem[4];" in out and "\N{HORIZONTAL ELLIPSIS}" not in out
     assert "v3_swizzle, line by line" in html.read_text()
     assert main(["lines", "v3_swizzle", *OPTIONS, "--html", str(tmp_path / "no" / "a.html")]) == 2

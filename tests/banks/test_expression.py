@@ -1,4 +1,4 @@
-"""Expressions from a command line: that they are worth what C++ says, and can do nothing else."""
+"""Expressions from a command line: they have their values in C++, and can do nothing else."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def value_or_none(text: str, lane: int) -> int | None:
 
 
 def test_values_are_those_of_cpp(tmp_path) -> None:
-    """Those that are written down here and some hundred random ones, where they are defined."""
+    """Compares the expressions listed here and some hundred random ones with C++, where they are defined."""
     rng = random.Random(20)
     texts = WRITTEN + [random_expression(rng, 4) for _ in range(300)]
     wanted = {(n, lane): value_or_none(text, lane) for n, text in enumerate(texts) for lane in (0, 1, 5, 31)}

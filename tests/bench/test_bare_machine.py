@@ -1,4 +1,4 @@
-"""A machine with a GPU where nothing can be installed: no emulator, and few libraries (results/README.md)."""
+"""A GPU machine where nothing can be installed: no emulator and few libraries (results/README.md)."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Runs a program, given as a module or a file, where some modules are not there.
+#: Runs a program, given as a module or a file, with some modules hidden.
 BARE = """
 import importlib.abc, runpy, sys
 class Missing(importlib.abc.MetaPathFinder):

@@ -1,4 +1,4 @@
-"""What the benchmarks measure is what they say they measure."""
+"""The benchmarks measure what they claim to measure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_each_ceiling_does_the_work_that_its_rate_is_made_of(capfd: pytest.Captu
     mma, ldmatrix = result.launches[:2]
     assert mma.counters["mma_instructions"] * 2 * 16 * 8 * 16 == work["mma.sync"]
     assert ldmatrix.counters["ldmatrix_instructions"] * 512 == work["ldmatrix"]
-    # 128 bytes a wavefront: no conflict holds it up.
+    # 128 bytes per wavefront: no conflicts.
     assert ldmatrix.counters["wavefronts_ld"] * 128 == work["ldmatrix"]
     assert mma.grid is not None
     threads_rounds_chains = mma.grid[0] * 512 * 2 * 8
@@ -57,7 +57,7 @@ def test_rates_of_ceilings() -> None:
 def test_random_problems_print_seed_and_failures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same seed draws the same problems; the one that fails is printed as a command."""
+    """The same seed draws the same problems; a failing one is printed as a command."""
     tried: list[Problem] = []
 
     def run(stage: Stage, problem: Problem, backend: str) -> object:
@@ -116,7 +116,7 @@ def test_mutants_of_the_rungs_suffice_and_the_equivalent_ones_are_there() -> Non
 def test_a_mutant_is_judged_once_and_its_end_is_no_pass(
     naive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A stage that stands for v1: its wrong mutant is found by compare, a harmless change is not."""
+    """With a stage in v1's place, compare finds its wrong mutant, and does not report a harmless change."""
     kernel = (naive / "kernel.cu").read_text()
     stages = tmp_path / "stages"
     shutil.copytree(root() / "include", stages / "include")

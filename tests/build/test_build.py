@@ -24,7 +24,7 @@ PROBLEM = Problem(1, 2, 20, 9, 32, kv_heads=1, is_causal=True)
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """An empty cache in which only the compiler is there."""
+    """A cache that is empty except for the compiler."""
     compiler = EmulatorTarget("sm_80").nvcc().path
     monkeypatch.setenv("LADDER_NVCC", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -49,7 +49,9 @@ def test_a_build_is_kept_until_something_changes(drop_stage):
 
 
 def test_whatever_the_compiler_reads_counts(drop_stage, tmp_path):
-    """A header above the stage, one of an unusual name, one behind a link: no verdict on an old binary."""
+    """A changed header above the stage, with an unusual name, or behind a link: none leaves an old binary in
+    use.
+    """
     above = tmp_path / "stages" / "above.h"
     (tmp_path / "elsewhere").mkdir()
     linked = tmp_path / "elsewhere" / "linked.h"
@@ -128,7 +130,7 @@ def test_a_kernel_without_launch_does_not_link_quietly(drop_stage):
 
 
 def test_an_entry_point_that_the_emulator_lacks_is_refused(drop_stage):
-    """It would bind to the CUDA runtime that torch may have loaded."""
+    """It would otherwise bind to the CUDA runtime that torch may have loaded."""
     call = "cudaNotInAnyRuntime(); naive<<<"
     declared = 'extern "C" int cudaNotInAnyRuntime();\n' + drop_stage.kernel
     drop_stage("mine", declared.replace("naive<<<", call))
@@ -243,7 +245,7 @@ int main(int argc, char **argv) {
 def hello(tmp_path):
     (tmp_path / "hello.cu").write_text(HELLO)
     (tmp_path / "greeting.h").write_text("#define GREETING 100\n")
-    time.sleep(0.05)  # else the header may seem written since, and all is compiled again
+    time.sleep(0.05)  # otherwise the header may look newly written, and everything is recompiled
     return tmp_path / "hello.cu"
 
 
@@ -288,10 +290,7 @@ def test_a_stage_in_a_folder_that_a_shell_would_obey_is_refused(drop_stage, tmp_
 
 @pytest.fixture
 def saved_while_compiling(monkeypatch):
-    """The compiler takes its time: a file is saved with each of the texts before a run of it is over.
-
-    Gives the runs.
-    """
+    """Saves a file with each of the given texts while the compiler runs. Returns the runs."""
 
     def save(path, *texts):
         run, left, compiled = processes.run, list(texts), []
@@ -321,7 +320,7 @@ def test_a_program_is_never_filed_under_what_was_saved_while_it_compiled(hello, 
 
 
 def test_a_save_that_is_taken_back_while_a_program_compiles(hello, saved_while_compiling):
-    """What the compiler saw in between is not what there was before and is again after."""
+    """The compiler saw contents that differ from those before and after its run."""
     compiled = saved_while_compiling(hello, hello.read_text())
     assert build_program([hello], TARGET).exists() and len(compiled) == 2
 
@@ -363,7 +362,7 @@ def test_a_program_that_is_there_is_only_read(hello, monkeypatch):
 
 
 def test_dependencies_are_those_of_now_and_no_others(hello, tmp_path):
-    """A header that is not included any more counts no longer."""
+    """A header that is no longer included does not matter any more."""
     build_program([hello], TARGET)
     hello.write_text(HELLO.replace('#include "greeting.h"', "#define GREETING 1"))
     first = build_program([hello], TARGET)

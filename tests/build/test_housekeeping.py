@@ -1,4 +1,4 @@
-"""What goes from the cache, and what stays."""
+"""Which builds are evicted from the cache, and which stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wheel needs so that pip alone installs it."""
+"""The wheel's metadata suffices for pip to install it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: What a part of the package uses if it is there, and says what to install if it is not.
+#: Optional packages: if one is missing, the part that needs it says what to install.
 OPTIONAL = {"IPython", "jupytext", "matplotlib", "nbformat", "ncu_report", "pytest"}
-#: What is installed under another name than it is imported by, or comes with something else.
+#: Packages that are installed under another name than they are imported by, or with another package.
 DISTRIBUTIONS = {"markupsafe": "jinja2", "tomllib": "tomli"}
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The names of the packages that a module imports when it runs."""
+    """The packages that a module imports at run time."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_checkers = [
         inner
@@ -53,12 +53,12 @@ def test_pip_alone_installs_it(tmp_path: Path) -> None:
     subprocess.run(["make", "wheel"], cwd=ROOT, check=True)
     [wheel] = (ROOT / "dist").glob("flash_ladder-*manylinux*.whl")
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
-    # The CPU build, where an index has both.
+    # Prefers the CPU build if an index has both.
     (tmp_path / "constraints.txt").write_text("torch==2.13.*\n")
     pip = [str(tmp_path / "env" / "bin" / "pip"), "install", "-q", "-c", str(tmp_path / "constraints.txt")]
     subprocess.run([*pip, str(wheel)], check=True)
     ladder = [str(tmp_path / "env" / "bin" / "ladder"), "compare", "v1_minimal", "v2_warp_mma", "--fresh"]
-    # Nothing of the repository or of this environment is at hand.
+    # Hide the repository and this environment.
     environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
     done = subprocess.run(ladder, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -157,7 +157,7 @@ def test_a_kernel_that_faults_names_the_place(drop_stage, capsys):
 
 
 def runners(pid):
-    """The process, or those below it, that have loaded a stage's extension."""
+    """Which of the process and its descendants have loaded a stage's extension."""
     everyone = [pid, *descendants(pid)]
     return [one for one in everyone if "ladder_stage.so" in Path(f"/proc/{one}/maps").read_text()]
 
@@ -174,7 +174,7 @@ def test_an_endless_kernel_meets_a_limit_and_ctrl_c(drop_stage, capsys, monkeypa
     try:
         assert process.stderr is not None
         assert any(line.startswith("Running endless") for line in process.stderr)
-        # The process that has loaded the extension computes: the kernel runs.
+        # Once the process that has loaded the extension computes, the kernel runs.
         assert wait_for(lambda: bool(runners(process.pid)))
         (runner,) = runners(process.pid)
         begun = cpu_seconds(runner)

@@ -1,4 +1,4 @@
-"""``ladder emulate``: any program, as it is."""
+"""``ladder emulate``: unchanged CUDA programs."""
 
 import contextlib
 import json
@@ -67,7 +67,7 @@ def test_counts_of_each_kernel(program, capfd):
     rows = json.loads(out.partition("\n")[2])
     assert len(rows) == 1 and "transpose" in rows[0]["kernel"]
     assert rows[0]["launches"] == 2 and rows[0]["block"] == [32, 32, 1] and rows[0]["smem_bytes"] == 4096
-    # 32 warps read a column of 32 rows each: 32 wavefronts where 1 would do.
+    # 32 warps read a column of 32 rows each: 32 wavefronts instead of 1.
     assert rows[0]["conflicts_ld"] == 2 * 32 * 31 and rows[0]["conflicts_st"] == 0
 
 
@@ -236,7 +236,7 @@ def test_a_library_that_is_not_emulated_is_named(tmp_path, capfd):
     assert "libraries.cu does not link" in err and "undefined reference to `cublasCreate_v2'" in err
     assert "undefined reference to `cuCtxSynchronize'" in err and "cuInit'" not in err
     assert "uses cuBLAS and cuDNN and more of the CUDA driver API than is emulated. Emulated are the" in err
-    if not (toolchain.pinned_nvcc().include / "curand_kernel.h").exists():  # a whole toolkit has it
+    if not (toolchain.pinned_nvcc().include / "curand_kernel.h").exists():  # a full toolkit has it
         path.write_text("#include <curand_kernel.h>\nint main() {}\n")
         assert main(["emulate", str(path)]) == 2
         assert "The program uses cuRAND." in capfd.readouterr().err

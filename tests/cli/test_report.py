@@ -18,7 +18,7 @@ from ladder.stages import discover
 
 #: A block of two warps.
 SMALL = ["--problem", "1,1,64,9,32"]
-#: One thread of ``naive`` made to write a word that the others read, without a barrier.
+#: Changes ``naive`` so that one thread writes a word that the others read, without a barrier.
 RACE = (
     "  float m = -INFINITY",
     "  __shared__ volatile float word;\n  if (threadIdx.x == 0)\n    word = 1;\n"
@@ -43,7 +43,7 @@ def test_one_file_says_it_all(naive: Path, tmp_path: Path, capsys: pytest.Captur
     for column in ("wavefronts_ld", "global_sectors_ld", "mma_instructions"):
         assert all(f" {row[column]:,} " in text for row in rows)
     assert "one thread a row" in text and "clean" in text and "C++ compiler" in text
-    # The lines with counts, and all of the source.
+    # Lines with counts, and the rest of the source.
     assert "ldmatrix_x4" in text and "void ladder::launch" in text
     assert 'id="v3_swizzle-kernel.cu-' in markup and "data:image/svg+xml;base64," in markup
     assert not re.search(r'(src|href)="(?!#|data:)', markup) and "url(" not in markup

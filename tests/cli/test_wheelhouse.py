@@ -1,4 +1,4 @@
-"""A folder of wheels for machines without a network."""
+"""``ladder wheelhouse``: a folder of wheels for machines without a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ladder.cli import main, wheelhouse
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch) -> Path:
-    """All that pip can find: one package of nothing."""
+    """The only index that pip can use, with one empty package."""
     folder = tmp_path / "index"
     folder.mkdir()
     with zipfile.ZipFile(folder / "nothing-1.0-py3-none-any.whl", "w") as wheel:

@@ -73,7 +73,7 @@ def test_a_file_in_the_place_of_the_cache(tmp_path, root):
 
 
 def test_a_cache_whose_directory_cannot_be_made(monkeypatch):
-    """The kernel says of /proc that there is no such file, whoever asks."""
+    """Creating a directory in /proc fails with ENOENT for every user."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
     place = cache.root() / "thing"
     with pytest.raises(CacheError, match="cannot write /proc/flash-ladder/thing: No such file"):

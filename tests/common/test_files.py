@@ -1,4 +1,4 @@
-"""Files that somebody names, looked at before the work and written as a whole."""
+"""Files named by the user: checked before the work and written atomically."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_home_that_is_not_there() -> None:
 
 
 def test_files_that_vanish_while_they_are_looked_at_do_not_count(tmp_path: Path, monkeypatch) -> None:
-    """The cache is measured while another process builds there, and removes what it has made on the way."""
+    """The cache may be measured while another process builds in it and removes temporary files."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_bytes(b"12345")

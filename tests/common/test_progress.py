@@ -1,4 +1,4 @@
-"""What is said on stderr while work goes on."""
+"""Progress messages on stderr."""
 
 from __future__ import annotations
 

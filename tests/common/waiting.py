@@ -1,4 +1,4 @@
-"""Waiting for something that another process does, for as long as it takes."""
+"""Waits for conditions that other processes bring about."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 30) -> bool:
-    """Whether it became true in time."""
+    """Waits until the condition is true; returns whether it became so in time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -17,13 +17,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> bool:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What the process has computed so far."""
+    """The CPU time that the process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:
-    """Its children, and theirs."""
+    """The process's children and their descendants."""
     found = []
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, listing.read_text().split()):

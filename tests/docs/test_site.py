@@ -1,4 +1,4 @@
-"""The site of a few small texts; what it is built with is an extra, ``site``."""
+"""Builds the site of a few small texts; the tools are in the extra ``site``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an English site with one in Chinese below it, both of the same texts."""
+    """The folder of an English site with the Chinese one of the same texts below it."""
     for name in ("furo", "myst_nb", "latex2mathml"):
         pytest.importorskip(name)
     texts, target = tmp_path_factory.mktemp("texts"), tmp_path_factory.mktemp("site")
@@ -50,7 +50,7 @@ def _module(path: Path) -> ModuleType:
 def test_home_is_the_readme_with_the_contents(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     assert "<math" in home and "A lesson" in home and "A rung" in home
-    assert "\u2032" in html.unescape(home) and "<msup>" not in home  # a prime is as large as its letter
+    assert "\u2032" in html.unescape(home) and "<msup>" not in home  # a prime is as tall as its letter
     assert "a badge" in home and "README.zh-CN" not in home
     assert 'href="zh_CN/README.html"' in home
 

@@ -84,8 +84,8 @@ def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, ca
     page = (out / "lesson.html").read_text()
     assert capsys.readouterr().out.split() == [str(out / "lesson.html"), str(out / "answers.html")]
     assert "what came out" in page and "import nothing" not in page and "print(1)" not in page
-    assert page.count("<section>") >= 2 + 2 + 2  # slides, and those below them
-    # Nothing comes from a network, and what the page loads lies beside it.
+    assert page.count("<section>") >= 2 + 2 + 2  # slides, and vertical ones
+    # Nothing comes from the network: the page loads only files beside it.
     assert not re.search(r'(src|href)="(https?:)?//', page)
     assert 'src="reveal.js/dist/reveal.js"' in page and (out / "reveal.js" / "dist" / "reveal.js").is_file()
     assert "<math" in page and "$d$" not in page and "<code>$PATH$</code>" in page
@@ -95,7 +95,7 @@ def test_a_prediction_is_a_quiz(slides: ModuleType, lesson: Path, tmp_path: Path
     page = slides.page(lesson)
     [quiz] = re.findall(r'<div class="quiz">.*?</div>', page, re.DOTALL)
     question = slides.QUESTIONS["threads_without_element"]
-    # Hint and answer wait for a key each.
+    # Hint and answer each appear at a key press.
     assert quiz.count('class="fragment"') == 2 and quiz.index(question.hint) < quiz.index("<b>24</b>")
     notes = re.findall(r'<aside class="notes">.*?</aside>', page, re.DOTALL)
     assert any("<b>24</b>" in note for note in notes) and not any(question.hint in note for note in notes)

@@ -1,4 +1,4 @@
-"""docs/tiles.md is the manual of stages/include/tiles: each of the two names all that the other does."""
+"""docs/tiles.md is the manual of stages/include/tiles: each names everything that the other does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 HEADERS = sorted((ROOT / "stages" / "include" / "tiles").glob("*.h"))
 MANUAL = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
 
-#: What is for the library itself, by namespace.
+#: Namespaces internal to the library.
 _INNER = re.compile(r"^namespace (?:detail|tiles::ptx) \{.*?^\} // namespace \S+\n", re.DOTALL | re.MULTILINE)
 _TYPE = re.compile(r"^(?:template .*?|  requires .*?)?\b(?:struct|class|enum class|concept) (\w+)")
 _ALIAS = re.compile(r"^(?:template <.*> )?using (\w+) =")
@@ -20,7 +20,7 @@ _FUNCTION = re.compile(r"(?<![.\w])(?!explicit|requires|alignas|sizeof|static_as
 
 
 def declared(text: str) -> set[str]:
-    """The public names of a header; those of a type's members with the type's before them."""
+    """The public names of a header; names of members are qualified by their type."""
     names, owner, is_public = set(), "", True
     text = re.sub(r"//.*", "", _INNER.sub("", text))
     lines = [line for line in re.sub(r"\n\s+requires", " requires", text).splitlines() if line.strip()]
@@ -35,20 +35,20 @@ def declared(text: str) -> set[str]:
             is_public = line.strip() == "public:"
         elif depth == 0 or (depth == 2 and owner and is_public):
             signature = line if "(" in line else line + following
-            if (found := _FUNCTION.search(signature)) and found[1] != owner:  # a constructor is no name
+            if (found := _FUNCTION.search(signature)) and found[1] != owner:  # a constructor is not listed
                 names.add(f"{owner}::{found[1]}" if depth == 2 else found[1])
     return names
 
 
 def named() -> set[str]:
-    """What the first columns of the manual's tables name."""
+    """The names in the first columns of the manual's tables."""
     cells = re.findall(r"^\| (`.*?) \|", MANUAL, re.MULTILINE)
     spans = [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
     return {re.sub(r"<[^<>]*>(?=::|\(|$)", "", span).partition("(")[0] for span in spans}
 
 
 def messages() -> set[str]:
-    """What the compiler says of a wrong call, from the headers' static_asserts."""
+    """The messages of the headers' static_asserts."""
     text = "".join(header.read_text(encoding="utf-8") for header in HEADERS)
     found = re.findall(r'static_assert\(\s*[^"]*?,\s*((?:"[^"]*"\s*)+)\)', text)
     return {"".join(re.findall(r'"([^"]*)"', literals)) for literals in found}

@@ -1,4 +1,4 @@
-"""The catalogues of translations, and the pages made of them."""
+"""The catalogues of translations, and the pages made from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MESSAGES = [
     "an item of two lines",
     *("word", "what", "number", "the same", "the same", "word"),
 ]
-#: Code, formulas, addresses; headings of the same page have a translation.
+#: Code, formulas and addresses, except links to headings of the same page, which are translated.
 KEPT = re.compile(r"`[^`]*`|\$[^$]*\$|\]\([^#)][^)]*\)")
 
 
@@ -88,7 +88,7 @@ def test_a_sentence_that_changes_is_untranslated(
     catalogue = translations.updated(catalogue, ["page.md"])
     assert {entry.msgid: entry.msgstr for entry in catalogue} == {"One": "ONE", "Three words.": ""}
     assert translations.counts(catalogue, "page.md") == (1, 2)
-    # Wrapped in another way it is the same sentence.
+    # A sentence stays the same if it is wrapped differently.
     page.write_text("# One\n\nThree\nwords.\n")
     assert len(translations.updated(catalogue, ["page.md"])) == 2
 

@@ -1,4 +1,4 @@
-"""What a process of its own is for: whatever ends it, the caller goes on and knows."""
+"""Isolation in child processes: whatever ends a child, the caller goes on and is told."""
 
 from __future__ import annotations
 

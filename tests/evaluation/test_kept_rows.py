@@ -1,4 +1,4 @@
-"""Rows that were counted before are taken only while nothing that they depend on has changed."""
+"""Cached rows are used only while nothing that they depend on has changed."""
 
 from dataclasses import replace
 from pathlib import Path

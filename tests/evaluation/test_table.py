@@ -53,7 +53,7 @@ def test_what_is_not_known_is_empty_and_never_zero():
 
 
 def test_operations_may_use_a_column_in_another_way():
-    """A jagged batch has its lengths where attention has one number."""
+    """A jagged batch has lengths where attention has one number."""
     hstu = get_operation("hstu")
     lengths = make_row("mine", "emulator", "sm_80", hstu.default_problem)
     assert list(to_frame([lengths], hstu)["N"]) == [hstu.row(hstu.default_problem)["N"]]

@@ -1,4 +1,4 @@
-"""Wrong rungs whose outputs are close, and rungs whose host code ends the process: no verdict says right."""
+"""Wrong rungs with accurate outputs, and rungs whose host code ends the process: none passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAUNCH = "  naive<<<dim3"
 
 
 def ruling(name: str) -> str:
-    """Why the stage does not pass; empty if it does."""
+    """Why the stage does not pass; "" if it does."""
     [found] = rule_on(discover()[name], [PROBLEM], backend="emulator", thoroughly=True)
     assert found.passed == (found.text == "")
     return found.text
@@ -79,7 +79,7 @@ LOOP = """for (int block = 0; block < p.batch * p.heads; block++)
 
 
 def test_memory_that_nobody_wrote(drop_stage) -> None:
-    """A workspace that happens to hold zeros, or NaNs, but nothing large."""
+    """A kernel that works if its workspace happens to hold zeros or NaNs, but no large values."""
     kernel = changed(
         drop_stage.kernel,
         ("AttentionProblem p) {\n  const int row", "AttentionProblem p, float *fresh) {\n  const int row"),
@@ -92,7 +92,7 @@ def test_memory_that_nobody_wrote(drop_stage) -> None:
 
 
 def test_an_order_that_matters(drop_stage) -> None:
-    """The block that comes first adds something, unless stage.toml says that this may be."""
+    """The first block to run adds something, which fails unless stage.toml allows it."""
     kernel = changed(
         drop_stage.kernel,
         ("__global__", "__device__ int turn;\n__global__"),
@@ -143,7 +143,7 @@ def test_what_a_stage_prints_does_not_soil_the_json(drop_stage, capfd) -> None:
 
 
 def test_a_failure_is_not_hidden_by_findings(drop_stage) -> None:
-    """An exception is told as it is, and not as outputs that were never written."""
+    """An exception is reported as such, not as outputs that were never written."""
     throw = '  if (p.q_len > 0) throw std::runtime_error("no launch today");\n'
     drop_stage("mine", changed(drop_stage.kernel, (LAUNCH, throw + LAUNCH)))
     [finding] = check_stage("mine", [PROBLEM])
@@ -151,7 +151,9 @@ def test_a_failure_is_not_hidden_by_findings(drop_stage) -> None:
 
 
 def workspace(first: str, last: str) -> tuple[tuple[str, str], ...]:
-    """Changes of naive that give it a workspace of a number a row: ``first`` before the launch, and after."""
+    """Changes to naive that give it a workspace of one number per row, with code before and after the
+    launch.
+    """
     return (
         ("AttentionProblem p) {\n  const int row", "AttentionProblem p, float *more) {\n  const int row"),
         ("= m + logf(l)", "= m + logf(l) + 0 * fminf(more[row], 1)"),
@@ -173,7 +175,7 @@ def test_check_knows_memory_of_cuda_malloc(drop_stage) -> None:
 
 
 def test_a_launch_error_that_nobody_looked_at_is_told(drop_stage) -> None:
-    """Not as outputs full of NaN, and not as a stage without a kernel."""
+    """It is not reported as outputs full of NaN, or as a stage without a kernel."""
     threads = ("64, 0, stream>>>(p);", "2048, 0, stream>>>(p);\n  return;")
     drop_stage("mine", changed(drop_stage.kernel, threads))
     assert "2048" in ruling("mine") and "did not look at cudaGetLastError()" in ruling("mine")
@@ -181,7 +183,7 @@ def test_a_launch_error_that_nobody_looked_at_is_told(drop_stage) -> None:
 
 
 def test_an_opcode_that_the_emulator_lacks_is_named(drop_stage) -> None:
-    """By check as well, where outputs that were never written would hide it."""
+    """Also by check, where outputs that were never written would hide it."""
     unknown = (
         "  float m = -INFINITY",
         '  unsigned bytes = 1;\n  asm volatile("vset4.u32.u32.lt %0, %0, %0, %0;" : "+r"(bytes));\n'

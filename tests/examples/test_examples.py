@@ -1,6 +1,6 @@
-"""The examples are short and free of conflicts, and count what their arithmetic says.
+"""The examples are short and free of conflicts, and have the counts that their arithmetic implies.
 
-That they are right is for the matrix of all stages (``pytest stages/``).
+The matrix of all stages (``pytest stages/``) tests that they are correct.
 """
 
 import pytest
@@ -17,13 +17,13 @@ HALVES = 2
 
 
 def kernel_lines(source):
-    """From the kernel's template line to the brace that ends it."""
+    """The lines from the kernel's template line to its closing brace."""
     body = source[source.index("__global__") :]
     return body[: body.index("\n}\n")].count("\n") + 2
 
 
 def counts(name, **sizes):
-    """The row of an example, which is right."""
+    """The row of an example, which must be correct."""
     problem = get_operation(discover()[name].computes).problem(**sizes)
     result = evaluate(name, problem, backend="emulator")
     assert result.passed, result.describe()
@@ -45,7 +45,7 @@ def test_all_of_them_are_here():
 def test_a_matrix_product_has_no_conflict():
     row = counts("gemm", rows=128, cols=256, depth=96)
     assert row["conflicts"] == 0
-    # mma is 16 x 8 x 16. Each ldmatrix brings 16 x 16 of A or B: a warp has four of each for its 64 x 64.
+    # mma is 16 x 8 x 16. Each ldmatrix loads 16 x 16 of A or B: a warp needs four of each for its 64 x 64.
     steps = 96 // 16
     assert row["mma_instructions"] == 128 // 16 * 256 // 8 * steps
     assert row["ldmatrix_instructions"] == 2 * 4 * (4 + 4) * steps
@@ -57,7 +57,7 @@ def test_a_matrix_product_has_no_conflict():
 def test_linear_attention_keeps_its_state_on_the_chip():
     row = counts("linear_attention", heads=3, length=256, head_dim=64)
     assert row["conflicts"] == 0
-    # k and v go to shared memory, q to registers, o comes from them; q k^T, P v, q S and k^T v are products.
+    # k and v go to shared memory, q to registers, from which o comes; q k^T, P v, q S and k^T v are products.
     sectors = 3 * 256 * 64 * 2 // 32
     assert row["global_sectors_ld"] == (2 + HALVES) * sectors
     assert row["global_sectors_st"] == HALVES * sectors

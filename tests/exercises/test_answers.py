@@ -1,7 +1,8 @@
 """The check is never wrong: it refuses every wrong answer, in the right words, and accepts the right ones.
 
-What is tried is data, exercises/<name>/answers.toml, and each exercise's skeleton. By default one wrong
-answer of some exercises is tried; EXERCISE_SEED chooses others. All of them: pytest -m full tests/exercises.
+The answers are in exercises/<name>/answers.toml; each exercise's skeleton is a wrong one, too. By default,
+one wrong answer of some exercises is tried; EXERCISE_SEED selects others. To try all of them: pytest -m full
+tests/exercises.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from ladder.exercises.programs import judge_program
 from ladder.stages import read_stage
 
 EXERCISES = exercises()
-#: In a place of their own, not one for each run: what is built there serves again.
+#: A fixed folder, so that builds can be reused by later runs.
 BUILD = Path(__file__).parents[2] / "build" / "answers"
 SEED = os.environ.get("EXERCISE_SEED", "0")
 SOME = sorted(random.Random(SEED).sample(EXERCISES, 10), key=lambda one: one.name)
 
-#: Rows and columns of the scores that a block of each rung holds at once, by head dimension.
+#: Rows and columns of the scores that a block of each rung processes at once, by head dimension.
 TILES = {
     "v1_minimal": {32: (128, 32), 64: (128, 32), 128: (64, 16)},
     "v1b_fa2_loops": {32: (64, 32), 64: (64, 32), 128: (32, 16)},
@@ -50,7 +51,7 @@ TILES = {
 
 
 def verdict_on(exercise: Exercise, text: str) -> Verdict:
-    """What the check says when ``text`` stands in the gap."""
+    """Checks ``text`` in the gap."""
     folder = BUILD / cache.digest([exercise.name, text]) / exercise.name
     folder.mkdir(parents=True, exist_ok=True)
     write_working_copy(exercise, folder, solved=False)
@@ -61,7 +62,7 @@ def verdict_on(exercise: Exercise, text: str) -> Verdict:
 
 
 def wrong_answers(exercise: Exercise) -> tuple[WrongAnswer, ...]:
-    """With the skeleton, of which nothing need be said."""
+    """The wrong answers, and the skeleton without expected messages."""
     return (WrongAnswer("the skeleton", exercise.gap.skeleton, ()), *read_answers(exercise).wrong)
 
 
@@ -70,7 +71,7 @@ def require_refusal(exercise: Exercise, answer: WrongAnswer) -> None:
     said = "\n".join(finding.text for finding in verdict.findings)
     where = f"{exercise.name}, {answer.why} (EXERCISE_SEED={SEED}):\n{said}"
     assert not verdict.passed, where
-    # It compiles, since a student should not begin by mending it.
+    # The skeleton must compile, since students should not have to start by fixing it.
     assert answer.why != "the skeleton" or verdict.findings[0].kind != "build", where
     for piece in answer.says:
         assert piece in said, where
@@ -129,7 +130,7 @@ def test_a_faulty_answers_toml_says_where(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
 def test_cases_fill_the_tiles_and_do_not(exercise: Exercise) -> None:
-    """A kernel that is right only where its tiles are full, or only where they are not, is not right."""
+    """The cases must reveal kernels that are right only for full tiles, or only for partial ones."""
     if exercise.rung is None:
         assert len(exercise.runs) >= 2
         return

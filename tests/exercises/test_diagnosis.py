@@ -1,4 +1,4 @@
-"""What the check says about outputs that are wrong in a known way."""
+"""The check's messages about outputs that are wrong in a known way."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_exchanged_rows_and_columns(right: Reference, o: Tensor, lse: Tensor) ->
 
 
 def test_rows_that_look_alike_are_not_taken_for_each_other(right: Reference) -> None:
-    """One key dominates: rows are nearly the same, and a few of them wrong in another way."""
+    """One key dominates, so rows are nearly the same, and a few of them are wrong in another way."""
     problem = Problem(1, 1, 40, 130, 64, dtype="f16", inputs="dominant")
     q, k, v = make_inputs(problem)
     alike = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
@@ -132,7 +132,7 @@ def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
 
 
 def slip(problem: Problem, change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]], **how: Any) -> str:
-    """What is said of attention with changed inputs, mask or scale."""
+    """The diagnosis of attention with changed inputs, mask or scale."""
     q, k, v = make_inputs(problem)
     right = reference(q, k, v, is_causal=problem.is_causal, scale=problem.softmax_scale)
     asked = {"is_causal": problem.is_causal, "scale": problem.softmax_scale, **how}

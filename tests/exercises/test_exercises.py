@@ -1,4 +1,4 @@
-"""Every exercise: its solution is right, and its bars are tight. What is wrong is in test_answers."""
+"""Every exercise's solution is right, and its limits are tight. test_answers covers wrong answers."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def without_markers(text: str) -> str:
 
 
 def test_there_are_four_a_rung() -> None:
-    """Of those below the rungs for sm_90a."""
+    """Holds for the rungs below those for sm_90a."""
     rungs = [stage.name for stage in discover().computing("attention") if not stage.only_arch]
     for rung in rungs:
         assert sum(exercise.rung == rung for exercise in EXERCISES) >= 4, rung
 
 
 def test_solution_is_right(exercise: Exercise, tmp_path: Path) -> None:
-    """Where the rung itself is the solution, its build serves: it is the same source."""
+    """If the rung itself is the solution, its build is reused."""
     if exercise.rung is None:
         verdict = judge_program(exercise, exercise.folder / exercise.main_file)
     elif exercise.solved_by_origin:
@@ -73,13 +73,13 @@ WITH_BARS = [one for one in EXERCISES if any(tried.at_most for tried in (*one.ca
 
 
 def tighter(tried: T) -> T:
-    """With each bar lowered by one."""
+    """The same with each limit lowered by one."""
     return replace(tried, at_most={column: most - 1 for column, most in tried.at_most.items()})
 
 
 @pytest.mark.parametrize("exercise", WITH_BARS, ids=lambda one: one.name)
 def test_bars_are_tight(exercise: Exercise, tmp_path: Path) -> None:
-    """One less than the bar is out of reach: no skeleton passes by a generous number."""
+    """A limit one lower is out of reach, so no generous limit lets a skeleton pass."""
     if exercise.rung is None:
         for run in exercise.runs:
             verdict = judge_program(replace(exercise, runs=(tighter(run),)), exercise.folder / "program.cu")

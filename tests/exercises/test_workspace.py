@@ -37,7 +37,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def kernel(home: Path) -> Path:
-    """The working copy of an exercise that has been begun."""
+    """The working copy of a started exercise."""
     assert main(["exercise", "start", NAME]) == 0
     return home / "my_exercises" / NAME / "kernel.cu"
 
@@ -58,14 +58,14 @@ def test_from_start_to_solved(home: Path, capsys) -> None:
     assert f"solved {NAME}" in capsys.readouterr().out
     assert main(["exercise", "list"]) == 0
     assert f"solved  {NAME}" in capsys.readouterr().out
-    # It stays solved in the record, and going on resumes with another one.
+    # The record keeps it as solved, and the next exercise is another one.
     assert Workspace().progress(get_exercise(NAME)).solved
     assert main(["exercise", "start"]) == 0
     assert exercises()[0].title in capsys.readouterr().out
 
 
 def test_a_cell_and_the_command_line_share_the_work(home: Path, capsys) -> None:
-    """``check_text`` begins the exercise, writes into its gap and records that it is solved."""
+    """``check_text`` starts the exercise, fills its gap and records that it is solved."""
     exercise = get_exercise(NAME)
     wrong = check_text(NAME, exercise.gap.skeleton)
     assert not wrong.passed and "lse is wrong in 80 of 80 rows" in wrong.findings[0].text
@@ -192,7 +192,7 @@ PROGRAM = "cuda_transpose"
 
 @pytest.fixture
 def program(home: Path) -> Path:
-    """The working copy of an exercise that is a program of its own."""
+    """The working copy of an exercise that is a program."""
     assert main(["exercise", "start", PROGRAM]) == 0
     return home / "my_exercises" / PROGRAM / "program.cu"
 
@@ -226,7 +226,7 @@ def test_a_program_that_does_not_compile_faults_or_is_changed(program: Path, cap
 
 
 def test_what_is_saved_is_checked(program: Path, monkeypatch, capsys) -> None:
-    """Three looks: at nothing new, at what was saved meanwhile, and then Ctrl-C."""
+    """Polls three times: nothing new, a file saved meanwhile, and then Ctrl-C."""
     looks = []
 
     def sleep(seconds: float) -> None:
@@ -249,7 +249,7 @@ def test_what_is_saved_is_checked(program: Path, monkeypatch, capsys) -> None:
 def test_what_an_editor_leaves_beside_a_file_is_no_save(program: Path) -> None:
     workspace, exercise = Workspace(), get_exercise(PROGRAM)
     before = _last_write(workspace, exercise)
-    (program.parent / ".#program.cu").symlink_to("somebody@somewhere")  # Emacs' lock: a link to nowhere
+    (program.parent / ".#program.cu").symlink_to("somebody@somewhere")  # an Emacs lock: a dangling link
     (program.parent / "4913").symlink_to("gone")
     swap = program.parent / ".program.cu.swp"
     swap.touch()
@@ -332,7 +332,7 @@ def test_start_makes_the_folder_that_is_named(home: Path, capsys) -> None:
 
 
 def test_a_folder_in_which_nothing_is_begun(home: Path, capsys) -> None:
-    """A participant who has begun nothing is graded; somebody who named the folder above is told so."""
+    """A participant who has started nothing gets a grade, but naming the folder above is an error."""
     (home / "anna").mkdir()
     assert main(["exercise", "check", "--all", "--folder", "anna"]) == 1
     captured = capsys.readouterr()

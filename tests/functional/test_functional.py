@@ -1,4 +1,4 @@
-"""ladder.attention refuses what is no problem before anything is built."""
+"""ladder.attention refuses invalid problems before anything is built."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Gradients through ladder.attention: against torch, finite differences, compiled, and what is refused."""
+"""Gradients through ladder.attention: compared with torch and finite differences, compiled, and refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_as_torch(device: str, backward: str | None) -> None:
     ours, theirs = leaves(device), leaves(device)
     o, _ = ladder.attention(*ours, is_causal=True, enable_gqa=True, stage="v3_swizzle", backward=backward)
     F.scaled_dot_product_attention(*theirs, is_causal=True, enable_gqa=True).sum().backward()
-    o.sum().backward()  # whose gradient is one number that stands for all
+    o.sum().backward()  # its gradient is one number, expanded
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.grad is not None and other.grad is not None
         assert (mine.grad - other.grad).abs().max() < 1e-2
@@ -56,7 +56,7 @@ def test_the_gradient_of_lse() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*not a double precision")
 def test_finite_differences() -> None:
-    """Both outputs, in fp32: a difference over 2e-3 errs by its rounding, 2^-24 / 2e-3, and by 1e-6."""
+    """Both outputs in fp32: a difference over 2e-3 has the error of rounding, 2^-24 / 2e-3, plus 1e-6."""
     small = [
         tensor[:, :1, :2].detach().contiguous().requires_grad_() for tensor in leaves(dtype=torch.float32)
     ]

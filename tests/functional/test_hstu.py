@@ -1,4 +1,4 @@
-"""ladder.hstu_attention and ladder.HSTULayer against plain torch in float64, and what they refuse."""
+"""ladder.hstu_attention and ladder.HSTULayer against plain torch in float64, and the inputs they refuse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
 
 HEADS, D = 2, 32
-#: The rungs that take a bias. Which others are right, the matrix of all stages says.
+#: The rungs that take a bias. The matrix of all stages tests the others.
 RUNGS = {"stage": "h3_rab", "backward": "h3b_gradients"}
 
 
@@ -46,7 +46,7 @@ def plain(
     intervals: Tensor | None = None,
     alpha: float = D**-0.5,
 ) -> Tensor:
-    """As the paper's section 3.2 has it, sequence by sequence, in the dtype of the tensors."""
+    """Computes section 3.2 of the paper sequence by sequence, in the dtype of the tensors."""
     outputs = []
     of_keys = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     longest = int(cu_seqlens_q.diff().max())
@@ -69,7 +69,7 @@ def plain(
 
 
 def require_close(ours: Tensor, exact: Tensor) -> None:
-    """Within a few roundings to fp16 of the largest element."""
+    """Requires errors within a few fp16 roundings of the largest element."""
     assert (ours.double() - exact).abs().max() <= 4 * 2.0**-11 * exact.abs().max()
 
 
@@ -86,7 +86,7 @@ MASKS = {
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_outputs_and_gradients(mask: dict[str, object]) -> None:
-    """With a bias a head; q, k and v are slices of one tensor where they have the same tokens."""
+    """With one bias per head; q, k and v are slices of one tensor if they have the same tokens."""
     cu_seqlens = ints(0, 33, 33, 70)
     if "cu_seqlens_k" in mask:
         leaves = [draw(tokens, HEADS, D, seed=tokens).half() for tokens in (70, 112, 112)]
@@ -131,7 +131,7 @@ def test_the_last_queries_alone_are_the_last_rows_of_all() -> None:
 
 
 def paged(k: Tensor, v: Tensor, history: list[slice]) -> ladder.HstuPages:
-    """The histories' tokens in pages of 32, from the last to the first."""
+    """Puts the histories' tokens into pages of 32, from the last to the first."""
     rows = [torch.stack([k[one], v[one]]).split(32, 1) for one in history]
     counts = [len(pages) for pages in rows]
     cache = [F.pad(page, (0, 0, 0, 0, 0, 32 - page.shape[1])) for pages in rows for page in pages]
@@ -155,7 +155,7 @@ def test_keys_in_pages_give_the_same_rows() -> None:
 
 
 def call(**changed: object) -> Tensor:
-    """Two sequences of 5 and 11 tokens, with what is changed."""
+    """Calls it on two sequences of 5 and 11 tokens, with changed arguments."""
     tokens = dict(zip(("query", "key", "value"), torch.zeros(3, 16, HEADS, D).half(), strict=True))
     return ladder.hstu_attention(**{**tokens, "cu_seqlens_q": ints(0, 5, 16), **changed})
 
@@ -213,7 +213,9 @@ def test_what_no_rung_differentiates() -> None:
 
 
 def test_the_layer() -> None:
-    """Against its formula, sequence by sequence, in float64; outputs and the gradients of all parameters."""
+    """Compares outputs and the gradients of all parameters with the formula in float64, sequence by
+    sequence.
+    """
     torch.manual_seed(0)
     layer = ladder.HSTULayer(
         24,

@@ -1,4 +1,4 @@
-"""The stages as torch operators: compiled into a graph, and the same outputs as without."""
+"""The stages as torch operators: compiled into a graph, they give the same outputs as without."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_compiled_as_one_graph(device: str, compiler: str) -> None:
     compiled = torch.compile(model, backend=compiler, fullgraph=True)
     assert torch.equal(compiled(*inputs), model(*inputs))
     longer = tensors(device, q_len=33)
-    assert torch.equal(compiled(*longer), model(*longer))  # of another length: compiled again, or for any
+    assert torch.equal(compiled(*longer), model(*longer))  # of another length: recompiled or dynamic
 
 
 def test_what_torch_asks_of_an_operator() -> None:
@@ -75,7 +75,7 @@ def test_errors_come_through() -> None:
 
 @needs_gpu
 class TestOnTheGpu:
-    """Streams, devices and graphs."""
+    """Operators with streams, devices and CUDA graphs."""
 
     @pytest.mark.parametrize("stage", [stage.name for stage in ladder.discover().computing("attention")])
     def test_a_cuda_graph_captures_it(self, stage: str) -> None:
