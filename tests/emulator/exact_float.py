@@ -1,7 +1,7 @@
-"""Binary floating point in integers: what an operation on bits must give, in any format and rounding.
+"""Exact binary floating point in integers: results of operations on bits, in any format and rounding.
 
-Independent of the machine's floating point. The values are Python ints holding bit patterns; in between a
-number is ``significand * 2**power`` with a significand of any length.
+It does not use the machine's floating point. Values are Python ints that hold bit patterns; intermediate
+results are ``significand * 2**power`` with significands of any length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MODES = (RN, RZ, RM, RP)
 
 
 class Unpacked(NamedTuple):
-    """A number of this magnitude; ``kind`` is "nan", "inf" or "finite"."""
+    """An unpacked number; ``kind`` is "nan", "inf" or "finite"."""
 
     kind: str
     negative: bool = False
@@ -33,7 +33,7 @@ NAN = Unpacked("nan")
 
 
 class Format(NamedTuple):
-    """An IEEE interchange format with the NaN that a GPU produces in it."""
+    """An IEEE interchange format, with the NaN that a GPU produces in it."""
 
     name: str
     exponent_bits: int
@@ -89,7 +89,7 @@ class Format(NamedTuple):
                 RM: number.negative and rest > 0,
                 RP: not number.negative and rest > 0,
             }[mode]
-        # A carry runs into the exponent; a subnormal has no hidden bit.
+        # A carry propagates into the exponent; a subnormal has no hidden bit.
         packed = ((exponent + self.bias - 1) << self.mantissa_bits) + whole
         if packed < self.inf:
             return sign | packed
@@ -97,7 +97,7 @@ class Format(NamedTuple):
         return sign | (self.inf if away else self.largest)
 
     def flush(self, bits: int) -> int:
-        """A subnormal becomes a zero of its sign."""
+        """Flushes a subnormal to a zero of the same sign."""
         return bits & self.sign if bits & self.inf == 0 else bits
 
     def is_nan(self, bits: int) -> bool:
@@ -176,7 +176,7 @@ def div(f: Format, a: int, b: int, mode: str = RN) -> int:
         return f.pack(Unpacked("finite", negative))
     if y.significand == 0:
         return f.nan if x.significand == 0 else f.pack(Unpacked("inf", negative))
-    # Enough bits for any rounding, and a sticky one below them.
+    # Enough bits for any rounding, plus a sticky bit.
     shift = 2 * f.mantissa_bits + 8
     whole, rest = divmod(x.significand << shift, y.significand)
     return f.pack(Unpacked("finite", negative, whole << 1 | (rest != 0), x.power - y.power - shift - 1), mode)

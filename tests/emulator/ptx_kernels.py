@@ -1,9 +1,9 @@
-"""Kernels around single PTX instructions: each thread applies some lines of PTX to its element of arrays.
+"""Kernels around single PTX instructions: each thread applies some lines of PTX to its elements of arrays.
 
     run_instruction("add.s32 %d, %a, %b;", {"a": ("s32", a), "b": ("s32", b)}, {"d": "s32"})["d"]
 
-Inputs and outputs are registers of the same name, with a ``%``. Beside the PTX types there is ``pred``: an
-array of zeros and ones. Half-precision types are registers of bits.
+Inputs and outputs are registers of the same name, prefixed with ``%``. Besides the PTX types there is
+``pred``: an array of zeros and ones. Half-precision types are registers of bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from ladder.emulator import Module
 
-#: Type of an array's element, of the register, and the load and store that go with them.
+#: Types of the array's elements and of the register, and the suffix of load and store.
 _TYPES: dict[str, tuple[Any, str, str]] = {
     "u8": (np.uint8, "b16", "u8"),
     "s8": (np.int8, "b16", "s8"),
@@ -45,12 +45,12 @@ _HEADER = ".version 8.8\n.target {arch}\n.address_size 64\n"
 
 
 def element_type(ptx_type: str) -> Any:
-    """The NumPy type of arrays of this PTX type; bits for those that NumPy does not have."""
+    """The NumPy type for this PTX type; bit patterns for types that NumPy lacks."""
     return _TYPES[ptx_type][0]
 
 
 def kernel_text(name: str, lines: str | Sequence[str], inputs: Mapping[str, str], outputs: Outputs) -> str:
-    """An entry that runs ``lines`` for each of its ``n`` threads; inputs and outputs are given as types."""
+    """An entry that runs ``lines`` in each of its ``n`` threads; inputs and outputs map names to types."""
     body = lines if isinstance(lines, str) else "\n  ".join(lines)
     parameters = [
         f".param .u64 {name}_{kind}_{r}" for kind, rs in (("i", inputs), ("o", outputs)) for r in rs
@@ -113,9 +113,9 @@ def run_forms(
     declare: str = "",
     threads: int = _BLOCK,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Runs each form (name to lines) on the same inputs, all in one module; results by form and register.
+    """Runs each form (name to lines) on the same inputs, in one module; returns results by form and register.
 
-    ``declare`` is put at module scope; ``threads`` is the size of a block.
+    ``declare`` goes to module scope; ``threads`` is the block size.
     """
     arrays, count = _prepare(inputs)
     types = {register: ptx_type for register, (ptx_type, _) in inputs.items()}
@@ -142,13 +142,13 @@ def run_instruction(
     """Runs ``lines`` on arrays: ``inputs`` is register to (type, values), ``outputs`` register to type.
 
     Thread i has element i of each array. Without inputs there are 32 threads. Raises
-    :class:`ladder.emulator.FaultError` for what the emulator refuses.
+    :class:`ladder.emulator.FaultError` if the emulator refuses it.
     """
     return run_forms({"only": lines}, inputs, outputs, arch=arch, declare=declare, threads=threads)["only"]
 
 
 def grid_of(*values: Any) -> list[np.ndarray]:
-    """All combinations of the values of several arrays, as flat arrays of the arrays' types."""
+    """All combinations of the values of several arrays, as flat arrays of the same types."""
     mesh = np.meshgrid(*values, indexing="ij")
     return [
         np.ascontiguousarray(axis.reshape(-1), dtype=np.asarray(v).dtype)

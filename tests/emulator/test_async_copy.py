@@ -16,7 +16,7 @@ def bytes_of(count: int) -> np.ndarray:
 
 
 def copy_kernel(copy: str, size: int, wait: str = "cp.async.wait_all;") -> str:
-    """Shared memory is filled with 7s, copied to, and copied out."""
+    """A kernel that fills shared memory with 7s, copies to it, and copies it out."""
     words = size // 4
     regs = "{" + ", ".join(f"%r{20 + i}" for i in range(words)) + "}"
     kind = f"v{words}.u32" if words > 1 else "u32"
@@ -64,12 +64,12 @@ def test_copies(form: str, size: int, register: str) -> None:
     assert copies.shared_store_instructions.iloc[0] == 0
     assert (
         size <= copies.global_sectors_ld.iloc[0] <= size + 4
-    )  # a pass that begins within a sector takes one more
+    )  # a pass that begins within a sector needs one more
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_source_size(size: int) -> None:
-    """What is not read is zero, and need not exist."""
+    """Bytes beyond the source size are zero, and need not exist."""
     source, result = bytes_of(16 * size + size // 2), np.zeros(32 * size, np.uint8)
     copy = f"""
   setp.lt.u32 %p1, %r0, 16;
@@ -89,7 +89,7 @@ def test_source_size(size: int) -> None:
     [(128, 128, 16), (128, 144, 18), (128, 160, 16), (32, 32, 16), (32, 48, 24), (256, 272, 18)],
 )
 def test_sectors_of_padded_rows(row_bytes: int, pitch: int, sectors: int) -> None:
-    """What an H200 counts for adjacent rows of global memory that get a pitch in shared memory."""
+    """The counts of an H200 for adjacent rows of global memory that are copied to padded rows."""
     room = bytes_of(512 + 128)
     source = room[-room.ctypes.data % 128 :][:512]
     shift = row_bytes.bit_length() - 1
@@ -154,7 +154,7 @@ def test_data_is_not_there_before_the_wait() -> None:
 
 
 def test_groups_complete_in_order() -> None:
-    """Three groups, of which all but the newest n are waited for."""
+    """Commits three groups and waits for all but the newest n."""
     source = bytes_of(3 * 512)
     for pending in range(4):
         result = np.zeros(3 * 512, np.uint8)
@@ -198,7 +198,7 @@ def test_refusals(copy: str, kind: str) -> None:
 
 
 def test_a_producer_and_its_consumers() -> None:
-    """Warp 0 fills shared memory, the others wait for its 32 arrivals; ten phases by parity."""
+    """Warp 0 fills shared memory and the others wait for its 32 arrivals, in ten phases by parity."""
     result = np.zeros((10, 96), np.uint32)
     run(
         """
@@ -335,8 +335,9 @@ def test_mbarrier_refusals(body: str, kind: str) -> None:
 def bulk_kernel(
     to: str = "[smem+1024]", size: str = "%r12", source: str = "[%rd0]", wait: bool = True
 ) -> str:
-    """Thread 0 has 1024 bytes brought to smem, in two parts; each of 256 threads doubles a word of them, and
-    thread 0 has the result carried away."""
+    """A kernel in which thread 0 copies 1024 bytes to smem in two parts, each of 256 threads doubles a word,
+    and thread 0 copies the result out.
+    """
     return f"""
   .shared .align 8 .b64 bar;
   setp.ne.u32 %p1, %r0, 0;
@@ -373,7 +374,7 @@ def run_bulk(body: str) -> tuple[np.ndarray, np.ndarray]:
     copies = launch.instructions()
     copies = copies[copies.ptx.str.contains("cp.async.bulk.(?:shared|global)")]
     assert copies.executed.tolist() == [1, 1, 1]
-    # What the hardware counts for these without a tensor map is not known.
+    # The hardware's counts for these without a tensor map are unknown.
     assert (copies.tma_sectors_ld.isna() | copies.tma_sectors_st.isna()).all()
     return source, result
 

@@ -1,4 +1,4 @@
-"""atom and red: what memory holds afterwards and what each lane gets back, in lane order."""
+"""atom and red: the memory afterwards, and what each lane gets back, in lane order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wrap(bits: int) -> Callable[[int], int]:
     return lambda value: value & (2**bits - 1)
 
 
-#: name -> (NumPy type, what a lane does to memory)
+#: name -> (NumPy type, new value from memory and operand)
 FORMS: dict[str, tuple[type, Callable[[int, int], int]]] = {
     "add.u32": (np.uint32, lambda m, b: wrap(32)(m + b)),
     "add.s32": (np.int32, lambda m, b: wrap(32)(m + b)),
@@ -50,7 +50,9 @@ REGISTERS = {2: ("b16", "%rs"), 4: ("b32", "%r"), 8: ("b64", "%rd")}
 def launch_form(
     opcode: str, form: str, space: str, memory: np.ndarray, slots: np.ndarray, *operands: np.ndarray
 ):
-    """Each lane acts on memory[slots[lane]]; returns the memory after, what the lanes got, and the launch."""
+    """Lets each lane act on memory[slots[lane]]; returns memory afterwards, the lanes' results, and the
+    launch.
+    """
     size = memory.itemsize
     kind, r = REGISTERS[size]
     result = np.zeros(32, memory.dtype)
@@ -185,7 +187,7 @@ def test_packed_halves(space: str) -> None:
 
 
 def test_bfloat() -> None:
-    """1 + 2^-8 rounds to even, 1 + 3 * 2^-8 does not stay."""
+    """1 + 2^-8 rounds to even, that is down; 1 + 3 * 2^-8 rounds up."""
     one, sums = 0x3F80, {0x3F80: 0x4000, 0x3B80: 0x3F80, 0x3C40: 0x3F82}
     for addend, expected in sums.items():
         memory, b = np.full(32, one, np.uint16), np.full(32, addend, np.uint16)
@@ -236,7 +238,7 @@ def test_scopes_and_orders() -> None:
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_blocks_share_global_memory(threads: int) -> None:
-    """Every ticket is given out once, whatever the number of host threads."""
+    """Every ticket is handed out exactly once, whatever the number of host threads."""
     counter, tickets, total = np.zeros(1, np.uint32), np.zeros(64 * 64, np.uint32), np.zeros(1, np.float32)
     run(
         """

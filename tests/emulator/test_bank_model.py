@@ -1,7 +1,7 @@
-"""The bank model against what an H200 counted: each of its rows, but for cp.async of 4 and 8 bytes, whose
-cost depends on more than the destination and is not modelled.
+"""Compares the bank model with an H200's counts: all rows except cp.async of 4 and 8 bytes, whose cost
+depends on more than the destination and is not modelled.
 
-Asked twice: through `shared_access`, and by launching a kernel that makes the access.
+Each row is tested twice: with `shared_access`, and by launching a kernel that makes the access.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNMODELLED = ("cpa4", "cpa8")
 
 @dataclass(frozen=True)
 class Measured:
-    """One launch of one warp on the GPU."""
+    """The counts of one launch of one warp on the GPU."""
 
     access: str
     active: int
@@ -149,7 +149,7 @@ def test_small_copies_are_not_modelled(width: int) -> None:
 
 
 def test_a_remembered_pattern_is_only_used_for_its_like() -> None:
-    """In a loop the access moves by whole rows, by words, and changes its stride."""
+    """In a loop, the access moves by whole rows and by words, and changes its stride."""
     starts = [0, 128, 256, 4, 132, 0, 0]
     strides = [4, 4, 4, 4, 4, 8, 128]
     patterns = np.array(

@@ -1,4 +1,4 @@
-"""Branches that diverge and meet again, calls, barriers: what every lane computes, and what is refused."""
+"""Branches that diverge and reconverge, calls, barriers: the lanes' results, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OUT = lane_address("%rd0", "%rd10", 4)
 
 
 def lanes(body: str, *arguments: np.ndarray, block: int = 32, **text: object) -> np.ndarray:
-    """What each thread has in %r10 after the body."""
+    """Runs the body and returns each thread's %r10."""
     result = np.zeros(block, np.int32)
     run(OUT + body + "\n  st.global.u32 [%rd10], %r10;", result, *arguments, block=block, **text)  # type: ignore[arg-type]
     return result
@@ -52,7 +52,7 @@ DONE:
 
 
 def test_nested_loops_and_branches() -> None:
-    """Collatz steps of each lane's number, counted apart for odd and even."""
+    """Collatz steps of each lane's number, counted separately for odd and even."""
     result = lanes("""
   add.u32 %r11, %r0, 1;
   mov.u32 %r12, 0;
@@ -83,7 +83,7 @@ DONE:
 
 
 def test_lanes_meet_where_the_paths_do() -> None:
-    """After a divergent loop and a divergent branch the whole warp is together again."""
+    """After a divergent loop and a divergent branch, the whole warp has reconverged."""
     result = lanes("""
   mov.u32 %r11, 0;
 LOOP:
@@ -388,7 +388,7 @@ BARRIERS = [
 
 @pytest.mark.parametrize("barrier", BARRIERS)
 def test_all_threads_wait(barrier: str) -> None:
-    """Each thread reads what the one across the block wrote."""
+    """Each thread reads what its mirror image in the block wrote."""
     body = f"""
   mov.u32 %r20, smem;
   mad.lo.u32 %r21, %r0, 4, %r20;
@@ -428,7 +428,7 @@ SKIP:
 
 
 def test_named_barriers_of_some_warps() -> None:
-    """Two pairs of warps, each with a barrier of its own."""
+    """Two pairs of warps, each with its own barrier."""
     body = """
   mov.u32 %r20, smem;
   mad.lo.u32 %r21, %r0, 4, %r20;
@@ -537,7 +537,7 @@ MEET:
 
 @pytest.mark.parametrize("group", [4, 16])
 def test_warp_barriers_of_groups(group: int) -> None:
-    """Groups of a warp come to one bar.warp.sync together, each with the mask of its own lanes."""
+    """Groups of lanes reach one bar.warp.sync together, each with its own mask."""
     body = f"""
   and.b32 %r11, %r0, {32 - group};
   mov.u32 %r12, {(1 << group) - 1};
@@ -554,7 +554,7 @@ def test_warp_barriers_of_groups(group: int) -> None:
 
 
 def test_system_shared_memory() -> None:
-    """The reserved bytes before a block's own are zero, and its own to use once it asks where they are."""
+    """The reserved bytes before a block's own are zero, and usable once it reads their address."""
     use = """
   mad.lo.u32 %r21, %r0, 4, %r20;
   atom.shared.add.u32 %r11, [%r21], %r0;
@@ -569,7 +569,7 @@ def test_system_shared_memory() -> None:
 
 @pytest.mark.parametrize("name", ["begin", "end", "cap", "0", "1"])
 def test_where_system_shared_memory_is(name: str) -> None:
-    """What an H200 answers."""
+    """Expects an H200's answers."""
     expected = {"end": 288, "cap": 1024}.get(name, 0)
     assert set(lanes(f"mov.u32 %r10, %reserved_smem_offset_{name};", arch="sm_90")) == {expected}
 
@@ -660,7 +660,7 @@ END:
 
 
 def test_lanes_of_a_warp_take_turns_at_a_lock() -> None:
-    """What independent thread scheduling promises."""
+    """Independent thread scheduling guarantees progress."""
     lock, count = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
     run(
         """

@@ -1,4 +1,4 @@
-"""The C++ tests of the layers ``ptx`` and ``program``, compiled with g++ without the rest of the emulator."""
+"""The C++ unit tests of the layers ``ptx`` and ``program``, compiled without the rest of the emulator."""
 
 import os
 import subprocess
@@ -8,19 +8,19 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 EMULATOR = TESTS.parents[1] / "emulator"
 UNITS = ["test_ptx", "test_program", "test_registers"]
-# The assertions of the standard library find reads past the end of a vector or a string.
+# The standard library's assertions detect reads past the end of a vector or a string.
 FLAGS = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GLIBCXX_ASSERTIONS", f"-I{EMULATOR}"]
 
 
 def run(command: list[str]) -> None:
-    """Runs a command; fails the test with its output when it fails."""
+    """Runs a command; if it fails, fails the test with its output."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     assert result.returncode == 0, " ".join(command) + "\n" + result.stdout
 
 
 def test_cpp_units(tmp_path: Path) -> None:
     compiler = os.environ.get("CXX", "g++")
-    # All sources as one: a third of the time of compiling each.
+    # A unity build takes a third of the time.
     sources = [source for layer in ("ptx", "program") for source in sorted((EMULATOR / layer).glob("*.cpp"))]
     layers = tmp_path / "layers.cpp"
     layers.write_text("".join(f'#include "{source}"\n' for source in sources))

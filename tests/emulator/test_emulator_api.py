@@ -1,4 +1,4 @@
-"""ladder.emulator: modules of PTX, arguments, errors, the bank model by itself."""
+"""ladder.emulator: PTX modules, arguments, errors, and the bank model on its own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_launch_on_arrays():
     launch = module.launch("axpy", grid=4, block=(32, 1), args=[x, y, 2.5, -3, 90])
     np.testing.assert_array_equal(y, np.where(np.arange(100) < 90, 2.5 * x - 3, 0))
     assert launch.grid == (4, 1, 1) and launch.block == (32, 1, 1) and launch.kernel == "axpy"
-    sectors = {(i // 32, (y.ctypes.data + 4 * i) // 32) for i in range(90)}  # wherever the array begins
+    sectors = {(i // 32, (y.ctypes.data + 4 * i) // 32) for i in range(90)}  # for any alignment of the array
     assert launch.totals()["global_sectors_st"] == len(sectors)
 
 

@@ -1,4 +1,4 @@
-"""CUDA code in a shared library in a Python process, as the stages are: sessions, faults, other runtimes."""
+"""CUDA code in a shared library loaded into Python, like the stages: sessions, faults, other runtimes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def library(library_path):
 
 
 def aligned(values: np.ndarray) -> np.ndarray:
-    """A copy that begins where a sector does, as what cudaMalloc and torch give."""
+    """A copy that is aligned to a sector, like memory from cudaMalloc and torch."""
     room = np.empty(values.size + 8, np.float32)
     begin = -(room.ctypes.data // 4) % 8
     copy = room[begin : begin + values.size]
@@ -115,7 +115,7 @@ def test_session_collects_launches_on_memory_handed_in(library):
     assert emulator.last_fault() is None
 
     totals = first.totals()
-    # Full warps store 32 floats 8 bytes apart: two to a bank. The last one has 12 lanes.
+    # Full warps store 32 floats 8 bytes apart: two per bank. The last warp has 12 lanes.
     assert totals["shared_store_instructions"] == 10
     assert totals["conflicts_st"] == 9 and totals["wavefronts_st"] == 19
     assert totals["global_sectors_st"] == -(-300 // 8)

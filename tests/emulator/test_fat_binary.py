@@ -1,4 +1,4 @@
-"""Which PTX is taken from a fat binary, and what becomes of broken ones."""
+"""Which PTX is chosen from a fat binary, and how broken ones fail."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_random_damage_never_crashes(fat_binary):
     for _ in range(3000):
         damaged = bytearray(binary)
         for _ in range(generator.randint(1, 4)):
-            # The headers matter: the container's and the first entry's.
+            # Prefer the headers, the container's and the first entry's.
             place = generator.choice([generator.randrange(100), generator.randrange(len(binary))])
             damaged[place] = generator.randrange(256)
         try:

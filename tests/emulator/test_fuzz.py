@@ -1,4 +1,6 @@
-"""Short runs of fuzz targets: of foreign bytes, of calls of the runtime. docs/sanitizer.md has long ones."""
+"""Short runs of the fuzz targets, for untrusted bytes and for runtime calls. docs/sanitizer.md has long
+ones.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def fuzz_front(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fuzz_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the emulator as installed: its copies, allocations and frees are watched, not all its code."""
+    """Builds with the installed emulator: only its copies, allocations and frees are instrumented."""
     library = emulator_library()
     include = toolchain.pinned_nvcc().include
     return build(
@@ -55,7 +57,7 @@ def fuzz_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, target: str, seed: int, files: list[Path]) -> int:
-    """How many of the inputs were accepted."""
+    """Runs a fuzz target; returns the number of inputs accepted."""
     command = [str(program), target, str(INPUTS), str(seed), *map(str, files)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
@@ -66,7 +68,7 @@ def run(program: Path, target: str, seed: int, files: list[Path]) -> int:
 
 def test_the_ptx_parser(fuzz_front: Path) -> None:
     accepted = run(fuzz_front, "ptx", 1, sorted((TESTS / "data").glob("*.ptx")))
-    assert 0 < accepted < INPUTS  # mutations that all fail, or none, would test little
+    assert 0 < accepted < INPUTS  # if all mutations or none failed, they would test little
 
 
 def test_the_fat_binary_reader(fuzz_front: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ BOOLEANS: dict[str, Callable[..., int]] = {"and": operator.and_, "or": operator.
 
 
 def number(f: Format, bits: int, ftz: bool = False) -> Fraction | float | None:
-    """The value; None for a NaN."""
+    """The value of the bits; None for NaN."""
     unpacked = f.unpack(f.flush(bits) if ftz else bits)
     if unpacked.kind == "nan":
         return None

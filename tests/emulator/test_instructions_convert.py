@@ -33,7 +33,7 @@ def clamp(value: int, t: str) -> int:
 
 
 def integers(t: str) -> list[int]:
-    """Edges of all widths, what rounds in each float format, and random values."""
+    """Edges of all widths, values that round in each float format, and random ones."""
     rng = random.Random(t)
     values = {0, 1, -1, 2, 3, 100, -100}
     for bits in (7, 8, 11, 15, 16, 24, 31, 32, 53, 63, 64):
@@ -62,7 +62,7 @@ def bit_patterns(f: Format) -> np.ndarray:
 
 
 def fails(have: list[int], want: list[int], sources: list[int], what: str) -> str:
-    """Empty when they are equal, else the first difference."""
+    """Describes the first difference; "" if they are equal."""
     for h, w, s in zip(have, want, sources, strict=True):
         if h != w:
             return f"{what} of {s:#x}: {h:#x}, not {w:#x}"
@@ -77,7 +77,7 @@ def test_integers_are_cut_extended_or_clamped(to: str) -> None:
     for source in INTEGERS:
         values = np.array(integers(source), element_type(source))
         forms = {wrap: f"cvt.{to}.{source} %d, %a;"}
-        if any(clamp(limit, to) != limit for limit in limits(source)):  # else there is no .sat
+        if any(clamp(limit, to) != limit for limit in limits(source)):  # otherwise there is no .sat
             forms[clamp] = f"cvt.sat.{to}.{source} %d, %a;"
         got = run_forms(forms, {"a": (source, values)}, {"d": to})
         for function in forms:
@@ -91,7 +91,7 @@ def test_registers_wider_than_their_types() -> None:
         "s64.s8": ("cvt.s64.s8 %d, %a;", lambda v: wrap(v, "s8")),
         "s64.s16": ("cvt.s64.s16 %d, %a;", lambda v: wrap(v, "s16")),
         "u64.u32": ("cvt.u64.u32 %d, %a;", lambda v: wrap(v, "u32")),
-        # A result is extended as its type says.
+        # A result is extended according to its type.
         "s8 in 64": ("cvt.s8.u64 %d, %a;", lambda v: wrap(v, "s8")),
         "u16 in 64": ("cvt.u16.u64 %d, %a;", lambda v: wrap(v, "u16")),
         "s8 in 32": (
@@ -146,7 +146,7 @@ def test_floats_to_integers_round_and_clamp(to: str, source: str) -> None:
         forms["sat"] = f"cvt.rni.sat.{to}.f32 %d, %a;"
     got = run_forms(forms, {"a": (source, bits)}, {"d": to})
     low, high = limits(to)
-    # What the manual says of NaN: zero, unless one of the types has 64 bits.
+    # NaN becomes zero according to the manual, unless one of the types has 64 bits.
     width = int(to[1:])
     nan = wrap(1 << (width - 1), to) if source == "f64" or width == 64 else 0
     for form in forms:
@@ -170,7 +170,7 @@ def test_floats_to_integers_round_and_clamp(to: str, source: str) -> None:
 def test_floats_to_floats(to: str, source: str) -> None:
     f, g = FLOATS[to], FLOATS[source]
     bits = bit_patterns(g)
-    if f.mantissa_bits < g.mantissa_bits:  # near the middle of two neighbours
+    if f.mantissa_bits < g.mantissa_bits:  # near the midpoint of two neighbours
         shift = g.mantissa_bits - f.mantissa_bits
         rng = random.Random(4)
         near = [
@@ -305,7 +305,7 @@ def test_tf32() -> None:
     got = run_forms(forms, {"a": ("f32", bits)}, {"d": "b32"})
 
     def away(pattern: int) -> int:
-        """Ties away from zero: a little more before rounding to nearest decides them."""
+        """Rounds ties away from zero: adding a little before rounding to nearest breaks them."""
         number = F32.unpack(pattern)
         if number.kind == "finite" and number.significand:
             number = number._replace(significand=(number.significand << 30) + 1, power=number.power - 30)
@@ -409,7 +409,7 @@ def test_floats_to_8_bit_floats_saturate(kind: str) -> None:
 
 @pytest.mark.parametrize("t", ["u8", "s8"])
 def test_bf16_and_bytes(t: str) -> None:
-    """In registers of 8 bits, as the headers of CUDA 13 write it."""
+    """Uses 8-bit registers, like the headers of CUDA 13."""
     bits = np.arange(65536, dtype=np.uint16)
     values = np.nan_to_num((bits.astype(np.uint32) << 16).view(np.float32), nan=0)
     rounded = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}

@@ -1,4 +1,4 @@
-"""f32 and f64 arithmetic against rational numbers, and the approximations against the maths library."""
+"""Compares f32 and f64 arithmetic with rational numbers, and the approximations with the maths library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bits_of(name: str, values: list[int]) -> np.ndarray:
 
 
 def assert_same(f: Format, got: np.ndarray, expected: list[int], *inputs: np.ndarray) -> None:
-    """Bit for bit; of f64 NaNs any."""
+    """Compares bit for bit, except that any f64 NaN equals any other."""
     found = [int(bits) for bits in got.view(BITS[f.name])]
     for i, (have, want) in enumerate(zip(found, expected, strict=True)):
         if f is F64 and f.is_nan(have) and f.is_nan(want):
@@ -38,7 +38,7 @@ def assert_same(f: Format, got: np.ndarray, expected: list[int], *inputs: np.nda
 
 
 def random_bits(f: Format, count: int, seed: int) -> list[int]:
-    """Patterns of which many are close in exponent, so that sums cancel and products meet the limits."""
+    """Random patterns, many with close exponents, so that sums cancel and products reach the limits."""
     rng = random.Random(seed)
     made = []
     for _ in range(count):
@@ -82,7 +82,7 @@ def test_fma_rounds_once_in_every_mode(name: str) -> None:
     rng = random.Random(3)
     triples = [tuple(rng.choice(edges) for _ in range(3)) for _ in range(700)]
     for _ in range(500):
-        # c close to -a*b, or far below it: what two roundings get wrong.
+        # c close to -a*b, or far below it, where two roundings go wrong.
         x, y = random_bits(f, 2, rng.getrandbits(30))
         product = exact.mul(f, x, y)
         z = product ^ f.sign if rng.random() < 0.5 else rng.choice([1, f.sign | 1, f.smallest_normal])
@@ -108,7 +108,7 @@ def test_fma_of_any_bits(triples: list[tuple[int, int, int]]) -> None:
 
 
 def test_ftz_flushes_what_would_round_up_to_a_normal_number() -> None:
-    # (1 + 2^-23) (1 - 2^-23) 2^-126 is less than the smallest normal number by 2^-46 of it.
+    # (1 + 2^-23) (1 - 2^-23) 2^-126 is below the smallest normal number, by a relative 2^-46.
     a = bits_of("f32", [0x20000001, 0x20000001, 0x20000001])
     b = bits_of("f32", [0x1FFFFFFE, 0x9FFFFFFE, 0x20000000])
     forms = {"mul": "mul.ftz.f32 %d, %a, %b;", "fma": "fma.rn.ftz.f32 %d, %a, %b, 0f80000000;"}
@@ -144,7 +144,7 @@ def test_modifiers_ftz_and_sat() -> None:
             if ftz:
                 x, y = F32.flush(x), F32.flush(y)
             result = BINARY[op](F32, x, y, mode)
-            # A subnormal that rounds up to a normal number is flushed too.
+            # A subnormal that rounds up to a normal number is flushed, too.
             result = F32.flush(BINARY[op](F32, x, y, RZ)) if ftz and result & ~F32.sign == 1 << 23 else result
             result = F32.flush(result) if ftz else result
             expected.append(saturated(result) if sat else result)
@@ -152,7 +152,7 @@ def test_modifiers_ftz_and_sat() -> None:
 
 
 def tiny(operands: list[int]) -> bool:
-    """Whether a fused product and sum is subnormal before it is rounded."""
+    """Whether a fused multiply-add is subnormal before rounding."""
     towards_zero = exact.fma(F32, *operands, RZ)
     return not F32.is_nan(towards_zero) and towards_zero & F32.inf == 0
 
@@ -251,7 +251,7 @@ def test_properties(name: str) -> None:
         assert got[test]["p"].tolist() == [holds(f.unpack(int(x)), int(x)) for x in a], test
 
 
-# Relative error that the manual or the programming guide allows, or absolute for sin and cos.
+# The errors that the manual or the programming guide allows: relative, or absolute for sin and cos.
 APPROXIMATIONS = {
     "rcp.approx": (lambda x: math.inf if x == 0 else 1 / x, 2**-23),
     "sqrt.approx": (lambda x: math.sqrt(x) if x >= 0 else math.nan, 2**-23),

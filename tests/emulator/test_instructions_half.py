@@ -1,4 +1,4 @@
-"""f16, bf16 and their packed forms against rational numbers."""
+"""Compares f16, bf16 and their packed forms with rational numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def relu(f: Format, bits: int) -> int:
 
 
 def flushed(f: Format, operation: Callable[[str], int]) -> int:
-    """The result with .ftz of an operation that takes a rounding mode: no subnormal, even before rounding."""
+    """An operation's result with .ftz: flushed if it is subnormal, even if only before rounding."""
     towards_zero = operation(exact.RZ)
     return towards_zero & f.sign if towards_zero & f.inf == 0 else operation(exact.RN)
 
@@ -48,7 +48,7 @@ def extremum(f: Format, a: int, b: int, largest: bool, nan: bool) -> int:
 
 
 def check(name: str, forms: dict[str, tuple[str, Operation]], columns: dict[str, np.ndarray]) -> None:
-    """Each form as written, of .f16 say, and as .f16x2 with the operands of two threads in a register."""
+    """Checks each form as written, such as .f16, and packed as .f16x2 with the operands of two threads."""
     plain = {form: line.replace("TYPE", name) for form, (line, _) in forms.items()}
     got = run_forms(plain, {r: ("b16", v) for r, v in columns.items()}, {"d": "b16"})
     packed = {form: line.replace("TYPE", name + "x2") for form, (line, _) in forms.items()}

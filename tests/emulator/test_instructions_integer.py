@@ -1,4 +1,4 @@
-"""Integer instructions against Python's integers, on edge values and random ones."""
+"""Compares integer instructions with Python's integers, on edge values and random ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def width(ptx_type: str) -> int:
 
 
 def wrap(value: int, ptx_type: str) -> int:
-    """The value of this type that is equal modulo 2^width."""
+    """Wraps the value to this type: the equal one modulo 2^width."""
     bits = width(ptx_type)
     value &= (1 << bits) - 1
     return value - (1 << bits) if ptx_type[0] == "s" and value >> (bits - 1) else value
@@ -68,7 +68,7 @@ def check(
     inputs: dict[str, tuple[str, np.ndarray]],
     result: str,
 ) -> None:
-    """Runs each form's line and compares it with its function of the inputs, for each thread."""
+    """Runs each form's line and compares each thread's result with the form's function of the inputs."""
     got = run_forms({name: line for name, (line, _) in forms.items()}, inputs, {"d": result})
     columns = [[int(v) for v in values] for _, values in inputs.values()]
     for name, (_, function) in forms.items():
@@ -82,7 +82,7 @@ def check(
 
 
 def quotient(a: int, b: int) -> int:
-    """Rounded towards zero; the hardware's all ones for a division by zero."""
+    """Divides, rounding towards zero; like the hardware, a division by zero gives all ones."""
     return -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -365,7 +365,7 @@ def test_carries_make_128_bit_sums_and_differences(pairs: list[tuple[int, int]])
 
 
 def test_the_flag_after_a_subtraction_is_what_the_hardware_has() -> None:
-    # ptxas makes all of these additions with one carry bit: a - b is a + ~b + 1.
+    # ptxas turns all of these into additions with one carry bit: a - b is a + ~b + 1.
     forms = {
         "sub.cc, addc": ("sub.cc.u32 %d, %a, %b; addc.u32 %c, 0, 0;", lambda a, b: (a - b, a >= b)),
         "add.cc, subc": ("add.cc.u32 %d, %a, %b; subc.u32 %c, 1, 0;", lambda a, b: (a + b, a + b >= 2**32)),
@@ -396,7 +396,7 @@ def test_the_flag_after_a_subtraction_is_what_the_hardware_has() -> None:
 
 
 def test_carries_of_products_make_a_64_bit_square() -> None:
-    # A 64 x 64 bit product from 32-bit words, as big-integer code has it.
+    # A 64 x 64 bit product from 32-bit words, as in big-integer code.
     a, b = grid_of(edges("u64"), edges("u64"))
     lines = [
         ".reg .u32 %a0, %a1, %b0, %b1, %d<4>;",

@@ -150,7 +150,7 @@ def test_prmt_selects_bytes_and_signs(rows: list[tuple[int, int, int]], constant
 
 
 def test_prmt_modes() -> None:
-    # Result bytes from the lowest up, for c = 0, 1, 2, 3: the table of the manual.
+    # Result bytes, lowest first, for c = 0, 1, 2, 3, from the manual's table.
     modes = {
         "f4e": ([0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]),
         "b4e": ([0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]),

@@ -1,4 +1,4 @@
-"""Exchange between the lanes of a warp: shfl, vote, match, redux, activemask and elect."""
+"""Communication between the lanes of a warp: shfl, vote, match, redux, activemask and elect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANES = np.arange(32)
 
 
 def shuffled(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
-    """The source lane and whether it is in range, as the manual's pseudo-code has it."""
+    """The source lane and whether it is in range, according to the manual's pseudo-code."""
     b, clamp, segment = b & 31, c & 31, c >> 8 & 31
     first = lane & segment
     last = first | (clamp & ~segment)
@@ -79,7 +79,7 @@ def test_a_reduction_by_shuffles_in_a_warp_that_is_not_full() -> None:
         lines += [f"shfl.sync.bfly.b32 %t, %d, {step}, 31, 0xffffffff;", "add.u32 %d, %d, %t;"]
     a = np.arange(1, 21, dtype=np.uint32)
     got = run_instruction(lines, {"a": ("b32", a)}, {"d": "b32"}, threads=20)
-    assert got["d"][0] <= a.sum()  # lanes that are not there have no defined value: it only must not fail
+    assert got["d"][0] <= a.sum()  # missing lanes have no defined value, but must not fail
     lines = ["mov.b32 %d, %a;", ".reg .b32 %t;"]
     for step in (8, 4, 2, 1):
         lines += [f"shfl.sync.down.b32 %t, %d, {step}, 31, 0xffff;", "add.u32 %d, %d, %t;"]
@@ -188,7 +188,7 @@ def test_tiles_of_a_warp_name_their_own_members() -> None:
 
 
 def test_lanes_that_come_later_are_waited_for() -> None:
-    # Half of the lanes take a detour; the members meet at the vote.
+    # Half of the lanes take a detour; the members reconverge at the vote.
     lines = [
         ".reg .pred %odd, %q; .reg .u32 %lane, %i;",
         "mov.u32 %lane, %laneid; and.b32 %i, %lane, 1; setp.ne.u32 %odd, %i, 0; mov.u32 %i, 0;",
@@ -228,7 +228,7 @@ join:
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 def test_shuffles_on_both_sides_of_a_branch_meet(rounds: int) -> None:
-    # Each side gives its own register, and has changed it by the time that the other side reads.
+    # Each side passes its own register, and overwrites it before the other side reads.
     body = SIDES.format(
         rounds=rounds,
         odd="shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;",
@@ -268,31 +268,31 @@ def findings_of(body: str) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "right", "why"),
     [
-        # A shuffle among 8 lanes reads beyond them; the last lanes of a reduction may.
+        # A shuffle among 8 lanes reads beyond them, as the last lanes of a reduction may.
         (
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.bfly.b32 %r1, %r0, 8, 31, 0xff;",
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.down.b32 %r1, %r0, 4, 31, 0xff;",
             "lane 8, which the mask does not name",
         ),
-        # Segments that end where the mask does.
+        # Segments that end with the mask.
         (
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.idx.b32 %r1, %r0, 20, 31, 0xff;",
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.idx.b32 %r1, %r0, 20, 0x181f, 0xff;",
             "lane 20, which the mask does not name",
         ),
-        # A lane that the mask names does not execute the instruction.
+        # A lane in the mask does not execute the instruction.
         (
             "setp.ne.u32 %p1, %r0, 5; @%p1 shfl.sync.idx.b32 %r1, %r0, 5, 31, -1;",
             "setp.ne.u32 %p1, %r0, 5; @%p1 shfl.sync.idx.b32 %r1, %r0, 6, 31, -1;",
             "lane 5, which the mask names and which is not there",
         ),
-        # A lane has left.
+        # A lane has exited.
         (
             "setp.eq.u32 %p1, %r0, 9; @%p1 exit; shfl.sync.idx.b32 %r1, %r0, 9, 31, -1;",
             "setp.eq.u32 %p1, %r0, 9; @%p1 exit; shfl.sync.bfly.b32 %r1, %r0, 0, 31, -1;",
             "lane 9, which the mask names and which is not there",
         ),
-        # The lanes of the other side come later.
+        # The lanes of the other side arrive later.
         (
             "setp.lt.u32 %p1, %r0, 16; @%p1 bra low; shfl.sync.bfly.b32 %r1, %r0, 16, 31, 0xffff0000;"
             " bra both; low: shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffff; both:",

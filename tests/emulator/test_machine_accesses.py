@@ -1,5 +1,6 @@
-"""Accesses whose cost ptxas decides: the counts of results/accesses.cu against what an H200 counted for each
-of its cases (results/measure_accesses.py)."""
+"""Accesses whose cost ptxas decides: compares the emulator's counts for results/accesses.cu with an H200's,
+case by case (results/measure_accesses.py).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ COLUMNS = {
     "conflicts_atom": "conflicts_atom",
     "conflicts": "conflicts",
 }
-#: A loop that ptxas unrolls, and in which it keeps what one round has loaded for the next.
+#: A loop that ptxas unrolls, reusing in one iteration what the previous one has loaded.
 NOT_MODELLED = "scalars_in_a_loop"
 
 
@@ -66,6 +67,6 @@ def test_counts_are_the_hardware_s(group: str, counted: dict[str, dict[str, int 
             continue
         ours = counted[case]
         wanted = {column: hardware[column] for column in COLUMNS}
-        if group.startswith("bulk"):  # of these the emulator counts bytes and sectors alone
+        if group.startswith("bulk"):  # the emulator counts only their bytes and sectors
             wanted = {name: value for name, value in wanted.items() if ours[name] is not None}
         assert {name: ours[name] for name in wanted} == wanted, case

@@ -1,4 +1,4 @@
-"""ldmatrix, stmatrix, movmatrix and mma against NumPy, with the layouts of the PTX manual's figures."""
+"""Compares ldmatrix, stmatrix, movmatrix and mma with NumPy, in the layouts of the PTX manual's figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP, THREAD = LANES // 4, LANES % 4
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    """Bits, rounded to nearest even."""
+    """Rounds to nearest even; returns the bits."""
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -30,7 +30,9 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
 
 
 def tile_registers(tiles: np.ndarray, trans: bool) -> np.ndarray:
-    """What lane l finds in register i: elements 2t, 2t + 1 of row g of tile i (of column g with .trans)."""
+    """The registers: lane l's register i holds elements 2t, 2t + 1 of row g (column g with .trans) of tile
+    i.
+    """
     out = np.zeros((len(tiles), 32), np.uint32)
     for i, tile in enumerate(tiles):
         for lane in range(32):
@@ -51,7 +53,7 @@ def registers(first: int, count: int, kind: str = "%r") -> str:
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ldmatrix(count: int, trans: bool, generic: bool) -> None:
     tiles = RNG.integers(0, 2**16, (4, 8, 8)).astype(np.uint16)
-    order = RNG.permutation(32)  # where in shared memory each row lies
+    order = RNG.permutation(32)  # the position of each row in shared memory
     memory = np.zeros((32, 8), np.uint16)
     memory[order] = tiles.reshape(32, 8)
     result = np.zeros((count, 32), np.uint32)
@@ -150,7 +152,7 @@ def test_matrix_rows_are_checked() -> None:
     assert fault(row.format(8) + load).fault.kind == "misaligned"
     outside = fault(row.format(32) + load).fault
     assert (outside.kind, outside.lane) == ("out of bounds", 16)
-    # Lanes that give no row may hold anything.
+    # Addresses of lanes that name no row are ignored.
     run(row.format(32) + load.replace("x4", "x2").replace(", %r22, %r23", ""), shared_bytes=512)
     part = fault(row.format(16) + "setp.ne.u32 %p1, %r0, 3; @%p1 " + load).fault
     assert part.kind in ("bad operand", "deadlock")
@@ -171,7 +173,7 @@ def b_place(elements_a_register: int, register: int, element: int) -> tuple[np.n
 
 
 def pack(matrix: np.ndarray, place, count: int, rows: int = 16) -> np.ndarray:
-    """Registers [count, 32] of a matrix of elements of 8, 16 or 32 (or 64) bits."""
+    """Packs a matrix of elements of 8, 16, 32 or 64 bits into registers [count, 32]."""
     size = matrix.dtype.itemsize
     p = max(1, 4 // size)
     kind = np.uint64 if size == 8 else np.uint32
@@ -188,7 +190,7 @@ def pack(matrix: np.ndarray, place, count: int, rows: int = 16) -> np.ndarray:
 
 
 def c_pack(matrix: np.ndarray) -> np.ndarray:
-    """Columns 2t, 2t + 1 of rows g and g + 8; a register each, or half of one for f16."""
+    """Packs columns 2t, 2t + 1 of rows g and g + 8, one per register, or two for f16."""
     size = matrix.dtype.itemsize
     rows = range(0, len(matrix), 8)
     bits = matrix.view(f"u{size}")
@@ -208,7 +210,7 @@ def c_unpack(packed: np.ndarray, kind: type, rows: int) -> np.ndarray:
 
 
 def run_mma(form: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a [M, K], b [K, 8] and c [M, 8] as they lie in registers, that is with 16-bit elements as bits."""
+    """Runs an mma on a [M, K], b [K, 8] and c [M, 8], whose 16-bit elements are given as bits."""
     m, k = a.shape
     p = max(1, 4 // a.itemsize)
     wide = a.itemsize == 8
@@ -248,7 +250,7 @@ SHAPES = [("f16", 16), ("f16", 8), ("bf16", 16), ("bf16", 8), ("tf32", 8), ("tf3
 
 
 def float_inputs(kind: str, *shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """Elements as registers hold them, and their values."""
+    """Random elements as held in registers, and their values."""
     values = RNG.standard_normal(shape).astype(np.float32)
     if kind == "f16":
         halves = values.astype(np.float16)
@@ -270,7 +272,7 @@ def test_mma_f32(kind: str, k: int) -> None:
 
 @pytest.mark.parametrize(("kind", "k"), SHAPES)
 def test_mma_places(kind: str, k: int) -> None:
-    """Every element of A meets every element of B: small integers, exact."""
+    """Multiplies every element of A by every element of B, as exact small integers."""
     a_values = RNG.integers(-8, 9, (16, k)).astype(np.float32)
     b_values = RNG.integers(-8, 9, (k, 8)).astype(np.float32)
     convert = {"f16": lambda x: x.astype(np.float16), "bf16": to_bf16, "tf32": lambda x: x}[kind]
@@ -292,7 +294,7 @@ def test_mma_f16(k: int) -> None:
 
 
 def float8_values(kind: str) -> np.ndarray:
-    """Of all 256 bit patterns, computed from the formats' definition."""
+    """The values of all 256 bit patterns, from the format's definition."""
     exponent_bits, mantissa_bits = {"e4m3": (4, 3), "e5m2": (5, 2)}[kind]
     bias = 2 ** (exponent_bits - 1) - 1
     values = []
@@ -326,7 +328,7 @@ def test_mma_float8(k: int, types: tuple[str, str], accumulator: str) -> None:
     assert np.array_equal(run_mma(form, a, b, c), tables[0][a] @ tables[1][b] + c)
     if accumulator == "f16":
         return
-    # Every bit pattern, one in a row at a time.
+    # Every bit pattern, one per row at a time.
     for first in range(0, 256, 16):
         a = np.zeros((16, k), np.uint8)
         a[np.arange(16), RNG.integers(0, k, 16)] = np.arange(first, first + 16)
@@ -374,7 +376,7 @@ def test_mma_f64(m: int, k: int) -> None:
 
 
 def test_special_values() -> None:
-    """Infinities and NaNs go where arithmetic takes them; subnormal inputs count."""
+    """Infinities and NaNs propagate as in arithmetic; subnormal inputs are not flushed."""
     a = np.zeros((16, 16), np.float16)
     b = np.zeros((16, 8), np.float16)
     a[0, 0], b[0, 0] = np.inf, 1

@@ -1,4 +1,4 @@
-"""ld and st in every space: values, extension, vectors, sectors, and what they refuse."""
+"""ld and st in every space: values, extension, vectors, sectors, and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ladder.emulator import FaultError, Module
 
 RNG = np.random.default_rng(0)
 
-#: PTX type, NumPy type, register that a load may go to without changing the value
+#: PTX type, NumPy type, register type that can hold a loaded value
 TYPES = [
     ("b8", np.uint8, "%rs10"),
     ("u8", np.uint8, "%r10"),
@@ -25,7 +25,7 @@ TYPES = [
     ("s64", np.int64, "%rd20"),
 ]
 
-#: name, module-scope text, PTX that puts an address for this lane into %rd11 given %rd12 = its bytes' offset
+#: name -> module-scope text, PTX that puts this lane's address into %rd11, given its byte offset in %rd12
 SPACES = {
     "shared": "mov.u64 %rd11, smem; add.u64 %rd11, %rd11, %rd12;",
     "shared::cta": "mov.u64 %rd11, smem; add.u64 %rd11, %rd11, %rd12;",
@@ -232,7 +232,7 @@ def test_a_warp_may_mix_spaces() -> None:
     row = table.loc[next(text for text in table.index if text.startswith("ld.u32"))]
     assert row.shared_load_instructions == 1
     assert row.wavefronts_ld == 1
-    # Ten words of one array, wherever it begins.
+    # Ten words of one array of any alignment.
     assert row.global_sectors_ld == (source.ctypes.data % 32 + 10 * 4 + 31) // 32
 
 
@@ -297,7 +297,7 @@ def test_parameters() -> None:
 
 
 def aligned(count: int, kind: type = np.uint32) -> np.ndarray:
-    """An array that begins at a multiple of 128 bytes."""
+    """An array aligned to 128 bytes."""
     raw = np.zeros(count * np.dtype(kind).itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 128
     return raw[begin : begin + count * np.dtype(kind).itemsize].view(kind)
@@ -474,7 +474,7 @@ def test_caching_and_ordering_modifiers() -> None:
 
 
 def test_shared_memory_of_a_launch() -> None:
-    """The dynamic part begins after the static one and ends where the launch says."""
+    """The dynamic part follows the static one and has the size given at launch."""
     text = kernel_text(
         """
   mov.u32 %r10, dynamic;
@@ -501,10 +501,10 @@ def test_shared_memory_of_a_launch() -> None:
 
 @pytest.mark.parametrize(("mask", "offset"), [(0x0FFF, 4), (0xFFF0, -4), (0x00F0, -4), (0x0F0F, 4)])
 def test_bytes_that_do_not_count_may_lie_outside_memory(mask: int, offset: int) -> None:
-    """`used_bytes_mask` says what a widened load is for; the rest is no access."""
+    """`used_bytes_mask` marks the bytes that a widened load needs; the others do not count as accessed."""
     words = np.arange(100, 104, dtype=np.uint32)
     result = np.zeros(4, np.uint32)
-    # The 12 bytes that are there begin 4 bytes into the 16 that the load takes, or end 4 before their end.
+    # The 12 valid bytes are the last or the first 12 of the 16 that the load reads.
     source, skip = (words[:3].copy(), 0) if offset > 0 else (words[1:].copy(), 4)
     body = f"""
   .reg .b64 %at;

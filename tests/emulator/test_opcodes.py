@@ -1,4 +1,4 @@
-"""The table of opcodes against those who read it: binding, the sanitizer, and no comparison of names."""
+"""Compares the table of opcodes with its users: binding, the sanitizer, and no comparisons by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ EMULATOR = Path(__file__).parents[2] / "emulator"
 
 ROWS = _emulator.opcode_rows()
 
-#: Opcodes that the sanitizer passes over: they are about caches, order what is not modelled, or write the
-#: memory of another block of the cluster.
+#: Opcodes that the sanitizer ignores: they concern caches, order accesses that are not modelled, or write to
+#: the memory of another block of the cluster.
 EXEMPT = {
     "prefetch",
     "prefetchu",
@@ -39,7 +39,7 @@ def test_the_sanitizer_checks_every_effect() -> None:
 
 
 def test_every_row_can_be_reached() -> None:
-    """The first row that fits counts, so a form must not stand below one that it is a case of."""
+    """The first matching row counts, so a form must not follow a more general one."""
     seen: dict[str, list[set[str]]] = {}
     for form, _, _ in ROWS:
         opcode, *modifiers = form.split(".")
@@ -60,6 +60,6 @@ def test_no_layer_compares_opcodes() -> None:
         if comparison.search(line)
     }
     assert found == {
-        # Lists in parentheses are syntax, and only a call has them.
+        # Parenthesised lists are syntax, and only calls have them.
         "ptx/body_parser.cpp": 'const bool is_call = result.opcode == "call";',
     }

@@ -1,4 +1,4 @@
-"""Loops whose accesses repeat, move, change and leave lanes out: values and counts as of single ones."""
+"""Loops whose accesses repeat, move, change and skip lanes have the values and counts of single accesses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ladder.emulator import FaultError, Module, shared_access
 BYTES = 8192
 ROUNDS = 40
 
-#: Each round r: an element from in_[where[r]] goes to shared memory at place[r], comes back from there and
-#: goes to out[r]; lanes whose place is negative take no part.
+#: In each round r, an element of in_[where[r]] goes to shared memory at place[r], and from there to out[r];
+#: lanes with a negative place are inactive.
 TEXT = """
 .version 8.0
 .target sm_80
@@ -59,7 +59,7 @@ NEXT:
 }}
 """
 
-#: form, register, bytes of an element, elements
+#: form, register, bytes per element, elements
 FORMS = [
     ("b8", "b16", 1, 1),
     ("b16", "b16", 2, 1),
@@ -85,13 +85,13 @@ def module(form: str, register: str, size: int, elements: int) -> Module:
 
 
 def patterns(width: int, rng: np.random.Generator) -> np.ndarray:
-    """ROUNDS x 32 byte offsets, each round in one of the ways that lanes lie to each other; most repeat."""
+    """ROUNDS x 32 byte offsets; each round uses one of the usual arrangements of lanes, and most repeat."""
     lanes, most = np.arange(32), BYTES // width
     rounds = []
     while len(rounds) < ROUNDS:
         kind = rng.integers(5)
         lane = [
-            lanes,  # one after the other
+            lanes,  # consecutive
             lanes * 0,  # all the same
             lanes[::-1],
             lanes * 4,  # with conflicts
@@ -124,7 +124,7 @@ def test_values_and_counts(form: str, register: str, size: int, elements: int, d
         if not active.any():
             continue
         room = np.zeros(BYTES, np.uint8)
-        for lane in np.flatnonzero(active):  # of lanes with one address the last one wins
+        for lane in np.flatnonzero(active):  # of lanes with the same address, the last one wins
             room[place[r, lane] :][:width] = source[where[r, lane] :][:width]
         for lane in np.flatnonzero(active):
             expected[r, lane] = room[place[r, lane] :][:width]
@@ -141,7 +141,7 @@ def test_values_and_counts(form: str, register: str, size: int, elements: int, d
 
 @pytest.mark.parametrize("beyond", [BYTES - 31 * 4, -4])
 def test_a_pattern_that_moves_out_of_memory(beyond: int) -> None:
-    """What was good before is not taken for good where it lies now."""
+    """A pattern that was valid before must be checked again at its new place."""
     place = np.tile(np.arange(32, dtype=np.int32) * 4, (3, 1))
     where = place.copy()
     source, out = np.zeros(BYTES, np.uint8), np.zeros((3, 32, 4), np.uint8)

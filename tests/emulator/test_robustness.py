@@ -1,4 +1,4 @@
-"""Launches by the thousand and from several threads."""
+"""Thousands of launches, and launches from several threads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_module_that_is_refused_leaves_no_memory_behind() -> None:
     for _ in range(20):
         with pytest.raises(PtxError, match="another module"):
             Module(head + ".global .b8 known[300];\n.extern .global .u32 unknown;\n")
-        # What took the place of the first one's variable must not meet it.
+        # Memory that replaces the first module's variable must not collide with it.
         Module(head + ".global .b8 other[100];\n")
 
 
@@ -75,7 +75,7 @@ def test_variables_that_no_gpu_could_hold_are_refused() -> None:
     head = ".version 8.0\n.target sm_80\n.address_size 64\n"
     with pytest.raises(PtxError, match=r"up to huge take more than the 42949672960 bytes .* sm_80"):
         Module(head + ".global .b8 small[8];\n.global .b8 huge[42949672960];\n")
-    # What is merely large costs nothing until it is used.
+    # Large memory costs nothing until it is used.
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     Module(head + ".global .b8 large[4294967296];\n")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8192

@@ -1,4 +1,4 @@
-"""The CUDA runtime through real small programs, each built as a user's would be and run as a process."""
+"""The CUDA runtime, tested with small real programs, built and run like a user's."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_clusters_need_sm_90(run):
 
 
 def test_tensor_maps(run):
-    """Boxes in and out of tensors, and every rule of cuTensorMapEncodeTiled by name."""
+    """Boxes inside and outside tensors, and every rule of cuTensorMapEncodeTiled by name."""
     result = run("tensor_maps", arch="sm_90")
     assert result.exit_code == 0, result.stdout + result.stderr
     for words in (
@@ -139,7 +139,7 @@ def test_grid_sized_at_run_time(run):
         kernel = result.kernel("vector_add")
         blocks = -(-count // 256)
         assert kernel["grid"] == [blocks, 1, 1] and kernel["block"] == [256, 1, 1]
-        # Two loads and a store of 4 bytes: 8 elements to a sector, and cudaMalloc aligns.
+        # Two loads and a store of 4 bytes: 8 elements per sector, and cudaMalloc aligns.
         sectors = -(-count // 8)
         assert kernel["totals"]["global_sectors_ld"] == 2 * sectors
         assert kernel["totals"]["global_sectors_st"] == sectors
@@ -151,7 +151,7 @@ def test_transpose_conflicts_are_exact(run):
     plain, padded = result.kernel("transpose<0>")["totals"], result.kernel("transpose<1>")["totals"]
     blocks, warps_a_tile = 16, 32
     assert plain["shared_load_instructions"] == padded["shared_load_instructions"] == blocks * warps_a_tile
-    # A column of a tile without padding lies in one bank.
+    # A column of a tile without padding is in a single bank.
     assert plain["conflicts_ld"] == blocks * warps_a_tile * 31
     assert plain["wavefronts_ld"] == blocks * warps_a_tile * 32
     assert plain["conflicts_st"] == 0

@@ -1,4 +1,4 @@
-"""What kernels call the driver for: printf, assert, malloc and free."""
+"""Calls of kernels to the driver: printf, assert, malloc and free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def string(name: str, text: str) -> str:
 
 
 def call_printf(fill: str = "", result: str = "") -> str:
-    """Arguments lie on the stack, where %rd20 points."""
+    """PTX of a call of printf whose arguments are on the stack at %rd20."""
     return f"""
   mov.u64 %rd20, stack;
   {fill}
@@ -41,7 +41,7 @@ def call_printf(fill: str = "", result: str = "") -> str:
 """
 
 
-#: format, arguments (as struct has them), what C prints
+#: format, struct's layout and values of the arguments, C's output
 FORMATS = [
     ("plain", "", (), "plain"),
     ("100%%", "", (), "100%"),
@@ -74,7 +74,7 @@ FORMATS = [
 def test_formats(
     text: str, layout: str, values: tuple, expected: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # As C lays out a struct: each argument at a multiple of its size.
+    # Like in a C struct, each argument is at a multiple of its size.
     packed = struct.pack("@" + layout, *values)
     fill = "".join(f"st.local.u8 [%rd20+{i}], {byte};\n" for i, byte in enumerate(packed))
     run(call_printf(fill), block=1, before=DECLARED + string("format", text + "\n"), local_bytes=128)
@@ -191,7 +191,7 @@ def test_each_thread_has_memory_of_its_own(threads: int) -> None:
 
 
 def test_memory_lives_from_launch_to_launch() -> None:
-    """And room that is freed is given out again: without, the second loop would use up the heap."""
+    """Freed memory is reused, too: otherwise the second loop would exhaust the heap."""
     kept = np.zeros(32, np.uint64)
     body = "mov.u64 %rd20, 16;" + ALLOCATE + "st.u32 [%rd21], %r0;" + lane_address("%rd0", "%rd22", 8)
     run(body + "st.global.u64 [%rd22], %rd21;", kept, before=DECLARED)

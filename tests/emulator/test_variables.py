@@ -1,4 +1,4 @@
-"""The emulator's variables of the environment: a wrong one is an error before anything is built."""
+"""The emulator's environment variables: an invalid one is an error before anything is built."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_commands_look_before_they_build(monkeypatch, capsys, tmp_path, command)
 
 
 def test_loading_the_library_is_no_traceback(monkeypatch):
-    """It reads the variables when it is loaded, and can only say that the import failed."""
+    """The library reads the variables when it is loaded, and can then only fail the import."""
     monkeypatch.setenv("LADDER_THREADS", "abc")
     command = [sys.executable, "-m", "ladder", "bank", "ld", "lane * 4"]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -65,7 +65,7 @@ def test_a_limit_within_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(variables.INSTRUCTION_LIMIT, raising=False)
     with variables.instruction_limit(5):
         assert variables.most_instructions(9) == 5
-        monkeypatch.setenv(variables.INSTRUCTION_LIMIT, "7")  # the user's goes before
+        monkeypatch.setenv(variables.INSTRUCTION_LIMIT, "7")  # the user's takes precedence
         assert variables.most_instructions(9) == 7
     monkeypatch.delenv(variables.INSTRUCTION_LIMIT)
     assert variables.most_instructions(9) == 9

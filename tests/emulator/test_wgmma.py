@@ -1,4 +1,6 @@
-"""wgmma against NumPy: every shape and type, operands from registers and in every layout of shared memory."""
+"""Compares wgmma with NumPy: every shape and type, operands in registers and in every shared-memory
+layout.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ SPAN = {"none": 16, "32": 32, "64": 64, "128": 128}
 
 
 def swizzle(offsets: np.ndarray, mode: str) -> np.ndarray:
-    """Swizzle<B, 4, 3>: bits 4 .. 4 + B - 1 xor bits 7 .. 7 + B - 1."""
+    """Swizzle<B, 4, 3>: XORs bits 7 .. 7 + B - 1 into bits 4 .. 4 + B - 1."""
     bits = SPAN[mode] // 16 - 1
     return offsets ^ (offsets >> 3 & bits << 4)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an operand of ``rows`` (M or N) by ``k`` elements of ``bytes`` bytes lies."""
+    """The placement in shared memory of an operand of ``rows`` (M or N) by ``k`` elements."""
 
     mode: str
     mn_major: bool
@@ -67,7 +69,7 @@ class Layout:
 
 
 def layout(mode: str, mn_major: bool, rows: int, start: int, step: int = 0) -> Layout:
-    """A dense one; ``step`` advances the start by k-steps within a swizzled row."""
+    """A dense layout; ``step`` advances its start by k-steps within a swizzled row."""
     span = SPAN[mode]
     if mn_major:
         if mode == "none":
@@ -138,7 +140,7 @@ copy:
 
 
 def image_of(*operands: tuple[Layout, np.ndarray]) -> np.ndarray:
-    """Shared memory from its first byte on; what is no operand is noise."""
+    """The contents of shared memory: the operands, and noise elsewhere."""
     image = RNG.integers(0, 256, SHARED, dtype=np.uint8)
     for place, bits in operands:
         size = bits.dtype.itemsize
@@ -149,7 +151,7 @@ def image_of(*operands: tuple[Layout, np.ndarray]) -> np.ndarray:
 
 
 def fragments_of(a: np.ndarray) -> np.ndarray:
-    """A (64 x k, as bits) as the registers of 128 threads, by the figures of the PTX manual."""
+    """Packs A (64 x k, as bits) into the registers of 128 threads, as in the PTX manual's figures."""
     per = 4 // a.dtype.itemsize
     registers = np.zeros((THREADS, 4), np.uint32)
     for thread in range(THREADS):
@@ -161,7 +163,7 @@ def fragments_of(a: np.ndarray) -> np.ndarray:
 
 
 def d_places(n: int) -> np.ndarray:
-    """Index in D (64 x n, flat) of element i of each thread."""
+    """The index in D (64 x n, flat) of each thread's element i."""
     places = np.zeros((THREADS, n // 2), np.int64)
     for thread in range(THREADS):
         warp, group, t = thread // 32, thread % 32 // 4, thread % 4
@@ -267,7 +269,7 @@ def test_every_n(n: int) -> None:
     ("a", "b"), list(product([None, *product(MODES, [False, True])], product(MODES, [False, True])))
 )
 def test_every_layout(kind: str, a: tuple[str, bool] | None, b: tuple[str, bool]) -> None:
-    n = 136  # no multiple of what any swizzle holds
+    n = 136  # not a multiple of any swizzle's width
     a_layout = a and layout(a[0], a[1], 64, A_START)
     run_product((kind, kind), "f32", n, a_layout, layout(b[0], b[1], n, B_START))
 
@@ -341,7 +343,7 @@ def test_a_change_after_the_wait_is_late() -> None:
 
 
 def test_who_reads_an_accumulator_waits_for_it() -> None:
-    """As ptxas does: the value is the product's, and what follows comes too late to change it."""
+    """As with ptxas, the value is the product's, and what follows comes too late to change it."""
     touch = "  add.f32 %x0, %x0, 0f3F800000;\n"
     found = run_timing(touch + CLEAR_B)
     assert np.all(found[:, 0] == 17)
@@ -362,7 +364,7 @@ def test_a_in_registers_is_what_it_was() -> None:
 
 
 def test_groups_complete_from_the_oldest() -> None:
-    """Of two groups a wait for all but one completes the first."""
+    """Waiting for all but one of two groups completes the first."""
     second = f"""
   wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {vector(100, 4, "%x")}, %rd20, %rd21, 0, 1, 1, 0, 0;
   wgmma.commit_group.sync.aligned;

@@ -1,5 +1,5 @@
-"""wmma.load, wmma.store and wmma.mma. Which lane holds what is nobody's business: only what comes out is
-tested, and that elementwise work on a fragment reaches every element.
+"""wmma.load, wmma.store and wmma.mma. The layout of fragments is unspecified, so only results are tested, and
+that elementwise work on a fragment reaches every element.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ladder.emulator import FaultError
 RNG = np.random.default_rng(4)
 
 SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16)}
-#: registers of a 16-bit fragment of A or B with one copy of each element
+#: registers of 16-bit fragments of A and B that hold each element once
 NARROW = {"m16n16k16": (4, 4), "m32n8k16": (8, 2), "m8n32k16": (2, 8)}
 
 
@@ -159,7 +159,7 @@ def test_f64() -> None:
 
 
 def test_elementwise_work_on_fragments() -> None:
-    """As `for (i < frag.num_elements) frag.x[i] *= 2` does, on A and on the accumulator."""
+    """Does what `for (i < frag.num_elements) frag.x[i] *= 2` does, on A and on the accumulator."""
     a, b = RNG.standard_normal((16, 16)).astype(np.float16), RNG.standard_normal((16, 16)).astype(np.float16)
     c = RNG.standard_normal((16, 16)).astype(np.float32)
     double_a = "".join(f"add.f16x2 %r{20 + i}, %r{20 + i}, %r{20 + i};\n" for i in range(8))

@@ -1,4 +1,4 @@
-"""PTX around the few instructions that a test is about, and its launch."""
+"""Wraps the few instructions under test in a PTX kernel and launches it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def kernel_text(
 ) -> str:
     """A module with one kernel ``k`` of ``pointers`` 64-bit parameters.
 
-    ``body`` finds parameter i in %rd<i>, the thread's number in %r0, `smem` and `stack` where bytes are asked
-    for, and may use %p, %rs, %r, %rd, %f and %fd registers from 10 on. ``before`` stands at module scope.
+    ``body`` finds parameter i in %rd<i> and the thread's number in %r0, has the arrays `smem` and `stack` if
+    their sizes are given, and may use the %p, %rs, %r, %rd, %f and %fd registers from 10 on. ``before`` goes
+    to module scope.
     """
     parameters = ", ".join(f".param .u64 p{i}" for i in range(pointers))
     loads = "\n".join(f"  ld.param.u64 %rd{i}, [p{i}];" for i in range(pointers))

@@ -1,11 +1,11 @@
-"""What the emulator counts for the stages against what the H200's counters said.
+"""Compares the emulator's counts for the stages with an H200's counters.
 
-``results/h200/counters.csv`` holds what ``results/measure_counters.py`` measured, with at most one block an
-SM, several launches of each problem. The emulator runs the same source for the same architecture.
-Instructions and sectors are equal. Wavefronts and conflicts are equal, too, but for lost arbitration: when a
-warp's ldmatrix meets another warp's data on its way into the L1, the hardware counts a wavefront and a
-conflict more, differently many from launch to launch. It has a counter of its own for these, which bounds
-the difference. Sixteen warps meet often; four or fewer hardly ever, and there a constant bounds it, too.
+``results/h200/counters.csv`` holds the measurements of ``results/measure_counters.py``, with at most one
+block per SM and several launches of each problem. The emulator runs the same source for the same
+architecture. Instructions and sectors are equal. So are wavefronts and conflicts, except for lost
+arbitration: when a warp's ldmatrix meets another warp's data on its way into the L1, the hardware counts an
+extra wavefront and conflict. Their number varies between launches; a separate counter bounds it. With sixteen
+warps this is frequent; with four or fewer it hardly ever happens, and a constant bounds it, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ladder.operations import Problem
 
 MEASURED = Path(__file__).parents[2] / "results" / "h200" / "counters.csv"
 
-#: The columns that both sides know; no stage has shared atomics, so theirs is 0 on both.
+#: The columns known to both sides; no stage has shared atomics, so their count is 0 on both.
 COMPARED = [
     "shared_load_instructions",
     "shared_store_instructions",
@@ -38,19 +38,19 @@ COMPARED = [
     "global_sectors_st",
 ]
 
-#: To these the hardware adds lost arbitration.
+#: The columns that, on hardware, include lost arbitration.
 ARBITRATED = {"wavefronts_ld", "wavefronts_st", "conflicts_ld", "conflicts_st", "conflicts"}
-#: With blocks of four warps or fewer the least of several launches never held more of it, out of tens of
+#: With blocks of at most four warps, the minimum of several launches never had more of it, in tens of
 #: thousands of wavefronts.
 MOST_LOST = 20
 FEW_THREADS = 128
 
-#: The columns that name a problem of a stage.
+#: The columns that identify a stage and problem.
 PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
 
 
 def measured() -> list[Any]:
-    """Stage, problem, and the least counts, most lost arbitration and block size of its launches."""
+    """For each stage and problem: minimum counts, maximum lost arbitration and block size of its launches."""
     rows = pd.read_csv(MEASURED)
     counts = pd.concat([rows, nsight.counters(rows)[COMPARED]], axis=1)
     parameters = []
@@ -58,7 +58,7 @@ def measured() -> list[Any]:
         b, h, hkv, n, m, d = map(int, sizes)
         problem = Problem(b, h, n, m, d, kv_heads=hkv, dtype=dtype, is_causal=bool(causal))
         name = f"{stage}-{problem}".replace(" ", "-")
-        # ncu replays a launch for each few counters: lost arbitration is not of the same replay as the rest.
+        # ncu replays a launch for each few counters, so lost arbitration may come from another replay.
         lost = int(launches[nsight.ARBITRATION[0]].max())
         if launches["launch__block_size"].max() <= FEW_THREADS:
             lost = min(lost, MOST_LOST)

@@ -1,5 +1,5 @@
-"""Every rule of the bank model is needed: with any one of them changed, the model no longer agrees with what
-the H200 counted for the patterns in ``tests/data/h200/bank_patterns.csv``.
+"""Every rule of the bank model is necessary: with any one changed, the model no longer agrees with the H200's
+counts for the patterns in ``tests/data/h200/bank_patterns.csv``.
 
 The changed models are compiled from the emulator's own source, all in one go.
 """
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PATTERNS = ROOT / "tests" / "data" / "h200" / "bank_patterns.csv"
 MODEL = ROOT / "emulator" / "machine"
 
-#: A rule of the model, the text that holds it, and what stands there instead.
+#: Rules of the model: the text that implements each, and its replacement.
 CHANGES: dict[str, tuple[str, str]] = {
     "a word is given to all lanes at once": (
         "deduplicate(distinct.data(), count), banks)",
@@ -105,7 +105,7 @@ class Pattern:
 
 @functools.cache
 def patterns() -> tuple[Pattern, ...]:
-    """All that the model covers: not the copies of 4 and 8 bytes."""
+    """All patterns that the model covers, that is all but copies of 4 and 8 bytes."""
     found = []
     for _, row in pd.read_csv(PATTERNS, dtype={"active_mask": str}).iterrows():
         access = str(row["access"])
@@ -126,7 +126,7 @@ def patterns() -> tuple[Pattern, ...]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """A library with the model (0) and each changed one (1, 2, ...), every one in a namespace of its own."""
+    """A library with the model (0) and each changed one (1, 2, ...), each in its own namespace."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not there")
@@ -148,7 +148,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def disagreements(models: ctypes.CDLL, number: int) -> list[str]:
-    """The accesses for which a model says something else than the GPU."""
+    """The accesses for which a model disagrees with the GPU."""
     cost = getattr(models, f"cost_{number}")
     out = (ctypes.c_uint * 2)()
     wrong = []

@@ -1,6 +1,6 @@
-"""wgmma and TMA on the emulator against an H200: where operands and boxes lie, what is refused, the counts.
+"""Compares wgmma and TMA on the emulator with an H200: placement of operands and boxes, refusals, counts.
 
-The program is that of ``results/measure_hopper.py``, which also wrote the data.
+``results/measure_hopper.py``, whose program is used here, measured the data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "results"))
 
 import measure_hopper  # noqa: E402
 
-#: Of the 400 and 320 measured, as many as seconds allow.
+#: As many of the 400 and 320 measured cases as run in seconds.
 PLACES, BOXES = 160, 320
 
 
@@ -42,7 +42,7 @@ def run(program: Path, *arguments: str, log: Path | None = None) -> str:
 
 
 def test_operands_lie_where_they_do_on_the_h200(probe: Path, tmp_path: Path) -> None:
-    """Descriptors of any kind: mis-aligned starts, strides that overlap, base offsets."""
+    """Random descriptors: misaligned starts, overlapping strides, base offsets."""
     run(probe, "places", str(PLACES), str(tmp_path / "places"))
     measured = pd.read_csv(DATA / "wgmma_places.csv")
     found = pd.DataFrame(measure_hopper.read_places(tmp_path / "places"))
@@ -50,7 +50,7 @@ def test_operands_lie_where_they_do_on_the_h200(probe: Path, tmp_path: Path) -> 
 
 
 def test_boxes_are_what_they_are_on_the_h200(probe: Path, tmp_path: Path) -> None:
-    """Maps of any kind, most of them good: the driver's verdict, and shared memory after a load."""
+    """Random maps, most of them valid: the driver's verdict, and shared memory after a load."""
     rows = measure_hopper.probe_boxes(lambda *words: run(probe, *words), tmp_path, BOXES)
     measured = pd.read_csv(DATA / "tma_boxes.csv").set_index("case")
     wrong = []
@@ -65,7 +65,7 @@ def test_boxes_are_what_they_are_on_the_h200(probe: Path, tmp_path: Path) -> Non
     assert not wrong
 
 
-#: The whole list takes minutes: every seventh launch, which meets every kind of them.
+#: Every seventh launch, which includes all kinds: the whole list would take minutes.
 LABELS = list(enumerate(pd.read_csv(DATA / "hopper_counts.csv")["label"]))[::7]
 
 

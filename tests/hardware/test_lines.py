@@ -1,8 +1,8 @@
-"""Line by line: a line costs on the emulator what Nsight Compute's source page says of it.
+"""Line by line, the emulator's costs equal those on Nsight Compute's source page.
 
-``results/h200/pages.tar.gz`` holds the source page of one launch a rung, by CUDA line. Lines are told by what
-they cost and not by their numbers, which a comment more would change. A line that calls a helper is left to
-the emulator: what ptxas keeps of it through optimisation is not complete.
+``results/h200/pages.tar.gz`` holds the source page of one launch per rung, by CUDA line. Lines are matched by
+their costs, not by their numbers, which an added comment would change. Lines that call helpers are not
+compared, since ptxas's optimisations do not preserve all of their line information.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ladder.operations import Problem
 
 PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"
 
-#: The rung that v6_lean is now had this name when it was measured.
+#: The name that today's v6_lean had when it was measured.
 RENAMED = {"v4_tk_tiles": "v6_lean"}
 
 
 @functools.cache
 def pages() -> tuple[list[dict[str, object]], pd.DataFrame]:
-    """The launches, and what their lines cost."""
+    """The launches, and the costs of their lines."""
     with tarfile.open(PAGES) as archive:
         runs, page = (
             archive.extractfile("pages/source.json"),

@@ -1,7 +1,7 @@
-"""The same inputs on the emulator and on the GPU: the outputs agree with each other.
+"""The emulator's and the GPU's outputs for the same inputs agree.
 
-They are rarely equal: ex2.approx and mma round on the GPU as no document says. But they are closer to each
-other than two implementations need to be: within the bound that each has to keep to the true result.
+They are rarely equal, since the GPU's rounding of ex2.approx and mma is undocumented. But they are closer to
+each other than two implementations need to be: within the bound of each to the exact result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines of a kernel as a lesson shows them."""
+"""Listings of kernels in lessons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESCALE = ("v1_minimal", "const float l_old =", "const float l_new = l_old + l_t
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    """A stage whose source is known here."""
+    """A stage with a known source."""
     folder = tmp_path / "lesson_stage"
     folder.mkdir()
     (folder / "kernel.cu").write_text("int once;\n  for (;;) {\n    twice();\n\n    twice();\n  }\n")
@@ -29,7 +29,7 @@ def stage(tmp_path, monkeypatch):
 
 @pytest.fixture
 def workspace(tmp_path, monkeypatch) -> Workspace:
-    """An empty one, where the lesson looks for it."""
+    """An empty workspace where lessons look for it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_exercises").mkdir()
     return Workspace()
@@ -98,7 +98,7 @@ def test_a_diff_closes_the_gaps_of_the_later_rung(workspace: Workspace) -> None:
     found = str(lessons.diff("v2_warp_mma", "v3_swizzle"))
     assert "// exercise v3_xor: a, swizzled" in found and "return a ^ (" not in found
     assert "-      return smem + (row * kCols + col)" in found or "-    __device__ uint32_t at(" in found
-    assert "v2_" not in found  # exercises of the rung before are no part of what changed
+    assert "v2_" not in found  # exercises of the rung before are not part of the diff
     exercise = get_exercise("v3_xor")
     workspace.start(exercise)
     workspace.set_solved(exercise)

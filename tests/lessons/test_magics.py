@@ -1,4 +1,4 @@
-"""Cells with CUDA in them."""
+"""Magics for CUDA cells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ int main() {
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """An empty folder, and a notebook that has just begun."""
+    """An empty working directory and a fresh notebook."""
     monkeypatch.setattr(magics, "_seen", {})
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -63,7 +63,7 @@ def test_a_cell_is_checked_in_the_workspace_of_the_command(here: Path, capsys, m
     workspace = Workspace()
     assert gap_text(exercise, workspace.path(exercise)) == "const float l_old = 1;"
     assert workspace.progress(exercise).solved
-    # The next time the cell takes up what was written.
+    # The next time, the cell contains what was written.
     assert magics.run_exercise("v1_rescale", "") == "const float l_old = 1;"
 
 

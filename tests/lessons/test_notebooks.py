@@ -1,7 +1,7 @@
-"""The lessons as they are kept: scripts and notebooks agree, their outputs can be shown to anybody, and none
-of them holds the answer to a question or an exercise that its reader has still to find.
+"""The lessons as committed: scripts and notebooks agree, their outputs can be published, and none contains
+the answer to a question or an exercise that its reader has yet to find.
 
-That they run from top to bottom is tested by nbmake, which executes each of them (notebooks/conftest.py).
+nbmake tests that they run from top to bottom (notebooks/conftest.py).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SCRIPT = {
     "format_name": "percent",
     "custom_cell_magics": PROJECT["tool"]["jupytext"]["custom_cell_magics"],
 }
-#: In the order of the course, which is that of their list in notebooks/README.md.
+#: In the order of the course, that is of the list in notebooks/README.md.
 LESSONS = [
     ROOT / "notebooks" / name
     for name in re.findall(
         r"\((\w+\.ipynb)\)", (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
     )
 ]
-#: A path on somebody's machine, and what a program says when all is not well.
+#: Paths of a machine, and signs of errors and warnings.
 _MACHINE = re.compile(
     r"(?<![\w.])/(home|root|tmp|usr|opt|work|Users|content|var)/|site-packages|Traceback|Warning:"
 )
@@ -78,7 +78,7 @@ def test_the_list_of_lessons_names_them_all() -> None:
 
 
 def test_lessons_of_rungs_are_of_rungs_that_are_there() -> None:
-    """The lower rungs have a lesson each; v10 and v11 stand in v9's."""
+    """The lower rungs have one lesson each; v9's also covers v10 and v11."""
     order = [stage.name for stage in discover()]
     of_rungs = [rung_of(path) for path in LESSONS if re.match(r"[a-z]+\d+[a-z]?_", rung_of(path))]
     assert of_rungs == sorted(of_rungs, key=order.index)
@@ -114,7 +114,7 @@ def test_predictions_are_left_to_the_reader(path: Path) -> None:
     assert all(variable == given for variable, _, given in asked)
     names = [name for _, name, _ in asked]
     assert set(names) <= set(QUESTIONS)
-    # What shows an answer comes behind its question.
+    # Cells that reveal an answer follow its question.
     for name in re.findall(r'lessons\.after\("(\w+)"', code(path)):
         assert name in names
     assert sum("**Your turn.**" in texts(output) for output in outputs(path)) == len(asked)
@@ -127,7 +127,7 @@ def test_every_question_is_asked_once() -> None:
     assert sorted(asked) == sorted(QUESTIONS)
 
 
-#: Questions whose answers are numbers that stand nowhere by chance.
+#: Questions whose answers are numbers that cannot appear by chance.
 _LARGE = {"sectors_written", "wavefronts_of_v3", "stores_of_v4", "mma_of_v3"}
 
 
@@ -143,7 +143,7 @@ def test_large_answers_stand_nowhere_below_their_question(name: str) -> None:
 
 
 def gap_lines(exercise: Exercise) -> list[str]:
-    """The lines of its solution that stand once in the rung's file, and not in the rung before."""
+    """The solution's lines that occur once in the rung's file, and not in the rung before."""
     lines = [line.strip() for line in exercise.sources(solved=True)[exercise.gap.file].splitlines()]
     begin = next(place for place, line in enumerate(lines) if line.startswith(BEGIN))
     end = next(place for place, line in enumerate(lines) if line.startswith(END))
@@ -158,7 +158,7 @@ def gap_lines(exercise: Exercise) -> list[str]:
 
 
 def test_no_lesson_gives_the_answer_to_an_exercise() -> None:
-    """Up to the one of its rung. Those that come later may show what the earlier ones asked for."""
+    """No lesson up to that of its rung may; later ones may show solutions of earlier exercises."""
     place = {rung_of(path): number for number, path in enumerate(LESSONS)}
     given, looked_for = [], 0
     for number, path in enumerate(LESSONS):
@@ -182,5 +182,5 @@ def test_a_lesson_knows_the_one_address_of_the_project(path: Path) -> None:
     notebook = json.loads(path.read_text(encoding="utf-8"))
     [install] = [cell for cell in notebook["cells"] if "colab" in cell["metadata"].get("tags", [])]
     assert f'"flash-ladder @ git+{address}"' in "".join(install["source"])
-    # Closed in JupyterLab, left out by the site.
+    # Collapsed in JupyterLab, omitted from the site.
     assert install["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["colab", "remove-cell"]}

@@ -1,4 +1,4 @@
-"""The pictures of the lessons show what was measured; whether they can be read is for people to judge."""
+"""The lessons' pictures show the measurements; legibility is for people to judge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def texts(figure) -> list[str]:
 
 
 def test_fragments_are_those_of_the_ptx_manual() -> None:
-    """Its formulas: row = lane / 4, columns lane % 4 * 2 and + 1, of each 8x8 tile."""
+    """The manual's formulas: row = lane / 4, columns lane % 4 * 2 and + 1, of each 8x8 tile."""
     measured = fragments.measure_fragments()
     row, column = np.indices((16, 16))
     holder = row % 8 * 4 + column % 8 // 2
@@ -49,7 +49,7 @@ def test_the_walks_visit_every_visible_tile_once(is_causal: bool) -> None:
         row, key = np.indices(seen.shape)
         visible = (row < 200) & (key < 100) & ((key <= row) if is_causal else True)
         assert (seen[visible] == 1).all() and seen.max() == 1
-    # One walks down the queries for each tile of keys, the other along the keys for its own queries.
+    # The first visits all queries for each tile of keys, the second all keys for its own queries.
     first, second = walks.values()
     assert {visit.block for visit in first} == {0}
     assert [visit.key for visit in first] == sorted(visit.key for visit in first)
@@ -78,7 +78,7 @@ def test_softmax_of_a_row() -> None:
     progress = softmax.measure_softmax(q, k, v)
     assert progress.m == sorted(progress.m) and progress.m[-1] == max(progress.logits)
     assert any(0 < factor < 1 for factor in progress.rescale)
-    # l' = l * rescale + the sum over the new tile, which is how the kernel came by it.
+    # l' = l * rescale + the sum over the new tile, as in the kernel.
     total = 0.0
     for tile, (m, factor) in enumerate(zip(progress.m, progress.rescale, strict=True)):
         new = progress.logits[tile * SOFTMAX_TILE : (tile + 1) * SOFTMAX_TILE]
@@ -90,7 +90,7 @@ def test_costs_name_the_lines() -> None:
     figure = gallery.costs(["v2_warp_mma"], Problem(1, 1, 64, 64, 64), count=3)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == 4 and any("ldmatrix_x4(k_rmem" in label for label in labels)
-    # The bars add up to the title.
+    # The bars add up to the title's total.
     bars = [int(text.partition(":")[0].replace(",", "")) for text in texts(figure)]
     assert f"{sum(bars):,} wavefronts" in figure.axes[0].get_title(loc="left")
 
@@ -106,7 +106,7 @@ def test_instructions_are_all_counted_and_the_products_are_those_of_the_mathemat
 def test_a_buffer_holds_one_tile_at_a_time() -> None:
     figure = gallery.buffers()
     shown = texts(figure)
-    assert shown.count("tile 0") == 1 and shown.count("tile 3") == 2  # on its way, then used
+    assert shown.count("tile 0") == 1 and shown.count("tile 3") == 2  # in flight, then used
 
 
 def test_pictures_by_name(tmp_path: Path, capsys) -> None:

@@ -1,4 +1,4 @@
-"""Predictions: a hint for the first miss, the reason and the number for the second."""
+"""Predictions: a hint after the first miss, the reason and the number after the second."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_right_at_once() -> None:
 def test_a_miss_is_given_a_hint_and_another_one_the_answer() -> None:
     first = lessons.predict("banks", 16)
     assert first.right is False and "Count them." in str(first) and "32" not in str(first)
-    # The same cell run again is no second try.
+    # Running the same cell again is not a second try.
     assert lessons.predict("banks", 16) == first
     assert "Predict first" in str(lessons.after("banks", lambda: "a picture"))
     second = lessons.predict("banks", 31)
@@ -55,7 +55,7 @@ def test_a_question_that_is_not_there() -> None:
         lessons.predict("bank", 1)
 
 
-#: What can be reckoned from the lesson's text; measured on the emulator, or counted off.
+#: Answers that follow from the lesson's text, to compare with the measured ones.
 _KNOWN = {
     "every_second_word": 1,
     "column": 31,

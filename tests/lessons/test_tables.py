@@ -24,7 +24,7 @@ def test_counts_and_costs_of_a_rung() -> None:
     assert len(lines) == 4 and lines["source"].iloc[-1] == "all other lines"
     number = lessons.line_of("v2_warp_mma", "ldmatrix_x4(k_rmem")
     assert lines.loc[str(number), "source"].startswith("ldmatrix_x4(k_rmem")
-    # Nothing is left out: the rows add up to the table of the whole.
+    # The rows add up to the whole kernel's counts.
     whole = table.set_index("stage").loc["v2_warp_mma"]
     added = {
         name: sum(int(text.replace(",", "")) for text in lines[name]) for name in ("wavefronts", "conflicts")
@@ -36,7 +36,7 @@ def test_counts_and_costs_of_a_rung() -> None:
 def test_what_was_measured() -> None:
     table = lessons.measured(["v4_tk_tiles", "v7_wgmma", "v11_persistent", "torch cuDNN"])
     assert list(table.columns) == ["d = 64", "d = 64, causal", "d = 128", "d = 128, causal"]
-    # results/tables.py makes the same figures for the READMEs.
+    # The same figures as those of results/tables.py for the READMEs.
     assert list(table.loc["v4_tk_tiles"])[:3:2] == ["178", "200"]
     assert list(table.loc["v7_wgmma"]) == ["357", "312", "436", "405"]
 

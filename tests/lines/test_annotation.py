@@ -1,4 +1,4 @@
-"""Counts beside the source: the helper's line and the kernel's, in the terminal and on the page."""
+"""Counts beside the source: helpers' lines and the kernel's, in the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_page(annotated: Annotated) -> None:
     html = page(annotated, "v9 <script>", *COUNTED)
     assert "stages/v9/kernel.cu" in html and "v9 &lt;script&gt;" in html and "Hkv=2" in html
     assert "causal" in html
-    # Everything is in the file, and every line of the kernel is.
+    # The file is self-contained and has every line of the kernel.
     assert not re.search(r"(src|href)=\"(?!#)", html) and "url(" not in html and "@import" not in html
     text = re.sub(r"<[^>]+>", "", html)
     assert "helper(smem + 1 &lt; 2 ? a : b);" in text and "// everything" in text

@@ -1,4 +1,4 @@
-"""What ncu prints, in all the shapes that it takes, and what is read from it."""
+"""Reading ncu's output in all of its formats."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_table_columns() -> None:
         0,
         70,
     )
-    # What the report lacks is empty, not 0.
+    # Values missing from the report are empty, not 0.
     assert pd.isna(row["mma_instructions"]) and pd.isna(row["global_sectors_ld"]) and pd.isna(row["time_ms"])
 
 
@@ -282,10 +282,10 @@ def test_raw_page_of_somebodys_kernels() -> None:
     frame = nsight.read_raw(page("transpose_raw"))
     counts = nsight.counters(frame).set_index(frame["Kernel Name"].str.partition("(")[0])
     assert list(counts.index[:3]) == ["copySharedMem", "transposeNaive", "transposeCoalesced"]
-    # A 32 x 32 tile of floats, read by columns: 31 wavefronts more for each of 512 loads.
+    # A 32 x 32 tile of floats read by columns: 31 extra wavefronts for each of 512 loads.
     assert counts["conflicts_ld"].to_list() == [0, 0, 512 * 31, 0, 0]
     assert counts["global_sectors_st"].to_list() == [2048, 16384, 2048, 2048, 2048]
-    # Not collected, so not known.
+    # Not collected, so unknown.
     assert counts["mma_instructions"].isna().all()
 
 
@@ -300,7 +300,7 @@ def test_a_page_with_each_launch_twice() -> None:
     wavefronts = frame.groupby("launch")["wavefronts"].sum()
     assert wavefronts.to_list() == [1024, 0, 512 + 512 * 32, 1024, 1024]
     pd.testing.assert_frame_equal(frame, nsight.read_source(text, launches=5))
-    # If there were ten launches, none is a copy.
+    # With ten launches, none is a copy.
     assert nsight.read_source(text, launches=10)["launch"].nunique() == 10
 
 
@@ -309,7 +309,7 @@ def test_a_page_by_cuda_line() -> None:
     assert frame.groupby("launch")["instruction"].nunique().to_list() == [1248, 1400]
     assert (~frame.groupby("launch")["instruction"].diff().lt(0)).all()
     once = frame.drop_duplicates(["launch", "instruction"])
-    # The instructions' counts add up to the kernel's counters, those of lost arbitration aside.
+    # The instructions' counts add up to the kernel's counters, except for lost arbitration.
     raw = nsight.counters(nsight.read_raw(page("stages_raw")))
     patched = once.groupby("launch")["wavefronts"].sum().to_list()
     hardware = (raw["wavefronts_ld"] + raw["wavefronts_st"]).to_list()
@@ -354,7 +354,7 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     assert nsight.ranges(report.raw, r"ladder-run-(\d+)").to_list() == [
         str(number) for number in range(printed["launch"].nunique())
     ]
-    # The module leaves out the branch to itself behind a kernel's last instruction.
+    # The module omits the branch to itself that follows a kernel's last instruction.
     known = printed["Address"].map(lambda text: int(text, 16)).isin(report.source["Address"])
     assert printed[~known]["sass"].str.startswith("BRA").all() and (~known).sum() == len(report.raw)
     for column in ("launch", "opcode", "executed", "wavefronts", "ideal"):

@@ -1,7 +1,7 @@
-"""Attention as a kernel may round it at worst, to hold the bounds of ladder.reference against.
+"""Attention with the worst rounding that a kernel may have, to test the bounds of ladder.reference.
 
-Tensor cores that truncate, in steps of 8 or 16; running maxima that are renewed tile by tile, or only when
-they have grown by more than a slack; exp2 with an error of 2^-22; sums in fp32, one number after the other.
+Tensor cores truncate, in steps of 8 or 16; running maxima are updated tile by tile, or only if they have
+grown by more than a slack; exp2 has an error of 2^-22; sums are in fp32, one term after another.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453
 
 @dataclass(frozen=True)
 class Kernel:
-    """How one goes about it. ``depth`` is of the tensor cores' steps, 0 for fused multiply-adds."""
+    """A kernel's arithmetic. ``depth`` is the depth of the tensor cores' steps, 0 for fused multiply-adds."""
 
     depth: int
     tile: int
     slack: float
-    #: exp2 is off by this many times 2^-22, always to the same side.
+    #: exp2's relative error in units of 2^-22, always with the same sign.
     exp2_error: float
 
 
@@ -70,6 +70,6 @@ def _product(a: Tensor, b: Tensor, total: Tensor, depth: int) -> Tensor:
 
 
 def _truncate_together(addends: Tensor) -> Tensor:
-    """Cut to 24 bits, counted from the highest bit of the largest one along the last axis."""
+    """Truncates to 24 bits, counted from the highest bit of the largest along the last axis."""
     exponent = torch.frexp(addends.abs().amax(-1, keepdim=True))[1]
     return torch.ldexp(torch.ldexp(addends, 24 - exponent).trunc(), exponent - 24)

@@ -84,7 +84,7 @@ def test_inputs_are_the_same_each_time():
 
 
 def test_reference_agrees_with_the_definition():
-    """Element by element, with grouped heads and an upper-left mask."""
+    """Compares element by element, with grouped heads and an upper-left mask."""
     problem = Problem(1, 4, 5, 3, 32, dtype="f32", kv_heads=2, is_causal=True)
     q, k, v = make_inputs(problem)
     o, lse = attention_float64(q, k, v, is_causal=True, scale=-0.3)

@@ -1,4 +1,4 @@
-"""What a problem takes of memory is what is asked for, and too much of it is refused before the work."""
+"""Memory estimates match actual use, and too large problems are refused before the work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ladder.operations import Problem, memory
 
 
 def test_what_is_needed() -> None:
-    # The reference holds a part of the logits of one head, however many there are.
+    # The reference holds part of one head's logits, however many heads there are.
     one, many = Problem(1, 1, 4096, 4096, 32, dtype="f16"), Problem(1, 8, 8192, 8192, 32, dtype="f16")
     assert 5 * 8 * 2**22 < memory.needed(one) < memory.needed(many) < 2 * memory.needed(one)
     # Many short heads: the inputs in fp32 and rounded, or three times with the outputs and the reference.
@@ -25,7 +25,7 @@ def test_what_is_needed() -> None:
 
 
 def test_what_the_reference_takes_is_no_more(tmp_path: Path) -> None:
-    """In a process of its own, whose peak the system knows (``ru_maxrss`` would begin with the parent's)."""
+    """Measures the peak of a new process, since ``ru_maxrss`` of a fork starts with the parent's."""
     program = """
 import re, torch
 from ladder.operations import Problem, make_inputs, memory, reference

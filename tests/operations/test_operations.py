@@ -1,4 +1,4 @@
-"""Every operation, and what the harness makes of one that is not attention."""
+"""Every operation, and the harness with operations other than attention."""
 
 import json
 
@@ -90,7 +90,7 @@ def test_a_table_holds_stages_that_compute_the_same(capsys):
     (row,) = json.loads(capsys.readouterr().out)
     assert list(row) == list(columns(get_operation("row_softmax")))
     assert (row["R"], row["C"], row["dtype"], row["passed"]) == (64, 32, "f16", True)
-    # 64 rows of 64 bytes are 128 sectors; a warp takes half a sector of a row at a time.
+    # 64 rows of 64 bytes are 128 sectors; a warp reads half a sector of a row at a time.
     assert row["global_sectors_ld"] == row["global_sectors_st"] == 2 * 128 and row["conflicts"] == 0
 
 
@@ -107,7 +107,7 @@ def test_commands_take_a_stage_of_any_operation(capsys):
 
 
 def test_other_references_are_what_torch_computes():
-    """In float64, where the definitions agree to the last bits but a few."""
+    """Compares in float64, where they agree except for the last few bits."""
 
     def both(name, **sizes):
         operation = get_operation(name)

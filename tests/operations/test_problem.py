@@ -47,7 +47,7 @@ def test_scale_must_be_finite(scale):
 
 def test_the_largest_scale_is_what_a_kernel_can_hold():
     assert Problem(1, 1, 1, 1, 64, scale=LARGEST_SCALE).softmax_scale == LARGEST_SCALE
-    struct.pack("<f", LARGEST_SCALE * math.log2(math.e))  # an OverflowError where fp32 has no such number
+    struct.pack("<f", LARGEST_SCALE * math.log2(math.e))  # raises OverflowError if fp32 cannot represent it
     with pytest.raises(OverflowError):
         struct.pack("<f", 1.01 * LARGEST_SCALE * math.log2(math.e))
 

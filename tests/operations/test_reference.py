@@ -52,7 +52,7 @@ def test_rows_in_parts_make_the_same_reference(monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_in_f16_do_not_pass(dtype):
-    """Weights, or what they are summed to, with the precision of f16 where it must be that of fp32."""
+    """Weights or their sums with f16 precision must fail where fp32 is required."""
     problem = Problem(1, 2, 128, 256, 64, dtype=dtype)
     q, k, _ = make_inputs(problem)
     expected = make(problem)

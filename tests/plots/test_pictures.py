@@ -1,4 +1,4 @@
-"""The pictures hold what they are to show; whether they can be read is for people to judge."""
+"""The pictures contain their data; legibility is for people to judge."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_comparison() -> None:
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert texts(figure) == ["40", "45", "60", "0"]
-    # A bar begins at 1, where the axis does; 0 has none.
+    # Bars begin at 1, like the axis; 0 has none.
     assert sorted(round(bar.get_width()) for bar in axes.patches) == [0, 39, 44, 59]
     assert figure.axes[0].get_title(loc="left") == "a title"
 
@@ -113,7 +113,7 @@ def test_speeds_beside_the_ceiling() -> None:
 
 
 def test_masks_and_the_tiles_that_they_need() -> None:
-    """Of 4 x 4 elements, tiles of 2 x 2: causal leaves out one and cuts two; a window of 0 needs two."""
+    """4 x 4 elements in tiles of 2 x 2: a causal mask skips one and cuts two; a window of 0 needs two."""
     masks = {"causal": ladder.hstu_mask(4, 4), "itself": ladder.hstu_mask(4, 4, window=(0, 0))}
     figure = mask_picture(masks, (2, 2))
     titles = [axes.get_title() for axes in figure.axes]
@@ -140,12 +140,12 @@ def test_the_roofline_of_shared_memory() -> None:
             "tflops": [12.5, 50.0],
         }
     )
-    # 125 and 1000 operations for each of 0.2e12 wavefronts a second: 25 and 200 TFLOP/s.
+    # 125 and 1000 operations for each of 0.2e12 wavefronts per second: 25 and 200 TFLOP/s.
     shown = texts(roofline_picture(table, wavefronts_per_second=0.2e12, roof=630))
     assert "conflicts: 12.5, 50% of the line" in shown and "none: 50, 25% of the line" in shown
     assert "without conflicts, ×8" in shown and sum("without" in text for text in shown) == 1
     assert "mma.sync alone, 630 TFLOP/s" in shown
-    # Points that meet have names below each other.
+    # Points in the same place have their names stacked.
     same = pd.concat([table, table.assign(stage=["other", "none, too"])], ignore_index=True)
     [axes] = roofline_picture(same, wavefronts_per_second=0.2e12, roof=630).axes
     names = [text.xy[1] for text in axes.texts if "of the line" in text.get_text()]

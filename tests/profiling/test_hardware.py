@@ -1,7 +1,7 @@
 """``ladder profile``: counters of a GPU beside the prediction, from a GPU, a report or a table.
 
-Where a GPU is needed a program stands in ncu's place: it says what the real one says, or writes a report and
-prints pages of it whose numbers are the emulator's, or others.
+A fake ncu replaces the GPU: it prints the real one's messages, or writes a report and prints its pages, with
+the emulator's numbers or others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def page(tmp_path: Path) -> Page:
 
 
 def launch(run: Run, counts: dict[str, int | None], number: int = 0, **metrics: object) -> dict[str, object]:
-    """The cells of the raw page for a launch that counted this."""
+    """The cells of the raw page for a launch with these counts."""
     cells: dict[str, object] = {}
     for column in COUNTERS:
         if column != "conflicts":  # the sum of three others
@@ -110,7 +110,7 @@ def test_a_report_of_an_h200_says_what_was_run(page: Page) -> None:
     for one in counted:
         assert one.problem == Problem(1, 2, 256, 256, 64, dtype="f16") and one.lost is not None
         for column in COUNTERS:
-            # Lost arbitration only ever adds, to wavefronts and conflicts alone.
+            # Lost arbitration only adds, and only to wavefronts and conflicts.
             most = one.lost if column.startswith(("wavefronts", "conflicts")) else 0
             assert 0 <= (one.difference(column) or 0) <= most, column
 
@@ -161,7 +161,7 @@ def test_measurements_of_the_repository(tmp_path: Path, capsys: Captured) -> Non
     half, bfloat = hardware.read([tmp_path / "some.csv"])
     assert half.problem == Problem(1, 2, 256, 256, 64, dtype="f16")
     assert bfloat.problem is not None and bfloat.problem.dtype == "bf16"
-    # The table may be older than a column, which is then empty.
+    # The table may predate a column, which is then empty.
     held = [column for column in COUNTERS if half.row[column] is not None]
     exact = [column for column in held if not column.startswith(("wavefronts", "conflicts"))]
     assert {"shared_load_instructions", "ldmatrix_instructions", "mma_instructions"} < set(exact)
@@ -243,7 +243,7 @@ def test_marks_of_runs_say_all_of_them() -> None:
     assert runs._unmark("ladder-run-7") == (7, None)
 
 
-#: A stand-in for ncu. What it does is in the file beside it.
+#: A fake ncu. The file beside it says what to do.
 FAKE_NCU = """\
 #!{python}
 import json, pathlib, sys
@@ -407,7 +407,7 @@ def test_the_script_that_measures_bounds(
     counts: dict[str, int | None] = dict.fromkeys(COUNTERS, 7)
     shared, time = nsight.BOUNDS["shared"], nsight.TIME
     launches = [launch(run, counts, i, **{shared: 90.0 + i, time: 0.5}) for i, run in enumerate(runs)]
-    # A short kernel before the last one: shares are not added up.
+    # A short kernel before the last one: shares must not be added.
     launches.insert(2, launch(runs[2], counts, 2, **{shared: 1.0, time: 0.1}))
     gpu(raw=raw_page(*launches))
     monkeypatch.setattr(measure_bounds, "build_all", lambda names: names)

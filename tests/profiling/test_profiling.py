@@ -1,4 +1,4 @@
-"""Stages under Nsight Compute, with a program in ncu's place that prints what ncu would."""
+"""Stages under Nsight Compute, with a fake ncu that prints what the real one would."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_rows_of_the_measuring_script(ncu: Path, tmp_path: Path, monkeypatch: py
     (row,) = measure_counters.rows(RUNS[:1], launches, {"gpu": "H200"}, [LD]).to_dict("records")
     assert (row["gpu"], row["stage"], row["H"], row["dtype"]) == ("H200", "v1_minimal", 2, "f32")
     assert (row["grid"], row["launches"], row[LD]) == ("(1, 2, 1)", 1, 12)
-    # What is written is raw: the table's columns are made of it where it is read.
+    # The file is raw: the table's columns are computed when it is read.
     assert "wavefronts_ld" not in row
 
 

@@ -1,4 +1,4 @@
-"""What the command writes to, whatever it is. Each test is a process of its own, for the streams are."""
+"""Any kind of output stream of the command. Each test runs a process, since streams belong to a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ladder.stages import Ladder, Stage
 
 
 def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """``ladder`` in a shell is the command line of this Python."""
+    """Runs a shell command in which ``ladder`` is this Python's command line."""
     function = f'ladder() {{ "{sys.executable}" -m ladder "$@"; }}; set -o pipefail; '
     words = ["bash", "-c", function + command]
     return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment})
@@ -104,4 +104,4 @@ def test_the_rung_before_is_named_where_it_is_not_to_the_left() -> None:
     assert named("v1", "v2", "v3") == []
     assert named("v1", "v2", "mine", "v3") == ["v1", "v2", "v2"]
     assert named("v3", "v2", "v1") == ["v2", "v1"]
-    assert named("v1", "v3") == []  # nothing it could be compared with
+    assert named("v1", "v3") == []  # nothing to compare it with

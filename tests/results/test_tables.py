@@ -1,4 +1,4 @@
-"""The tables and pictures of README and lessons are what the data and the emulator say."""
+"""The tables and pictures of the README and the lessons match the data and the emulator."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_table_of_what_bounds_a_rung(tmp_path: Path, monkeypatch: pytest.Mon
     pd.DataFrame(launches).to_csv(tmp_path / "bounds.csv", index=False)
     monkeypatch.setattr(tables, "H200", tmp_path)
     assert "| B4 H16 N1024 d64 | `v1_minimal` |" in tables.bounds("v1_minimal")
-    # Beside the rung before, at the largest problem that both were measured at.
+    # Compared with the rung before, on the largest problem that both were measured on.
     assert "| shared memory and L1 | 97% | 93% |" in tables.bounds("v2_warp_mma")
     upper = tables.bounds("v3_swizzle")
     assert "| B4 H16 N4096 d128 | `v2_warp_mma` | `v3_swizzle` |" in upper

@@ -1,4 +1,4 @@
-"""The corpus of planted faults and clean kernels: what is expected of each case, and what was found."""
+"""The corpus of planted faults and clean kernels: the expectations for each case, and running them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 STAGES = HERE.parents[1] / "stages"
 ARCH = "sm_80"
-#: Of files named hopper_...
+#: For files named hopper_...
 HOPPER_ARCH = "sm_90a"
 #: Files of planted faults, and of clean programs.
 FAULTS = ("faults", "faults_memory", "faults_order")
 CLEAN = ("clean", "clean_pipelines", "clean_programs")
 FILES = FAULTS + CLEAN
-#: What a program of rungs.h ends with when the result is wrong.
+#: The exit code of a program of rungs.h if the result is wrong.
 WRONG_RESULT = 3
 _MARK = re.compile(r"fault\((\w+)\): ([a-z ]+)")
 _CASE = re.compile(r"^CASE\((\w+)\)", re.MULTILINE)
@@ -45,7 +45,7 @@ def case_names(source: Path) -> list[str]:
 
 
 def expectations(source: Path) -> dict[str, Expected]:
-    """Of each case with a mark ``fault(case): kind`` on its line."""
+    """The expected faults, from the marks ``fault(case): kind`` on the cases' lines."""
     found = {}
     for number, line in enumerate(source.read_text().splitlines(), 1):
         for case, kind in _MARK.findall(line):
@@ -65,7 +65,9 @@ def build_corpus(source: Path, target: type[Target] = EmulatorTarget) -> Path:
 
 
 def include_flags(source: Path) -> list[str]:
-    """For a file of the corpus; one of rungs is named after them, and finds what lies beside their kernel."""
+    """The include flags for a file of the corpus; one of rungs, named after its rung, finds the files beside
+    its kernel.
+    """
     return [f"-I{folder}" for folder in (CORPUS, STAGES / "include", STAGES / source.stem) if folder.is_dir()]
 
 
@@ -74,7 +76,7 @@ def run_case(program: Path, case: str, arch: str = ARCH) -> ProgramResult:
 
 
 def lines_of(finding: Finding) -> set[int]:
-    """The lines that a finding names, of either party."""
+    """The lines of both parties that a finding names."""
     lines = {
         line for party in (finding.who, finding.other) if party for line in (party.line, party.kernel_line)
     }
@@ -112,13 +114,13 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """Those of mutants.toml."""
+    """The mutants in mutants.toml."""
     table = tomllib.loads((HERE / "mutants.toml").read_text())
     return [Mutant(name=name, replacement=entry.pop("with"), **entry) for name, entry in table.items()]
 
 
 def rungs_source(stage: str) -> Path:
-    """A program of a rung as it is and of all its mutants, each in a namespace of its own."""
+    """A program of an unchanged rung and all its mutants, each in its own namespace."""
     variants = {stage: (STAGES / stage / "kernel.cu").read_text()}
     variants |= {mutant.name: mutant.source() for mutant in mutants() if mutant.stage == stage}
     includes = dict.fromkeys(
@@ -146,7 +148,7 @@ def rungs_source(stage: str) -> Path:
 
 
 def is_mutant_caught(mutant: Mutant, findings: list[Finding], exit_code: int) -> bool:
-    """Whether its run, with these findings and this exit code, told of it."""
+    """Whether a run with these findings and this exit code revealed the mutant."""
     if mutant.kind == "wrong result":
         return exit_code == WRONG_RESULT and not findings
     return any(f.kind == mutant.kind and any(mutant.line in text for text in texts_of(f)) for f in findings)

@@ -1,4 +1,4 @@
-"""Which finding comes first, and what is advised: the likeliest cause, not the first symptom."""
+"""Findings begin with the likeliest cause, not the first symptom, and the advice fits it."""
 
 from __future__ import annotations
 

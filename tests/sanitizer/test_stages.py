@@ -1,4 +1,4 @@
-"""Rungs under the sanitizer: the ladder's own are clean, and one with a line taken out is not."""
+"""Rungs under the sanitizer: the ladder's own are clean, and one with a line removed is not."""
 
 import shutil
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_the_ladder_is_clean(stage: str) -> None:
 
 @pytest.fixture
 def broken_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """v1 with its barrier before K and V are overwritten taken out."""
+    """v1 without the barrier before K and V are overwritten."""
     folder = tmp_path / "broken"
     shutil.copytree(STAGES / "v1_minimal", folder, ignore=shutil.ignore_patterns("test_*"))
     source = (folder / "kernel.cu").read_text()

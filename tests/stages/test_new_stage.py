@@ -1,4 +1,4 @@
-"""``ladder new``: a rung of one's own."""
+"""``ladder new``: makes a copy of a rung to work on."""
 
 from __future__ import annotations
 

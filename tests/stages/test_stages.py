@@ -20,7 +20,7 @@ BR = [64, 128]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of stages of one's own with one sound stage in it, ``mine``."""
+    """A folder of user stages with one valid stage, ``mine``."""
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     add(tmp_path, "mine", GOOD)
     return tmp_path

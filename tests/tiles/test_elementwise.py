@@ -1,5 +1,6 @@
-"""Operations of the tile library in registers, against torch: on random numbers, and on ones, an identity and
-running numbers, whose results tell where a misplaced element went."""
+"""The tile library's operations on registers against torch: on random numbers, ones, an identity, and running
+numbers, which reveal where a misplaced element went.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from ladder.operations import TORCH_DTYPES
 
 
 def rounded(dtype: torch.dtype, *values: Tensor, op: Callable[..., Tensor]) -> Tensor:
-    """The operation in fp32, rounded to the dtype."""
+    """Applies the operation in fp32 and rounds to the dtype."""
     return op(*(value.float() for value in values)).to(dtype)
 
 
@@ -48,7 +49,7 @@ BINARY = {
     "mul": torch.mul,
     "max": torch.maximum,
 }
-#: With a number.
+#: Operations with a scalar.
 BY_NUMBER = ("add", "mul")
 BY_VECTOR = {
     "sub_row": torch.sub,
@@ -80,7 +81,7 @@ def by_vector(case: Case, a: Tensor, column: Tensor, row: Tensor) -> list[Result
 def reductions(case: Case, a: Tensor, column: Tensor, exact: bool) -> list[Result]:
     t = case.torch_dtype
     largest, total = a.amax(1), a.double().sum(1)
-    # In which order numbers are added shows in the last bits of what would be their sum without signs.
+    # The order of additions affects the last bits of the sum of absolute values.
     ulps, around = 0.0 if exact else 4.0, a.double().abs().sum(1).to(t)
     more = (total + column.double()) if t == torch.float32 else total.to(t).double() + column.double()
     results = [

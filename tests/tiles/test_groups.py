@@ -1,4 +1,4 @@
-"""group<N>: what several warps do together, two groups side by side with barriers of their own."""
+"""group<N>: collective operations of several warps, in two groups side by side with their own barriers."""
 
 from __future__ import annotations
 

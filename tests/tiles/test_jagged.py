@@ -1,4 +1,4 @@
-"""What jagged problems want: rows at a distance, tiles of wide matrices, masks by bits, sums over warps."""
+"""Features for jagged problems: strided rows, tiles of wide matrices, bit masks, sums over warps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(source: str, arguments: tuple[object, ...], *, warps: int = 1, smem_byte
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_rows_at_a_distance(dtype: str) -> None:
-    """Through registers, straight to shared memory and by cp.async; rows past the end are zeros and stay."""
+    """Moves rows through registers and by cp.async; rows past the end are read as zeros and not written."""
     source = f"""
     using T = {CPP_TYPES[dtype]};
     extern "C" __global__ void k(const T *in, T *out, int rows, int stride) {{

@@ -1,4 +1,4 @@
-"""Every way between global memory, shared memory and registers: values, ragged edges, no bank conflict."""
+"""Every path between global memory, shared memory and registers: values, ragged edges, no bank conflicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ladder.emulator import Launch, Module
 
 
 def assert_no_conflicts(launch: Launch) -> None:
-    """Not None either: every access is one that the bank model covers."""
+    """Excludes None, too: the bank model covers every access."""
     totals = launch.totals()
     assert totals["conflicts_ld"] == 0
     assert totals["conflicts_st"] == 0
@@ -92,7 +92,7 @@ def run_vectors(case: Case, unit: Unit) -> None:
 
 
 RUN = {"memory": run_memory, "vectors": run_vectors}
-# sm_90 stores 16-bit tiles by stmatrix; everything else is the same on all.
+# sm_90 stores 16-bit tiles with stmatrix; everything else is the same on all architectures.
 PAIRWISE = [
     *pairwise_cases("memory"),
     *pairwise_cases("vectors"),

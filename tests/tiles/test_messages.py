@@ -1,4 +1,6 @@
-"""Wrong programs do not compile; the compiler says what was given, what is wanted, which call to insert."""
+"""Wrong programs do not compile; the message says what was given, what is required, and which call to
+insert.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ using F16Smem = SharedTile<__half, 32, 32>;
 using F32Smem = SharedTile<float, 32, 32>;
 """
 
-#: What is declared, the wrong call, and what the message must say.
+#: Declarations, the wrong call, and the required message.
 WRONG = [
     (
         "F32Row d; F16Row a, b;",
@@ -196,7 +198,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the compiler says about each of the wrong programs, which it sees all at once."""
+    """The compiler's messages about each of the wrong programs, which are compiled together."""
     path = tmp_path_factory.mktemp("wrong") / "wrong.cu"
     source = PRELUDE
     for number, (declarations, call, _) in enumerate(WRONG):
@@ -211,7 +213,7 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def _by_program(text: str, path: Path, first_line: int) -> list[str]:
-    """The errors by the program, one a line, that they are in: the last place in wrong.cu that they name."""
+    """Groups errors by program, of which each is one line: the last place in wrong.cu that an error names."""
     found = [""] * len(WRONG)
     for error in re.split(r"\n(?=\S+\(\d+\): error)", text):
         name = re.escape(path.name)

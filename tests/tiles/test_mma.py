@@ -43,7 +43,7 @@ class Product:
 
 
 def pairwise() -> list[Product]:
-    """Every size of the result once with every operation; what remains takes turns."""
+    """Every size of the result with every operation once; the other parameters take turns."""
     products = []
     rest = list(itertools.product(PLACES, PLACES, TORCH_DTYPES_16))
     depths = (16, 32, 48, 64, 128)
@@ -76,7 +76,7 @@ def run(product: Product, unit: Unit, optimised: bool) -> None:
     def whole(*shape: int) -> torch.Tensor:
         return torch.randint(-4, 5, shape, generator=generator).float()
 
-    # Whole numbers: every sum is exact. Times an identity: the other factor, element by element.
+    # With integers, every sum is exact. A product with an identity shows the other factor element by element.
     cases = {
         "whole numbers": (whole(m, k), whole(k, n), whole(m, n), 0),
         "a times the identity": (whole(m, k), torch.eye(k, n), torch.zeros(m, n), 0),
@@ -104,7 +104,7 @@ def run(product: Product, unit: Unit, optimised: bool) -> None:
 
 
 def unit_of(product: Product, among: list[Product]) -> Unit:
-    """The kernels that are compiled with it: those of the same operation."""
+    """The kernels that are compiled together with it: those of the same operation."""
     return tuple(p.kernel for p in among if p.operation == product.operation)
 
 

@@ -1,4 +1,4 @@
-"""Parts of shared tiles, tiles in global memory in the order of registers, and vectors on their way."""
+"""Parts of shared tiles, fragments in global memory, and asynchronous copies of vectors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(
 @pytest.mark.parametrize("cols", [32, 64, 128])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_products_of_parts(dtype: str, cols: int) -> None:
-    """a^T b with a and b parts of one tile, at every place: both factors are read transposed."""
+    """a^T b with a and b parts of one tile, at every position: both factors are read transposed."""
     source = f"""
     using T = {CPP_TYPES[dtype]};
     extern "C" __global__ void k(const T *in, float *out) {{
@@ -55,7 +55,7 @@ def test_products_of_parts(dtype: str, cols: int) -> None:
 
 
 def test_loads_and_stores_of_parts() -> None:
-    """Each part is taken out, negated and put back; what is between parts stays."""
+    """Loads, negates and stores each part; the elements between parts stay unchanged."""
     source = """
     extern "C" __global__ void k(const __half *in, __half *out) {
       auto &tile = SharedAllocator(smem).allocate<SharedTile<__half, 48, 128>>();
@@ -85,7 +85,7 @@ def test_loads_and_stores_of_parts() -> None:
 
 @pytest.mark.parametrize(("rows", "cols"), [(16, 16), (32, 64)])
 def test_sums_in_the_order_of_registers(rows: int, cols: int) -> None:
-    """Three blocks add, and what is loaded again is their sum; an instruction adds 32 values side by side."""
+    """Three blocks add, and loading gives the sum; each instruction adds 32 contiguous values."""
     add = f"""
     extern "C" __global__ void k(const float *in, float *sums) {{
       RegTile<float, {rows}, {cols}> x;
@@ -113,7 +113,7 @@ def test_sums_in_the_order_of_registers(rows: int, cols: int) -> None:
 
 @pytest.mark.parametrize(("length", "first"), [(64, 0), (48, 0), (48, 16), (64, 60)])
 def test_vectors_come_asynchronously(length: int, first: int) -> None:
-    """Of 48 entries from `first` on those past the end become 0; a lane takes two neighbours at a time."""
+    """Of 48 entries from `first` on, those past the end become 0; a lane loads two neighbours at a time."""
     source = """
     extern "C" __global__ void k(const float *in, float *out, int length, int first) {
       auto &vec_smem = SharedAllocator(smem).allocate<SharedVec<float, 48>>();

@@ -1,4 +1,4 @@
-"""Rings, TMA, roles and turns: a program that uses them all, on the emulator and under its sanitizer."""
+"""Rings, TMA, roles and turns: a program that uses all of them, on the emulator and under its sanitizer."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from ladder.emulator import Module
 from ladder.operations import TORCH_DTYPES
 
 OPERATIONS = {"mma_AB": "AB", "mma_ABt": "Ab", "mma_AtB": "aB", "mma_AtBt": "ab"}
-#: Widths of the destination that wgmma offers in steps of 16 and the library takes.
+#: The destination's widths, among the multiples of 16 that wgmma offers, that the library supports.
 WIDTHS = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 256)
-#: Depths, of which each lies in another layout: rows of 32, 64 and 128 bytes, one and two column blocks.
+#: Depths with different layouts: rows of 32, 64 and 128 bytes, one and two column blocks.
 DEPTHS = (16, 32, 48, 64, 128)
 
 
@@ -51,7 +51,7 @@ FORMS = [
     for operation, place, dtype in itertools.product(OPERATIONS, ("shared", "registers"), ("f16", "bf16"))
     if place == "shared" or operation in ("mma_AB", "mma_ABt")
 ]
-#: Every width with three of the forms; depths take turns.
+#: Every width with three forms; the depths take turns.
 PRODUCTS = [
     Product(*FORMS[(5 * w + 4 * i) % len(FORMS)], n, DEPTHS[(w + 2 * i) % len(DEPTHS)])
     for w, n in enumerate(WIDTHS)
@@ -67,7 +67,7 @@ def module() -> Module:
 
 
 def hash_of(text: str) -> str:
-    """Makes a source another one when a header of the tests has changed."""
+    """A hash that is put into sources, so that a changed test header causes recompilation."""
     from ladder.common import cache
 
     return cache.digest([text])
@@ -82,7 +82,7 @@ def test_products(product: Product) -> None:
     def whole(*shape: int) -> torch.Tensor:
         return torch.randint(-4, 5, shape, generator=generator).float()
 
-    # Whole numbers: every sum is exact. Times an identity: the other factor, element by element.
+    # With integers, every sum is exact. A product with an identity shows the other factor element by element.
     for a, b, c in (
         (whole(64, k), whole(k, n), whole(64, n)),
         (whole(64, k), torch.eye(k, n), torch.zeros(64, n)),
@@ -107,7 +107,7 @@ using ARegisters = RegTile<__half, 16, 32>;
 using B = SharedTile<__half, 64, 32>;
 """
 
-#: What is declared, the wrong call, and what the message must say.
+#: Declarations, the wrong call, and the required message.
 WRONG = [
     (
         "D d; RegTile<__half, 64, 32> b;",

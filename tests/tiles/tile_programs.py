@@ -1,4 +1,6 @@
-"""Kernels around the tile library: instantiated, compiled to PTX many at a time, run on the emulator."""
+"""Instantiates kernels around the tile library, compiles many at a time to PTX, and runs them on the
+emulator.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ LAYOUTS = ("row", "col")
 ROWS = (16, 32, 48, 64)
 COLS = tuple(range(16, 129, 16))
 
-#: What the functions of the families take; T is the element type.
+#: The parameters of each family's functions; T is the element type.
 PARAMETERS = {
     "unary": ("const T *", "T *"),
     "binary": ("const T *", "T *"),
@@ -70,7 +72,7 @@ class Case:
 
     @property
     def together(self) -> str:
-        """The translation unit that it is compiled in."""
+        """The translation unit that contains the case."""
         return f"{self.family}-{self.arch}-{self.optimised}"
 
     def launch(self, unit: Unit, arguments: Sequence[Any], smem_bytes: int = 0) -> Launch:
@@ -105,9 +107,9 @@ Unit = tuple[Kernel, ...]
 def tile_places(rows: int, cols: int, layout: str) -> tuple[Tensor, Tensor]:
     """Row and column of what a register tile's lanes hold: [line/16, span/16, quarter, lane, of the pair].
 
-    As types.h has it: of a 16x16 tile's quarters 0 and 2, lane l holds line l / 4, of 1 and 3 line l / 4 + 8;
-    of 0 and 1 the places 2 (l % 4) and + 1 of its span, of 2 and 3 those + 8. Lines are rows in a row-layout
-    tile, columns in a col-layout one.
+    As in types.h, lane l holds line l / 4 of quarters 0 and 2 of a 16x16 tile, and line l / 4 + 8 of 1 and 3;
+    in 0 and 1 these are places 2 (l % 4) and + 1 of the span, in 2 and 3 those + 8. Lines are rows in a
+    row-layout tile and columns in a col-layout one.
     """
     lines, span = (rows, cols) if layout == "row" else (cols, rows)
     quarter, lane = torch.arange(4)[:, None, None], torch.arange(32)[:, None]
@@ -120,9 +122,9 @@ def tile_places(rows: int, cols: int, layout: str) -> tuple[Tensor, Tensor]:
 
 
 def vector_places(length: int, along: str) -> Tensor:
-    """The entry of what a register vector's lanes hold: [entry / 16, value, lane].
+    """The entries that a register vector's lanes hold: [entry / 16, value, lane].
 
-    Along a tile's lines lane l holds l / 4 and l / 4 + 8 of every 16, along its span 2 (l % 4), +1, +8, +9.
+    Along a tile's lines, lane l holds l / 4 and l / 4 + 8 of every 16; along its span, 2 (l % 4), +1, +8, +9.
     """
     lane = torch.arange(32)
     if along == "lines":
@@ -133,9 +135,10 @@ def vector_places(length: int, along: str) -> Tensor:
 
 
 def pairwise_cases(family: str, dtypes: Sequence[str] = tuple(CPP_TYPES), arch: str = "sm_80") -> list[Case]:
-    """Every size once, so that any two of dtype, layout, rows and cols meet; small ones also optimised.
+    """Every size once, such that any two of dtype, layout, rows and cols meet; small ones also optimised.
 
-    Unrolling large tiles takes the compiler twenty times as long as all else; the emulator does not need it.
+    Unrolling large tiles takes the compiler twenty times as long as everything else; the emulator does not
+    need it.
     """
     cases = []
     for r, rows in enumerate(ROWS):
@@ -148,7 +151,7 @@ def pairwise_cases(family: str, dtypes: Sequence[str] = tuple(CPP_TYPES), arch: 
 
 
 def full_cases(family: str, dtypes: Sequence[str] = tuple(CPP_TYPES), arch: str = "sm_80") -> list[Case]:
-    """Every size with every dtype and layout, compiled as a stage is."""
+    """Every size with every dtype and layout, compiled like a stage."""
     grid = itertools.product(ROWS, COLS, dtypes, LAYOUTS)
     return [Case(family, dtype, layout, rows, cols, arch) for rows, cols, dtype, layout in grid]
 
@@ -169,14 +172,16 @@ def unit_of_size(case: Case, cases: Iterable[Case]) -> Unit:
 
 @functools.lru_cache(maxsize=8)
 def compiled(unit: Unit, arch: str = "sm_80", optimised: bool = True) -> Module:
-    """One translation unit, compiled if need be."""
+    """The compiled module of one translation unit, from the cache if possible."""
     lines = ['#include "kernels.h"', "using namespace tests;", *(kernel.source for kernel in unit)]
     flags = [] if optimised else ["-Xcicc", "-O1"]
     return Module(compile_ptx("\n".join(lines) + "\n", arch, *flags), arch)
 
 
 def compile_ptx(source: str, arch: str, *flags: str) -> str:
-    """The PTX of a source that may include the library and ``kernels.h``; kept in the cache directory."""
+    """Compiles a source that may include the library and ``kernels.h`` to PTX, cached in the cache
+    directory.
+    """
     nvcc = toolchain.pinned_nvcc()
     command = [str(nvcc.path), *compile_flags(arch), *flags]
     headers = [*sorted(stages.include_directory().glob("*/*.h")), HERE / "kernels.h"]
@@ -199,7 +204,7 @@ def compile_ptx(source: str, arch: str, *flags: str) -> str:
 
 
 def compile_flags(arch: str) -> list[str]:
-    """As a stage is built, less line numbers."""
+    """The flags of a stage's build, except for line information."""
     includes = [f"-I{path}" for path in (HERE, stages.include_directory())]
     compute = arch.replace("sm_", "compute_")
     return ["-std=c++20", "-O3", f"-arch={compute}", "-ccbin", toolchain.gxx(), *includes]

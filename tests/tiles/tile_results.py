@@ -1,4 +1,4 @@
-"""Inputs of the tile library's tests, and the comparison of what a kernel wrote with what it should have."""
+"""Inputs of the tile library's tests, and the comparison of a kernel's output with the expected one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ INPUTS = ("random", "ones", "identity", "running")
 
 
 class Result(NamedTuple):
-    """What a kernel should have written, and how many ulps it may be off: those of ``around``, else its own.
+    """The expected output of a kernel, and the allowed error in ulps of ``around``, or else of the output
+    itself.
 
-    ``places`` are those of a tile (two index tensors) or of a vector (one) if it was written as it lay in
-    registers.
+    If it was written in the order of registers, ``places`` are those of a tile (two index tensors) or a
+    vector (one).
     """
 
     name: str
@@ -27,7 +28,9 @@ class Result(NamedTuple):
 
 
 def matrix(kind: str, rows: int, cols: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """Random: normal. Running: rows and columns both show in the number, and no two neighbours are equal."""
+    """Makes a matrix. ``random`` is normal; ``running`` numbers reveal row and column, and neighbours always
+    differ.
+    """
     if kind == "ones":
         return torch.ones(rows, cols, dtype=dtype)
     if kind == "identity":
@@ -40,19 +43,19 @@ def matrix(kind: str, rows: int, cols: int, dtype: torch.dtype, seed: int = 0) -
 
 
 def ulp(x: Tensor) -> Tensor:
-    """The distance of neighbouring numbers of x's dtype around x; around 0 of the smallest normal one."""
+    """The spacing of x's dtype around x; around 0, that of the smallest normal number."""
     info = torch.finfo(x.dtype)
     magnitude = x.double().abs().nan_to_num(posinf=0).clamp(min=info.tiny)
     return info.eps * torch.exp2(torch.floor(torch.log2(magnitude)))
 
 
 def size(results: Iterable[Result]) -> int:
-    """How many elements the kernel writes."""
+    """The number of elements that the kernel writes."""
     return sum(r.expected.numel() if r.places is None else r.places[0].numel() for r in results)
 
 
 def check(results: Iterable[Result], written: Tensor, what: str) -> None:
-    """``written`` holds the results one behind the other."""
+    """Compares the results with ``written``, which holds them one after another."""
     offset = 0
     for name, whole, ulps, around, places in results:
         expected = whole if places is None else whole[places]
@@ -76,6 +79,6 @@ def check(results: Iterable[Result], written: Tensor, what: str) -> None:
 
 
 def flushed(x: Tensor) -> Tensor:
-    """Subnormal fp32 as the special-function unit has them."""
+    """Flushes subnormal fp32 numbers, as the special-function unit does."""
     tiny = torch.finfo(torch.float32).tiny
     return torch.where(x.float().abs() < tiny, torch.zeros_like(x), x)

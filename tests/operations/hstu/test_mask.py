@@ -1,4 +1,4 @@
-"""The mask of HSTU attention against masks made elsewhere, and against the sentences that define it."""
+"""HSTU's mask against masks made elsewhere, and against its definition in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_masks_made_by_the_public_tests_own_function() -> None:
 
 
 def seen(r: int, j: int, n_k: int, c: int, t: int, g: int, window: tuple[int, int]) -> bool:
-    """One element, as the sentences say it."""
+    """One element, by the definition in words."""
     h = n_k - t
     if window != (-1, 0):
         left, right = window
