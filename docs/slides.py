@@ -1,11 +1,10 @@
 """Slides made of the lessons, with their outputs: ``python docs/slides.py`` writes build/slides/*.html.
 
-A heading begins a slide; a picture, a program of ``%%cuda``, and prose after an output, one below it. What is
-not to be shown to a room, the Python that makes the outputs, is left out. A prediction becomes a quiz: the
-question, then a hint, then what was measured and why, one after the other, with the answer in the speaker's
-notes. Metadata of a cell's own (``slideshow.slide_type``) have the last word. Nothing comes from a network:
-reveal.js lies beside the pages, and formulas are MathML. ``answers.html`` has all questions with their
-answers, for whoever teaches.
+A heading begins a slide; a picture, a program of ``%%cuda``, and prose after an output, one below it. The
+Python that makes the outputs is left out. A prediction becomes a quiz: the question, then a hint, then the
+measurement and the reason, one after another, with the answer in the speaker's notes. Metadata of a cell's
+own (``slideshow.slide_type``) have the last word. Nothing comes from a network: reveal.js lies beside the
+pages, and formulas are MathML. ``answers.html`` has all questions with their answers, for teachers.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def make_quizzes(notebook: nbformat.NotebookNode) -> None:
 
 
 def show_programs(notebook: nbformat.NotebookNode) -> None:
-    """Puts each program of CUDA on a slide, and what came of it on the next one."""
+    """Puts each CUDA program on a slide, and its output on the next."""
     below = {"slideshow": {"slide_type": "subslide"}}
     cells = []
     for cell in notebook.cells:

@@ -116,7 +116,7 @@ class EmulatorBackend(Backend):
 
 
 def _extent_bytes(tensor: Tensor) -> int:
-    """From the first element to the end of the last: more than its elements where rows lie apart."""
+    """The bytes from the first element to the end of the last, including gaps between strided rows."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size()
 

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     group.add_argument("--tile", type=_pair, metavar="N,M", help="queries and keys a tile (4,4)")
 
 
-#: The options of the picture mask, by the names of what draws it.
+#: The options of the picture ``mask``, by parameter name of the function that draws it.
 _MASK_OPTIONS = ("queries", "keys", "contexts", "targets", "target_group_size", "window", "tile")
 
 

@@ -374,7 +374,7 @@ def _array_memory(value: Any, what: str) -> MemoryRange | None:
 
 
 def merged_memory(memory: Sequence[MemoryRange]) -> list[MemoryRange]:
-    """The same memory in ranges that do not overlap, as those of several views of one tensor may."""
+    """Merges ranges that overlap, as those of several views of one tensor may."""
     merged: list[MemoryRange] = []
     for address, size, name, writable in sorted(memory):
         if merged and address < merged[-1][0] + merged[-1][1]:

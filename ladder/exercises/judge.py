@@ -82,7 +82,7 @@ def _evaluate_cases(
             verdict.wrong.append(name)
             verdict.findings.append(_fault(stage, case.problem, error))
             if _ran_too_long():
-                return evaluations  # the other cases would keep the student waiting as long
+                return evaluations  # the other cases would take just as long
             continue
         evaluations.append((case, evaluation))
         (verdict.right if evaluation.passed else verdict.wrong).append(name)

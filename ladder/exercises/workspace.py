@@ -152,7 +152,7 @@ def _writing() -> Iterator[None]:
 def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> None:
     """Fills an empty directory with the skeleton, or the solution, and the task.
 
-    It is a stage where the exercise has a rung, and a program where it has none.
+    It is a stage if the exercise has a rung, and a program otherwise.
     """
     if exercise.rung is not None:
         stage = exercise.stage()

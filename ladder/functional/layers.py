@@ -1,4 +1,4 @@
-"""HSTU's layer as a torch module."""
+"""The HSTU layer as a torch module."""
 
 from __future__ import annotations
 

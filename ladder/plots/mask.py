@@ -1,4 +1,4 @@
-"""Masks of HSTU attention, and which tiles follow from them."""
+"""Masks of HSTU attention, and the tiles that they need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 4
 _PALE = "#F5D6C2"
-#: What the numbers of :func:`_classes` mean, with their colours.
+#: The classes that :func:`_classes` numbers, with their colours.
 _KINDS = (
     ("tile that is skipped", LIGHT),
     ("tile that the mask cuts: not seen", _PALE),
@@ -25,7 +25,9 @@ _KINDS = (
 
 
 def mask_picture(masks: Mapping[str, Tensor], tile: tuple[int, int]) -> Figure:
-    """Boolean masks (queries, keys) by title, with the tiles of ``tile`` = (queries, keys) that they need."""
+    """Draws boolean masks (queries, keys) by title, with the tiles of size ``tile`` (queries, keys) that they
+    need.
+    """
     from matplotlib.patches import Patch
 
     columns = min(_COLUMNS, len(masks))
@@ -60,7 +62,9 @@ def _draw(axes: Axes, title: str, mask: np.ndarray, tile: tuple[int, int]) -> No
 
 
 def _classes(mask: np.ndarray, tile: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int, int]]:
-    """For each element its place in :data:`_KINDS`; how many tiles are needed, are cut, and are there."""
+    """Returns each element's index in :data:`_KINDS`, and the numbers of needed, partly masked and all
+    tiles.
+    """
     import numpy as np
 
     classes = np.zeros(mask.shape, dtype=int)

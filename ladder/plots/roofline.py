@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The height of a line of text, as a share of the picture's.
+#: The height of a line of text, as a share of the picture's height.
 _LINE = 0.044
 
 
@@ -34,7 +34,7 @@ def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof:
     slope = wavefronts_per_second * 1e-12  # TFLOP/s at one operation per wavefront
     bottom, top = float(table["tflops"].min()) / 4, 2.2 * roof
     line = (top / bottom) ** _LINE
-    # Beside its point, but below it where an arrow leaves there.
+    # Beside its point, or below it if an arrow starts there.
     arrows = without > 1.2 * intensity
     heights = _apart(table["tflops"].where(~arrows, table["tflops"] / line**0.85).tolist(), line)
     _draw_roof(axes, lowest, highest, slope, roof)
@@ -69,7 +69,7 @@ def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof:
 
 
 def _apart(heights: list[float], factor: float) -> list[float]:
-    """The heights; those nearer to each other than by ``factor`` are moved apart, as little as it takes."""
+    """Returns the heights after moving those closer than ``factor`` apart, by as little as possible."""
     placed = list(heights)
     order = sorted(range(len(placed)), key=placed.__getitem__)
     groups: list[list[int]] = []

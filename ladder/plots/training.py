@@ -1,4 +1,4 @@
-"""The loss of trainings, step by step."""
+"""The loss of training runs, step by step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ladder.plots.figure import BLUE, INK, ORANGE, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: The first curve is broad and the second one thin, so that both show where they coincide.
+#: The first curve is broad and the second thin, so that both are visible where they coincide.
 _STYLES = ({"color": ORANGE, "linewidth": 7, "alpha": 0.5}, {"color": BLUE, "linewidth": 2})
 
 
 def training_picture(losses: Mapping[str, Sequence[float]]) -> Figure:
-    """The losses of one training or two, by name."""
+    """Draws the losses of one or two training runs by name."""
     figure = new_figure(9, 4)
     axes = figure.subplots()
     for (name, values), style in zip(losses.items(), _STYLES, strict=False):

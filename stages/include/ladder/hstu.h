@@ -17,21 +17,21 @@ namespace ladder {
 /// A row that sees no key is 0.
 ///
 /// All pointers are device pointers that do not overlap. q (total_q, heads, head_dim), k and v (total_k,
-/// heads, head_dim) have their own distance from token to token, a multiple of 16 bytes; o (total_q, heads,
-/// head_dim) is contiguous. The optional ones are null where they are absent.
+/// heads, head_dim) each have their own stride between tokens, a multiple of 16 bytes; o (total_q, heads,
+/// head_dim) is contiguous. Optional tensors that are absent are null.
 ///
-/// With a cache the history's keys and values, new ones included, lie in pages of page_size tokens: sequence
-/// b has the pages page_ids[page_offsets[b]] .. page_ids[page_offsets[b + 1] - 1] of kv_cache, of the last
-/// one the first last_page_lens[b] tokens. k and v then have q's tokens, and only the targets' are read.
+/// With a cache, the history's keys and values, new ones included, are in pages of page_size tokens: sequence
+/// b has the pages page_ids[page_offsets[b]] .. page_ids[page_offsets[b + 1] - 1] of kv_cache, the last of
+/// which holds last_page_lens[b] tokens. k and v then have q's tokens, and only the targets' are read.
 struct HstuProblem {
   const void *q, *k, *v;
-  const void *rab; ///< (batch, rab_heads, max_k_len, rab_stride) in dtype, of a row the first max_k_len
+  const void *rab; ///< (batch, rab_heads, max_k_len, rab_stride) in dtype; max_k_len of a row are used
   void *o;
   const int *cu_seqlens_q, *cu_seqlens_k; ///< (batch + 1)
   const int *num_contexts, *num_targets;  ///< (batch)
   const void *kv_cache; ///< (pages, 2, page_size, heads, head_dim) in dtype: keys, then values
   const int *page_offsets, *page_ids, *last_page_lens; ///< (batch + 1), (all pages in use), (batch)
-  const int *intervals; ///< (interval_bounds, total_q), HstuMask says what they mean
+  const int *intervals;                                ///< (interval_bounds, total_q), see HstuMask
   int batch, heads, rab_heads, head_dim;
   int total_q, total_k, max_q_len, max_k_len;
   int page_size;

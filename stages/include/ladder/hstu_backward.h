@@ -9,10 +9,10 @@ namespace ladder {
 /// dp = inv_length * d_o v^T
 ///   d_rab = alpha * silu'(x) * M * dp       dq = d_rab k, dk = d_rab^T q
 ///   dv    = inv_length * (silu(x) * M)^T d_o
-/// `forward` is the pass that is differentiated, without an o and without a cache. d_o (total_q, heads,
-/// head_dim), dq like it, dk and dv (total_k, heads, head_dim) are contiguous, in dtype. d_rab (batch,
-/// rab_heads, max_k_len, rab_stride) is in fp32, a sum over the heads where the bias has one; null where no
-/// gradient of it is wanted.
+/// `forward` is the pass to differentiate, without o and without a cache. d_o (total_q, heads, head_dim), dq
+/// like it, dk and dv (total_k, heads, head_dim) are contiguous, in dtype. d_rab (batch, rab_heads,
+/// max_k_len, rab_stride) is in fp32, summed over the heads if they share the bias, or null if its gradient
+/// is not needed.
 struct HstuBackwardProblem {
   HstuProblem forward;
   const void *d_o;

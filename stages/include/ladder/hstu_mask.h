@@ -1,8 +1,8 @@
-// Which keys a query of an HSTU sequence sees, and which tiles follow from it.
+// Which keys a query of an HSTU sequence sees, and hence which tiles it needs.
 //
-// A row of the mask is a range of keys with one gap: row r sees begin(r) <= j < end(r) without
-// history <= j < gap_end(r), history being the first target. All four only grow with r (a context's end
-// aside), so the first and the last row of a tile say all of it. With intervals it is what these say.
+// A row of the mask is a range of keys with one gap: row r sees begin(r) <= j < end(r) without history <= j <
+// gap_end(r), history being the first target. All four are non-decreasing in r (except for a context's end),
+// so the first and the last row of a tile determine the rest. Intervals, if given, define the mask instead.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace ladder {
 
-/// The mask of one sequence of `k_len` tokens. Rows are positions in the sequence. kIntervals: the problem's
-/// intervals say it all; otherwise there are none.
+/// The mask of one sequence of `k_len` tokens. Rows are positions in the sequence. kIntervals: whether the
+/// problem's intervals define the mask.
 template <bool kIntervals> struct HstuMask {
   int k_len, contexts, history, group, left, right;
   const int *intervals; ///< of row 0; bound b of row r is intervals[b * distance + r]
@@ -54,8 +54,8 @@ private:
 
 /// The keys that some of the rows first .. last see, and those that all of them see; without intervals.
 struct HstuKeys {
-  int begin, end, gap_begin, gap_end;  ///< outside of begin .. end and in the gap no row sees a key
-  int all_begin, all_end, all_gap_end; ///< within, and outside of this wider gap, every row sees every key
+  int begin, end, gap_begin, gap_end;  ///< outside begin .. end and in the gap, no row sees any key
+  int all_begin, all_end, all_gap_end; ///< within, and outside this wider gap, every row sees every key
 
   template <bool kIntervals>
   __device__ HstuKeys(const HstuMask<kIntervals> &mask, int first, int last)
