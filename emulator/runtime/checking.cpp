@@ -162,14 +162,14 @@ void Checking::worked(const sanitizer::LaunchChecker &launch) {
   if (!watches_host_)
     return;
   std::vector<MemoryUse> uses;
-  launch.shadow.for_cells([&](std::uint64_t address, const sanitizer::Cell &cell) {
+  launch.shadow.for_cells([&](std::uint64_t address, std::uint64_t bytes, const sanitizer::Cell &cell) {
     const bool writes = cell.write.epoch != 0;
     if (!writes && cell.reads[0].epoch == 0)
       return;
     if (!uses.empty() && uses.back().end == address && uses.back().writes == writes)
-      uses.back().end += sanitizer::kGranule;
+      uses.back().end += bytes;
     else
-      uses.push_back({address, address + sanitizer::kGranule, writes});
+      uses.push_back({address, address + bytes, writes});
   });
   worked("the launch of " + launch.kernel(), std::move(uses));
 }

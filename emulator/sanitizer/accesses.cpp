@@ -11,18 +11,25 @@ using instructions::for_lanes;
 
 namespace {
 
-/// Which bytes of the granule at `granule` an access takes, a bit each.
-std::uint8_t bytes_within(std::uint64_t granule, std::uint64_t address, unsigned bytes) {
-  std::uint8_t mask = 0;
-  for (std::uint64_t i = 0; i < kGranule; ++i)
-    mask |= std::uint8_t((granule + i >= address && granule + i < address + bytes) << i);
-  return mask;
+/// memcmp of as many bytes as a register has; of constant size, which is much faster.
+bool are_equal(const std::uint8_t *a, const std::uint8_t *b, unsigned bytes) {
+  switch (bytes) {
+  case 2:
+    return std::memcmp(a, b, 2) == 0;
+  case 4:
+    return std::memcmp(a, b, 4) == 0;
+  case 8:
+    return std::memcmp(a, b, 8) == 0;
+  default:
+    return std::memcmp(a, b, bytes) == 0;
+  }
 }
 
 } // namespace
 
 Access BlockChecker::access(const Context &at, int lane, Act act) const {
   Access now;
+  now.bytes = kAllBytes;
   now.thread = std::uint16_t(at.thread(lane));
   now.epoch = clocks_.epoch(now.thread);
   now.flags = at.site.flags;
@@ -60,11 +67,43 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
   return !clocks_.knows(thread, past.thread, past.epoch);
 }
 
-void BlockChecker::remember_read(Cell &cell, const Access &now) const {
+/// What is wrong with an access to a cell; no kind: nothing is.
+std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, const Cell &cell,
+                                                          std::uint64_t place) const {
+  const Context &at = touch.deed.at;
+  const Access &now = touch.now;
+  const bool reads = touch.deed.reads(), is_silent = now.flags & Access::silent;
+  const auto event = [&](Kind kind, const Access &past, bool past_wrote, bool now_writes) {
+    return Event{kind, touch.lane, place, touch.deed.space, past, past_wrote, now_writes};
+  };
+  if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
+    return event(Kind::read_only, cell.write, true, false);
+  // No barrier helps until the copy has been waited for; two copies are a different case.
+  const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
+  if (in_flight && touch.deed.act != Act::copy)
+    return event(Kind::async_copy, cell.write, true, !reads);
+  const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
+    const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
+    if ((past_wrote && !reads && is_equal) || !races(past, now, reads, at.site.passes_l1) ||
+        (past_wrote && !reads && is_same_store(at, touch.lane, past)))
+      return std::nullopt;
+    const Kind kind = is_equal                              ? Kind::race_equal
+                      : past.block != now.block             ? Kind::race_blocks
+                      : past.thread / 32 == now.thread / 32 ? Kind::race_lanes
+                                                            : Kind::race_warps;
+    return event(kind, past, past_wrote, !reads);
+  };
+  auto found = meets(cell.write, true);
+  for (std::size_t i = 0; !found && !reads && i < 2; ++i)
+    found = meets(cell.reads[i], false);
+  return found;
+}
+
+[[gnu::always_inline]] inline void BlockChecker::remember_read(Cell &cell, const Touch &touch) const {
+  const Access &now = touch.now;
   const auto is_past = [&](const Access &read) {
     return read.epoch == 0 ||
-           (read.block == now.block &&
-            (read.thread == now.thread || clocks_.knows(now.thread, read.thread, read.epoch)));
+           (read.block == now.block && (read.thread == now.thread || touch.known(read.thread, read.epoch)));
   };
   auto &[first, second] = cell.reads;
   if (is_past(first)) {
@@ -75,72 +114,119 @@ void BlockChecker::remember_read(Cell &cell, const Access &now) const {
   const auto is_near = [&](const Access &read) {
     return read.block == now.block && read.thread / 32 == now.thread / 32;
   };
-  if (!is_past(second) && is_near(first) && !is_near(second))
+  if (is_near(first) && !is_near(second) && !is_past(second))
     return;
   second = now;
 }
 
-template <typename CellAt>
-void BlockChecker::touch_cells(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act,
-                               const char *space, bool is_silent, CellAt cell_at) {
-  const bool reads = act == Act::read || act == Act::async_read, writes = !reads;
-  Access now = access(at, lane, act);
-  if (is_silent)
-    now.flags |= Access::silent;
-  bool noted = false; // one event a lane is enough
-  const auto meets = [&](const Access &past, bool past_wrote, std::uint64_t place) {
-    const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
-    if (noted || (past_wrote && writes && is_equal) || !races(past, now, reads, at.site.passes_l1) ||
-        (past_wrote && writes && is_same_store(at, lane, past)))
-      return;
-    const bool same_warp = past.thread / 32 == now.thread / 32;
-    const Kind kind = is_equal                  ? Kind::race_equal
-                      : past.block != now.block ? Kind::race_blocks
-                      : same_warp               ? Kind::race_lanes
-                                                : Kind::race_warps;
-    note({kind, lane, place, space, past, past_wrote, writes});
-    noted = true;
+void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
+  const Access &now = touch.now;
+  // Prefers a write that changed something to one that did not, as long as somebody may race with it.
+  if (now.flags & Access::silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
+      (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
+    return;
+  // An atomic by the thread that just made a plain write does not make that write atomic.
+  const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
+                          cell.write.block == now.block && !(cell.write.flags & Access::strong);
+  cell.write = now;
+  if (stays_weak)
+    cell.write.flags &= std::uint8_t(~Access::strong);
+}
+
+/// Whether an access to the cell, which takes all that it stands for, has no conflict for sure: what others
+/// did there is known to have happened. Most accesses are like that, and `conflict` need not look.
+[[gnu::always_inline]] inline bool BlockChecker::is_settled(const Touch &touch, const Cell &cell) const {
+  const auto is_past = [&](const Access &past) {
+    if (past.epoch == 0)
+      return true;
+    if (past.block != block_index_)
+      return false;
+    return past.thread == touch.now.thread ? !(touch.now.flags & Access::collective)
+                                           : touch.known(past.thread, past.epoch);
   };
-  for (std::uint64_t granule = granule_of(address); granule < address + bytes; granule += kGranule) {
-    Cell &cell = cell_at(granule);
-    now.bytes = bytes_within(granule, address, bytes);
-    const std::uint64_t place = std::max(granule, address);
-    if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes && !noted) {
-      note({Kind::read_only, lane, place, space, cell.write, true, false});
+  if (!is_past(cell.write) || cell.write.flags & Access::in_flight)
+    return false;
+  if (touch.deed.reads())
+    return !(touch.deed.at.site.is_read_only_path && cell.write.epoch);
+  return is_past(cell.reads[0]) && is_past(cell.reads[1]);
+}
+
+/// Returns whether the lane has noted something; one event of it is enough.
+inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted) {
+  if (!noted && !is_settled(touch, cell)) [[unlikely]]
+    if (const auto event = conflict(touch, cell, place)) {
+      note(*event);
       noted = true;
     }
-    // No barrier helps until the copy has been waited for; two copies are a different case.
-    const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
-    if (in_flight && act != Act::copy && !noted) {
-      note({Kind::async_copy, lane, place, space, cell.write, true, writes});
-      noted = true;
+  // An asynchronous read is watched until its wait instead (AsyncProxy): any of a warpgroup's threads may
+  // then hand the memory on.
+  if (touch.deed.act == Act::read)
+    remember_read(cell, touch);
+  else if (!touch.deed.reads())
+    remember_write(cell, touch);
+  return noted;
+}
+
+template <typename Memory>
+void BlockChecker::touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory,
+                               std::uint64_t address, unsigned bytes) {
+  const BlockClocks::Known known = clocks_.known_to(deed.at.thread(lane));
+  bool noted = false;
+  memory.visit(address, bytes, [&](Cell &cell, std::uint64_t place, std::uint8_t bytes_of_granule) {
+    if (bytes_of_granule == kAllBytes && !is_silent) {
+      noted = touch_cell({deed, lane, deed.accesses[lane], known}, cell, place, noted);
+      return;
     }
-    meets(cell.write, true, place);
-    if (reads) {
-      // An asynchronous read is watched until its wait instead (AsyncProxy): any of a warpgroup's threads may
-      // then hand the memory on.
-      if (act == Act::read)
-        remember_read(cell, now);
-      continue;
-    }
-    meets(cell.reads[0], false, place);
-    meets(cell.reads[1], false, place);
-    // Prefers a write that changed something to one that did not, as long as somebody may race with it.
-    if (is_silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
-        (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
-      continue;
-    // An atomic by the thread that just made a plain write does not make that write atomic.
-    const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
-                            cell.write.block == now.block && !(cell.write.flags & Access::strong);
-    cell.write = now;
-    if (stays_weak)
-      cell.write.flags &= std::uint8_t(~Access::strong);
-  }
+    Access now = deed.accesses[lane];
+    now.bytes = bytes_of_granule;
+    now.flags |= is_silent ? Access::silent : 0;
+    noted = touch_cell({deed, lane, now, known}, cell, place, noted);
+  });
+}
+
+/// The common read of shared memory, made fast: of whole cells that were written before something that orders
+/// it. Otherwise does nothing and returns false, and touch_shared looks at it.
+inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
+  if (address % kChunk + bytes > kChunk)
+    return false;
+  const Touch touch{deed, lane, deed.accesses[lane], clocks_.known_to(deed.at.thread(lane))};
+  const auto is_good = [&](const Cell &cell) { return cell.write.epoch && is_settled(touch, cell); };
+  if (!shadow_.all_cells(address, bytes, is_good))
+    return false;
+  return shadow_.all_cells(address, bytes, [&](Cell &cell) {
+    remember_read(cell, touch);
+    return true;
+  });
+}
+
+BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Act act,
+                                      const char *space) const {
+  Deed deed{at, act, space, {}};
+  const Access of_lane_0 = access(at, 0, act);
+  for_lanes(lanes, [&](int lane) {
+    Access &access = deed.accesses[lane];
+    access = of_lane_0;
+    access.thread = std::uint16_t(at.thread(lane));
+    access.epoch = clocks_.epoch(access.thread);
+  });
+  return deed;
 }
 
 void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes) {
-  for_lanes(reach.shared, [&](int lane) { touch_shared(at, lane, reach.address[lane] + begin, bytes, act); });
-  for_lanes(reach.global, [&](int lane) { touch_global(at, lane, reach.address[lane] + begin, bytes, act); });
+  if (reach.shared) {
+    const Deed shared = deed(at, reach.shared, act, "shared");
+    for_lanes(reach.shared, [&](int lane) {
+      const std::uint64_t address = reach.address[lane] + begin;
+      if (act != Act::read || !read_settled(shared, lane, address, bytes))
+        touch_shared(shared, lane, address, bytes);
+    });
+  }
+  if (reach.global) {
+    const Deed global = deed(at, reach.global, act, "global");
+    InitialisedMemory::Locked initialised(launch_.initialised());
+    for_lanes(reach.global,
+              [&](int lane) { touch_global(global, initialised, lane, reach.address[lane] + begin, bytes); });
+  }
   for_lanes(reach.local, [&](int lane) { touch_local(at, lane, reach.address[lane] + begin, bytes, act); });
   if (act == Act::write || act == Act::update)
     for_lanes(reach.elsewhere, [&](int lane) { write_to_cluster(reach.address[lane] + begin, lane, bytes); });
@@ -152,34 +238,35 @@ void BlockChecker::write_to_cluster(std::uint64_t address, int lane, unsigned by
     return;
   const auto [block, offset] = block_.owner(address, lane);
   auto &other = static_cast<BlockChecker &>(*block->observer());
-  if (offset + bytes <= other.shared_.written.size())
-    std::fill_n(other.shared_.written.begin() + offset, bytes, std::uint8_t(1));
+  if (offset + bytes <= other.written_.size())
+    other.written_.mark(offset, bytes);
 }
 
-void BlockChecker::touch_shared(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {
-  std::uint8_t *const written = shared_.written.data() + address;
-  const bool is_silent = act == Act::write && changes_nothing(at, lane, address, true);
+void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
+  const Act act = deed.act;
   const std::size_t events = events_.size();
-  const bool writes = act == Act::write || act == Act::update || act == Act::copy;
-  if (const Access reader = writes ? async_.reader(address, bytes) : Access{}; reader.epoch)
-    note({Kind::async_read, lane, address, "shared", reader, false, true});
-  touch_cells(at, lane, address, bytes, act, "shared", is_silent,
-              [&](std::uint64_t granule) -> Cell & { return shared_.cells[granule / kGranule]; });
+  if (!deed.reads())
+    if (const Access reader = async_.reader(address, bytes); reader.epoch)
+      note({Kind::async_read, lane, address, "shared", reader, false, true});
+  const bool is_silent = act == Act::write && changes_nothing(deed.at, lane, address, true);
+  touch_cells(deed, lane, is_silent, shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
     // Copies of structs read padding that nobody writes, so a partial read is no fault. Data in flight has
     // been reported by its copy.
-    if (std::none_of(written, written + bytes, [](std::uint8_t byte) { return byte; }) &&
-        events_.size() == events)
+    if (!written_.any(address, bytes) && events_.size() == events)
       note(Kind::uninitialised, lane, address, "shared");
   }
   if (act == Act::write || act == Act::update) {
-    std::fill_n(written, bytes, std::uint8_t(1));
-    async_.wrote(address, bytes, access(at, lane, act));
+    written_.mark(address, bytes);
+    if (launch_.uses_async_proxy())
+      async_.wrote(address, bytes, deed.accesses[lane]);
   }
 }
 
-void BlockChecker::touch_global(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {
-  InitialisedMemory &initialised = launch_.initialised();
+void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &initialised, int lane,
+                                std::uint64_t address, unsigned bytes) {
+  const Context &at = deed.at;
+  const Act act = deed.act;
   if (act != Act::write && initialised.is_unwritten(address, bytes))
     note(Kind::uninitialised, lane, address, "global");
   if (act != Act::read)
@@ -193,8 +280,7 @@ void BlockChecker::touch_global(const Context &at, int lane, std::uint64_t addre
   const bool is_silent = act == Act::write && changes_nothing(at, lane, address, false);
   if (is_silent && at.site.stores_constant)
     return; // a flag that many raise
-  touch_cells(at, lane, address, bytes, act, "global", is_silent,
-              [&](std::uint64_t granule) -> Cell & { return launch_.shadow.cell(granule); });
+  touch_cells(deed, lane, is_silent, launch_.shadow, address, bytes);
 }
 
 void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {
@@ -217,30 +303,30 @@ void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t addres
 
 // --- stores that change nothing ----------------------------------------------------------------------------
 
-void BlockChecker::store_value(const Context &at, int lane, std::uint8_t *value) {
+/// Calls same(bytes in the register, offset in memory) for each element that a lane stores; false
+/// as soon as it returns that.
+template <typename Same> bool BlockChecker::all_elements(const Context &at, int lane, Same same) {
   const Site &site = at.site;
   const unsigned elements = site.bytes / site.element_bytes;
-  for (unsigned i = 0; i < elements; ++i) {
-    const std::uint32_t slot = elements <= 4 ? at.in.op[1 + i] : at.warp.more(at.in)[i];
-    std::memcpy(value + i * site.element_bytes,
-                at.warp.lanes<std::uint8_t>(slot) + unsigned(lane) * site.lane_bytes, site.element_bytes);
-  }
+  const std::uint32_t *const slots = elements <= 4 ? at.in.op + 1 : at.warp.more(at.in);
+  for (unsigned i = 0; i < elements; ++i)
+    if (!same(at.warp.lanes<std::uint8_t>(slots[i]) + unsigned(lane) * site.lane_bytes,
+              i * site.element_bytes))
+      return false;
+  return true;
 }
 
 /// Whether a store writes what is there already: then it makes no difference who wrote it, or when.
 bool BlockChecker::changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const {
   if (at.site.lane_bytes == 0)
     return false; // no plain store
-  if (in_shared) {
-    const std::uint8_t *const written = shared_.written.data() + address;
-    if (std::find(written, written + at.site.bytes, std::uint8_t(0)) != written + at.site.bytes)
-      return false;
-  }
-  std::uint8_t value[64];
-  store_value(at, lane, value);
+  if (in_shared && !written_.all(address, at.site.bytes))
+    return false;
   const auto *const host =
       in_shared ? block_.shared_base() + address : reinterpret_cast<const std::uint8_t *>(address);
-  return std::memcmp(value, host, at.site.bytes) == 0;
+  return all_elements(at, lane, [&](const std::uint8_t *value, unsigned offset) {
+    return are_equal(value, host + offset, at.site.element_bytes);
+  });
 }
 
 /// Whether `past` is another lane's store of the same value by this execution of the instruction.
@@ -258,10 +344,10 @@ bool BlockChecker::is_same_store(const Context &at, int lane, const Access &past
 }
 
 bool BlockChecker::same_value(const Context &at, int lane, int other) const {
-  std::uint8_t mine[64], theirs[64];
-  store_value(at, lane, mine);
-  store_value(at, other, theirs);
-  return std::memcmp(mine, theirs, at.site.bytes) == 0;
+  const std::ptrdiff_t distance = (other - lane) * std::ptrdiff_t(at.site.lane_bytes);
+  return all_elements(at, lane, [&](const std::uint8_t *value, unsigned) {
+    return are_equal(value, value + distance, at.site.element_bytes);
+  });
 }
 
 } // namespace ladder::sanitizer

@@ -29,12 +29,17 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   const Reach from =
       reach(at, reading, in.flags & kSourceGeneric ? Space::generic : Space::global, bytes, false, sources);
   const std::uint32_t good = to.lanes() & (from.lanes() | ~reading);
-  for_lanes(good & from.global, [&](int lane) {
-    touch_global(at, lane, from.address[lane], std::min(bytes, bytes_read(warp, in, lane)), Act::read);
-  });
+  {
+    const Deed read = deed(at, good & from.global, Act::read, "global");
+    InitialisedMemory::Locked initialised(launch_.initialised());
+    for_lanes(good & from.global, [&](int lane) {
+      touch_global(read, initialised, lane, from.address[lane], std::min(bytes, bytes_read(warp, in, lane)));
+    });
+  }
   WarpCopies &copies = copies_[std::size_t(warp.index())];
+  const Deed write = deed(at, good & to.shared, Act::copy, "shared");
   for_lanes(good & to.shared, [&](int lane) {
-    touch_shared(at, lane, to.address[lane], bytes, Act::copy);
+    touch_shared(write, lane, to.address[lane], bytes);
     copies.open.push_back({std::uint32_t(to.address[lane]), bytes, at.thread(lane)});
   });
   report(at, bytes);
@@ -62,15 +67,14 @@ void BlockChecker::wait(Warp &warp, const Instruction &in) {
 /// From here on the data counts as written by the lane that copied and waited.
 void BlockChecker::complete_copies(std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
-    for (std::uint64_t granule = granule_of(copy.address); granule < copy.address + copy.bytes;
-         granule += kGranule) {
-      Access &write = shared_.cells[granule / kGranule].write;
+    shadow_.visit(copy.address, copy.bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
+      Access &write = cell.write;
       if (write.thread != copy.thread || !(write.flags & Access::in_flight))
-        continue;
+        return;
       write.flags &= std::uint8_t(~Access::in_flight);
       write.epoch = clocks_.epoch(copy.thread);
-    }
-    std::fill_n(shared_.written.begin() + copy.address, copy.bytes, std::uint8_t(1));
+    });
+    written_.mark(copy.address, copy.bytes);
   }
   copies.clear();
 }
@@ -98,7 +102,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
       note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), "");
       return;
     }
-    touch_shared(at, lane, copy.shared, bytes, Act::copy);
+    touch_shared(deed(at, 1u << lane, Act::copy, "shared"), lane, copy.shared, bytes);
     if (copy.map)
       async_.copied(copy.shared, bytes, copy.map->swizzle);
     bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.shared), bytes, at.thread(lane)});
@@ -113,13 +117,14 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
     return true;
   const bool writes = copy.kind == instructions::BulkKind::store;
   bool good = true;
+  const Deed accesses = deed(at, 1u << lane, writes ? Act::write : Act::read, "global");
   const auto touch_run = [&](std::uint64_t address, unsigned bytes) {
     Reach run;
     run.address[lane] = address;
     place_lane(at, run, lane, Space::global, bytes, 1, writes);
     good = good && run.global;
-    if (run.global)
-      touch_global(at, lane, address, bytes, writes ? Act::write : Act::read);
+    if (InitialisedMemory::Locked initialised(launch_.initialised()); run.global)
+      touch_global(accesses, initialised, lane, address, bytes);
   };
   if (!copy.map)
     touch_run(copy.other, unsigned(copy.bytes));

@@ -49,6 +49,8 @@ Access AsyncProxy::unfenced(std::uint32_t address, int warp, std::uint32_t lanes
 }
 
 Access AsyncProxy::reader(std::uint64_t address, unsigned bytes) const {
+  if (reads_.empty())
+    return {};
   for (std::uint64_t chunk = address / kChunk; chunk <= (address + bytes - 1) / kChunk; ++chunk)
     if (chunks_[chunk].reads) {
       const auto found = reads_.find(chunks_[chunk].last_read);

@@ -13,8 +13,7 @@ namespace ladder::sanitizer {
 
 class AsyncProxy {
 public:
-  static constexpr std::uint32_t kChunk = 16; ///< bytes that one entry stands for
-
+  /// `shared_end` is 0 for kernels that have no use for it.
   AsyncProxy(std::uint32_t shared_end, std::uint32_t threads)
       : chunks_(shared_end / kChunk + 1), fences_(threads) {}
 

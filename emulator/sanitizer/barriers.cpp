@@ -76,7 +76,7 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
                     [&](const machine::BulkCopyInFlight &copy) { return is_awaited(copy, lane); }))
       return; // not yet
     for (const CopyInFlight &copy : awaited[where.address[lane]])
-      std::fill_n(shared_.written.begin() + copy.address, copy.bytes, std::uint8_t(1));
+      written_.mark(copy.address, copy.bytes);
     complete_bulk_copies(where.address[lane]);
   });
   for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
@@ -117,7 +117,8 @@ void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
   if (first < 0)
     first = at.index;
   const machine::Code &code = launch_.code();
-  if (machine::source_place(code, std::size_t(first)) != machine::source_place(code, at.index))
+  if (first != at.index &&
+      machine::source_place(code, std::size_t(first)) != machine::source_place(code, at.index))
     report_barrier(at, "threads of the block wait for each other at two different barriers",
                    std::uint32_t(first));
 }

@@ -52,12 +52,13 @@ void checked_cluster_wait(Warp &warp, const Instruction &in) { checker_of(warp).
 
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
-      clocks_(block.thread_count(), machine::kBarriers), shared_(block.shared_end()),
-      async_(block.shared_end(), std::uint32_t(block.warps().size()) * 32), products_(block.warps().size()),
-      copies_(block.warps().size()), local_(block.warps().size()) {
+      clocks_(block.thread_count(), machine::kBarriers),
+      shadow_(0, kChunk * (block.shared_end() / kChunk + 1)), written_(block.shared_end()),
+      async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32),
+      products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()) {
   first_arrival_.fill(-1);
   // The reserved bytes belong to the system, which initialises them.
-  std::fill_n(shared_.written.begin(), block.shared_begin(), std::uint8_t(1));
+  written_.mark(0, block.shared_begin());
 }
 
 BlockChecker::Context BlockChecker::context(Warp &warp, const Instruction &in) const {

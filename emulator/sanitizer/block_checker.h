@@ -16,6 +16,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -100,7 +101,7 @@ private:
   enum class Act { read, async_read, write, update, copy };
   /// Where the lanes of an instruction go: addresses in their space, and which lanes are in which.
   struct Reach {
-    std::uint64_t address[32];
+    std::uint64_t address[32]; ///< of lanes that are in none: as the instruction gave it
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
@@ -141,12 +142,31 @@ private:
     std::uint32_t thread(int lane) const { return std::uint32_t(warp.index() * 32 + lane); }
   };
 
+  /// What the lanes of an instruction do to one kind of memory.
+  struct Deed {
+    const Context &at;
+    Act act;
+    const char *space;
+    /// How it will be remembered, by lane. Made for all lanes at once: what is copied right after it has been
+    /// put together is a slow copy.
+    Access accesses[32];
+    bool reads() const { return act == Act::read || act == Act::async_read; }
+  };
+  /// One lane's part of it, or less.
+  struct Touch {
+    const Deed &deed;
+    int lane;
+    const Access &now;
+    BlockClocks::Known known; ///< to the lane's thread
+  };
+
   Context context(machine::Warp &warp, const machine::Instruction &in) const;
   void carry_out(const Context &at, std::uint32_t lanes);
 
   Reach reach(const Context &at, std::uint32_t lanes, instructions::Space space, unsigned bytes, bool writes,
               const std::uint64_t (&addresses)[32]);
   Reach reach_operand(const Context &at, std::uint32_t lanes, unsigned bytes, bool writes);
+  bool reach_together(const Context &at, unsigned bytes, bool writes, Reach &reach);
   Reach reach_load(const Context &at);
   void place_lane(const Context &at, Reach &reach, int lane, instructions::Space space, unsigned bytes,
                   unsigned alignment, bool writes);
@@ -161,19 +181,26 @@ private:
   /// The bytes from `begin` on of where the lanes go.
   void touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
   void write_to_cluster(std::uint64_t address, int lane, unsigned bytes);
-  void touch_shared(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
-  void touch_global(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
+  void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
+  void touch_global(const Deed &deed, InitialisedMemory::Locked &initialised, int lane, std::uint64_t address,
+                    unsigned bytes);
   void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
-  template <typename CellAt>
-  void touch_cells(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act,
-                   const char *space, bool is_silent, CellAt cell_at);
+  Deed deed(const Context &at, std::uint32_t lanes, Act act, const char *space) const;
+  template <typename Memory>
+  void touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory, std::uint64_t address,
+                   unsigned bytes);
+  bool read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
+  bool touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted);
+  bool is_settled(const Touch &touch, const Cell &cell) const;
+  std::optional<Event> conflict(const Touch &touch, const Cell &cell, std::uint64_t place) const;
+  void remember_read(Cell &cell, const Touch &touch) const;
+  void remember_write(Cell &cell, const Touch &touch) const;
   Access access(const Context &at, int lane, Act act) const;
   bool races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const;
-  void remember_read(Cell &cell, const Access &now) const;
   bool changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const;
   bool same_value(const Context &at, int lane, int other) const;
   bool is_same_store(const Context &at, int lane, const Access &past) const;
-  static void store_value(const Context &at, int lane, std::uint8_t *value);
+  template <typename Same> static bool all_elements(const Context &at, int lane, Same same);
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
   /// `is_fenced`: what other blocks did may be read, too. Until then only writes and what passes the L1 come
@@ -208,7 +235,8 @@ private:
   machine::Block &block_;
   std::uint32_t block_index_;
   BlockClocks clocks_;
-  SharedShadow shared_;
+  Shadow shadow_;        ///< of shared memory
+  WrittenBytes written_; ///< of shared memory
   AsyncProxy async_;
   std::vector<WarpProducts> products_; ///< by warp
   std::map<std::uint32_t, ThreadStores> stores_;

@@ -26,11 +26,28 @@ public:
   BlockClocks(std::uint32_t threads, int barriers);
 
   std::uint32_t epoch(std::uint32_t thread) const { return epochs_[thread]; }
-  /// Whether what `past` did in that epoch is known to have happened to `now`.
+  /// What a thread knows, until it learns more.
+  class Known {
+  public:
+    /// Whether what `past` did in that epoch is known to have happened.
+    bool operator()(std::uint32_t past, std::uint32_t epoch) const {
+      return base_[past] >= epoch || (past / kLanes == warp_ && row_[past % kLanes] >= epoch);
+    }
+
+  private:
+    friend BlockClocks;
+    const std::uint32_t *base_, *row_;
+    std::uint32_t warp_;
+  };
+  Known known_to(std::uint32_t thread) const {
+    Known known;
+    known.base_ = bases_[thread]->data();
+    known.row_ = rows_[thread].data();
+    known.warp_ = thread / kLanes;
+    return known;
+  }
   bool knows(std::uint32_t now, std::uint32_t past, std::uint32_t epoch) const {
-    if ((*bases_[now])[past] >= epoch)
-      return true;
-    return now / kLanes == past / kLanes && rows_[now][past % kLanes] >= epoch;
+    return known_to(now)(past, epoch);
   }
 
   /// Lanes of a warp wait for each other.

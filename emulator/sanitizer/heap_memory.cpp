@@ -48,7 +48,7 @@ bool HeapMemory::is_freed(std::uint64_t address) const {
 }
 
 std::optional<HeapMemory::Fault> HeapMemory::check(std::uint64_t address, std::uint64_t bytes) const {
-  if (!is_used_.load(std::memory_order_relaxed))
+  if (!is_used())
     return std::nullopt;
   const std::lock_guard lock(mutex_);
   constexpr std::uint64_t kNear = 64;

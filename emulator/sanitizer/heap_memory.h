@@ -30,12 +30,14 @@ public:
   bool keep_freed(std::uint64_t address);
   /// Whether a block that is kept begins there.
   bool is_freed(std::uint64_t address) const;
+  /// Whether kernels have allocated from it at all; most never do.
+  bool is_used() const { return is_used_.load(std::memory_order_relaxed); }
   /// What is wrong with an access; nothing outside the heap.
   std::optional<Fault> check(std::uint64_t address, std::uint64_t bytes) const;
   std::vector<Block> live() const;
 
 private:
-  std::atomic<bool> is_used_{false}; ///< most kernels never allocate
+  std::atomic<bool> is_used_{false};
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Block> live_, freed_;
   std::uint64_t begin_ = ~std::uint64_t(0), end_ = 0; ///< of all that was ever allocated

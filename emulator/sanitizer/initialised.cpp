@@ -29,21 +29,43 @@ InitialisedMemory::find(std::uint64_t address) const {
   return {address - begin < tracked.bytes ? &tracked : nullptr, address - begin};
 }
 
-void InitialisedMemory::mark(std::uint64_t address, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  const auto [tracked, offset] = find(address);
-  if (!tracked)
-    return;
-  const std::uint64_t end = std::min(offset + bytes, tracked->bytes);
-  for (std::uint64_t at = offset; at < end;) {
-    if (at % 64 == 0 && end - at >= 64) {
-      tracked->written[at / 64] = ~std::uint64_t(0);
-      at += 64;
-    } else {
-      tracked->written[at / 64] |= std::uint64_t(1) << at % 64;
-      ++at;
-    }
+template <typename F>
+bool InitialisedMemory::Locked::for_words(std::uint64_t address, std::uint64_t bytes, F f) {
+  if (!tracked_ || address - begin_ >= tracked_->bytes) {
+    const auto [tracked, offset] = memory_.find(address);
+    if (!tracked)
+      return true;
+    tracked_ = tracked;
+    begin_ = address - offset;
   }
+  const std::uint64_t end = std::min(address - begin_ + bytes, tracked_->bytes);
+  for (std::uint64_t at = address - begin_; at < end;) {
+    const std::uint64_t count = std::min(64 - at % 64, end - at);
+    if (!f(tracked_->written[at / 64], ~std::uint64_t(0) >> (64 - count) << at % 64))
+      return false;
+    at += count;
+  }
+  return true;
+}
+
+void InitialisedMemory::Locked::mark(std::uint64_t address, std::uint64_t bytes) {
+  for_words(address, bytes, [](std::uint64_t &word, std::uint64_t bits) {
+    word |= bits;
+    return true;
+  });
+}
+
+bool InitialisedMemory::Locked::is_unwritten(std::uint64_t address, std::uint64_t bytes) {
+  bool is_tracked = false;
+  const bool has_none = for_words(address, bytes, [&](std::uint64_t word, std::uint64_t bits) {
+    is_tracked = true;
+    return !(word & bits);
+  });
+  return is_tracked && has_none;
+}
+
+void InitialisedMemory::mark(std::uint64_t address, std::uint64_t bytes) {
+  Locked(*this).mark(address, bytes);
 }
 
 void InitialisedMemory::copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes) {
@@ -62,17 +84,6 @@ void InitialisedMemory::copy(std::uint64_t destination, std::uint64_t source, st
     else
       to->written[at / 64] &= ~bit;
   }
-}
-
-bool InitialisedMemory::is_unwritten(std::uint64_t address, std::uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
-  const auto [tracked, offset] = find(address);
-  if (!tracked)
-    return false;
-  for (std::uint64_t at = offset; at < std::min(offset + bytes, tracked->bytes); ++at)
-    if (tracked->written[at / 64] >> at % 64 & 1)
-      return false;
-  return true;
 }
 
 std::optional<InitialisedMemory::Gap> InitialisedMemory::gap(std::uint64_t address,

@@ -19,13 +19,14 @@ public:
   void mark(std::uint64_t address, std::uint64_t bytes);
   /// What a copy makes of the destination: as written as its source.
   void copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes);
-  /// Whether none of the bytes has been written.
-  bool is_unwritten(std::uint64_t address, std::uint64_t bytes) const;
   struct Gap {
     std::uint64_t first = 0; ///< address of the first unwritten byte
     std::uint64_t bytes = 0; ///< unwritten ones in all
   };
   std::optional<Gap> gap(std::uint64_t address, std::uint64_t bytes) const;
+
+  /// For many accesses in a row: holds the lock as long as it lives.
+  class Locked;
 
 private:
   struct Free {
@@ -40,6 +41,23 @@ private:
 
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Tracked> by_begin_;
+};
+
+class InitialisedMemory::Locked {
+public:
+  explicit Locked(InitialisedMemory &memory) : memory_(memory), lock_(memory.mutex_) {}
+  void mark(std::uint64_t address, std::uint64_t bytes);
+  /// Whether none of the bytes has been written.
+  bool is_unwritten(std::uint64_t address, std::uint64_t bytes);
+
+private:
+  /// Calls f(word, bits of it) for the tracked ones of the bytes; stops when it returns false.
+  template <typename F> bool for_words(std::uint64_t address, std::uint64_t bytes, F f);
+
+  InitialisedMemory &memory_;
+  std::lock_guard<std::mutex> lock_;
+  const Tracked *tracked_ = nullptr; ///< the last one found
+  std::uint64_t begin_ = 0;          ///< where it begins
 };
 
 } // namespace ladder::sanitizer

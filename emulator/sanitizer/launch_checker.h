@@ -43,6 +43,7 @@ public:
 
   const machine::Code &code() const { return *code_->code; }
   const Site &site(std::size_t instruction) const { return code_->sites[instruction]; }
+  bool uses_async_proxy() const { return code_->uses_async_proxy; }
   const std::string &kernel() const { return kernel_; }
   const machine::GlobalMemory &memory() const { return memory_; }
   Findings &findings() { return findings_; }

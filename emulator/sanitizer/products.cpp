@@ -32,12 +32,13 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
     return carry_out(at, warp.active()); // which waits for the others, or refuses it
+  const Deed read = deed(at, 1, Act::async_read, "shared");
   std::vector<std::uint32_t> chunks;
   bool is_swizzle_noted = false;
   for (const instructions::OperandChunk &chunk : instructions::operand_chunks(warp, in)) {
-    if (chunk.address < block_.shared_first() || chunk.address + AsyncProxy::kChunk > block_.shared_end())
+    if (chunk.address < block_.shared_first() || chunk.address + kChunk > block_.shared_end())
       continue; // refused when it is carried out
-    touch_shared(at, 0, chunk.address, AsyncProxy::kChunk, Act::async_read);
+    touch_shared(read, 0, chunk.address, kChunk);
     check_proxy(at, 0, chunk.address);
     if (!is_swizzle_noted && async_.has_other_swizzle(chunk.address, chunk.swizzle)) {
       note(Kind::swizzle, 0, chunk.address, "shared");
@@ -45,7 +46,7 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
     }
     chunks.push_back(chunk.address);
   }
-  report(at, AsyncProxy::kChunk);
+  report(at, kChunk);
   WarpProducts &own = products_[std::size_t(warp.index())];
   own.reads.emplace_back(own.issued++, async_.begin_read(std::move(chunks), access(at, 0, Act::async_read)));
   carry_out(at, warp.active());
@@ -83,11 +84,11 @@ void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
 
 void BlockChecker::begin_store(const Context &at, int lane, std::uint64_t address, unsigned bytes) {
   std::vector<std::uint32_t> chunks;
-  for (std::uint64_t chunk = address; chunk < address + bytes; chunk += AsyncProxy::kChunk) {
+  for (std::uint64_t chunk = address; chunk < address + bytes; chunk += kChunk) {
     check_proxy(at, lane, std::uint32_t(chunk));
     chunks.push_back(std::uint32_t(chunk));
   }
-  touch_shared(at, lane, address, bytes, Act::async_read);
+  touch_shared(deed(at, 1u << lane, Act::async_read, "shared"), lane, address, bytes);
   stores_[at.thread(lane)].open.push_back(
       async_.begin_read(std::move(chunks), access(at, lane, Act::async_read)));
 }

@@ -20,12 +20,45 @@ BlockChecker::Reach BlockChecker::reach(const Context &at, std::uint32_t lanes, 
   return reach;
 }
 
+/// The common case: the whole warp goes to one piece of memory, and nothing is wrong. False: it is for
+/// place_lane, lane by lane.
+bool BlockChecker::reach_together(const Context &at, unsigned bytes, bool writes, Reach &reach) {
+  const Space space = instructions::address_space(at.in.flags);
+  std::uint64_t begin = block_.shared_begin(), end = block_.shared_end();
+  if (space == Space::global || space == Space::generic) {
+    const machine::MemoryRange *const range = at.warp.remembered_range(reach.address[0], bytes, writes);
+    if (!range || launch_.heap().is_used())
+      return false;
+    begin = range->begin;
+    end = range->end;
+  } else if (space != Space::shared) {
+    return false;
+  } else if (at.site.object_end) {
+    end = begin + at.site.object_end;
+    begin += at.site.object_begin;
+  }
+  if (end - begin < bytes)
+    return false;
+  // The sign bit of `outside` is set when an address is below begin or above the last good one.
+  std::uint64_t outside = 0, low = 0;
+  for (const std::uint64_t address : reach.address) {
+    outside |= (address - begin) | (end - bytes - address);
+    low |= address;
+  }
+  if (outside >> 63 || low & (bytes - 1))
+    return false;
+  (space == Space::shared ? reach.shared : reach.global) = machine::kAllLanes;
+  return true;
+}
+
 BlockChecker::Reach BlockChecker::reach_operand(const Context &at, std::uint32_t lanes, unsigned bytes,
                                                 bool writes) {
-  std::uint64_t addresses[32];
+  Reach together;
   instructions::lane_addresses(at.warp, instructions::address_base(at.in.flags), at.in.op[0], at.in.imm,
-                               addresses);
-  return reach(at, lanes, instructions::address_space(at.in.flags), bytes, writes, addresses);
+                               together.address);
+  if (lanes == machine::kAllLanes && reach_together(at, bytes, writes, together))
+    return together;
+  return reach(at, lanes, instructions::address_space(at.in.flags), bytes, writes, together.address);
 }
 
 /// Only the bytes of a load that count must be in memory; its address is that of the whole.
@@ -35,6 +68,9 @@ BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
   Reach reach;
   instructions::lane_addresses(at.warp, instructions::address_base(at.in.flags), at.in.op[0], at.in.imm,
                                reach.address);
+  if (bytes == at.site.bytes && at.warp.active() == machine::kAllLanes &&
+      reach_together(at, bytes, false, reach))
+    return reach;
   for_lanes(at.warp.active(), [&](int lane) {
     const Space space = instructions::address_space(at.in.flags);
     if (reach.address[lane] % at.site.bytes != 0)

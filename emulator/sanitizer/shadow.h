@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
 namespace ladder::sanitizer {
+
+inline constexpr std::uint8_t kAllBytes =
+    3; ///< of a granule, a bit each: what neighbours may share is 16 bits
 
 /// One access. Epoch 0: none.
 struct Access {
@@ -21,17 +25,11 @@ struct Access {
   };
   std::uint32_t epoch = 0;
   std::uint16_t thread = 0; ///< in its block
-  std::uint8_t bytes = 0;   ///< which of the granule's, a bit each
+  std::uint8_t bytes = 0;   ///< which of a granule's, a bit each; all of them in a larger cell
   std::uint8_t flags = 0;
   std::uint32_t instruction = 0;
   std::uint32_t block = 0;
 };
-
-inline constexpr std::uint64_t kGranule =
-    2; ///< bytes a cell stands for: what neighbours may share is 16 bits
-
-/// The granule that holds the address, by its first byte.
-inline std::uint64_t granule_of(std::uint64_t address) { return address / kGranule * kGranule; }
 
 /// The last write, and two reads: with two threads' reads at hand, one at least is another thread's than the
 /// writer's.
@@ -39,45 +37,162 @@ struct Cell {
   Access write, reads[2];
 };
 
-/// Shared memory of a block.
-struct SharedShadow {
-  explicit SharedShadow(std::uint32_t end) : cells(end / kGranule + 1), written(end, 0) {}
-  std::vector<Cell> cells;
-  std::vector<std::uint8_t> written; ///< a byte each
-};
+/// Memory is taken in chunks, the widest accesses of a lane.
+inline constexpr std::uint64_t kChunk = 16;
 
-/// Global memory in one launch: cells of the pages that are touched.
-class GlobalShadow {
+/// Calls f(begin, end) for the part of [begin, begin + bytes) in each chunk.
+template <typename F> inline void for_chunks(std::uint64_t begin, std::uint64_t bytes, F f) {
+  const std::uint64_t end = begin + bytes;
+  while (begin < end) {
+    const std::uint64_t stop = std::min(end, begin / kChunk * kChunk + kChunk);
+    f(begin, stop);
+    begin = stop;
+  }
+}
+
+/// Who accessed a piece of memory.
+///
+/// A cell stands for bytes that have only been accessed together. A chunk begins as one cell, which is halved
+/// when an access takes less than all of it, down to granules of two bytes.
+class Shadow {
 public:
-  Cell &cell(std::uint64_t address) {
-    const std::uint64_t page = address / kPageBytes;
-    if (page != last_page_ || !last_) {
-      auto &cells = pages_[page];
-      if (!cells)
-        cells = std::make_unique<Page>();
-      last_ = cells.get();
-      last_page_ = page;
-    }
-    return (*last_)[address % kPageBytes / kGranule];
+  /// `begin` and `bytes` are multiples of kChunk.
+  Shadow(std::uint64_t begin, std::uint64_t bytes) : begin_(begin), log2_bytes_(bytes / kChunk, kLog2Chunk) {
+    cells_[0].resize(log2_bytes_.size());
   }
 
-  /// Calls f(address of a granule, cell) for those of all pages that were touched, in order.
+  /// Calls f(cell, address of its first byte that counts, which bytes of its granule count) for each cell of
+  /// the bytes from `address` on.
+  template <typename F> void visit(std::uint64_t address, std::uint64_t bytes, F f) {
+    for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
+      const std::size_t chunk = (at - begin_) / kChunk;
+      const auto needed = std::max(unsigned(std::countr_zero(at | end | kChunk)), kLog2Granule);
+      if (needed < log2_bytes_[chunk])
+        divide(chunk, needed);
+      const unsigned log2 = log2_bytes_[chunk];
+      for (std::uint64_t next; at < end; at = next) {
+        next = ((at >> log2) + 1) << log2;
+        f(cells_[at % kChunk >> log2][chunk], at, log2 > kLog2Granule ? kAllBytes : granule_bytes(at, end));
+      }
+    });
+  }
+
+  /// Whether the bytes, which lie in one chunk, are whole cells, and f(cell) is true for each of them; ends
+  /// with the first for which it is not.
+  template <typename F> [[gnu::always_inline]] bool all_cells(std::uint64_t address, unsigned bytes, F f) {
+    const std::size_t chunk = (address - begin_) / kChunk;
+    const unsigned log2 = log2_bytes_[chunk];
+    if ((address | bytes) & ((1u << log2) - 1))
+      return false;
+    const std::size_t first = address % kChunk >> log2;
+    for (std::size_t i = first; i < first + (bytes >> log2); ++i)
+      if (!f(cells_[i][chunk]))
+        return false;
+    return true;
+  }
+
+  /// Calls f(address, bytes, cell) for all cells, in order.
+  template <typename F> void for_cells(F f) const {
+    for (std::size_t chunk = 0; chunk < log2_bytes_.size(); ++chunk)
+      for (std::size_t i = 0; i < kChunk >> log2_bytes_[chunk]; ++i) {
+        const std::uint64_t bytes = std::uint64_t(1) << log2_bytes_[chunk];
+        f(begin_ + chunk * kChunk + i * bytes, bytes, cells_[i][chunk]);
+      }
+  }
+
+private:
+  static constexpr unsigned kLog2Chunk = 4, kLog2Granule = 1;
+
+  /// Which bytes of the granule at or before `at` lie in [at, end).
+  static std::uint8_t granule_bytes(std::uint64_t at, std::uint64_t end) {
+    return at % 2 ? 2 : end - at == 1 ? 1 : kAllBytes;
+  }
+
+  void divide(std::size_t chunk, unsigned log2) {
+    const unsigned halvings = log2_bytes_[chunk] - log2;
+    for (std::size_t i = kChunk >> log2; i-- > 0;) { // from above: a cell's copies lie at its place or above
+      cells_[i].resize(log2_bytes_.size());
+      cells_[i][chunk] = cells_[i >> halvings][chunk];
+    }
+    log2_bytes_[chunk] = std::uint8_t(log2);
+  }
+
+  std::uint64_t begin_;
+  std::vector<std::uint8_t> log2_bytes_; ///< of the cells of each chunk
+  /// The first cells of all chunks, the second ones, and so on; empty as long as no chunk has so many.
+  std::array<std::vector<Cell>, (kChunk >> kLog2Granule)> cells_;
+};
+
+/// Which bytes have been written.
+class WrittenBytes {
+public:
+  explicit WrittenBytes(std::uint64_t bytes) : bytes_(bytes), written_(bytes / kChunk + 1) {}
+  std::uint64_t size() const { return bytes_; }
+  void mark(std::uint64_t address, std::uint64_t bytes) {
+    for_chunks(address, bytes,
+               [&](std::uint64_t at, std::uint64_t end) { written_[at / kChunk] |= bits(at, end); });
+  }
+  bool any(std::uint64_t address, std::uint64_t bytes) const {
+    std::uint16_t found = 0;
+    for_chunks(address, bytes,
+               [&](std::uint64_t at, std::uint64_t end) { found |= written_[at / kChunk] & bits(at, end); });
+    return found;
+  }
+  bool all(std::uint64_t address, std::uint64_t bytes) const {
+    std::uint16_t missing = 0;
+    for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
+      missing |= std::uint16_t(~written_[at / kChunk] & bits(at, end));
+    });
+    return !missing;
+  }
+
+private:
+  /// Those of [at, end) in their chunk, a bit each.
+  static std::uint16_t bits(std::uint64_t at, std::uint64_t end) {
+    return std::uint16_t(((1u << (end - at)) - 1) << at % kChunk);
+  }
+  std::uint64_t bytes_;
+  std::vector<std::uint16_t> written_; ///< by chunk
+};
+
+/// Global memory in one launch: the pages that are touched.
+class GlobalShadow {
+public:
+  template <typename F> void visit(std::uint64_t address, std::uint64_t bytes, F f) {
+    const std::uint64_t end = address + bytes;
+    while (address < end) {
+      const std::uint64_t stop = std::min(end, address / kPageBytes * kPageBytes + kPageBytes);
+      page(address / kPageBytes).visit(address, stop - address, f);
+      address = stop;
+    }
+  }
+
+  /// Calls f(address, bytes, cell) for those of all pages that were touched, in order.
   template <typename F> void for_cells(F f) const {
     std::vector<std::uint64_t> numbers;
     for (const auto &[number, page] : pages_)
       numbers.push_back(number);
     std::sort(numbers.begin(), numbers.end());
     for (const std::uint64_t number : numbers)
-      for (std::size_t i = 0; i < kPageBytes / kGranule; ++i)
-        f(number * kPageBytes + i * kGranule, (*pages_.at(number))[i]);
+      pages_.at(number)->for_cells(f);
   }
 
 private:
-  static constexpr std::uint64_t kPageBytes = 1024;
-  using Page = std::array<Cell, kPageBytes / kGranule>;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;
-  Page *last_ = nullptr;
-  std::uint64_t last_page_ = 0;
+  static constexpr std::uint64_t kPageBytes = 4096;
+  Shadow &page(std::uint64_t number) {
+    if (number != last_number_ || !last_) {
+      auto &page = pages_[number];
+      if (!page)
+        page = std::make_unique<Shadow>(number * kPageBytes, kPageBytes);
+      last_ = page.get();
+      last_number_ = number;
+    }
+    return *last_;
+  }
+
+  std::unordered_map<std::uint64_t, std::unique_ptr<Shadow>> pages_;
+  Shadow *last_ = nullptr;
+  std::uint64_t last_number_ = 0;
 };
 
 } // namespace ladder::sanitizer

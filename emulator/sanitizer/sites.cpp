@@ -210,7 +210,9 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
       continue;
     machine::Instruction &instruction = copy->instructions[i];
     Site &site = checked->sites[i];
-    const Describe describe = describer(code.sources[i]->row->effect);
+    const Effect effect = code.sources[i]->row->effect;
+    checked->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product;
+    const Describe describe = describer(effect);
     if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
       site.original = std::exchange(instruction.execute, handler);
   }

@@ -34,6 +34,7 @@ struct Site {
 struct CheckedCode {
   std::shared_ptr<const machine::Code> code; ///< a copy, with other handlers
   std::vector<Site> sites;                   ///< by instruction
+  bool uses_async_proxy = false;             ///< TMA or products of a warpgroup
 };
 
 /// Whether instructions with this effect are looked at.
