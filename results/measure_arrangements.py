@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Measures v6_lean in several arrangements beside torch's backends, all in one run, with ptxas's resource
-usage.
+"""Measures v6_lean in several arrangements, with ptxas's resource usage, and torch's backends in one run.
 
     python3 results/measure_arrangements.py --out results/h200/arrangements.csv
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what each idea of v6_lean gains, by turning off one at a time, beside v5_async and torch, in one
-run.
+"""Measures the gain of each idea of v6_lean, by turning off one at a time, beside v5_async and torch.
 
     python3 results/measure_ideas.py --out results/h200/ideas.csv
     python results/measure_ideas.py --counts --out results/idea_counts.csv     # without a GPU
@@ -94,9 +93,7 @@ def make_variant(idea: Idea, folder: Path) -> str:
 
 @contextmanager
 def variants() -> Iterator[list[str]]:
-    """Makes v6_lean without each of its ideas, as stages that :func:`ladder.stages.discover` finds within the
-    block.
-    """
+    """Makes v6_lean without each of its ideas, as stages that can be discovered within the block."""
     before = os.environ.get("LADDER_STAGES")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LADDER_STAGES"] = folder

@@ -1,6 +1,4 @@
-"""Fixtures for all tests; and stages outside the project's: ``naive``, and those that a test drops beside
-it.
-"""
+"""Fixtures for all tests; and user stages: ``naive``, and those that a test drops beside it."""
 
 from __future__ import annotations
 

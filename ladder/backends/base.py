@@ -1,6 +1,4 @@
-"""The backend interface, and the code all backends share: loading extensions, NaN-filled outputs,
-launching.
-"""
+"""The backend interface, and what all backends share: loading extensions, NaN-filled outputs, launching."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class EmulatorBackend(Backend):
     def check(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
     ) -> tuple[Execution, list[Finding], ExecutionError | None]:
-        """Runs :meth:`execute` under the sanitizer; also returns its findings, and the error if the run ended
-        early.
+        """Runs :meth:`execute` under the sanitizer; also returns findings, and the error that ended the run,
+        if any.
         """
         return self._run(extension, target, problem, inputs, Treatment(), check=True)
 

@@ -1,6 +1,4 @@
-"""Timing on a GPU: CUDA events after a warm-up, inputs that together exceed the L2, medians with their
-spread.
-"""
+"""Timing on a GPU: CUDA events after a warm-up, inputs that exceed the L2, medians with their spread."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ class AccessError(LadderError, ValueError):
 
 @dataclass(frozen=True)
 class Access:
-    """``op`` of ``width`` bytes per lane (or of ``width`` 8x8 tiles), with one byte address for each of 32
-    lanes.
+    """``op`` of ``width`` bytes per lane (or of ``width`` 8x8 tiles), with the byte addresses of 32 lanes.
 
     A lane whose address is None is inactive. Raises :class:`AccessError` if the hardware would refuse it.
     """

@@ -132,9 +132,7 @@ def explain_launches(
 
 
 def parse_place(place: str) -> tuple[str, str, int]:
-    """Parses ``STAGE:LINE`` or ``STAGE:FILE:LINE`` into (stage, file name, line). Raises
-    :class:`LadderError`.
-    """
+    """Splits ``STAGE:LINE`` or ``STAGE:FILE:LINE`` into stage, file and line. Raises :class:`LadderError`."""
     words = place.split(":")
     is_number = re.fullmatch(r"0*[1-9]\d{0,8}", words[-1], re.ASCII)
     if len(words) not in (2, 3) or not is_number or not all(words):

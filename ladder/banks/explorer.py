@@ -28,8 +28,7 @@ _PLAIN_WORDS = re.compile(
 
 @dataclass(frozen=True, order=True)
 class Swizzle:
-    """XORs ``bits`` bits of an address, starting at bit ``base + shift``, into those starting at bit
-    ``base``.
+    """XORs ``bits`` bits of an address, from bit ``base + shift`` on, into those from bit ``base`` on.
 
     Same as ``swizzle<B, M, S>`` of CuTe and of the stages. It works on byte addresses unless stated
     otherwise.

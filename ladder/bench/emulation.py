@@ -47,9 +47,7 @@ class Speed:
 
 
 def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
-    """Median times of the kernels in ``kernels.cu``; the first run of each is a warm-up and does not
-    count.
-    """
+    """Median times of the kernels in ``kernels.cu``, without the first run of each, a warm-up."""
     module = Module(_ptx())
     return [_measure(name, run, threads, runs) for name, run in _workloads(module, threads).items()]
 

@@ -100,8 +100,8 @@ def _operation(problems: Sequence[AnyProblem] | None, stages: Sequence[str] | No
 
 
 def _takes(stage: Stage, run: Run, problem: AnyProblem) -> bool:
-    """Whether the stage takes the problem; only its host code knows if its options leave room for a head
-    dim.
+    """Whether the stage takes the problem. Its options may not suit a head dim, which only its host code
+    knows.
     """
     try:
         stage.accept(problem)

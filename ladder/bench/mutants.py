@@ -109,9 +109,7 @@ class Outcome:
 
 
 def mutants(stage: str, source: str) -> list[Mutant]:
-    """All mutants of a kernel.cu, made below its first namespace and outside comments and preprocessor
-    lines.
-    """
+    """All mutants of a kernel.cu: changes below its first namespace, except in comments and directives."""
     lines = source.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("namespace"))
     found: dict[str, Mutant] = {}

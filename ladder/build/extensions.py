@@ -302,9 +302,7 @@ def _binding_sources() -> list[Path]:
 
 
 def _binding(operation: str, target: Target) -> Path:
-    """Returns the object file of an operation's Python binding, compiled once per target for all its
-    stages.
-    """
+    """Returns the object file of an operation's Python binding, compiled once per target."""
     include = include_directory()
     source = include / "ladder" / f"{operation}_binding.cpp"
     nvcc = target.nvcc()

@@ -57,9 +57,7 @@ def not_in_runtime(name: str, functions: Iterable[str]) -> BuildError:
 
 
 def refuse_undefined(binary: Path, name: str) -> None:
-    """Raises if CUDA entry points are undefined: they would silently bind to the runtime that torch has
-    loaded.
-    """
+    """Raises if CUDA entry points are undefined: they would silently bind to torch's runtime."""
     result = subprocess.run(["nm", "--undefined-only", str(binary)], capture_output=True, text=True)
     if result.returncode != 0:
         raise BuildError(f"nm cannot read {binary.name}: {result.stderr.strip()}")

@@ -14,9 +14,7 @@ _OBEYED = ('"', "$", "`", "\\", "\n")
 
 
 def plain(path: Path) -> Path:
-    """Returns the path unchanged. Raises :class:`BuildError` if nvcc's shell would interpret part of its
-    name.
-    """
+    """Returns the path unchanged. Raises :class:`BuildError` if a shell would interpret part of its name."""
     if obeyed := [character for character in _OBEYED if character in str(path.resolve())]:
         raise BuildError(
             f"{str(path.resolve())!r} has {' and '.join(map(repr, obeyed))} in its name, "

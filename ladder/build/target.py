@@ -69,8 +69,8 @@ class Target(ABC):
         return list(flags)
 
     def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
-        """The commands that add machine code to ``kernel.o``, if it is needed and missing; ``ptx`` is the
-        kernel's PTX.
+        """Commands that add machine code to ``kernel.o`` if it is needed and missing; ``ptx`` is the PTX
+        file.
         """
         del nvcc, flags, ptx
         return []
@@ -132,9 +132,7 @@ class EmulatorTarget(Target):
 
 @dataclass(frozen=True)
 class CudaTarget(Target):
-    """Machine code for this machine's GPU, made by the system's compiler if there is one: it fits the
-    driver.
-    """
+    """Machine code for this machine's GPU, made by the system's compiler, if any, which fits the driver."""
 
     backend = "cuda"
 

@@ -81,8 +81,9 @@ def chosen_options(options: argparse.Namespace) -> dict[str, str]:
 
 
 def require_emulator(options: argparse.Namespace, what: str) -> None:
-    """Selects the emulator, and with it small default problems. Raises :class:`LadderError` if the user chose
-    another backend.
+    """Selects the emulator, and with it small default problems.
+
+    Raises :class:`LadderError` if the user chose another backend.
     """
     if options.backend not in ("auto", "emulator"):
         raise LadderError(f"--backend {options.backend}: only the emulator {what}", "Leave it out.")

@@ -54,9 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Joins ``--nvcc-flags FLAGS`` into ``--nvcc-flags=FLAGS``: argparse rejects values that begin with a
-    dash.
-    """
+    """Joins ``--nvcc-flags FLAGS`` with an equals sign: argparse rejects values that begin with a dash."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] == "--nvcc-flags":

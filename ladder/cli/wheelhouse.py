@@ -1,6 +1,4 @@
-"""``ladder wheelhouse``: collects wheels, the compiler's included, for installing on a machine without
-network.
-"""
+"""``ladder wheelhouse``: collects all wheels, the compiler's included, for machines without a network."""
 
 from __future__ import annotations
 

@@ -27,9 +27,7 @@ def require_file(path: Path, endings: Sequence[str] = ()) -> None:
 
 
 def require_target(path: Path) -> None:
-    """Raises :class:`LadderError` unless a file can be written at ``path``. Leaves an existing file
-    unchanged.
-    """
+    """Raises :class:`LadderError` unless ``path`` can be written. Leaves an existing file unchanged."""
     parent = path.parent
     if path.is_dir():
         raise LadderError(f"cannot write {path}: it is a directory", "Name a file.")

@@ -164,9 +164,7 @@ def _finding(entry: dict[str, Any]) -> Finding:
 
 @functools.cache
 def _host_place(module: str, offsets: tuple[int, ...]) -> str:
-    """Returns ``file:line`` of the innermost call in the program's own source, or "" without debug
-    information.
-    """
+    """Returns ``file:line`` of the innermost call in the program's source, "" without debug information."""
     if not module or not offsets or not (tool := shutil.which("addr2line")):
         return ""
     command = [tool, "-f", "-i", "-e", module, *(f"{offset:#x}" for offset in offsets)]

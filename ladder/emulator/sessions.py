@@ -167,9 +167,7 @@ class Launch:
         return dict(self._record.totals())
 
     def instructions(self) -> pd.DataFrame:
-        """One row per PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line and
-        counters.
-        """
+        """One row per PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line, counts."""
         return _frame(self._record.instructions())
 
     def lines(self) -> pd.DataFrame:

@@ -300,9 +300,7 @@ def _kept_rows(
 def _run_job(
     job: _Job, backend: Backend, extension: Path | LadderError, progress: Steps, result: Comparison
 ) -> Row:
-    """Runs a job and returns its row; adds its reason and timing to ``result``. Raises the run's or build's
-    error.
-    """
+    """Runs a job and returns its row; adds reason and timing to ``result``. Raises build and run errors."""
     if isinstance(extension, LadderError):
         raise extension
     name = job.stage.name
@@ -360,9 +358,7 @@ def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = F
 
 
 def _row_file(extension: Path, job: _Job) -> Path:
-    """The file of a row, named by a hash of all that the row depends on: build, problem, emulator, torch,
-    checks.
-    """
+    """The file of a row, named by a hash of its dependencies: build, problem, emulator, torch, checks."""
     package = Path(__file__).parent.parent
     sources = sorted(path for folder in _ROW_FOLDERS for path in (package / folder).rglob("*.py"))
     checks = [path.read_bytes() for path in sources]

@@ -43,8 +43,7 @@ class ProcessEnded(ExecutionError):
 
 
 def call(function: Callable[..., T], *arguments: Any) -> T:
-    """Calls ``function(*arguments)`` in a child process. Both are pickled, so ``function`` must be
-    importable.
+    """Calls ``function(*arguments)`` in a child process. Both are pickled.
 
     Raises whatever ``function`` raises, and :class:`ProcessEnded` if the child ends without an answer.
     """

@@ -65,9 +65,7 @@ def fill_row(
     counters: Mapping[str, int | None],
     time_ms: float | None,
 ) -> None:
-    """Enters the results of a run. A NaN error or a missing output fails the row and leaves its cell
-    empty.
-    """
+    """Enters the results of a run. A NaN error or a missing output fails it and leaves the cell empty."""
     operation = operation_of(problem)
     for name, column in operation.error_columns.items():
         row[column] = errors[name] if math.isfinite(errors.get(name, math.nan)) else None
@@ -81,9 +79,7 @@ def fill_row(
 
 
 def to_frame(rows: Iterable[Row], operation: Operation | None = None) -> pd.DataFrame:
-    """Makes a data frame of the rows of one operation, by default attention; without rows, it has only
-    columns.
-    """
+    """Makes a data frame, perhaps an empty one, of the rows of one operation, by default attention."""
     import pandas as pd
 
     kinds: dict[str, Any] = columns(operation or get_operation(DEFAULT_OPERATION))

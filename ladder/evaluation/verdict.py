@@ -1,6 +1,4 @@
-"""What a verdict requires besides accurate outputs: that kernels did the work, and that it was not by
-luck.
-"""
+"""What a verdict requires besides accurate outputs: that kernels computed them, and not by luck."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def copies(tensors: Tensors) -> Tensors:
 
 
 def require_untouched(inputs: Tensors, before: Tensors) -> None:
-    """Raises :class:`ExecutionError` if a stage has written to its inputs, which the reference is computed
-    from.
-    """
+    """Raises :class:`ExecutionError` if a stage has changed its inputs, which the reference depends on."""
     written = _differing(inputs, before)
     if written:
         raise ExecutionError(f"it writes to {_and(written)}, which it is only given to read")

@@ -14,9 +14,7 @@ from ladder.exercises.table import Table, read_table
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A wrong answer: ``says`` holds pieces of the check's message, ``why`` the misconception or slip behind
-    it.
-    """
+    """A wrong answer: ``says`` holds pieces of the check's message, ``why`` the misconception behind it."""
 
     why: str
     text: str

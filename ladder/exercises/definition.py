@@ -25,9 +25,7 @@ BEGIN, END = "// begin exercise", "// end exercise"
 
 @dataclass(frozen=True)
 class Case:
-    """A problem to try a solution on, and upper limits on its counts: columns of the table and
-    :data:`BLOCK_BARRIERS`.
-    """
+    """A problem to try a solution on, and limits on table columns and :data:`BLOCK_BARRIERS`."""
 
     problem: AnyProblem
     at_most: Mapping[str, int] = field(default_factory=dict)
@@ -69,8 +67,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise. ``owner`` says what holds a row of the result: a ``thread``, or the ``fragments`` of a
-    warp.
+    """One exercise. ``owner`` says what holds a row of the result: a ``thread``, or a warp's ``fragments``.
 
     ``afterword`` is shown once it is solved. An ``open_book`` exercise has so many lines that lessons show
     them anyway; the task is to rewrite them. An exercise on a rung is tried on its ``cases``; a program,

@@ -64,8 +64,8 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
 def _evaluate_cases(
     exercise: Exercise, stage: Stage, verdict: Verdict, progress: Steps
 ) -> list[tuple[Case, Evaluation]]:
-    """Returns the evaluations of cases that finished. Adds right and wrong cases to ``verdict``, and why
-    others stopped.
+    """Evaluates the cases and adds right, wrong and failed ones to ``verdict``; returns those that
+    finished.
     """
     from ladder.evaluation import evaluate
 
@@ -211,9 +211,7 @@ def _block_barriers(evaluation: Evaluation) -> dict[int, int]:
 
 
 def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int] | None:
-    """Returns (line of kernel.cu, its text, its count) of the line with the highest count, including
-    helpers'.
-    """
+    """Returns number, text and count of the line of kernel.cu with the highest count, including helpers'."""
     from ladder.lines import by_kernel_line, line_table
 
     found = [

@@ -77,9 +77,7 @@ class Workspace:
             )
 
     def stage(self, exercise: Exercise) -> Stage:
-        """The working copy as a stage that supports the same as its rung, even if stage.toml has been
-        changed.
-        """
+        """The working copy as a stage that supports what its rung does, even if stage.toml has changed."""
         return replace(exercise.stage(), name=exercise.name, path=self.path(exercise))
 
     def start(self, exercise: Exercise) -> Path:

@@ -68,9 +68,7 @@ class HSTULayer(nn.Module):
         num_contexts: Tensor | None = None,
         num_targets: Tensor | None = None,
     ) -> Tensor:
-        """Maps x (total, dim), whose sequences are concatenated as given by ``cu_seqlens``, to (total,
-        dim).
-        """
+        """Maps x (total, dim), the concatenated sequences given by ``cu_seqlens``, to (total, dim)."""
         parts = F.silu(self.project(self.norm(x))).view(len(x), 4, self.heads, self.head_dim)
         u = parts[:, 0].flatten(1)
         v, q, k = parts[:, 1:].to(self.dtype).unbind(1)

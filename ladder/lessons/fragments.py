@@ -113,7 +113,7 @@ def measure_fragments() -> dict[str, Fragment]:
 
 
 def _run(tile: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (plain, transposed, keys), each (lane, register, half) of 16 bits, and the accumulators (lane,
+    """Returns plain, transposed and keys (lane, register, half), of 16 bits, and accumulators (lane,
     register).
     """
     plain = np.zeros((LANES, 4, 2), dtype=np.uint16)

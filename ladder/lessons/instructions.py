@@ -21,9 +21,7 @@ KINDS = {
 
 
 def instructions_a_score(stages: Sequence[str], problem: Problem) -> pd.DataFrame:
-    """A lane's PTX instructions per score, one row per stage and one column per kind, counted on the
-    emulator.
-    """
+    """A lane's PTX instructions per score in the emulator: one row per stage, one column per kind."""
     from ladder.evaluation import evaluate
 
     scores = problem.batch * problem.heads * problem.q_len * problem.kv_len

@@ -70,9 +70,7 @@ def _highlighted(rows: Sequence[Row]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Gap:
-    """The gap of an exercise in its rung's file: the numbers of its first line and of the line after its
-    last.
-    """
+    """The gap of an exercise in its rung's file, as a half-open range of line numbers."""
 
     exercise: Exercise
     begin: int

@@ -64,8 +64,7 @@ def run_program(line: str, cell: str) -> None:
 
 
 def run_exercise(line: str, cell: str) -> str | None:
-    """Checks ``cell`` as the gap of the exercise named in ``line``; prints what is wrong, or what to read
-    next.
+    """Checks ``cell`` as the gap of the exercise ``line``; prints what is wrong, or what to read next.
 
     Without a cell, prints the task instead and returns the gap's current text.
     """
@@ -98,8 +97,8 @@ _seen: dict[str, str] = {}
 
 
 def _has_news(exercise: Exercise, cell: str) -> bool:
-    """Whether the gap was changed elsewhere: it is not the exercise's text, the last one seen here, or the
-    cell's.
+    """Whether the gap was changed elsewhere: it is neither the exercise's text, nor the last seen, nor the
+    cell.
 
     Records the new text as seen.
     """

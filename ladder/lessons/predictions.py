@@ -36,9 +36,7 @@ _answers: dict[str, _Answers] = {}
 
 
 def predict(name: str, answer: float | None) -> Verdict:
-    """Judges the answer to the question ``name``, or asks for it if it is None. Raises
-    :class:`LessonError`.
-    """
+    """Judges the answer to the question ``name``, or asks for it if None. Raises :class:`LessonError`."""
     question, said = _question(name), _answers.setdefault(name, _Answers())
     if answer is None:
         return Verdict("**Your turn.** Write your number in place of `None` and run the cell again.", None)

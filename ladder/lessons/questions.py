@@ -31,9 +31,7 @@ K_ADDRESS = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
 
 @dataclass(frozen=True)
 class Question:
-    """A question: ``hint`` helps after a first miss, ``measure`` returns the answer, ``because`` explains
-    it.
-    """
+    """A question: ``hint`` helps after a first miss, ``measure`` gives the answer, ``because`` the reason."""
 
     hint: str
     because: str
@@ -41,9 +39,7 @@ class Question:
 
 
 def product_of_v1(operand: str) -> Explanation:
-    """Explains the load of ``q_row[x]`` or ``k_smem[y * d + x]`` (``operand`` q or k) in v1's first
-    product.
-    """
+    """Explains the load of ``q_row[x]`` or ``k_smem[y * d + x]`` (operand q or k) in v1's first product."""
     place = f"v1_minimal:{line_of('v1_minimal', 'part += q_row[x] * k_smem[y * d + x];')}"
     of_q = explain(place, ONE_BLOCK)
     if operand == "q":

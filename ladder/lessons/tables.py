@@ -136,8 +136,7 @@ def climb_runs(folder: Path) -> pd.DataFrame:
 
 
 def measured_speeds() -> pd.DataFrame | None:
-    """The speeds of the rungs and of torch in ``results/h200``, one row per contender and problem: medians of
-    runs.
+    """The median speeds of rungs and torch in ``results/h200``, one row per contender and problem.
 
     None if the project is installed without its results.
     """

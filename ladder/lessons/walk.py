@@ -30,9 +30,7 @@ WALK_PROBLEM = Problem(1, 1, 256, 192, 64)
 
 
 def measure_walk(stage: str, problem: Problem = WALK_PROBLEM) -> list[Visit]:
-    """Runs the stage on the emulator and returns each block's visits in order. Raises
-    :class:`LadderError`.
-    """
+    """Runs the stage on the emulator; returns the blocks' visits in order. Raises :class:`LadderError`."""
     talking = _talking_stage(stage)
     sizes = (problem.batch, problem.heads, problem.q_len, problem.kv_len, problem.head_dim)
     # A kernel's printf goes to stderr; stdout holds only the rows (docs/verdicts.md).
@@ -61,9 +59,7 @@ def measure_walk(stage: str, problem: Problem = WALK_PROBLEM) -> list[Visit]:
 
 
 def _talking_stage(stage: str) -> Path:
-    """Makes a copy of the stage that prints its tiles, always at the same path, so that it is built only
-    once.
-    """
+    """Makes a copy of the stage that prints its tiles, always at the same path, so that builds are reused."""
     origin = discover()[stage]
     piece, tile = ARRIVALS[stage]
     lines = origin.kernel.read_text(encoding="utf-8").splitlines()

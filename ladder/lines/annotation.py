@@ -151,22 +151,16 @@ class Annotated:
     total: LineCounts
 
     def wavefront_share(self, counts: LineCounts) -> float | None:
-        """The share of all wavefronts that ``counts`` has; None if there are none or the model does not
-        know.
-        """
+        """The share of all wavefronts that ``counts`` has; None if there are none or it is unknown."""
         return _share(counts.wavefronts, self.total.wavefronts)
 
     def conflict_share(self, counts: LineCounts) -> float | None:
-        """The share of all conflicts that ``counts`` has; None if there are none or the model does not
-        know.
-        """
+        """The share of all conflicts that ``counts`` has; None if there are none or it is unknown."""
         return _share(counts.conflicts, self.total.conflicts)
 
 
 def annotate(table: pd.DataFrame) -> Annotated:
-    """Annotates the source files of a :func:`line_table` with the cost of every line that accesses shared
-    memory.
-    """
+    """Annotates a :func:`line_table`'s sources with the cost of each line that accesses shared memory."""
     rows = [_Row(row) for row in table.to_dict("records")]
     total = LineCounts({name: _total(table[name]) for name in VALUES})
     kernel_files = [row.kernel[0] for row in rows]

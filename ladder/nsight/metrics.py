@@ -156,9 +156,7 @@ def metric_names(columns: Iterable[str] = COUNTERS) -> list[str]:
 
 
 def available_metrics(listing: str) -> set[str]:
-    """Parses the base names (``l1tex__data_bank_conflicts_pipe_lsu``) in the output of ``ncu
-    --query-metrics``.
-    """
+    """Parses base names, like ``l1tex__data_bank_conflicts_pipe_lsu``, from ``ncu --query-metrics``."""
     return set(re.findall(r"^\s*([a-z]\w*)(?=\s|$)", listing, flags=re.MULTILINE))
 
 
@@ -168,9 +166,7 @@ def known(names: Iterable[str], available: set[str]) -> list[str]:
 
 
 def counters(raw: pd.DataFrame) -> pd.DataFrame:
-    """The table's counter columns and ``time_ms`` of a raw page, one row per launch; <NA> if ncu has no
-    value.
-    """
+    """The table's counters and ``time_ms`` from a raw page, one row per launch; <NA> if ncu has no value."""
     result = pd.DataFrame(index=raw.index)
     for column, alternatives in COUNTERS.items():
         total = pd.Series(pd.NA, index=raw.index, dtype="Float64")

@@ -67,9 +67,7 @@ def opcode(sass: str) -> str:
 
 @dataclass(frozen=True)
 class _SourceTable:
-    """One table of the page, of a launch or of a launch and a source file. Each row comes with its line or
-    "".
-    """
+    """A table of the page, for a launch or for a launch and a source file; rows come with their line."""
 
     kernel: str
     file: str

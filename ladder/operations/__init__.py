@@ -1,6 +1,4 @@
-"""The operations that stages compute: problems, inputs, float64 references with error bounds, shapes to
-try.
-"""
+"""The operations that stages compute: problems, inputs, float64 references with bounds, shapes to try."""
 
 from __future__ import annotations
 

@@ -87,9 +87,7 @@ class AnyProblem(ABC):
 
     @property
     def text(self) -> str:
-        """The whole problem in one word: the fields that differ from their defaults,
-        ``name=value&name=value``.
-        """
+        """The whole problem in one word: ``name=value&name=value``, for fields that are not defaults."""
         return "&".join(
             f"{field.name}={str(getattr(self, field.name)).replace(' ', '')}"
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
@@ -348,8 +346,8 @@ def check_size(letter: str, name: str, value: Any) -> None:
 
 
 def parse_sizes(text: str, size_text: tuple[str, str]) -> list[int]:
-    """Parses the integers of ``--problem``. Raises :class:`InvalidProblem` if they are invalid or too many or
-    few.
+    """Parses the integers of ``--problem``. Raises :class:`InvalidProblem` for wrong values or a wrong
+    number.
     """
     form, example = size_text
     count = form.count(",") + 1

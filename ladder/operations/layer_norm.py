@@ -26,9 +26,7 @@ class LayerNormProblem(SizedProblem):
 
     @property
     def flops(self) -> float:
-        """8 R C: per element, a sum, difference, square, its sum, two products, a sum and a share of the
-        root.
-        """
+        """8 R C: per element, two sums, difference, square, two products, bias, and a share of the root."""
         return 8.0 * self.rows * self.cols
 
 

@@ -85,9 +85,7 @@ class LinearAttention(SizedOperation):
 
 
 def _largest_states(k: Tensor, v: Tensor) -> Iterator[Tensor]:
-    """Yields, for a few columns of the state at a time, the norms of their largest values so far (N,
-    columns).
-    """
+    """Yields the norms of the state's largest values so far (N, columns), a few columns at a time."""
     for columns in v.split(max(1, _STATES_AT_ONCE // k.numel()), 1):
         states = (k[:, :, None] * columns[:, None, :]).cumsum(0)
         yield states.abs().cummax(0).values.norm(dim=1)

@@ -81,9 +81,7 @@ class SizedProblem(AnyProblem):
 
 
 class SizedOperation(Operation):
-    """An operation on a :class:`SizedProblem`; subclasses define ``title``, the problems and the abstract
-    methods.
-    """
+    """An operation on a :class:`SizedProblem`; subclasses define ``title``, problems and abstract methods."""
 
     problem: type[SizedProblem]
     #: The values of each size in the matrix, by field name.

@@ -1,6 +1,4 @@
-"""Pictures, one function each, drawn from existing data. matplotlib is imported when the first one is
-drawn.
-"""
+"""Pictures, one function each, drawn from existing data. matplotlib is imported on first use."""
 
 from __future__ import annotations
 

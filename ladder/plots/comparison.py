@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def comparison_picture(table: pd.DataFrame, title: str = "") -> Figure:
-    """Draws two bars per stage on a logarithmic axis: the wavefronts that its accesses need, and its
-    conflicts.
+    """Draws two bars per stage, on a logarithmic axis: the wavefronts that it needs, and its conflicts.
 
     ``table`` is the result of :func:`ladder.compare`. Stages without counts are left out. The axis is
     logarithmic because the rungs differ by orders of magnitude; bars of length 0 are labelled.

@@ -25,9 +25,7 @@ _KINDS = (
 
 
 def mask_picture(masks: Mapping[str, Tensor], tile: tuple[int, int]) -> Figure:
-    """Draws boolean masks (queries, keys) by title, with the tiles of size ``tile`` (queries, keys) that they
-    need.
-    """
+    """Draws boolean masks (queries, keys) by title, with the tiles of size ``tile`` that they need."""
     from matplotlib.patches import Patch
 
     columns = min(_COLUMNS, len(masks))
@@ -62,9 +60,7 @@ def _draw(axes: Axes, title: str, mask: np.ndarray, tile: tuple[int, int]) -> No
 
 
 def _classes(mask: np.ndarray, tile: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int, int]]:
-    """Returns each element's index in :data:`_KINDS`, and the numbers of needed, partly masked and all
-    tiles.
-    """
+    """Returns each element's index in :data:`_KINDS`, and the numbers of needed, cut and all tiles."""
     import numpy as np
 
     classes = np.zeros(mask.shape, dtype=int)

@@ -18,8 +18,7 @@ _LINE = 0.044
 
 
 def roofline_picture(table: pd.DataFrame, *, wavefronts_per_second: float, roof: float) -> Figure:
-    """Draws one point per kernel: operations per wavefront of shared memory against TFLOP/s, both
-    logarithmic.
+    """Draws one point per kernel: TFLOP/s over operations per shared-memory wavefront, both logarithmic.
 
     ``table`` has one row per kernel: ``stage``, ``flops``, ``wavefronts``, ``conflicts`` (the wavefronts that
     conflicts add) and ``tflops``. The slope is the rate of all SMs together, one wavefront per cycle each;

@@ -17,8 +17,7 @@ _WIDTH, _BARS, _LONGEST = 100.0, 37.0, 33.0
 
 
 def rungs_picture(rungs: pd.DataFrame, counted: str, timed: str) -> Figure:
-    """Draws one step per rung, the lowest at the bottom: its name, its speed as a logarithmic bar, its
-    conflicts.
+    """Draws one step per rung, lowest at the bottom: name, speed as a logarithmic bar, conflicts.
 
     ``rungs`` has one row per rung, lowest first: ``stage``, ``title``, ``conflicts``, ``tflops`` (NaN if not
     measured) and a ``note`` on that speed. ``counted`` and ``timed`` name the problem and machine of these

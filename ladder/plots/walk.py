@@ -27,8 +27,7 @@ class Visit:
 
 
 def walk_picture(walks: Mapping[str, Sequence[Visit]], problem: Problem) -> Figure:
-    """Draws S with one cell per tile: the number is the step at which a block visits it, the colour the
-    block.
+    """Draws S with one cell per tile: the colour is the block that visits it, the number the step.
 
     Tiles that no block visits, above the diagonal of a causal mask, are grey.
     """

@@ -117,8 +117,7 @@ def profile(
 
 
 def read(paths: Sequence[Path]) -> list[Counted]:
-    """Reads reports: ``.ncu-rep``, raw and source pages as CSV, or tables of measurements in the format of
-    ``results/measure_counters.py``.
+    """Reads reports: ``.ncu-rep``, raw and source pages as CSV, or tables by ``results/measure_counters.py``.
 
     A source page alone has no counters of whole kernels; with the raw page of the same launches, it adds the
     lines.
@@ -146,9 +145,7 @@ def read(paths: Sequence[Path]) -> list[Counted]:
 
 
 def _measurements(path: Path) -> pd.DataFrame | None:
-    """Reads the file as a table of measurements, if it is one. Raises :class:`LadderError` if it is
-    broken.
-    """
+    """Reads the file if it is a table of measurements. Raises :class:`LadderError` if it is broken."""
     if path.suffix != ".csv" or not path.is_file():
         return None
     text = nsight.read_text(path)
@@ -171,9 +168,7 @@ def _measurements(path: Path) -> pd.DataFrame | None:
 
 
 def _from_measurements(table: pd.DataFrame) -> list[Counted]:
-    """Returns one for each stage and problem: the minimum of several launches, since lost arbitration only
-    adds.
-    """
+    """One for each stage and problem: the minimum of several launches, since lost arbitration only adds."""
     counts = pd.concat([table.drop(columns=["launches"], errors="ignore"), nsight.counters(table)], axis=1)
     found = []
     for key, launches in counts.groupby([*_PROBLEM, "kernel"], sort=False):
@@ -246,9 +241,7 @@ def _from_source(source: pd.DataFrame) -> list[Counted]:
 
 
 def _summed(launches: pd.DataFrame) -> pd.DataFrame:
-    """Combines all launches of a run into one row: counts are summed, shares taken from the longest
-    launch.
-    """
+    """Combines a run's launches into one row: counts are summed, shares taken from the longest launch."""
     if len(launches) == 1:
         return launches
     longest = (

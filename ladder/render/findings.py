@@ -44,9 +44,7 @@ def times_text(finding: Finding) -> str:
 
 
 def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
-    """Yields heading and text of: where (the kernel's line, then the helper's), what, why, and how to fix
-    it.
-    """
+    """Yields heading and text of where (the kernel's line, then the helper's), what, why, and the fix."""
     if finding.kernel:
         yield "kernel", Text(short_kernel(finding.kernel))
     for heading, party in (("at", finding.who), ("with", finding.other)):

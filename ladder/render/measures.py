@@ -72,9 +72,7 @@ def comparison_title(comparison: Comparison, rows: Sequence[Row]) -> str:
 
 
 def measures(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]) -> Iterator[Measure]:
-    """Yields the measures of ``rows``, some or all of the comparison's, except those that are empty or 0 in
-    all.
-    """
+    """Yields the measures of ``rows``, some or all of the comparison's, unless empty or 0 in all of them."""
     yield Measure("dtype", tuple(row["dtype"] for row in rows))
     if len({row["arch"] for row in rows}) > 1:
         yield Measure("arch", tuple(row["arch"] for row in rows))
@@ -127,9 +125,7 @@ def _cells(
 
 
 def _reductions(comparison: Comparison, ladder: Ladder, rows: Sequence[Row]) -> Iterator[Measure]:
-    """Yields the reduction of conflicts against the rung before, which is named unless it is the column to
-    the left.
-    """
+    """Yields the reduction of conflicts against the rung before, named unless it is just to the left."""
     reductions = tuple(_reduction(row, comparison.rows, ladder) for row in rows)
     if not any(reductions):
         return

@@ -32,9 +32,7 @@ DEFAULT_ARCH = "sm_80"
 
 
 def require_arch(arch: str, named: str = "arch") -> None:
-    """Raises :class:`InvalidProblem` unless ``arch`` is a virtual GPU; ``named`` is the source of the
-    value.
-    """
+    """Raises :class:`InvalidProblem` unless ``arch`` is a virtual GPU; ``named`` is the value's source."""
     if arch not in ARCHITECTURES:
         raise InvalidProblem(f"{named} {arch!r} is none of {', '.join(ARCHITECTURES)}")
 
@@ -81,9 +79,7 @@ class Stage:
 
     @property
     def default_arch(self) -> str:
-        """The virtual GPU that it is counted on by default: its only one, or the larger of sm_80 and its
-        minimum.
-        """
+        """The virtual GPU to count on by default: its only one, or the larger of sm_80 and its minimum."""
         if self.only_arch:
             return self.only_arch
         minimum = "sm_{}{}".format(*self.min_compute_capability)
@@ -292,9 +288,7 @@ def own_folder(name: str) -> Path | None:
 
 
 def _is_users(folder: Path) -> bool:
-    """Whether the user owns the folder: code found without being named will run, so it must be the user's
-    own.
-    """
+    """Whether the user owns the folder: code that is found without being named will run."""
     return folder.stat().st_uid == os.getuid()
 
 
@@ -511,9 +505,7 @@ def format_options(options: Mapping[str, object]) -> str:
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """Parses the format of :func:`format_options`. Raises :class:`InvalidProblem` if an option has no
-    value.
-    """
+    """Parses :func:`format_options`'s format. Raises :class:`InvalidProblem` if an option has no value."""
     pairs = [option.partition("=") for option in text.split(",") if option]
     for name, equals, _ in pairs:
         if not name:

@@ -49,9 +49,7 @@ def test_a_build_is_kept_until_something_changes(drop_stage):
 
 
 def test_whatever_the_compiler_reads_counts(drop_stage, tmp_path):
-    """A changed header above the stage, with an unusual name, or behind a link: none leaves an old binary in
-    use.
-    """
+    """A changed header above the stage, with an unusual name, or behind a link causes a rebuild."""
     above = tmp_path / "stages" / "above.h"
     (tmp_path / "elsewhere").mkdir()
     linked = tmp_path / "elsewhere" / "linked.h"

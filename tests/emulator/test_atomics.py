@@ -50,9 +50,7 @@ REGISTERS = {2: ("b16", "%rs"), 4: ("b32", "%r"), 8: ("b64", "%rd")}
 def launch_form(
     opcode: str, form: str, space: str, memory: np.ndarray, slots: np.ndarray, *operands: np.ndarray
 ):
-    """Lets each lane act on memory[slots[lane]]; returns memory afterwards, the lanes' results, and the
-    launch.
-    """
+    """Lets each lane act on memory[slots[lane]]; returns the memory, the lanes' results and the launch."""
     size = memory.itemsize
     kind, r = REGISTERS[size]
     result = np.zeros(32, memory.dtype)

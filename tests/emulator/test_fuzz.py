@@ -1,6 +1,4 @@
-"""Short runs of the fuzz targets, for untrusted bytes and for runtime calls. docs/sanitizer.md has long
-ones.
-"""
+"""Short runs of the fuzz targets, on untrusted bytes and runtime calls. docs/sanitizer.md has long ones."""
 
 from __future__ import annotations
 

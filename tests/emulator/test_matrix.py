@@ -30,9 +30,7 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
 
 
 def tile_registers(tiles: np.ndarray, trans: bool) -> np.ndarray:
-    """The registers: lane l's register i holds elements 2t, 2t + 1 of row g (column g with .trans) of tile
-    i.
-    """
+    """Lane l's register i holds elements 2t, 2t + 1 of row g (with .trans, column g) of tile i."""
     out = np.zeros((len(tiles), 32), np.uint32)
     for i, tile in enumerate(tiles):
         for lane in range(32):

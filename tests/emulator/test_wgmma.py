@@ -1,6 +1,4 @@
-"""Compares wgmma with NumPy: every shape and type, operands in registers and in every shared-memory
-layout.
-"""
+"""Compares wgmma with NumPy: every shape, type and shared-memory layout, and operands in registers."""
 
 from __future__ import annotations
 

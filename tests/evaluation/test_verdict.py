@@ -151,9 +151,7 @@ def test_a_failure_is_not_hidden_by_findings(drop_stage) -> None:
 
 
 def workspace(first: str, last: str) -> tuple[tuple[str, str], ...]:
-    """Changes to naive that give it a workspace of one number per row, with code before and after the
-    launch.
-    """
+    """Changes to naive that give it a workspace of one number per row, with code around the launch."""
     return (
         ("AttentionProblem p) {\n  const int row", "AttentionProblem p, float *more) {\n  const int row"),
         ("= m + logf(l)", "= m + logf(l) + 0 * fminf(more[row], 1)"),

@@ -213,9 +213,7 @@ def test_what_no_rung_differentiates() -> None:
 
 
 def test_the_layer() -> None:
-    """Compares outputs and the gradients of all parameters with the formula in float64, sequence by
-    sequence.
-    """
+    """Compares outputs and all parameters' gradients with the formula in float64, sequence by sequence."""
     torch.manual_seed(0)
     layer = ladder.HSTULayer(
         24,

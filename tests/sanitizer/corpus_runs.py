@@ -65,9 +65,7 @@ def build_corpus(source: Path, target: type[Target] = EmulatorTarget) -> Path:
 
 
 def include_flags(source: Path) -> list[str]:
-    """The include flags for a file of the corpus; one of rungs, named after its rung, finds the files beside
-    its kernel.
-    """
+    """The include flags for a file of the corpus; one named after a rung finds the rung's headers, too."""
     return [f"-I{folder}" for folder in (CORPUS, STAGES / "include", STAGES / source.stem) if folder.is_dir()]
 
 

@@ -1,6 +1,4 @@
-"""Wrong programs do not compile; the message says what was given, what is required, and which call to
-insert.
-"""
+"""Wrong programs do not compile; messages say what was given, what is required, what call to insert."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Instantiates kernels around the tile library, compiles many at a time to PTX, and runs them on the
-emulator.
-"""
+"""Instantiates kernels around the tile library, compiles many at a time, and runs them on the emulator."""
 
 from __future__ import annotations
 
@@ -179,9 +177,7 @@ def compiled(unit: Unit, arch: str = "sm_80", optimised: bool = True) -> Module:
 
 
 def compile_ptx(source: str, arch: str, *flags: str) -> str:
-    """Compiles a source that may include the library and ``kernels.h`` to PTX, cached in the cache
-    directory.
-    """
+    """Compiles a source that may include the library and ``kernels.h`` to PTX, which is cached."""
     nvcc = toolchain.pinned_nvcc()
     command = [str(nvcc.path), *compile_flags(arch), *flags]
     headers = [*sorted(stages.include_directory().glob("*/*.h")), HERE / "kernels.h"]

@@ -13,8 +13,7 @@ INPUTS = ("random", "ones", "identity", "running")
 
 
 class Result(NamedTuple):
-    """The expected output of a kernel, and the allowed error in ulps of ``around``, or else of the output
-    itself.
+    """A kernel's expected output, and the allowed error in ulps of ``around`` or else of the output itself.
 
     If it was written in the order of registers, ``places`` are those of a tile (two index tensors) or a
     vector (one).
@@ -28,9 +27,7 @@ class Result(NamedTuple):
 
 
 def matrix(kind: str, rows: int, cols: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """Makes a matrix. ``random`` is normal; ``running`` numbers reveal row and column, and neighbours always
-    differ.
-    """
+    """Makes a matrix: ``random`` is normal; ``running`` numbers reveal row and column, neighbours differ."""
     if kind == "ones":
         return torch.ones(rows, cols, dtype=dtype)
     if kind == "identity":

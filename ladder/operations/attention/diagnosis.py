@@ -1,6 +1,4 @@
-"""Describes what is wrong with an output: which heads, rows and columns, which threads hold them, and the
-values.
-"""
+"""Describes what is wrong with an output: which heads, rows, columns and threads, and which values."""
 
 from __future__ import annotations
 
@@ -202,9 +200,7 @@ def _number(value: float) -> str:
 
 
 def _unwritten(x: Tensor) -> Tensor:
-    """Elements with exactly the bits that outputs are filled with, since arithmetic yields a different
-    NaN.
-    """
+    """Elements with exactly the bits that outputs are filled with; arithmetic gives a different NaN."""
     bits = _BITS[x.dtype]
     return x.view(bits) == torch.full_like(x, math.nan).view(bits)
 

@@ -25,9 +25,7 @@ def _large(q: Tensor, k: Tensor) -> None:
 
 
 def _negative(q: Tensor, k: Tensor) -> None:
-    """Makes all logits strongly negative: a running maximum that starts at 0 instead of -inf loses every
-    row.
-    """
+    """Makes all logits strongly negative: a running maximum that starts at 0, not -inf, loses every row."""
     q.abs_().add_(1.0)
     k.abs_().add_(1.0).mul_(-4.0)
 

@@ -135,9 +135,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
 
 
 def _bounds(rows: _Rows, o: Tensor, lse: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The bounds of o and lse, in the notation of the module's docstring; values per query are columns (n,
-    1).
-    """
+    """The bounds of o and lse, in the module docstring's notation; values per query are columns (n, 1)."""
     d, rounding = rows.q.shape[1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2
     s, lse = rows.s, lse[:, None]

@@ -1,6 +1,4 @@
-"""Common slips and the output that each produces, so that a wrong output that matches one can be
-explained.
-"""
+"""Common slips and the outputs they produce, to explain a wrong output that matches one."""
 
 from __future__ import annotations
 

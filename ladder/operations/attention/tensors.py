@@ -12,8 +12,9 @@ from ladder.operations.attention.problem import Problem
 def problem_of_tensors(
     q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> Problem:
-    """Derives the problem of these tensors. Raises :class:`InvalidProblem` and
-    :class:`UnsupportedProblem`.
+    """Derives the problem of these tensors.
+
+    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
     """
     named = (("query", q), ("key", k), ("value", v))
     dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
