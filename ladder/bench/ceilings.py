@@ -77,7 +77,7 @@ def render(rows: pd.DataFrame) -> Table:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows as CSV, too")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the rows as CSV")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -187,7 +187,7 @@ def render(frame: pd.DataFrame, operation: Operation) -> Table:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the rows as CSV, too")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the rows as CSV")
     parser.add_argument("--stages", nargs="+", metavar="STAGE", help="default: all that compute attention")
     parser.add_argument(
         "--problem", action="append", metavar="SIZES", help="instead of the default ones; may be repeated"

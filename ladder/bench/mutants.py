@@ -251,7 +251,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"default: {' and '.join(STAGES)}")
     parser.add_argument("--judge", action="append", choices=list(JUDGES), help="default: all of them")
     parser.add_argument(
-        "--sample", type=int, metavar="N", help="only so many of the mutants, the same each time"
+        "--sample", type=int, metavar="N", help="only this many of the mutants, the same each time"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at once (as many as cores)")
     parser.add_argument("--list", action="store_true", help="print the mutants and judge none")

@@ -51,7 +51,7 @@ def failures(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all")
     parser.add_argument("--problems", type=int, default=1000, help="over all stages (1000)")
-    parser.add_argument("--seed", type=int, help="to have the same ones again (a new one each time)")
+    parser.add_argument("--seed", type=int, help="to repeat a run (a new one each time)")
     parser.add_argument("--largest", type=int, default=300, help="N and M (300)")
     parser.add_argument("--backend", default="auto", help="auto (a GPU if there is one), emulator or cuda")
 

@@ -24,16 +24,14 @@ def add(commands: Any) -> None:
         metavar="ADDRESS",
         help='byte address in terms of lane, as in C: "(lane %% 16) * 256 + lane / 16 * 16"',
     )
-    parser.add_argument("--width", type=int, help="bytes a lane (4), or 8x8 tiles (4)")
+    parser.add_argument("--width", type=int, help="bytes per lane (4), or 8x8 tiles (4)")
     parser.add_argument("--swizzle", metavar="B,M,S", help="swizzle<B, M, S> applied to the byte addresses")
-    parser.add_argument(
-        "--active", metavar="LANES", help="lanes that take part: 0-15,20 or a mask 0x0000ffff"
-    )
+    parser.add_argument("--active", metavar="LANES", help="active lanes: 0-15,20 or a mask 0x0000ffff")
     parser.add_argument(
         "--element",
         type=int,
         metavar="BYTES",
-        help="say swizzles for elements of this size as well (2 and 4)",
+        help="also give swizzles for elements of this size (2 and 4)",
     )
     add_picture_option(parser)
 

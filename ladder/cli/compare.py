@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
     add_problem_options(parser)
     add_json_option(parser)
     add_operation_option(parser)
-    parser.add_argument("--fresh", action="store_true", help="emulate again what has been emulated before")
+    parser.add_argument("--fresh", action="store_true", help="ignore cached rows and run everything again")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--arch", default=None, help="virtual GPU (sm_80)")
     parser.add_argument(
-        "--check", action="store_true", help="run it under the sanitizer; --json then writes what it found"
+        "--check", action="store_true", help="run it under the sanitizer; --json then writes the findings"
     )
     add_json_option(parser)
 

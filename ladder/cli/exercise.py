@@ -50,10 +50,8 @@ def add(commands: Any) -> None:
     check.add_argument(
         "name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last"
     )
-    check.add_argument("--all", action="store_true", help="all that have been begun")
-    check.add_argument(
-        "--json", metavar="FILE", help="write what was found there, too; - prints nothing else"
-    )
+    check.add_argument("--all", action="store_true", help="all that have been started")
+    check.add_argument("--json", metavar="FILE", help="also write the verdict there; - prints nothing else")
     watch = action("watch", _watch, "check what you save, each time you save it; Ctrl-C ends it")
     watch.add_argument("name", nargs="?", metavar="NAME", help="default: whichever is saved")
     hint = action("hint", _hint, "give a hint, one more each time")

@@ -27,10 +27,10 @@ def add(commands: Any) -> None:
     parser.add_argument("stage", metavar="STAGE")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
-        "--context", type=not_negative, default=3, metavar="LINES", help="lines around those that count (3)"
+        "--context", type=not_negative, default=3, metavar="LINES", help="lines of context (3)"
     )
     shown.add_argument("--all", action="store_true", help="whole files")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing else, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     add_problem_options(parser)
     add_json_option(parser)
 

@@ -53,12 +53,12 @@ def add_option_option(group: Any) -> None:
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--json", metavar="FILE", help="write the rows there as JSON too; - prints them and no table"
+        "--json", metavar="FILE", help="also write the rows there as JSON; - prints only them"
     )
 
 
 def add_picture_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="write it as .png, .svg or .pdf, too")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="also write it as .png, .svg or .pdf")
 
 
 def not_negative(text: str) -> int:

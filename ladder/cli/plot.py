@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         "--group", dest="target_group_size", type=int, metavar="N", help="targets that see each other (1)"
     )
     group.add_argument("--window", type=_pair, metavar="L,R", help="keys before and after (-1,0: causal)")
-    group.add_argument("--tile", type=_pair, metavar="N,M", help="queries and keys a tile (4,4)")
+    group.add_argument("--tile", type=_pair, metavar="N,M", help="queries and keys per tile (4,4)")
 
 
 #: The options of the picture ``mask``, by parameter name of the function that draws it.

@@ -112,7 +112,7 @@ class Attention(Operation):
     def add_options(self, group: Any) -> None:
         group.add_argument("--kv-heads", type=int, metavar="N", help="heads of k and v (as many as q has)")
         group.add_argument(
-            "--causal", action="store_true", default=None, help="query i sees keys j <= i alone"
+            "--causal", action="store_true", default=None, help="query i sees only keys j <= i"
         )
         group.add_argument("--scale", type=_number, help="factor of the logits (1 / sqrt(d))")
 

@@ -123,10 +123,10 @@ class Hstu(Operation):
         group.add_argument("--intervals", action="store_true", default=None, help="a mask of intervals")
         group.add_argument("--bias-heads", type=int, metavar="N", help="heads of the bias (0: none)")
         group.add_argument(
-            "--page-size", type=int, metavar="N", help="keys a page of the cache (0: no cache)"
+            "--page-size", type=int, metavar="N", help="keys per page of the cache (0: no cache)"
         )
         group.add_argument("--alpha", type=float, help="factor of the logits (1 / sqrt(d))")
-        group.add_argument("--scaling-seqlen", type=int, metavar="N", help="what o is divided by")
+        group.add_argument("--scaling-seqlen", type=int, metavar="N", help="divisor of o")
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
         given = {
