@@ -1,4 +1,4 @@
-// Checks of the C++ tests: a failure is printed with its place and the program goes on, to end with status 1.
+// Checks for the C++ tests: a failure is printed with its place; the program goes on and exits with 1.
 #pragma once
 
 #include <fstream>
@@ -28,7 +28,7 @@ void equal(const A &actual, const B &expected, const char *text, const char *fil
   report(file, line, out.str());
 }
 
-/// The whole of a file; a missing one ends the test.
+/// Reads a whole file; a missing one ends the test.
 inline std::string read_file(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
@@ -51,7 +51,7 @@ inline int finish(const char *name) {
       check::report(__FILE__, __LINE__, #condition);                                                         \
   } while (false)
 #define CHECK_EQUAL(actual, expected) check::equal((actual), (expected), #actual, __FILE__, __LINE__)
-/// `statement` throws `Error`, for which `condition` (over `error`) holds.
+/// Checks that `statement` throws an `Error` for which `condition` (over `error`) holds.
 #define CHECK_THROWS(statement, Error, condition)                                                            \
   do {                                                                                                       \
     bool thrown = false;                                                                                     \

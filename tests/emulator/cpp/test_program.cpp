@@ -67,7 +67,7 @@ void test_errors() {
 // --- control flow
 // ----------------------------------------------------------------------------------------------------
 
-/// Post-dominators by their definition: removing `via`, can the exit still be reached from `from`?
+/// Post-dominators by definition: can the exit be reached from `from` without `via`?
 bool post_dominates(const Graph &successors, const std::vector<std::uint32_t> &exits, std::uint32_t via,
                     std::uint32_t from) {
   if (via == from)
@@ -118,7 +118,8 @@ void test_post_dominators() {
     const std::vector<std::uint32_t> exits{count - 1};
     const auto found = immediate_post_dominators(graph, exits);
     for (std::uint32_t node = 0; node + 1 < count; ++node) {
-      // The immediate one post-dominates the node and is post-dominated by all the others that do.
+      // The immediate one post-dominates the node, and all other post-dominators of the node post-dominate
+      // it.
       CHECK(found[node] != kNone && found[node] != node && post_dominates(graph, exits, found[node], node));
       for (std::uint32_t other = 0; other < count; ++other)
         if (other != node && post_dominates(graph, exits, other, node))
@@ -159,12 +160,12 @@ void test_reconvergence() {
       meets(
           "L: add.u32 %r1, %r1, 1; @%p1 bra B; or.b32 %r1, %r1, 1; @%p2 bra L; B: sub.u32 %r1, %r1, 1; ret;"),
       "sub sub ");
-  // Lanes that return at once are not waited for, and do not wait.
+  // Nobody waits for lanes that return at once.
   CHECK_EQUAL(meets("@%p1 bra X; add.u32 %r1, %r1, 1; bar.sync 0; X: ret;"), "- ");
   CHECK_EQUAL(
       meets("@%p1 ret; add.u32 %r1, %r1, 1; @%p2 bra L; or.b32 %r1, %r1, 1; L: sub.u32 %r1, %r1, 1; exit;"),
       "sub ");
-  // A guarded return and an early end in one side do not keep the others apart.
+  // A guarded return and an early exit on one side do not keep the other lanes apart.
   CHECK_EQUAL(meets("@%p1 bra L; @%p2 ret; add.u32 %r1, %r1, 1; L: sub.u32 %r1, %r1, 1; ret;"), "sub ");
   CHECK_EQUAL(meets("@%p1 bra L; @%p2 bra M; trap; M: add.u32 %r1, %r1, 1; L: sub.u32 %r1, %r1, 1; ret;"),
               "sub - ");
@@ -317,7 +318,7 @@ void test_layout() {
   CHECK_EQUAL(a.shared_offsets.at(index("dyn")), 16u);
   CHECK_EQUAL(a.dynamic_shared_offset, 16u);
   CHECK(!a.shared_offsets.contains(index("unused")));
-  const KernelLayout b = layout("b"); // calls what it finds in a register: all that is no kernel
+  const KernelLayout b = layout("b"); // calls through a register: any function may be the target
   CHECK_EQUAL(b.functions.size(), 3u);
   CHECK_EQUAL(b.static_shared_bytes, 8u);
   CHECK_EQUAL(b.shared_offsets.at(index("dyn64")), 64u);

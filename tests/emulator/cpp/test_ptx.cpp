@@ -295,14 +295,14 @@ void test_loc_chains(const std::string &data) {
   lines.add(loc(11));
   lines.add(loc(5, 11, "f"));
   const int nested_again = lines.add(loc(3, 5, "g")); // the latest call counts
-  const int own_place = lines.add(loc(7, 7, "h"));    // helper and call at one place
+  const int own_place = lines.add(loc(7, 7, "h"));    // helper and call at the same place
   CHECK_EQUAL(lines.add(loc(7, 7, "h")), own_place);  // and the chain does not grow
-  const int unknown = lines.add(loc(8, 99, "i"));     // a call that no .loc told of
+  const int unknown = lines.add(loc(8, 99, "i"));     // a call that no .loc has described
   CHECK_EQUAL(lines.add(loc(10)), 0);                 // equal ones are one
   CHECK_EQUAL(lines.add(loc(3, 5, "g")), nested_again);
-  CHECK_EQUAL(lines.add(loc(0)), nested_again); // a line that is not known: the one before
-  CHECK_EQUAL(lines.add(loc(3)), nested_again); // and back to it, without its inlined_at
-  CHECK_EQUAL(lines.add(loc(0, 10, "g")), 0);   // a line that is not known, of a known call
+  CHECK_EQUAL(lines.add(loc(0)), nested_again); // an unknown line: the previous one
+  CHECK_EQUAL(lines.add(loc(3)), nested_again); // and back to it, without inlined_at
+  CHECK_EQUAL(lines.add(loc(0, 10, "g")), 0);   // an unknown line of a known call
   lines.begin_function();
   CHECK_EQUAL(lines.add(loc(0)), -1);
   const int other_function = lines.add(loc(3, 5, "g"));
@@ -325,7 +325,7 @@ void test_loc_chains(const std::string &data) {
   CHECK_EQUAL(text(other_function), "3g 5 ");
 }
 
-/// Parses and resolves; any error but the two is one of ours.
+/// Parses and resolves; any error except these two is a bug of ours.
 void survive(std::string_view text) {
   try {
     const auto program = ladder::program::resolve(parse(text));
@@ -342,7 +342,7 @@ void test_damaged_texts(const std::string &data) {
   for (const char *name : {"/calls.ptx", "/inline_asm.ptx"}) {
     const std::string text = check::read_file(data + name);
     for (std::size_t length = 0; length < text.size(); ++length) {
-      // Copied, so that a read past its end is one past an allocation.
+      // Copied, so that reads past its end are past an allocation.
       const std::string prefix = text.substr(0, length);
       survive(prefix);
     }

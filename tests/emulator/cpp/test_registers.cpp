@@ -1,5 +1,5 @@
-// Register slots: random programs give the same results with a variable for every register and with slots
-// shared in a warp's frame, whatever the order in which the lanes advance.
+// Register slots: random programs give the same results with one variable per register and with slots shared
+// in a warp's frame, whatever the order in which lanes advance.
 #include "check.h"
 
 #include "program/cfg.h"
@@ -18,7 +18,7 @@ namespace {
 
 const std::string kHeader = ".version 9.0\n.target sm_80\n.address_size 64\n";
 
-constexpr unsigned kMostSteps = 400; ///< of a lane; programs may loop for ever
+constexpr unsigned kMostSteps = 400; ///< of a lane; programs may loop forever
 
 /// Where a lane's registers are.
 class Storage {
@@ -51,7 +51,7 @@ private:
   std::vector<std::map<std::string, std::uint64_t>> lanes_;
 };
 
-/// Slots in a frame, as the machine has them.
+/// Slots in a frame, as in the machine.
 class FrameStorage : public Storage {
 public:
   explicit FrameStorage(const Function &function) : function_(function), frame_(function.frame_bytes, 0) {}
@@ -126,7 +126,7 @@ std::vector<std::vector<std::uint64_t>> run(const Function &function, Storage &s
         out(in(1) % 64 < in(2) % 64);
       else if (name == "selp.b32")
         out(in(3) ? in(1) : in(2));
-      else if (name == "st.u64" || name == "st.u32") // the place of the address holds the value
+      else if (name == "st.u64" || name == "st.u32") // the address operand holds the value
         stored[lane].push_back(in(0));
       else if (name == "bra")
         pc[lane] = instruction.operands[0].target;
@@ -140,7 +140,7 @@ std::vector<std::vector<std::uint64_t>> run(const Function &function, Storage &s
 /// A random program over `registers` names of each kind, with labels and guarded branches both ways.
 std::string random_program(std::mt19937 &random, unsigned length, unsigned registers, unsigned branch_every) {
   const auto below = [&](unsigned limit) { return unsigned(random() % limit); };
-  unsigned first = 0, window = registers; // registers come and go as the text goes on
+  unsigned first = 0, window = registers; // registers come and go over the text
   const auto reg = [&](const char *prefix) {
     return prefix + std::to_string((first + below(window)) % registers);
   };
@@ -233,7 +233,7 @@ void test_unrolled_code_stays_small() {
 }
 
 void test_intervals() {
-  // Written under a guard in a loop: what the lanes held before must last, from the start.
+  // Written under a guard in a loop: the lanes' earlier values must survive from the start.
   const std::string guarded =
       "L: mov.u32 %r2, 2; st.u32 [%rd1], %r2; @%p1 mov.u32 %r1, 1; st.u32 [%rd1], %r1; @%p2 bra L;";
   // The same in a scope of its own, where the register is new every time.
@@ -241,12 +241,12 @@ void test_intervals() {
                              "st.u32 [%rd1], t; } @%p2 bra L;";
   CHECK_EQUAL(frame_bytes_of(guarded), 256u + 2 * 128 + 64);
   CHECK_EQUAL(frame_bytes_of(scoped), 256u + 128 + 64);
-  // A destination never lies on a source that dies there.
+  // A destination never shares a slot with a source that dies there.
   CHECK_EQUAL(frame_bytes_of("mov.u32 %r1, 1; add.u32 %r2, %r1, 1; add.u32 %r3, %r2, 1;"), 256u);
-  // 64-bit lanes never lie on 32-bit ones, dead or not.
+  // 64-bit slots never overlap 32-bit ones, dead or not.
   CHECK_EQUAL(frame_bytes_of("mov.u32 %r1, 1; st.u32 [0], %r1; mov.u64 %rd1, 1; st.u64 [0], %rd1;"),
               256u + 128);
-  // An opcode that is not known may read what it seems to write.
+  // An unknown opcode may read what it seems to write.
   CHECK_EQUAL(frame_bytes_of("mov.u32 %r1, 1; st.u32 [0], %r1; novel.b32 %r2, 5; st.u32 [0], %r2;"), 256u);
   CHECK_EQUAL(frame_bytes_of(".reg .b128 %q; mov.b128 %q, {%rd1, %rd2}; mov.u64 %rd3, 1;"), 512u + 2 * 256);
   CHECK_EQUAL(frame_bytes_of(""), 0u);

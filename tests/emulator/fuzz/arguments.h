@@ -1,4 +1,4 @@
-// Arguments for calls of the CUDA runtime: mostly ones that fit, and those that a hostile program would pass.
+// Arguments for CUDA runtime calls: mostly valid ones, and some that a hostile program would pass.
 #pragma once
 
 #include "mutate.h"
@@ -34,7 +34,7 @@ public:
     return one_of(sizes);
   }
 
-  /// Around the `room` that there is; hostile ones only where `hostile` says so.
+  /// A size around the available `room`; a hostile one only if `hostile`.
   std::size_t size(std::size_t room, bool hostile = true) {
     switch (below(hostile ? 8 : 5)) {
     case 0:
@@ -77,18 +77,18 @@ public:
     return one_of(numbers);
   }
 
-  /// Of a C enumeration with `count` values, any number at times.
+  /// A value of a C enumeration with `count` values, sometimes an invalid one.
   template <typename Enum> Enum enumerator(std::size_t count) {
     return static_cast<Enum>(one_in(8) ? integer() : int(below(count)));
   }
 
-  /// Addresses at which this process has nothing.
+  /// An address at which this process has nothing mapped.
   void *wild_pointer() {
     static constexpr std::uintptr_t addresses[] = {0x1,
                                                    0x8,
                                                    0xdead0000,
                                                    0x7ffffffff000,
-                                                   0x0100000000000000, // where shared memory may be seen
+                                                   0x0100000000000000, // where shared memory may be mapped
                                                    0x0200000000000000,
                                                    0x8000000000000000,
                                                    0xffffffffffffff00,

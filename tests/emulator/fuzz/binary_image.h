@@ -1,4 +1,4 @@
-// A fat binary as nvcc would have put it into the program.
+// A fat binary like those that nvcc puts into programs.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ public:
   }
   BinaryImage(const BinaryImage &) = delete;
 
-  /// For __cudaRegisterFatBinary. Lives as long as this.
+  /// The argument of __cudaRegisterFatBinary. Lives as long as this object.
   void *wrapper() { return &wrapper_; }
 
 private:

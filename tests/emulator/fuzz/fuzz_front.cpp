@@ -1,5 +1,5 @@
-// Fuzzes what reads foreign bytes: the PTX parser and resolver, and the fat binary reader. They may refuse an
-// input with their own errors and do nothing else wrong; the sanitizers see the rest.
+// Fuzzes the readers of untrusted bytes: the PTX parser and resolver, and the fat binary reader. They may
+// refuse an input with their own errors; anything else is a bug, which the sanitizers detect.
 //
 //     fuzz_front ptx|fatbin COUNT SEED FILE...
 #include "machine/gpu.h"
@@ -32,7 +32,7 @@ bool try_ptx(const std::string &text) {
 }
 
 bool try_fat_binary(const std::string &bytes) {
-  // Of just this size on the heap, so that a read past its end shows.
+  // On the heap in exactly this size, so that reads past its end are detected.
   const std::vector<std::byte> exact(reinterpret_cast<const std::byte *>(bytes.data()),
                                      reinterpret_cast<const std::byte *>(bytes.data()) + bytes.size());
   try {

@@ -1,5 +1,5 @@
 // Fuzzes the machine: mutated PTX is loaded and its kernels run, every other time under the sanitizer. A
-// kernel may do anything, and may be refused or stopped for it; the emulator itself must do nothing wrong.
+// kernel may do anything, and be refused or stopped for it; the emulator itself must not fail.
 //
 //     fuzz_kernels COUNT SEED FILE...
 #include "mutate.h"
@@ -20,12 +20,12 @@
 using namespace ladder;
 using runtime::Device;
 
-/// Memory that there is not enough of is for the emulator to refuse.
+/// The emulator itself must handle failing allocations.
 extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace {
 
-constexpr std::uint64_t kMostInstructions = 2000; // a warp: mutants loop
+constexpr std::uint64_t kMostInstructions = 2000; // per warp, since mutants may loop
 constexpr std::size_t kBufferBytes = 4096;
 
 /// Runs a kernel on one block with pointers to a buffer for all its arguments.
@@ -45,7 +45,7 @@ void run_kernel(runtime::LoadedModule &module, const std::string &name, std::uin
 bool try_kernels(const std::string &text, bool check, std::uint64_t buffer) {
   Device &device = Device::instance();
   device.reset();
-  const auto log = std::make_shared<runtime::LaunchLog>(); // which also keeps the device from printing
+  const auto log = std::make_shared<runtime::LaunchLog>(); // also keeps the device from printing
   device.open_log(log);
   const std::unique_ptr<runtime::Checking> checking(check ? new runtime::Checking : nullptr);
   bool ran = false;

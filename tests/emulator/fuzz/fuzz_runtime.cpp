@@ -1,10 +1,10 @@
-// Fuzzes the CUDA runtime: programs of random calls, right and wrong ones, in one thread and in several.
+// Fuzzes the CUDA runtime with programs of random valid and invalid calls, in one thread and in several.
 //
 //     fuzz_runtime device|host COUNT SEED FILE
 //
-// FILE is the PTX that the programs launch. With "device" every other program has its launches checked by the
-// sanitizer; with "host" it watches all calls and the host's own accesses too, from the process's start to
-// its end. Input i of a run is input 0 of a run with SEED + i, and what fails names its seed.
+// FILE is the PTX that the programs launch. With "device", the sanitizer checks the launches of every other
+// program; with "host", it also checks all calls and the host's own accesses, for the whole life of the
+// process. Input i of a run is input 0 of a run with SEED + i, and failures name their seed.
 #include "binary_image.h"
 #include "host_program.h"
 #include "runtime/checking.h"
@@ -22,14 +22,14 @@
 #include <unistd.h>
 
 extern "C" const char *__asan_default_options() {
-  // Memory that there is not enough of is for the emulator to refuse; abort() shall show its place.
+  // The emulator itself must handle failing allocations; abort() must show its place.
   return "allocator_may_return_null=1:handle_abort=1:detect_stack_use_after_return=0";
 }
 
 namespace {
 
-constexpr std::uint64_t kMostInstructions = 300; // a warp: one of the kernels loops
-constexpr unsigned kMostSeconds = 120;           // an input
+constexpr std::uint64_t kMostInstructions = 300; // per warp, since one of the kernels loops
+constexpr unsigned kMostSeconds = 120;           // per input
 
 volatile unsigned long long current_seed;
 
@@ -128,7 +128,7 @@ int main(int count, char **words) {
   for (unsigned long long i = 0; i < inputs; ++i) {
     current_seed = seed + i;
     alarm(kMostSeconds);
-    const auto log = std::make_shared<LaunchLog>(); // which also keeps the device from printing
+    const auto log = std::make_shared<LaunchLog>(); // also keeps the device from printing
     machine.open_log(log);
     machine.set_threads(current_seed % 8 == 0 ? 2 : 1);
     {

@@ -1,4 +1,4 @@
-// The program's copies and fills, and where they lead.
+// The program's copies and fills, and their effects.
 #include "host_program.h"
 
 #include <algorithm>
@@ -10,12 +10,13 @@ namespace {
 
 constexpr std::size_t kWordsBytes = 256, kTableBytes = 64, kSharedByBothBytes = 32;
 
-/// Without wrapping, and exact where it matters: for what could fit.
+/// Does not wrap around, and is exact for all sizes that could fit.
 using Wide = long double;
 
 } // namespace
 
-/// `buffer` is the program's own memory, in whose place nothing else may stand in for the host's.
+/// A random place for one side of a copy; `buffer` is the program's own memory, `mirror` its required
+/// contents.
 HostProgram::Place HostProgram::place(Side side, std::vector<unsigned char> &buffer,
                                       std::vector<unsigned char> &mirror) {
   Place place;
@@ -63,7 +64,7 @@ HostProgram::Box HostProgram::box(bool is_3d, bool is_hostile) {
   return {random_.size(64, is_hostile), random_.size(6, is_hostile), is_3d ? random_.size(3, is_hostile) : 1};
 }
 
-/// How the rows of `box` lie at the place; where that is a buffer, within it, for which the box may shrink.
+/// The layout of the rows of `box` at the place. In a buffer they must fit, for which the box may shrink.
 HostProgram::Rows HostProgram::rows(const Place &place, Box &box, bool is_3d) {
   Rows rows;
   rows.pitch = box.width + random_.below(40);
@@ -75,7 +76,7 @@ HostProgram::Rows HostProgram::rows(const Place &place, Box &box, bool is_3d) {
   }
   rows.has_slices = is_3d;
   if (place.is_buffer) {
-    // At most 68 + 40 bytes a row, 6 + 3 rows a slice, 4 slices.
+    // At most 68 + 40 bytes per row, 6 + 3 rows per slice, 4 slices.
     if (place.room < 4 * 9 * 108)
       box.width = 0;
     if (random_.one_in(10))
@@ -272,7 +273,7 @@ void HostProgram::copy_symbol() {
          is_kind && is_stream && is_inside && (count == 0 || holds(other, count)));
   if (!is_exact() || code != cudaSuccess || count == 0)
     return;
-  if (!rules_.is_alone) { // what other threads have put there
+  if (!rules_.is_alone) { // other threads may have written to it
     if (!is_to && other.is_buffer)
       std::memcpy(other.mirror, other.pointer, count);
     if (!is_to && other.block)

@@ -1,4 +1,4 @@
-// The program's streams and events, its own and other threads'.
+// The program's streams and events, and those of other threads.
 #include "host_program.h"
 
 namespace fuzz {
@@ -161,7 +161,7 @@ void HostProgram::events() {
     events_.push_back(made);
 }
 
-/// Leaves handles to other threads, and uses theirs, which may be destroyed any moment.
+/// Passes handles to other threads and uses theirs, which may be destroyed at any moment.
 void HostProgram::exchange() {
   cudaStream_t stream = nullptr;
   cudaEvent_t event = nullptr;

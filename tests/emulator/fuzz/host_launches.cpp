@@ -1,4 +1,4 @@
-// The program's launches, and what it asks of kernels.
+// The program's launches, and its queries about kernels.
 #include "binary_image.h"
 #include "host_program.h"
 #include "runtime/registration.h"
@@ -10,7 +10,8 @@ namespace fuzz {
 
 namespace {
 
-constexpr int kSharedBytes = 32 << 10; ///< what kernels may use, unless a program asks for something else
+constexpr int kSharedBytes =
+    32 << 10; ///< shared memory that kernels may use unless a program sets another limit
 constexpr std::size_t kFewBlocks = 8;
 
 bool is_grid(const dim3 &size) {
@@ -23,7 +24,7 @@ bool is_block(const dim3 &size, std::uint64_t most) {
          std::uint64_t(size.x) * size.y * size.z <= most;
 }
 
-/// What a callback of a stream does: it may make calls itself.
+/// A stream callback, which may make calls itself.
 void call_back(void *count) {
   ++*static_cast<int *>(count);
   cudaStreamQuery(nullptr);
@@ -62,7 +63,8 @@ dim3 HostProgram::size_of_block() {
 
 void HostProgram::launch() {
   int kernel = int(random_.below(Device::kernels));
-  // The first block's fault ends it, however many there are, unless somebody takes faults.
+  // The first block's fault ends the launch, however many blocks there are, unless the sanitizer records
+  // faults.
   const bool ends_at_once = kernel == Device::stop && !rules_.is_checked;
   const dim3 grid = size_of_grid(ends_at_once), block = size_of_block();
   const std::uint64_t threads = std::uint64_t(block.x) * block.y * block.z;
@@ -162,7 +164,7 @@ void HostProgram::launch() {
   }
   const bool is_good = is_function && is_stream && has_arguments && is_attribute && is_grid(grid) &&
                        is_block(block, kernel == Device::narrow ? 32 : 1024) && shared <= std::size_t(limit);
-  // A cooperative grid of few blocks fits, but for the whole shared memory of a multiprocessor a block.
+  // A cooperative grid of few blocks fits, unless each takes a multiprocessor's whole shared memory.
   call("a launch", code, !is_good || !is_faulty, is_good);
   (void)threads;
   if (!is_exact() || code != cudaSuccess)
@@ -232,7 +234,7 @@ void HostProgram::host_function() {
   }
 }
 
-/// A fat binary of the program's own, perhaps a broken one, registered, used, unregistered and used again.
+/// Registers a fat binary, perhaps a broken one, uses it, unregisters it and uses it again.
 void HostProgram::own_binary() {
   using Damage = BinaryImage::Damage;
   const auto damage = Damage(random_.one_in(2) ? 0 : random_.below(8));

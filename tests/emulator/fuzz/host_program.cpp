@@ -1,4 +1,4 @@
-// The program's books: what calls must give, and the memory that it has.
+// The program's bookkeeping: the expected results of calls, and the memory it owns.
 #include "host_program.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace fuzz {
 namespace {
 constexpr std::size_t kBufferBytes = 4096;
 constexpr std::size_t kMostBlocks = 8;
-constexpr std::size_t kSmall = 10000; ///< what arguments that are not hostile stay below
+constexpr std::size_t kSmall = 10000; ///< the limit of arguments that are not hostile
 } // namespace
 
 HostProgram::HostProgram(std::uint64_t seed, const Rules &rules, Device &device, Exchange &exchange)
@@ -78,7 +78,7 @@ void HostProgram::finish() {
 
 void HostProgram::fail(const std::string &what) const {
   std::fprintf(stderr, "%s\n", what.c_str());
-  std::abort(); // which names the input
+  std::abort(); // the handler names the input
 }
 
 void HostProgram::call(const char *name, cudaError_t code, bool is_known, bool must_succeed) {
@@ -94,7 +94,7 @@ void HostProgram::call(const char *name, cudaError_t code, bool is_known, bool m
   }
   if (is_known && must_succeed != (code == cudaSuccess))
     fail(text + (must_succeed ? ", and nothing was wrong" : ", and something was wrong"));
-  // What was an error stays until it is read, once.
+  // An error persists until it is read once.
   if (code == cudaSuccess)
     return;
   if (cudaPeekAtLastError() != code || cudaGetLastError() != code)
@@ -146,7 +146,7 @@ void HostProgram::allocate() {
   const bool fits = bytes < std::size_t(1) << 32;
   void *pointer = nullptr;
   void **const result = random_.one_in(20) ? nullptr : &pointer;
-  // Other threads' resets would free what the host reads.
+  // Other threads' resets would free memory that the host reads.
   const std::size_t ways = is_exact() ? 6 : 2;
   bool is_good = true;
   switch (random_.below(ways)) {
@@ -166,7 +166,7 @@ void HostProgram::allocate() {
     expect("cudaMallocManaged", cudaMallocManaged(result, bytes, flags),
            fits && result && bytes && are_flags);
     keep(Kind::managed, pointer, bytes);
-    if (pointer) // under check it begins with a pattern
+    if (pointer) // the sanitizer fills it with a pattern
       blocks_.back().contents.assign(blocks_.back().pointer, blocks_.back().pointer + bytes);
     break;
   }
@@ -240,7 +240,7 @@ void HostProgram::release() {
   forget(index);
 }
 
-/// Pointers that the function does not free.
+/// Frees pointers that the function must refuse.
 void HostProgram::release_wrong() {
   void *pointer = random_.wild_pointer();
   if (!freed_.empty() && rules_.is_alone && random_.one_in(2))
@@ -280,7 +280,7 @@ void HostProgram::register_host() {
   if (code != cudaSuccess)
     return;
   if (random_.one_in(4))
-    expect("cudaHostRegister", cudaHostRegister(pointer, bytes, 0), false); // once more
+    expect("cudaHostRegister", cudaHostRegister(pointer, bytes, 0), false); // a second time
   keep(Kind::registered, pointer, bytes);
   blocks_.back().own = std::move(memory);
 }

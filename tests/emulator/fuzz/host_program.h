@@ -1,11 +1,10 @@
-// A program that makes calls of the CUDA runtime at random, right and wrong ones, and knows what they must
-// give.
+// A program that makes random valid and invalid CUDA runtime calls and knows their required results.
 //
-// It passes what a C program can: any size, any number for an enumeration, null, pointers to device memory
-// that is freed, too small or nowhere, handles that are destroyed. What it does not pass are host pointers to
-// nothing (the copy's host side, the address that a result goes to): the runtime must follow these, here as
-// on a GPU. For the same reason a pointer that no allocation holds never stands where cudaMemcpyDefault would
-// take it for the host's, and kernels that end never run on a grid of billions of blocks.
+// It passes whatever a C program can: any size, any number as an enumerator, null, pointers to device memory
+// that is freed, too small or unmapped, and destroyed handles. It does not pass invalid host pointers (a
+// copy's host side, the address for a result), since the runtime must dereference these, here as on a GPU.
+// For the same reason, it never passes an unallocated pointer where cudaMemcpyDefault would take it for the
+// host's, and never runs kernels that terminate on a grid of billions of blocks.
 #pragma once
 
 #include "arguments.h"
@@ -19,7 +18,7 @@
 
 namespace fuzz {
 
-/// The fat binary that all programs share, and the host's names for what is in it.
+/// The fat binary that all programs share, and the host's handles for its contents.
 struct Device {
   enum Kernel { fill, tile, narrow, variables, heap, stop, spin, missing, kernels };
   static constexpr const char *kKernelNames[kernels] = {"fill", "tile", "narrow", "variables",
@@ -30,7 +29,7 @@ struct Device {
   const std::string *ptx = nullptr;
 };
 
-/// Handles and memory that threads leave to each other.
+/// Handles and memory that threads pass to each other.
 struct Exchange {
   std::mutex mutex;
   std::vector<cudaStream_t> streams;
@@ -39,9 +38,9 @@ struct Exchange {
 };
 
 struct Rules {
-  bool is_alone = true;    ///< no other thread: what any call gives is known
-  bool may_break = true;   ///< kernels that fault, and resets
-  bool is_checked = false; ///< the sanitizer takes faults
+  bool is_alone = true;    ///< no other threads: all results of calls are known
+  bool may_break = true;   ///< allows kernels that fault, and resets
+  bool is_checked = false; ///< the sanitizer records faults
 };
 
 class HostProgram {
@@ -50,10 +49,10 @@ public:
   ~HostProgram() = default;
   HostProgram(const HostProgram &) = delete;
 
-  /// Undoes what the programs before have set. For one of those that run together.
+  /// Undoes the settings of earlier programs. Called for one of the programs that run together.
   void prepare();
   void run(std::size_t calls);
-  /// Looks at what memory holds, and gives everything back.
+  /// Checks the contents of memory, and releases everything.
   void finish();
 
 private:
@@ -61,18 +60,18 @@ private:
   struct Block {
     Kind kind;
     char *pointer;
-    std::vector<unsigned char> contents; ///< what must be there
+    std::vector<unsigned char> contents; ///< the required contents
     std::unique_ptr<char[]> own;         ///< of registered memory
     std::size_t bytes() const { return contents.size(); }
     bool is_hosts() const { return kind == Kind::pinned || kind == Kind::registered; }
   };
-  /// One side of a copy. `block` is where the pointer leads, nullptr when it leads nowhere.
+  /// One side of a copy. `block` is the block that the pointer points to, nullptr if none.
   struct Place {
     char *pointer = nullptr;
     Block *block = nullptr;
-    bool is_buffer = false; ///< of the program's own memory, where `room` must be kept to
+    bool is_buffer = false; ///< in the program's own memory, where `room` must not be exceeded
     std::size_t room = 0;
-    unsigned char *mirror = nullptr; ///< what must be there, from here on
+    unsigned char *mirror = nullptr; ///< the required contents from here on
   };
   /// Rows in memory. The first begins `start()` bytes from the pointer.
   struct Rows {
@@ -152,7 +151,7 @@ private:
   std::vector<cudaStream_t> streams_, dead_streams_;
   std::vector<cudaEvent_t> events_, dead_events_;
   std::vector<unsigned char> source_, sink_, sink_mirror_;
-  std::vector<unsigned char> words_, table_, shared_by_both_; ///< what variables must hold
+  std::vector<unsigned char> words_, table_, shared_by_both_; ///< the required contents of variables
 };
 
 } // namespace fuzz

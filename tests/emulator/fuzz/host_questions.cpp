@@ -1,4 +1,4 @@
-// What the program asks of the device, and what it sets there.
+// The program's queries and settings of the device.
 #include "host_program.h"
 
 #include <cuda_profiler_api.h>

@@ -1,4 +1,4 @@
-// Inputs for fuzzing: valid ones with a few things changed. The same seed gives the same inputs.
+// Inputs for fuzzing: valid ones with a few changes. The same seed gives the same inputs.
 #pragma once
 
 #include <algorithm>
@@ -34,13 +34,13 @@ inline std::string read_file(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A stretch of at most `most` bytes.
+/// A random piece of at most `most` bytes.
 inline std::string piece(const std::string &text, Random &random, std::size_t most) {
   const std::size_t begin = random.below(text.size());
   return text.substr(begin, random.below(most) + 1);
 }
 
-/// Numbers that sizes, offsets and counts do not expect.
+/// A number that is unexpected as a size, offset or count.
 inline std::string hostile_number(Random &random) {
   static const char *const numbers[] = {"0",          "-1",         "1",
                                         "31",         "32",         "33",
@@ -50,7 +50,7 @@ inline std::string hostile_number(Random &random) {
   return numbers[random.below(std::size(numbers))];
 }
 
-/// Replaces a number of the text, if there is one after a place taken at random.
+/// Replaces the first number after a random position, if there is one.
 inline void replace_number(std::string &text, Random &random) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   const auto begin =
@@ -92,7 +92,7 @@ inline std::string mutated(const std::vector<std::string> &seeds, Random &random
   return text;
 }
 
-/// The same, but with other numbers alone: most of these are still programs.
+/// The same, but changes only numbers, so that most results are still valid programs.
 inline std::string renumbered(const std::vector<std::string> &seeds, Random &random) {
   std::string text = seeds[random.below(seeds.size())];
   for (std::size_t changes = random.below(3) + 1; changes > 0; --changes)
