@@ -185,16 +185,22 @@ void BlockChecker::touch_cells(const Deed &deed, int lane, bool is_silent, Memor
 }
 
 /// The common read of shared memory, made fast: of whole cells that were written before something that orders
-/// it. Otherwise does nothing and returns false, and touch_shared looks at it.
+/// it. False: touch_shared must look at it.
 inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
   if (address % kChunk + bytes > kChunk)
     return false;
-  const Touch touch{deed, lane, deed.accesses[lane], clocks_.known_to(deed.at.thread(lane))};
-  const auto is_good = [&](const Cell &cell) { return cell.write.epoch && is_settled(touch, cell); };
-  if (!shadow_.all_cells(address, bytes, is_good))
-    return false;
+  const Access &now = deed.accesses[lane];
+  const Touch touch{deed, lane, now, clocks_.known_to(deed.at.thread(lane))};
+  // As is_settled, of which less can happen here; nobody reads shared memory through the read-only path.
+  const auto is_good = [&](const Access &write) {
+    return write.epoch != 0 && !(write.flags & Access::in_flight) &&
+           (write.thread == now.thread ? !(now.flags & Access::collective)
+                                       : touch.known(write.thread, write.epoch));
+  };
   return shadow_.all_cells(address, bytes, [&](Cell &cell) {
-    remember_read(cell, touch);
+    if (!is_good(cell.write))
+      return false;
+    remember_read(cell, touch); // touch_shared may do so again, which makes no difference
     return true;
   });
 }
