@@ -1,10 +1,9 @@
-// What the units of an SM do at most, one unit at a time, in loops on registers or on one tile of shared
+// Measures the peak rate of each unit of an SM, one at a time, in loops on registers or on one tile of shared
 // memory.
 //
 //   ceilings ROUNDS LAUNCHES
 //
-// prints a line for each unit: name, work of a launch, milliseconds of the median launch, clock of an SM in
-// GHz.
+// prints one line per unit: name, work per launch, milliseconds of the median launch, clock of an SM in GHz.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +11,7 @@
 #include <vector>
 
 constexpr int kWarps = 16, kThreads = kWarps * 32;
-// Independent chains a warp, which hide the latency of each.
+// Independent chains per warp, which hide each other's latency.
 constexpr int kChains = 8;
 
 struct Ticks {
@@ -25,10 +24,10 @@ __device__ long long nanoseconds() {
   return now;
 }
 
-// 16 x 8 x 16, so 4,096 operations a warp and chain.
+// 16 x 8 x 16, that is 4,096 operations per warp and chain.
 struct Mma {
   static constexpr const char *kName = "mma.sync";
-  static constexpr double kWork = 2.0 * 16 * 8 * 16 * kChains / 32; // a thread and round
+  static constexpr double kWork = 2.0 * 16 * 8 * 16 * kChains / 32; // per thread and round
   float sum[kChains][4] = {};
 
   __device__ void round(std::uint32_t a) {
@@ -47,11 +46,11 @@ struct Mma {
   }
 };
 
-// 512 bytes a warp and chain, without conflicts. The tile holds zeros, which are added to the next address:
-// so no load can be left out or moved.
+// 512 bytes per warp and chain, without conflicts. The tile holds zeros, which are added to the next address,
+// so that no load can be dropped or moved.
 struct Ldmatrix {
   static constexpr const char *kName = "ldmatrix";
-  static constexpr double kWork = 16.0 * kChains; // bytes a thread and round
+  static constexpr double kWork = 16.0 * kChains; // bytes per thread and round
   std::uint32_t address[kChains];
 
   __device__ Ldmatrix() {
@@ -118,7 +117,7 @@ struct Fma {
   }
 };
 
-// Two bf16 between 1/2 and 1, other ones in each lane and block, of either sign.
+// Two bf16 between 1/2 and 1, of either sign, which differ between lanes and blocks.
 __device__ std::uint32_t operands() {
   const std::uint32_t random = (blockIdx.x * kThreads + threadIdx.x) * 2654435761u;
   return (random & 0x807f807fu) | 0x3f003f00u;

@@ -1,11 +1,11 @@
-// What the emulator's speed is measured with: loops as real kernels have them.
+// Kernels to measure the emulator's speed, with loops like those of real kernels.
 #include <cstdint>
 #include <cuda_fp16.h>
 #include <mma.h>
 
 constexpr int kTile = 32;
 
-// Scalar: the textbook's tiled product, 32 x 32 threads a block, sizes multiples of 32.
+// Scalar: the textbook's tiled product, 32 x 32 threads per block, sizes multiples of 32.
 extern "C" __global__ void scalar(const float *a, const float *b, float *c, int n) {
   __shared__ float a_smem[kTile][kTile], b_smem[kTile][kTile];
   const int row = blockIdx.y * kTile + threadIdx.y, column = blockIdx.x * kTile + threadIdx.x;
@@ -22,8 +22,8 @@ extern "C" __global__ void scalar(const float *a, const float *b, float *c, int 
   c[row * n + column] = sum;
 }
 
-// Tensor cores: each of four warps multiplies its 16 x 64 rows of A by a 64 x 64 tile of B that lies in
-// shared memory, as the attention kernels do with Q and K: ldmatrix, then mma.sync.
+// Tensor cores: each of four warps multiplies its 16 x 64 rows of A by a 64 x 64 tile of B in shared memory,
+// as the attention kernels do with Q and K: ldmatrix, then mma.sync.
 extern "C" __global__ void tensor(const std::uint16_t *a, const std::uint16_t *b, float *c, int rounds) {
   constexpr int kWidth = 64, kWarps = 4;
   __shared__ alignas(128) std::uint16_t a_smem[kWarps * 16 * kWidth], b_smem[kWidth * kWidth];
@@ -60,7 +60,7 @@ extern "C" __global__ void tensor(const std::uint16_t *a, const std::uint16_t *b
               : "r"(a_rmem[k + half][0]), "r"(a_rmem[k + half][1]), "r"(a_rmem[k + half][2]),
                 "r"(a_rmem[k + half][3]), "r"(b_rmem[2 * half]), "r"(b_rmem[2 * half + 1]));
       }
-    // What attention does between its two products, in small.
+    // A small version of attention's work between its two products.
     for (int n = 0; n < 8; ++n)
       for (int i = 0; i < 4; ++i)
         sum[n][i] = fmaxf(sum[n][i] * 0.5f, -1e30f);
@@ -70,7 +70,7 @@ extern "C" __global__ void tensor(const std::uint16_t *a, const std::uint16_t *b
       c[((blockIdx.x * kWarps + warp) * 32 + lane) * 32 + n * 4 + i] = sum[n][i];
 }
 
-// wmma: the tensor cores by CUDA's own names. Each warp multiplies tiles of 16 x 16 from shared memory.
+// wmma: the tensor cores through CUDA's own API. Each warp multiplies tiles of 16 x 16 from shared memory.
 extern "C" __global__ void wmma(const __half *a, const __half *b, float *c, int rounds) {
   namespace wmma = nvcuda::wmma;
   constexpr int kWidth = 64, kTiles = kWidth / 16;
@@ -99,7 +99,7 @@ extern "C" __global__ void wmma(const __half *a, const __half *b, float *c, int 
                             wmma::mem_row_major);
 }
 
-// Double precision: the n-body problem of a block in shared memory.
+// Double precision: an n-body problem per block, in shared memory.
 extern "C" __global__ void fp64(const double *mass, double *pull, int rounds) {
   constexpr int kBodies = 256;
   __shared__ double body_smem[kBodies][2];

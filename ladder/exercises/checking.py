@@ -17,7 +17,7 @@ _SHOWN_CHANGES = 5
 
 
 def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
-    """Puts ``text`` into the gap of the exercise ``name`` and checks it, as a cell of a notebook does.
+    """Puts ``text`` into the gap of the exercise ``name`` and checks it, for cells of notebooks.
 
     Writes it into the working copy in ``folder``, by default the nearest my_exercises/, which is started if
     necessary. So the command line can continue from there, and knows what is solved.

@@ -140,7 +140,7 @@ class Workspace:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """The folder is written as the cache is, but what helps is another one."""
+    """Writes the folder like the cache, but an error advises to choose another folder."""
     try:
         yield
     except cache.CacheError as error:

@@ -10,8 +10,7 @@ namespace fuzz {
 
 namespace {
 
-constexpr int kSharedBytes =
-    32 << 10; ///< shared memory that kernels may use unless a program sets another limit
+constexpr int kSharedBytes = 32 << 10; ///< the default limit of kernels
 constexpr std::size_t kFewBlocks = 8;
 
 bool is_grid(const dim3 &size) {
