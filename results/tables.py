@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from count_arrangements import ARRANGEMENTS, predicted
 from rich.console import Console
 
 from ladder import nsight
@@ -225,6 +226,19 @@ def ideas() -> str:
     return _markdown(["", *speeds.columns, *counts.columns], rows)
 
 
+def hstu_arrangements() -> str:
+    """What each arrangement of h4_arrangement costs. Raises SystemExit where formulas and counts differ."""
+    frame = pd.read_csv(ROOT / "results" / "hstu_arrangements.csv")
+    rows = []
+    for arrangement, counted in zip(ARRANGEMENTS, frame.to_dict("records"), strict=True):
+        costs = predicted(arrangement)
+        if {name: counted[name] for name in costs} != costs:
+            raise SystemExit(f"{arrangement.title}: predicted {costs}, counted {counted}")
+        rows.append([arrangement.title, *(f"{value:,}" for value in costs.values())])
+    names = ["blocks", "`mma`", "`ldmatrix`", "`cp.async`", "shared memory, bytes"]
+    return _markdown(["", *names], rows)
+
+
 def ceilings() -> str:
     """The measured peak rates of an SM's units."""
     frame = pd.read_csv(H200 / "ceilings.csv")
@@ -345,6 +359,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "v6-kernel": lambda: _beside_the_algorithm("v6_lean"),
     "ideas": ideas,
     "arrangements": arrangements,
+    "hstu-arrangements": hstu_arrangements,
     "climb": climb,
     "climb-arrangements": climb_arrangements,
     "ceilings": ceilings,

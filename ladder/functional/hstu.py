@@ -36,6 +36,7 @@ def hstu_attention(
     pages: HstuPages | None = None,
     alpha: float | None = None,
     scaling_seqlen: int | None = None,
+    deterministic: bool = False,
     stage: str | None = None,
     arch: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -59,7 +60,7 @@ def hstu_attention(
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients; the
     defaults are the highest that take the problem. The result is differentiable once, with respect to query,
-    key, value and rab.
+    key, value and rab. With ``deterministic``, these gradients are bitwise identical in every run.
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
@@ -95,6 +96,7 @@ def hstu_attention(
         arch or "",
         options or {},
         backward or "",
+        {"SAME_BITS": "1"} if deterministic else {},
     )
     o: Tensor = _HstuAttention.apply(call, *inputs.values())
     return o
@@ -111,6 +113,7 @@ class _Call:
     arch: str
     options: Mapping[str, str]
     backward: str
+    backward_options: Mapping[str, str]
 
 
 class _HstuAttention(torch.autograd.Function):
@@ -138,7 +141,14 @@ class _HstuAttention(torch.autograd.Function):
         inputs = dict(zip(call.names, ctx.saved_tensors, strict=True))
         inputs.update(d_o=d_o.contiguous(), d_rab=None)
         wanted = _differentiated(call.problem)
-        outputs = run_stage(wanted, inputs, d_o.device, stage=call.backward, arch=call.arch)
+        outputs = run_stage(
+            wanted,
+            inputs,
+            d_o.device,
+            stage=call.backward,
+            arch=call.arch,
+            options=call.backward_options,
+        )
         gradients = {name: outputs[f"d{name}"] for name in ("q", "k", "v")}
         if call.problem.bias_heads:
             gradients["rab"] = outputs["d_rab"].to(d_o.dtype)

@@ -16,6 +16,8 @@ _MODULES = {
     "gemm": ("ladder.operations.gemm", "OPERATION"),
     "layer_norm": ("ladder.operations.layer_norm", "OPERATION"),
     "linear_attention": ("ladder.operations.linear_attention", "OPERATION"),
+    "norm_gate": ("ladder.operations.norm_gate", "FORWARD"),
+    "norm_gate_backward": ("ladder.operations.norm_gate", "BACKWARD"),
     "rotary": ("ladder.operations.rotary", "OPERATION"),
     "row_softmax": ("ladder.operations.row_softmax", "OPERATION"),
 }

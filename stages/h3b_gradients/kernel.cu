@@ -9,6 +9,11 @@
 #include "ladder/workspace.h"
 #include "tiles/tiles.h"
 
+// An option of stage.toml, set when building.
+#ifndef SAME_BITS
+#define SAME_BITS 0
+#endif
+
 namespace {
 
 using ladder::HstuBackwardProblem;
@@ -17,14 +22,61 @@ using ladder::HstuMask;
 using ladder::HstuProblem;
 using namespace tiles;
 
-/// A sequence with its gradients.
-template <typename T, int d> struct Differentiated : ladder::Sequence<T, d> {
+/// Whether blocks take turns where they add to the same sums, which then have the same bits in every run.
+constexpr bool kSameBits = SAME_BITS;
+
+/// Who may add to which sums. All counters begin at 0.
+struct Turns {
+  int *started; ///< how many blocks have
+  int *dq;      ///< of each tile of dQ: the key tile that was the last to add, counted from 1
+  int *d_rab;   ///< of each pair of a key tile and a tile of queries: how many heads have added
+
+  /// The calling block's head, sequence and key tile.
+  __device__ static uint3 &taken() {
+    __shared__ uint3 place;
+    return place;
+  }
+  /// Places are given in the order in which blocks start, to the key tiles of a head one after the other: a
+  /// block that waits only for earlier ones waits for blocks that run or have run.
+  __device__ void take() const {
+    if (threadIdx.x == 0) {
+      const unsigned number = atomicAdd(started, 1), head = number / gridDim.z;
+      taken() = {head % gridDim.x, head / gridDim.x, number % gridDim.z};
+    }
+    __syncthreads();
+  }
+  /// Waits until it is the turn, and sees what those before have added.
+  __device__ static void wait(const int *counter, int turn) {
+    while (ladder::ptx::load_acquire(counter) != turn)
+      ;
+    __syncwarp();
+  }
+  /// Lets the next one add to what all warps have added before the last barrier.
+  __device__ static void pass_on(int *counter, int turn) {
+    if (threadIdx.x == 0)
+      ladder::ptx::store_release(counter, turn);
+  }
+};
+
+__device__ inline uint3 place() {
+  if constexpr (kSameBits)
+    return Turns::taken();
+  else
+    return block_index();
+}
+
+/// A sequence with its gradients; kPlace() is the head and the sequence.
+template <typename T, int d, uint3 (*kPlace)()> struct Differentiated : ladder::Sequence<T, d> {
   using Base = ladder::Sequence<T, d>;
   using Base::p, Base::q_begin, Base::q_len, Base::k_begin, Base::k_len;
   const HstuBackwardProblem &gradients;
 
-  __device__ explicit Differentiated(const HstuBackwardProblem &problem, int b = block_index().y)
-      : Base(problem.forward, b), gradients(problem) {}
+  __device__ explicit Differentiated(const HstuBackwardProblem &problem)
+      : Base(problem.forward, kPlace().y), gradients(problem) {}
+
+  template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
+    return {p, int(kPlace().y), k_len, q_begin, this->shift()};
+  }
 
   __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
   __device__ auto k() const { return rows(static_cast<const T *>(p.k), k_begin, k_len, p.k_stride); }
@@ -35,22 +87,36 @@ template <typename T, int d> struct Differentiated : ladder::Sequence<T, d> {
   __device__ auto dq() const { return rows(static_cast<T *>(gradients.dq), q_begin, q_len, p.heads * d); }
   __device__ auto dk() const { return rows(static_cast<T *>(gradients.dk), k_begin, k_len, p.heads * d); }
   __device__ auto dv() const { return rows(static_cast<T *>(gradients.dv), k_begin, k_len, p.heads * d); }
+  __device__ WideMatrix<const T> rab() const {
+    return {static_cast<const T *>(p.rab) + bias_offset(), k_len, p.rab_stride, p.rab_stride};
+  }
   __device__ WideMatrix<float> d_rab() const {
-    return {gradients.d_rab + this->bias_offset(), k_len, k_len, p.rab_stride};
+    return {gradients.d_rab + bias_offset(), k_len, k_len, p.rab_stride};
   }
 
   /// The number of the sequence's first tile of `queries` among all tiles of all sequences and heads; there
   /// may be numbers between two sequences that are no tile's.
   __device__ int64_t first_tile(int queries) const {
-    const uint3 block = block_index();
+    const uint3 block = kPlace();
     return int64_t(block.x) * (p.total_q / queries + p.batch) + q_begin / queries + block.y;
+  }
+  /// The number of a pair of the block's key tile and a tile of `queries`, the same for all heads.
+  __device__ int64_t pair(int tile, int queries) const {
+    const uint3 block = kPlace();
+    const int tiles = (p.max_q_len + queries - 1) / queries;
+    return (int64_t(block.y) * gridDim.z + block.z) * tiles + tile;
   }
 
 private:
+  __device__ int64_t bias_offset() const {
+    const uint3 block = kPlace();
+    const int64_t head = int64_t(block.y) * p.rab_heads + (p.rab_heads == 1 ? 0 : block.x);
+    return head * p.max_k_len * p.rab_stride;
+  }
   /// This head's part of `count` tokens from `begin` on.
   template <typename E>
   __device__ StridedMatrix<E, d> rows(E *tensor, int begin, int count, int stride) const {
-    return {tensor + int64_t(begin) * stride + block_index().x * d, count, stride};
+    return {tensor + int64_t(begin) * stride + kPlace().x * d, count, stride};
   }
 };
 
@@ -81,10 +147,12 @@ __device__ inline bool block_sees(const HstuMask<kIntervals> &mask, int shift, i
 
 template <typename T, int d, typename A, bool kIntervals>
 __global__ void __launch_bounds__(A::warps * 32)
-    differentiate(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
+    differentiate(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums, const Turns turns) {
   using block = group<A::warps>;
-  const Differentiated<T, d> sequence(problem);
-  const int block_key = blockIdx.z * A::keys, warp_key = block_key + block::warp() * A::rows;
+  if constexpr (kSameBits)
+    turns.take();
+  const Differentiated<T, d, place> sequence(problem);
+  const int block_key = place().z * A::keys, warp_key = block_key + block::warp() * A::rows;
   if (block_key >= sequence.k_len)
     return;
   const int shift = sequence.shift(), last = sequence.q_len - 1;
@@ -102,6 +170,14 @@ __global__ void __launch_bounds__(A::warps * 32)
                                     block_key, A::keys))
       tile--;
     return tile;
+  };
+  /// Of the key tiles before the block's the last one that adds to this tile of dQ, counted from 1, or 0.
+  const auto turn_at = [&](int tile) {
+    int key = block_key - A::keys;
+    while (key >= 0 &&
+           !block_sees(mask, shift, tile * A::queries, min(last + 1, (tile + 1) * A::queries), key, A::keys))
+      key -= A::keys;
+    return (key + A::keys) / A::keys;
   };
   const auto fetch = [&](typename A::Buffer &buffer, int tile) {
     if (tile >= 0) {
@@ -125,11 +201,18 @@ __global__ void __launch_bounds__(A::warps * 32)
   block::load_async(resident.k, sequence.k(), block_key);
   block::load_async(resident.v, sequence.v(), block_key);
   int tile = needed(last / A::queries), before = -1;
+  int added = -1; // the tile of dQ that the last turn added to
   fetch(buffers[0], tile);
   // A tile's share of dQ waits for the next tile, so that one barrier serves both.
   for (int turn = 0; tile >= 0 || before >= 0; turn ^= 1) {
     const int next = needed(tile - 1);
     block::async_wait();
+    if constexpr (kSameBits) {
+      if (A::bias && problem.d_rab && before >= 0)
+        turns.pass_on(turns.d_rab + sequence.pair(before, A::queries), place().x + 1);
+      if (added >= 0)
+        turns.pass_on(turns.dq + sequence.first_tile(A::queries) + added, place().z + 1);
+    }
     fetch(buffers[turn ^ 1], next);
 #pragma unroll 1
     for (int at = 0; tile >= 0 && at < A::queries; at += A::part_queries) {
@@ -168,6 +251,9 @@ __global__ void __launch_bounds__(A::warps * 32)
       if constexpr (A::bias)
         if (problem.d_rab) {
           mul(ds_t, ds_t, problem.forward.alpha * problem.forward.inv_length);
+          if constexpr (kSameBits)
+            if (problem.forward.rab_heads == 1)
+              turns.wait(turns.d_rab + sequence.pair(tile, A::queries), place().x);
           if (problem.forward.rab_heads == 1)
             atomic_add(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
           else
@@ -179,11 +265,21 @@ __global__ void __launch_bounds__(A::warps * 32)
       zero(dq);
       mma_AtB(dq, part<A::keys, A::dq_rows>(ds_smem, 0, mine.row),
               part<A::keys, A::dq_cols>(resident.k, 0, mine.col), dq);
+      if constexpr (kSameBits) {
+        const int turn_of_dq = turn_at(before);
+        turns.wait(turns.dq + sequence.first_tile(A::queries) + before, turn_of_dq);
+      }
       atomic_add(mine.sums(dq_sums, sequence.first_tile(A::queries) + before), dq);
     }
+    added = before;
     before = tile;
     tile = next;
   }
+  if constexpr (kSameBits)
+    if (added >= 0) {
+      block::sync();
+      turns.pass_on(turns.dq + sequence.first_tile(A::queries) + added, place().z + 1);
+    }
   // Multiplied in last: earlier, 1 / length would push what is rounded to 16 bits towards fp16's subnormals.
   mul(dv, dv, problem.forward.inv_length);
   copy(out, dv);
@@ -197,7 +293,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {
-  const Differentiated<T, d> sequence(problem);
+  const Differentiated<T, d, block_index> sequence(problem);
   const int tile = blockIdx.z;
   if (tile * A::queries >= sequence.q_len)
     return;
@@ -221,9 +317,13 @@ template <typename T, int d, bool kBias>
 void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream) {
   using A = Arrangement<T, d, kBias>;
   const HstuProblem &p = problem.forward;
-  const size_t sums = size_t(p.heads) * (p.total_q / A::queries + p.batch) * A::queries * d;
-  const ladder::Workspace<float> dq_sums(sums, stream, "h3b_gradients: workspace");
-  ladder::check(cudaMemsetAsync(dq_sums.data(), 0, sums * sizeof(float), stream), "h3b_gradients: workspace");
+  const dim3 grid = ladder::launch_grid(p.heads, p.batch, (p.max_k_len + A::keys - 1) / A::keys);
+  const size_t dq_tiles = size_t(p.heads) * (p.total_q / A::queries + p.batch),
+               pairs = size_t(p.batch) * grid.z * ((p.max_q_len + A::queries - 1) / A::queries);
+  const size_t sums = dq_tiles * A::queries * d, counters = kSameBits ? 1 + dq_tiles + pairs : 0;
+  const ladder::Workspace<float> dq_sums(sums + counters, stream, "h3b_gradients: workspace");
+  ladder::check(cudaMemsetAsync(dq_sums.data(), 0, (sums + counters) * sizeof(float), stream),
+                "h3b_gradients: workspace");
   if (problem.d_rab) {
     const int64_t quads = int64_t(p.batch) * p.rab_heads * p.max_k_len * p.rab_stride / 4;
     clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
@@ -233,8 +333,9 @@ void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream)
   const auto kernel = p.intervals ? differentiate<T, d, A, true> : differentiate<T, d, A, false>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
                 "h3b_gradients: shared memory");
-  const dim3 grid = ladder::launch_grid(p.heads, p.batch, (p.max_k_len + A::keys - 1) / A::keys);
-  kernel<<<grid, A::warps * 32, A::smem_bytes, stream>>>(problem, dq_sums.data());
+  int *turns = reinterpret_cast<int *>(dq_sums.data() + sums);
+  kernel<<<grid, A::warps * 32, A::smem_bytes, stream>>>(problem, dq_sums.data(),
+                                                         Turns{turns, turns + 1, turns + 1 + dq_tiles});
   ladder::check(cudaGetLastError(), "h3b_gradients: launch");
   const dim3 dq_grid = ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::queries - 1) / A::queries);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(problem, dq_sums.data());

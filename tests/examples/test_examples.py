@@ -39,7 +39,10 @@ def test_a_kernel_is_short_and_written_in_tiles(stage):
 
 def test_all_of_them_are_here():
     names = {stage.name for stage in EXAMPLES}
-    assert names == {"gemm", "layer_norm", "linear_attention", "rotary_embedding", "row_softmax"}
+    assert names == {
+        *("gemm", "layer_norm", "linear_attention", "norm_gate", "norm_gate_backward"),
+        *("rotary_embedding", "row_softmax"),
+    }
 
 
 def test_a_matrix_product_has_no_conflict():
@@ -68,6 +71,9 @@ def test_rows_go_through_registers_alone():
     row = counts("layer_norm", rows=128, cols=64)
     assert row["conflicts"] == row["shared_load_instructions"] == row["shared_store_instructions"] == 0
     assert row["global_sectors_st"] == HALVES * 128 * 64 * 2 // 32
+    row = counts("norm_gate", rows=128, cols=64)
+    assert row["conflicts"] == row["shared_load_instructions"] == row["shared_store_instructions"] == 0
+    assert row["global_sectors_st"] == HALVES * 128 * 64 * 2 // 32  # y alone: what is normalised stays
     row = counts("rotary_embedding", heads=2, length=64, head_dim=64)
     assert row["conflicts"] == row["shared_load_instructions"] == row["shared_store_instructions"] == 0
     assert row["global_sectors_st"] == HALVES * 2 * 64 * 64 * 2 // 32

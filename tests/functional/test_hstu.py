@@ -121,6 +121,20 @@ def test_one_bias_for_all_heads_sums_their_gradients() -> None:
     require_close(rab.grad, exact.grad)
 
 
+@pytest.mark.full
+def test_the_same_bits_in_every_run() -> None:
+    """Three heads add to one bias, several tiles of keys to dQ; in a rung of its own build."""
+    q, k, v = draw(3, 300, 3, D, seed=1).half()
+    rab = draw(1, 1, 300, 300, seed=2).half()
+    runs = []
+    for _ in range(4):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v, rab)]
+        *tokens, bias = leaves
+        o = ladder.hstu_attention(*tokens, ints(0, 300), rab=bias, deterministic=True, **RUNGS)
+        runs.append(torch.autograd.grad(o.sum(), leaves))
+    assert all(torch.equal(a, b) for other in runs[1:] for a, b in zip(runs[0], other, strict=True))
+
+
 def test_the_last_queries_alone_are_the_last_rows_of_all() -> None:
     q, k, v = draw(3, 90, HEADS, D, seed=1).half()
     choices = {"scaling_seqlen": 64, "num_targets": ints(4, 9), "stage": "h2_masks"}

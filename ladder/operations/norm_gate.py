@@ -1,0 +1,162 @@
+"""What stands behind HSTU's attention: a layer norm of each row, times a gate; and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ladder.operations.base import Output, Reference, largest
+from ladder.operations.sized import SizedOperation, SizedProblem, U
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: What is added to the variance.
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class NormGateProblem(SizedProblem):
+    """x and gate (R, C), weight and bias (C) -> y (R, C)."""
+
+    operation: ClassVar[str] = "norm_gate"
+    letters = {"rows": "R", "cols": "C"}
+    kinds = {"normal": 1.0, "large": 100.0, "small": 0.01}
+
+    rows: int
+    cols: int
+
+    @property
+    def flops(self) -> float:
+        """9 R C: a layer norm's 8, and the gate."""
+        return 9.0 * self.rows * self.cols
+
+
+@dataclass(frozen=True)
+class NormGateBackwardProblem(NormGateProblem):
+    """With d_y (R, C) -> dx and d_gate (R, C), d_weight and d_bias (C)."""
+
+    operation: ClassVar[str] = "norm_gate_backward"
+
+    @property
+    def flops(self) -> float:
+        """22 R C: the norm again, 9 products, 5 sums over rows or columns."""
+        return 22.0 * self.rows * self.cols
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """xh and r = 1 / sqrt(variance + epsilon) of each row, in float64, and how far fp32 is off.
+
+    The mean of C values errs by C u mean |x|, a difference from it by that and a rounding more. The
+    variance's relative error is twice a difference's and C u; the root halves it (rsqrt: 2 u).
+    """
+
+    xh: Tensor
+    scale: Tensor
+    xh_error: Tensor
+    scale_error: Tensor  #: relative
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Norm:
+        cols = x.shape[1]
+        centred = x - x.mean(-1, keepdim=True)
+        scale = (centred.square().mean(-1, keepdim=True) + EPSILON).rsqrt()
+        difference = U * (cols * x.abs().mean(-1, keepdim=True) + x.abs()) * scale
+        relative = U * (cols + 8) + difference.amax(-1, keepdim=True)
+        xh = centred * scale
+        return cls(xh, scale, difference + relative * xh.abs(), relative)
+
+
+def _doubles(inputs: Mapping[str, Any], *names: str) -> list[Tensor]:
+    return [inputs[name].double() for name in names]
+
+
+class NormGate(SizedOperation):
+    """y = ((x - mean) / sqrt(variance + 1e-6) * weight + bias) * gate, mean and variance of each row."""
+
+    title = "norm and gate"
+    problem: type[NormGateProblem] = NormGateProblem
+    output_names: tuple[str, ...] = ("y",)
+    axes = {"rows": (17, 1, 130), "cols": (64, 128)}
+    edges = {"rows": (15, 16, 31, 33, 63, 65, 127, 128, 129)}
+    default_problem = NormGateProblem(1024, 128)
+    default_gpu_problem = NormGateProblem(65536, 128)
+    check_problems: Sequence[NormGateProblem] = (default_problem, NormGateProblem(100, 64))
+    calibration_problems: Sequence[NormGateProblem] = (default_problem,)
+    bench_problems: Sequence[NormGateProblem] = (NormGateProblem(65536, 128, dtype="bf16"),)
+
+    def input_shapes(self, problem: NormGateProblem) -> dict[str, tuple[int, ...]]:
+        of_rows = (problem.rows, problem.cols)
+        return {"x": of_rows, "gate": of_rows, "weight": (problem.cols,), "bias": (problem.cols,)}
+
+    def outputs(self, problem: NormGateProblem) -> Sequence[Output]:
+        return (Output("y", (problem.rows, problem.cols), problem.dtype or "f32"),)
+
+    def reference(self, problem: NormGateProblem, inputs: Mapping[str, Any]) -> Reference:
+        """Two products and a sum in fp32, and the last rounding, on top of the norm's own error."""
+        x, gate, weight, bias = _doubles(inputs, "x", "gate", "weight", "bias")
+        norm = _Norm.of(x)
+        scaled = norm.xh * weight
+        y = (scaled + bias) * gate
+        error = (norm.xh_error * weight.abs() + 2 * U * scaled.abs() + U * (scaled + bias).abs()) * gate.abs()
+        return Reference(
+            {"y": y}, {"y": largest(error + (problem.rounding + U) * y.abs()) + problem.underflow}
+        )
+
+
+class NormGateBackward(NormGate):
+    """The gradients of :class:`NormGate`'s y for a d_y (R, C)."""
+
+    title = "norm and gate's gradients"
+    problem = NormGateBackwardProblem
+    output_names = ("dx", "d_gate", "d_weight", "d_bias")
+    default_problem = NormGateBackwardProblem(1024, 128)
+    default_gpu_problem = NormGateBackwardProblem(65536, 128)
+    check_problems = (default_problem, NormGateBackwardProblem(100, 64))
+    calibration_problems = (default_problem,)
+    bench_problems = (NormGateBackwardProblem(65536, 128, dtype="bf16"),)
+
+    def input_shapes(self, problem: NormGateProblem) -> dict[str, tuple[int, ...]]:
+        return {**super().input_shapes(problem), "d_y": (problem.rows, problem.cols)}
+
+    def outputs(self, problem: NormGateProblem) -> Sequence[Output]:
+        dtype, of_rows = problem.dtype or "f32", (problem.rows, problem.cols)
+        of_cols = [Output(name, (problem.cols,), "f32") for name in ("d_weight", "d_bias")]
+        return [Output("dx", of_rows, dtype), Output("d_gate", of_rows, dtype), *of_cols]
+
+    def reference(self, problem: NormGateProblem, inputs: Mapping[str, Any]) -> Reference:
+        """A sum of n values errs by n u times the sum of their sizes; each product and difference rounds
+        once, and what has xh in it errs by its error, too."""
+        x, gate, weight, bias, d_y = _doubles(inputs, "x", "gate", "weight", "bias", "d_y")
+        norm = _Norm.of(x)
+        normed = norm.xh * weight + bias
+        gated = d_y * gate
+        g = gated * weight
+        mean_g, mean_gx = g.mean(-1, keepdim=True), (g * norm.xh).mean(-1, keepdim=True)
+        exact = {
+            "dx": norm.scale * (g - mean_g - norm.xh * mean_gx),
+            "d_gate": d_y * normed,
+            "d_weight": (gated * norm.xh).sum(0),
+            "d_bias": gated.sum(0),
+        }
+        of_xh, rows, cols = norm.xh_error, problem.rows, problem.cols
+        of_sums = (cols + 4) * U * (g.abs().mean(-1, keepdim=True) + g.abs())
+        of_product = (g * norm.xh).abs()
+        of_mean = ((cols + 4) * U * of_product + g.abs() * of_xh).mean(-1, keepdim=True)
+        of_last = of_xh * mean_gx.abs() + norm.xh.abs() * of_mean + 2 * U * (norm.xh * mean_gx).abs()
+        errors = {
+            "dx": norm.scale * (of_sums + of_last) + (norm.scale_error + 2 * U) * exact["dx"].abs(),
+            "d_gate": d_y.abs()
+            * (of_xh * weight.abs() + 3 * U * (norm.xh * weight).abs() + U * normed.abs()),
+            "d_weight": (gated.abs() * of_xh + (rows + 3) * U * (gated * norm.xh).abs()).sum(0),
+            "d_bias": ((rows + 2) * U * gated.abs()).sum(0),
+        }
+        for name in ("dx", "d_gate"):
+            errors[name] = errors[name] + (problem.rounding + U) * exact[name].abs() + problem.underflow
+        return Reference(exact, {name: largest(error) for name, error in errors.items()})
+
+
+FORWARD = NormGate()
+BACKWARD = NormGateBackward()

@@ -1,0 +1,21 @@
+// The fields of a NormGateProblem from Python.
+#pragma once
+
+#include "ladder/binding.h"
+#include "ladder/norm_gate.h"
+
+namespace ladder {
+
+inline NormGateProblem norm_gate_problem(Arguments &arguments) {
+  NormGateProblem p{};
+  arguments.tensor("x", p.x);
+  arguments.tensor("gate", p.gate);
+  arguments.tensor("weight", p.weight);
+  arguments.tensor("bias", p.bias);
+  arguments.size("rows", p.rows);
+  arguments.size("cols", p.cols);
+  arguments.dtype("dtype", p.dtype);
+  return p;
+}
+
+} // namespace ladder
