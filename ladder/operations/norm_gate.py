@@ -22,7 +22,7 @@ class NormGateProblem(SizedProblem):
 
     operation: ClassVar[str] = "norm_gate"
     letters = {"rows": "R", "cols": "C"}
-    kinds = {"normal": 1.0, "large": 100.0, "small": 0.01}
+    kinds = {"normal": 1.0, "large": 10.0, "small": 0.01}
 
     rows: int
     cols: int
