@@ -1,5 +1,5 @@
-// A matrix product in tiles: a block computes 128 x 128 of C, a warp 64 x 64 of them in registers, while
-// cp.async brings the next tiles of A and B.
+// A tiled matrix product: a block computes 128 x 128 of C, of which each warp holds 64 x 64 in registers,
+// while cp.async loads the next tiles of A and B.
 #include "ladder/dispatch.h"
 #include "ladder/gemm.h"
 #include "tiles/tiles.h"

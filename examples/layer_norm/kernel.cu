@@ -1,5 +1,5 @@
-// Layer normalisation of each row of a matrix, in tiles: a warp for 16 rows, which it holds in registers from
-// the load to the store, so that mean and variance are two passes over registers and none over memory.
+// Layer normalisation of each row of a matrix, in tiles: a warp holds 16 rows in registers from load to
+// store, so that mean and variance take two passes over registers and none over memory.
 #include "ladder/dispatch.h"
 #include "ladder/layer_norm.h"
 #include "tiles/tiles.h"

@@ -1,6 +1,6 @@
-// Causal linear attention in tiles. A block takes one head, d rows at a time, 16 a warp. What those rows see
-// of one another is masked products as in attention; what they see of all rows before them is in the state,
-// the sum of k^T v, a d x d matrix of which each warp keeps and updates 16 rows in registers.
+// Causal linear attention in tiles. A block processes one head, d rows at a time, 16 per warp. Among these
+// rows, the result is a masked product as in attention; all earlier rows are summed up in the state, the sum
+// of k^T v: a d x d matrix, of which each warp keeps and updates 16 rows in registers.
 #include "ladder/dispatch.h"
 #include "ladder/linear_attention.h"
 #include "tiles/tiles.h"

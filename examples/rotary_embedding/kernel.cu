@@ -1,5 +1,5 @@
-// Rotary embedding in tiles: a warp takes 16 rows of a head as two tiles, the first half of their columns and
-// the second, and turns one against the other.
+// Rotary embedding in tiles: a warp loads 16 rows of a head as two tiles, the first and the second half of
+// their columns, and rotates pairs of their elements.
 #include "ladder/dispatch.h"
 #include "ladder/rotary.h"
 #include "tiles/tiles.h"

@@ -1,5 +1,4 @@
-// Softmax of each row of a matrix, in tiles: a warp for 16 rows, which it holds in registers from the load to
-// the store.
+// Softmax of each row of a matrix, in tiles: a warp holds 16 rows in registers from load to store.
 #include "ladder/dispatch.h"
 #include "ladder/row_softmax.h"
 #include "tiles/tiles.h"
