@@ -137,6 +137,10 @@ def make_outputs(
     }
 
 
+#: How the name of the function that a kernel.cu defines begins in a library.
+_LAUNCH = "_ZN6ladder6launchE"
+
+
 @functools.cache
 def _load(extension: Path) -> ModuleType:
     # pybind11 keeps one module per full name, but derives the init function from the last component only.
@@ -158,6 +162,12 @@ def call(extension: Path, problem: AnyProblem, tensors: Tensors, stream: int) ->
     try:
         launch = _load(extension).launch
     except (ImportError, AttributeError) as error:
+        if _LAUNCH in str(error):
+            raise ExecutionError(
+                "its kernel.cu defines no ladder::launch for this problem",
+                "Another rung of the operation shows what it takes: void ladder::launch(const ...Problem &p, "
+                "cudaStream_t stream).",
+            ) from None
         raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
     pointers = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
     try:

@@ -229,7 +229,8 @@ def _compile(
 
 @processes.ended_by_signals()
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
-    """Builds an executable from the user's ``.cu`` files; ``flags`` are passed to the compiler unchanged.
+    """Builds an executable from the user's ``.cu`` files; ``flags`` are passed to the compiler unchanged, and
+    to the linker those that name libraries or OpenMP.
 
     The compiler runs in the working directory, so relative paths in ``flags`` start there.
 
@@ -268,7 +269,8 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
                 used += _compile(command, here, source.name, directory / "rule", nvcc)
             after = _refuse_moved(before, used)
-            command = [*target.linker(), *objects, *target.link_inputs(), "-o", sources[0].stem]
+            inputs = [*objects, *_link_flags(flags, here), *target.link_inputs()]
+            command = [*target.linker(), *inputs, "-o", sources[0].stem]
             _run(command, directory, sources[0].name, "does not link")
             program = _finish(directory, directory_for(after), sources[0].stem)
         cache.write_text(dependency_list, "\n".join(map(str, after.files)))
@@ -279,6 +281,14 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         return program
     with cache.lock(dependency_list):
         return _until_settled(sources[0].name, make)
+
+
+def _link_flags(flags: Sequence[str], here: Path) -> list[str]:
+    """Of a compiler's flags those that linking takes, too; relative folders of libraries begin ``here``."""
+    folders = [f"-L{here / flag[2:]}" for flag in flags if flag.startswith("-L") and len(flag) > 2]
+    libraries = [flag for flag in flags if flag.startswith("-l") and flag != "-lineinfo"]
+    openmp = ["-lgomp"] if any("-fopenmp" in flag for flag in flags) else []
+    return [*folders, *libraries, *openmp]
 
 
 def _read_paths(listing: Path) -> list[Path]:

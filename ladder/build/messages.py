@@ -35,7 +35,12 @@ def failure(name: str, what: str, message: str, command: Sequence[str]) -> Build
     undefined = sorted(set(_undefined(message)))
     if undefined and all(re.fullmatch(_RUNTIME_NAME, function) for function in undefined):
         return not_in_runtime(name, undefined)
-    hints = [missing_libraries(message), _not_offered(message), f"To repeat: {shlex.join(command)}"]
+    hints = [
+        missing_libraries(message),
+        _not_offered(message),
+        _newer_names(message),
+        f"To repeat: {shlex.join(command)}",
+    ]
     return BuildError(f"{name} {what}:\n{shortened(message)}", "\n".join(hint for hint in hints if hint))
 
 
@@ -66,6 +71,13 @@ def refuse_undefined(binary: Path, name: str) -> None:
         raise not_in_runtime(name, undefined)
 
 
+def _newer_names(message: str) -> str:
+    """A remark about functions of a program's own that the standard library has since C++20, as ``lerp``."""
+    if re.search(r"more than one instance of overloaded.*\n(?:.*\n)*?.*function \"std::", message):
+        return "--nvcc-flags=-std=c++17 takes an older C++, without the names that C++20 added."
+    return ""
+
+
 def _not_offered(message: str) -> str:
     """A remark on device features that no virtual GPU has; "" if the message names none."""
     if "requires separate compilation mode" in message:
@@ -92,6 +104,11 @@ def missing_libraries(message: str) -> str:
         found.add("more of the CUDA driver API than is emulated")
     if not found:
         return ""
+    if "curand_kernel" in headers:
+        return (
+            "cuRAND's device functions are headers alone: pip install --target DIR nvidia-curand, then "
+            "--nvcc-flags=-IDIR/nvidia/cu13/include"
+        )
     return (
         f"The program uses {' and '.join(sorted(found))}. Emulated are the CUDA runtime, of the driver API "
         "what tensor maps take, and libraries that are headers alone (CUB, Thrust, CUTLASS). " + _GPU_ALONE

@@ -8,6 +8,7 @@ that is not 0.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,10 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Joins ``--nvcc-flags FLAGS`` with an equals sign: argparse rejects values that begin with a dash."""
+    """Joins ``--nvcc-flags FLAGS`` and ``--scale -1e-05`` with an equals sign: argparse rejects most values
+    that begin with a dash."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] == "--nvcc-flags":
+        is_option = bool(joined) and joined[-1].startswith("--") and "=" not in joined[-1]
+        if is_option and (joined[-1] == "--nvcc-flags" or re.match(r"-\.?\d", word)):
             joined[-1] += f"={word}"
         else:
             joined.append(word)

@@ -211,7 +211,7 @@ def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
     """Sorts findings so that causes come before their consequences.
 
     A missing barrier also shows up as reads of uninitialised memory, which writing zeros would not fix. And
-    where warps race, so do lanes of one warp, which __syncwarp() would not fix.
+    where warps race, so do lanes of one warp, which __syncwarp() would not fix. What ended the run is first.
     """
 
     def places(kind: str) -> set[tuple[str, int, str, int, int] | None]:
@@ -219,7 +219,10 @@ def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
         return {_place(party) for finding in found for party in (finding.who, finding.other)}
 
     explained_by = {"race in a warp": places("race between"), "uninitialised read": places("race")}
-    return sorted(findings, key=lambda one: _place(one.who) in explained_by.get(one.kind, ()))
+    return sorted(
+        findings,
+        key=lambda one: (one.kind != "failure", _place(one.who) in explained_by.get(one.kind, ())),
+    )
 
 
 def _is_copy(party: Party | None) -> bool:

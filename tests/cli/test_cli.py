@@ -17,7 +17,7 @@ SMALL = ["--problem", "1,2,20,9,32", "--backend", "emulator"]
 
 def test_json_on_stdout_is_nothing_but_rows(naive, capsys):
     assert (
-        main(["compare", "naive", *SMALL, "--kv-heads", "1", "--causal", "--scale", "-0.5", "--json", "-"])
+        main(["compare", "naive", *SMALL, "--kv-heads", "1", "--causal", "--scale", "-5e-1", "--json", "-"])
         == 0
     )
     rows = json.loads(capsys.readouterr().out)

@@ -50,6 +50,11 @@ def test_inputs_are_only_read(drop_stage, statement) -> None:
     assert "which it is only given to read" in ruling("mine")
 
 
+def test_a_missing_launch_is_named(drop_stage) -> None:
+    drop_stage("mine", "// nothing yet\n")
+    assert "its kernel.cu defines no ladder::launch" in ruling("mine")
+
+
 def changed(text: str, *changes: tuple[str, str]) -> str:
     for old, new in changes:
         assert old in text

@@ -1,5 +1,4 @@
 import math
-import struct
 
 import pytest
 
@@ -38,18 +37,15 @@ def test_the_largest_size_is_named():
 
 
 @pytest.mark.parametrize(
-    "scale", [math.nan, math.inf, -math.inf, 1e39, -1e39, 3e38, pytest.param(10**400, id="10^400")]
+    "scale", [math.nan, math.inf, -math.inf, 1e39, -1e39, 1e38, pytest.param(10**400, id="10^400")]
 )
 def test_scale_must_be_finite(scale):
-    with pytest.raises(InvalidProblem, match=r"finite, from -2\.35e\+38 to 2\.35e\+38"):
+    with pytest.raises(InvalidProblem, match=r"finite, from -1e\+30 to 1e\+30"):
         Problem(1, 1, 1, 1, 64, scale=scale)
 
 
-def test_the_largest_scale_is_what_a_kernel_can_hold():
+def test_the_largest_scale():
     assert Problem(1, 1, 1, 1, 64, scale=LARGEST_SCALE).softmax_scale == LARGEST_SCALE
-    struct.pack("<f", LARGEST_SCALE * math.log2(math.e))  # raises OverflowError if fp32 cannot represent it
-    with pytest.raises(OverflowError):
-        struct.pack("<f", 1.01 * LARGEST_SCALE * math.log2(math.e))
 
 
 def test_scale_must_be_a_number():

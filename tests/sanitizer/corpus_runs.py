@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,32 +118,58 @@ def mutants() -> list[Mutant]:
     return [Mutant(name=name, replacement=entry.pop("with"), **entry) for name, entry in table.items()]
 
 
-def rungs_source(stage: str) -> Path:
-    """A program of an unchanged rung and all its mutants, each in its own namespace."""
-    variants = {stage: (STAGES / stage / "kernel.cu").read_text()}
-    variants |= {mutant.name: mutant.source() for mutant in mutants() if mutant.stage == stage}
+def variants(stage: str) -> tuple[list[str], str]:
+    """The names of a rung as it is and of all its mutants, and their code, each in a namespace of its own."""
+    sources = {stage: (STAGES / stage / "kernel.cu").read_text()}
+    sources |= {mutant.name: mutant.source() for mutant in mutants() if mutant.stage == stage}
     includes = dict.fromkeys(
-        line for text in variants.values() for line in re.findall(r"^#include .*", text, re.M)
+        line for text in sources.values() for line in re.findall(r"^#include .*", text, re.M)
     )
     parts = ['#include "rungs.h"', *includes]
-    for name, text in variants.items():
+    for name, text in sources.items():
         body = re.sub(r"^#include .*", "", text, flags=re.M).replace("void ladder::launch(", "void launch(")
         for general, one in (("dispatch_head_dim<32, 64, 128>", "only_64"), ("dispatch_16_bit", "only_half")):
             body = body.replace(f"{general}(", f"{one}(")
         parts.append(f"namespace {name} {{\nusing namespace ::ladder;\n{body}\n}} // namespace {name}")
-    element, dtype = ("float", "f32") if stage.startswith("v1") else ("__half", "f16")
-    listed = ", ".join(f'{{"{name}", {name}::launch}}' for name in variants)
-    parts.append(
+    listed = ", ".join(f'{{"{name}", {name}::launch}}' for name in sources)
+    parts.append(f"static const std::vector<Rung> rungs{{{listed}}};")
+    return list(sources), "\n".join(parts)
+
+
+def dtype_of(stage: str) -> str:
+    return "f32" if stage.startswith("v1") else "f16"
+
+
+def rungs_source(stage: str) -> Path:
+    """A program of a rung's variants: its argument names the one to run."""
+    dtype = dtype_of(stage)
+    element = {"f32": "float", "f16": "__half"}[dtype]
+    text = (
+        f"{variants(stage)[1]}\n"
         "int main(int count, char **words) {\n"
-        f"  const std::vector<Rung> all{{{listed}}};\n"
-        f'  return run_one<{element}>(all, count > 1 ? words[1] : "", ladder::DType::{dtype});\n}}\n'
+        f'  return run_one<{element}>(rungs, count > 1 ? words[1] : "", ladder::DType::{dtype});\n}}\n'
     )
     path = cache.root() / "corpus" / f"{stage}.cu"
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(parts)
     if not path.exists() or path.read_text() != text:
         cache.write_text(path, text)
     return path
+
+
+def write_rungs_stage(stage: str, folder: Path) -> None:
+    """A stage of a rung's variants: VARIANT in the environment names the one to launch."""
+    folder.mkdir()
+    for path in (*(STAGES / stage).glob("*.h"), CORPUS / "rungs.h"):
+        shutil.copy(path, folder)
+    table = (STAGES / stage / "stage.toml").read_text()
+    for key, value in (("before", None), ("head_dims", "[64]"), ("dtypes", f'["{dtype_of(stage)}"]')):
+        table = re.sub(rf"^{key} = .*\n", f"{key} = {value}\n" if value else "", table, flags=re.M)
+    (folder / "stage.toml").write_text(table)
+    (folder / "kernel.cu").write_text(
+        f"{variants(stage)[1]}\n#include <cstdlib>\n"
+        "void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {\n"
+        '  launch_one(rungs, std::getenv("VARIANT"), p, stream);\n}\n'
+    )
 
 
 def is_mutant_caught(mutant: Mutant, findings: list[Finding], exit_code: int) -> bool:

@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from corpus_runs import is_mutant_caught, mutants
+from corpus_runs import Mutant, dtype_of, is_mutant_caught, mutants, write_rungs_stage
 
 from ladder.cli import main
+from ladder.emulator import Finding
 from ladder.evaluation import check_stage
 from ladder.operations import Problem
 from ladder.stages import discover
@@ -73,3 +74,32 @@ def test_memory_that_a_stage_allocates_is_tracked(
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     findings = check_stage(discover()["mutant"], [Problem(1, 1, 64, 64, 32)])
     assert is_mutant_caught(mutant, findings, 0)
+
+
+#: Kinds whose line is one of the program's host code in `emulate --check`; `check` has the harness there.
+WITHOUT_LINE = {"wrong result", "unwritten output", "bad launch"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("stage", sorted({mutant.stage for mutant in mutants()}))
+def test_check_finds_what_emulate_finds(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the corpus's mutants of a rung; leaks are for `emulate --check` alone."""
+    write_rungs_stage(stage, tmp_path / "rungs")
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
+    shapes = [
+        Problem(1, 2, 100, 77, 64, kv_heads=1, is_causal=True, dtype=dtype_of(stage)),
+        Problem(1, 2, 64, 128, 64, kv_heads=1, dtype=dtype_of(stage)),
+    ]
+
+    def findings_of(variant: str) -> list[Finding]:
+        monkeypatch.setenv("VARIANT", variant)
+        return check_stage(discover()["rungs"], shapes)
+
+    def is_found(mutant: Mutant) -> bool:
+        findings = findings_of(mutant.name)
+        if mutant.kind in WITHOUT_LINE:
+            return any(finding.kind == mutant.kind for finding in findings)
+        return is_mutant_caught(mutant, findings, 0) or mutant.kind == "leak"
+
+    assert findings_of(stage) == []
+    assert [m.name for m in mutants() if m.stage == stage and not is_found(m)] == []

@@ -14,8 +14,8 @@ from ladder.operations.base import AnyProblem, check_dtype, check_size, parse_si
 INPUTS = ("normal", "large", "negative", "equal", "dominant")
 #: The format of ``--problem``, and an example.
 SIZE_TEXT = ("B,H,N,M,d", "1,2,256,256,64")
-#: The largest |scale|: kernels multiply it by log2(e) in fp32, whose largest number is 3.4028e38.
-LARGEST_SCALE = 2.35e38
+#: The largest |scale|: kernels multiply logits by it in fp32, whose largest number is 3.4e38.
+LARGEST_SCALE = 1e30
 
 
 @dataclass(frozen=True)
@@ -126,5 +126,5 @@ def _check_scale(scale: float) -> None:
     if not fits:
         raise InvalidProblem(
             f"scale is {scale}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
-            "as kernels compute scale * log2(e) in fp32"
+            "since kernels compute logits in fp32"
         )

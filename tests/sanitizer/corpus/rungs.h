@@ -104,6 +104,14 @@ template <typename T> int run_rung(const Rung &rung, ladder::DType dtype) {
   }
 }
 
+// Of a stage that holds all variants of a rung.
+inline void launch_one(const std::vector<Rung> &all, const char *name, const ladder::AttentionProblem &p,
+                       cudaStream_t stream) {
+  for (const Rung &rung : all)
+    if (!strcmp(name, rung.name))
+      rung.launch(p, stream);
+}
+
 template <typename T> int run_one(const std::vector<Rung> &all, const char *name, ladder::DType dtype) {
   for (const Rung &rung : all)
     if (!strcmp(name, rung.name))
