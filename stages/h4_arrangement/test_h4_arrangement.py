@@ -20,7 +20,7 @@ PROBLEM = HstuProblem(1, D, (N,), window=(-1, -1), dtype="f16")
 @pytest.mark.parametrize(
     ("options", "rows_a_warp", "q_resident", "keys"),
     [
-        ({"ROWS": "32"}, 32, True, 64),
+        ({}, 32, True, 64),  # the arrangement of its own
         pytest.param({"ROWS": "16"}, 16, True, 64, marks=pytest.mark.full),
         pytest.param({"ROWS": "16", "Q_IN_REGISTERS": "0"}, 16, False, 64, marks=pytest.mark.full),
         pytest.param(
@@ -31,7 +31,6 @@ PROBLEM = HstuProblem(1, D, (N,), window=(-1, -1), dtype="f16")
 def test_ldmatrix_by_formula(
     run_stage: RunStage, options: dict[str, str], rows_a_warp: int, q_resident: bool, keys: int
 ) -> None:
-    options = {"OVER_KEYS": "0", **options}
     row = run_stage("h4_arrangement", PROBLEM, options=options).row
     keys_and_values = 2 * (N // rows_a_warp) * (M // 16) * (D // 16)
     queries = 0 if q_resident else (N // 16) * (D // 16) * (M // keys)

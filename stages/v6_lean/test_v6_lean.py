@@ -58,7 +58,7 @@ def test_causal_skips_what_no_row_of_a_worker_sees(run_stage: RunStage) -> None:
 
 
 ARRANGEMENTS = [
-    ("ROWS=32", (32, 64, 128)),
+    pytest.param("ROWS=32", (32, 64, 128), marks=pytest.mark.full),
     pytest.param("ROWS=16", (32, 64, 128), marks=pytest.mark.full),
     ("ROWS=16,KEYS=32,PARTS=1,BUFFERS=3", (32, 64)),
     pytest.param("WORKERS=8", (32, 64), marks=pytest.mark.full),
