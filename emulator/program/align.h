@@ -4,7 +4,7 @@
 
 namespace ladder::program {
 
-/// The first multiple of `alignment`, a power of two, that is not below `value`.
+/// Rounds `value` up to a multiple of `alignment`, a power of two.
 inline std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }

@@ -13,7 +13,7 @@ bool ends_path(const Instruction &instruction) {
 
 namespace {
 
-/// Where a branch goes, apart from the next instruction.
+/// Targets of a branch, without the fall-through.
 std::vector<std::uint32_t> branch_targets(const Instruction &instruction) {
   if (!instruction.targets.empty())
     return instruction.targets;
@@ -60,7 +60,7 @@ ControlFlow build_control_flow(const std::vector<Instruction> &code) {
 
 namespace {
 
-/// Nodes are numbered in depth-first order from here on; 0 is the root.
+/// Below, nodes are depth-first numbers; 0 is the root.
 class Dominators {
 public:
   Dominators(const Graph &successors, std::uint32_t root) : number_(successors.size(), kNone) {
@@ -126,7 +126,7 @@ private:
     }
   }
 
-  /// The node of least semi-dominator on the path from v up to its tree's root, with path compression.
+  /// The node with the least semi-dominator on the path from v to its tree's root, with path compression.
   std::uint32_t evaluate(std::uint32_t v) {
     if (ancestor_[v] == kNone)
       return v;
@@ -142,8 +142,8 @@ private:
     return best_[v];
   }
 
-  std::vector<std::uint32_t> number_; ///< by node: its depth-first number
-  std::vector<std::uint32_t> order_;  ///< the reverse
+  std::vector<std::uint32_t> number_; ///< node -> depth-first number
+  std::vector<std::uint32_t> order_;  ///< depth-first number -> node
   std::vector<std::uint32_t> parent_, semi_, best_, ancestor_, path_;
   std::vector<std::vector<std::uint32_t>> predecessors_;
 };
@@ -181,7 +181,7 @@ std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors,
   };
   for (const std::uint32_t node : exits)
     connect(node);
-  for (std::uint32_t node = count; node-- > 0;) // endless loops, from their last block
+  for (std::uint32_t node = count; node-- > 0;) // infinite loops, from their last block
     if (!reached[node])
       connect(node);
   std::vector<std::uint32_t> result = immediate_dominators(reversed, count);
@@ -196,7 +196,7 @@ std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors,
 
 namespace {
 
-/// The blocks that `exit` can be reached from.
+/// The blocks that can reach `exit`.
 std::vector<bool> blocks_leading_to(const ControlFlow &flow, std::uint32_t exit) {
   std::vector<bool> leads(flow.blocks.size(), false);
   std::vector<std::uint32_t> stack{exit};
@@ -218,7 +218,7 @@ std::vector<bool> blocks_leading_to(const ControlFlow &flow, std::uint32_t exit)
 void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow) {
   Graph successors(flow.blocks.size());
   std::vector<std::uint32_t> exits;
-  std::uint32_t main_exit = kNone; ///< the last ret or exit of the text
+  std::uint32_t main_exit = kNone; ///< the last ret or exit in the code
   for (std::uint32_t b = 0; b < flow.blocks.size(); ++b) {
     successors[b] = flow.blocks[b].successors;
     if (!successors[b].empty())
@@ -229,9 +229,9 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
   }
   const std::vector<std::uint32_t> post_dominator = immediate_post_dominators(successors, exits);
 
-  // A path that ends early (a trap, a return in the middle) takes all post-dominators from the branches
-  // around it. Their other lanes meet nonetheless, and those that leave are not waited for: so look again
-  // without such paths.
+  // A path that ends early (a trap, a return in the middle) leaves the branches around it without
+  // post-dominator. Their other lanes still reconverge, and no lane waits for those that leave, so search
+  // again without such paths.
   std::vector<std::uint32_t> without_early_ends(flow.blocks.size(), kNone);
   std::vector<bool> goes_on(flow.blocks.size(), false);
   if (main_exit != kNone && exits.size() > 1) {
@@ -250,15 +250,14 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
     if (!is_branch(branch) || (!branch.guarded && branch.targets.empty()))
       continue;
     std::uint32_t meet = post_dominator[b];
-    // Where one side only leaves, waiting for it would gain nothing.
+    // If one side only leaves, waiting for it gains nothing.
     const std::vector<std::uint32_t> &sides = flow.blocks[b].successors;
     if (meet == kNone &&
         std::all_of(sides.begin(), sides.end(), [&](std::uint32_t side) { return goes_on[side]; }))
       meet = without_early_ends[b];
     if (meet == kNone)
       continue;
-    // Lanes that are about to leave do so at once: others may be on their way to a barrier that must not
-    // count them.
+    // Lanes about to leave do so at once: others may be heading for a barrier that must not count them.
     const std::uint32_t target = flow.blocks[meet].begin;
     if (!code[target].guarded && (code[target].is(Trait::returns) || code[target].is(Trait::exits)))
       continue;

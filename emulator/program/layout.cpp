@@ -1,4 +1,4 @@
-// What a kernel brings with it: reachable functions and shared memory.
+// What a kernel uses: reachable functions and the layout of shared memory.
 #include "program/align.h"
 #include "program/program.h"
 
@@ -9,10 +9,10 @@ namespace ladder::program {
 
 namespace {
 
-/// What some code mentions.
+/// What a piece of code refers to.
 struct Mentions {
   std::set<std::uint32_t> functions, symbols;
-  bool is_indirect = false; ///< a call through a register, or a function's address taken
+  bool is_indirect = false; ///< calls through a register or takes a function's address
 };
 
 void collect(const Operand &operand, bool is_call_target, Mentions &mentions) {
@@ -58,7 +58,7 @@ KernelLayout layout_kernel(const Program &program, std::uint32_t entry) {
   }
 
   std::uint64_t dynamic_alignment = 1;
-  for (const std::uint32_t index : mentions.symbols) { // in the order of their declarations
+  for (const std::uint32_t index : mentions.symbols) { // in declaration order
     const Symbol &symbol = program.symbols[index];
     if (symbol.space != ptx::StateSpace::shared)
       continue;

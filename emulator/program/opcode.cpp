@@ -32,7 +32,7 @@ struct Form {
   const Opcode *opcode;
 };
 
-/// The rows by the name before the first dot, in order.
+/// Rows by the name before the first dot, in table order.
 const std::unordered_map<std::string_view, std::vector<Form>> &forms() {
   static const auto all = [] {
     std::unordered_map<std::string_view, std::vector<Form>> map;

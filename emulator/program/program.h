@@ -1,5 +1,5 @@
-// A program: functions with registers laid out in a warp's frame, labels turned into instruction indices and
-// reconvergence points found. It knows syntax and structure, not what an opcode does.
+// A program: functions whose registers have slots in a warp's frame, labels resolved to instruction indices,
+// reconvergence points found. This layer knows syntax and structure, not the semantics of opcodes.
 #pragma once
 
 #include "program/opcode.h"
@@ -14,8 +14,7 @@
 
 namespace ladder::program {
 
-/// A PTX text that parses but does not hold together: unknown register, label or symbol, type of a register
-/// unknown.
+/// PTX that parses but does not link: an unknown register, label or symbol, or a register of unknown type.
 class LinkError : public std::runtime_error {
 public:
   LinkError(int ptx_line, const std::string &what) : std::runtime_error(what), ptx_line_(ptx_line) {}
@@ -27,15 +26,15 @@ private:
 
 inline constexpr unsigned kLanes = 32;
 
-/// A register's place in the frame of a warp. A predicate is one 32-bit mask; any register of up to 32 bits
-/// is 32 lanes of uint32_t (the value in the low bits, the bits above it zero); a 64-bit one 32 lanes of
-/// uint64_t; .b128 two consecutive 64-bit registers (low half first).
+/// A register's slot in a warp's frame. A predicate is one 32-bit mask. A register of up to 32 bits is 32
+/// lanes of uint32_t (value in the low bits, upper bits zero), a 64-bit one 32 lanes of uint64_t, and .b128
+/// two consecutive 64-bit registers (low half first).
 struct Register {
   ptx::Type type = ptx::Type::none;
-  std::uint32_t offset = 0; ///< bytes from the frame's start; 64-byte aligned for lanes, 4 for predicates
+  std::uint32_t offset = 0; ///< bytes into the frame; 64-byte aligned for lanes, 4-byte for predicates
 };
 
-/// Bytes a lane of a register of this type takes in the frame: 4 or 8 (16 for b128); 0 for predicates.
+/// Bytes per lane of a register of this type: 4 or 8 (16 for b128); 0 for predicates.
 unsigned lane_bytes(ptx::Type type);
 
 enum class Special {
@@ -97,18 +96,19 @@ enum class Special {
 
 struct Operand {
   enum class Kind {
-    sink,      ///< `_`, or absent
-    reg,       ///< reg
-    special,   ///< special
-    integer,   ///< bits
-    float32,   ///< bits: pattern of a float
-    float64,   ///< bits: pattern of a double
-    symbol,    ///< address of a variable: symbol (index into Program::symbols) + offset
-    parameter, ///< one of the function's own: offset bytes into the parameter block (entry) or the parameter
-               ///< area (func). A .param variable declared in the body is a symbol
-    label,     ///< target: instruction index in the function
-    function,  ///< function: index into Program::functions, or an external name
-    address,   ///< [elements[0] + offset]; elements[0] is reg, integer, symbol or parameter
+    sink, ///< `_`, or absent
+    reg,
+    special,
+    integer, ///< bits
+    float32, ///< bits: the pattern of a float
+    float64, ///< bits: the pattern of a double
+    symbol,  ///< address of a variable: symbol (index into Program::symbols) + offset
+    /// One of the function's own: offset is in bytes into the parameter block (entry) or the parameter area
+    /// (func). A .param variable declared in the body is a symbol.
+    parameter,
+    label,    ///< target: instruction index in this function
+    function, ///< function: index into Program::functions, or an external name
+    address,  ///< [elements[0] + offset]; elements[0] is reg, integer, symbol or parameter
     vector,
     pair,
     list,
@@ -121,8 +121,8 @@ struct Operand {
   std::int64_t offset = 0;
   std::uint32_t symbol = 0;
   std::uint32_t target = 0;
-  std::int32_t function = -1; ///< -1: external, see name
-  std::string name;           ///< as written, for messages; the external function's name
+  std::int32_t function = -1; ///< -1: external; see name
+  std::string name;           ///< as written, for messages; names an external function
   std::vector<Operand> elements;
 };
 
@@ -132,32 +132,31 @@ struct Instruction {
   Register guard;
   std::string opcode;
   std::vector<std::string> modifiers;
-  const Opcode *row = nullptr; ///< of the table of opcodes
-  /// As written, except for a call, which always has three: {list of returns, target, list of arguments}, the
-  /// target a function or a register; and brx.idx, which has its index alone.
+  const Opcode *row = nullptr; ///< row of the opcode table
+  /// As written, with two exceptions. A call always has three: {list of returns, target, list of arguments},
+  /// where the target is a function or a register. brx.idx has only its index.
   std::vector<Operand> operands;
   int location = -1; ///< index into the module's locations
   int ptx_line = 0;
-  std::uint32_t used_bytes = ptx::kAllBytes; ///< of a load: bit i set when byte i counts
-  /// For a branch that can diverge (guarded bra, brx.idx): the instruction index of its immediate
-  /// post-dominator, or kNoReconvergence when the paths meet only at the function's end.
+  std::uint32_t used_bytes = ptx::kAllBytes; ///< loads: bit i is set if byte i is used
+  /// For a branch that can diverge (guarded bra, brx.idx): the index of its immediate post-dominator, or
+  /// kNoReconvergence if the paths meet only at the end of the function.
   std::uint32_t reconverge = 0;
-  /// brx.idx: instruction indices; call through a prototype: unused.
+  /// brx.idx: target instruction indices. Unused for a call through a prototype.
   std::vector<std::uint32_t> targets;
-  /// True when some branch reconverges here (the machine joins waiting lanes before it executes this
-  /// instruction).
+  /// True if some branch reconverges here: the machine merges waiting lanes before it executes this one.
   bool is_reconvergence_point = false;
 
   bool has(std::string_view modifier) const;
   bool is(Trait trait) const { return row->is(trait); }
-  /// Whether they differ in nothing but guard and operands.
+  /// True if they differ at most in guard and operands.
   bool is_like(const Instruction &other) const { return row == other.row && modifiers == other.modifiers; }
   std::string full_opcode() const;
 };
 
 inline constexpr std::uint32_t kNoReconvergence = 0xffffffffu;
 
-/// A parameter of a function and where it lies in the parameter block.
+/// A function parameter and its place in the parameter block.
 struct Parameter {
   std::string name;
   ptx::Type type = ptx::Type::b8;
@@ -168,40 +167,40 @@ struct Function {
   std::string name;
   bool is_entry = false;
   std::vector<Parameter> parameters, returns;
-  std::uint32_t parameter_bytes = 0; ///< of an entry: the size of the launch's argument block
-  std::vector<Instruction> code; ///< ends with ret or exit (one is added where the text falls off its end)
-  std::uint32_t frame_bytes =
-      0; ///< registers only; constants are appended by the layer that binds instructions
-  std::uint32_t local_bytes = 0; ///< .local variables of this function, a thread
-  std::uint32_t param_area_bytes =
-      0; ///< a thread: a func's own parameters and returns, then .param variables declared in
-         ///< the body (arguments of calls; those of scopes that do not overlap share room)
+  std::uint32_t parameter_bytes = 0; ///< entries: size of a launch's argument block
+  /// Ends with ret or exit; one is appended if control would fall off the end.
+  std::vector<Instruction> code;
+  /// Registers only; the binder appends constants.
+  std::uint32_t frame_bytes = 0;
+  std::uint32_t local_bytes = 0; ///< .local variables of this function, per thread
+  /// Per thread: a func's own parameters and returns, then the .param variables of its body (call arguments).
+  /// Variables in disjoint scopes share space.
+  std::uint32_t param_area_bytes = 0;
   unsigned max_threads[3] = {0, 0, 0}, required_threads[3] = {0, 0, 0};
   unsigned min_blocks = 0;
   unsigned required_cluster[3] = {0, 0, 0};
 };
 
-/// A variable with an address.
 struct Symbol {
   std::string name;
   ptx::StateSpace space = ptx::StateSpace::global;
-  std::uint32_t function = 0xffffffffu; ///< owner for function-scope ones
-  std::uint64_t offset =
-      0; ///< local: bytes from the function's local frame; param: from the function's param area;
-         ///< shared: see KernelLayout (it depends on the kernel); global, constant: unused
+  std::uint32_t function = 0xffffffffu; ///< owner, for function scope
+  /// local: bytes from the start of the function's local frame; param: from the start of its param area;
+  /// shared: see KernelLayout, since it depends on the kernel; global, constant: unused.
+  std::uint64_t offset = 0;
   std::uint64_t bytes = 0, alignment = 1;
   bool is_dynamic_shared = false;
   ptx::Type type = ptx::Type::b8;
-  const ptx::Variable *variable =
-      nullptr; ///< its declaration, for the initialiser of global and constant ones
+  /// The declaration, which has the initialiser of global and constant variables.
+  const ptx::Variable *variable = nullptr;
 };
 
 struct Program {
   ptx::Module module;
-  std::vector<Function> functions; ///< those with a body
+  std::vector<Function> functions; ///< only those with a body
   std::vector<Symbol> symbols;
-  std::unordered_map<std::string, std::uint32_t> function_index,
-      symbol_index; ///< module scope, aliases included
+  /// Module scope, aliases included.
+  std::unordered_map<std::string, std::uint32_t> function_index, symbol_index;
 
   const Function *find(const std::string &name) const;
 };
@@ -209,19 +208,19 @@ struct Program {
 /// Resolves a module. Throws LinkError.
 std::shared_ptr<const Program> resolve(ptx::Module module);
 
-/// What one kernel brings with it: the functions it can reach and where its shared variables lie.
+/// What one kernel uses: the functions it can reach and the layout of its shared variables.
 struct KernelLayout {
-  std::vector<std::uint32_t>
-      functions; ///< indices into Program::functions, the entry first; with an indirect call or a
-                 ///< function's address taken anywhere in them: all functions that are no entries
-  std::unordered_map<std::uint32_t, std::uint64_t>
-      shared_offsets; ///< symbol -> bytes from the first static variable
+  /// Indices into Program::functions, the entry first. If any reachable function calls indirectly or takes a
+  /// function's address, every non-entry function counts as reachable.
+  std::vector<std::uint32_t> functions;
+  /// Symbol -> bytes from the start of static shared memory.
+  std::unordered_map<std::uint32_t, std::uint64_t> shared_offsets;
   std::uint64_t static_shared_bytes = 0;
-  std::uint64_t dynamic_shared_offset =
-      0; ///< static_shared_bytes, aligned for the dynamic arrays (they all start here)
+  /// static_shared_bytes, aligned for the dynamic arrays; all of them start here.
+  std::uint64_t dynamic_shared_offset = 0;
 };
 
-/// Only variables that the reachable functions mention take room.
+/// Lays out only the variables that reachable functions mention.
 KernelLayout layout_kernel(const Program &program, std::uint32_t entry);
 
 } // namespace ladder::program

@@ -8,7 +8,7 @@ namespace ladder::program {
 
 namespace {
 
-constexpr std::uint64_t kMostVisits = 4'000'000; ///< of liveness: a fraction of a second
+constexpr std::uint64_t kMostVisits = 4'000'000; ///< bounds the liveness walk to a fraction of a second
 
 template <typename Visit> void visit_all(Operand &operand, const Visit &visit) {
   if (operand.kind == Operand::Kind::reg)
@@ -17,7 +17,7 @@ template <typename Visit> void visit_all(Operand &operand, const Visit &visit) {
     visit_all(element, visit);
 }
 
-/// Registers that an operand in the place of the destination names; those of an address are only read.
+/// Registers that a destination operand writes; those of an address are only read.
 template <typename Visit> void visit_destinations(Operand &operand, const Visit &visit) {
   if (operand.kind == Operand::Kind::address)
     return;
@@ -66,8 +66,7 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
     intervals[reg].last = std::max(intervals[reg].last, at);
   };
 
-  // What matters at a block's borders: the registers that it reads before it writes them, and those that it
-  // writes.
+  // Per block: the registers it reads before writing them (exposed) and those it writes (killed).
   struct Event {
     std::uint32_t reg, block;
     auto operator<=>(const Event &) const = default;
@@ -75,7 +74,8 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
   std::vector<Event> exposed, killed;
   std::vector<std::uint32_t> written_in(registers.size(), kNone); // the latest block that writes it
   std::vector<std::uint32_t> exposed_in(registers.size(), kNone);
-  std::vector<std::vector<std::uint32_t>> declared(flow.blocks.size()); // by block, for scopes' registers
+  std::vector<std::vector<std::uint32_t>> declared(
+      flow.blocks.size()); // by block: registers of nested scopes
   for (std::uint32_t r = 0; r < registers.size(); ++r)
     if (registers[r].declared_at > 0 && registers[r].declared_at < code.size())
       declared[flow.block_of[registers[r].declared_at]].push_back(r);
@@ -101,7 +101,7 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
         if (use == Use::write) {
           kill(reg);
         } else if (written_in[reg] != b && exposed_in[reg] != b) {
-          // A partial write counts as a read: the old value of the other lanes goes through it.
+          // A partial write counts as a read: the other lanes keep their old value.
           exposed_in[reg] = b;
           exposed.push_back({reg, b});
         }
@@ -109,16 +109,15 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
     }
   }
 
-  // From each exposed read walk up to the writes that it may see. The cost is the number of pairs of a block
-  // and a register that is live there; a text made to be slow has very many, so past a limit registers live
-  // throughout.
+  // Walk from each exposed read back to the writes it may see. The cost is the number of (block, live
+  // register) pairs. Adversarial PTX can make that huge, so past the limit registers live throughout.
   std::uint64_t visits_left = kMostVisits;
   std::sort(exposed.begin(), exposed.end());
   std::sort(killed.begin(), killed.end());
   std::vector<std::uint32_t> live_in(flow.blocks.size(),
-                                     kNone); // the latest register found live at the block's start
+                                     kNone); // latest register found live at the block's start
   std::vector<std::uint32_t> kills(flow.blocks.size(),
-                                   kNone); // the latest register that the block is known to write
+                                   kNone); // latest register that the block is known to write
   std::vector<std::uint32_t> stack;
   std::size_t next_kill = 0;
   for (std::size_t e = 0; e < exposed.size();) {
@@ -155,14 +154,14 @@ std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const C
 
 namespace {
 
-/// Slots of one width, handed out to intervals in the order of their starts: linear scan.
+/// Linear scan: hands slots of one width to intervals in order of their starts.
 class SlotPool {
 public:
   void add(std::uint32_t reg, const LiveInterval &interval) {
     pending_.push_back({interval.first, interval.last, reg});
   }
 
-  /// Sets slot[reg] for all added registers.
+  /// Sets slot[reg] for every added register.
   void assign(std::vector<std::uint32_t> &slot) {
     std::sort(pending_.begin(), pending_.end(), [](const Pending &a, const Pending &b) {
       return a.first != b.first ? a.first < b.first : a.reg < b.reg;
@@ -200,7 +199,7 @@ private:
 std::uint32_t allocate_registers(std::vector<Instruction> &code, const ControlFlow &flow,
                                  const std::vector<VirtualRegister> &registers) {
   const std::vector<LiveInterval> intervals = live_intervals(code, flow, registers);
-  // Widest first, so that each pool begins aligned.
+  // Widest first, so that each pool starts aligned.
   struct Width {
     unsigned lane_bytes;
     std::uint32_t slot_bytes;

@@ -1,4 +1,4 @@
-// From syntax to a program: every name gets its meaning.
+// Resolves a syntax tree into a program: every name gets its meaning.
 #include "program/align.h"
 #include "program/cfg.h"
 #include "program/program.h"
@@ -16,11 +16,11 @@ namespace {
 using ptx::StateSpace;
 using ptx::Type;
 
-constexpr std::size_t kMostTargets = 1'000'000; ///< of all brx.idx of a function together
+constexpr std::size_t kMostTargets = 1'000'000; ///< of all brx.idx in a function
 constexpr std::uint64_t kMostFrameBytes = std::uint64_t(1)
-                                          << 30; ///< local variables or parameters of a function
+                                          << 30; ///< of a function's local variables or parameters
 
-/// Places `bytes` at the end of an area and returns its offset; `end` moves behind it.
+/// Appends `bytes` to an area, aligned; returns their offset and advances `end`.
 std::uint32_t place(std::uint64_t &end, std::uint64_t bytes, std::uint64_t alignment, int line) {
   const std::uint64_t offset = align_up(end, alignment);
   if (bytes > kMostFrameBytes || offset + bytes > kMostFrameBytes)
@@ -33,13 +33,13 @@ bool is_dynamic_shared(const ptx::Variable &variable) {
   return variable.space == StateSpace::shared && variable.is_extern && variable.bytes == 0;
 }
 
-/// Index of a vector's component: .x .y .z .w or .r .g .b .a; 4 for anything else.
+/// Index of a vector component: .x .y .z .w or .r .g .b .a; 4 for anything else.
 unsigned component_index(char letter) {
   const std::size_t at = std::string_view("xyzwrgba").find(letter);
   return at == std::string_view::npos ? 4 : unsigned(at % 4);
 }
 
-/// What functions of a module know of each other.
+/// The names that the functions of a module share.
 struct ModuleNames {
   std::vector<const ptx::Function *> sources;     ///< by function index
   std::unordered_set<std::string_view> externals; ///< declared, not defined
@@ -68,7 +68,7 @@ private:
       fail("'" + std::string(name) + "' is declared twice");
   }
 
-  /// First pass: where labels stand.
+  /// First pass: the positions of labels.
   void enter_labels() {
     std::uint32_t at = 0, latest_label = kNone;
     for (std::uint32_t s = 0; s < source_.body.size(); ++s) {
@@ -96,7 +96,7 @@ private:
         break;
       }
     }
-    // A label behind the last instruction needs an instruction there.
+    // A label past the last instruction needs an instruction to point at.
     needs_tail_ = latest_label == at;
   }
 
@@ -122,7 +122,7 @@ private:
     if (function_.is_entry)
       function_.parameter_bytes = std::uint32_t(end);
     enter(source_.returns, function_.returns);
-    // The parameter area of an entry holds only what it passes on.
+    // The parameter area of an entry holds only the arguments of its calls.
     area_end_ = function_.is_entry ? 0 : end;
     area_most_ = area_end_;
   }
@@ -148,7 +148,7 @@ private:
     case ptx::Statement::Kind::variable:
       variable(statement.variable);
       break;
-    default: // labels and target lists are known already
+    default: // labels and target lists: the first pass declared them
       break;
     }
   }
@@ -165,7 +165,7 @@ private:
     entity.width = statement.vector_width;
     const std::uint32_t declared_at = scopes_.is_outermost() ? 0 : std::uint32_t(function_.code.size());
     if (statement.count > 0) {
-      entity.index = declared_at; // of the range's model: the registers come when they are met
+      entity.index = declared_at; // in the range's model; registers of a range are allocated on first use
       if (!scopes_.declare_range(statement.name, statement.count, entity))
         fail("registers '" + statement.name + "<>' are declared twice");
       return;
@@ -280,7 +280,7 @@ private:
       fail("'" + target.name + "' cannot be called");
     result.operands.push_back(target);
     result.operands.push_back(is_list(next) ? operand(operands[next++]) : empty);
-    if (next < operands.size()) { // a prototype or a list of targets
+    if (next < operands.size()) { // a prototype or a list of call targets
       if (find(operands[next].name).kind != Entity::Kind::targets &&
           !program_.symbol_index.contains(operands[next].name))
         fail("'" + operands[next].name + "' is no prototype");
@@ -303,7 +303,7 @@ private:
     return result;
   }
 
-  /// A vector register without a component: all of them.
+  /// A vector register named without a component stands for all of them.
   Operand vector_operand(const Entity &entity) const {
     Operand result;
     result.kind = Operand::Kind::vector;
@@ -429,7 +429,7 @@ private:
     return result;
   }
 
-  // --- the whole ---
+  // --- the whole function ---
 
   void finish() {
     std::vector<Instruction> &code = function_.code;
@@ -450,7 +450,7 @@ private:
     function_.frame_bytes = allocate_registers(code, flow, registers_);
   }
 
-  /// The arguments of direct calls are copied as they are, so they must be of the sizes that the callee has.
+  /// Arguments of direct calls are copied verbatim, so their sizes must match the callee's.
   void check_calls() {
     const auto check = [&](const Operand &list, const std::vector<ptx::Variable> &formal,
                            const std::string &name, const char *what) {
@@ -483,10 +483,10 @@ private:
   std::uint32_t index_;
   Scopes scopes_;
   std::vector<VirtualRegister> registers_;
-  std::vector<std::uint32_t> calls_; ///< direct ones
+  std::vector<std::uint32_t> calls_; ///< direct calls
   std::vector<std::uint64_t> area_ends_;
   std::uint64_t local_end_ = 0, area_end_ = 0, area_most_ = 0;
-  std::size_t targets_ = 0; ///< of all brx.idx
+  std::size_t targets_ = 0; ///< over all brx.idx
   bool needs_tail_ = false;
   int line_ = 0;
 };
@@ -507,7 +507,7 @@ void enter_variables(Program &program) {
       program.symbols.push_back(std::move(symbol));
       continue;
     }
-    // One declaration may be the definition, the others are extern.
+    // Only one declaration may be a definition; the others are extern.
     Symbol &known = program.symbols[place->second];
     if (variable.is_extern)
       continue;
@@ -539,7 +539,7 @@ ModuleNames enter_functions(Program &program) {
   }
   for (const auto &[alias, aliasee] : program.module.aliases)
     if (const auto found = program.function_index.find(aliasee); found != program.function_index.end()) {
-      const std::uint32_t index = found->second; // the insertion may move what `found` points to
+      const std::uint32_t index = found->second; // the insertion may invalidate `found`
       program.function_index.emplace(alias, index);
     }
   for (const ptx::Function &source : program.module.functions)

@@ -22,13 +22,13 @@ bool Scopes::declare_range(std::string_view prefix, std::uint32_t count, const E
 }
 
 const Entity *Scopes::in_range(const Scope &scope, std::string_view name) {
-  // %r12 may be 12 of %r<N> or 2 of %r1<N>: try every split, the longest number first.
+  // %r12 may be number 12 of %r<N> or number 2 of %r1<N>: try every split, the longest number first.
   std::size_t split = name.size();
   while (split > 0 && name[split - 1] >= '0' && name[split - 1] <= '9' && name.size() - split < 10)
     --split;
   for (; split < name.size(); ++split) {
     if (name[split] == '0' && split + 1 < name.size())
-      continue; // %r01 is not of %r<N>
+      continue; // %r01 is not in %r<N>
     const auto found = scope.ranges.find(name.substr(0, split));
     if (found == scope.ranges.end())
       continue;

@@ -1,4 +1,4 @@
-// Names within a function: nested scopes of registers, variables and labels.
+// Name lookup within a function: nested scopes of registers, variables and labels.
 #pragma once
 
 #include "ptx/ast.h"
@@ -16,10 +16,10 @@ struct Entity {
   enum class Kind {
     none,
     reg,        ///< index: the virtual register
-    reg_vector, ///< index: the virtual register of .x; the others follow
+    reg_vector, ///< index: the virtual register of .x; the other components follow
     symbol,     ///< index into Program::symbols
-    parameter,  ///< index: offset in the parameter block or area
-    label,      ///< index: instruction
+    parameter,  ///< index: offset into the parameter block or area
+    label,      ///< index: instruction index
     targets,    ///< index: statement of the .branchtargets, .calltargets or .callprototype
   };
   Kind kind = Kind::none;
@@ -28,26 +28,26 @@ struct Entity {
   unsigned width = 1;               ///< reg_vector
 };
 
-/// The scopes of one function. Labels may be used before they stand, so they are entered beforehand, scope by
-/// scope in the order in which scopes open; everything else as it is declared. Names must outlive this.
+/// The scopes of one function. Labels may be used before their definition, so a first pass declares them,
+/// scope by scope; a second pass declares everything else in order. Names must outlive this object.
 class Scopes {
 public:
   Scopes() : scopes_(1) {}
 
-  /// Enters the next scope that opens; the first pass creates it, later ones come back to it.
+  /// Enters the next scope in textual order: the first pass creates it, later passes revisit it.
   void open();
   void close() { current_ = scopes_[current_].parent; }
   bool is_outermost() const { return current_ == 0; }
-  /// Back to the outermost scope, before another pass.
+  /// Returns to the outermost scope for another pass.
   void restart();
 
-  /// False when this scope has the name already.
+  /// Returns false if this scope already has the name.
   bool declare(std::string_view name, const Entity &entity);
-  /// Registers prefix0 to prefix(count-1).
+  /// Declares registers prefix0 to prefix(count-1).
   bool declare_range(std::string_view prefix, std::uint32_t count, const Entity &model);
 
-  /// Looks a name up from the current scope outwards. For a register of a range, `new_register(entity)` gives
-  /// its virtual register when it is met for the first time.
+  /// Looks a name up from the current scope outwards. On the first use of a register of a range,
+  /// `new_register(entity)` allocates its virtual register.
   template <typename NewRegister> Entity find(std::string_view name, const NewRegister &new_register) {
     for (std::uint32_t s = current_;; s = scopes_[s].parent) {
       Scope &scope = scopes_[s];

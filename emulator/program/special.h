@@ -8,11 +8,11 @@
 
 namespace ladder::program {
 
-/// The special register that "%tid.x" names; nullopt when it names none.
+/// The special register that a name such as "%tid.x" denotes; nullopt if it denotes none.
 std::optional<Special> special_from_name(std::string_view name);
 
-/// True for special registers that always read 0 here: %current_graph_exec, and of %envreg0 to 31, which
-/// belong to the driver, all but the two that special_from_name knows.
+/// True for special registers that always read 0 here: %current_graph_exec, and every %envreg (they belong to
+/// the driver) except the two that special_from_name knows.
 bool is_zero_special(std::string_view name);
 
 } // namespace ladder::program

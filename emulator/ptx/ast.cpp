@@ -21,7 +21,7 @@ constexpr std::array<TypeInfo, 22> kTypes = {{
     {"f64", Type::f64, 8},   {"pred", Type::pred, 0},
 }};
 
-/// The table is in the order of the enumeration, so that looking up by type is an index.
+/// True if the table follows the order of the enum, so that a type indexes it directly.
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kTypes.size(); ++i)
     if (static_cast<std::size_t>(kTypes[i].type) != i)

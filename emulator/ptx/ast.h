@@ -1,4 +1,4 @@
-// The syntax tree of a PTX module: what the text says, nothing resolved.
+// The syntax tree of a PTX module, as written: no name is resolved yet.
 //
 // Names follow the PTX ISA manual ("Syntax", "State Spaces, Types, and Variables", "Instruction Operands").
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace ladder::ptx {
 
-/// A malformed PTX text. `line` is 1-based, in the PTX text.
+/// Malformed PTX. `line` is 1-based, in the PTX text.
 class SyntaxError : public std::runtime_error {
 public:
   SyntaxError(int line, const std::string &what) : std::runtime_error(what), line_(line) {}
@@ -26,7 +26,6 @@ private:
 
 enum class StateSpace { reg, sreg, constant, global, local, param, shared };
 
-/// Fundamental types; `bits` and kind come from functions below.
 enum class Type {
   none,
   b8,
@@ -52,22 +51,23 @@ enum class Type {
   pred,
 };
 
-/// The type a word such as "s32" names; nullopt when it names none.
+/// The type that a word such as "s32" names; nullopt if it names none.
 std::optional<Type> type_from_name(std::string_view name);
 std::string_view type_name(Type type);
 /// Size in bytes; 0 for none and pred.
 unsigned type_bytes(Type type);
 
-/// One place of a `.loc` chain. `file` indexes Module::files.
+/// One link of a `.loc` chain. `file` indexes Module::files.
 struct SourcePosition {
   int file = 0;
   int line = 0;
   int column = 0;
-  std::string function; ///< linkage name of the inlined function (from `function_name`), empty outermost
+  std::string
+      function; ///< linkage name of the inlined function (from `function_name`); empty for the outermost
 };
 
-/// Where an instruction comes from: chain[0] is the innermost line (the helper's), chain.back() the outermost
-/// (the kernel's). Empty without -lineinfo.
+/// The source lines of an instruction: chain[0] is the innermost (in the helper), chain.back() the outermost
+/// (in the kernel). Empty without -lineinfo.
 struct SourceLocation {
   std::vector<SourcePosition> chain;
 };
@@ -88,11 +88,11 @@ struct Operand {
   bool negated = false; ///< !p
   std::string name;
   std::uint64_t bits = 0;
-  std::int64_t offset = 0; ///< of an address; also of `variable+constant` as a plain identifier operand
+  std::int64_t offset = 0; ///< of an address, or of `variable+constant` as a plain identifier operand
   std::vector<Operand> elements;
 };
 
-/// Of a load without `.pragma "used_bytes_mask"`, which says what the compiler widened it for.
+/// Mask of a load without `.pragma "used_bytes_mask"`. The compiler emits the pragma when it widens a load.
 inline constexpr std::uint32_t kAllBytes = 0xffffffffu;
 
 struct Guard {
@@ -107,7 +107,7 @@ struct Instruction {
   std::vector<Operand> operands;
   int location = -1; ///< index into Module::locations, -1 without a .loc
   int ptx_line = 0;
-  std::uint32_t used_bytes = kAllBytes; ///< of a load: bit i set when byte i counts
+  std::uint32_t used_bytes = kAllBytes; ///< loads: bit i is set if byte i is used
 
   /// The dotted name, for messages and tables: "mma.sync.aligned.m16n8k16...".
   std::string full_opcode() const;
@@ -118,25 +118,25 @@ struct Variable {
   StateSpace space = StateSpace::global;
   Type type = Type::b8;
   unsigned vector_width = 1;   ///< .v2 / .v4
-  std::uint64_t alignment = 0; ///< bytes; at least the element's
+  std::uint64_t alignment = 0; ///< bytes; at least the element's own
   std::string name;
-  std::uint64_t bytes = 0; ///< whole size; 0 for an unsized extern array
+  std::uint64_t bytes = 0; ///< total size; 0 for an unsized extern array
   bool is_extern = false;
-  std::vector<std::uint8_t> initial; ///< empty, or `bytes` long (zero filled)
+  std::vector<std::uint8_t> initial; ///< empty, or `bytes` long, zero-filled
   struct Relocation {                ///< an initialiser that is an address
     std::uint64_t offset = 0;
     std::string symbol;
     std::int64_t addend = 0;
     bool generic = false;   ///< generic(symbol)
     unsigned bytes = 8;     ///< size of the element that holds it
-    std::uint64_t mask = 0; ///< 0xFF00(symbol): the address bits kept, shifted down to bit 0; 0: all of them
+    std::uint64_t mask = 0; ///< 0xFF00(symbol): the address bits kept, shifted down to bit 0; 0 keeps all
   };
   std::vector<Relocation> relocations;
   int ptx_line = 0;
 };
 
-/// A body is a flat list; scopes `{ }` are opened and closed by statements, so that labels and registers
-/// declared in one of two equal scopes stay apart.
+/// A function body is a flat list of these. Statements open and close the scopes `{ }`, so that equal names
+/// declared in sibling scopes stay apart.
 struct Statement {
   enum class Kind {
     instruction,
@@ -150,11 +150,11 @@ struct Statement {
   };
   Kind kind = Kind::instruction;
   Instruction instruction;   ///< instruction
-  std::string name;          ///< label; branch_targets / prototype: their label; registers: prefix or name
+  std::string name;          ///< label; branch_targets and prototype: their label; registers: prefix or name
   Type type = Type::none;    ///< registers
-  unsigned vector_width = 1; ///< registers: .v2 / .v4, whose components are name.x, .y, .z, .w
+  unsigned vector_width = 1; ///< registers: .v2 / .v4, with components name.x, .y, .z, .w
   unsigned count = 0;        ///< registers: N of `%r<N>`, 0 for a single name
-  Variable variable;         ///< variable (.local, .shared, .param declared in the body)
+  Variable variable;         ///< variable: .local, .shared or .param, declared in the body
   std::vector<std::string> targets; ///< branch_targets (.branchtargets and .calltargets)
   std::vector<Variable> returns;    ///< prototype
   std::vector<Variable> parameters; ///< prototype
@@ -181,17 +181,17 @@ struct Function {
 struct Module {
   int version_major = 0, version_minor = 0;
   std::string target;                      ///< "sm_80", "sm_90a"
-  std::vector<std::string> target_options; ///< what follows it: "debug", "texmode_independent"
+  std::vector<std::string> target_options; ///< options after the target: "debug", "texmode_independent"
   int address_size = 64;
   std::map<int, std::string> files; ///< .file index -> path
   std::vector<SourceLocation> locations;
   std::vector<Variable> variables; ///< module scope
   std::vector<Function> functions;
   std::vector<std::pair<std::string, std::string>> aliases; ///< .alias name, aliasee
-  std::string text;                                         ///< the source, for listings
+  std::string text;                                         ///< the PTX source, for listings
 };
 
-/// Parses a whole module. Throws SyntaxError; never reads past `text`, whatever it holds.
+/// Parses a whole module. Throws SyntaxError; never reads past the end of `text`, whatever it contains.
 Module parse(std::string_view text);
 
 } // namespace ladder::ptx

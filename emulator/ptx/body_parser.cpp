@@ -247,7 +247,7 @@ Operand Parser::primary(int depth) {
     result.name.clear();
     return result;
   }
-  while (tokens_.token().kind == TokenKind::directive) { // %tid.x, a component of a vector
+  while (tokens_.token().kind == TokenKind::directive) { // %tid.x, or a vector's component
     result.name += '.';
     result.name += tokens_.advance().text;
   }

@@ -4,7 +4,7 @@ namespace ladder::ptx {
 
 namespace {
 
-constexpr int kDeepest = 64; ///< of nested parentheses, unary operators and conditional expressions
+constexpr int kDeepest = 64; ///< nesting of parentheses, unary operators and conditionals
 
 Constant integer(std::uint64_t bits, bool is_unsigned) {
   return {Constant::Kind::integer, is_unsigned, bits};

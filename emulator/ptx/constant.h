@@ -1,4 +1,4 @@
-// Constants of PTX: integer and floating-point literals and expressions of them (PTX ISA "Constants").
+// PTX constants: integer and floating-point literals, and expressions over them (PTX ISA "Constants").
 #pragma once
 
 #include "ptx/lexer.h"
@@ -9,18 +9,18 @@ namespace ladder::ptx {
 struct Constant {
   enum class Kind { integer, float32, float64 };
   Kind kind = Kind::integer;
-  bool is_unsigned = false; ///< integer: .u64, as a U suffix or a cast makes it
-  std::uint64_t bits = 0;   ///< integer; pattern of the float or of the double
+  bool is_unsigned = false; ///< integer: .u64, from a U suffix or a cast
+  std::uint64_t bits = 0;   ///< the integer, or the bit pattern of the float or double
 };
 
-/// Where a parser stands: the current token and the one after it.
+/// The parser's position: the current token and one token of lookahead.
 class TokenStream {
 public:
   explicit TokenStream(std::string_view text) : lexer_(text), token_(lexer_.next()), ahead_(lexer_.next()) {}
 
   const Token &token() const { return token_; }
   const Token &ahead() const { return ahead_; }
-  /// Goes to the next token and returns the one left behind.
+  /// Moves to the next token and returns the one it leaves.
   Token advance() {
     Token previous = token_;
     token_ = ahead_;
@@ -28,7 +28,7 @@ public:
       ahead_ = lexer_.next();
     return previous;
   }
-  /// Steps over the punctuation when it stands here.
+  /// Consumes `punctuation` if it is the current token.
   bool accept(std::string_view punctuation) {
     if (!token_.is(punctuation))
       return false;
@@ -46,7 +46,7 @@ private:
 
 /// Parses a constant expression with C's operators and precedence.
 Constant parse_constant(TokenStream &tokens);
-/// The same, and it must be an integer.
+/// The same; fails unless the result is an integer.
 std::uint64_t parse_integer(TokenStream &tokens);
 
 } // namespace ladder::ptx

@@ -6,7 +6,7 @@ namespace ladder::ptx {
 
 namespace {
 
-/// Links of a chain that are kept; deeper ones lose the middle. Real chains are well below.
+/// Longest chain kept; longer ones lose their middle. Real chains are far shorter.
 constexpr int kLongestChain = 64;
 
 std::size_t mix(std::size_t seed, std::uint64_t value) {
@@ -43,7 +43,7 @@ int DebugLines::add(const LocDirective &loc) {
     return current_;
   }
   if (!loc.is_inlined && after_unknown_ && current_ >= 0 && locations_[current_].first.place == place) {
-    // The compiler goes back to the place before and leaves out where it was inlined.
+    // The compiler returns to the previous position and omits its inlined_at.
     after_unknown_ = false;
     return current_;
   }
@@ -54,8 +54,8 @@ int DebugLines::add(const LocDirective &loc) {
 }
 
 int DebugLines::enter(const Link &link, int caller) {
-  // A helper whose call has its own place (a macro, a lambda) finds itself there when it comes again: then
-  // the chain is the one it had.
+  // The call site of a helper may be its own position (a macro, a lambda). If the link is in the chain
+  // already, reuse the chain up to it.
   for (int outer = caller; outer >= 0; outer = locations_[outer].second)
     if (locations_[outer].first == link)
       return outer;
@@ -88,7 +88,7 @@ std::vector<SourceLocation> DebugLines::finish() {
   for (const auto &[link, caller] : locations_) {
     SourceLocation location;
     location.chain.push_back({link.place.file, link.place.line, link.place.column, name(link)});
-    if (caller >= 0) // callers come first, so theirs is complete
+    if (caller >= 0) // callers precede callees, so theirs is complete
       location.chain.insert(location.chain.end(), result[caller].chain.begin(), result[caller].chain.end());
     result.push_back(std::move(location));
   }

@@ -1,4 +1,4 @@
-// Debug lines: the chains of `.loc` directives and the names in `.section .debug_str`.
+// Line info: chains of `.loc` directives and the names in `.section .debug_str`.
 #pragma once
 
 #include "ptx/ast.h"
@@ -15,30 +15,29 @@ struct LocDirective {
   int file = 0, line = 0, column = 0;
   bool is_inlined = false;
   std::string_view function_label;             ///< label in .debug_str, may be empty
-  std::uint64_t function_offset = 0;           ///< bytes after the label
+  std::uint64_t function_offset = 0;           ///< bytes past the label
   int at_file = 0, at_line = 0, at_column = 0; ///< inlined_at
 };
 
-/// Builds SourceLocations. `inlined_at` names the place of a call by file, line and column; the call may
-/// itself lie in an inlined function, which the latest earlier `.loc` of that place in the same function
-/// tells.
+/// Builds SourceLocations. `inlined_at` gives the call's file, line and column. If the call itself was
+/// inlined, the latest earlier `.loc` at that position in the same function supplies the outer links.
 class DebugLines {
 public:
-  /// A new function: its `.loc`s do not see those of earlier ones.
+  /// Starts a function; it does not see the `.loc`s of earlier ones.
   void begin_function() {
     latest_.clear();
     current_ = -1;
     after_unknown_ = false;
   }
-  /// Returns the location's index, -1 when there is none. Line 0 means that the compiler knows no line: then
-  /// it is the place of the call where that is given, else the location before.
+  /// Returns the location's index, or -1 if there is none. Line 0 means the compiler knows no line: the call
+  /// site is used if given, else the previous location.
   int add(const LocDirective &loc);
 
-  /// .section .debug_str: labels and bytes, in the order they stand.
+  /// Contents of .section .debug_str: labels and bytes, in order.
   void add_label(std::string_view label) { labels_.emplace(label, strings_.size()); }
   void add_bytes(std::uint64_t value, unsigned count);
 
-  /// The locations, function names decoded. Call once, when the whole text has been read.
+  /// Returns the locations with decoded function names. Call once, after the whole text has been read.
   std::vector<SourceLocation> finish();
 
 private:
@@ -63,12 +62,12 @@ private:
   std::string name(const Link &link) const;
 
   std::unordered_map<Place, int, PlaceHash> latest_; ///< in this function: place -> location
-  std::unordered_map<std::pair<Link, int>, int, KeyHash>
-      known_;                                   ///< (link, location of its caller or -1) -> location
+  /// (link, location of its caller or -1) -> location
+  std::unordered_map<std::pair<Link, int>, int, KeyHash> known_;
   std::vector<std::pair<Link, int>> locations_; ///< innermost link, location of its caller or -1
   std::vector<int> depth_;
-  int current_ = -1;           ///< the latest location in this function
-  bool after_unknown_ = false; ///< a `.loc` of line 0 stands between it and here
+  int current_ = -1;           ///< latest location in this function
+  bool after_unknown_ = false; ///< a `.loc` of line 0 came since `current_`
   std::unordered_map<std::string_view, std::size_t> labels_;
   std::string strings_;
 };

@@ -7,10 +7,10 @@ namespace ladder::ptx {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 46;            ///< of a variable
-constexpr std::uint64_t kMostInitializedBytes = std::uint64_t(1) << 28; ///< of one with an initialiser
+constexpr std::uint64_t kMostInitializedBytes = std::uint64_t(1) << 28; ///< of an initialised variable
 constexpr std::size_t kMostDimensions = 16;
 
-/// Fills one variable. Dimensions count from the outermost; a vector type is one more, innermost.
+/// Fills one variable. Dimensions run from the outermost inwards; a vector type adds an innermost one.
 class Initializer {
 public:
   Initializer(TokenStream &tokens, Variable &variable, const std::vector<std::uint64_t> &dimensions)
@@ -24,7 +24,7 @@ public:
 
   void parse() {
     const std::uint64_t end = tokens_.token().is("{") ? aggregate(0, 0, total_) : item(0);
-    if (total_ == 0) { // the first dimension is how many there are
+    if (total_ == 0) { // an unsized first dimension: the initialiser sets its size
       const std::uint64_t rows = (end + strides_[0] - 1) / strides_[0];
       total_ = rows * strides_[0];
       variable_.bytes = total_ * element_bytes_;
@@ -50,7 +50,7 @@ private:
         throw SyntaxError(tokens_.token().line,
                           "too many values in the initialiser of " + quoted(variable_.name));
       if (tokens_.token().is("{")) {
-        // A sub-aggregate begins at the next whole item.
+        // A sub-aggregate starts at the next whole item.
         next = first + (next - first + strides_[depth] - 1) / strides_[depth] * strides_[depth];
         if (limit != 0 && next >= limit)
           throw SyntaxError(tokens_.token().line,
@@ -126,7 +126,7 @@ private:
     };
     if (variable_.type == Type::f64)
       return std::bit_cast<std::uint64_t>(as_double());
-    // A double is rounded to 32 bits where only those fit; other constants are bits already.
+    // Round a double to 32 bits if the element is 32 bits wide; other constants are bit patterns already.
     if (variable_.type == Type::f32 ? value.kind != Constant::Kind::float32
                                     : value.kind == Constant::Kind::float64 && element_bytes_ == 4)
       return std::bit_cast<std::uint32_t>(float(as_double()));
@@ -148,7 +148,7 @@ private:
   Variable &variable_;
   unsigned element_bytes_;
   std::vector<std::uint64_t> strides_;
-  std::uint64_t total_ = 0; ///< elements; 0: as many as are given
+  std::uint64_t total_ = 0; ///< elements; 0: as many as the initialiser gives
 };
 
 } // namespace

@@ -5,8 +5,8 @@
 
 namespace ladder::ptx {
 
-/// Parses what stands after a variable's name: dimensions, and `= initialiser` where `may_initialize`. Sets
-/// bytes, initial and relocations from type, vector_width.
+/// Parses what follows a variable's name: dimensions and, if `may_initialize`, `= initialiser`. Sets `bytes`,
+/// `initial` and `relocations`; needs `type` and `vector_width`.
 void parse_dimensions_and_initializer(TokenStream &tokens, Variable &variable, bool may_initialize);
 
 } // namespace ladder::ptx

@@ -12,7 +12,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_word(char c) { return is_letter(c) || is_digit(c) || c == '_' || c == '$'; }
 
-/// Value of a digit in bases up to 16, 99 for any other character.
+/// Value of a digit in bases up to 16; 99 for any other character.
 unsigned digit_value(char c) {
   if (is_digit(c))
     return c - '0';

@@ -1,4 +1,4 @@
-// Splits a PTX text into tokens. Never reads past the text, whatever it holds.
+// Splits PTX text into tokens. Never reads past the end of the text, whatever it contains.
 #pragma once
 
 #include "ptx/ast.h"
@@ -12,8 +12,8 @@ namespace ladder::ptx {
 enum class TokenKind {
   end,
   identifier, ///< name, %r1, $L_1, _
-  directive,  ///< a dot and a word, with its "::" parts: ".reg", ".shared::cta", ".3d"; text excludes the dot
-  integer,    ///< bits; is_unsigned with a U suffix
+  directive,  ///< a dot and a word with its "::" parts: ".reg", ".shared::cta", ".3d"; text excludes the dot
+  integer,    ///< bits; is_unsigned if it has a U suffix
   float32,    ///< 0fXXXXXXXX: bits
   float64,    ///< 0dXXXXXXXXXXXXXXXX or decimal: bits of the double
   string,     ///< "..."; text excludes the quotes
@@ -37,7 +37,7 @@ class Lexer {
 public:
   explicit Lexer(std::string_view text) : text_(text) {}
 
-  /// The next token; `end` for ever once the text is over. Throws SyntaxError.
+  /// Returns the next token; `end` forever once the text is used up. Throws SyntaxError.
   Token next();
 
 private:
@@ -51,7 +51,7 @@ private:
   int line_ = 1;
 };
 
-/// `text` fit for a message: in quotes, cut when long, bytes that are not printable ASCII escaped.
+/// Quotes `text` for a message: long text is cut, bytes that are not printable ASCII are escaped.
 std::string quoted(std::string_view text);
 
 } // namespace ladder::ptx

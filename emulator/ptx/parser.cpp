@@ -37,7 +37,7 @@ int Parser::small_integer(std::string_view what) {
 // --- module scope
 
 void Parser::directive() {
-  if (tokens_.accept(";")) // as after a declaration
+  if (tokens_.accept(";")) // stray ';', e.g. after a declaration
     return;
   if (tokens_.token().kind != TokenKind::directive)
     fail("a directive");
@@ -76,7 +76,7 @@ void Parser::directive() {
 void Parser::version() {
   tokens_.advance();
   const Token &token = tokens_.token();
-  // "9.0" is a floating-point literal to the lexer.
+  // The lexer reads "9.0" as a floating-point literal.
   const std::size_t dot = token.text.find('.');
   if (token.kind != TokenKind::float64 || dot == std::string_view::npos || token.text.size() > 8)
     fail("a version number");
@@ -138,7 +138,7 @@ void Parser::section() {
   }
 }
 
-/// "used_bytes_mask N" is about the next instruction; the others do not change what a program does.
+/// "used_bytes_mask N" applies to the next instruction; other pragmas do not affect what a program computes.
 void Parser::pragma() {
   constexpr std::string_view kUsedBytes = "used_bytes_mask ";
   tokens_.advance();
@@ -259,14 +259,14 @@ StateSpace Parser::space() {
   if (!space)
     fail("a state space");
   tokens_.advance();
-  if (*space == StateSpace::constant && tokens_.accept("[")) { // constant bank of old texts
+  if (*space == StateSpace::constant && tokens_.accept("[")) { // constant bank, in old PTX
     small_integer("a bank number");
     tokens_.expect("]");
   }
   return *space;
 }
 
-/// `.attribute(.managed, .unified(1, 2))`: none of them changes what is emulated.
+/// `.attribute(.managed, .unified(1, 2))`: no attribute matters to the emulator.
 void Parser::attribute() {
   tokens_.advance();
   tokens_.expect("(");
@@ -281,7 +281,7 @@ void Parser::attribute() {
 void Parser::type_and_attributes(Variable &variable) {
   variable.type = Type::none;
   std::uint64_t alignment = 0;
-  bool after_ptr = false; // what follows .ptr tells of what it points to
+  bool after_ptr = false; // what follows .ptr describes the pointee
   while (tokens_.token().kind == TokenKind::directive) {
     const Token token = tokens_.token();
     if (const std::optional<Type> type = type_from_name(token.text)) {

@@ -1,4 +1,4 @@
-// The parser of a module: a state machine of one member function a construct, over a TokenStream.
+// Recursive-descent parser of a module over a TokenStream: one member function per construct.
 #pragma once
 
 #include "ptx/constant.h"
@@ -10,7 +10,7 @@ class Parser {
 public:
   explicit Parser(std::string_view text) : tokens_(text) {}
 
-  /// Parses everything; call once. Module::text is left empty.
+  /// Parses the whole text; call once. Leaves Module::text empty.
   Module parse();
 
 private:
@@ -61,8 +61,8 @@ private:
   TokenStream tokens_;
   Module module_;
   DebugLines debug_;
-  int location_ = -1;                    ///< of the instructions that follow
-  std::uint32_t used_bytes_ = kAllBytes; ///< of the instruction that follows
+  int location_ = -1;                    ///< of the following instructions
+  std::uint32_t used_bytes_ = kAllBytes; ///< of the next instruction
 };
 
 } // namespace ladder::ptx
