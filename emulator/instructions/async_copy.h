@@ -1,6 +1,5 @@
-// How a cp.async is encoded. Operands: op[0] the destination's address (its offset in imm), op[1] the
-// source's (its offset in more[0..1], low half first), op[2] the size to read or the predicate to ignore the
-// source.
+// Encoding of cp.async. Operands: op[0] the destination address (its offset in imm), op[1] the source address
+// (its offset in more[0..1], low half first), op[2] the source size or the ignore-src predicate.
 #pragma once
 
 #include "instructions/addressing.h"
@@ -19,7 +18,7 @@ inline constexpr std::uint32_t kIgnoreNegated = 1u << 19;
 
 inline unsigned bytes_written(const machine::Instruction &in) { return in.flags >> kSizeShift & 31; }
 
-/// What a lane reads of its source; the rest of what it writes is zeros.
+/// Bytes that a lane reads from its source; the rest of the destination is zero-filled.
 inline unsigned bytes_read(machine::Warp &warp, const machine::Instruction &in, int lane) {
   if (in.flags & kHasIgnore) {
     const std::uint32_t ignored = warp.predicate(in.op[2]) ^ (in.flags & kIgnoreNegated ? ~0u : 0u);
@@ -28,7 +27,7 @@ inline unsigned bytes_read(machine::Warp &warp, const machine::Instruction &in, 
   return in.flags & kHasSourceSize ? warp.lanes<std::uint32_t>(in.op[2])[lane] : bytes_written(in);
 }
 
-/// The addresses that the lanes read from.
+/// The source addresses of the lanes.
 inline void source_addresses(machine::Warp &warp, const machine::Instruction &in,
                              std::uint64_t (&addresses)[32]) {
   const std::uint32_t *const more = warp.more(in);

@@ -1,7 +1,7 @@
-// Binding: from a resolved instruction to a handler and frame offsets.
+// Binding: turns a resolved instruction into a handler and frame offsets.
 //
-// Each opcode has a function `bool bind_xyz(Binder &)` that reads modifiers and operands, refuses what is not
-// modelled, and sets the handler. They are listed in tables, one a group of the PTX manual's chapter
+// Each opcode has a function `bool bind_xyz(Binder &)` that reads modifiers and operands, rejects what is not
+// modelled, and sets the handler. Tables list these functions, one per section of the PTX manual's chapter
 // "Instruction Set".
 #pragma once
 
@@ -18,7 +18,6 @@
 
 namespace ladder::instructions {
 
-/// Thrown by Binder::unsupported.
 class Unsupported : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
@@ -37,33 +36,33 @@ public:
   machine::Instruction &out;
 
   const machine::VirtualGpu &gpu() const;
-  const std::string &target() const; ///< of the PTX text, "sm_90a"
+  const std::string &target() const; ///< .target of the PTX, "sm_90a"
   bool has(std::string_view modifier) const;
   /// The types among the modifiers, in order: cvt.rn.f16.f32 has {f16, f32}.
   const std::vector<ptx::Type> &types() const { return types_; }
-  /// types()[i]; refuses the instruction when there are fewer.
+  /// types()[i]; rejects the instruction if there are fewer.
   ptx::Type type(std::size_t i = 0) const;
   std::size_t operand_count() const { return source.operands.size(); }
-  const program::Operand &operand(std::size_t i) const; ///< refuses the instruction when there are fewer
+  const program::Operand &operand(std::size_t i) const; ///< rejects the instruction if there are fewer
   bool is_sink(std::size_t i) const;
 
-  /// Frame offset to read a source operand as lanes of `type`: a register, or a constant, an address or a
-  /// special register broadcast to lanes as wide as `type` (4 bytes up to 32 bits, 8 above). A register whose
-  /// lanes are of another width than `type` wants is refused; read those with `operand_lane_bytes` and `raw`.
+  /// Frame offset of a source operand, read as lanes of `type`: a register, or a constant, address or special
+  /// register broadcast to lanes of that width (4 bytes up to 32 bits, else 8). Rejects a register of another
+  /// lane width; read those with `operand_lane_bytes` and `raw_slot`.
   std::uint32_t source_slot(const program::Operand &operand, ptx::Type type);
   std::uint32_t source_slot(std::size_t i, ptx::Type type) { return source_slot(operand(i), type); }
-  /// Frame offset of a destination register with lanes as wide as `type`; a sink gets a scratch slot.
+  /// Frame offset of a destination register with lanes of `type`'s width; a sink gets a scratch slot.
   std::uint32_t destination_slot(const program::Operand &operand, ptx::Type type);
   std::uint32_t destination_slot(std::size_t i, ptx::Type type) { return destination_slot(operand(i), type); }
-  /// Whether another operand of the function names the same register: one that is written and never named
-  /// again is not used.
+  /// True if another operand in the function names this register. A destination that is never named again is
+  /// unused.
   bool is_named_again(const program::Operand &operand) const;
-  /// 4 or 8: how wide the lanes of a register operand are in the frame. 0 for operands that are no register.
+  /// Lane width of a register operand in the frame, 4 or 8; 0 if the operand is not a register.
   unsigned operand_lane_bytes(const program::Operand &operand) const;
-  /// Offset of a register operand whatever its width (ld, st and cvt may use wider registers than their
+  /// Frame offset of a register operand of any width (registers of ld, st and cvt may be wider than the
   /// type).
   std::uint32_t raw_slot(const program::Operand &operand);
-  /// A predicate source: its offset, and whether it is negated (`!p`). Immediates 0/1 become constants.
+  /// A predicate source: its offset and whether it is negated (`!p`). Immediates 0 and 1 become constants.
   struct Predicate {
     std::uint32_t offset;
     bool negated;
@@ -71,16 +70,16 @@ public:
   Predicate predicate(const program::Operand &operand);
   std::uint32_t destination_predicate(const program::Operand &operand); ///< a sink gets a scratch predicate
 
-  /// An address operand [base + offset]. Sets nothing; the caller stores what it needs.
+  /// An address operand [base + offset]. Sets nothing in the instruction; the caller stores what it needs.
   struct Address {
     enum class Base {
       reg64,       ///< slot: 64-bit lanes
       reg32,       ///< slot: 32-bit lanes
-      absolute,    ///< offset alone (a variable's address or an immediate)
-      local_frame, ///< offset from the current call's local variables (add Frame::local_base)
-      param_area,  ///< offset into the frame's param area (arguments of a call, a callee's parameters), a
-                   ///< thread
-      entry_param, ///< offset into the kernel's argument block, the same for all lanes
+      absolute,    ///< offset only (a variable's address or an immediate)
+      local_frame, ///< offset into the current call's local variables (add Frame::local_base)
+      /// Offset into the frame's param area, per thread (arguments of a call, parameters of a callee).
+      param_area,
+      entry_param, ///< offset into the kernel's argument block, the same in all lanes
     };
     Base base;
     std::uint32_t slot = 0;
@@ -88,15 +87,16 @@ public:
   };
   Address address(const program::Operand &operand);
 
-  /// The slots are accumulators of a product that is carried out later: what touches them must settle it.
+  /// Marks the slots as accumulators of an asynchronous product: any instruction that touches them must
+  /// settle it first.
   void note_accumulators(const std::vector<std::uint32_t> &slots);
 
-  /// Room for operand lists longer than Instruction::op: sets out.more_begin and returns the place to fill.
+  /// Stores an operand list longer than Instruction::op in Code::more and sets out.more_begin.
   void set_more(const std::vector<std::uint32_t> &slots);
 
   /// Index into Code::frames of a function operand; -1 for an external one.
   int frame_index(const program::Operand &operand) const;
-  /// Index in Code::instructions of a label.
+  /// Index of a label in Code::instructions.
   std::uint32_t code_index(std::uint32_t function_local_index) const;
 
   [[noreturn]] void unsupported(const std::string &why) const;
@@ -106,15 +106,15 @@ private:
   std::vector<ptx::Type> types_;
 };
 
-/// Binds an instruction; returns false, having changed nothing, when this form belongs to another table
-/// (add.f32 is not the integer table's). Refuses with Binder::unsupported what no table models.
+/// Binds an instruction. Returns false, changing nothing, if this form belongs to another table (add.f32 is
+/// not in the integer table). Rejects with Binder::unsupported what no table models.
 using BindFunction = bool (*)(Binder &);
 struct TableEntry {
   std::string_view opcode;
   BindFunction bind;
 };
 
-// One table a group; each in its own file.
+// One table per group of opcodes, each in its own file.
 std::span<const TableEntry> integer_table();
 std::span<const TableEntry> float_table();         // f32, f64
 std::span<const TableEntry> half_table();          // f16, f16x2, bf16, bf16x2
@@ -131,17 +131,17 @@ std::span<const TableEntry> matrix_table();        // ldmatrix stmatrix movmatri
 std::span<const TableEntry> wmma_table();          // wmma.load wmma.store wmma.mma
 std::span<const TableEntry> wgmma_table();         // wgmma
 std::span<const TableEntry> set_registers_table(); // setmaxnreg
-std::span<const TableEntry>
-cluster_table(); // mapa getctarank barrier.cluster st.async red.async; before memory's
+// mapa getctarank barrier.cluster st.async red.async; must precede memory_table
+std::span<const TableEntry> cluster_table();
 std::span<const TableEntry> tensor_map_table(); // tensormap
 std::span<const TableEntry> video_table();      // vabsdiff2 vabsdiff4
 std::span<const TableEntry> stack_table();      // alloca stacksave stackrestore
 
-/// The opcodes that the tables name.
+/// All opcodes that the tables bind.
 std::vector<std::string_view> bound_opcodes();
 
-/// Binds a kernel and all it can reach. Throws machine::FaultError of kind unsupported that lists every
-/// unsupported instruction with its source line (each form once).
+/// Binds a kernel and every function it can reach. Throws machine::FaultError of kind unsupported that lists
+/// each unsupported form once, with its source line.
 std::shared_ptr<const machine::Code> bind_kernel(std::shared_ptr<const program::Program> program,
                                                  std::uint32_t entry, const SymbolAddresses &addresses,
                                                  const machine::VirtualGpu &gpu);

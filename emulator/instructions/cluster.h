@@ -1,4 +1,4 @@
-// barrier.cluster, which other barriers share their opcode with.
+// barrier.cluster; control_table's barriers share its opcode.
 #pragma once
 
 #include "instructions/binder.h"

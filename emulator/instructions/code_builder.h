@@ -1,5 +1,5 @@
-// Collects what the instructions of a kernel need beside themselves: constants and special registers in the
-// frames, operand lists. Used by Binder alone.
+// Builds a kernel's Code: collects constants and special registers of the frames, and operand lists. Only
+// Binder uses it.
 #pragma once
 
 #include "instructions/binder.h"
@@ -19,7 +19,7 @@ public:
   CodeBuilder(std::shared_ptr<const program::Program> program, std::uint32_t entry,
               const SymbolAddresses &addresses, const machine::VirtualGpu &gpu);
 
-  /// Binds every reachable function. Throws machine::FaultError that names what is not supported.
+  /// Binds every reachable function. Throws machine::FaultError that names all unsupported instructions.
   std::shared_ptr<const machine::Code> build();
 
   const program::Program &program() const { return *program_; }
@@ -28,13 +28,13 @@ public:
   std::uint32_t current_begin() const { return current_begin_; }
   bool in_entry() const { return program_->functions[current_function_].is_entry; }
 
-  // Places in the frame of the function that is being bound, as offsets from the frame's start.
+  // Slots in the frame of the function being bound, as offsets from its start.
   std::uint32_t constant(std::uint64_t bits, unsigned lane_bytes);
   std::uint32_t predicate_constant(bool value);
   std::uint32_t special(program::Special special, bool wide);
-  std::uint32_t scratch(); ///< room for 32 lanes of 8 bytes that nobody reads
+  std::uint32_t scratch(); ///< 32 lanes of 8 bytes; never read
 
-  /// How often operands of the function that is being bound name this register.
+  /// Number of operands in the function being bound that name this register.
   unsigned mentions(const std::string &name);
 
   void note_accumulators(const std::vector<std::uint32_t> &slots) {
@@ -63,17 +63,17 @@ private:
   const SymbolAddresses &addresses_;
   const machine::VirtualGpu &gpu_;
   std::shared_ptr<machine::Code> code_;
-  std::vector<std::uint32_t> begins_; ///< of each function in Code::instructions, by frame index
+  std::vector<std::uint32_t> begins_; ///< where each function starts in Code::instructions, by frame index
 
-  // The function that is being bound.
+  // The function being bound.
   std::uint32_t current_function_ = 0, current_begin_ = 0;
   machine::FrameLayout frame_;
-  std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t>
-      constants_; ///< (bits, lane bytes; 0 for a predicate)
+  /// (bits, lane bytes; 0 for a predicate) -> offset
+  std::map<std::pair<std::uint64_t, unsigned>, std::uint32_t> constants_;
   std::map<std::pair<program::Special, bool>, std::uint32_t> specials_;
   std::optional<std::uint32_t> scratch_;
-  std::unordered_map<std::string, unsigned> mentions_; ///< filled when first asked for
-  std::unordered_set<std::uint32_t> accumulators_;     ///< slots that products write
+  std::unordered_map<std::string, unsigned> mentions_; ///< filled on first use
+  std::unordered_set<std::uint32_t> accumulators_;     ///< slots that asynchronous products write
 };
 
 } // namespace ladder::instructions

@@ -1,9 +1,9 @@
-// Instructions that compute each lane from the same lane of their sources.
+// Elementwise instructions: each lane's result depends only on that lane's sources.
 //
 // An opcode is a function object on values (`struct Add { T operator()(T a, T b) const; }`) and a line that
-// binds it to types. The loops over lanes are written so that the compiler vectorises them: no branches, no
-// calls. A function object that cannot be vectorised (it calls the maths library, or branches) says `static
-// constexpr bool is_scalar = true`, and then runs for the active lanes only.
+// binds it to types. The loops over lanes have no branches and no calls, so that the compiler vectorises
+// them. A function object that cannot vectorise (it branches or calls the maths library) declares `static
+// constexpr bool is_scalar = true` and runs only for the active lanes.
 #pragma once
 
 #include "instructions/binder.h"
@@ -28,7 +28,7 @@ using machine::Instruction;
 using machine::kAllLanes;
 using machine::Warp;
 
-/// Bits of a half-precision register; f16x2 and bf16x2 hold two, the first in the low half.
+/// The bits of a half-precision register; f16x2 and bf16x2 hold two values, the first in the low half.
 enum class F16 : std::uint16_t {};
 enum class BF16 : std::uint16_t {};
 enum class F16x2 : std::uint32_t {};
@@ -36,7 +36,7 @@ enum class BF16x2 : std::uint32_t {};
 
 // --- lanes -------------------------------------------------------------------------------------------------
 
-/// How a value of T lies in a frame: in 32 bits, zero-extended, or in 64.
+/// Storage of a T in a frame: 32 bits, zero-extended, or 64.
 template <class T> using Lane = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
 template <class T> constexpr T from_lane(Lane<T> lane) {
@@ -55,16 +55,16 @@ template <class T> constexpr Lane<T> to_lane(T value) {
     return static_cast<std::make_unsigned_t<T>>(value);
 }
 
-/// d[lane] = values[lane] for the lanes of the mask.
+/// d[lane] = values[lane] for the lanes in the mask.
 template <class Word> void blend_lanes(Word *d, const Word *values, std::uint32_t mask) {
   LADDER_LANES_ARE_INDEPENDENT
   for (int lane = 0; lane < 32; ++lane) {
-    const Word value = values[lane], before = d[lane]; // loads under a condition would not vectorise
+    const Word value = values[lane], before = d[lane]; // conditional loads would not vectorise
     d[lane] = (mask & kLaneBit[unsigned(lane)]) != 0 ? value : before;
   }
 }
 
-/// Writes f(lane) to the active lanes. With Vectorised, f is also called for the lanes that are not active.
+/// Writes f(lane) to the active lanes. If Vectorised, calls f for inactive lanes too.
 template <class D, bool Vectorised = true, class F>
 [[gnu::always_inline]] inline void write_lanes(Lane<D> *d, std::uint32_t active, F f) {
   if constexpr (Vectorised) {
@@ -80,7 +80,7 @@ template <class D, bool Vectorised = true, class F>
   }
 }
 
-/// The mask of the lanes for which f(lane) holds, all 32 looked at.
+/// Mask of the lanes for which f(lane) holds; calls f for all 32.
 template <class F> [[gnu::always_inline]] inline std::uint32_t lanes_where(F f) {
   std::uint32_t mask = 0;
   LADDER_LANES_ARE_INDEPENDENT
@@ -94,7 +94,7 @@ template <class F> [[gnu::always_inline]] inline std::uint32_t lanes_where(F f) 
 template <class Op>
 concept ScalarOp = requires { requires Op::is_scalar; };
 
-/// Some operations read what the binding left in the instruction (`explicit Op(const Instruction &)`).
+/// An operation with a constructor `explicit Op(const Instruction &)` reads what the binder left there.
 template <class Op> [[gnu::always_inline]] inline Op make_op(const Instruction &in) {
   if constexpr (std::constructible_from<Op, const Instruction &>)
     return Op(in);
@@ -121,8 +121,8 @@ template <class Op, class D, class... S> void elementwise(Warp &warp, const Inst
 
 enum class Rounding : std::uint32_t { nearest, zero, down, up };
 
-/// Sets the host's rounding mode. What is computed inside must come from memory and go to memory, so that the
-/// compiler cannot move it out.
+/// Sets the host's rounding mode. Computations inside must load their inputs from memory and store their
+/// results there, or the compiler may move them out of the scope.
 class RoundingScope {
 public:
   explicit RoundingScope(Rounding rounding) : before_(std::fegetround()) {
@@ -137,13 +137,13 @@ private:
   int before_;
 };
 
-/// As elementwise, under the rounding mode in `flags`.
+/// Like `elementwise`, in the rounding mode in `flags`.
 template <class Op, class D, class... S> void elementwise_rounded(Warp &warp, const Instruction &in) {
   const RoundingScope scope(static_cast<Rounding>(in.flags));
   elementwise_lanes<Op, D, S...>(warp, in, std::index_sequence_for<S...>{});
 }
 
-/// .rn .rz .rm .rp, or .rni .rzi .rmi .rpi; nullopt when the instruction has none.
+/// .rn .rz .rm .rp, or .rni .rzi .rmi .rpi; nullopt if the instruction has none.
 inline std::optional<Rounding> rounding_of(const Binder &b) {
   constexpr std::string_view kNames[4][2] = {{"rn", "rni"}, {"rz", "rzi"}, {"rm", "rmi"}, {"rp", "rpi"}};
   for (std::uint32_t mode = 0; mode < 4; ++mode)
@@ -170,7 +170,7 @@ template <> inline constexpr ptx::Type kType<BF16> = ptx::Type::bf16;
 template <> inline constexpr ptx::Type kType<F16x2> = ptx::Type::f16x2;
 template <> inline constexpr ptx::Type kType<BF16x2> = ptx::Type::bf16x2;
 
-/// u16 for b16, and so on: an untyped value is an unsigned one.
+/// u16 for b16 and so on: untyped values are treated as unsigned.
 constexpr ptx::Type untyped_as_unsigned(ptx::Type type) {
   switch (type) {
   case ptx::Type::b8:
@@ -192,21 +192,21 @@ using SignedIntegers = Types<std::int16_t, std::int32_t, std::int64_t>;
 using WideIntegers = Types<std::uint32_t, std::uint64_t, std::int32_t, std::int64_t>;
 using Bits = Types<std::uint16_t, std::uint32_t, std::uint64_t>;
 
-/// Calls f.operator()<T>() for the T among Ts that `type` names and returns what it returns; false when none
-/// does.
+/// Calls f.operator()<T>() for the T among Ts that `type` names and returns its result; false if there is
+/// none.
 template <class... Ts, class F> bool with_type(Types<Ts...>, ptx::Type type, F f) {
   bool result = false;
   (void)((kType<Ts> == untyped_as_unsigned(type) && (result = f.template operator()<Ts>(), true)) || ...);
   return result;
 }
 
-/// Refuses any other number of operands.
+/// Rejects any other number of operands.
 inline void expect_operands(const Binder &b, std::size_t count) {
   if (b.operand_count() != count)
     b.unsupported("expected " + std::to_string(count) + " operands");
 }
 
-/// Refuses any modifier that is no type and not among these.
+/// Rejects any modifier that is neither a type nor in `allowed`.
 inline void only(const Binder &b, std::initializer_list<std::string_view> allowed) {
   for (const std::string &modifier : b.source.modifiers) {
     bool known = ptx::type_from_name(modifier).has_value();
@@ -217,20 +217,20 @@ inline void only(const Binder &b, std::initializer_list<std::string_view> allowe
   }
 }
 
-/// Refuses the instruction on a virtual GPU older than this compute capability (80 for 8.0).
+/// Rejects the instruction on a virtual GPU below this compute capability (80 for 8.0).
 inline void since(const Binder &b, int capability) {
   if (b.gpu().major * 10 + b.gpu().minor < capability)
     b.unsupported("needs sm_" + std::to_string(capability) + " or newer");
 }
 
-/// Refuses the instruction in PTX that is not for exactly sm_90a, as ptxas does.
+/// Rejects the instruction unless the PTX targets exactly sm_90a, as ptxas does.
 inline void needs_sm_90a(const Binder &b) {
   since(b, 90);
   if (b.target() != "sm_90a")
     b.unsupported("needs .target sm_90a, and this PTX is for " + b.target() + ": compile for compute_90a");
 }
 
-/// Binds operands 0, 1, ... as D and S.
+/// Binds operand 0 as D and the rest as S.
 template <class D, class... S> void bind_operands(Binder &b) {
   expect_operands(b, 1 + sizeof...(S));
   b.out.op[0] = b.destination_slot(0, kType<D>);
@@ -244,7 +244,7 @@ template <class Op, class D, class... S> bool bind_elementwise(Binder &b) {
   return true;
 }
 
-/// Op with as many operands of type T as `Arity` says.
+/// Binds Op with `Arity` source operands, all of type T.
 template <class Op, class T, int Arity> bool bind_arity(Binder &b) {
   if constexpr (Arity == 1)
     return bind_elementwise<Op, T, T>(b);
@@ -254,7 +254,7 @@ template <class Op, class T, int Arity> bool bind_arity(Binder &b) {
     return bind_elementwise<Op, T, T, T, T>(b);
 }
 
-// Op with operands and result of the instruction's type, which must be one of List.
+// Binds Op with operands and result of the instruction's type, which must be in List.
 template <class Op, class List> bool bind_unary(Binder &b) {
   return with_type(List{}, b.type(), [&]<class T>() { return bind_elementwise<Op, T, T>(b); });
 }
@@ -265,7 +265,7 @@ template <class Op, class List> bool bind_ternary(Binder &b) {
   return with_type(List{}, b.type(), [&]<class T>() { return bind_elementwise<Op, T, T, T, T>(b); });
 }
 
-/// For a table: Bind, with no modifier but the types.
+/// Table entry: Bind, allowing no modifiers but types.
 template <BindFunction Bind> bool plain(Binder &b) {
   if (!Bind(b))
     return false;

@@ -1,4 +1,4 @@
-// 8-bit floats, as bits.
+// 8-bit floats and their conversions.
 #pragma once
 
 #include "instructions/float_type.h"
@@ -29,7 +29,7 @@ template <int ExponentBits, int MantissaBits> struct Float8 {
     return bits & 0x80 ? -value : value;
   }
 
-  /// To nearest even; beyond the range, and from infinity, the largest value.
+  /// Rounds to nearest even; values out of range and infinities become the largest finite value.
   static std::uint32_t from_float(float value, bool relu) {
     if (value != value)
       return kNaN;
@@ -46,7 +46,7 @@ template <int ExponentBits, int MantissaBits> struct Float8 {
     exponent = std::max(exponent - 1, 1 - kBias);
     const auto steps =
         static_cast<std::uint32_t>(round_to_even(std::ldexp(magnitude, MantissaBits - exponent)));
-    // A carry out of the mantissa runs into the exponent, as it should.
+    // A carry out of the mantissa correctly increments the exponent.
     const auto biased = static_cast<std::uint32_t>(exponent + kBias);
     const std::uint32_t bits = ((biased - 1) << MantissaBits) + steps;
     return sign | std::min(bits, kMax);

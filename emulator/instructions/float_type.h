@@ -1,4 +1,4 @@
-// What floating-point instructions of all precisions share: flushing, saturation, NaNs, minima, comparisons
+// Shared by floating-point instructions of all precisions: flushing, saturation, NaNs, minima, comparisons
 // and the approximations of the special function unit.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ladder::instructions {
 
-/// The NaN that a GPU's single-precision instructions give, whatever NaN they got.
+/// The canonical NaN that the GPU's single-precision instructions return.
 inline constexpr float kFloatNaN = std::bit_cast<float>(0x7fffffffu);
 
 template <class Float> inline Float canonical(Float value) {
@@ -22,7 +22,7 @@ template <class Float> inline Float canonical(Float value) {
     return value; // a double keeps its payload
 }
 
-/// .ftz: a subnormal becomes a zero of the same sign.
+/// .ftz: flushes a subnormal to a zero of the same sign.
 template <bool Ftz, class Float> inline Float flush(Float value) {
   if constexpr (Ftz && std::is_same_v<Float, float>) {
     const std::uint32_t bits = float_bits(value);
@@ -53,7 +53,7 @@ template <class Float> inline Float copy_sign(Float magnitude, Float sign) {
   return std::bit_cast<Float>((bits_of(magnitude) & ~kSign) | (bits_of(sign) & kSign));
 }
 
-// Minimum and maximum: -0 is less than +0; of a number and a NaN the number, or NaN where `PropagateNaN`
+// Minimum and maximum: -0 < +0. If one operand is a NaN, the result is the other, or NaN with `PropagateNaN`
 // (.NaN).
 template <bool PropagateNaN> struct Minimum {
   template <class Float> Float operator()(Float a, Float b) const {
@@ -75,7 +75,7 @@ template <bool PropagateNaN> struct Maximum {
       return canonical(b != b ? a : result);
   }
 };
-/// .xorsign.abs: of the magnitudes, with the exclusive or of the signs.
+/// .xorsign.abs: the extremum of the magnitudes, with the XOR of the signs.
 template <class Extremum> struct XorSign {
   template <class Float> Float operator()(Float a, Float b) const {
     const Float result = Extremum{}(absolute(a), absolute(b));
@@ -84,10 +84,10 @@ template <class Extremum> struct XorSign {
   }
 };
 
-// Rounding to integral values, without SSE4.1's instruction and so that loops vectorise.
+// Rounding to integral values: vectorisable, and without SSE4.1's instruction.
 template <class Float> inline Float round_to_even(Float value) {
   constexpr Float kInteger =
-      sizeof(Float) == 8 ? Float(0x1p52) : Float(0x1p23); // from here on all are integers
+      sizeof(Float) == 8 ? Float(0x1p52) : Float(0x1p23); // all values from here up are integers
   const Float magnitude = absolute(value);
   const Float rounded = (magnitude + kInteger) - kInteger;
   return magnitude < kInteger ? copy_sign(rounded, value) : value;
@@ -105,14 +105,14 @@ template <class Float> inline Float round_to_zero(Float value) {
   return copy_sign(round_down(magnitude), value);
 }
 
-/// 2^x within 2^-23.2 of it (the hardware's is within 2^-22); exact for integers.
+/// 2^x with relative error below 2^-23.2 (the hardware guarantees 2^-22); exact for integers.
 inline float power_of_two(float x) {
   float power = x > 129.0f ? 129.0f : x;
   power = power < -151.0f ? -151.0f : power;
   constexpr float kInteger = 0x1.8p23f;
-  const float shifted = power + kInteger; // the integer nearest to it, in the low bits
+  const float shifted = power + kInteger; // nearest integer, in the low bits
   const float f = power - (shifted - kInteger);
-  // 2^f = 1 + f q(f) for |f| <= 1/2, with q fitted for the least relative error (2^-28.9).
+  // 2^f = 1 + f q(f) for |f| <= 1/2, with q fitted for minimal relative error (2^-28.9).
   float q = 0x1.41fbbcp-13f;
   q = q * f + 0x1.5f3e54p-10f;
   q = q * f + 0x1.3b2d4cp-7f;
@@ -120,7 +120,7 @@ inline float power_of_two(float x) {
   q = q * f + 0x1.ebfbdcp-3f;
   q = q * f + 0x1.62e430p-1f;
   const float fraction = 1.0f + q * f;
-  // In two steps, so that results beyond the normal range round once.
+  // Scale in two steps, so that results outside the normal range round only once.
   const auto n = static_cast<std::int32_t>(float_bits(shifted) - float_bits(kInteger));
   const std::int32_t half = n >> 1;
   const float first = float_from(static_cast<std::uint32_t>(half + 127) << 23);

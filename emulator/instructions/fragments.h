@@ -1,4 +1,4 @@
-// What mma and wgmma have in common: elements, accumulators and the transposition of B.
+// Shared by mma and wgmma: elements, accumulators and the transposition of B.
 #pragma once
 
 #include "instructions/elementwise.h"
@@ -31,7 +31,7 @@ template <class Format> struct Float8Elements {
 
 // --- accumulators
 
-/// D = C + product, in rows of 8 columns. Two registers of f32, s32 or f64 hold 8 rows: lane 4 * g + t has
+/// D = C + product, in rows of 8 columns. 8 rows of f32, s32 or f64 take two registers: lane 4 * g + t has
 /// columns 2t and 2t + 1 of row g, one in each.
 template <typename Elements> struct PairAccumulator {
   using Value = typename Elements::Value;
@@ -49,7 +49,7 @@ template <typename Elements> struct PairAccumulator {
   }
 };
 
-/// With f16 both columns are in one register.
+/// For f16 one register holds both columns.
 struct HalfAccumulator {
   using Value = float;
   static constexpr int kRegistersOf8Rows = 1;
@@ -64,7 +64,7 @@ struct HalfAccumulator {
 
 // --- transposition
 
-/// to[k][n] = from[n][k] for 8 values of n and `Width` of k.
+/// to[k][n] = from[n][k] for 8 values of n and `Width` values of k.
 template <int Width, typename T> [[gnu::always_inline]] inline void transpose(const T *from, T *to) {
   if constexpr (sizeof(T) == 4) {
     typedef T Four [[gnu::vector_size(16)]];

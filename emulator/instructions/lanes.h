@@ -7,8 +7,8 @@
 #include <bit>
 #include <cstdint>
 
-// A destination register is either one of the sources, lane for lane, or apart from all of them.
-// Not unrolled: it would not be faster, and there are hundreds of these loops.
+// A destination either coincides with a source lane for lane, or overlaps no source. Unrolling would not make
+// these loops faster, and there are hundreds of them.
 #if defined(__clang__)
 #define LADDER_LANES_ARE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) unroll(disable)")
 #else
@@ -24,7 +24,7 @@ inline constexpr auto kLaneBit = [] {
   return bits;
 }();
 
-/// Calls f(lane) for every lane of a mask, in order; without tests when it is full.
+/// Calls f(lane) for every lane of a mask, in order. A full mask needs no tests.
 template <typename F> inline void for_lanes(std::uint32_t lanes, F f) {
   if (lanes == machine::kAllLanes) {
     for (int lane = 0; lane < 32; ++lane)

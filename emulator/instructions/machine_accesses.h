@@ -1,5 +1,5 @@
-// How the machine code divides a kernel's accesses to shared memory, where it is another way than the PTX
-// does: ptxas makes one wide access of scalar ones at neighbouring addresses.
+// How the machine code splits a kernel's shared memory accesses if it differs from the PTX: ptxas merges
+// scalar accesses at neighbouring addresses into one wide access.
 #pragma once
 
 #include "machine/code.h"
@@ -11,7 +11,7 @@
 
 namespace ladder::instructions {
 
-/// An instruction of the machine code that accesses shared memory.
+/// A machine instruction that accesses shared memory.
 struct MachineAccess {
   enum class Kind {
     load,
@@ -20,24 +20,26 @@ struct MachineAccess {
     increment, ///< ATOMS.POPC.INC
   };
   Kind kind = Kind::load;
-  unsigned bytes = 0; ///< a lane
+  unsigned bytes = 0; ///< per lane
   bool operator==(const MachineAccess &) const = default;
 };
 
-/// By PTX line; more than one where code was unrolled or copied.
+/// By PTX line; several if code was unrolled or duplicated.
 using MachineAccesses = std::unordered_map<int, std::vector<MachineAccess>>;
 
-// In Instruction::flags of loads and stores: how an access counts. All zero: as what it is.
-inline constexpr std::uint32_t kPartOfAnother = 1u << 15; ///< counted with another instruction
-inline constexpr std::uint32_t kUnknownWidth = 1u << 16;  ///< the machine code's widths differ or do not fit
+// Bits of Instruction::flags for loads and stores: how to count an access. All zero: as written.
+inline constexpr std::uint32_t kPartOfAnother = 1u
+                                                << 15; ///< merged into another instruction, which counts it
+inline constexpr std::uint32_t kUnknownWidth =
+    1u << 16; ///< the machine code has several widths, or one that does not fit
 inline constexpr std::uint32_t kCountedAs8 = 1u << 17, kCountedAs16 = 1u << 18;
-inline constexpr int kBackShift = 19; ///< 4 bits: bytes from the wide access's begin to this one's address
+inline constexpr int kBackShift = 19; ///< 4 bits: this address minus the wide access's start, in bytes
 inline constexpr std::uint32_t kMergeFlags = 0xfu << 15;
-// In those of atomics:
+// For atomics:
 inline constexpr std::uint32_t kIsNative = 1u << 15;    ///< one ATOMS
 inline constexpr std::uint32_t kIsIncrement = 1u << 16; ///< one ATOMS.POPC.INC
 
-/// The code with these flags set; the same code when the machine code divides accesses as the PTX does.
+/// Returns the code with these flags set; the same code if the machine code splits accesses as the PTX does.
 std::shared_ptr<const machine::Code> divide_accesses(std::shared_ptr<const machine::Code> code,
                                                      const MachineAccesses &accesses);
 

@@ -1,5 +1,5 @@
-// Matrix descriptors of wgmma: where an operand's rows lie in shared memory.
-// PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout" and "Matrix Descriptor Format".
+// Matrix descriptors of wgmma: the layout of an operand in shared memory. PTX ISA, "Asynchronous Warpgroup
+// Level Matrix Shared Memory Layout" and "Matrix Descriptor Format".
 #pragma once
 
 #include "machine/swizzle.h"
@@ -27,8 +27,8 @@ struct MatrixDescriptor {
   }
 };
 
-/// An operand of a product as chunks of 16 bytes. K-major: chunk (group, row, c) is the c-th half of row
-/// 8 * group + row. MN-major: the elements 8 * group .. + 7 of line 8 * c + row of k.
+/// An operand of a product as 16-byte chunks. K-major: chunk (group, row, c) is the c-th half of row 8 *
+/// group + row. MN-major: elements 8 * group .. + 7 of line 8 * c + row along k.
 class OperandPlaces {
 public:
   OperandPlaces(std::uint64_t descriptor, bool mn_major)
@@ -36,7 +36,7 @@ public:
     span_ = swizzle_span(at_.swizzle);
   }
 
-  /// Shared address of a chunk.
+  /// The chunk's address in shared memory.
   std::uint32_t chunk(std::uint32_t group, std::uint32_t row, std::uint32_t c) const {
     std::uint32_t address = at_.start + row * span_;
     if (at_.swizzle == Swizzle::none)

@@ -1,4 +1,4 @@
-// mbarrier objects, as they lie in shared memory.
+// mbarrier objects, as stored in shared memory.
 #pragma once
 
 #include "machine/block.h"
@@ -10,17 +10,17 @@
 
 namespace ladder::instructions {
 
-/// The 64 bits of an mbarrier object, which the manual leaves open. A phase ends when nobody is pending and
-/// no bytes are expected.
+/// The 64 bits of an mbarrier object; the manual leaves the layout open. A phase completes once no arrivals
+/// are pending and no bytes are expected.
 struct Mbarrier {
-  std::uint32_t expected = 0; ///< arrivals of the next phase, 20 bits
-  std::uint32_t pending = 0;  ///< arrivals missing in this one, 20 bits
+  std::uint32_t expected = 0; ///< arrivals that the next phase expects, 20 bits
+  std::uint32_t pending = 0;  ///< arrivals that this phase still needs, 20 bits
   std::int32_t bytes = 0;     ///< tx-count, 21 bits
   std::uint32_t phase = 0;    ///< parity of the current, incomplete phase
 
   static constexpr std::uint32_t kMaxCount = (1u << 20) - 1;
   static constexpr std::int32_t kMaxBytes = (1 << 20) - 1;
-  /// Neither zeros nor what uninitialised shared memory holds.
+  /// Matches neither zeros nor the fill pattern of uninitialised shared memory.
   static constexpr std::uint64_t kTag = 1;
 
   std::uint64_t pack() const {
@@ -38,7 +38,7 @@ struct Mbarrier {
   }
 };
 
-/// For messages: what is missing until its phase is complete.
+/// For messages: what the current phase still lacks.
 inline std::string describe_mbarrier(std::uint64_t bits) {
   if (!Mbarrier::is_valid(bits))
     return "nobody has initialised";
@@ -63,7 +63,7 @@ inline Mbarrier load_mbarrier(const std::uint8_t *host, std::uint64_t shared_add
   return Mbarrier::unpack(bits);
 }
 
-/// Ends the phase when it is complete.
+/// Advances to the next phase if this one is complete.
 inline void settle(machine::Block &block, Mbarrier &barrier) {
   if (barrier.pending != 0 || barrier.bytes != 0)
     return;

@@ -1,4 +1,4 @@
-// mma.sync, bound by the table of matrix instructions.
+// mma.sync; matrix_table binds it.
 #pragma once
 
 #include "instructions/binder.h"
@@ -8,8 +8,8 @@ namespace ladder::instructions {
 
 bool bind_mma(Binder &binder);
 
-/// For instructions that need the whole warp: true when all 32 lanes are here. Otherwise the path waits for
-/// those that may still come, and the handler must return; throws bad_operand when some never will.
+/// For instructions that need the whole warp: returns true if all 32 lanes are here. Otherwise the handler
+/// must return and the path waits for the missing lanes; throws bad_operand if some can never come.
 bool whole_warp(machine::Warp &warp);
 
 } // namespace ladder::instructions

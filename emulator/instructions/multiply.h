@@ -1,5 +1,5 @@
-// Small dense products and the unpacking of matrix fragments, for mma and wmma. Written for the vector
-// registers that the compiler has: eight columns at a time.
+// Small dense products and unpacking of matrix fragments, for mma and wmma. Works on eight columns at a time,
+// the width of the compiler's vector registers.
 #pragma once
 
 #include "instructions/half_type.h"
@@ -18,32 +18,32 @@
 
 namespace ladder::instructions {
 
-/// Eight values side by side (GCC and Clang lower this to what the CPU has).
+/// A vector of eight values (GCC and Clang lower it to what the CPU has).
 template <typename T> struct Eight {
   typedef T Vector [[gnu::vector_size(8 * sizeof(T))]];
 };
 
-/// Makes the compiler write the values to memory. What follows reads them one by one, many times; kept in
-/// vector registers they would have to be shuffled out of them.
+/// Forces the compiler to store the values. The code that follows reads them one by one, many times;
+/// extracting them from vector registers would cost shuffles.
 inline void keep_in_memory(const void *values) { asm volatile("" : : "r"(values) : "memory"); }
 
-/// Rows of a product that are computed at once, as many as leave the sums in registers.
+/// Rows of a product computed at once: as many as keep their sums in registers.
 #ifdef LADDER_HAS_FMA_F16C
 inline constexpr int kRowsAtOnce = 8;
 #else
 inline constexpr int kRowsAtOnce = 4;
 #endif
 
-/// out[i][0..7] = the sum over k of a[i][k] * b[k][0..7] for kRowsAtOnce rows, added in order of k. A is in
-/// `Tiles` tiles of `Width` columns, rows `a_stride` and tiles `a_tile` values apart. The product of two
-/// 16-bit or tf32 values is exact in f32, so fused or not is the same; f64 is always fused.
+/// out[i][0..7] = sum over k of a[i][k] * b[k][0..7] for kRowsAtOnce rows, added in order of k. A consists of
+/// `Tiles` tiles of `Width` columns; rows are `a_stride` and tiles `a_tile` values apart. Products of two
+/// 16-bit or tf32 values are exact in f32, so fusing changes nothing; f64 is always fused.
 template <int Width, int Tiles, typename T>
 [[gnu::always_inline]] inline void multiply_rows(const T *a, std::size_t a_stride, std::size_t a_tile,
                                                  const T *b, std::size_t b_stride, T *out,
                                                  std::size_t out_stride) {
   using Vector = typename Eight<T>::Vector;
   Vector sums[kRowsAtOnce] = {};
-  // Unrolled further, the compiler would hold on to rows of B and spill the sums.
+  // With more unrolling the compiler would keep rows of B in registers and spill the sums.
 #pragma GCC unroll 1
   for (int tile = 0; tile < Tiles; ++tile) {
 #pragma GCC unroll 8
@@ -83,10 +83,11 @@ template <typename T> inline T add_products(T c, T products, bool) { return c + 
 
 // --- elements of fragments
 //
-// A fragment register is 32 lanes of 32 bits (64 for f64) that hold kPerRegister elements each, so in memory
-// 32 * kPerRegister elements in a row. `unpack` turns one register into as many values to compute with.
+// A fragment register is 32 lanes of 32 bits (64 for f64), each holding kPerRegister elements: 32 *
+// kPerRegister consecutive elements in memory. `unpack` turns a register into that many values to compute
+// with.
 
-// Registers as they are read here, whatever wrote them.
+// Views of registers that may alias whatever wrote them.
 typedef std::uint16_t Halves [[gnu::may_alias]];
 typedef std::uint32_t Words [[gnu::may_alias]];
 
@@ -125,7 +126,7 @@ struct BF16Elements {
   }
 };
 
-/// The tensor cores leave the low 13 bits of a tf32 operand alone.
+/// Tensor cores ignore the low 13 bits of a tf32 operand.
 struct TF32Elements {
   using Value = float;
   static constexpr int kPerRegister = 1;

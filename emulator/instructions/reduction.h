@@ -1,4 +1,4 @@
-// The operations of bulk reductions and red.async on elements in memory.
+// Operations of bulk reductions and red.async on elements in memory.
 #pragma once
 
 #include "machine/bulk.h"
@@ -8,8 +8,8 @@
 
 namespace ladder::instructions {
 
-/// `operation` is and, or, xor, add, inc, dec, min or max; nullptr for a type that does not have it. Elements
-/// are updated one by one, each atomically.
+/// `operation` is and, or, xor, add, inc, dec, min or max; nullptr if the type does not support it. Each
+/// element is updated atomically, one by one.
 machine::Combine find_reduction(std::string_view operation, ptx::Type type);
 
 } // namespace ladder::instructions

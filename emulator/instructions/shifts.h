@@ -1,4 +1,4 @@
-// Shifts as PTX has them: amounts are clamped to the width.
+// PTX shifts: amounts are clamped to the width.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace ladder::instructions {
 
 template <class T> using Unsigned = std::make_unsigned_t<T>;
 
-/// value << amount or >> amount; 0, or all sign bits, for amounts beyond the width.
+/// value << amount or value >> amount; beyond the width 0, or all sign bits.
 template <class T> T shift_left(T value, std::uint32_t amount) {
   constexpr std::uint32_t kBits = 8 * sizeof(T);
   return amount < kBits ? static_cast<T>(Unsigned<T>(value) << (amount % kBits)) : T(0);

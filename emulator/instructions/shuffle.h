@@ -1,4 +1,4 @@
-// How the instructions between the lanes of a warp are encoded: their members, and the lanes a shuffle reads.
+// Encoding of warp-wide exchanges: their members, and the source lanes of a shuffle.
 #pragma once
 
 #include "machine/warp.h"
@@ -7,12 +7,12 @@
 
 namespace ladder::instructions {
 
-/// Where an instruction with members keeps the register that names them. Two values stand for no register:
-/// the form is not .sync, or the members are a constant, in `imm`.
+/// Operand index of the register that names the members. Two values stand for no register: the form is not
+/// .sync, or the members are a constant in `imm`.
 inline constexpr int kMembers = 5;
 inline constexpr std::uint32_t kNoMembers = 0xffffffffu, kConstantMembers = 0xfffffffeu;
 
-/// The members that a lane names; all lanes where the form has none.
+/// The members that a lane names; all lanes if the form has none.
 inline std::uint32_t members_of(machine::Warp &warp, const machine::Instruction &in, int lane) {
   if (in.op[kMembers] == kNoMembers)
     return machine::kAllLanes;
@@ -22,7 +22,7 @@ inline std::uint32_t members_of(machine::Warp &warp, const machine::Instruction 
 
 enum class Shuffle { up, down, bfly, idx };
 
-/// The lane that `lane` reads from, with bit 5 set when the one it asked for is out of range.
+/// The lane that `lane` reads from; bit 5 is set if the requested lane is out of range.
 [[gnu::always_inline]] inline std::uint32_t source_lane(Shuffle mode, int lane, std::uint32_t b_bits,
                                                         std::uint32_t c_bits) {
   const int b = static_cast<int>(b_bits & 31);

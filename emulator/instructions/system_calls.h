@@ -1,4 +1,4 @@
-// Functions that a kernel calls and the CUDA driver provides: printf, assert, the device heap.
+// Device functions that the CUDA driver provides: printf, assert, the device heap.
 #pragma once
 
 #include "machine/warp.h"
@@ -8,7 +8,7 @@
 
 namespace ladder::instructions {
 
-/// The arguments of one call, by lane, and where its result goes.
+/// The arguments of one call, by lane, and the destination of its result.
 class CallArguments {
 public:
   virtual ~CallArguments() = default;
@@ -16,10 +16,10 @@ public:
   virtual void set_result(int lane, std::uint64_t value, std::uint32_t bytes) = 0;
 };
 
-/// Acts for warp.active(). Throws FaultError.
+/// Executes for warp.active(). Throws FaultError.
 using SystemCall = void (*)(machine::Warp &warp, CallArguments &arguments);
 
-/// nullptr when there is no function of this name.
+/// nullptr if there is no such function.
 SystemCall find_system_call(std::string_view name);
 
 } // namespace ladder::instructions

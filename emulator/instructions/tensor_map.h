@@ -1,5 +1,5 @@
-// Tensor maps: what cuTensorMapEncodeTiled makes and TMA instructions read.
-// CUDA Driver API, "Tensor Map Object Management"; PTX ISA, "Tensors".
+// Tensor maps, as cuTensorMapEncodeTiled makes and TMA instructions read them. CUDA Driver API, "Tensor Map
+// Object Management"; PTX ISA, "Tensors".
 #pragma once
 
 #include "machine/swizzle.h"
@@ -19,9 +19,9 @@ using machine::swizzle_span;
 inline constexpr unsigned kMostDimensions = 5;
 inline constexpr std::size_t kTensorMapBytes = 128;
 
-/// A tiled tensor map. Dimension 0 is the innermost one.
+/// A tiled tensor map. Dimension 0 is the innermost.
 struct TensorMap {
-  /// As CUtensorMapDataType numbers them.
+  /// Numbered as in CUtensorMapDataType.
   enum class Type : std::uint8_t {
     u8,
     u16,
@@ -44,7 +44,7 @@ struct TensorMap {
   unsigned rank = 1;
   std::uint64_t base = 0;                                      ///< global address
   std::array<std::uint64_t, kMostDimensions> size{};           ///< elements
-  std::array<std::uint64_t, kMostDimensions> stride{};         ///< bytes; [0] is the size of an element
+  std::array<std::uint64_t, kMostDimensions> stride{};         ///< bytes; [0] is the element size
   std::array<std::uint32_t, kMostDimensions> box{};            ///< elements
   std::array<std::uint32_t, kMostDimensions> element_stride{}; ///< in elements
   std::uint8_t interleave = 0;                                 ///< CUtensorMapInterleave
@@ -53,29 +53,29 @@ struct TensorMap {
   Fill fill = Fill::zeros;
 
   unsigned element_bytes() const;
-  /// Elements that a box brings along a dimension.
+  /// Number of elements that a box transfers along a dimension.
   std::uint32_t box_elements(unsigned dimension) const;
   std::uint32_t box_bytes() const;
 
-  /// What rule of the manual is broken, in words; nullopt when the map is good.
+  /// Describes a rule of the manual that the map breaks; nullopt if it is valid.
   std::optional<std::string> broken_rule() const;
 
-  /// As it lies in memory; what the bits mean is ours.
+  /// Writes the in-memory form; its bit layout is private to the emulator.
   void store(std::uint8_t *bytes) const;
-  /// nullopt when the bytes were not made by `store`. The map may break rules all the same: its fields can be
-  /// replaced one by one.
+  /// nullopt if the bytes do not come from `store`. Even so the map may break rules: tensormap.replace sets
+  /// fields one by one.
   static std::optional<TensorMap> load(const std::uint8_t *bytes);
 };
 
-/// One run of a box: bytes that follow each other in shared memory and come from one line of the tensor.
+/// A run of a box: contiguous bytes in shared memory that come from one line of the tensor.
 struct BoxRun {
-  std::uint32_t offset; ///< in the box, before the swizzle
+  std::uint32_t offset; ///< within the box, before swizzling
   std::uint32_t bytes;
-  std::uint64_t address; ///< in global memory; 0: all of it is outside the tensor
+  std::uint64_t address; ///< in global memory; 0: the run is outside the tensor
 };
 
-/// Calls visit(run) for the box at `coordinates`, in order of the box's offsets. What lies outside the tensor
-/// comes as runs of its own.
+/// Calls visit(run) for each run of the box at `coordinates`, in order of offsets in the box. Parts outside
+/// the tensor are runs of their own.
 template <typename Visit>
 void visit_box(const TensorMap &map, const std::array<std::int32_t, kMostDimensions> &coordinates,
                Visit visit) {

@@ -1,4 +1,4 @@
-// How a wgmma.mma_async is encoded, for those who look at it: its flags.
+// Flags in the encoding of wgmma.mma_async, for those who inspect it.
 #pragma once
 
 #include "machine/swizzle.h"
@@ -10,16 +10,16 @@
 namespace ladder::instructions {
 
 inline constexpr std::uint32_t kWgmmaAInRegisters = 1u << 0;
-inline constexpr std::uint32_t kWgmmaTransposesA = 1u << 4; ///< A lies MN-major
+inline constexpr std::uint32_t kWgmmaTransposesA = 1u << 4; ///< A is MN-major
 inline constexpr std::uint32_t kWgmmaTransposesB = 1u << 5;
-inline constexpr std::uint32_t kWgmmaHalves = 1u << 7; ///< operands of 16 bits
+inline constexpr std::uint32_t kWgmmaHalves = 1u << 7; ///< 16-bit operands
 
-/// 16 bytes of an operand in shared memory.
+/// A 16-byte chunk of an operand in shared memory.
 struct OperandChunk {
   std::uint32_t address;
-  machine::Swizzle swizzle; ///< of its matrix descriptor
+  machine::Swizzle swizzle; ///< from the operand's matrix descriptor
 };
-/// All that a product reads of shared memory: A's chunks unless A is in registers, then B's.
+/// All chunks that a product reads from shared memory: A's unless A is in registers, then B's.
 std::vector<OperandChunk> operand_chunks(machine::Warp &warp, const machine::Instruction &in);
 
 } // namespace ladder::instructions

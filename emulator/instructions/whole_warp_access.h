@@ -1,15 +1,15 @@
-// The common case of a load or store, made fast: all 32 lanes active, addresses in registers, all of them
-// good and in one piece of memory. The loops carry no branches, so that they vectorise. Whatever is not so
-// plain, faults included, is left to `resolve`, which these never contradict. An access like the
-// instruction's last one is faster still.
+// Fast path of loads and stores: all 32 lanes active, addresses in registers, valid, and in one piece of
+// memory. The loops have no branches, so that they vectorise. Everything else, faults included, falls back to
+// `resolve`, with the same result. An access with the same pattern as the instruction's last one is faster
+// still.
 #pragma once
 
 #include "instructions/addressing.h"
 
 namespace ladder::instructions {
 
-/// Whether an access to shared memory by the first `Lanes` lanes is like the last one and lies in the block's
-/// own. If so it is counted, and `base` is where.
+/// True if a shared memory access by the first `Lanes` lanes repeats the last pattern inside the block's own
+/// memory. If so, counts it and sets `base`.
 template <int Lanes>
 [[gnu::always_inline]] inline bool repeats_shared(machine::Warp &warp, const machine::Instruction &in,
                                                   std::uint32_t &base) {
@@ -25,7 +25,7 @@ template <int Lanes>
   return true;
 }
 
-/// The same for an access of a full warp to global memory.
+/// The same for a full warp's access to global memory.
 [[gnu::always_inline]] inline bool repeats_global(machine::Warp &warp, const machine::Instruction &in,
                                                   std::uint64_t &base) {
   if (address_base(in.flags) != Binder::Address::Base::reg64)
@@ -39,7 +39,7 @@ template <int Lanes>
   return true;
 }
 
-/// Shared addresses of a full warp; false when the access is for `resolve`.
+/// Computes the shared addresses of a full warp; returns false if `resolve` must handle the access.
 inline bool whole_warp_shared(machine::Warp &warp, const machine::Instruction &in, unsigned bytes,
                               machine::LaneAddresses &addresses) {
   const machine::Block &block = warp.block();
@@ -47,7 +47,7 @@ inline bool whole_warp_shared(machine::Warp &warp, const machine::Instruction &i
   if (end - begin < bytes)
     return false;
   const std::uint32_t last = end - bytes;
-  // The sign bit of `outside` is set when an address is below begin or above last.
+  // The sign bit of `outside` is set if an address is below begin or above last.
   std::uint32_t outside = 0, low = 0;
   const auto note = [&](std::uint32_t address) {
     outside |= (address - begin) | (last - address);
@@ -79,9 +79,9 @@ inline bool whole_warp_shared(machine::Warp &warp, const machine::Instruction &i
   return !(outside >> 31) && !(low & (bytes - 1));
 }
 
-/// Global addresses of a full warp, which are host addresses, and the numbers of their sectors in the range
-/// that holds them all; false when the access is for `resolve`. Also right for generic addresses: no window
-/// looks like memory.
+/// Computes the global addresses of a full warp (they are host addresses) and their sector numbers within
+/// `range`; returns false if `resolve` must handle the access. Also correct for generic addresses: no window
+/// overlaps memory.
 inline bool whole_warp_global(machine::Warp &warp, const machine::Instruction &in, unsigned bytes, bool write,
                               std::uint64_t (&addresses)[32], std::uint32_t (&sectors)[32],
                               const machine::MemoryRange *&range) {
@@ -91,7 +91,7 @@ inline bool whole_warp_global(machine::Warp &warp, const machine::Instruction &i
   const auto offset = std::uint64_t(in.imm);
   range = warp.remembered_range(registers[0] + offset, bytes, write);
   constexpr std::uint64_t kMostBytes = std::uint64_t(1)
-                                       << 35; // sector numbers are 32 bits, and compared as signed
+                                       << 35; // sector numbers are 32 bits and compared as signed
   if (!range || range->end - range->begin > kMostBytes)
     return false;
   const std::uint64_t begin = range->begin, last = range->end - bytes,
@@ -107,7 +107,7 @@ inline bool whole_warp_global(machine::Warp &warp, const machine::Instruction &i
   return !(outside >> 63) && !(low & (bytes - 1));
 }
 
-/// As global_sectors, for a full warp with sectors that mostly rise with the lane.
+/// Like global_sectors, for a full warp whose sectors mostly increase with the lane.
 inline unsigned whole_warp_sectors(const std::uint64_t (&addresses)[32], const std::uint32_t (&sectors)[32],
                                    unsigned bytes) {
   const int pass_lanes = bytes <= 4 ? 32 : bytes == 8 ? 16 : bytes == 16 ? 8 : 4;
@@ -119,7 +119,7 @@ inline unsigned whole_warp_sectors(const std::uint64_t (&addresses)[32], const s
   }
   if (falls)
     return global_sectors(addresses, machine::kAllLanes, bytes);
-  // Each pass begins anew, whether its first sector is that of the lane before or not.
+  // Each pass starts over, even if it begins in the previous lane's sector.
   for (int lane = pass_lanes; lane < 32; lane += pass_lanes)
     changes += sectors[lane] == sectors[lane - 1];
   return unsigned(changes) + 1;
