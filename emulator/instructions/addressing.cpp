@@ -18,8 +18,8 @@ namespace {
 
 using Base = Binder::Address::Base;
 
-/// True when [address, address + bytes) of some lane is not inside [begin, end). Then one of the differences
-/// is negative, whatever wraps, as long as begin and end are below 2^62.
+/// True if [address, address + bytes) of some lane leaves [begin, end). One of the differences is then
+/// negative, even after wrapping, provided begin and end are below 2^62.
 bool any_outside(const std::uint64_t (&addresses)[32], std::uint64_t begin, std::uint64_t end,
                  std::uint64_t bytes) {
   const std::uint64_t last = end - bytes;
@@ -49,7 +49,7 @@ void check_alignment(const std::uint64_t (&addresses)[32], std::uint32_t lanes, 
   }
 }
 
-/// Gives inactive lanes the first active lane's value.
+/// Copies the first active lane's value to the inactive lanes.
 template <typename T> void fill_inactive(T *values, std::uint32_t lanes) {
   if (lanes == kAllLanes)
     return;
@@ -58,7 +58,7 @@ template <typename T> void fill_inactive(T *values, std::uint32_t lanes) {
     values[lane] = lanes >> lane & 1 ? values[lane] : first;
 }
 
-// Each of these turns the addresses in access.host, of which `lanes` count, into host addresses.
+// Each of these translates access.host, valid in `lanes`, to host addresses.
 
 void resolve_global(Warp &warp, std::uint32_t lanes, unsigned bytes, Direction direction,
                     LaneAccess &access) {
@@ -76,7 +76,7 @@ void resolve_global(Warp &warp, std::uint32_t lanes, unsigned bytes, Direction d
 void resolve_shared(Warp &warp, std::uint32_t lanes, unsigned bytes, LaneAccess &access) {
   machine::Block &block = warp.block();
   if (any_outside(access.host, block.shared_first(), block.shared_end(), bytes)) [[unlikely]] {
-    // Some lanes go to another block of the cluster, or nowhere.
+    // Some lanes access another block of the cluster, or nothing valid.
     for (std::uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int lane = std::countr_zero(rest);
       std::uint8_t *const place = block.shared(access.host[lane], bytes, lane);
@@ -120,7 +120,7 @@ void resolve_local(Warp &warp, std::uint32_t lanes, unsigned bytes, LaneAccess &
       .at(address);
 }
 
-/// The argument block of the kernel, the same for all lanes and read-only.
+/// The kernel's argument block: the same for all lanes, read-only.
 void resolve_kernel_params(Warp &warp, std::uint32_t lanes, unsigned bytes, Direction direction,
                            LaneAccess &access) {
   const std::vector<std::uint8_t> &params = warp.block().launch().params;
@@ -156,7 +156,7 @@ void resolve_generic_lanes(Warp &warp, std::uint32_t lanes, unsigned bytes, Dire
   for (int lane = 0; lane < 32; ++lane)
     differ |= (access.host[lane] & machine::kWindowMask) ^ window;
   if (differ) {
-    // Lanes in another window are handled in a turn of their own.
+    // Lanes in another window get a pass of their own.
     for (int lane = 0; lane < 32; ++lane)
       if ((access.host[lane] & machine::kWindowMask) != window)
         here &= ~(1u << lane);
@@ -273,7 +273,7 @@ void resolve(Warp &warp, Space space, Base base, std::uint32_t slot, std::int64_
     resolve_local(warp, lanes, bytes, access);
     return;
   case Space::param:
-    // A parameter's address in a register may have gone through the generic window.
+    // A parameter address held in a register may be generic.
     if (base == Base::reg64)
       for (std::uint64_t &address : access.host)
         if ((address & machine::kWindowMask) == machine::kParamWindow)
@@ -322,7 +322,7 @@ unsigned global_sectors(const std::uint64_t (&addresses)[32], std::uint32_t lane
     std::uint32_t rest = lanes & (all << begin);
     if (rest == 0)
       continue;
-    // Addresses mostly rise with the lane; one that falls back is looked up among the sectors seen so far.
+    // Addresses mostly increase with the lane; for one that does not, search the sectors seen so far.
     std::uint64_t seen[32];
     unsigned count = 0;
     bool rising = true;
@@ -352,7 +352,7 @@ void count_shared(Warp &warp, const Instruction &instruction, AccessKind kind,
   const auto index = std::uint32_t(&instruction - warp.block().code().instructions.data());
   machine::Block &block = warp.block();
   const machine::SharedCost &cost = block.shared_costs().cost(index, op, addresses, lanes, width);
-  // A remembered pattern costs the same as before, so it cannot be a new worst one.
+  // A remembered pattern costs the same again, so it cannot be a new worst case.
   if (block.shared_costs().has_counted())
     block.counters().note(index, {op, width, lanes, addresses, cost, block.linear_index(), warp.index()});
   AccessCounters &counters = warp.access(instruction, kind);

@@ -31,12 +31,12 @@ namespace {
 
 using namespace async_copy;
 
-/// Sectors that copies of 16 bytes look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and
-/// looks up every 128-byte line that a piece comes from once: rows that padding shifts by 16 bytes against
-/// their sectors cost one look-up more.
+/// Sectors that 16-byte copies look up. Each pass of 8 lanes writes 32-byte pieces of shared memory and looks
+/// up, once per piece, every 128-byte line the piece comes from. So rows that padding shifts by 16 bytes
+/// against their sectors cost an extra look-up.
 unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes) {
   constexpr int kPass = 8, kLineShift = 7, kPieceShift = 5;
-  constexpr int kPieceBits = 16; // a host address leaves them free
+  constexpr int kPieceBits = 16; // unused bits of a host address
   unsigned pieces = 0;
   for (int begin = 0; begin < 32; begin += kPass) {
     std::uint64_t seen[kPass];
@@ -46,7 +46,7 @@ unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint3
         continue;
       const std::uint64_t piece =
           (from.host[lane] >> kLineShift) << kPieceBits | to.shared[std::size_t(lane)] >> kPieceShift;
-      int known = count; // neighbours mostly share a piece, so the last one seen is looked at first
+      int known = count; // neighbours mostly share a piece, so check the last one first
       while (known > 0 && seen[known - 1] != piece)
         --known;
       if (known == 0)
@@ -57,9 +57,9 @@ unsigned copied_sectors(const LaneAccess &from, const LaneAccess &to, std::uint3
   return std::max(pieces, global_sectors(from.host, lanes, 16));
 }
 
-/// What copies of 4 and 8 bytes cost, as an H200 counts them: each 128-byte line of global memory that lanes
-/// copy from (32 lanes of 4 bytes, 16 of 8) is written separately, with as many wavefronts as lanes write to
-/// its busiest bank; a pass takes four lines.
+/// Cost of 4- and 8-byte copies, as an H200 counts it. Each 128-byte line of global memory that lanes copy
+/// from (32 lanes of 4 bytes, 16 of 8) is written separately, in as many wavefronts as lanes write to its
+/// busiest bank; a pass takes four lines.
 SharedCost small_copy_cost(const LaneAccess &from, const LaneAccess &to, std::uint32_t lanes,
                            unsigned bytes) {
   const int group = bytes == 4 ? 32 : 16;
@@ -94,7 +94,7 @@ void copy_async(Warp &warp, const Instruction &in) {
   resolve(warp, address_space(in.flags), address_base(in.flags), in.op[0], in.imm, active, bytes, bytes,
           Direction::write, to);
 
-  // Lanes that read all, part or nothing of their source, and write zeros for the rest.
+  // Lanes read all, part or none of their source and write zeros for the rest.
   std::uint32_t whole = active, part = 0;
   if (in.flags & kHasIgnore)
     whole &= ~(warp.predicate(in.op[2]) ^ (in.flags & kIgnoreNegated ? ~0u : 0u));
@@ -151,7 +151,7 @@ void copy_async(Warp &warp, const Instruction &in) {
     ++copy;
   });
   copy = copies.data() + begin;
-  if (bytes == 16 && whole == active) { // of constant size, which is much faster
+  if (bytes == 16 && whole == active) { // constant size, which is much faster
     for_lanes(active, [&](int lane) { std::memcpy((copy++)->data, from.at<const std::uint8_t>(lane), 16); });
     return;
   }
@@ -230,7 +230,7 @@ void mbarrier_arrive(Warp &warp, const Instruction &in) {
   std::uint64_t *const states = warp.lanes<std::uint64_t>(in.op[1]);
   for_lanes(warp.active(), [&](int lane) {
     Mbarrier barrier = load_mbarrier(access, lane);
-    if (barrier.pending == 0) { // what has arrived in the meantime may complete the phase
+    if (barrier.pending == 0) { // bulk copies that have arrived may complete the phase
       const auto [block, address] = warp.block().owner(access.shared[std::size_t(lane)], lane);
       land_bulk_copies(*block, address);
       barrier = load_mbarrier(access, lane);
@@ -252,7 +252,7 @@ void mbarrier_arrive(Warp &warp, const Instruction &in) {
   });
 }
 
-/// expect_tx and, with kDrop, complete_tx.
+/// expect_tx; with kDrop, complete_tx.
 void mbarrier_bytes(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
   const std::uint32_t *const values = warp.lanes<std::uint32_t>(in.op[2]);
@@ -278,7 +278,7 @@ void mbarrier_wait(Warp &warp, const Instruction &in) {
     });
     return complete;
   };
-  // A wait for a phase that is over says nothing of the next one.
+  // A wait for an earlier phase says nothing about the next.
   std::uint32_t complete = find_complete();
   if (complete != warp.active()) {
     for_lanes(warp.active() & ~complete,
@@ -298,7 +298,7 @@ void mbarrier_wait(Warp &warp, const Instruction &in) {
              .parity = phase,
              .describe = describe_mbarrier});
   warp.note_idle_poll(true);
-  warp.yield(); // it waits for another warp
+  warp.yield(); // another warp must make progress
 }
 
 void mbarrier_pending_count(Warp &warp, const Instruction &in) {
@@ -307,8 +307,8 @@ void mbarrier_pending_count(Warp &warp, const Instruction &in) {
   for_lanes(warp.active(), [&](int lane) { to[lane] = Mbarrier::unpack(states[lane]).pending; });
 }
 
-/// cp.async.mbarrier.arrive: arrives once the copies begun so far have landed, and makes them land now.
-/// Without .noinc the arrival was not among those expected, so nothing is left to count.
+/// cp.async.mbarrier.arrive: arrives once the copies issued so far have landed, and lands them now. Without
+/// .noinc the expected count does not include this arrival, so no count is left to decrement.
 void copy_arrive(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
   warp.wait_copies(0, true);
@@ -346,7 +346,7 @@ bool bind_copy(Binder &binder) {
               std::uint32_t(size.bits) << kSizeShift;
   if (!binder.has("global"))
     out.flags |= kSourceGeneric;
-  // The fourth operand is a size, a predicate, or with .L2::cache_hint alone a policy.
+  // The fourth operand is a size, a predicate or, with only .L2::cache_hint, a policy.
   const bool has_policy = binder.has("L2::cache_hint");
   if (binder.operand_count() > (has_policy ? 4u : 3u)) {
     const Operand &fourth = binder.operand(3);

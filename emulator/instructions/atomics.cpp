@@ -1,7 +1,7 @@
 // atom and red: "Parallel Synchronization and Communication Instructions" of the PTX manual.
 //
-// Lanes act one after the other, in lane order. Shared memory belongs to one host thread, so plain reads and
-// writes suffice; global memory is shared with other host threads' blocks and takes compare-and-exchange
+// Lanes act one after another, in lane order. One host thread owns a block's shared memory, so plain reads
+// and writes suffice there; blocks on other host threads share global memory, which takes compare-exchange
 // loops.
 #include "instructions/addressing.h"
 #include "instructions/half_type.h"
@@ -27,13 +27,13 @@ using ptx::Type;
 
 namespace {
 
-// Operands: op[0] the address, op[1] the destination, op[2] and op[3] the sources; of vector forms the
-// destinations, then the sources in more. Flags above the address's:
+// Operands: op[0] the address, op[1] the destination, op[2] and op[3] the sources. Vector forms keep the
+// destinations, then the sources, in more. Flags above the address's:
 constexpr std::uint32_t kReturns = 1u << 12;    ///< atom, not red
-constexpr std::uint32_t kCostOfAdd = 1u << 13;  ///< in shared memory costs what atom.add.u32 does
-constexpr std::uint32_t kCostOfSwap = 1u << 14; ///< in shared memory costs what atom.cas.b32 does
+constexpr std::uint32_t kCostOfAdd = 1u << 13;  ///< costs the same as atom.add.u32 in shared memory
+constexpr std::uint32_t kCostOfSwap = 1u << 14; ///< costs the same as atom.cas.b32 in shared memory
 
-// An operation maps (memory's value, b, c) to memory's new value, all as the bits of the type.
+// An operation maps (value in memory, b, c) to the new value, all as bits of the type.
 
 struct And {
   template <typename T> static T apply(T old, T b, T, bool) { return old & b; }
@@ -71,7 +71,7 @@ float flush(float value) {
 }
 
 struct AddF32 {
-  /// In global memory subnormal inputs and results become zero, in shared memory they do not.
+  /// Global memory flushes subnormal inputs and results to zero; shared memory does not.
   static std::uint32_t apply(std::uint32_t old, std::uint32_t b, std::uint32_t, bool in_shared) {
     const float x = std::bit_cast<float>(old), y = std::bit_cast<float>(b);
     return std::bit_cast<std::uint32_t>(in_shared ? x + y : flush(flush(x) + flush(y)));
@@ -83,7 +83,7 @@ struct AddF64 {
   }
 };
 
-// Rounding the sum of two 16-bit floats to f32 first does no harm: 24 bits are twice 11 and two more.
+// Rounding the sum of two 16-bit floats to f32 first is harmless: 24 bits are at least 2 * 11 + 2.
 template <typename Format> struct AddHalf {
   static std::uint16_t apply(std::uint16_t old, std::uint16_t b, std::uint16_t, bool) {
     return std::uint16_t(Format::from_float(Format::to_float(old) + Format::to_float(b)));
@@ -137,7 +137,7 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
     count_global(warp, in, AccessKind::global_atomic, access, bytes);
 }
 
-/// T is the type's bits; registers of up to 32 bits have 32-bit lanes.
+/// T holds the type's bits; registers of up to 32 bits have 32-bit lanes.
 template <typename T, typename Operation> void atomic(Warp &warp, const Instruction &in) {
   using Lane = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
   const std::uint32_t active = warp.active();
@@ -163,7 +163,7 @@ template <typename T, typename Operation> void atomic(Warp &warp, const Instruct
   }
   const std::uint32_t *const slots = warp.more(in);
   for_lanes(active, [&](int lane) {
-    // All sources are read before a destination is written: they may be the same registers.
+    // Read all sources before writing a destination: they may be the same registers.
     T b[8] = {};
     for (unsigned i = 0; i < elements; ++i)
       b[i] = T(warp.lanes<Lane>(slots[elements + i])[lane]);
@@ -264,7 +264,7 @@ Handler handler(std::string_view operation, Type type) {
 constexpr std::string_view kOperations[] = {"and", "or",  "xor", "cas", "exch",
                                             "add", "inc", "dec", "min", "max"};
 
-/// Memory order and scope are always the strongest; caches are not modelled.
+/// Every order and scope is treated as the strongest; caches are not modelled.
 bool is_accepted(std::string_view word) {
   for (const std::string_view known :
        {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "global", "shared",
@@ -315,8 +315,7 @@ template <bool returns> bool bind_atomic(Binder &binder) {
     binder.out.op[1] = binder.destination_slot(*destination, type);
   if (operation == "cas")
     binder.out.op[3] = binder.source_slot(next, type);
-  // The forms that were measured. Adding an immediate is not among them: ptxas turns adding 1 into another
-  // instruction.
+  // Only the measured forms. Adding an immediate is not one: ptxas turns adding 1 into another instruction.
   if (returns && destination->kind != Operand::Kind::sink && binder.is_named_again(*destination)) {
     if (operation == "add" && type == Type::u32 && b.kind == Operand::Kind::reg)
       binder.out.flags |= kCostOfAdd;

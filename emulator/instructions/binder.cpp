@@ -19,7 +19,7 @@ unsigned slot_lane_bytes(Type type) { return ptx::type_bytes(type) > 4 ? 8 : 4; 
 
 float narrow(std::uint64_t double_bits) { return float(std::bit_cast<double>(double_bits)); }
 
-/// The bits of an immediate as an operand of `type`; nullopt when the literal does not fit the type.
+/// The bits of an immediate as an operand of `type`; nullopt if the literal does not fit.
 std::optional<std::uint64_t> immediate_bits(const Operand &operand, Type type) {
   const unsigned bytes = ptx::type_bytes(type);
   const bool is_f32 = type == Type::f32 || type == Type::tf32;
@@ -136,7 +136,7 @@ std::uint32_t Binder::destination_predicate(const Operand &operand) {
   return operand.reg.offset;
 }
 
-/// Offsets are as the text says, however large; addresses wrap.
+/// Offsets come from the PTX and may have any size; addresses wrap.
 static std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return std::int64_t(std::uint64_t(a) + std::uint64_t(b));
 }

@@ -33,8 +33,8 @@ constexpr std::uint64_t kBoxAlignment = 128;
 constexpr std::uint64_t kMapAlignment = 64;
 constexpr std::uint64_t kSectorBytes = 32;
 
-// Flags, and where Code::more holds the operands. An address is four words: Binder::Address::Base, slot,
-// offset (low half first). imm is the Combine of a reduction.
+// Flags, and positions of the operands in Code::more. An address takes four words: Binder::Address::Base,
+// slot, offset (low half first). imm is a reduction's Combine.
 constexpr std::uint32_t kKindBits = 3; ///< BulkKind
 constexpr std::uint32_t kTensor = 1u << 2;
 constexpr std::uint32_t kMulticast = 1u << 3;
@@ -56,14 +56,14 @@ std::uint64_t operand_address(Warp &warp, const std::uint32_t *words, int lane) 
   return addresses[lane] + (base == Binder::Address::Base::entry_param ? machine::kParamWindow : 0);
 }
 
-/// Shared memory may be named by a generic address, too.
+/// Address in shared memory; the operand may be a generic address.
 std::uint64_t shared_address(Warp &warp, const std::uint32_t *words, int lane) {
   const std::uint64_t address = operand_address(warp, words, lane);
   return (address & machine::kWindowMask) == machine::kSharedWindow ? address - machine::kSharedWindow
                                                                     : address;
 }
 
-/// What an H200 rejects as an illegal instruction.
+/// Rejects what an H200 rejects as an illegal instruction.
 void check_box_start(const BulkCopy &copy, int lane) {
   const std::int64_t x = copy.coordinates[0], bytes = copy.map->element_bytes();
   if (x * bytes % std::int64_t(kGranularity))
@@ -102,7 +102,7 @@ void check_alignment(const BulkCopy &copy, int lane) {
 }
 
 constexpr std::string_view kReductions[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor"};
-constexpr int kReductionShift = 8; ///< of a box, whose type the tensor map says: 1 + index in kReductions
+constexpr int kReductionShift = 8; ///< boxes (the tensor map has the type): 1 + index into kReductions
 
 ptx::Type memory_type(const TensorMap &map) {
   constexpr Type kTypesOfMaps[TensorMap::kTypes] = {Type::u8,  Type::u16, Type::u32, Type::s32, Type::u64,
@@ -111,7 +111,7 @@ ptx::Type memory_type(const TensorMap &map) {
   return kTypesOfMaps[unsigned(map.type)];
 }
 
-/// What a reduction does with the elements; nullptr for a copy.
+/// The reduction's operation on elements; nullptr for a copy.
 Combine combine_of(const Instruction &in, const BulkCopy &copy, int lane) {
   const std::uint32_t index = in.flags >> kReductionShift;
   if (!copy.map || index == 0)
@@ -129,18 +129,18 @@ Combine combine_of(const Instruction &in, const BulkCopy &copy, int lane) {
   return found;
 }
 
-/// What fills a box outside the tensor.
+/// Fills the part of a box outside the tensor.
 void fill(const TensorMap &map, std::uint8_t *to, std::uint32_t bytes) {
   if (map.fill == TensorMap::Fill::zeros) {
     std::memset(to, 0, bytes);
     return;
   }
-  constexpr std::uint16_t kNaN = 0x7ff7; // whatever the type
+  constexpr std::uint16_t kNaN = 0x7ff7; // for every type
   for (std::uint32_t at = 0; at < bytes; at += sizeof kNaN)
     std::memcpy(to + at, &kNaN, sizeof kNaN);
 }
 
-/// With a swizzle the distance between a box's lines is the swizzle's width.
+/// With a swizzle, the lines of a box are the swizzle's width apart.
 machine::SharedPlace place_of(const BulkCopy &copy) {
   machine::SharedPlace place;
   place.address = std::uint32_t(copy.shared);
@@ -152,7 +152,7 @@ machine::SharedPlace place_of(const BulkCopy &copy) {
   return place;
 }
 
-/// Tensors of tf32 are rounded on their way to shared memory.
+/// tf32 tensors are rounded on the way to shared memory.
 void round_elements(const TensorMap &map, std::uint8_t *data, std::uint32_t bytes) {
   if (map.type != TensorMap::Type::tf32 && map.type != TensorMap::Type::tf32_ftz)
     return;
@@ -194,7 +194,8 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
     send_to_cluster(warp, lane, copy.shared, copy.mbarrier, std::move(flight));
     return;
   }
-  // Each destination receives the data, and its mbarrier the bytes, at the same addresses as in this block.
+  // Each destination receives the data, and its mbarrier the byte count, at the same offsets as in this
+  // block.
   machine::Cluster &cluster = warp.block().cluster();
   const auto offset = [&](std::uint64_t address) { return warp.block().owner(address, lane).second; };
   if (*copy.cta_mask >> cluster.size())
@@ -209,7 +210,7 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
                       machine::cluster_address(rank, offset(copy.mbarrier)), flight);
 }
 
-/// Writes a store's data to global memory once it may.
+/// Returns the function that writes a store's data to global memory once it may land.
 std::function<void(const std::uint8_t *)> writer(Warp &warp, const BulkCopy &copy, Combine combine,
                                                  int lane) {
   const auto write = [combine](std::uint64_t address, const std::uint8_t *from, std::size_t bytes) {
@@ -248,10 +249,9 @@ void store(Warp &warp, const BulkCopy &copy, Combine combine, int lane) {
   block.bulk_groups(warp.index() * 32 + lane).add(std::move(store));
 }
 
-/// Sectors that a box moves between shared memory and the L2, as an H200 counts them: each line of the box
-/// goes in pieces that end where a 128-byte line of shared memory does, and what lies left or right of the
-/// tensor counts like the rest. With multicast a piece takes two sectors at least, for each destination.
-/// nullopt for what has not been measured.
+/// Sectors that a box moves between shared memory and the L2, as an H200 counts them. Each line of the box is
+/// split where a 128-byte line of shared memory ends; parts left or right of the tensor count like the rest.
+/// With multicast a piece takes at least two sectors per destination. nullopt for cases not measured.
 std::optional<std::uint64_t> sectors_of(const BulkCopy &copy) {
   if (!copy.map || copy.kind == BulkKind::prefetch)
     return std::nullopt;
@@ -335,7 +335,7 @@ void commit_group(Warp &warp, const Instruction &) {
   for_lanes(warp.active(), [&](int lane) { groups_of(warp, lane).commit(); });
 }
 
-/// imm: groups that may be left; flags: only the sources must have been read.
+/// imm: groups that may stay in flight; flags: wait only until the sources have been read.
 void wait_group(Warp &warp, const Instruction &in) {
   for_lanes(warp.active(),
             [&](int lane) { groups_of(warp, lane).wait(warp.block(), std::size_t(in.imm), in.flags); });

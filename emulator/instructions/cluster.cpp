@@ -1,5 +1,5 @@
-// What blocks of a cluster do with each other: mapa, getctarank, barrier.cluster, st.async, red.async.
-// PTX ISA, "Data Movement and Conversion Instructions" and "Parallel Synchronization".
+// Interaction of the blocks of a cluster: mapa, getctarank, barrier.cluster, st.async, red.async. PTX ISA,
+// "Data Movement and Conversion Instructions" and "Parallel Synchronization".
 #include "machine/cluster.h"
 
 #include "instructions/addressing.h"
@@ -27,7 +27,7 @@ namespace {
 
 // --- addresses
 
-// op[0] the result, op[1] the address, op[2] the rank; flags: the address is 64 bits wide, and generic.
+// op[0] the result, op[1] the address, op[2] the rank; flags: 64-bit address, generic address.
 constexpr std::uint32_t kWide = 1, kGeneric = 2;
 
 std::uint64_t address_in(Warp &warp, const Instruction &in, int lane) {
@@ -107,8 +107,8 @@ void wait_for_cluster(Warp &warp, const Instruction &) {
 
 // --- st.async, red.async
 
-// op[0] the destination's address, op[1] the mbarrier's; more: their offsets (64 bits each), the elements'
-// slots. imm is the Combine of red.async.
+// op[0] the destination address, op[1] the mbarrier's; more: their offsets (64 bits each), then the slots of
+// the elements. imm is the Combine of red.async.
 constexpr std::uint32_t kBaseBits = 3;
 constexpr int kElementsShift = 6, kBytesShift = 10;
 

@@ -36,7 +36,7 @@ const std::unordered_map<std::string_view, std::vector<BindFunction>> &bind_func
   return all;
 }
 
-/// Instructions with which a thread waits: what a loop around them sees may be changed by another thread.
+/// True for instructions that spin loops poll with: another thread may change their result.
 bool is_poll(const program::Instruction &instruction) {
   if (instruction.is(program::Trait::polls_if_strong))
     return instruction.has("volatile") || instruction.has("relaxed") || instruction.has("acquire") ||
@@ -113,8 +113,8 @@ void CodeBuilder::add_function(std::uint32_t frame_index, std::vector<Refusal> &
   code_->frames.push_back(std::move(frame_));
 }
 
-/// Marks what must wait for products in flight: instructions of this function that name an accumulator, and
-/// those that leave the function. A product may keep adding to its own accumulators.
+/// Marks instructions that must wait for products in flight: those of this function that name an accumulator,
+/// and those that leave the function. A product may keep adding to its own accumulators.
 void CodeBuilder::mark_settling() {
   if (accumulators_.empty())
     return;
@@ -143,7 +143,7 @@ void CodeBuilder::mark_settling() {
 }
 
 void CodeBuilder::bind(Binder &binder) {
-  // It would escape the sanitizer.
+  // Without an effect it would escape the sanitizer.
   const auto is_address = [](const Operand &operand) { return operand.kind == Operand::Kind::address; };
   if (binder.source.row->effect == program::Effect::none &&
       std::any_of(binder.source.operands.begin(), binder.source.operands.end(), is_address))
@@ -218,7 +218,7 @@ std::uint32_t CodeBuilder::constant(std::uint64_t bits, unsigned lane_bytes) {
   std::uint8_t *const lanes = frame_.constants.data() + (place->second - frame_.register_bytes);
   for (unsigned lane = 0; lane < program::kLanes; ++lane)
     std::memcpy(lanes + lane * lane_bytes, &bits,
-                lane_bytes); // little endian, as every host of this emulator
+                lane_bytes); // hosts are little-endian
   return place->second;
 }
 
@@ -275,7 +275,7 @@ std::uint64_t CodeBuilder::symbol_address(std::uint32_t index) const {
            (place == code_->layout.shared_offsets.end() ? 0 : place->second);
   }
   default:
-    return symbol.offset; // local and param: within the frame
+    return symbol.offset; // local and param: offset in the frame
   }
 }
 

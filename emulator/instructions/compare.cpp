@@ -22,7 +22,7 @@ struct Le {
 struct Ordered {
   template <class T> bool operator()(T a, T b) const { return (a == a) & (b == b); }
 };
-/// True also for NaNs: neu, ltu, ...
+/// Also true for NaNs: neu, ltu, ...
 template <class Op> struct Not {
   template <class T> bool operator()(T a, T b) const { return !Op{}(a, b); }
 };
@@ -34,7 +34,7 @@ struct Ne {
   template <class T> bool operator()(T a, T b) const { return (a < b) | (a > b); }
 };
 
-/// How a lane is read for comparing: a value's type, and whether .ftz.
+/// Reads a lane for comparison: as which type, with .ftz or not.
 template <class T, bool Ftz = false> struct Reader {
   using Word = Lane<T>;
   static T read(Word lane) { return flush<Ftz>(from_lane<T>(lane)); }
@@ -47,8 +47,7 @@ template <class Format, bool Ftz, bool High = false> struct HalfReader {
   }
 };
 
-/// Lane i of the result is bit i; of two values in a register the second gives bit 32 + i. Sources: op[2],
-/// op[3].
+/// Bit i of the result is lane i; for packed values bit 32 + i is the second one's. Sources: op[2], op[3].
 using Compare = std::uint64_t (*)(Warp &, const Instruction &);
 
 template <class Op, class Read> std::uint64_t compare(Warp &warp, const Instruction &in) {
@@ -62,14 +61,14 @@ template <class Op, class Format, bool Ftz> std::uint64_t compare_packed(Warp &w
          compare<Op, HalfReader<Format, Ftz, true>>(warp, in) << 32;
 }
 
-/// The binding leaves the comparison in `imm`.
+/// The binder left the comparison in `imm`.
 std::uint64_t compared(Warp &warp, const Instruction &in) {
   return reinterpret_cast<Compare>(in.imm)(warp, in);
 }
 
 // --- combining with a predicate ----------------------------------------------------------------------------
 
-// `flags` of setp and set.
+// Flags of setp and set.
 enum : std::uint32_t { kAnd = 1, kOr = 2, kXor = 3, kCombine = 3, kNegated = 4, kSecond = 8 };
 
 std::uint32_t combine(std::uint32_t flags, std::uint32_t t, std::uint32_t c) {
@@ -100,7 +99,7 @@ void setp(Warp &warp, const Instruction &in) {
     warp.set_predicate(in.op[1], combine(in.flags, ~t, c));
 }
 
-/// setp.f16x2 and .bf16x2: p of the low halves, q of the high ones.
+/// setp.f16x2 and .bf16x2: p for the low halves, q for the high ones.
 void setp_packed(Warp &warp, const Instruction &in) {
   const std::uint64_t t = compared(warp, in);
   const std::uint32_t c = in.flags & kCombine ? warp.predicate(in.op[4]) : 0;
@@ -108,7 +107,7 @@ void setp_packed(Warp &warp, const Instruction &in) {
   warp.set_predicate(in.op[1], combine(in.flags, static_cast<std::uint32_t>(t >> 32), c));
 }
 
-// set: op = d, what stands for true, a, b, c.
+// set: op = d, the value for true, a, b, c.
 void set(Warp &warp, const Instruction &in) {
   const std::uint32_t c = in.flags & kCombine ? warp.predicate(in.op[4]) : 0;
   const std::uint32_t t = combine(in.flags, static_cast<std::uint32_t>(compared(warp, in)), c);
@@ -131,9 +130,9 @@ void set_packed(Warp &warp, const Instruction &in) {
 
 // --- binding -----------------------------------------------------------------------------------------------
 
-/// f.operator()<Op>() for the comparison that the instruction names.
+/// Calls f.operator()<Op>() for the comparison that the instruction names.
 template <bool Integer, class F> Compare with_comparison(Binder &b, F f) {
-  // The unsigned names lo, ls, hi, hs are those of integers, the unordered ones those of floats.
+  // lo, ls, hi and hs are for unsigned integers, the unordered names for floats.
   const auto is = [&](std::string_view name) { return b.source.modifiers.at(0) == name; };
   if (is("eq"))
     return f.template operator()<Eq>();
@@ -176,7 +175,7 @@ template <class Format, bool Ftz> Compare packed_comparison(Binder &b) {
   return with_comparison<false>(b, []<class Op>() -> Compare { return compare_packed<Op, Format, Ftz>; });
 }
 
-/// Leaves the comparison of values of `type` in `imm`.
+/// Stores the comparison of values of `type` in `imm`.
 void bind_comparison(Binder &b, ptx::Type type) {
   using ptx::Type;
   const bool ftz = b.has("ftz");
@@ -219,7 +218,7 @@ void check_modifiers(Binder &b) {
            "neu", "ltu", "leu", "gtu", "geu", "num", "nan", "and", "or", "xor", "ftz"});
 }
 
-/// The operands of a comparison, and the predicate at the end, if the instruction has a boolean operator.
+/// Binds the operands of a comparison and, if there is a boolean operator, the predicate at the end.
 void bind_sources(Binder &b, ptx::Type type) {
   b.out.op[2] = b.source_slot(1, type);
   b.out.op[3] = b.source_slot(2, type);
@@ -296,7 +295,7 @@ bool bind_set(Binder &b) {
 
 // --- selection ---------------------------------------------------------------------------------------------
 
-// selp: op = d, a, b, p; flags: the inversion of p.
+// selp: op = d, a, b, p; flags: XOR mask of p.
 template <class Word> void selp(Warp &warp, const Instruction &in) {
   const std::uint32_t chosen = warp.predicate(in.op[3]) ^ in.flags;
   const Word *a = warp.lanes<Word>(in.op[1]), *b = warp.lanes<Word>(in.op[2]);
@@ -320,7 +319,7 @@ bool bind_selp(Binder &b) {
   return true;
 }
 
-/// a where c >= 0, else b; a NaN is not.
+/// a if c >= 0, else b (also for a NaN).
 template <bool Ftz> struct Slct {
   template <class T, class C> T operator()(T a, T b, C c) const { return flush<Ftz>(c) >= 0 ? a : b; }
 };

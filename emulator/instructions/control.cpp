@@ -22,10 +22,10 @@ namespace {
 
 // --- branches
 
-/// op[0] the target, op[1] where the paths meet again.
+/// op[0] the target, op[1] the reconvergence point.
 void branch(Warp &warp, const Instruction &in) { warp.branch(in.op[0], warp.active(), in.op[1]); }
 
-/// op[0] the index, op[1] where the paths meet again, imm the number of targets, which are in more.
+/// op[0] the index, op[1] the reconvergence point, imm the number of targets, which are in more.
 void branch_indexed(Warp &warp, const Instruction &in) {
   const std::uint32_t *const index = warp.lanes<std::uint32_t>(in.op[0]);
   const std::uint32_t *const list = warp.more(in);
@@ -58,9 +58,9 @@ void sleep(Warp &warp, const Instruction &) {
 
 // --- calls
 
-// op[0] is the frame index of a direct call or the slot of an indirect one's address. More holds the number
-// of arguments, that of returns, and for each of both two words: where it lies in the caller, and whether
-// that is its parameter area (0) or a register with lanes of that many bytes.
+// op[0] is the frame index of a direct call's callee, or the slot with an indirect callee's address. More
+// holds the number of arguments, the number of returns, and two words for each: its offset in the caller, and
+// either 0 (in the parameter area) or the lane width of its register in bytes.
 
 struct CallOperand {
   std::uint32_t offset, lane_bytes;
@@ -79,7 +79,7 @@ private:
   const std::uint32_t *list_;
 };
 
-/// The bytes of a call's operand in the frame of the caller.
+/// Host address of a call operand in the caller's frame.
 std::uint8_t *operand_bytes(Frame &frame, CallOperand operand, int lane, std::uint32_t bytes) {
   if (operand.lane_bytes) {
     if (bytes > operand.lane_bytes)
@@ -132,7 +132,7 @@ void call_indirect(Warp &warp, const Instruction &in) {
   std::uint32_t targets[32] = {};
   for_lanes(warp.active(), [&](int lane) {
     const std::uint64_t address = addresses[lane], index = (address - machine::kFunctionWindow) / 16;
-    // The kernel itself is the first; it cannot be called.
+    // The first is the kernel itself, which cannot be called.
     const auto frame = std::find(functions.begin() + 1, functions.end(), index);
     if ((address & machine::kWindowMask) != machine::kFunctionWindow || address % 16 ||
         frame == functions.end())
@@ -207,11 +207,11 @@ void call_external(Warp &warp, const Instruction &in) {
 // --- barriers
 
 // op[0] the barrier, op[1] the number of threads, op[2] the predicate of a reduction, op[3] its destination.
-constexpr std::uint32_t kArrive = 1;  ///< does not wait
-constexpr std::uint32_t kNegated = 2; ///< the predicate is
+constexpr std::uint32_t kArrive = 1;  ///< arrives without waiting
+constexpr std::uint32_t kNegated = 2; ///< the predicate is negated
 constexpr std::uint32_t kReductionShift = 2;
 
-/// An operand that must be the same in all lanes.
+/// Value of an operand that must be the same in all active lanes.
 std::uint32_t uniform(Warp &warp, std::uint32_t slot, const char *what) {
   const std::uint32_t *const values = warp.lanes<std::uint32_t>(slot);
   const std::uint32_t first = values[std::countr_zero(warp.active())];
@@ -249,8 +249,8 @@ void barrier(Warp &warp, const Instruction &in) {
   }
 }
 
-/// bar.warp.sync: op[0] the members. Groups of lanes may come to it together, each with its own mask; then
-/// they wait for the members of all.
+/// bar.warp.sync: op[0] the members. Lanes may arrive together with different masks; they then wait for the
+/// union of the members.
 void warp_barrier(Warp &warp, const Instruction &in) {
   const std::uint32_t *const masks = warp.lanes<std::uint32_t>(in.op[0]);
   std::uint32_t members = 0;

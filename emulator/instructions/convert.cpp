@@ -10,7 +10,7 @@ namespace ladder::instructions {
 
 namespace {
 
-// What `flags` of a conversion holds.
+// Flags of a conversion.
 enum : std::uint32_t {
   kRoundingMask = 3, ///< a Rounding
   kFtz = 4,
@@ -24,8 +24,8 @@ std::uint32_t flags_of(const Binder &b) {
          (b.has("sat") ? kSat : 0u) | (b.has("relu") ? kRelu : 0u) | (b.has("satfinite") ? kSatFinite : 0u);
 }
 
-/// By how much a mode corrects a result of rounding to nearest that is above (less) or below (more) a value
-/// of either sign: 0 or 1, in the type of the corrected value, so that loops over lanes vectorise.
+/// Correction, 0 or 1, that a rounding mode applies to a result rounded to nearest: `less` if it lies above
+/// the exact value, `more` if below. In the type of the corrected value, so that loops over lanes vectorise.
 template <class Number> struct Direction {
   explicit Direction(std::uint32_t flags) {
     const auto mode = static_cast<Rounding>(flags & kRoundingMask);
@@ -34,7 +34,7 @@ template <class Number> struct Direction {
     more_positive = mode == Rounding::up;
     more_negative = mode == Rounding::up || mode == Rounding::zero;
   }
-  // Both are read whatever the sign: a load under a condition would not vectorise.
+  // Read both regardless of sign: a conditional load would not vectorise.
   Number less(bool negative) const {
     const Number one = less_negative, other = less_positive;
     return negative ? one : other;
@@ -46,7 +46,7 @@ template <class Number> struct Direction {
   Number less_positive, less_negative, more_positive, more_negative;
 };
 
-/// .ftz when the instruction has it, as a mask and not as a condition, which would not vectorise.
+/// .ftz as a mask: a branch on the modifier would not vectorise.
 class Flush {
 public:
   explicit Flush(bool ftz) : kept_of_subnormals_(ftz ? 0x80000000u : ~0u) {}
@@ -67,9 +67,9 @@ template <class Float> Float round_to_integral(Float value, const Direction<Floa
   return value != value ? value : copy_sign(rounded, value);
 }
 
-// --- sources that become a float: exact, or rounded to odd -------------------------------------------------
+// --- sources as floats: exact, or rounded to odd ----------------------------------------------------------
 
-/// An integer as a double that rounds like it: beyond 53 bits the last bit collects what is cut off.
+/// Converts an integer to a double that rounds like it: beyond 53 bits, the last bit is sticky.
 template <class T> double odd_double(T value) {
   if constexpr (sizeof(T) == 8) {
     const bool large = value >= T(1) << 53 || (std::is_signed_v<T> && value <= -(T(1) << 53));
@@ -93,7 +93,7 @@ template <class T> float widen(T value) {
     return to_odd(odd_double(value));
 }
 
-/// Half-precision sources as float, the others as they are.
+/// Widens half-precision sources to float; leaves others alone.
 template <class T> auto to_arithmetic(T value) {
   if constexpr (std::is_enum_v<T>)
     return widen(value);
@@ -107,7 +107,7 @@ template <class T> using Arithmetic = decltype(to_arithmetic(T{}));
 
 template <class Format> using FormatBits = std::conditional_t<std::is_same_v<Format, Half>, F16, BF16>;
 
-/// Rounding to nearest without modifiers, which nearly all programs use.
+/// Round to nearest without modifiers, the form nearly all programs use.
 template <class Format> struct ToHalfNearest {
   FormatBits<Format> operator()(float value) const { return FormatBits<Format>(Format::from_float(value)); }
 };
@@ -126,7 +126,7 @@ template <class Format> struct ToHalf {
     value = sat_ ? saturate(value) : value;
     std::uint32_t h = Format::from_float(value);
     const float rounded = Format::to_float(h & 0x7fffu), magnitude = absolute(value);
-    // More of a negative number is less of its magnitude.
+    // For a negative number, more means a smaller magnitude.
     const std::uint32_t less = direction_.less(value < 0), more = direction_.more(value < 0);
     h -= rounded > magnitude ? (value < 0 ? more : less) : 0;
     h += rounded < magnitude ? (value < 0 ? less : more) : 0;
@@ -155,7 +155,7 @@ using Sources = Types<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t,
 
 template <class Format> bool bind_to_half(Binder &b, ptx::Type from) {
   using Bits = FormatBits<Format>;
-  if (from == ptx::Type::f32 && (b.out.flags & ~kFtz) == 0) // a subnormal float is a zero in f16
+  if (from == ptx::Type::f32 && (b.out.flags & ~kFtz) == 0) // f16 rounds a subnormal float to zero anyway
     if (std::is_same_v<Format, Half> || b.out.flags == 0)
       return bind_elementwise<ToHalfNearest<Format>, Bits, float>(b);
   return with_type(Sources{}, from, [&]<class S>() { return bind_elementwise<ToHalf<Format>, Bits, S>(b); });
@@ -169,7 +169,7 @@ template <class Format> bool bind_pack(Binder &b) {
 
 // --- to tf32 -----------------------------------------------------------------------------------------------
 
-/// 19 significant bits of a float. .rna rounds ties away from zero.
+/// Keeps the upper 19 bits of a float. .rna rounds ties away from zero.
 struct ToTf32 {
   explicit ToTf32(const Instruction &in)
       : ties_away_(in.imm), to_zero_(in.flags & kRoundingMask), relu_(in.flags & kRelu),
@@ -244,7 +244,7 @@ template <class Format> bool bind_from_float8(Binder &b, std::string_view to) {
 
 // --- integers to integers ----------------------------------------------------------------------------------
 
-/// How to extend the low bits of a register: the bits above to shift out and back.
+/// Extends the low bits of a register: shifts the upper bits out, then back.
 template <bool Signed, class Word> Word extend(Word value, unsigned shift) {
   using Shifted = std::conditional_t<Signed, std::make_signed_t<Word>, Word>;
   return static_cast<Word>(static_cast<Shifted>(value << shift) >> shift);
@@ -260,8 +260,8 @@ bool is_integer(ptx::Type type) {
   return is_signed(type) || type == T::u8 || type == T::u16 || type == T::u32 || type == T::u64;
 }
 
-// imm: byte 0 the bits of the source type, byte 1 those of the destination's type, byte 2 those of its
-// register.
+// imm: byte 0 the width of the source type, byte 1 of the destination type, byte 2 of the destination
+// register, in bits.
 template <class From, class To, bool FromSigned, bool ToSigned> struct Extend {
   explicit Extend(const Instruction &in)
       : from_(8 * sizeof(From) - std::min<unsigned>(in.imm & 0xff, 8 * sizeof(From))),
@@ -278,7 +278,7 @@ private:
   unsigned from_, to_, register_;
 };
 
-/// .sat: clamped to the destination's type.
+/// .sat: clamps to the destination type.
 template <class From, class To, bool FromSigned, bool ToSigned> struct Clamped {
   static constexpr bool is_scalar = true;
   explicit Clamped(const Instruction &in)
@@ -322,7 +322,7 @@ machine::Handler integer_handler(unsigned from_bytes, unsigned to_bytes, bool fr
                        : integer_handler<Op, W, W>(from_signed, to_signed);
 }
 
-/// Registers may be wider than the types: the source's upper bits are ignored, the result is extended.
+/// Registers may be wider than the types: ignores the source's upper bits and extends the result.
 bool bind_integer_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
   expect_operands(b, 2);
   const program::Operand &d = b.operand(0), &a = b.operand(1);
@@ -370,20 +370,20 @@ template <class To> bool bind_integer_to_float(Binder &b, ptx::Type from) {
 
 // --- floats to integers ------------------------------------------------------------------------------------
 
-/// The integral part as a T, clamped to its range; 0 for a NaN.
+/// Truncates to a T, clamped to its range; 0 for a NaN.
 template <class T, class Float> T saturating_cast(Float value) {
   using Limits = std::numeric_limits<T>;
-  constexpr int kBits = Limits::digits; // without the sign
+  constexpr int kBits = Limits::digits; // excluding the sign
   constexpr Float kEnd = static_cast<Float>(std::uint64_t(1) << (kBits - 1)) * 2;
   constexpr Float kUlp = kEnd * std::numeric_limits<Float>::epsilon() / 2;
-  constexpr Float kLast = kUlp > 1 ? kEnd - kUlp : kEnd - 1; // the largest integer below the end
+  constexpr Float kLast = kUlp > 1 ? kEnd - kUlp : kEnd - 1; // largest integer below kEnd
   constexpr Float kLowest = static_cast<Float>(Limits::min());
   Float inside = value < kLowest ? kLowest : value;
   inside = inside > kLast ? kLast : inside;
   inside = value == value ? inside : Float(0);
   T result;
   if constexpr (std::is_same_v<T, std::uint32_t>) {
-    // Through a signed conversion, which every CPU has.
+    // Use a signed conversion, which every CPU has.
     const bool high = inside >= Float(0x1p31);
     const auto low = static_cast<std::int32_t>(inside - (high ? Float(0x1p31) : Float(0)));
     result = static_cast<std::uint32_t>(low) ^ (high ? 0x80000000u : 0u);
@@ -393,13 +393,13 @@ template <class T, class Float> T saturating_cast(Float value) {
   return value >= kEnd ? Limits::max() : result;
 }
 
-/// `flags` hold a rounding mode, unless it is Truncates; imm: the mask of the destination register's bits.
+/// Flags hold a rounding mode unless Truncates; imm: mask of the destination register's bits.
 template <class T, class S, bool Truncates> struct ToInteger {
   explicit ToInteger(const Instruction &in)
       : direction_(in.flags), flush_(in.flags & kFtz), mask_(static_cast<Lane<T>>(in.imm)) {}
 
   Lane<T> operator()(S source) const {
-    // The hardware's NaN: zero, or the sign bit where a 64-bit type takes part.
+    // The hardware converts a NaN to zero, or to the sign bit if a 64-bit type is involved.
     constexpr bool kWide = sizeof(T) == 8 || std::is_same_v<S, double>;
     constexpr T kFromNaN = kWide ? static_cast<T>(std::make_unsigned_t<T>(1) << (8 * sizeof(T) - 1)) : T(0);
     const auto value = flush_(to_arithmetic(source));
@@ -430,19 +430,19 @@ bool bind_float_to_integer(Binder &b, ptx::Type to, ptx::Type from) {
                          std::int32_t, std::int64_t>;
   if (!rounding_of(b))
     b.unsupported("a rounding mode is missing");
-  b.out.flags &= ~kSat; // they saturate anyway
+  b.out.flags &= ~kSat; // always saturates
   return with_type(Integers{}, to, [&]<class T>() { return bind_to_integer<T>(b, from); });
 }
 
 // --- floats to floats --------------------------------------------------------------------------------------
 
-/// Between float and double, and from half precision; .ftz concerns float on either side.
+/// Converts between float and double, and from half precision; .ftz applies to float on either side.
 template <class To> struct ToFloat {
   explicit ToFloat(const Instruction &in) : flush_(in.flags & kFtz), sat_(in.flags & kSat) {}
   template <class S> To operator()(S source) const {
     To value = flush_(static_cast<To>(flush_(to_arithmetic(source))));
     if constexpr (std::is_same_v<S, float> || std::is_same_v<S, F16>)
-      value = canonical(value); // other NaNs keep their payload
+      value = canonical(value); // NaNs of other types keep their payload
     return sat_ ? saturate(value) : value;
   }
 
@@ -450,7 +450,7 @@ private:
   Flush flush_;
   bool sat_;
 };
-/// As ToFloat, under the rounding mode in `flags` (elementwise_rounded), the modifiers in `imm`.
+/// Like ToFloat, in the rounding mode in `flags` (elementwise_rounded); modifiers in `imm`.
 struct NarrowDouble {
   explicit NarrowDouble(const Instruction &in) : flush_(in.imm & kFtz), sat_(in.imm & kSat) {}
   float operator()(double source) const {
@@ -463,7 +463,7 @@ private:
   bool sat_;
 };
 
-/// .rni .rzi .rmi .rpi: to an integral value of the same type.
+/// .rni .rzi .rmi .rpi: rounds to an integral value of the same type.
 template <class T> struct ToIntegral {
   explicit ToIntegral(const Instruction &in)
       : direction_(in.flags), flush_(in.flags & kFtz), sat_(in.flags & kSat) {}
@@ -554,7 +554,7 @@ bool bind_cvt(Binder &b) {
     for (std::size_t i = 0; i < 2; ++i)
       if (ptx::type_bytes(b.type(i)) == 1 &&
           (b.operand(i).kind != program::Operand::Kind::reg || ptx::type_bytes(b.operand(i).reg.type) != 1))
-        b.unsupported("beside bf16 an 8-bit integer is in an 8-bit register"); // so says ptxas
+        b.unsupported("beside bf16 an 8-bit integer is in an 8-bit register"); // ptxas has the same rule
   }
   if (is_integer(to) && is_integer(from))
     return bind_integer_to_integer(b, to, from);

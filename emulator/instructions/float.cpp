@@ -23,14 +23,14 @@ struct Fma {
   float operator()(float a, float b, float c) const { return fused_multiply_add(a, b, c); }
   double operator()(double a, double b, double c) const { return std::fma(a, b, c); }
 };
-/// For directed rounding, which must not affect fused_multiply_add's own steps.
+/// For directed rounding, which must not affect fused_multiply_add's intermediate steps.
 struct FmaInMode : Fma {
   template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); }
 };
 struct Div {
   template <class T> T operator()(T a, T b) const { return a / b; }
 };
-/// div.approx is a * (1 / b): the reciprocal of a huge number is flushed to zero.
+/// div.approx computes a * (1 / b): the reciprocal of a huge number flushes to zero.
 struct DivApprox {
   float operator()(float a, float b) const {
     const float reciprocal_sign = copy_sign(0.0f, b);
@@ -67,7 +67,7 @@ struct Tanh {
   float operator()(float a) const { return static_cast<float>(std::tanh(static_cast<double>(a))); }
 };
 
-/// A result that is subnormal before rounding is flushed, even if it would round to a normal number.
+/// Flushes a result that is subnormal before rounding, even if it would round to a normal number.
 template <bool Ftz, class Op, class... T> auto flushed_result(T... x) {
   const auto result = Op{}(x...);
   if constexpr (Ftz && requires { Op::before_rounding(x...); })
@@ -76,7 +76,7 @@ template <bool Ftz, class Op, class... T> auto flushed_result(T... x) {
     return flush<Ftz>(result);
 }
 
-/// Op with its modifiers. Every f32 result that is a NaN is the GPU's one.
+/// Op with its modifiers. Every f32 NaN result is the canonical one.
 template <class Op, bool Ftz, bool Sat> struct WithModifiers {
   static constexpr bool is_scalar = ScalarOp<Op>;
   template <class... T> auto operator()(T... x) const {
@@ -92,7 +92,7 @@ template <class Op, bool Ftz, bool Sat> struct WithModifiers {
 
 bool is_float(ptx::Type type) { return type == ptx::Type::f32 || type == ptx::Type::f64; }
 
-/// Binds Op for f32 with .ftz and .sat as the instruction has them; .sat where the opcode may have it.
+/// Binds Op for f32 with the instruction's .ftz and .sat; accepts .sat only if MayBeSat.
 template <class Op, int Arity, bool MayBeSat = false> bool bind_f32(Binder &b) {
   const bool ftz = b.has("ftz");
   if constexpr (MayBeSat)
@@ -120,7 +120,7 @@ template <class Op, class Float, int Arity> machine::Handler rounded_handler() {
     return elementwise_rounded<Op, Float, Float, Float, Float>;
 }
 
-/// As bind_either, in the rounding mode that the instruction names; InMode is Op for directed rounding.
+/// Like bind_either, in the instruction's rounding mode; InMode replaces Op for directed rounding.
 template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bind_rounded(Binder &b) {
   bind_either<Op, Arity, MayBeSat>(b);
   const Rounding rounding = rounding_of(b).value_or(Rounding::nearest);
@@ -140,7 +140,7 @@ template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bi
   return true;
 }
 
-/// add sub mul: rounding to nearest unless they say otherwise.
+/// add sub mul: round to nearest by default.
 template <class Op> bool bind_arithmetic(Binder &b) {
   if (!is_float(b.type()))
     return false;
@@ -148,7 +148,7 @@ template <class Op> bool bind_arithmetic(Binder &b) {
   return bind_rounded<Op, 2, true>(b);
 }
 
-/// fma, and mad, which is the same since sm_20.
+/// fma, and mad, an alias since sm_20.
 bool bind_fma(Binder &b) {
   if (!is_float(b.type()))
     return false;
@@ -156,7 +156,7 @@ bool bind_fma(Binder &b) {
   return bind_rounded<Fma, 3, true, FmaInMode>(b);
 }
 
-/// div rcp sqrt: .approx (and .full), or rounded.
+/// div rcp sqrt: .approx (and .full), or with a rounding mode.
 template <class Approximate, class Exact, int Arity> bool bind_approx_or_rounded(Binder &b) {
   if (!is_float(b.type()))
     return false;
@@ -179,7 +179,7 @@ bool bind_tanh(Binder &b) {
   return bind_approx<Tanh>(b);
 }
 
-/// rcp and rsqrt .approx.ftz.f64: a gross approximation that reads and writes the upper 32 bits.
+/// rcp and rsqrt .approx.ftz.f64: a coarse approximation that reads and writes only the upper 32 bits.
 template <class Op> struct HighWord {
   double operator()(double a) const {
     const double result = flush_double(Op{}(flush_double(high_word(a))));
@@ -232,7 +232,7 @@ template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
   return b.has("NaN") ? bind_f32<Extremum<true>, 2>(b) : bind_f32<Extremum<false>, 2>(b);
 }
 
-// The sign of a NaN does not change.
+// The sign of a NaN stays.
 struct Abs {
   template <class T> T operator()(T a) const { return a != a ? a : absolute(a); }
 };

@@ -8,7 +8,7 @@ namespace ladder::instructions {
 
 namespace {
 
-/// Longest width and precision that is obeyed; a wild `*` must not take all memory.
+/// Cap on width and precision: a wild `*` must not exhaust memory.
 constexpr int kLongestField = 4096;
 
 struct Specification {
@@ -31,7 +31,7 @@ struct Specification {
 };
 
 template <typename T> void print(std::string &output, const std::string &spec, T value) {
-  // The format is made of parsed pieces and fits the argument's type.
+  // The format is assembled from parsed parts and matches the argument's type.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-security"
@@ -71,7 +71,7 @@ int format_text(std::string_view format, const FormatSource &source, std::string
   };
   std::size_t at = 0;
   const auto peek = [&] { return at < format.size() ? format[at] : '\0'; };
-  /// A number or `*`; -1 when there is neither.
+  /// A number or `*`; -1 if there is neither.
   const auto number = [&]() -> int {
     if (peek() == '*') {
       ++at;
@@ -94,7 +94,7 @@ int format_text(std::string_view format, const FormatSource &source, std::string
       spec.flags += format[at++];
     const bool width_given = peek() == '*';
     spec.width = number();
-    if (width_given && spec.width < 0) { // as a flag - and a positive width
+    if (width_given && spec.width < 0) { // same as the flag '-' with a positive width
       spec.flags += '-';
       spec.width = spec.width == -spec.width ? 0 : -spec.width;
     }

@@ -1,7 +1,7 @@
 // "Half Precision Floating Point Instructions": f16, f16x2, bf16 and bf16x2.
 //
-// Values are widened to float, in which an operation on them is either exact or rounded so that rounding it
-// to half precision gives the correctly rounded result.
+// Values are widened to float. There an operation is exact, or rounded such that rounding again to half
+// precision gives the correctly rounded result.
 #include "instructions/elementwise.h"
 #include "instructions/float_type.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 // --- operations on values: Format is Half or BFloat --------------------------------------------------------
 
-// A float has more than twice the bits: rounding a sum twice is as good as once.
+// A float has more than twice the bits, so rounding a sum twice equals rounding it once.
 struct Add {
   template <class Format> static float apply(float a, float b) { return a + b; }
 };
@@ -41,10 +41,10 @@ template <class Extremum> struct Select {
 
 enum class Clamp { none, sat, relu };
 
-/// A result below zero gives zero; NaN stays.
+/// Clamps negative results to zero; keeps NaN.
 inline float relu(float value) { return value <= 0 ? 0.0f : value; }
 
-/// Op on the bits of one value, with its modifiers.
+/// Op with its modifiers, on the bits of one value.
 template <class Format, class Op, bool Ftz, Clamp Clamped> struct OnBits {
   static constexpr bool is_scalar = ScalarOp<Op>;
   template <class... Bits> std::uint32_t operator()(Bits... bits) const {
@@ -55,7 +55,7 @@ template <class Format, class Op, bool Ftz, Clamp Clamped> struct OnBits {
       result = relu(result);
     return Format::from_float(result);
   }
-  /// What is subnormal before it is rounded is flushed, even where it would round to a normal number.
+  /// Flushes values that are subnormal before rounding, even if they would round to a normal number.
   static float flush_float(float value) {
     return Ftz && absolute(value) < 0x1p-14f ? copy_sign(0.0f, value) : value;
   }
@@ -73,7 +73,7 @@ struct Neg {
 struct Abs {
   static std::uint32_t apply(std::uint32_t a) { return a & 0x7fffu; }
 };
-/// neg and abs only touch the sign, but of a NaN make the GPU's one.
+/// neg and abs change only the sign, but turn a NaN into the canonical one.
 template <class Op, class Format, bool Ftz> struct OnSign {
   std::uint32_t operator()(std::uint32_t a) const {
     const std::uint32_t flushed = Ftz && (a & Format::kInfinity) == 0 ? a & 0x8000u : a;
@@ -95,13 +95,13 @@ bool is_packed(ptx::Type type) { return type == ptx::Type::f16x2 || type == ptx:
 bool is_bfloat(ptx::Type type) { return type == ptx::Type::bf16 || type == ptx::Type::bf16x2; }
 bool is_half(ptx::Type type) { return type == ptx::Type::f16 || type == ptx::Type::f16x2 || is_bfloat(type); }
 
-/// Binds Op (on bits) for one value or two in a register.
+/// Binds Op (on bits) for a scalar or packed type.
 template <class Op, int Arity> bool bind_scalar_or_packed(Binder &b) {
   return is_packed(b.type()) ? bind_arity<BothHalves<Op>, std::uint32_t, Arity>(b)
                              : bind_arity<Op, std::uint16_t, Arity>(b);
 }
 
-/// Binds Op (on floats) with the modifiers that the instruction has, of those that the opcode may have.
+/// Binds Op (on floats) with the instruction's modifiers, of those that the opcode allows.
 template <class Op, int Arity, bool MayBeSat = false, bool MayBeRelu = false> bool bind_format(Binder &b) {
   const bool ftz = b.has("ftz");
   if constexpr (MayBeRelu) {
@@ -118,7 +118,7 @@ template <class Op, int Arity, bool MayBeSat = false, bool MayBeRelu = false> bo
       return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::sat>, Arity>(b)
                  : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::sat>, Arity>(b);
   }
-  // ex2 is the one bf16 instruction with .ftz, which would not show: 2^x is 1 for any subnormal x.
+  // ex2 is the only bf16 instruction with .ftz, which has no effect: 2^x is 1 for any subnormal x.
   if (is_bfloat(b.type()))
     return bind_scalar_or_packed<OnBits<BFloat, Op, false, Clamp::none>, Arity>(b);
   return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::none>, Arity>(b)

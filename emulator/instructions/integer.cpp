@@ -9,7 +9,7 @@ namespace ladder::instructions {
 
 namespace {
 
-/// The type of twice the width; a signed or unsigned __int128 for 64 bits.
+/// The type of twice the width; signed or unsigned __int128 for 64 bits.
 __extension__ using Int128 = __int128;
 __extension__ using UInt128 = unsigned __int128;
 template <class T>
@@ -18,8 +18,8 @@ using Double = std::conditional_t<
     std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>,
                        std::conditional_t<std::is_signed_v<T>, Int128, UInt128>>>;
 
-// Results wrap, so sums and products are made in a type that may overflow: at least 32 bits wide and
-// unsigned.
+// Results wrap, so compute sums and products in an unsigned type of at least 32 bits, where overflow is
+// defined.
 template <class T> auto wrapping(T value) {
   return static_cast<std::common_type_t<Unsigned<T>, std::uint32_t>>(value);
 }
@@ -84,7 +84,7 @@ struct Mad24HiSat {
   }
 };
 
-/// Product and sum: mad from mul.
+/// mad: a product plus c.
 template <class Product> struct ThenAdd {
   template <class T, class U> U operator()(T a, T b, U c) const {
     return Add{}(static_cast<U>(Product{}(a, b)), c);
@@ -124,12 +124,12 @@ struct Min {
 struct Max {
   template <class T> T operator()(T a, T b) const { return a < b ? b : a; }
 };
-/// .relu: not below zero.
+/// .relu: clamps the result to at least zero.
 template <class Op> struct Relu {
   template <class T> T operator()(T a, T b) const { return Max{}(Op{}(a, b), T(0)); }
 };
 
-/// Adds up neighbouring fields, which needs no special instruction and vectorises.
+/// Sums neighbouring bit fields: vectorises without a special instruction.
 struct Popc {
   template <class T> std::uint32_t operator()(T a) const {
     a = a - (a >> 1 & T(0x5555555555555555u));
@@ -176,11 +176,11 @@ struct Bfe {
     constexpr std::uint32_t kBits = 8 * sizeof(T);
     position &= 0xff;
     length &= 0xff;
-    // Moves the field's top bit to the register's, and back with the sign.
+    // Shift the field's top bit to the top of the register, then back down with the sign.
     const std::uint32_t end = std::min(position + length, kBits);
     const T top = shift_left(a, kBits - end);
     const std::uint32_t down = kBits - end + std::min(position, kBits);
-    // A field that starts beyond the register is all sign.
+    // A field that starts past the register consists of sign bits only.
     const T beyond = std::is_signed_v<T> ? static_cast<T>(a >> (kBits - 1)) : T(0);
     const T field = position >= kBits ? beyond : shift_right(top, down);
     return length == 0 ? T(0) : field;
@@ -190,7 +190,7 @@ struct Bfi {
   template <class T> T operator()(T a, T b, std::uint32_t position, std::uint32_t length) const {
     position &= 0xff;
     length &= 0xff;
-    const T ones = static_cast<T>(shift_left(T(1), length) - 1); // length 32 and more: 0 - 1
+    const T ones = static_cast<T>(shift_left(T(1), length) - 1); // length >= 32: 0 - 1
     const T mask = shift_left(ones, position);
     return static_cast<T>((b & ~mask) | (shift_left(a, position) & mask));
   }
@@ -210,7 +210,7 @@ struct Fns {
   }
 };
 
-/// Part i of a word: an 8-bit or 16-bit field, extended as Field is signed or not.
+/// Part i of a word: an 8- or 16-bit field, sign- or zero-extended according to Field.
 template <class Field> std::uint32_t part(std::uint32_t word, unsigned i) {
   return static_cast<std::uint32_t>(static_cast<Field>(word >> (8 * sizeof(Field) * i)));
 }
@@ -270,11 +270,12 @@ private:
 
 constexpr std::uint32_t kReadsCarry = 1, kWritesCarry = 2;
 
-/// add.cc, addc, sub.cc, subc and the sums of mad.cc and madc: with the condition code, a flag a lane.
+/// add.cc, addc, sub.cc, subc and the sums of mad.cc and madc: arithmetic with the condition code, one flag
+/// per lane.
 ///
-/// Hardware subtracts by adding the complement, so the flag that sub.cc leaves says "no borrow". The manual
-/// calls it the borrow, and between sub.cc and subc nobody can tell; but nvcc's 128-bit division ends a chain
-/// of subc.cc in an addc.
+/// Hardware subtracts by adding the complement, so sub.cc sets the flag to "no borrow". The manual calls it
+/// the borrow. sub.cc and subc alone cannot show the difference, but nvcc's 128-bit division ends a chain of
+/// subc.cc in an addc.
 template <class T, bool Subtract>
 void add_with_carry(Warp &warp, const Instruction &in, const T *a, const T *b) {
   const bool reads = in.flags & kReadsCarry, writes = in.flags & kWritesCarry;
@@ -423,7 +424,7 @@ template <class Op> bool bind_extremum(Binder &b) {
   return plain<bind_binary<Op, Integers>>(b);
 }
 
-/// popc clz bfind: the result is a .u32.
+/// popc clz bfind: the result is .u32.
 template <class Op, class List> bool bind_count(Binder &b) {
   return with_type(List{}, b.type(), [&]<class T>() { return bind_elementwise<Op, std::uint32_t, T>(b); });
 }
@@ -449,7 +450,7 @@ bool bind_fns(Binder &b) {
   return bind_elementwise<Fns, std::uint32_t, std::uint32_t, std::uint32_t, std::int32_t>(b);
 }
 
-/// Calls f.operator()<A, B>() with A and B signed or not as the instruction's two types are.
+/// Calls f.operator()<A, B>(), with A and B signed or unsigned like the instruction's two types.
 template <class Unsigned8, class Signed8, class UnsignedA, class SignedA, class F>
 bool with_signs(Binder &b, F f) {
   const bool a = b.type(0) == ptx::Type::s32, other = b.type(1) == ptx::Type::s32;

@@ -26,7 +26,7 @@ struct Cnot {
   template <class T> T operator()(T a) const { return a == 0; }
 };
 
-/// Any function of three bits. `imm` is its table: bit 4a + 2b + c.
+/// Any function of three bits. `imm` is its truth table, indexed by 4a + 2b + c.
 struct Lop3 {
   explicit Lop3(const Instruction &in) {
     for (unsigned i = 0; i < 8; ++i)
@@ -52,7 +52,7 @@ struct Shr {
   template <class T> T operator()(T a, std::uint32_t amount) const { return shift_right(a, amount); }
 };
 
-/// The upper (left) or lower (right) word of {b, a} shifted.
+/// Upper (left) or lower (right) word of the shifted {b, a}.
 template <bool Left, bool Wrap> struct Shf {
   std::uint32_t operator()(std::uint32_t a, std::uint32_t b, std::uint32_t c) const {
     const std::uint32_t amount = Wrap ? c & 31 : std::min(c, 32u);
@@ -61,9 +61,10 @@ template <bool Left, bool Wrap> struct Shf {
   }
 };
 
-// --- predicates: a mask at a time --------------------------------------------------------------------------
+// --- predicates: whole masks
+// ----------------------------------------------------------------------------------
 
-constexpr std::uint32_t kInvertA = 1, kInvertB = 2; ///< the first source, the second
+constexpr std::uint32_t kInvertA = 1, kInvertB = 2; ///< inverts the first source, the second
 constexpr std::uint32_t mask_if(bool condition) { return condition ? ~0u : 0; }
 
 // op = d, a, b.
@@ -109,9 +110,9 @@ bool bind_not(Binder &b) {
 
 // --- lop3 --------------------------------------------------------------------------------------------------
 
-constexpr std::uint32_t kOr = 1, kInvertQ = 2; ///< .or, else .and
+constexpr std::uint32_t kOr = 1, kInvertQ = 2; ///< .or if set, else .and
 
-// op = d, a, b, c, p, q; imm: the table.
+// op = d, a, b, c, p, q; imm: the truth table.
 void lop3_with_predicate(Warp &warp, const Instruction &in) {
   const Lop3 lop(in);
   const auto *a = warp.lanes<std::uint32_t>(in.op[1]), *b = warp.lanes<std::uint32_t>(in.op[2]),

@@ -20,11 +20,11 @@ struct Access {
   bool is_load = false;
   std::int64_t offset = 0;
   unsigned bytes = 0;
-  const std::vector<MachineAccess> *made = nullptr; ///< nullptr: nothing of its own
+  const std::vector<MachineAccess> *made = nullptr; ///< nullptr: has no machine access of its own
 };
 
-/// Bases in a stretch of code without branches: a register as it is between two of its definitions, or none.
-/// Registers that are another one plus a constant count as that one.
+/// Bases within straight-line code: a base is a register's value between two definitions, or none. A register
+/// equal to another plus a constant has that one's base.
 class Bases {
 public:
   struct Place {
@@ -98,7 +98,7 @@ bool ends_stretch(const program::Instruction &instruction) {
   }
 }
 
-/// The accesses of a stretch that may be merged: of one kind, base and guard.
+/// Accesses of straight-line code that ptxas may merge: same kind, base and guard.
 using Group = std::vector<Access>;
 using GroupKey = std::tuple<bool, std::uint64_t, std::uint32_t, std::uint32_t>;
 
@@ -172,7 +172,7 @@ private:
     return 0;
   }
 
-  /// The machine code's accesses for this line; nullptr if there are none.
+  /// The machine code's accesses for this PTX line; nullptr if there are none.
   const std::vector<MachineAccess> *made(const program::Instruction &source) const {
     const auto found = accesses_.find(source.ptx_line);
     return found == accesses_.end() ? nullptr : &found->second;
@@ -183,7 +183,7 @@ private:
     changed_ = true;
   }
 
-  /// Accesses that are wider in the machine code absorb those at neighbouring addresses that it lacks.
+  /// Accesses that are wider in the machine code absorb neighbours that are missing there.
   void divide(Group &group) {
     std::vector<bool> taken(group.size(), false);
     for (const Access &wide : group) {
@@ -207,7 +207,7 @@ private:
       set(wide, (made.bytes == 8 ? kCountedAs8 : kCountedAs16) | std::uint32_t(wide.offset - begin)
                                                                      << kBackShift);
     }
-    // A second access to the same place is not made again.
+    // ptxas drops a repeated load of the same address.
     for (std::size_t i = 0; i < group.size(); ++i)
       if (!taken[i] && !group[i].made && group[i].is_load)
         if (std::any_of(group.begin(), group.end(), [&](const Access &other) {
@@ -220,7 +220,7 @@ private:
     return access.offset >= begin && access.offset + access.bytes <= begin + std::int64_t(bytes);
   }
 
-  /// The wide access begins where it absorbs the most; of equal places, at a multiple of its size.
+  /// The wide access starts where it absorbs the most; ties go to a multiple of its size.
   static std::int64_t window(const Group &group, const std::vector<bool> &taken, const Access &wide,
                              unsigned bytes) {
     std::int64_t best = wide.offset;

@@ -1,7 +1,7 @@
 // ldmatrix, stmatrix, movmatrix: "Warp Level Matrix Instructions" of the PTX manual.
 //
-// A matrix is 8 rows of 8 elements of 16 bits. In a register lane 4 * r + t holds elements 2t and 2t + 1 of
-// row r, so its lanes in order are the rows in order.
+// A matrix is 8 rows of 8 16-bit elements. Lane 4 * r + t of a register holds elements 2t and 2t + 1 of row
+// r, so its lanes in order are the rows in order.
 #include "instructions/addressing.h"
 #include "instructions/mma.h"
 #include "instructions/whole_warp_access.h"
@@ -24,7 +24,7 @@ namespace {
 
 /// to = from transposed, both 8 x 8.
 [[gnu::always_inline]] inline void transpose(const std::uint16_t *from, std::uint16_t *to) {
-  // Three rounds, each interleaving row i with row i + 4, bring all rows to their places.
+  // Three rounds, each interleaving row i with row i + 4, transpose the matrix.
   typedef std::uint16_t Row [[gnu::vector_size(16)]];
   constexpr Row kLow = {0, 8, 1, 9, 2, 10, 3, 11}, kHigh = {4, 12, 5, 13, 6, 14, 7, 15};
   Row rows[8], next[8];
@@ -41,8 +41,8 @@ namespace {
 
 constexpr std::uint32_t kHalvesOfMatrix = 64;
 
-/// Checks and counts the rows that the first 8 * Matrices lanes name, and calls transfer(row) with a function
-/// from a lane to its row.
+/// Checks and counts the rows that the first 8 * Matrices lanes address, then calls transfer(row) with a
+/// function from a lane to its row.
 template <int Matrices, typename Transfer>
 void with_matrix_rows(Warp &warp, const Instruction &in, AccessKind kind, Direction direction,
                       Transfer transfer) {

@@ -1,5 +1,5 @@
 // ld, ldu, st, prefetch and fences: "Data Movement and Conversion Instructions" and "Parallel
-// Synchronization" of the PTX manual. Vectors are one access of all their elements.
+// Synchronization" of the PTX manual. A vector is one access to all its elements.
 #include "instructions/addressing.h"
 #include "instructions/machine_accesses.h"
 #include "instructions/whole_warp_access.h"
@@ -24,17 +24,17 @@ using ptx::Type;
 
 namespace {
 
-// Operands: op[0] the address, op[1..4] the elements, those of .v8 in more; op[5], where kPartial is set, the
-// mask of the bytes that count. Flags above the address's:
-constexpr std::uint32_t kAcquire = 1u << 12; ///< a fence after the access
-constexpr std::uint32_t kRelease = 1u << 13; ///< a fence before it
-constexpr std::uint32_t kPartial = 1u << 14; ///< a load wider than what it is for
+// Operands: op[0] the address, op[1..4] the elements (more for .v8), op[5] the used-bytes mask if kPartial is
+// set. Flags above the address's:
+constexpr std::uint32_t kAcquire = 1u << 12; ///< fence after the access
+constexpr std::uint32_t kRelease = 1u << 13; ///< fence before it
+constexpr std::uint32_t kPartial = 1u << 14; ///< a widened load: only some bytes are used
 
 std::uint32_t element_slot(Warp &warp, const Instruction &in, unsigned element) {
   return element_count(in) <= 4 ? in.op[1 + element] : warp.more(in)[element];
 }
 
-/// An access that the machine code divides differently: see divide_accesses.
+/// Counts an access that the machine code splits differently: see divide_accesses.
 void count_divided(Warp &warp, const Instruction &in, const machine::LaneAddresses &addresses,
                    std::uint32_t lanes, bool is_load) {
   const AccessKind kind = is_load ? AccessKind::shared_load : AccessKind::shared_store;
@@ -46,8 +46,8 @@ void count_divided(Warp &warp, const Instruction &in, const machine::LaneAddress
   machine::LaneAddresses wide = addresses;
   for (std::uint32_t &address : wide)
     address -= in.flags >> kBackShift & 15;
-  // In a loop that ptxas unrolls, one wide access serves several rounds: that of the first one, which is
-  // aligned.
+  // In a loop that ptxas unrolls, one wide access serves several iterations; count it at the first, where it
+  // is aligned.
   if (wide[std::size_t(std::countr_zero(lanes))] % bytes == 0)
     count_shared(warp, in, kind, is_load ? SharedCostCache::Op::load : SharedCostCache::Op::store, wide,
                  lanes, bytes);
@@ -78,9 +78,8 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
     ++warp.access(in, is_load ? AccessKind::local_load : AccessKind::local_store).executed;
 }
 
-/// Reads elements of type Memory at the host addresses that `host(lane)` gives, extended to the register's
-/// type Register (by Memory's sign), into lanes of type Lane. `Elements` is 0 where their number is known at
-/// run time alone.
+/// Reads elements of type Memory at the host addresses `host(lane)`, extends them (by Memory's sign) to type
+/// Register, and writes lanes of type Lane. `Elements` is 0 if their number is known only at run time.
 template <typename Memory, typename Register, typename Lane, int Elements = 0, typename Host>
 [[gnu::always_inline]] inline void read_elements(Warp &warp, const Instruction &in, std::uint32_t active,
                                                  Host host) {
@@ -95,7 +94,7 @@ template <typename Memory, typename Register, typename Lane, int Elements = 0, t
   }
 }
 
-/// The same for a full warp, whose lanes lie one after the other.
+/// The same for a full warp with consecutive lanes.
 template <typename Memory, typename Register, typename Lane, unsigned Elements>
 [[gnu::always_inline]] inline void read_dense(Warp &warp, const Instruction &in, const std::uint8_t *first) {
   for (unsigned element = 0; element < Elements; ++element) {
@@ -122,7 +121,7 @@ template <typename Memory, typename Lane, typename Host>
   }
 }
 
-/// One element a lane, one after the other.
+/// Writes one element per lane, consecutively.
 template <typename Memory, typename Lane>
 [[gnu::always_inline]] inline void write_dense(Warp &warp, const Instruction &in, std::uint8_t *first) {
   const Lane *const from = warp.lanes<Lane>(in.op[1]);
@@ -135,13 +134,13 @@ template <typename Memory, typename Lane>
 
 using Shape = machine::AccessPattern::Shape;
 
-/// Where the lanes of a full warp's access lie when it is like the instruction's last one.
+/// The addresses of a full warp's access that repeats the instruction's last pattern.
 struct Repeated {
   Shape shape;
-  std::uint8_t *first; ///< of the first lane
+  std::uint8_t *first; ///< first lane's address
 };
 
-/// If the access is like the last one, counts it, calls transfer(repeated, host) and returns true.
+/// If the access repeats the last pattern, counts it, calls transfer(repeated, host) and returns true.
 template <Space S, typename Transfer>
 [[gnu::always_inline]] inline bool repeated_access(Warp &warp, const Instruction &in, Transfer transfer) {
   if constexpr (S == Space::shared) {
@@ -168,7 +167,7 @@ template <Space S, typename Transfer>
   return false;
 }
 
-/// For a plain access of the whole warp that is unlike the last one: calls transfer(host) and returns true.
+/// If this is a plain access of a full warp with a new pattern, calls transfer(host) and returns true.
 template <Space S, typename Transfer>
 [[gnu::always_inline]] inline bool whole_warp_access(Warp &warp, const Instruction &in, unsigned bytes,
                                                      bool is_load, Transfer transfer) {
@@ -202,8 +201,8 @@ template <Space S, typename Transfer>
   return false;
 }
 
-/// A load of which some bytes do not count (`.pragma "used_bytes_mask"`): they may lie outside memory, and
-/// read as zeros. It costs as much as all of it.
+/// A load with unused bytes (`.pragma "used_bytes_mask"`): they may lie outside memory, and read as zeros. It
+/// costs as much as a full load.
 template <Space S, typename From>
 void load_part(Warp &warp, const Instruction &in, unsigned bytes, From from) {
   const std::uint32_t used = in.op[5];
@@ -249,7 +248,7 @@ void load(Warp &warp, const Instruction &in) {
       (repeated_access<S>(warp, in, from_repeated) ||
        whole_warp_access<S>(warp, in, bytes, true, [&](auto host) { from(kAllLanes, host); }));
   if (is_done) {
-    // nothing is left
+    // handled above
   } else if (in.flags & kPartial) {
     load_part<S>(warp, in, bytes, from);
   } else {
@@ -263,7 +262,7 @@ void load(Warp &warp, const Instruction &in) {
     std::atomic_thread_fence(std::memory_order_acquire);
 }
 
-/// ld.param of a kernel's parameter: the same value for all lanes.
+/// ld.param of a kernel parameter: the same value in all lanes.
 template <typename Memory, typename Register, typename Lane>
 void load_entry_param(Warp &warp, const Instruction &in) {
   const std::vector<std::uint8_t> &params = warp.block().launch().params;
@@ -404,8 +403,7 @@ template <typename Lane> Handler store_handler(Space space, unsigned bytes) {
   }
 }
 
-/// Modifiers that say how to cache or order an access. Memory here is coherent, so only acquire and release
-/// matter.
+/// Accepts cache and ordering modifiers. Emulated memory is coherent, so only acquire and release matter.
 bool is_accepted(std::string_view word) {
   for (const std::string_view known :
        {"weak",         "volatile",   "relaxed", "acquire", "release",     "mmio",
@@ -436,7 +434,7 @@ Form read_form(Binder &binder) {
   return form;
 }
 
-/// The element operands of a load or store; a scalar is its own.
+/// The element operands of a load or store; a scalar has one.
 std::vector<const Operand *> elements_of(Binder &binder, const Operand &operand, unsigned count) {
   std::vector<const Operand *> elements;
   if (operand.kind == Operand::Kind::vector)
@@ -461,7 +459,7 @@ void set_form(Binder &binder, const Operand &address, const Form &form,
     binder.set_more(slots);
 }
 
-/// A .b128 register is two 64-bit ones.
+/// Offset of the second of a .b128 register's two 64-bit halves.
 constexpr std::uint32_t kHighHalf = 8 * program::kLanes;
 
 bool bind_ld(Binder &binder) {
@@ -556,7 +554,7 @@ bool bind_fence(Binder &binder) {
 }
 
 bool bind_createpolicy(Binder &binder) {
-  // Caches are not modelled, so policies make no difference.
+  // Caches are not modelled, so policies have no effect.
   binder.out.op[0] = binder.destination_slot(0, Type::b64);
   binder.out.execute = zero_policy;
   return true;

@@ -1,10 +1,10 @@
 // mma.sync: "Warp Level Matrix Instructions" of the PTX manual.
 //
-// All shapes with 8 columns follow one pattern. With P elements in a register and W = 4 * P, register r of A
+// All shapes with 8 columns follow one pattern. With P elements per register and W = 4 * P, register r of A
 // holds rows 8 * (r mod 2) .. + 7 and columns W * (r / 2) .. + W - 1; register r of B holds rows W * r .. + W
-// - 1. In both, lane 4 * g + t has row (of A) or column (of B) g and the elements t * P .. t * P + P - 1
-// along k. So a register of A, read lane by lane, is a tile of 8 rows of W elements, and one of B such a tile
-// transposed.
+// - 1. In both, lane 4 * g + t has row (of A) or column (of B) g and elements t * P .. t * P + P - 1 along k.
+// So a register of A, read lane by lane, is a tile of 8 rows of W elements, and a register of B is such a
+// tile transposed.
 #include "instructions/mma.h"
 
 #include "instructions/fragments.h"
@@ -38,11 +38,11 @@ bool whole_warp(Warp &warp) {
 namespace {
 
 constexpr std::uint32_t kSaturate = 1;
-constexpr std::uint32_t kCrossed = 2; ///< a register of D is another one of C
+constexpr std::uint32_t kCrossed = 2; ///< a register of D is also a different register of C
 
 // --- the product
 
-/// D = A * B + C of M x 8 x K. More holds the slots of D, A, B and C.
+/// D = A * B + C, of shape M x 8 x K. More holds the slots of D, A, B and C.
 template <typename ElementsA, typename ElementsB, typename Accumulator, int M, int K>
 void mma(Warp &warp, const Instruction &in) {
   using Value = typename Accumulator::Value;
@@ -138,7 +138,7 @@ template <int K> Form float8_form(std::string_view a, std::string_view b, Type a
   return b == "e4m3" ? float8_form<E5M2, E4M3, K>(accumulator) : float8_form<E5M2, E5M2, K>(accumulator);
 }
 
-/// 8-bit floats, which are no types of PTX registers.
+/// 8-bit floats, which are not PTX register types.
 Form find_float8_form(const Binder &binder) {
   std::vector<std::string_view> kinds;
   for (const std::string &modifier : binder.source.modifiers)
@@ -223,7 +223,7 @@ bool bind_mma(Binder &binder) {
     const bool is_vector = operand.kind == Operand::Kind::vector;
     if (int(is_vector ? operand.elements.size() : 1) != counts[i])
       binder.unsupported("operand " + std::to_string(i + 1) + " has another number of registers");
-    // Register types differ between programs (b32 or f32 for an accumulator); only their width matters.
+    // Programs use different register types (b32 or f32 for an accumulator); only the width matters.
     for (int r = 0; r < counts[i]; ++r) {
       const Operand &element = is_vector ? operand.elements[std::size_t(r)] : operand;
       const Type type = wide ? Type::f64 : element.kind == Operand::Kind::float32 ? Type::f32 : Type::b32;

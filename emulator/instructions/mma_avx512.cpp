@@ -8,7 +8,7 @@
 
 #include <array>
 #include <cstdint>
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized" // GCC 12 takes its own _mm512_undefined_ps for a fault
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized" // GCC 12 warns about its own _mm512_undefined_ps
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
@@ -21,10 +21,10 @@ using machine::Warp;
 
 namespace {
 
-// A vector holds the 16 rows of a column, in an order from which fragments are quickly made: place 4 * i + j
-// is row 4 * j + i.
+// A vector holds the 16 rows of a column in an order that makes fragments cheap: element 4 * i + j is row 4 *
+// j + i.
 
-/// Places of four columns of eight rows, from two registers of four rows of eight columns.
+/// Permutation to four columns of eight rows, from two registers of four rows of eight columns.
 template <int First>
 constexpr auto kEightRows = [] {
   std::array<std::uint16_t, 32> places{};
@@ -35,7 +35,7 @@ constexpr auto kEightRows = [] {
   return places;
 }();
 
-/// Places of two columns of 16 rows, from two registers with four columns of eight rows each, as 32-bit
+/// Permutation to two columns of 16 rows, from two registers with four columns of eight rows each, as 32-bit
 /// words.
 template <int First>
 constexpr auto kSixteenRows = [] {
@@ -80,7 +80,7 @@ LADDER_AVX512 inline void eight_columns(const std::uint32_t *low, const std::uin
   two_columns<Format, 2>(low_right, high_right, columns + 6);
 }
 
-/// sums += the rows of the fragment whose even or odd columns they are: D = C + sums.
+/// Adds C to the sums of four even or odd columns and transposes them to rows of the fragment: D = C + sums.
 LADDER_AVX512 inline void four_columns(__m512 t0, __m512 t1, __m512 t2, __m512 t3, const float *const *c,
                                        __m512 *out) {
   const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(t0, t1));
@@ -110,7 +110,7 @@ template <HalfFormat Format, int K> LADDER_AVX512 void mma(Warp &warp, const Ins
       _mm512_store_ps(b[tile] + 16 * i, to_floats<Format>(_mm256_load_si256(
                                             reinterpret_cast<const __m256i *>(b_lanes + 8 * i))));
   }
-  keep_in_memory(b); // broadcast from memory, not shuffled out of registers
+  keep_in_memory(b); // broadcast from memory instead of shuffling registers
 
   __m512 sums[8] = {};
 #pragma GCC unroll 1
@@ -124,13 +124,13 @@ template <HalfFormat Format, int K> LADDER_AVX512 void mma(Warp &warp, const Ins
       for (int n = 0; n < 8; ++n)
         sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(b[tile][8 * n + k]), sums[n]);
   }
-  // Registers 0 and 2 hold the even columns of rows 0 to 7 and 8 to 15, 1 and 3 the odd ones.
+  // Registers 0 and 2 hold the even columns of rows 0 to 7 and 8 to 15, registers 1 and 3 the odd ones.
   const float *const even[2] = {warp.lanes<float>(c_slots[0]), warp.lanes<float>(c_slots[2])};
   const float *const odd[2] = {warp.lanes<float>(c_slots[1]), warp.lanes<float>(c_slots[3])};
   __m512 out[8];
   four_columns(sums[0], sums[2], sums[4], sums[6], even, out);
   four_columns(sums[1], sums[3], sums[5], sums[7], odd, out + 4);
-  for (int i = 0; i < 8; ++i) // D may be C in another order: all is read before any is written
+  for (int i = 0; i < 8; ++i) // D may be C in another order, so write only after all reads
     _mm512_store_ps(warp.lanes<float>(d_slots[i / 4 + 2 * (i % 4 / 2)]) + 16 * (i % 2), out[i]);
 }
 

@@ -13,7 +13,7 @@ using program::Operand;
 using program::Special;
 using ptx::Type;
 
-constexpr std::size_t kWideLaneBytes = 32 * sizeof(std::uint64_t); // of one half of a .b128 register
+constexpr std::size_t kWideLaneBytes = 32 * sizeof(std::uint64_t); // one half of a .b128 register
 
 // --- mov of one value --------------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ struct Same {
   template <class T> T operator()(T a) const { return a; }
 };
 
-// op = d, a; flags: the inversion of a.
+// op = d, a; flags: XOR mask of a.
 void move_predicate(Warp &warp, const Instruction &in) {
   warp.set_predicate(in.op[0], warp.predicate(in.op[1]) ^ in.flags);
 }
@@ -34,18 +34,18 @@ void move_b128(Warp &warp, const Instruction &in) {
   }
 }
 
-/// Writes the same value to all active lanes.
+/// Writes one value to all active lanes.
 template <class Word> void broadcast(Warp &warp, const Instruction &in, std::uint64_t value) {
   write_lanes<Word>(warp.lanes<Word>(in.op[0]), warp.active(), [=](int) { return static_cast<Word>(value); });
 }
 
-/// An address in the local variables of the current call: their begin, and `imm`.
+/// An address in the current call's local variables: their start plus `imm`.
 template <class Word> void move_local_address(Warp &warp, const Instruction &in) {
   broadcast<Word>(warp, in, warp.frame().local_base + static_cast<std::uint64_t>(in.imm));
 }
 
-/// The clocks. Time is not emulated: a multiprocessor's clock is the number of instructions that the warp has
-/// issued, and the global timer is the host's, in nanoseconds.
+/// Clock registers. Time is not emulated: the SM clock counts the instructions that this warp has issued; the
+/// global timer is the host's, in nanoseconds.
 template <class Word, bool Global, unsigned Shift> void move_clock(Warp &warp, const Instruction &in) {
   std::uint64_t now = warp.clock();
   if constexpr (Global)
@@ -55,7 +55,7 @@ template <class Word, bool Global, unsigned Shift> void move_clock(Warp &warp, c
   broadcast<Word>(warp, in, now >> Shift);
 }
 
-/// The handler for a special register that changes while a warp runs; nullptr for the others.
+/// Handler for a special register that changes while a warp runs; nullptr for the others.
 machine::Handler clock_handler(Special special, bool wide) {
   using W = std::uint32_t;
   using D = std::uint64_t;
@@ -77,7 +77,7 @@ machine::Handler clock_handler(Special special, bool wide) {
   }
 }
 
-/// Binds the address of a variable that depends on the call; false for all other operands.
+/// Binds a variable address that depends on the call; returns false for other operands.
 bool bind_local_address(Binder &b, const Operand &a, bool wide) {
   if (a.kind != Operand::Kind::symbol && a.kind != Operand::Kind::parameter)
     return false;
@@ -93,7 +93,7 @@ bool bind_local_address(Binder &b, const Operand &a, bool wide) {
 
 // --- mov with vectors: pack and unpack ---------------------------------------------------------------------
 
-/// op[0] = {op[1], op[2], ...}, each of Bits bits.
+/// op[0] = {op[1], op[2], ...}, elements of Bits bits.
 template <class Word, unsigned Count, unsigned Bits> void pack(Warp &warp, const Instruction &in) {
   using Element = std::conditional_t<Bits == 64, std::uint64_t, std::uint32_t>;
   const Element *parts[Count];
@@ -117,7 +117,7 @@ template <class Word, unsigned Count, unsigned Bits> void unpack(Warp &warp, con
                          [=](int lane) { return static_cast<Element>(a[lane] >> (i * Bits) & kMask); });
 }
 
-// .b128: the halves one after the other, each of one or two elements.
+// .b128: one half after the other, each of one or two elements.
 template <bool Pack, unsigned Count> void move_b128_elements(Warp &warp, const Instruction &in) {
   constexpr unsigned kEach = Count / 2;
   for (unsigned half = 0; half < 2; ++half) {
@@ -234,8 +234,8 @@ bool bind_mov(Binder &b) {
 
 // --- prmt --------------------------------------------------------------------------------------------------
 
-/// Byte i of the result is byte (selector >> 4i & 7) of {b, a}, or eight copies of its sign where bit 3 is
-/// set.
+/// Byte i of the result is byte (selector >> 4i & 7) of {b, a}; if selector bit 4i + 3 is set, its sign bit
+/// replicated.
 std::uint32_t permute(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   const std::uint64_t bytes = std::uint64_t(b) << 32 | a;
   std::uint32_t result = 0;
@@ -253,7 +253,7 @@ struct Permute {
     return permute(a, b, c);
   }
 };
-/// With the same selector for all lanes, in `imm`.
+/// The selector is the same for all lanes, in `imm`.
 struct PermuteConstant {
   explicit PermuteConstant(const Instruction &in) : selector_(static_cast<std::uint32_t>(in.imm)) {}
   std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return permute(a, b, selector_); }
@@ -262,7 +262,7 @@ private:
   std::uint32_t selector_;
 };
 
-/// The modes: what the two lowest bits of c select.
+/// Modes: the selector for each value of c's two low bits.
 struct PermuteMode {
   std::string_view name;
   std::uint16_t selectors[4];
@@ -322,7 +322,7 @@ std::optional<Window> window_of(const Binder &b) {
   return std::nullopt;
 }
 
-/// Global and constant variables are in host memory: their generic address is their address.
+/// Global and constant variables live in host memory: their generic address is their address.
 std::uint64_t window_begin(Window window) {
   switch (window) {
   case Window::shared:
@@ -336,7 +336,7 @@ std::uint64_t window_begin(Window window) {
   }
 }
 
-/// imm: where the window begins.
+/// imm: the window's start.
 struct ToGeneric {
   explicit ToGeneric(const Instruction &in) : begin_(static_cast<std::uint64_t>(in.imm)) {}
   std::uint64_t operator()(std::uint64_t address) const { return address + begin_; }
@@ -375,7 +375,7 @@ bool bind_cvta(Binder &b) {
   return true;
 }
 
-// op = p, a; imm: where the window begins. Parameters lie in the global window.
+// op = p, a; imm: the window's start. Parameters count as global.
 template <bool Global> void is_in_window(Warp &warp, const Instruction &in) {
   const auto *a = warp.lanes<std::uint64_t>(in.op[1]);
   const auto begin = static_cast<std::uint64_t>(in.imm);

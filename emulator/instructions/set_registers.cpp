@@ -1,5 +1,5 @@
-// setmaxnreg: "Miscellaneous Instructions" of the PTX manual. Registers move between the warps of a block
-// through its pool.
+// setmaxnreg: "Miscellaneous Instructions" of the PTX manual. Warps of a block exchange registers through the
+// block's pool.
 #include "instructions/elementwise.h"
 #include "instructions/mma.h"
 #include "machine/block.h"
@@ -19,7 +19,7 @@ constexpr std::uint32_t kFewest = 24, kMost = 256, kStep = 8;
 
 std::string registers(std::uint32_t count) { return std::to_string(count) + " registers a thread"; }
 
-/// imm: registers a thread from now on.
+/// imm: the new number of registers per thread.
 void decrease(Warp &warp, const Instruction &in) {
   if (!whole_warp(warp))
     return;

@@ -7,7 +7,7 @@ namespace ladder::instructions {
 
 namespace {
 
-/// op = d, size; imm: the alignment. Memory of the thread that lives until its function returns.
+/// op = d, size; imm: the alignment. The thread's memory is freed when its function returns.
 template <class Address> void allocate(Warp &warp, const Instruction &in) {
   const auto *sizes = warp.lanes<Address>(in.op[1]);
   auto *d = warp.lanes<Address>(in.op[0]);

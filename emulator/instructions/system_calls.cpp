@@ -16,7 +16,7 @@ using machine::Warp;
 
 namespace {
 
-/// A string of the program, up to its NUL.
+/// Reads a NUL-terminated string of the program.
 std::string read_string(Warp &warp, int lane, std::uint64_t address) {
   constexpr std::size_t kLongest = 1 << 20;
   std::string text;
@@ -29,7 +29,7 @@ std::string read_string(Warp &warp, int lane, std::uint64_t address) {
   return text;
 }
 
-/// vprintf(format, arguments): the arguments lie one after the other, each at a multiple of its size.
+/// vprintf(format, arguments): arguments are packed, each aligned to its size.
 void vprintf(Warp &warp, CallArguments &arguments) {
   static std::mutex mutex;
   std::string output, format;
@@ -55,7 +55,7 @@ void vprintf(Warp &warp, CallArguments &arguments) {
     };
     arguments.set_result(lane, std::uint64_t(format_text(format, source, output)), 4);
   });
-  // One write for each call, so that the output of several blocks does not mix within a line.
+  // One write per call, so that the output of different blocks does not mix within a line.
   const std::lock_guard lock(mutex);
   std::fwrite(output.data(), 1, output.size(), stdout);
   std::fflush(stdout);
@@ -79,7 +79,7 @@ machine::DeviceHeap &heap_of(Warp &warp) {
   throw FaultError(FaultKind::unsupported, "there is no heap to allocate from");
 }
 
-/// A gap between allocations when the sanitizer watches, so that running over the end of one is noticed.
+/// Gap between allocations under the sanitizer, so that it can detect overruns.
 constexpr std::uint64_t kGap = 64;
 
 /// malloc(bytes)
@@ -87,7 +87,7 @@ void allocate(Warp &warp, CallArguments &arguments) {
   machine::BlockObserver *const observer = warp.block().observer();
   for_lanes(warp.active(), [&](int lane) {
     const std::uint64_t bytes = arguments.argument(0, lane);
-    // A sum beyond 64 bits must not become a small size.
+    // The sum must not overflow to a small size.
     const std::uint64_t taken = observer && bytes ? std::max(bytes, bytes + kGap) : bytes;
     const std::uint64_t address = heap_of(warp).allocate(taken);
     if (observer && address)

@@ -12,7 +12,7 @@ constexpr std::uint64_t kMostSize = std::uint64_t(1) << 32;
 constexpr std::uint32_t kMostBox = 256, kMostElementStride = 8;
 constexpr std::uint64_t kMagic = 0x70614d726f736e54; // "TnsorMap"
 
-/// The 128 bytes.
+/// The 128-byte in-memory form.
 struct Image {
   std::uint64_t magic, base;
   std::uint64_t stride[kMostDimensions - 1];
@@ -43,7 +43,7 @@ unsigned TensorMap::element_bytes() const {
 }
 
 std::uint32_t TensorMap::box_elements(unsigned dimension) const {
-  // Without interleave the innermost dimension is always taken whole.
+  // Without interleave, the innermost dimension ignores its element stride.
   const std::uint32_t step = dimension == 0 ? 1 : element_stride[dimension];
   return (box[dimension] + step - 1) / step;
 }

@@ -32,11 +32,11 @@ constexpr std::string_view kFields[] = {"global_address", "rank",           "box
                                         "global_stride",  "element_stride", "elemtype", "interleave_layout",
                                         "swizzle_mode",   "fill_mode"};
 
-// op[0] the map's address, op[1] the value, flags above the address's: the field, the dimension, the width.
+// op[0] the map's address, op[1] the value; flags above the address's: field, dimension, width.
 constexpr std::uint32_t kFieldShift = kAddressFlagBits, kDimensionShift = 12;
 constexpr std::uint32_t kWide = 1u << 15;
 
-/// The codes of PTX in tensormap.replace are not those of the driver.
+/// Decodes tensormap.replace's type codes, which differ from the driver's.
 TensorMap::Type element_type(std::uint64_t code, int lane) {
   using enum TensorMap::Type;
   constexpr TensorMap::Type kTypes[] = {u8,  u16,     u32, s32,  u64,  s64,     f16,
@@ -107,7 +107,7 @@ void replace(Warp &warp, const Instruction &in) {
   });
 }
 
-/// op[0] the destination's address, op[1] the source's; more: the source's offset.
+/// op[0] the destination address, op[1] the source address; more: the source's offset.
 void copy_with_fence(Warp &warp, const Instruction &in) {
   const std::uint32_t *const more = warp.more(in);
   std::uint64_t to[32], from[32];

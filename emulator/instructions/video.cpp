@@ -1,4 +1,4 @@
-// "Video Instructions": those that the intrinsics of CUDA for bytes and halves of a word become.
+// "Video Instructions": only those that CUDA's byte and halfword SIMD intrinsics compile to.
 #include "instructions/elementwise.h"
 
 #include <cstdlib>
@@ -7,7 +7,7 @@ namespace ladder::instructions {
 
 namespace {
 
-/// |a - b| of each part of two words. `Adds`: the sum of these and of c, else one word of them.
+/// |a - b| for each part of two words. If Adds, returns the sum of these and c, else packs them into a word.
 template <class A, class B, bool Adds> struct AbsoluteDifferences {
   static_assert(sizeof(A) == sizeof(B));
   std::uint32_t operator()(std::uint32_t a, std::uint32_t b, std::uint32_t c) const {

@@ -1,7 +1,7 @@
-// Instructions between the lanes of a warp: shfl, vote, match, redux, activemask, elect.
+// Exchanges between the lanes of a warp: shfl, vote, match, redux, activemask, elect.
 //
-// The .sync forms name their members. Lanes of one path may name different sets (tiles of a warp), each of
-// which is served separately; a path that lacks lanes of a set waits for them first.
+// The .sync forms name their members. Lanes of one path may name different sets (tiles of a warp), which are
+// served separately; a path first waits for the missing lanes of its sets.
 #include "instructions/shuffle.h"
 
 #include "instructions/elementwise.h"
@@ -32,8 +32,8 @@ void bind_members(Binder &b, std::size_t operand) {
   b.out.imm = constant ? static_cast<std::int64_t>(members.bits & 0xffffffffu) : 0;
 }
 
-/// The members that the active lanes name, all together. Where the warp has not diverged, an H200 lets lanes
-/// take part that the mask leaves out; otherwise it stops with an illegal instruction.
+/// Union of the members that the active lanes name. In a warp that has not diverged, an H200 lets lanes take
+/// part that the mask omits; otherwise it traps with an illegal instruction.
 std::uint32_t named_members(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
   std::uint32_t members = static_cast<std::uint32_t>(in.imm), outside = active & ~members;
@@ -61,7 +61,7 @@ std::uint32_t named_members(Warp &warp, const Instruction &in) {
                    std::countr_zero(warp.active()));
 }
 
-/// False when the path must wait for members, and the handler must return at once.
+/// Returns false if the path must wait for members; the handler must then return at once.
 bool members_are_here(Warp &warp, const Instruction &in) {
   if (in.op[kMembers] == kNoMembers)
     return true;
@@ -73,7 +73,7 @@ bool members_are_here(Warp &warp, const Instruction &in) {
   return true;
 }
 
-/// Calls f(lanes) for each set of active lanes that work together.
+/// Calls f(lanes) for each set of active lanes that exchange with each other.
 template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
   std::uint32_t left = warp.active();
   if (in.op[kMembers] == kNoMembers || in.op[kMembers] == kConstantMembers)
@@ -89,8 +89,8 @@ template <class F> void for_each_group(Warp &warp, const Instruction &in, F f) {
 
 // --- shfl --------------------------------------------------------------------------------------------------
 
-/// The value that each lane gives, in `value`: those of the path's own lanes and of members that come to
-/// another shuffle. False when the path must wait for them first.
+/// Collects in `value` what each lane contributes: the path's own lanes, and members at another shuffle.
+/// Returns false if the path must first wait for them.
 bool gather(Warp &warp, const Instruction &in, std::uint32_t (&value)[32]) {
   std::copy_n(warp.lanes<std::uint32_t>(in.op[2]), 32, value);
   if (in.op[kMembers] == kNoMembers)
@@ -113,9 +113,9 @@ bool gather(Warp &warp, const Instruction &in, std::uint32_t (&value)[32]) {
   return true;
 }
 
-// op = d, p, a, ...; flags: 1 when p is wanted.
+// op = d, p, a, ...; flags: 1 if p is written.
 void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
-  std::uint32_t value[32]; // a copy: the destination may be the source
+  std::uint32_t value[32]; // copy: the destination may be the source
   if (!gather(warp, in, value))
     return;
   write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
@@ -134,7 +134,7 @@ template <Shuffle Mode> void shfl(Warp &warp, const Instruction &in) {
   exchange(warp, in, sources);
 }
 
-/// With constant b and c: the lanes to read from are in Code::more.
+/// With constant b and c; Code::more holds the source lanes.
 void shfl_constant(Warp &warp, const Instruction &in) { exchange(warp, in, warp.more(in)); }
 
 template <Shuffle Mode> void bind_sources(Binder &b) {
@@ -178,7 +178,7 @@ bool bind_shfl(Binder &b) {
 
 enum class Vote { all, any, uni, ballot };
 
-// op = d, a; flags: the inversion of a.
+// op = d, a; flags: XOR mask of a.
 template <Vote Mode> void vote(Warp &warp, const Instruction &in) {
   if (!members_are_here(warp, in))
     return;
@@ -297,7 +297,7 @@ template <class Op, class T> void redux(Warp &warp, const Instruction &in) {
   const auto *a = warp.lanes<std::uint32_t>(in.op[1]);
   auto *d = warp.lanes<std::uint32_t>(in.op[0]);
   for_each_group(warp, in, [=](std::uint32_t group) {
-    // Lanes outside the group stand in for its first, which does not change a minimum, maximum, and or or.
+    // Lanes outside the group repeat the first lane's value, which does not affect min, max, and, or.
     constexpr bool kCounts = std::is_same_v<Op, Sum> || std::is_same_v<Op, Xor>;
     const std::uint32_t first = a[std::countr_zero(group)];
     T result = kCounts ? T(0) : static_cast<T>(first);

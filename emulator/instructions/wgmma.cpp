@@ -1,8 +1,8 @@
 // wgmma: "Asynchronous Warpgroup Level Matrix Instructions" of the PTX manual.
 //
-// D (64 x N) = A * B + D by the four warps of a warpgroup, warp w with rows 16w .. 16w + 15 of A and D. With
-// P elements in 32 bits, k is 8 * P: two chunks of 16 bytes. 8 rows of a chunk are what a register of a
-// fragment holds, so that operands from shared memory and from registers go the same way (see mma.cpp).
+// D (64 x N) = A * B + D by the four warps of a warpgroup; warp w has rows 16w .. 16w + 15 of A and D. With P
+// elements per 32 bits, k is 8 * P: two 16-byte chunks. 8 rows of a chunk are what a fragment register holds,
+// so operands from shared memory and from registers share one path (see mma.cpp).
 #include "instructions/wgmma.h"
 #include "instructions/addressing.h"
 #include "instructions/fragments.h"
@@ -30,10 +30,10 @@ namespace {
 
 constexpr int kChunksOfK = 2, kRowGroups = 8;
 constexpr std::uint32_t kMostN = 256;
-constexpr std::uint32_t kImageBytes = 128; ///< of 8 rows of a chunk
+constexpr std::uint32_t kImageBytes = 128; ///< 8 rows of a chunk
 constexpr std::uint32_t kFragmentRegisters = 4;
 
-// Flags. N is in op[0]; op[1], op[2] are the slots of the descriptors, op[3] that of scale-d.
+// Flags. op[0] is N; op[1] and op[2] are the slots of the descriptors, op[3] that of scale-d.
 constexpr std::uint32_t kSaturate = 1u << 1;
 constexpr std::uint32_t kNegateA = 1u << 2;
 constexpr std::uint32_t kNegateB = 1u << 3;
@@ -41,7 +41,7 @@ constexpr std::uint32_t kScaleNegated = 1u << 6;
 
 // --- the product
 
-/// 8 rows of a chunk, as a register of a fragment.
+/// Gathers 8 rows of a chunk in the layout of a fragment register.
 void gather(const std::uint8_t *shared, const OperandPlaces &places, std::uint32_t group, std::uint32_t c,
             std::uint32_t *image) {
   for (std::uint32_t row = 0; row < 8; ++row)
@@ -66,7 +66,7 @@ void read_a(Block &block, const Instruction &in, const WholeProduct &product,
     for (std::uint32_t c = 0; c < kChunksOfK; ++c) {
       alignas(64) std::uint32_t image[kImageBytes / 4];
       if (in.flags & kWgmmaAInRegisters) {
-        // Register r holds rows 8 * (r mod 2) and chunk r / 2.
+        // Register r holds rows 8 * (r mod 2) .. + 7 and chunk r / 2.
         const std::vector<std::uint32_t> &fragments = product[group / 2]->a_fragments;
         std::memcpy(image, fragments.data() + (group % 2 + 2 * c) * 32, sizeof image);
       } else {
@@ -81,7 +81,7 @@ void read_a(Block &block, const Instruction &in, const WholeProduct &product,
     }
 }
 
-/// b[j] has columns 8j .. 8j + 7, k by k.
+/// b[j] holds columns 8j .. 8j + 7, row by row along k.
 template <typename Elements, typename Value>
 void read_b(Block &block, const Instruction &in, const WholeProduct &product, Value *b) {
   constexpr int kWidth = 4 * Elements::kPerRegister;
@@ -149,7 +149,7 @@ std::uint64_t descriptor(Warp &warp, std::uint32_t slot) {
   return values[0];
 }
 
-/// All of the operand must lie in the block's shared memory.
+/// Throws unless the whole operand lies in the block's shared memory.
 void check_places(Block &block, std::uint64_t descriptor, bool mn_major, std::uint32_t groups,
                   const char *name) {
   const OperandPlaces places(descriptor, mn_major);
@@ -187,8 +187,8 @@ machine::Warpgroup &group_of(Warp &warp) {
   return *group;
 }
 
-/// An H200 counts 16 + N / 4 wavefronts a product with A in shared memory and N / 4 with A in registers, in
-/// every layout and without conflicts: 128 bytes of operands each. Measured with 16-bit operands alone.
+/// An H200 counts 16 + N / 4 wavefronts per product with A in shared memory and N / 4 with A in registers, in
+/// every layout and without conflicts: one per 128 bytes of operands. Measured only with 16-bit operands.
 void count(Warp &warp, const Instruction &in) {
   machine::AccessCounters &counters = warp.access(in, machine::AccessKind::matrix_operand);
   ++counters.executed;
@@ -233,7 +233,7 @@ void issue(Warp &warp, const Instruction &in) {
   group.issue(warp, std::move(product), slots, d_count);
 }
 
-/// ptxas inserts one where a program lacks it, so it changes no result.
+/// ptxas inserts missing fences, so this changes no result.
 void fence(Warp &warp, const Instruction &) {
   if (whole_warp(warp))
     group_of(warp);
@@ -270,7 +270,7 @@ template <typename A> CarryOut byte_form(Type b) {
   return b == Type::s8 ? carry_out<A, S8Elements, C> : carry_out<A, U8Elements, C>;
 }
 
-/// The product's function and its K; nullptr for types that do not go together.
+/// The product's function and K; nullptr for an invalid combination of types.
 std::pair<CarryOut, unsigned> find_form(const Binder &binder) {
   const Type d = binder.type(0);
   std::vector<std::string_view> kinds;
@@ -296,7 +296,7 @@ std::pair<CarryOut, unsigned> find_form(const Binder &binder) {
   return {nullptr, 0};
 }
 
-/// N of m64nNkK; 0 when the shape is none.
+/// N of m64nNkK; 0 if there is no valid shape.
 std::uint32_t columns_of(const Binder &binder, unsigned k) {
   const std::string end = "k" + std::to_string(k);
   for (const std::string &modifier : binder.source.modifiers)
@@ -359,7 +359,7 @@ bool bind_product(Binder &binder) {
     out.flags |= constant(binder, 4, {1, -1}, "imm-scale-a") < 0 ? kNegateA : 0;
     out.flags |= constant(binder, 5, {1, -1}, "imm-scale-b") < 0 ? kNegateB : 0;
   }
-  if (k == 16) { // of 16 bits: the only operands that may be transposed
+  if (k == 16) { // only 16-bit operands may be transposed
     out.flags |= kWgmmaHalves;
     std::size_t i = 6;
     if (!in_registers)

@@ -1,17 +1,17 @@
 // wmma.load, wmma.store and wmma.mma: "Warp Level Matrix Instructions: wmma" of the PTX manual.
 //
 // The manual leaves open which lane holds which element. Here a fragment is the matrix in row-major order,
-// dealt out register by register: register r of lane l holds elements (32 r + l) P .. + P - 1 with P elements
-// a register. The f16 fragments of A and B have more registers than they need; those begin again at the first
-// element.
+// dealt out register by register: register r of lane l holds elements (32 r + l) P .. + P - 1, with P
+// elements per register. The f16 fragments of A and B have more registers than they need; the spare ones
+// repeat from the first element.
 //
-// Loads and stores count as the accesses that ptxas makes of them for sm_75 to sm_90. The matrix as it lies
-// in memory, in lines of rows or columns, is divided into blocks of 8 lines. Where a lane's elements are
-// neighbours in memory (A by rows, B by columns, C and D of 16 rows by rows), lane l accesses line l / 4,
-// from element unit * (l % 4) on, `unit` of them at once: 2 of C and D, 4 bytes' worth of A and B, 1 of f64.
-// Where they are not, it accesses lines unit * (l % 4) + j, element l / 4, one after the other; elements of
-// 16 bits never are, as they are transposed in registers. From shared memory A and B of 16 bits, and those of
-// 8 bits that lie as the lanes hold them, come by ldmatrix.
+// Loads and stores count as the accesses that ptxas generates for sm_75 to sm_90. The matrix in memory, as
+// lines (rows or columns), is split into blocks of 8 lines. If a lane's elements are neighbours in memory (A
+// by rows, B by columns, C and D of 16 rows by rows), lane l accesses line l / 4 from element unit * (l % 4)
+// on, `unit` elements at once: 2 for C and D, 4 bytes' worth for A and B, 1 for f64. Otherwise lane l
+// accesses element l / 4 of lines unit * (l % 4) + j, one line after another; 16-bit elements never need
+// this, as they are transposed in registers. 16-bit A and B in shared memory, and 8-bit ones in lane order,
+// use ldmatrix.
 #include "instructions/addressing.h"
 #include "instructions/mma.h"
 #include "instructions/mma_avx512.h"
@@ -56,8 +56,8 @@ Shape find_shape(const Binder &binder) {
 struct Fragment {
   int rows = 0, columns = 0;
   unsigned element_bytes = 0;
-  unsigned registers = 0; ///< of the instruction
-  unsigned distinct = 0;  ///< the first ones, which hold all elements
+  unsigned registers = 0; ///< in the instruction
+  unsigned distinct = 0;  ///< leading registers that hold all elements
 };
 
 /// `which` is 'a', 'b', 'c' or 'd'.
@@ -83,19 +83,19 @@ Fragment fragment(const Binder &binder, Shape shape, char which, Type type) {
 
 // --- load and store
 
-// Operands: op[0] the address, op[1] the stride in elements, op[2] log2 of an element's bytes, op[3] rows,
-// op[4] columns, op[5] the number of distinct registers. More holds the number of registers, then their
+// Operands: op[0] the address, op[1] the stride in elements, op[2] log2 of the element size in bytes, op[3]
+// rows, op[4] columns, op[5] the number of distinct registers. More holds the number of registers, then their
 // slots.
 constexpr std::uint32_t kColumnMajor = 1u << kAddressFlagBits;
 constexpr std::uint32_t kWide = 1u << (kAddressFlagBits + 1); ///< 64-bit registers
 
-constexpr std::uint32_t kAcross = 1u << (kAddressFlagBits + 2);   ///< a lane's elements lie in several lines
-constexpr std::uint32_t kMatrices = 1u << (kAddressFlagBits + 3); ///< by ldmatrix
-constexpr int kUnitShift = kAddressFlagBits + 4;                  ///< 3 bits: elements that belong together
+constexpr std::uint32_t kAcross = 1u << (kAddressFlagBits + 2);   ///< a lane's elements are in several lines
+constexpr std::uint32_t kMatrices = 1u << (kAddressFlagBits + 3); ///< uses ldmatrix
+constexpr int kUnitShift = kAddressFlagBits + 4;                  ///< 3 bits: elements accessed at once
 
 constexpr std::size_t kMostBytes = 16 * 32 * 4;
 
-/// The host address of [address, address + bytes), if it is contiguous and easy to find; else nullptr.
+/// Host address of [address, address + bytes) if it is contiguous and cheap to find; else nullptr.
 std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::uint64_t bytes,
                          Direction direction) {
   const std::uint64_t window = space == Space::generic ? address & machine::kWindowMask : 0;
@@ -112,7 +112,7 @@ std::uint8_t *find_whole(Warp &warp, Space space, std::uint64_t address, std::ui
   return nullptr;
 }
 
-/// memcpy of a matrix's line, with a constant size in common cases, which is much faster.
+/// memcpy of one line; constant sizes in common cases are much faster.
 void copy_line(std::uint8_t *to, const std::uint8_t *from, std::uint32_t bytes) {
   if (bytes == 32)
     std::memcpy(to, from, 32);
@@ -124,8 +124,8 @@ void copy_line(std::uint8_t *to, const std::uint8_t *from, std::uint32_t bytes) 
 
 /// A fragment in memory.
 struct Lines {
-  std::uint64_t address, pitch; ///< of the first line; from line to line
-  std::uint32_t lines, length;  ///< how many; elements of each
+  std::uint64_t address, pitch; ///< address of the first line; distance between lines
+  std::uint32_t lines, length;  ///< number of lines; elements per line
   bool in_shared;
 };
 
@@ -171,8 +171,7 @@ void count_fragment(Warp &warp, const Instruction &in, const Lines &at, bool wri
       }
 }
 
-/// Calls move(host address, place in the staging buffer in row-major order) for the matrix's lines, of rows
-/// or columns.
+/// Calls move(host address, position in the row-major staging buffer) for each line of the matrix.
 template <typename Move> void for_lines(Warp &warp, const Instruction &in, Direction direction, Move move) {
   const bool column_major = in.flags & kColumnMajor;
   const unsigned bytes = 1u << in.op[2];
@@ -271,7 +270,7 @@ void store_fragment(Warp &warp, const Instruction &in) {
 
 constexpr std::uint32_t kSaturate = 1;
 
-/// Reads the registers of a fragment as `count` values in row-major order.
+/// Unpacks a fragment's registers to `count` values in row-major order.
 template <typename Elements>
 void unpack_fragment(Warp &warp, const std::uint32_t *slots, int count, typename Elements::Value *values) {
   constexpr int kValues = 32 * Elements::kPerRegister;
@@ -291,7 +290,7 @@ template <int M, int N, int K, typename T> void multiply_tiles(const T *a, const
       multiply_rows<K, 1>(a + row * K, K, 0, b + column, N, product + row * N + column, N);
 }
 
-/// More holds the slots of D, A, B and C, of each the distinct registers.
+/// More holds the slots of the distinct registers of D, A, B and C.
 template <typename ElementsA, typename ElementsB, typename ElementsC, typename ElementsD, int M, int N, int K>
 void multiply(Warp &warp, const Instruction &in) {
   using Value = typename ElementsC::Value;
@@ -356,7 +355,7 @@ Handler find_handler(Shape shape, Type d, Type a, Type b, Type c) {
   }
 }
 
-/// The operand's registers, as many as the fragment has.
+/// The operand's registers; rejects any number but the fragment's.
 std::vector<const Operand *> registers_of(Binder &binder, const Operand &operand, const Fragment &fragment) {
   std::vector<const Operand *> registers;
   if (operand.kind == Operand::Kind::vector)
@@ -426,7 +425,7 @@ bool bind_memory(Binder &binder, bool loads) {
 
 bool bind_multiply(Binder &binder) {
   const Shape shape = find_shape(binder);
-  // Two types mean D and C of a product of f16; otherwise D, A, B, C are all named.
+  // Two types are D and C of an f16 product; otherwise D, A, B and C are all named.
   Type d, a, b, c;
   if (binder.types().size() == 2) {
     d = binder.type(0), c = binder.type(1);

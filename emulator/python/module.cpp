@@ -1,5 +1,5 @@
-// ladder._emulator: what ladder/emulator/ is built on. Plain values in and out; the classes people use are
-// in Python.
+// ladder._emulator, the base of ladder/emulator/: plain values in and out. The user-facing classes are in
+// Python.
 #include "machine/fault.h"
 #include "machine/gpu.h"
 #include "runtime/checking.h"
@@ -42,7 +42,7 @@ const machine::VirtualGpu &gpu_named(const std::string &arch) {
   return *gpu;
 }
 
-/// Memory that the device may use for as long as this lives.
+/// Memory that the device may access during this object's lifetime.
 class LentMemory {
 public:
   explicit LentMemory(const std::vector<Memory> &memory) {
@@ -70,7 +70,7 @@ private:
   std::vector<std::uint64_t> begins_;
 };
 
-/// A span of time with a chosen virtual GPU, lent memory, and a log.
+/// A session: a chosen virtual GPU, lent memory, and a launch log.
 class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
@@ -113,7 +113,7 @@ public:
     checking_.reset();
   }
   const std::vector<runtime::LaunchRecord> &launches() const { return log_->records(); }
-  /// Once the session has ended.
+  /// Valid once the session has ended.
   const std::string &findings() const { return findings_; }
 
 private:
@@ -127,7 +127,7 @@ private:
   machine::Liberties previous_liberties_;
 };
 
-/// A PTX text with kernels to launch.
+/// A PTX module with kernels to launch.
 class Module {
 public:
   Module(const std::string &ptx, const std::string &arch)
@@ -173,7 +173,7 @@ private:
 
 // --- signals
 
-/// What a signal handler raised during a launch, to be raised again where Python is back in control.
+/// An exception that a signal handler raised during a launch; raised again once Python is back in control.
 py::object &pending_interrupt() {
   static auto *pending = new py::object;
   return *pending;
@@ -218,7 +218,7 @@ py::dict fault_dict(const machine::Fault &fault) {
   return d;
 }
 
-/// Lists by column name.
+/// Lists, by column name.
 class Columns {
 public:
   void add(const runtime::CountRow &row) {
@@ -304,7 +304,7 @@ const char *op_name(machine::SharedCostCache::Op op) {
   return "";
 }
 
-/// For each instruction that accessed shared memory, the access with the most conflicts.
+/// The access with the most conflicts, for each instruction that accessed shared memory.
 py::dict worst_accesses(const runtime::LaunchRecord &record) {
   py::dict all;
   for (const auto &[instruction, access] : record.counters.worst) {
@@ -329,7 +329,7 @@ py::dict worst_accesses(const runtime::LaunchRecord &record) {
   return all;
 }
 
-/// None for a lane that takes no part.
+/// None for an inactive lane.
 using OptionalAddresses = std::vector<std::optional<std::uint32_t>>;
 
 std::tuple<machine::LaneAddresses, std::uint32_t> active_addresses(const OptionalAddresses &lanes) {
