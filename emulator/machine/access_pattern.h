@@ -1,5 +1,5 @@
-// What the accesses of one instruction looked like the last time: most loops make the same one again,
-// somewhere else. Then its cost is known, and how its lanes lie to each other.
+// The last access pattern of an instruction. Most loops repeat the same pattern at another address; then the
+// cost and the lanes' relative positions are already known.
 #pragma once
 
 #include "machine/bank_model.h"
@@ -11,24 +11,23 @@ namespace ladder::machine {
 
 struct MemoryRange;
 
-/// The last pattern of one instruction, made by all the lanes that count. One a block and instruction.
+/// The last pattern of one instruction, made by all the lanes that count. One per block and instruction.
 ///
-/// Addresses are remembered relative to the first one, rounded down to a period: what an access costs does
-/// not change when all of them move by a multiple of it. A cost is counted in hits, and added up when the
-/// pattern changes or the block ends.
+/// Addresses are relative to the first one rounded down to a period: moving all of them by a multiple of the
+/// period does not change the cost. Hits are counted and settled when the pattern changes or the block ends.
 class AccessPattern {
 public:
-  static constexpr std::uint32_t kBankPeriod = 128; ///< of shared memory, in bytes
+  static constexpr std::uint32_t kBankPeriod = 128; ///< shared memory, in bytes
   static constexpr std::uint64_t kSectorPeriod = 32;
 
   enum class Shape : std::uint8_t {
     scattered,
-    same,  ///< all lanes have one address
-    dense, ///< each lane's bytes follow those of the lane before
+    same,  ///< all lanes have the same address
+    dense, ///< each lane's bytes follow the previous lane's
   };
 
-  /// Whether the access at registers[lane] + offset is the one remembered. If so `base` is what its addresses
-  /// are relative to. Only the first `Lanes` are looked at.
+  /// True if the access at registers[lane] + offset matches the remembered pattern; `base` is then what its
+  /// addresses are relative to. Compares only the first `Lanes` lanes.
   template <int Lanes, class Word>
   [[gnu::always_inline]] bool fits(const Word *registers, Word offset, Word period, Word &base) const {
     base = (registers[0] + offset) & ~(period - 1);
@@ -40,27 +39,27 @@ public:
     return differ == 0 && is_known_;
   }
 
-  /// Whether all its bytes lie in [begin, end), which is below 2^62.
+  /// True if all bytes lie in [begin, end), which must be below 2^62.
   bool lies_within(std::uint64_t base, std::uint64_t begin, std::uint64_t end) const {
     return std::int64_t(base) + lowest_ >= std::int64_t(begin) &&
            std::int64_t(base) + highest_ <= std::int64_t(end);
   }
 
   Shape shape() const { return shape_; }
-  /// Of each lane, relative to the base.
+  /// By lane, relative to the base.
   const std::uint32_t *shared_offsets() const { return narrow_; }
   const std::uint64_t *global_offsets() const { return wide_; }
   void hit() { ++hits_; }
-  /// Where the access lay, if in global memory.
+  /// The range of a global access.
   const MemoryRange *range() const { return range_; }
 
-  /// Remembers an access that is good and has not been counted. `lanes` are the first ones that count.
+  /// Remembers a valid access that is not counted yet. The first `lanes` lanes count.
   void remember(const std::uint32_t *addresses, int lanes, unsigned bytes, const SharedCost &cost);
   void remember(const std::uint64_t *addresses, unsigned bytes, unsigned sectors, const MemoryRange *range);
   /// Adds the hits to the instruction's counters of `kind`.
   void settle(AccessCounters &counters);
 
-  AccessKind kind = AccessKind::none; ///< what the hits are of; none: there is nothing to settle
+  AccessKind kind = AccessKind::none; ///< what the hits count as; none: nothing to settle
   std::uint32_t instruction = 0;
 
 private:

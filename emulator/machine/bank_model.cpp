@@ -11,9 +11,8 @@ namespace {
 constexpr std::uint32_t kAllLanes = 0xffffffffu;
 constexpr unsigned kBankRowBytes = 128; ///< 32 banks of 4 bytes
 
-/// The active accesses of a pass, in units of their own size. Accesses of 8 and 16 bytes lie in one row of
-/// banks and begin at a multiple of their size, so all banks of a unit are equally loaded, and one bank of
-/// units stands for them.
+/// The active accesses of a pass, in units of their own size. Accesses of 8 and 16 bytes are aligned and lie
+/// in one bank row, so all banks of a unit are equally loaded, and one bank of units represents them.
 struct Units {
   std::array<std::uint32_t, 32> unit;
   unsigned count = 0;
@@ -26,15 +25,15 @@ Units gather(const LaneAddresses &addresses, std::uint32_t active, unsigned shif
   return units;
 }
 
-/// Distinct units among the first `count`, moved to the front.
+/// Moves the distinct units among the first `count` to the front and returns their number.
 unsigned deduplicate(std::uint32_t *unit, unsigned count) {
-  // In most patterns addresses rise with the lane.
+  // In most patterns addresses increase with the lane.
   bool rising = true;
   for (unsigned i = 1; i < count; ++i)
     rising &= unit[i] > unit[i - 1];
   if (rising)
     return count;
-  // Open addressing with room for twice the lanes; units are stored plus one (they are less than 2^30), so 0
+  // Open addressing with twice as many slots as lanes. Units are stored plus one (they are below 2^30), so 0
   // means free.
   std::uint32_t slots[64] = {};
   unsigned distinct = 0;
@@ -54,7 +53,7 @@ unsigned deduplicate(std::uint32_t *unit, unsigned count) {
 
 /// The largest number of units in one of `banks` (8, 16 or 32).
 unsigned largest_bank(const std::uint32_t *unit, unsigned count, unsigned banks) {
-  // Two tables, so that neighbours in one bank do not wait for each other's increment.
+  // Two tables, so that neighbours in one bank do not stall on each other's increment.
   std::uint8_t counts[2][32] = {};
   for (unsigned i = 0; i < count; ++i)
     ++counts[i & 1][unit[i] & (banks - 1)];
@@ -80,7 +79,7 @@ unsigned pass_wavefronts(const std::uint32_t *unit, unsigned count, unsigned ban
   return largest_bank(distinct.data(), deduplicate(distinct.data(), count), banks);
 }
 
-/// Whether each active lane's partner lane ^ distance is inactive or has the same address.
+/// True if each active lane's partner, lane ^ distance, is inactive or has the same address.
 bool partners_agree(const LaneAddresses &addresses, std::uint32_t active, unsigned distance) {
   std::uint32_t differ = 0;
   for (unsigned lane = 0; lane < 32; ++lane) {
@@ -132,7 +131,7 @@ SharedCost wide_access(const LaneAddresses &addresses, std::uint32_t active, uns
   return cost;
 }
 
-/// Accesses of up to 4 bytes: one pass over all lanes. They are 128 bytes at most, ideally one wavefront.
+/// Accesses of up to 4 bytes: one pass over all lanes. At most 128 bytes, ideally one wavefront.
 SharedCost narrow_access(const LaneAddresses &addresses, std::uint32_t active) {
   if (active == 0)
     return {};
@@ -175,7 +174,7 @@ SharedCost shared_matrix(const LaneAddresses &addresses, unsigned matrices) {
 SharedCost shared_atomic(const LaneAddresses &addresses, std::uint32_t active) {
   if (active == 0)
     return {};
-  // Lanes of the same word are served one after the other, so nothing is merged.
+  // Lanes that access the same word are served one after another, so no accesses merge.
   const Units words = gather(addresses, active, 2);
   const unsigned wavefronts = largest_bank(words.unit.data(), words.count, 32);
   return {.wavefronts = wavefronts, .passes = 1, .conflicts = wavefronts - 1, .ideal = 1};
@@ -190,7 +189,7 @@ SharedCost shared_compare_and_swap(const LaneAddresses &addresses, std::uint32_t
 }
 
 SharedCost shared_async_copy16(const LaneAddresses &, std::uint32_t) {
-  // The hardware's counters of wavefronts and conflicts both stay at 0 whatever the pattern.
+  // The hardware counts neither wavefronts nor conflicts, whatever the pattern.
   return {};
 }
 
@@ -228,7 +227,7 @@ std::vector<SharedPass> shared_passes(SharedCostCache::Op op, const LaneAddresse
     const std::uint32_t lanes = active & ((pass_lanes == 32 ? kAllLanes : (1u << pass_lanes) - 1) << first);
     if (lanes == 0)
       continue;
-    // Part of an access that is served in one pass is served in one pass.
+    // A part of a single-pass access takes a single pass too.
     const SharedCost cost = op == Op::matrix ? shared_load(addresses, lanes, 16)
                                              : SharedCostCache::compute(op, addresses, lanes, width);
     passes.push_back({lanes, op == Op::compare_and_swap ? cost.wavefronts / 2 : cost.wavefronts});
@@ -240,7 +239,7 @@ const SharedCost &SharedCostCache::cost(std::uint32_t instruction, Op op, const 
                                         std::uint32_t active, unsigned width) {
   Entry &entry = entries_[instruction % kEntries];
   const std::uint32_t base = addresses[0] / kBankRowBytes * kBankRowBytes;
-  // The bits in which an active lane's place, relative to the base, differs from the remembered one.
+  // Bits in which a lane's position relative to the base differs from the remembered one.
   std::uint32_t differ = (entry.key ^ (instruction + 1)) | (entry.active ^ active);
   for (unsigned lane = 0; lane < 32; ++lane)
     differ |= (addresses[lane] - base) ^ entry.relative[lane];

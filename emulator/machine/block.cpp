@@ -13,9 +13,9 @@ namespace ladder::machine {
 
 namespace {
 
-/// How many instructions a warp runs before it is the next one's turn.
+/// Instructions that a warp runs before the next one's turn.
 constexpr std::uint64_t kSlice = 16384;
-/// The same for a warp that has only polled: it waits for others.
+/// The same for a warp that only polled: it waits for others.
 constexpr std::uint64_t kPollSlice = 512;
 
 std::uint32_t launch_registers(const LaunchContext &launch) {
@@ -43,7 +43,7 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
   shared_.assign(shared_end_, Liberties::current().unwritten);
 
   const std::uint32_t warps = (threads_ + 31) / 32;
-  warps_.reserve(warps); // warps refer to their block, never to each other; their addresses are stable
+  warps_.reserve(warps); // warps refer to their block, not to each other; their addresses are stable
   for (std::uint32_t warp = 0; warp < warps; ++warp) {
     const std::uint32_t lanes = std::min(32u, threads_ - 32 * warp);
     warps_.emplace_back(*this, int(warp), lanes == 32 ? kAllLanes : (1u << lanes) - 1);

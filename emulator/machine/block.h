@@ -28,28 +28,30 @@ struct Dim3 {
   std::uint64_t count() const { return std::uint64_t(x) * y * z; }
 };
 
-/// What all blocks of a launch have in common. Read-only while it runs.
+/// State shared by all blocks of a launch. Read-only while the launch runs.
 struct LaunchContext {
   std::shared_ptr<const Code> code;
   const VirtualGpu *gpu = nullptr;
   const GlobalMemory *memory = nullptr;
   DeviceHeap *heap = nullptr; ///< nullptr: kernels cannot allocate
   Dim3 grid, block;
-  Dim3 cluster; ///< blocks of a cluster; they divide the grid
+  Dim3 cluster; ///< blocks per cluster; divides the grid
   bool has_explicit_clusters = false;
   std::uint32_t dynamic_shared_bytes = 0;
   std::vector<std::uint8_t> params;         ///< the kernel's argument block
   std::uint64_t warp_instruction_limit = 0; ///< 0: none
   std::uint64_t grid_id = 0;
-  std::uint64_t grid_workspace = 0; ///< of a cooperative launch: zeroed global memory for the grid's barrier
-  std::atomic<bool> stop{false};    ///< set to end the launch
-  LaunchObserver *observer = nullptr; ///< nullptr: nobody watches
-  std::function<void()> on_round;     ///< called by the launching thread's blocks after each round of slices
+  /// Cooperative launches: zeroed global memory for the grid barrier.
+  std::uint64_t grid_workspace = 0;
+  std::atomic<bool> stop{false};      ///< set to stop the launch
+  LaunchObserver *observer = nullptr; ///< nullptr: no observer
+  /// Called by blocks on the launching thread after each round of slices.
+  std::function<void()> on_round;
 };
 
 class Cluster;
 
-/// A wait at an mbarrier that found its phase incomplete, for the message about a deadlock.
+/// A wait on an mbarrier whose phase was incomplete, for the deadlock message.
 struct MbarrierWait {
   std::uint32_t lanes = 0, instruction = 0;
   std::uint32_t address = 0, parity = 0; ///< of the first lane
@@ -62,24 +64,23 @@ public:
   Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_launching_thread, Cluster &cluster,
         std::uint32_t cluster_rank);
 
-  ~Block(); ///< counts what has not been counted yet
+  ~Block(); ///< settles outstanding counts
   Block(const Block &) = delete;
   Block &operator=(const Block &) = delete;
 
   enum class State { finished, spinning, waiting };
-  /// Runs the warps in turn, a slice each, until they have all exited, or until a whole round of slices was
-  /// nothing but polling, which means that the block may wait for another one, or until all wait for others
-  /// of a cluster.
+  /// Runs the warps in turn, a slice each, until all have exited, until a whole round only polled (the block
+  /// may be waiting for another block), or until all wait for other blocks of the cluster.
   State run();
   bool finished() const { return live_threads_ == 0; }
-  /// Whether a warp has done something other than to poll since the last call.
+  /// True if a warp has done anything but poll since the last call.
   bool take_moved() { return std::exchange(moved_, false); }
-  /// No warp can go on unless another block of the cluster does something.
+  /// True if no warp can proceed without another block of the cluster.
   bool starves() const;
-  /// Throws a fault that says what each warp waits for.
+  /// Throws a fault that lists what each warp waits for.
   [[noreturn]] void deadlock();
 
-  // --- what instructions use ---
+  // --- used by instructions ---
   const LaunchContext &launch() const { return *launch_; }
   const Code &code() const { return *launch_->code; }
   Dim3 index() const { return index_; }
@@ -92,27 +93,27 @@ public:
   BlockObserver *observer() { return observer_.get(); }
   Cluster &cluster() { return *cluster_; }
   std::uint32_t cluster_rank() const { return cluster_rank_; }
-  /// The block that a shared::cluster address names, and the address there. Throws out_of_bounds.
+  /// The block that a shared::cluster address refers to, and the address within it. Throws out_of_bounds.
   std::pair<Block *, std::uint32_t> owner(std::uint64_t address, int lane);
   std::vector<Warp> &warps() { return warps_; }
-  /// The warpgroup of a warp; nullptr when the block ends within it.
+  /// The warpgroup of a warp; nullptr if the block ends within it.
   Warpgroup *warpgroup(int warp) {
     const std::size_t index = std::size_t(warp / kWarpsOfGroup);
     return index < warpgroups_.size() ? &warpgroups_[index] : nullptr;
   }
 
-  /// Shared memory. Addresses are those the program sees: the first byte of the window is 0, the block's own
-  /// begins after the reserved bytes. Another block's of the cluster is found, too. Throws out_of_bounds when
-  /// [address, address + bytes) is not all inside.
+  /// Host pointer to shared memory. Addresses are as the program sees them: the window starts at 0, the
+  /// block's own memory follows the reserved bytes. Also resolves other blocks of the cluster. Throws
+  /// out_of_bounds unless [address, address + bytes) lies inside.
   std::uint8_t *shared(std::uint64_t address, std::uint64_t bytes, int lane) {
     if (address < shared_first_ || address + bytes > shared_end_ || address + bytes < address)
       return cluster_shared(address, bytes, lane);
     return shared_.data() + address;
   }
-  /// Shared address 0 in host memory, for accesses that have been checked.
+  /// Host pointer to shared address 0, for accesses already checked.
   std::uint8_t *shared_base() { return shared_.data(); }
   std::vector<BulkCopyInFlight> &bulk_copies() { return bulk_copies_; }
-  /// Of a thread, by its number in the block.
+  /// By thread number within the block.
   BulkGroups &bulk_groups(int thread) { return bulk_groups_[thread]; }
   RegisterPool &register_pool() { return register_pool_; }
   void note_mbarrier_wait(const Warp &warp, const MbarrierWait &wait) {
@@ -120,37 +121,39 @@ public:
   }
   SharedCostCache &shared_costs() { return shared_costs_; }
   AccessPattern &pattern(const Instruction &instruction) { return patterns_[instruction.site]; }
-  /// Counts the hits of the instruction's pattern and hands it out for another one, to be counted as `kind`.
+  /// Settles the instruction's pattern and returns it for reuse with a new pattern, counted as `kind`.
   AccessPattern &renew_pattern(const Instruction &instruction, AccessKind kind);
   std::uint32_t shared_begin() const { return shared_begin_; }
-  std::uint32_t shared_first() const { return shared_first_; } ///< shared_begin(), unless that was opened
-  /// Lets the block use the reserved bytes before its own: cooperative groups that span warps keep their
-  /// barriers there and take them to be zero at first. Before, using them is out of bounds.
+  std::uint32_t shared_first() const {
+    return shared_first_;
+  } ///< first accessible byte: shared_begin(), or 0 once open
+  /// Makes the reserved bytes before the block's own memory accessible: cooperative groups that span warps
+  /// keep their barriers there and expect zeros. Until then, accessing them is out of bounds.
   void open_system_shared();
   std::uint32_t shared_end() const { return shared_end_; }
 
   enum class Reduction { none, popc, all, any };
-  /// bar.arrive, or the arrival of bar.sync and bar.red: counts the warp's active lanes. `count` is in
-  /// threads, 0 for all of the block. With `wait` the path waits and its instruction is executed again once
-  /// the barrier is complete; the handler sees that by Warp::take_release(). `values` are the lanes'
+  /// bar.arrive, or the arrival part of bar.sync and bar.red: counts the warp's active lanes. `count` is in
+  /// threads, 0 for the whole block. With `wait` the path waits, and its instruction executes again once the
+  /// barrier completes; the handler detects this with Warp::take_release(). `values` are the lanes'
   /// predicates for a reduction.
   void arrive(Warp &warp, int barrier, std::uint32_t count, bool wait, Reduction reduction = Reduction::none,
               std::uint32_t values = 0);
-  /// Result of the last completed reduction on this barrier: popc, or 0/1.
+  /// Result of the barrier's last completed reduction: popc, or 0/1.
   std::uint32_t reduction_result(int barrier) const { return barriers_[barrier].result; }
-  /// Called by a warp when lanes exit: barriers that wait for all threads need fewer.
+  /// Called when lanes of a warp exit: barriers that wait for all threads then expect fewer.
   void lanes_exited(const Warp &warp, std::uint32_t lanes);
-  /// A fault at the place where the block, which spins, waits.
+  /// A fault at the instruction where the spinning block waits.
   FaultError waiting_fault(const std::string &message) const;
-  /// Something that may let other blocks or warps go on has happened.
+  /// Records an event that may let other blocks or warps proceed.
   void note_progress() { progressed_ = moved_ = true; }
 
 private:
   struct Barrier {
-    std::uint32_t arrived = 0; ///< threads
-    std::uint32_t slots = 0;   ///< the same with a whole warp counted as 32, however many lanes it began with
+    std::uint32_t arrived = 0;  ///< threads
+    std::uint32_t slots = 0;    ///< like `arrived`, but a whole warp always counts as 32
     std::uint32_t expected = 0; ///< in slots; 0: all live threads
-    bool open = false;          ///< somebody has arrived
+    bool open = false;          ///< a thread has arrived
     std::uint32_t popc = 0, result = 0;
     bool all = true, any = false;
     Reduction reduction = Reduction::none;
@@ -167,18 +170,18 @@ private:
   Counters *counters_;
   std::uint32_t threads_, live_threads_;
   std::uint32_t shared_begin_, shared_end_;
-  std::uint32_t shared_first_;       ///< the first byte that may be accessed
-  std::vector<std::uint8_t> shared_; ///< indexed by shared address; the reserved bytes are there too
+  std::uint32_t shared_first_;       ///< first accessible byte
+  std::vector<std::uint8_t> shared_; ///< indexed by shared address, reserved bytes included
   std::vector<BulkCopyInFlight> bulk_copies_;
   std::map<int, BulkGroups> bulk_groups_;
   RegisterPool register_pool_;
-  std::vector<MbarrierWait> mbarrier_waits_; ///< by warp: the last one
+  std::vector<MbarrierWait> mbarrier_waits_; ///< by warp: the last wait
   Cluster *cluster_;
   std::uint32_t cluster_rank_;
   SharedCostCache shared_costs_;
   std::vector<AccessPattern> patterns_; ///< by Instruction::site
   std::vector<Warp> warps_;
-  std::vector<Warpgroup> warpgroups_; ///< full ones
+  std::vector<Warpgroup> warpgroups_; ///< complete ones only
   std::array<Barrier, kBarriers> barriers_;
   bool progressed_ = false, moved_ = false;
   bool on_launching_thread_;

@@ -1,4 +1,4 @@
-// Bulk copies under way, to shared memory and out of it.
+// Bulk copies in flight, to and from shared memory.
 #pragma once
 
 #include "machine/swizzle.h"
@@ -13,36 +13,37 @@ namespace ladder::machine {
 
 class Block;
 
-/// Adds (or takes the minimum, ...) of `bytes` bytes into `to`.
+/// Combines `bytes` bytes from `from` into `to`: sum, minimum, ...
 using Combine = void (*)(std::uint8_t *to, const std::uint8_t *from, std::size_t bytes);
 
-/// How data lies in shared memory: lines that begin `pitch` bytes apart, swizzled.
+/// Layout of data in shared memory: swizzled lines that start `pitch` bytes apart.
 struct SharedPlace {
   std::uint32_t address = 0;
   std::uint32_t line_bytes = 0, pitch = 0; ///< 0: one line
   Swizzle swizzle = Swizzle::none;
 
-  /// Of a byte of the data; 16 bytes that begin at a multiple of 16 in their line stay together.
+  /// Shared address of a byte of the data. An aligned 16-byte chunk of a line stays contiguous.
   std::uint32_t of(std::uint32_t byte) const {
     const std::uint32_t offset = line_bytes ? byte / line_bytes * pitch + byte % line_bytes : byte;
     return swizzled(address + offset, swizzle);
   }
-  /// From the first byte to the end of the last line.
+  /// Bytes from the first byte to the end of the last line.
   std::uint32_t extent(std::uint32_t bytes) const {
     return line_bytes ? (bytes / line_bytes - 1) * pitch + line_bytes : bytes;
   }
 };
 
-/// Data on its way to a block's shared memory; it lands when somebody looks at the mbarrier.
+/// Data in flight to a block's shared memory; lands when a thread looks at the mbarrier.
 struct BulkCopyInFlight {
-  SharedPlace place; ///< in the block's shared memory, as is the mbarrier
+  SharedPlace place; ///< in the block's shared memory, like the mbarrier
   std::uint32_t mbarrier = 0;
   std::vector<std::uint8_t> data;
   Combine combine = nullptr;                 ///< nullptr: a copy
-  const std::uint8_t *late_source = nullptr; ///< shared memory that is read when the data lands
+  const std::uint8_t *late_source = nullptr; ///< shared memory to read when the data lands
 };
 
-/// Data on its way out of shared memory: read when its thread waits for that, written when it waits for all.
+/// Data in flight from shared memory: read when its thread waits for the read, written when it waits for
+/// completion.
 struct BulkStore {
   SharedPlace place;
   std::uint32_t bytes = 0;
@@ -56,9 +57,9 @@ class BulkGroups {
 public:
   void add(BulkStore store) { open_.push_back(std::move(store)); }
   void commit();
-  /// Completes all but the newest `pending` groups; with `reads_only` only their sources are read.
+  /// Completes all but the newest `pending` groups; with `reads_only`, only reads their sources.
   void wait(Block &block, std::size_t pending, bool reads_only);
-  /// The end of the block: everything lands, committed or not.
+  /// At the end of the block: everything lands, committed or not.
   void finish(Block &block);
 
 private:

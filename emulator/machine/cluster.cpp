@@ -88,7 +88,7 @@ bool Cluster::wait(Warp &warp) {
   return true;
 }
 
-/// A thread that exits has arrived at all barriers to come.
+/// A thread that exits has arrived at all future barriers.
 void Cluster::lanes_exited(const Warp &warp, std::uint32_t lanes) {
   for (; lanes; lanes &= lanes - 1) {
     if (mark(warp, std::countr_zero(lanes)) == phase_)

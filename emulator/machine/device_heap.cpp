@@ -36,7 +36,7 @@ std::uint64_t DeviceHeap::allocate(std::uint64_t bytes) {
   if (bytes == 0 || bytes > bytes_)
     return 0;
   if (!storage_) {
-    // Left untouched, so that only what is used costs memory; fails on a host that has less.
+    // Left untouched, so that only used pages cost memory; fails on a host with less memory.
     storage_.reset(static_cast<std::uint8_t *>(std::malloc(bytes_ + kAlignment)));
     if (!storage_)
       return 0;
@@ -64,7 +64,7 @@ bool DeviceHeap::release(std::uint64_t address) {
     return false;
   auto piece = free_.emplace(address, taken->second).first;
   taken_.erase(taken);
-  // Merges free neighbours.
+  // Merge free neighbours.
   if (const auto next = std::next(piece);
       next != free_.end() && piece->first + piece->second == next->first) {
     piece->second += next->second;

@@ -1,5 +1,4 @@
-// The heap that kernels allocate from with malloc and new: a piece of global memory that lives as long as the
-// device.
+// The heap behind malloc and new in kernels: a piece of global memory that lives as long as the device.
 #pragma once
 
 #include "machine/global_memory.h"
@@ -13,20 +12,20 @@ namespace ladder::machine {
 
 class DeviceHeap {
 public:
-  static constexpr std::uint64_t kDefaultBytes = 8 << 20; ///< cudaLimitMallocHeapSize, unless it is set
+  static constexpr std::uint64_t kDefaultBytes = 8 << 20; ///< default of cudaLimitMallocHeapSize
   static constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 40;
 
-  /// Takes no memory before the first allocation, which registers the heap with `memory`.
+  /// Takes no memory until the first allocation, which registers the heap with `memory`.
   explicit DeviceHeap(GlobalMemory &memory) : memory_(memory) {}
   ~DeviceHeap();
   DeviceHeap(const DeviceHeap &) = delete;
   DeviceHeap &operator=(const DeviceHeap &) = delete;
 
-  /// The size from the first allocation on; false when that has been made, or for more than kMostBytes.
+  /// Sets the heap's size; returns false after the first allocation, or if `bytes` exceeds kMostBytes.
   bool set_bytes(std::uint64_t bytes);
-  /// An address that is a multiple of 16, or 0 when nothing so large is free.
+  /// Returns a 16-byte aligned address, or 0 if no free piece is large enough.
   std::uint64_t allocate(std::uint64_t bytes);
-  /// False when nothing that is allocated begins there.
+  /// Returns false if no allocation starts there.
   bool release(std::uint64_t address);
 
 private:
@@ -35,7 +34,7 @@ private:
   };
 
   GlobalMemory &memory_;
-  std::mutex mutex_; ///< blocks of several host threads allocate
+  std::mutex mutex_; ///< blocks on several host threads allocate
   std::uint64_t bytes_ = kDefaultBytes;
   std::unique_ptr<std::uint8_t, Free> storage_;
   std::uint64_t begin_ = 0;

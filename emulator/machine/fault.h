@@ -1,4 +1,4 @@
-// What a program did that a real GPU would reject or leave undefined.
+// Faults: what a real GPU would reject or leave undefined.
 #pragma once
 
 #include <array>
@@ -10,29 +10,29 @@
 namespace ladder::machine {
 
 enum class FaultKind {
-  out_of_bounds,     ///< an address outside every allocation or window
-  misaligned,        ///< an address that is no multiple of the access size
-  read_only,         ///< a write to constant or read-only memory
-  unsupported,       ///< an opcode, or a form of one, that is not modelled
-  bad_operand,       ///< an operand the PTX manual calls undefined (shuffle mask, barrier id, ...)
-  barrier,           ///< a barrier that not all threads reach, or with a wrong count
-  deadlock,          ///< no warp can go on
-  instruction_limit, ///< a warp ran longer than the limit
+  out_of_bounds, ///< an address outside every allocation or window
+  misaligned,    ///< an address that is not a multiple of the access size
+  read_only,     ///< a write to constant or read-only memory
+  unsupported,   ///< an opcode, or a form of one, that is not modelled
+  bad_operand,   ///< an operand value that the PTX manual leaves undefined (shuffle mask, barrier id, ...)
+  barrier,       ///< a barrier that some threads miss, or with a wrong count
+  deadlock,      ///< no warp can proceed
+  instruction_limit, ///< a warp exceeded the instruction limit
   assertion,         ///< assert() failed
   trap,              ///< trap
-  stack_overflow,    ///< calls nested too deep or too much local memory
-  interrupted,       ///< the host asked to stop
-  launch,            ///< grid, block or memory that the GPU does not allow
+  stack_overflow,    ///< calls nested too deeply, or too much local memory
+  interrupted,       ///< the host stopped the launch
+  launch,            ///< a grid, block or amount of memory that the GPU does not allow
 };
 
 std::string_view fault_kind_name(FaultKind kind);
 
 struct Fault {
   FaultKind kind = FaultKind::trap;
-  std::string message; ///< one sentence, without the place
+  std::string message; ///< one sentence, without the location
   std::string kernel;
   std::array<std::uint32_t, 3> block{};
-  int warp = -1, lane = -1; ///< -1: not tied to one
+  int warp = -1, lane = -1; ///< -1: not specific to one
   std::array<std::uint32_t, 3> thread{};
   std::uint64_t address = 0;
   bool has_address = false;
@@ -41,11 +41,11 @@ struct Fault {
   int line = 0, kernel_line = 0;
   int ptx_line = 0;
 
-  /// All of it in one line: kind, message, kernel, block, warp, lane, thread, source line, address, opcode.
+  /// Everything on one line: kind, message, kernel, block, warp, lane, thread, source line, address, opcode.
   std::string describe() const;
 };
 
-/// Thrown by an instruction; the block that runs it adds the place and passes it on.
+/// Thrown by an instruction; the block that runs it adds the location and rethrows.
 class FaultError : public std::runtime_error {
 public:
   FaultError(FaultKind kind, std::string message, int lane = -1) : std::runtime_error(message) {

@@ -12,7 +12,7 @@ namespace ladder::machine {
 
 namespace {
 
-/// An address nearer than this to an allocation has probably missed it.
+/// An address closer than this to an allocation has probably missed it.
 constexpr std::uint64_t kNear = 1 << 20;
 /// An address below this is probably an index, or a field, of a null pointer.
 constexpr std::uint64_t kNullPage = 1 << 16;
@@ -47,7 +47,7 @@ void GlobalMemory::add(MemoryRange range) {
     equal->second.range.writable |= range.writable;
     return;
   }
-  // Ranges in the map do not overlap, so only the two neighbours of the new one can.
+  // Ranges in the map do not overlap, so only the new one's two neighbours can overlap it.
   const auto above = by_begin_.lower_bound(range.begin);
   const MemoryRange *other = nullptr;
   if (above != by_begin_.end() && above->second.range.begin < range.end)

@@ -1,4 +1,4 @@
-// Global memory: host memory that a program allocated through the runtime or that the binding handed in.
+// Global memory: host memory that the program allocated through the runtime or that the caller registered.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,25 @@ namespace ladder::machine {
 struct MemoryRange {
   std::uint64_t begin = 0, end = 0; ///< [begin, end)
   bool writable = true;
-  std::string name; ///< "cudaMalloc", a variable's or a tensor's name
+  std::string name; ///< "cudaMalloc", or the name of a variable or tensor
 };
 
-/// Whether something of this process is mapped there.
+/// True if this process has a mapping there.
 bool is_host_memory(std::uint64_t address);
 
-/// The ranges a kernel may touch. Changed by the host between launches, read by warps during one.
+/// The ranges that a kernel may touch. The host changes them between launches; warps read them during one.
 class GlobalMemory {
 public:
-  /// Overlapping ranges are allowed only when equal (a tensor handed in twice); they are counted.
-  /// Throws std::invalid_argument on a partial overlap or an empty or wrapping range.
+  /// Ranges may overlap only if they are equal (a tensor registered twice); equal ranges are counted. Throws
+  /// std::invalid_argument for a partial overlap and for an empty or wrapping range.
   void add(MemoryRange range);
-  /// Returns false when no range begins there.
+  /// Returns false if no range starts there.
   bool remove(std::uint64_t begin);
-  /// The same for memory that the program has freed: describe() tells of it.
+  /// The same for memory that the program has freed; describe() mentions it.
   bool retire(std::uint64_t begin);
-  /// The range that holds [address, address + bytes), nullptr when none does whole. Valid until add or
-  /// remove.
+  /// The range that contains all of [address, address + bytes), else nullptr. Valid until add or remove.
   const MemoryRange *find(std::uint64_t address, std::uint64_t bytes) const;
-  /// For messages: what the address is, or what lies near it.
+  /// For messages: what the address is, or what is near it.
   std::string describe(std::uint64_t address) const;
   std::vector<MemoryRange> ranges() const;
 
@@ -44,7 +43,7 @@ private:
 
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Entry> by_begin_;
-  std::map<std::uint64_t, MemoryRange> freed_; ///< by begin, as far as nothing else has come there since
+  std::map<std::uint64_t, MemoryRange> freed_; ///< by begin, until the memory is reused
 };
 
 } // namespace ladder::machine

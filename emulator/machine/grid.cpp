@@ -50,7 +50,7 @@ void check_launch(const LaunchContext &launch) {
                        std::to_string(launch.gpu->shared_bytes_per_block_opt_in));
 }
 
-/// How many blocks may be under way at once when they wait for each other, as on the whole GPU.
+/// How many blocks may be in progress while they wait for each other: as many as the whole GPU holds.
 std::uint64_t resident_limit(const LaunchContext &launch) {
   const std::uint64_t warps = (launch.block.count() + 31) / 32;
   const std::uint64_t a_multiprocessor = std::max<std::uint64_t>(
@@ -59,7 +59,7 @@ std::uint64_t resident_limit(const LaunchContext &launch) {
   return a_multiprocessor * std::uint64_t(launch.gpu->multiprocessors);
 }
 
-/// The same, limited by their shared memory.
+/// The same, also limited by shared memory.
 std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
   const program::KernelLayout &layout = launch.code->layout;
   const std::uint64_t shared =
@@ -70,7 +70,7 @@ std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
   return std::min(resident_limit(launch), room * std::uint64_t(launch.gpu->multiprocessors));
 }
 
-/// A launch under way.
+/// A launch in progress.
 class GridRun {
 public:
   GridRun(LaunchContext &launch, const LaunchOptions &options)
@@ -123,8 +123,8 @@ private:
     return std::make_unique<Cluster>(launch_, index, counters, launching);
   }
 
-  /// Takes clusters (mostly of one block) in order. A cluster that spins is set aside for this thread's
-  /// others, and one more is started, since the first may be waiting for it.
+  /// Takes clusters (mostly of one block) in order. A cluster that spins goes to the back of this thread's
+  /// queue, and another one starts, since the first may be waiting for it.
   void work(Counters &counters, bool launching) {
     std::deque<Resident> resident;
     bool start_one = true;
@@ -147,7 +147,7 @@ private:
             ++finished_;
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
-              continue; // it may wait for the block that has ended
+              continue; // it may be waiting for the block that faulted
             start_one = resident.size() + 1 < limit_;
             resident.push_back(std::move(current));
             if (launch_.observer && resident.size() == room_ && next_.load() < total_)
@@ -168,7 +168,7 @@ private:
     }
   }
 
-  /// All blocks that a GPU has room for wait for blocks that it has no room for.
+  /// All blocks that fit on the GPU wait for blocks that do not fit.
   void tell_of_waiting(Block &block) {
     const FaultError error = block.waiting_fault(
         "the block waits, as all " + std::to_string(room_) + " that fit on the GPU at once do, while " +

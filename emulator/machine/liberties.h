@@ -1,18 +1,18 @@
-// What CUDA leaves open: nothing that is right depends on it.
+// Behaviour that CUDA leaves open. A correct program depends on none of it.
 #pragma once
 
 #include <cstdint>
 
 namespace ladder::machine {
 
-/// Of the one device of the process. A session chooses them for as long as it lasts.
+/// Settings of the process's one device; a session may choose them for its duration.
 struct Liberties {
-  bool backwards = false; ///< the last block goes first, and of each block the last warp
-  std::uint8_t unwritten =
-      0xff; ///< each byte of memory that nobody has written; 0xff is a NaN in all formats
-  /// Memory that is allocated holds these bytes, too, and not zeros, as on a GPU that nobody has used before.
+  bool backwards = false; ///< the last block runs first, and in each block the last warp
+  /// Fill byte of unwritten memory; 0xff makes a NaN in all formats.
+  std::uint8_t unwritten = 0xff;
+  /// Fills allocations with this byte too, instead of the zeros of a freshly booted GPU.
   bool fills_allocations = false;
-  /// Launches are checked and then left out: what memory holds afterwards is the host's work alone.
+  /// Checks launches but does not run them: memory then holds only what the host wrote.
   bool skips_kernels = false;
 
   static Liberties &current();

@@ -1,4 +1,4 @@
-// Local memory of a warp's threads: each has bytes of its own, which grow with the calls.
+// Local memory of a warp's threads: a separate array each, which grows with calls.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 
 namespace ladder::machine {
 
-inline constexpr std::uint64_t kMaxLocalBytes = 512 * 1024; // a thread, as on hardware
+inline constexpr std::uint64_t kMaxLocalBytes = 512 * 1024; // per thread, as on hardware
 
 class LocalMemory {
 public:
-  /// A lane's byte. Accesses end below `top`; throws out_of_bounds.
+  /// Host pointer to a lane's byte. Throws out_of_bounds if the access ends above `top`.
   std::uint8_t *at(int lane, std::uint64_t address, std::uint64_t bytes, std::uint64_t top);
-  /// From a lane's byte to the next lane's byte at the same address.
+  /// Distance between the same address in neighbouring lanes.
   std::uint64_t stride() const { return capacity_; }
 
 private:

@@ -1,4 +1,4 @@
-// Who watches a launch. The machine knows no more of the sanitizer than this.
+// Observers of a launch. This is all the machine knows of the sanitizer.
 #pragma once
 
 #include "machine/fault.h"
@@ -10,15 +10,15 @@ namespace ladder::machine {
 class Block;
 class Warp;
 
-/// Lives as long as the block that it watches.
+/// Lives as long as the block it observes.
 class BlockObserver {
 public:
   virtual ~BlockObserver() = default;
-  /// Called before the threads that waited go on.
+  /// Called before the waiting threads resume.
   virtual void barrier_completed(int barrier) = 0;
-  /// A kernel's malloc gave the warp's lane this memory.
+  /// A kernel's malloc returned this memory to a lane.
   virtual void heap_allocated(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) = 0;
-  /// A kernel's free of what malloc gave. True: the memory is kept from being given again.
+  /// A kernel frees memory from malloc. Returning true keeps the memory from being reused.
   virtual bool heap_freed(Warp &warp, int lane, std::uint64_t address) = 0;
 };
 
@@ -26,7 +26,7 @@ class LaunchObserver {
 public:
   virtual ~LaunchObserver() = default;
   virtual std::unique_ptr<BlockObserver> watch(Block &block) = 0;
-  /// Offered the fault that ended a block. True: it is noted, and the other blocks go on.
+  /// Offers the fault that ended a block. Returning true records it, and the other blocks continue.
   virtual bool take_fault(const Fault &fault) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Registers of a block as setmaxnreg moves them: what a warp gives up goes to the block's pool, where another
-// one takes it from.
+// The register pool of setmaxnreg: a warp releases registers to its block's pool, from which another warp
+// takes them.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@ namespace ladder::machine {
 
 class RegisterPool {
 public:
-  /// `registers` a thread at launch; 0 when the kernel is compiled without a limit of them, for which ptxas
-  /// ignores setmaxnreg (C7508).
+  /// `registers` per thread at launch; 0 if the kernel is compiled without a register limit, in which case
+  /// ptxas ignores setmaxnreg (C7508).
   RegisterPool(std::uint32_t registers, std::size_t warps) : at_launch_(registers), held_(warps, registers) {}
 
   bool is_ignored() const { return at_launch_ == 0; }
   std::uint32_t at_launch() const { return at_launch_; }
-  std::uint32_t free() const { return free_; } ///< registers of one lane, times 32
+  std::uint32_t free() const { return free_; } ///< per-thread registers, times 32
   std::uint32_t of(int warp) const { return held_[std::size_t(warp)]; }
   bool can_resize(int warp, std::uint32_t registers) const {
     return registers <= of(warp) || (registers - of(warp)) * kLanes <= free_;
@@ -32,8 +32,8 @@ private:
   std::vector<std::uint32_t> held_;
 };
 
-/// What ptxas gives each thread of a kernel that uses setmaxnreg: all that __launch_bounds__ leaves it. 0
-/// without them.
+/// Registers that ptxas gives each thread of a kernel with setmaxnreg: all that __launch_bounds__ allows; 0
+/// without launch bounds.
 inline std::uint32_t registers_at_launch(std::uint32_t registers_per_multiprocessor,
                                          std::uint64_t max_threads, unsigned min_blocks) {
   constexpr std::uint64_t kWarp = 32, kStep = 8, kMost = 255;

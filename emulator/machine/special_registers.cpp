@@ -8,7 +8,7 @@ namespace ladder::machine {
 
 namespace {
 
-/// The part of the reserved shared memory that programs may know of.
+/// The part of the reserved shared memory that programs may know about.
 constexpr std::uint32_t kSystemSharedBytes = 288;
 
 struct Coordinates {
@@ -94,7 +94,7 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
     return std::min(block.shared_begin(), kSystemSharedBytes);
   case S::reserved_smem_offset_cap:
     return block.shared_begin();
-  // Where the driver puts the address of the grid's workspace for cooperative groups.
+  // The driver passes the address of the grid's cooperative groups workspace here.
   case S::envreg1:
     return launch.grid_workspace >> 32;
   case S::envreg2:
@@ -135,7 +135,7 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
   case S::globaltimer:
   case S::globaltimer_lo:
   case S::globaltimer_hi:
-    break; // change while the warp runs: read by mov
+    break; // they change while the warp runs; mov reads them
   }
   return 0;
 }

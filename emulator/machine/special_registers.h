@@ -1,4 +1,4 @@
-// What special registers hold.
+// Values of special registers.
 #pragma once
 
 #include "program/program.h"
@@ -9,7 +9,7 @@ namespace ladder::machine {
 
 class Block;
 
-/// The value of a special register that does not change while a warp runs; 0 for one that does.
+/// The value of a special register that is constant while a warp runs; 0 for the others.
 std::uint64_t special_value(program::Special special, const Block &block, int warp, int lane);
 
 } // namespace ladder::machine

@@ -11,7 +11,7 @@ namespace ladder::machine {
 namespace {
 
 constexpr int kMaxCallDepth = 1024;
-/// A slice counts as polling if one polling instruction took at least this share of it.
+/// A slice counts as polling if polling instructions made up at least 1 / kPollShare of it.
 constexpr std::uint64_t kPollShare = 256;
 /// After this many polling slices in a row, lanes that wait at a join are released (see Warp::release_joins).
 constexpr std::uint64_t kPatience = 64;
@@ -131,7 +131,7 @@ RunResult Warp::run(std::uint64_t slice) {
   std::uint64_t polls_after = 0;
   for (const std::uint32_t poll : polls)
     polls_after += executed[poll];
-  const std::uint64_t spent = executed_ - executed_before; // a yield gives back the rest of the slice
+  const std::uint64_t spent = executed_ - executed_before; // a yield returns the rest of the slice
   polled_ = result == RunResult::slice_over && (polls_after - polls_before) * kPollShare >= spent;
   starves_ = polled_ && waits_at_mbarrier_ && idle_polls_ >= polls_after - polls_before;
   poll_slices_ = polled_ ? poll_slices_ + 1 : 0;
@@ -141,7 +141,7 @@ RunResult Warp::run(std::uint64_t slice) {
     poll_slices_ = 0;
   }
   if (result == RunResult::slice_over && !switch_path_ && paths_.size() > 1) {
-    // Lets the other paths take their turn; a spinning one could starve the one that it waits for.
+    // Give the other paths their turn; a spinning path could starve the one it waits for.
     leave();
     std::rotate(paths_.begin(), paths_.end() - 1, paths_.end());
     switch_path_ = true;
@@ -166,7 +166,7 @@ void Warp::wait_copies(std::size_t pending, bool all) {
   while (groups_.size() > pending) {
     complete_copies(groups_.front());
     if (open_copies_.capacity() == 0)
-      open_copies_.swap(groups_.front()); // its room is needed again
+      open_copies_.swap(groups_.front()); // reuse its storage
     groups_.erase(groups_.begin());
   }
   if (all)
@@ -176,7 +176,7 @@ void Warp::wait_copies(std::size_t pending, bool all) {
 void Warp::complete_copies(std::vector<PendingCopy> &copies) {
   for (const PendingCopy &copy : copies) {
     std::uint8_t *const to = block_->shared(copy.shared_address, copy.bytes, copy.lane);
-    if (copy.bytes == sizeof copy.data) // of constant size, which is much faster
+    if (copy.bytes == sizeof copy.data) // constant size, which is much faster
       std::memcpy(to, copy.data, sizeof copy.data);
     else
       std::memcpy(to, copy.data, copy.bytes);

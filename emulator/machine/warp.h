@@ -1,10 +1,10 @@
-// A warp: 32 lanes that run one instruction at a time, with divergence and reconvergence.
+// A warp: 32 lanes that execute one instruction at a time, with divergence and reconvergence.
 //
 // The lanes of a warp are split into paths. A path is a set of lanes at one instruction. A divergent branch
-// splits its path in two and makes a join at the branch's immediate post-dominator, where the lanes wait for
-// each other and go on as one path; a call makes a join at the return address. A path that must wait (for a
-// block barrier, or for lanes that a warp-wide instruction names) lets the others run, which is what
-// independent thread scheduling promises.
+// splits its path in two and creates a join at the branch's immediate post-dominator, where the lanes wait
+// for each other and continue as one path; a call creates a join at the return address. A path that must wait
+// (for a block barrier, or for lanes that a warp-wide instruction names) lets the others run, as independent
+// thread scheduling guarantees.
 #pragma once
 
 #include "machine/bank_model.h"
@@ -29,21 +29,21 @@ std::string lanes_text(std::uint32_t lanes);
 
 inline constexpr std::uint32_t kAllLanes = 0xffffffffu;
 
-/// Registers of one call of a function, for all lanes. The entry's lives as long as the warp.
+/// Registers of one function call, for all lanes. The entry's frame lives as long as the warp.
 struct Frame {
   const FrameLayout *layout = nullptr;
   std::unique_ptr<std::uint8_t[]> storage; ///< over-allocated for alignment
   std::uint8_t *registers = nullptr;       ///< 64-byte aligned
   std::vector<std::uint8_t> params;        ///< [lane][param_area_bytes]
-  std::uint32_t local_base = 0; ///< where this call's local variables start, bytes in a thread's stack
-  std::vector<std::uint32_t> alloca_tops; ///< by lane, where its stack ends; empty before the first alloca
-  std::uint32_t alloca_bytes = 0;         ///< of the lane that took most
+  std::uint32_t local_base = 0; ///< start of this call's local variables, in bytes on a thread's stack
+  std::vector<std::uint32_t> alloca_tops; ///< by lane: end of its stack; empty before the first alloca
+  std::uint32_t alloca_bytes = 0;         ///< maximum over the lanes
   std::shared_ptr<Frame> caller;
-  std::uint32_t call_site = 0; ///< index of the call in Code::instructions, for the values it returns
+  std::uint32_t call_site = 0; ///< index of the call in Code::instructions, for returning values
   int depth = 0;
 };
 
-/// cp.async: data on its way to shared memory.
+/// cp.async: data in flight to shared memory.
 struct PendingCopy {
   std::uint8_t data[16];
   std::uint32_t shared_address; ///< offset in the block's shared memory
@@ -51,43 +51,43 @@ struct PendingCopy {
   std::uint8_t bytes;
 };
 
-/// What lanes bring to an instruction that exchanges values between lanes.
+/// What lanes contribute to an instruction that exchanges values across lanes.
 struct Offer {
   std::uint32_t lanes = 0, value[32]{};
 };
 
-/// What happens when a warp is run.
+/// Outcome of Warp::run.
 enum class RunResult { exited, blocked, slice_over };
 
 class Warp {
 public:
   Warp(Block &block, int index, std::uint32_t live_lanes);
 
-  /// Runs at most `slice` instructions. Returns `blocked` when every path waits. Throws FaultError with the
-  /// lane set where one is to blame.
+  /// Runs at most `slice` instructions. Returns `blocked` if every path waits. Throws FaultError, with the
+  /// lane if one is at fault.
   RunResult run(std::uint64_t slice);
 
-  // --- what instructions use
-  // ---------------------------------------------------------------------------------------
+  // --- used by instructions
   std::uint32_t active() const {
     return active_;
-  } ///< lanes that execute this instruction; never 0 in a handler
-  std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, guard not applied
+    /// Lanes that execute this instruction; never 0 in a handler.
+  }
+  std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, before its guard applies
   std::uint32_t live() const { return live_; }      ///< lanes that have not exited
-  std::uint32_t &carry() { return carry_; }         ///< the condition code register CC.CF, a bit a lane
+  std::uint32_t &carry() { return carry_; }         ///< the condition code register CC.CF, one bit per lane
   std::uint32_t initial_lanes() const { return initial_; }
   int index() const { return index_; }
   Block &block() { return *block_; }
-  std::uint32_t pc() const { return pc_; } ///< of the next instruction
+  std::uint32_t pc() const { return pc_; } ///< index of the next instruction
 
-  /// 32 lanes of a register. T is uint32_t, int32_t, float for registers of up to 32 bits, uint64_t, ... for
-  /// 64 bits.
+  /// The 32 lanes of a register. T is uint32_t, int32_t or float for registers of up to 32 bits; uint64_t,
+  /// ... for 64 bits.
   template <typename T> T *lanes(std::uint32_t offset) { return reinterpret_cast<T *>(registers_ + offset); }
   /// A predicate register: bit i is lane i.
   std::uint32_t &predicate(std::uint32_t offset) {
     return *reinterpret_cast<std::uint32_t *>(registers_ + offset);
   }
-  /// Writes `value` for the active lanes of a predicate.
+  /// Writes `value` to the active lanes of a predicate.
   void set_predicate(std::uint32_t offset, std::uint32_t value) {
     std::uint32_t &p = predicate(offset);
     p = (p & ~active_) | (value & active_);
@@ -98,80 +98,80 @@ public:
     return code_->more.data() + instruction.more_begin;
   }
   AccessCounters &access(const Instruction &instruction, AccessKind kind);
-  /// The source instruction, for messages and rare paths.
+  /// The source instruction, for messages and slow paths.
   const program::Instruction &source(const Instruction &instruction) const;
 
   // Control flow. Each acts on the active lanes of the current path.
   void branch(std::uint32_t target, std::uint32_t taken, std::uint32_t reconverge);
   /// brx.idx: lane i goes to targets[i].
   void branch_indexed(const std::uint32_t (&targets)[32], std::uint32_t reconverge);
-  /// Calls the function with this index in Code::frames for the active lanes; they come back to the next
-  /// instruction. The callee's parameter area is handed out so that the handler can copy the arguments in.
+  /// Calls the function with this index in Code::frames for the active lanes; they return to the next
+  /// instruction. Returns the callee's frame, so that the handler can copy the arguments in.
   Frame &call(std::uint32_t frame_index);
-  /// An indirect call: active lane i calls the function with index frame_indices[i]. Hands out each callee's
-  /// frame.
+  /// An indirect call: active lane i calls the function with index frame_indices[i]. Returns the frame of
+  /// each callee.
   std::vector<Frame *> call_indexed(const std::uint32_t (&frame_indices)[32]);
   void ret();
   void exit();
-  /// Joins waiting lanes; placed before the instruction at a reconvergence point.
+  /// Merges waiting lanes; runs before the instruction at a reconvergence point.
   void reconverge();
 
-  /// True when the current path holds all live lanes of `members`, or they have all come to such an
-  /// instruction. Otherwise makes the path wait for the missing ones, after which the instruction is executed
-  /// again; the handler must return at once.
+  /// Returns true if the current path holds all live lanes of `members`, or all of them have reached such an
+  /// instruction. Otherwise the path waits for the missing lanes, then executes the instruction again; the
+  /// handler must return at once.
   bool converge(std::uint32_t members);
-  /// Before converge(), by a path that lacks members: what its lanes give to those that come to an
-  /// instruction of the same opcode elsewhere.
+  /// For a path that lacks members, before converge(): values of its lanes, for members at an instruction of
+  /// the same opcode elsewhere.
   void offer(const Offer &offer);
-  /// After converge(): what lanes gave that have come elsewhere; nullptr when all are here, or when what they
-  /// came to is another opcode.
+  /// After converge(): what lanes elsewhere offered; nullptr if all lanes are here, or if they reached
+  /// another opcode.
   std::shared_ptr<const Offer> take_offers();
-  /// Makes the current path wait at a block barrier; its instruction is executed again when the block
-  /// releases it.
+  /// Makes the current path wait at a block barrier; its instruction executes again once the block releases
+  /// it.
   void wait_barrier(int barrier);
   void release_barrier(int barrier);
-  /// What a path waits for, for the message about a deadlock.
+  /// Describes what a path waits for, for the deadlock message.
   using Describe = std::string (*)(Warp &waiting);
-  /// Makes the current path wait for something that other warps do; its instruction is executed again after
-  /// release_waits, which may be too early.
+  /// Makes the current path wait for an event in other warps; its instruction executes again after
+  /// release_waits, possibly too early.
   void wait_for(Describe describe) {
     paths_[current_].describe = describe;
     wait_current(Path::State::event);
   }
   void release_waits();
-  /// A polling instruction has found nothing new. `waits_at_mbarrier`: only another warp can change that.
+  /// A polling instruction saw no change. `waits_at_mbarrier`: only another warp can change that.
   void note_idle_poll(bool waits_at_mbarrier) {
     ++idle_polls_;
     waits_at_mbarrier_ = waits_at_mbarrier_ || waits_at_mbarrier;
   }
-  /// True when all that the last slice did was to find mbarriers incomplete.
+  /// True if the last slice did nothing but find mbarriers incomplete.
   bool starves() const { return starves_; }
-  /// True, once, when the current instruction is executed again after the wait that it began.
+  /// Returns true, once, if the current instruction executes again after its wait.
   bool take_release();
-  /// The same without taking it.
+  /// The same without clearing it.
   bool released() const { return paths_[current_].released; }
-  /// Lanes of other paths that have nothing before them but the kernel's end.
+  /// Lanes of other paths for which only the kernel's end remains.
   std::uint32_t about_to_exit() const;
-  /// Leaves only these lanes to the instruction that is about to be executed.
+  /// Restricts the instruction about to execute to these lanes.
   void restrict_active(std::uint32_t lanes) { active_ = lanes; }
-  /// Ends this warp's slice: a spinning loop lets others run (nanosleep, failed try_wait).
+  /// Ends this warp's slice, so that a spinning loop lets others run (nanosleep, failed try_wait).
   void yield() {
     executed_ -= remaining_;
     remaining_ = 0;
   }
 
-  // Asynchronous copies (cp.async). Data is read at once and written when it is waited for, so that a missing
-  // wait shows.
+  // Asynchronous copies (cp.async). Data is read at issue and written at the wait, so that a missing wait
+  // shows.
   std::vector<PendingCopy> &open_copies() { return open_copies_; }
   void commit_copies();
-  /// Completes all but the newest `pending` groups; `all` also completes what is not committed.
+  /// Completes all but the newest `pending` groups; `all` also completes uncommitted copies.
   void wait_copies(std::size_t pending, bool all);
 
-  // Local memory of a lane, as bytes in its stack.
+  // A lane's local memory, addressed as bytes on its stack.
   std::uint8_t *local(int lane, std::uint64_t address, std::uint64_t bytes) {
     return local_.at(lane, address, bytes, local_top());
   }
-  /// Bytes of local memory that a thread has here; accesses end below.
+  /// Bytes of local memory that a thread has at this point; accesses must end below.
   std::uint64_t local_top() const {
     return std::uint64_t(frame_->local_base) + frame_->layout->local_bytes + frame_->alloca_bytes;
   }
@@ -180,12 +180,12 @@ public:
   void set_stack_end(int lane, std::uint64_t end);
   std::uint64_t local_stride() const { return local_.stride(); }
 
-  /// A global range that holds the bytes; throws out_of_bounds or read_only.
+  /// The global range that contains the bytes; throws out_of_bounds or read_only.
   const MemoryRange &global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
     const MemoryRange *const range = remembered_range(address, bytes, write);
     return range ? *range : find_global_range(address, bytes, write, lane);
   }
-  /// The same if it is one of the last few found, else nullptr.
+  /// The same if it is among the last few found, else nullptr.
   const MemoryRange *remembered_range(std::uint64_t address, std::uint64_t bytes, bool write) {
     const MemoryRange *const last = recent_ranges_.front();
     return last && holds(*last, address, bytes, write) ? last : recall_range(address, bytes, write);
@@ -194,25 +194,25 @@ public:
   bool finished() const { return live_ == 0; }
   bool ready() const; ///< some path can run
   std::uint64_t executed() const { return executed_; }
-  /// Instructions issued so far, while one runs.
+  /// Instructions issued so far; valid while one runs.
   std::uint64_t clock() const { return executed_ - remaining_; }
-  /// True when the last slice was spent on polling: a loop around a volatile load, an atomic or a sleep.
+  /// True if the last slice was spent polling: a loop around a volatile load, an atomic or a sleep.
   bool polled() const { return polled_; }
-  /// Lets lanes that have waited at a join for long go on without the others, which may be spinning for them.
-  /// Returns whether there were any.
+  /// Releases lanes that have waited long at a join without the others, which may be spinning for them.
+  /// Returns true if there were any.
   bool release_joins();
-  /// What the waiting paths wait for, for the message about a deadlock.
+  /// Describes what the waiting paths wait for, for the deadlock message.
   std::string describe_waits() const;
-  /// For messages: the instruction that the warp executes or, when all its paths wait, the first one waiting.
+  /// For messages: the instruction that the warp executes or, if all paths wait, the first waiting one.
   std::uint32_t instruction_for_messages() const;
 
 private:
-  /// Lanes that meet at an instruction. `expected` shrinks when lanes leave for good.
+  /// Lanes that reconverge at an instruction. `expected` shrinks as lanes exit.
   struct Join {
     std::uint32_t pc;
     std::uint32_t expected, arrived = 0;
     std::shared_ptr<Join> parent;
-    std::shared_ptr<Frame> frame; ///< the frame to go on with
+    std::shared_ptr<Frame> frame; ///< the frame to continue in
     bool is_call = false;
   };
   struct Path {
@@ -222,19 +222,19 @@ private:
     std::shared_ptr<Frame> frame;
     State state = State::ready;
     int barrier = -1;
-    std::uint32_t members = 0;          ///< converge: whom it waits for
+    std::uint32_t members = 0;          ///< converge: the lanes it waits for
     Describe describe = nullptr;        ///< event: what it waits for
-    std::shared_ptr<const Offer> offer; ///< converge: the path's own; after it, everybody's
-    bool released = false;              ///< the wait is over and the instruction is executed again
+    std::shared_ptr<const Offer> offer; ///< converge: the path's own offer; afterwards, all offers
+    bool released = false;              ///< the wait is over; the instruction executes again
   };
 
   std::shared_ptr<Frame> make_frame(std::uint32_t frame_index, const std::shared_ptr<Frame> &caller);
   void enter(std::size_t path);         ///< makes paths_[path] current
   void leave();                         ///< stores the current path's state
-  bool next_path();                     ///< picks another ready path; false when all wait
-  void wait_current(Path::State state); ///< the current instruction will be executed again
+  bool next_path();                     ///< picks another ready path; false if all wait
+  void wait_current(Path::State state); ///< the current instruction will execute again
   void drop_current();
-  bool settle_products(); ///< before the instruction at pc_; false: the path waits
+  bool settle_products(); ///< runs before the instruction at pc_; false: the path waits
   void arrive(const std::shared_ptr<Join> &join, std::uint32_t lanes);
   void leave_join(const std::shared_ptr<Join> &join, std::uint32_t lanes);
   void complete(const std::shared_ptr<Join> &join);
@@ -252,9 +252,9 @@ private:
   const Code *code_;
   std::uint32_t pc_ = 0, mask_ = 0, active_ = 0, carry_ = 0;
   std::uint64_t remaining_ = 0;
-  bool switch_path_ = false; ///< the current path is gone or waits
+  bool switch_path_ = false; ///< the current path has ended or waits
   Frame *frame_ = nullptr;
-  std::array<const MemoryRange *, 4> recent_ranges_{}; ///< global memory, the last one first
+  std::array<const MemoryRange *, 4> recent_ranges_{}; ///< global memory, most recent first
 
   Block *block_;
   int index_;
@@ -265,7 +265,7 @@ private:
   bool polled_ = false, starves_ = false, waits_at_mbarrier_ = false;
   std::uint64_t idle_polls_ = 0;  ///< in this slice
   std::uint64_t poll_slices_ = 0; ///< in a row
-  std::uint64_t patience_;        ///< how many of them are too many; less after each time that it helped
+  std::uint64_t patience_;        ///< slices before lanes are released; shrinks each time that helped
   LocalMemory local_;
   std::vector<PendingCopy> open_copies_;
   std::vector<std::vector<PendingCopy>> groups_;

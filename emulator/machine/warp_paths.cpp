@@ -86,7 +86,7 @@ void Warp::branch_indexed(const std::uint32_t (&targets)[32], std::uint32_t reco
   Path &path = paths_[current_];
   std::shared_ptr<Join> join = path.join;
   const std::shared_ptr<Frame> frame = path.frame;
-  // A loop's exit branch diverges repeatedly towards the same place: its lanes gather at one join.
+  // A loop's exit branch diverges repeatedly towards the same target: its lanes gather at one join.
   const bool same = join && join->pc == reconverge && !join->is_call && join->frame == frame;
   if (reconverge != program::kNoReconvergence && !same) {
     join = std::make_shared<Join>();
@@ -97,8 +97,7 @@ void Warp::branch_indexed(const std::uint32_t (&targets)[32], std::uint32_t reco
   }
   const std::uint32_t lanes = mask_;
   drop_current();
-  // The last path pushed runs first: the one with the lowest address, as the lanes that are behind must catch
-  // up.
+  // The last path pushed runs first. Push the lowest address last, since lanes that are behind must catch up.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> groups; // target, lanes
   for (std::uint32_t left = lanes; left;) {
     const std::uint32_t target = targets[std::countr_zero(left)];
@@ -158,7 +157,7 @@ Frame &Warp::call(std::uint32_t frame_index) {
   auto join = std::make_shared<Join>();
   join->pc = pc_;
   join->expected = mask_;
-  join->arrived = mask_ & ~active_; // lanes whose guard is false wait for the others at the return address
+  join->arrived = mask_ & ~active_; // lanes whose guard is false wait at the return address
   join->parent = path.join;
   join->frame = path.frame;
   join->is_call = true;
@@ -230,7 +229,7 @@ void Warp::exit() {
     if (paths_[i].state == Path::State::converge)
       try_release_converge(paths_[i].members);
   if (live_ == 0)
-    wait_copies(0, true); // what is still in flight lands
+    wait_copies(0, true); // copies still in flight land
   block_->lanes_exited(*this, lanes);
 }
 
@@ -295,7 +294,7 @@ void Warp::release_barrier(int barrier) {
     }
 }
 
-/// What touches the registers of a product in flight waits for it.
+/// Instructions that touch the registers of a product in flight wait for it.
 bool Warp::settle_products() {
   Warpgroup *const group = block_->warpgroup(index_);
   if (!group || !group->has_in_flight(*this))
@@ -361,7 +360,7 @@ void Warp::try_release_converge(std::uint32_t members) {
       offers.value[std::countr_zero(left)] = offer->value[std::countr_zero(left)];
     offers.lanes |= alike ? offer->lanes : 0;
   }
-  if (!together) { // they meet from different places; each continues from its own
+  if (!together) { // they come from different instructions; each continues from its own
     const auto all = alike ? std::make_shared<const Offer>(offers) : nullptr;
     for (const std::size_t i : waiting)
       paths_[i].offer = all;
@@ -369,7 +368,7 @@ void Warp::try_release_converge(std::uint32_t members) {
   }
   Path &first = paths_[waiting.front()];
   first.mask = come;
-  first.released = false; // one path holds all members now
+  first.released = false; // one path now holds all members
   for (std::size_t i = waiting.size(); i-- > 1;) {
     paths_.erase(paths_.begin() + std::ptrdiff_t(waiting[i]));
     if (waiting[i] < current_)

@@ -33,7 +33,7 @@ void Warpgroup::issue(Warp &warp, Product product, const std::uint32_t *d_slots,
     if (same.accumulates != product.accumulates)
       throw FaultError(FaultKind::bad_operand,
                        who + "gave another scale-d; it must be the same in its four warps");
-    break; // the others were compared with that one
+    break; // the others were compared with it already
   }
   ++own.issued;
   for (std::uint32_t i = 0; i < d_count; ++i) {
