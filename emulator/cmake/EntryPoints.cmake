@@ -1,6 +1,6 @@
-# From runtime/entry_points.def, the one list of the CUDA runtime functions that exist here, makes
-#   entry_points.h   #define cudaMalloc ladder_cudaMalloc ..., included before NVIDIA's headers, so that the functions
-#                    are written with NVIDIA's own prototypes;
+# Generates from runtime/entry_points.def, the list of the CUDA runtime functions that the emulator implements:
+#   entry_points.h   #define cudaMalloc ladder_cudaMalloc ..., included before NVIDIA's headers, so that the
+#                    definitions use NVIDIA's own prototypes;
 #   forwards.S       hidden functions cudaMalloc ... that jump to ladder_cudaMalloc ... in the shared library.
 set(ladder_entry_list ${CMAKE_CURRENT_SOURCE_DIR}/runtime/entry_points.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ladder_entry_list})
@@ -33,7 +33,7 @@ foreach(entry IN LISTS ladder_entries)
   string(REGEX MATCHALL "[A-Za-z0-9_]+" words "${entry}")
   list(POP_FRONT words name)
   string(APPEND ladder_header "#define ${name} ladder_${name}\n")
-  # Further words are names that other compilation modes give the same function (per-thread default streams).
+  # Further words are the function's names in other compilation modes (per-thread default streams).
   foreach(alias ${name} ${words})
     string(APPEND ladder_forwards "forward ${alias}, ${name}\n")
   endforeach()

@@ -1,6 +1,6 @@
-# Sets LADDER_CUDA_INCLUDE: the directory of cuda_runtime_api.h of CUDA 13.0, from which the runtime takes its
-# prototypes and the layout of its structs. Looked for in the variable or environment variable of that name, in the
-# Python environment that builds (packages nvidia-cuda-runtime and nvidia-cuda-crt), in the toolkit.
+# Sets LADDER_CUDA_INCLUDE: the directory of CUDA 13.0's cuda_runtime_api.h, from which the runtime takes its prototypes
+# and struct layouts. Searches the variable or environment variable of that name, the Python environment of the build
+# (packages nvidia-cuda-runtime and nvidia-cuda-crt), then the toolkit.
 function(ladder_check_cuda_headers directory result)
   set(${result} FALSE PARENT_SCOPE)
   if(EXISTS ${directory}/cuda_runtime_api.h AND EXISTS ${directory}/crt/host_defines.h)

@@ -16,23 +16,23 @@ namespace ladder::runtime {
 
 namespace {
 
-constexpr std::uint64_t kAlignment = 512; // cudaMalloc's
-/// Larger blocks come from the system, zeroed and untouched until they are used.
+constexpr std::uint64_t kAlignment = 512; // as in cudaMalloc
+/// Larger blocks come straight from the system: zeroed, and untouched until used.
 constexpr std::uint64_t kMapFrom = 1 << 20;
-/// A larger block is never filled.
+/// Larger blocks are never filled.
 constexpr std::uint64_t kFillUpTo = 1 << 26;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
 bool counts_as_device(MemoryKind kind) { return kind == MemoryKind::device || kind == MemoryKind::managed; }
 
-/// The sanitizer that watches what the program does with memory of this kind.
+/// The sanitizer, if it watches what the program does with memory of this kind.
 Checking *watcher_of(MemoryKind kind) {
   Checking *const checking = Checking::active();
   return checking && checking->watches_host() && kind != MemoryKind::registered ? checking : nullptr;
 }
 
-/// The same for memory of the device, also where the process does more than run one program.
+/// The same for device memory, even if the process does more than run one program.
 Checking *tracker_of(MemoryKind kind) {
   Checking *const checking = Checking::active();
   const bool is_tracked = kind == MemoryKind::device || (kind == MemoryKind::managed && watcher_of(kind));
@@ -45,7 +45,7 @@ void *obtain(std::uint64_t bytes) {
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? nullptr : memory;
   }
-  // A gap after the block keeps the next one apart.
+  // A gap after the block separates it from the next.
   const std::uint64_t room = round_up(bytes + 1, kAlignment);
   void *memory = std::aligned_alloc(kAlignment, room);
   if (memory)
@@ -98,7 +98,7 @@ void Allocations::release(const Allocation &allocation) {
   if (watcher_of(allocation.kind)) {
     HostGuard::instance().retire(memory);
   } else if (tracker) {
-    // Kept until the process ends, so that a later use of it never hits a new block.
+    // Kept until the process ends, so that a later use never hits a new block.
   } else if (allocation.bytes >= kMapFrom)
     munmap(memory, allocation.bytes);
   else

@@ -18,24 +18,23 @@ struct Allocation {
   unsigned flags = 0;
 };
 
-/// All of it is host memory that starts zeroed. What a kernel may touch is entered into the device's
-/// GlobalMemory.
+/// All of it is host memory, initially zeroed. The device's GlobalMemory lists what kernels may access.
 class Allocations {
 public:
   static Allocations &instance();
 
-  /// Throws CudaError(cudaErrorMemoryAllocation). 0 bytes give a null pointer.
+  /// Throws CudaError(cudaErrorMemoryAllocation). Returns a null pointer for 0 bytes.
   void *allocate(std::uint64_t bytes, MemoryKind kind, const char *name, unsigned flags = 0);
-  /// Frees what begins at the address and is of one of the kinds; false when there is no such thing.
+  /// Frees the allocation that starts at `pointer`; returns false if there is none of these kinds.
   bool free(void *pointer, std::initializer_list<MemoryKind> kinds);
-  /// False when it overlaps what is known already.
+  /// Returns false if it overlaps a known range.
   bool add_registered(void *pointer, std::uint64_t bytes, unsigned flags);
   bool remove_registered(void *pointer);
-  /// The allocation that holds the address.
+  /// The allocation that contains the address.
   std::optional<Allocation> find(const void *pointer) const;
   /// Bytes of device and managed memory in use.
   std::uint64_t used() const;
-  /// cudaDeviceReset: frees what the program has not.
+  /// cudaDeviceReset: frees everything the program has not freed.
   void free_all();
 
 private:

@@ -18,7 +18,7 @@ namespace {
 using sanitizer::Finding;
 using sanitizer::Party;
 
-/// Initial contents of memory that the host can write unnoticed: no value that programs start with.
+/// Fill pattern for memory that the host can write unnoticed: a value that programs do not start with.
 constexpr std::uint32_t kUnwritten = 0xa5c3d2e1;
 
 std::string lanes_json(std::uint32_t lanes) {
@@ -97,7 +97,7 @@ std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
   using sanitizer::Kind;
   if (was_freed(address))
     return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
-  // Otherwise everything is the host's memory, tensors too.
+  // Otherwise all memory, tensors included, is host memory.
   if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address) &&
       Device::instance().memory().describe(address).starts_with("it is memory of the host's"))
     return sanitizer::Stray{Kind::host_pointer,
@@ -187,7 +187,7 @@ bool Checking::was_freed(std::uint64_t address) const {
   return above != freed_.begin() && address < std::prev(above)->second;
 }
 
-/// Past an allocation's end its last page goes on.
+/// An allocation's last page extends past its end.
 bool Checking::is_beside_allocation(std::uint64_t address) const {
   const std::lock_guard lock(mutex_);
   const auto above = live_.upper_bound(address);
@@ -243,7 +243,7 @@ void Checking::finish() {
     finish_host();
 }
 
-/// What the host has done wrong shows at the end.
+/// Reports the host's errors, which show only at the end.
 void Checking::finish_host() {
   const std::lock_guard lock(mutex_);
   const auto add = [&](sanitizer::Kind kind, std::string message, const HostPlace &place) {

@@ -1,4 +1,4 @@
-// The sanitizer as the runtime drives it: on for a stretch of time, with what it has found.
+// The sanitizer as driven by the runtime: active for the lifetime of a Checking, which holds its findings.
 #pragma once
 
 #include "machine/block.h"
@@ -24,51 +24,51 @@ namespace ladder::runtime {
 
 class LADDER_API Checking {
 public:
-  /// `watches_host`: the program's own calls and accesses are checked too, which takes a process that does
-  /// nothing else.
+  /// `watches_host`: also checks the program's own calls and accesses; requires a process that does nothing
+  /// else.
   explicit Checking(bool watches_host = false);
   ~Checking();
   Checking(const Checking &) = delete;
 
-  /// The one that is on, nullptr when launches are not checked.
+  /// The active one; nullptr if launches are not checked.
   static Checking *active() { return active_.load(std::memory_order_acquire); }
 
-  /// The checks of a launch. `launch.code` and `launch.observer` are set; the result lives as long as it
-  /// runs.
+  /// Sets up the checks of a launch: sets `launch.code` and `launch.observer`. The result must live as long
+  /// as the launch.
   std::unique_ptr<sanitizer::LaunchChecker> watch(machine::LaunchContext &launch);
   bool watches_host() const { return watches_host_; }
-  /// A launch that was refused.
+  /// Records a launch that was refused.
   void note(const machine::Fault &fault);
-  /// A call of the host that was wrong.
+  /// Records an invalid call by the host.
   void note_call(sanitizer::Kind kind, const std::string &message);
 
   // What the program does with memory.
-  /// `fills`: with a pattern that tells what the host writes.
+  /// `fills`: fills the memory with a pattern that reveals writes by the host.
   void allocated(std::uint64_t begin, std::uint64_t bytes, const char *name, bool fills = false);
   void freed(std::uint64_t begin, std::uint64_t bytes);
   bool was_freed(std::uint64_t address) const;
   void copied_back(std::uint64_t address, std::uint64_t bytes);
 
-  /// Work of the current stream (OnStream), in order with what it must come after or not.
+  /// Records work on the current stream (OnStream), ordered as streams and events say.
   void worked(const std::string &name, std::vector<MemoryUse> uses);
-  /// The same for a launch, from what its threads have touched.
+  /// The same for a launch, with the memory that its threads touched.
   void worked(const sanitizer::LaunchChecker &launch);
   StreamOrder &streams() { return streams_; }
-  /// Memory that the host writes without telling: what differs from how it began has been written.
+  /// Finds untracked host writes: memory that differs from its initial pattern has been written.
   void find_host_writes();
 
-  /// A launch that failed; whether the program has asked for the error shows at its end.
+  /// A launch failed; `finish` reports it unless the program asks for the error.
   void launch_failed(const char *error);
   void error_seen();
 
   sanitizer::Findings &findings() { return findings_; }
   void set_stack_bytes(std::uint64_t bytes) { stack_bytes_ = bytes; }
   sanitizer::InitialisedMemory &initialised() { return initialised_; }
-  /// Memory that the launches are to write, all of it.
+  /// Memory that the launches must write in full.
   void track_output(std::uint64_t address, std::uint64_t bytes, const std::string &name);
-  /// Looks at what is left at the end: outputs, allocations, errors.
+  /// Checks what remains at the end: outputs, allocations, errors.
   void finish();
-  /// All findings so far, a list of objects.
+  /// All findings so far, as a list of objects.
   std::string to_json() const;
 
 private:
@@ -79,7 +79,7 @@ private:
   static std::atomic<Checking *> active_;
 
   struct Kernel {
-    std::shared_ptr<const machine::Code> code; ///< keeps its address from being another's
+    std::shared_ptr<const machine::Code> code; ///< keeps its address from being reused
     std::shared_ptr<const sanitizer::CheckedCode> checked;
   };
   struct Output {
@@ -95,7 +95,7 @@ private:
     bool is_filled = false;
   };
   const bool watches_host_;
-  mutable std::mutex mutex_; ///< guards what follows
+  mutable std::mutex mutex_; ///< guards the members below
   std::map<std::uint64_t, Block> live_;
   std::map<std::uint64_t, std::uint64_t> freed_; ///< begin -> end
   std::optional<std::pair<std::string, HostPlace>> unseen_error_;
@@ -103,7 +103,7 @@ private:
   sanitizer::InitialisedMemory initialised_;
   sanitizer::HeapMemory heap_;
   StreamOrder streams_;
-  std::atomic<std::uint64_t> stack_bytes_{1024}; ///< cudaLimitStackSize, unless it is set
+  std::atomic<std::uint64_t> stack_bytes_{1024}; ///< cudaLimitStackSize
 };
 
 } // namespace ladder::runtime

@@ -1,4 +1,4 @@
-// Copies between places in memory, wherever these are.
+// Copies between host and device memory.
 #pragma once
 
 #include "runtime/cuda_api.h"
@@ -7,7 +7,7 @@
 
 namespace ladder::runtime {
 
-/// As cudaMemcpy. Throws CudaError: for a kind that there is not, for device memory that is not there or too
+/// Like cudaMemcpy. Throws CudaError for an invalid kind, and for device memory that does not exist or is too
 /// small.
 void copy(void *destination, const void *source, std::size_t bytes, cudaMemcpyKind kind);
 

@@ -43,7 +43,7 @@ public:
   }
   void clear(Column column) { row_[int(column)].reset(); }
 
-  /// Traffic of the three columns of a direction, and `conflicts`.
+  /// Adds to a direction's three columns, and to `conflicts`.
   void add_shared(const machine::AccessCounters &access, Column wavefronts, Column ideal, Column conflicts) {
     add(wavefronts, access.wavefronts);
     add(ideal, access.ideal);
@@ -199,7 +199,7 @@ std::map<SourcePlace, CountRow> count_lines(const machine::Code &code, const mac
 
 std::vector<std::string> ptx_texts(const machine::Code &code) {
   const std::string_view text = code.program->module.text;
-  std::vector<std::size_t> line_begins = {0, 0}; // lines are counted from 1
+  std::vector<std::size_t> line_begins = {0, 0}; // lines count from 1
   for (std::size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1))
     line_begins.push_back(at + 1);
 
@@ -211,7 +211,7 @@ std::vector<std::string> ptx_texts(const machine::Code &code) {
     }
     const std::string opcode = source->full_opcode();
     const std::size_t line = std::size_t(source->ptx_line);
-    // Inline assembly puts several instructions on a line, so the opcode is searched for, and its guard
+    // Inline assembly puts several instructions on a line, so search for the opcode, then for its guard
     // before it.
     std::size_t begin =
         line < line_begins.size() ? text.find(opcode, line_begins[line]) : std::string_view::npos;

@@ -1,4 +1,4 @@
-// The counter columns of the table: from counts by instruction and access kind to what a person reads.
+// The counter columns of the table: aggregates counters by instruction and access kind into what users read.
 #pragma once
 
 #include "machine/code.h"
@@ -16,9 +16,9 @@
 
 namespace ladder::runtime {
 
-/// Nsight Compute's names for the same stand in the table of README.md. `*_ld` of wavefronts, conflicts and
-/// ideal include ldmatrix, `*_st` stmatrix; shared_load_instructions leaves ldmatrix out,
-/// shared_store_instructions stmatrix. cp.async reads global memory: its sectors are in global_sectors_ld.
+/// README.md's table has Nsight Compute's names of these. `*_ld` of wavefronts, conflicts and ideal include
+/// ldmatrix, `*_st` stmatrix; shared_load_instructions excludes ldmatrix, shared_store_instructions stmatrix.
+/// cp.async reads global memory: its sectors are in global_sectors_ld.
 enum class Column {
   executed, ///< warp instructions, predicated-off ones included
   threads,  ///< threads that executed them
@@ -27,7 +27,7 @@ enum class Column {
   ldmatrix_instructions,
   wavefronts_ld,
   wavefronts_st,
-  ideal_ld, ///< wavefronts if only the distinct bytes counted: ceil(bytes / 128)
+  ideal_ld, ///< wavefronts if only distinct bytes counted: ceil(bytes / 128)
   ideal_st,
   conflicts_ld,
   conflicts_st,
@@ -36,12 +36,12 @@ enum class Column {
   mma_instructions,
   global_sectors_ld,
   global_sectors_st,
-  wgmma_instructions, ///< warp instructions: four a warpgroup's product
+  wgmma_instructions, ///< warp instructions: four per warpgroup product
   wavefronts_gmma,
   conflicts_gmma,
-  tma_load_instructions, ///< bulk and tensor copies to shared memory, stores and reductions out of it
-  tma_store_instructions,
-  tma_sectors_ld, ///< between the L2 and shared memory
+  tma_load_instructions,  ///< bulk and tensor copies to shared memory
+  tma_store_instructions, ///< bulk and tensor copies and reductions from it
+  tma_sectors_ld,         ///< between the L2 and shared memory
   tma_sectors_st,
   mbarrier_instructions,
 };
@@ -49,10 +49,10 @@ inline constexpr int kColumns = 24;
 
 LADDER_API std::string_view column_name(Column column);
 
-/// A cell is empty where an access of a kind that the model does not cover would belong to it.
+/// A cell is empty if it would include an access that the model does not cover.
 using CountRow = std::array<std::optional<std::uint64_t>, kColumns>;
 
-/// Sums; what is empty in one is empty in the sum.
+/// Adds cell by cell; a cell that is empty in either row is empty in the sum.
 LADDER_API CountRow &operator+=(CountRow &row, const CountRow &other);
 
 LADDER_API CountRow count_instruction(const machine::Code &code, const machine::Counters &counters,
@@ -64,7 +64,7 @@ using machine::SourcePlace;
 LADDER_API SourcePlace source_place(const machine::Code &code, std::size_t index);
 LADDER_API std::map<SourcePlace, CountRow> count_lines(const machine::Code &code,
                                                        const machine::Counters &counters);
-/// The instructions as the PTX text has them, in order.
+/// The instructions as written in the PTX, in order.
 LADDER_API std::vector<std::string> ptx_texts(const machine::Code &code);
 
 } // namespace ladder::runtime

@@ -16,10 +16,10 @@ constexpr std::size_t kStackBytes = 256 * 1024;
 void (*words)() = nullptr;
 
 void handle(int number) {
-  // From here on each of these signals ends the process, and so does this one once it is raised again.
+  // From here on these signals end the process, this one included once it is raised again.
   for (const int other : kSignals)
     signal(other, SIG_DFL);
-  // The crash may have left a lock held that is needed now.
+  // The crash may have left a lock held that last_words needs.
   signal(SIGALRM, SIG_DFL);
   sigset_t alarm_only;
   sigemptyset(&alarm_only);
@@ -35,7 +35,7 @@ void handle(int number) {
 
 void before_a_crash(void (*last_words)()) {
   words = last_words;
-  // A stack of its own, for a recursion that has used up the thread's.
+  // A separate stack, in case recursion exhausted the thread's.
   stack_t stack{};
   if (sigaltstack(nullptr, &stack) == 0 && stack.ss_flags & SS_DISABLE) {
     void *const memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,

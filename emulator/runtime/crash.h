@@ -1,10 +1,10 @@
-// Something to do when the process dies by a signal.
+// Last actions of a process that dies by a signal.
 #pragma once
 
 namespace ladder::runtime {
 
-/// Calls `last_words`, once, before the process ends by a signal that means a crash and that nobody else
-/// handles. It runs in whatever state the process was; should it hang, the process ends nevertheless.
+/// Calls `last_words`, once, before the process dies by a crash signal that has no other handler. It runs in
+/// whatever state the process is in; if it hangs, the process still ends.
 void before_a_crash(void (*last_words)());
 
 } // namespace ladder::runtime

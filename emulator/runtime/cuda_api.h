@@ -1,7 +1,7 @@
 // NVIDIA's prototypes of the CUDA runtime, under this library's names.
 //
-// Every listed function is declared as ladder_<name>, so that what is defined after this include has the ABI
-// of the real one and cannot be mistaken for it in a process that has loaded both.
+// Declares every listed function as ladder_<name>, so that definitions after this include have the real ABI
+// but cannot collide with the real function in a process that loads both.
 #pragma once
 
 #include "entry_points.h" // generated from entry_points.def

@@ -23,7 +23,7 @@ namespace ladder::runtime {
 namespace {
 
 constexpr std::uint64_t kMostThreads = 1024;
-constexpr std::uint64_t kPortableCluster = 8; ///< blocks that every GPU with clusters takes
+constexpr std::uint64_t kPortableCluster = 8; ///< cluster size that every GPU with clusters supports
 
 std::uint64_t number_from_environment(const char *name, std::uint64_t otherwise, std::uint64_t most) {
   const char *text = std::getenv(name);
@@ -50,8 +50,8 @@ const machine::VirtualGpu &gpu_from_environment() {
   throw std::invalid_argument("LADDER_ARCH names the GPU '" + arch + "'; there are " + known);
 }
 
-/// What grid.sync() of cooperative groups counts in (cooperative_groups/details/driver_abi.h); none without
-/// memory.
+/// The barrier memory of cooperative groups' grid.sync() (cooperative_groups/details/driver_abi.h); none if
+/// `memory` is nullptr.
 class GridWorkspace {
 public:
   explicit GridWorkspace(machine::GlobalMemory *memory) : memory_(memory) {
@@ -74,7 +74,7 @@ private:
 } // namespace
 
 Device &Device::instance() {
-  // Never destroyed, so that atexit handlers and static destructors still find it.
+  // Never destroyed: atexit handlers and static destructors still use it.
   static Device *device = [] {
     auto *made = new Device;
     std::atexit([] { instance().write_log_file(); });
@@ -83,7 +83,7 @@ Device &Device::instance() {
   return *device;
 }
 
-/// After the program's static objects are gone: what they free is not a leak.
+/// Runs after the program's static objects are destroyed: what they free is not a leak.
 [[gnu::destructor]] void finish_checking() {
   if (Checking *const checking = Checking::active(); checking && checking->watches_host())
     Device::instance().finish_checking();
@@ -108,7 +108,7 @@ void Device::add_memory(machine::MemoryRange range) { memory_.add(std::move(rang
 
 void Device::remove_memory(std::uint64_t begin) { memory_.remove(begin); }
 
-/// The kernel's own clusters (__cluster_dims__), else the launch's, else of one block.
+/// The kernel's own cluster size (__cluster_dims__), else the launch's, else one block.
 machine::Dim3 Device::cluster_of(const LaunchRequest &request) const {
   const program::Function &entry = request.code->program->functions[request.code->layout.functions.front()];
   const auto *const own = entry.required_cluster;
@@ -195,7 +195,7 @@ void Device::launch(const LaunchRequest &request) {
     std::unique_ptr<sanitizer::LaunchChecker> checker;
     if (Checking *const checking = Checking::active()) {
       checker = checking->watch(context);
-      options.threads = 1; // what is reported must not depend on chance
+      options.threads = 1; // reports must be deterministic
     }
     machine::Counters counters = machine::run_grid(context, options);
     if (checker)
@@ -253,7 +253,7 @@ void Device::report(const machine::Fault &fault) {
     }
   }
   complain(fault.describe());
-  // The program may end with abort() now, so what was counted so far is written first.
+  // The program may call abort() next, so write the counters now.
   write_log_file();
 }
 
@@ -293,7 +293,7 @@ void Device::write_log_file() {
   if (!file_log_)
     return;
   const std::lock_guard lock(state_);
-  // Written as a whole or not at all: the process may be dying.
+  // Write all or nothing: the process may be dying.
   const std::string half_written = log_path_ + ".part";
   {
     std::ofstream file(half_written, std::ios::trunc);

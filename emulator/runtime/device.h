@@ -1,7 +1,6 @@
-// The virtual device of the process: its GPU, its memory, what is running on it and what went wrong.
+// The virtual device of the process: its GPU, memory, launches and errors.
 //
-// Work is carried out at once and in order: when a call returns, what it asked for is done. There is one
-// device.
+// Work runs synchronously and in order: it is done when the call returns. There is one device.
 #pragma once
 
 #include "machine/block.h"
@@ -28,16 +27,16 @@ inline constexpr std::uint64_t kDefaultWarpInstructionLimit = std::uint64_t(1) <
 struct LaunchRequest {
   std::shared_ptr<const machine::Code> code;
   machine::Dim3 grid, block;
-  std::optional<machine::Dim3> cluster; ///< of the launch; a kernel's own needs none
+  std::optional<machine::Dim3> cluster; ///< from the launch; a kernel's own clusters need none
   bool allows_large_clusters = false;   ///< cudaFuncAttributeNonPortableClusterSizeAllowed
   std::uint64_t dynamic_shared_bytes = 0;
-  std::uint64_t dynamic_shared_limit =
-      0; ///< what the kernel may use: 48 KiB less its static part, or what it opted in to
+  /// What the kernel may use: 48 KiB minus its static part, or what it opted in to.
+  std::uint64_t dynamic_shared_limit = 0;
   std::vector<std::uint8_t> params;
   bool cooperative = false;
 };
 
-/// A launch that the device does not take, before anything ran.
+/// A launch that the device refuses before anything runs.
 class LaunchRefusal : public machine::FaultError {
 public:
   enum class Reason { threads, shared_memory, cooperative_grid, cluster };
@@ -46,19 +45,19 @@ public:
   Reason reason;
 };
 
-/// Clears the error that cudaGetLastError would give this host thread.
+/// Clears the error that cudaGetLastError would return on this host thread.
 void forget_last_error();
 
 class Checking;
 
 class LADDER_API Device {
 public:
-  /// The one of the process, made at first use: LADDER_ARCH, LADDER_THREADS, LADDER_WARP_INSTRUCTION_LIMIT.
-  /// Throws std::invalid_argument when one of them makes no sense.
+  /// The device of the process, created on first use from LADDER_ARCH, LADDER_THREADS and
+  /// LADDER_WARP_INSTRUCTION_LIMIT. Throws std::invalid_argument if one of them is invalid.
   static Device &instance();
 
   const machine::VirtualGpu &gpu() const { return *gpu_; }
-  /// Modules are loaded again for another GPU; memory stays.
+  /// Modules reload for another GPU; memory stays.
   void set_gpu(const machine::VirtualGpu &gpu) { gpu_ = &gpu; }
   unsigned threads() const { return threads_; }
   void set_threads(unsigned threads) { threads_ = threads; }
@@ -66,22 +65,21 @@ public:
   void set_warp_instruction_limit(std::uint64_t limit) { warp_instruction_limit_ = limit; }
   machine::GlobalMemory &memory() { return memory_; }
   machine::DeviceHeap &heap() { return heap_; }
-  /// Memory of the host's that kernels may use until it is removed. Throws std::invalid_argument when it
-  /// overlaps other memory in part.
+  /// Host memory that kernels may use until it is removed. Throws std::invalid_argument if it partly overlaps
+  /// other memory.
   void add_memory(machine::MemoryRange range);
   void remove_memory(std::uint64_t begin);
 
-  /// Held while work uses memory that the program could free meanwhile. Memory is freed with all of
-  /// `unused_memory` held, so after the work that is under way, as on a GPU.
+  /// Held while work uses memory that the program could free concurrently. Freeing holds `unused_memory`, so
+  /// it waits for running work, as on a GPU.
   std::shared_lock<std::shared_mutex> use_memory() { return std::shared_lock(memory_in_use_); }
   std::unique_lock<std::shared_mutex> unused_memory() { return std::unique_lock(memory_in_use_); }
 
-  /// Runs a kernel to its end and logs it. Throws FaultError; one that is no mere refusal (see is_refusal)
-  /// leaves the device broken.
+  /// Runs a kernel to its end and logs it. Throws FaultError; any fault but a refusal (see is_refusal) breaks
+  /// the device.
   void launch(const LaunchRequest &request);
 
-  /// A launch that was refused before anything ran harms nothing; any other fault breaks the device until a
-  /// reset.
+  /// A launch refused before anything ran harms nothing; any other fault breaks the device until a reset.
   static bool is_refusal(const machine::Fault &fault) {
     return fault.kind == machine::FaultKind::launch || fault.kind == machine::FaultKind::unsupported;
   }
@@ -89,23 +87,24 @@ public:
   std::optional<machine::Fault> broken() const;
   /// The last fault of any kind, refusals included.
   std::optional<machine::Fault> last_fault() const;
-  /// Keeps the fault for last_fault and, unless a session is open, prints it.
+  /// Keeps the fault for last_fault and prints it, unless a session is open.
   void report(const machine::Fault &fault);
-  /// Mends a broken device and forgets errors; memory and modules stay.
+  /// Repairs a broken device and clears errors; memory and modules stay.
   void reset();
 
-  /// A message to the person who runs the program, once for each text, unless a session is open.
+  /// Prints a message to the user, once per distinct text, unless a session is open.
   void complain(const std::string &message);
 
-  /// Launches go to the log that was opened last. Open logs silence `report`, since their owner shows faults.
+  /// Launches go to the most recently opened log. Open logs silence `report`, since their owner shows faults.
   void open_log(std::shared_ptr<LaunchLog> log);
   void close_log(const std::shared_ptr<LaunchLog> &log);
-  /// Called about ten times a second during a launch, on the launching thread; false ends it.
+  /// Called about ten times a second during a launch, on the launching thread; returning false ends the
+  /// launch.
   void set_tick(std::function<bool(std::uint64_t done, std::uint64_t total)> tick) {
     tick_ = std::move(tick);
   }
 
-  /// The end of a process that is checked: writes the log with all findings.
+  /// Writes the log with all findings at the end of a checked process.
   void finish_checking();
 
 private:
@@ -130,7 +129,7 @@ private:
   std::function<bool(std::uint64_t, std::uint64_t)> tick_;
   std::uint64_t launches_ = 0;
   std::string log_path_;                ///< LADDER_LAUNCH_LOG
-  std::shared_ptr<LaunchLog> file_log_; ///< what goes there
+  std::shared_ptr<LaunchLog> file_log_; ///< its contents
   std::unique_ptr<Checking> checking_;  ///< LADDER_CHECK
 };
 

@@ -1,4 +1,4 @@
-// What every CUDA entry point is wrapped in: exceptions become error codes, and a broken device refuses.
+// Wraps every CUDA entry point: exceptions become error codes, and a broken device fails.
 #pragma once
 
 #include "runtime/cuda_api.h"
@@ -11,14 +11,14 @@
 
 namespace ladder::runtime {
 
-/// An error that a call returns, with words for the person at the terminal where the code alone would not do.
+/// An error that a call returns, with a message for the user if the code alone does not explain it.
 class CudaError : public std::runtime_error {
 public:
   explicit CudaError(cudaError_t code, const std::string &message = {},
                      sanitizer::Kind kind = sanitizer::Kind::other)
       : std::runtime_error(message), code(code), kind(kind) {}
   cudaError_t code;
-  sanitizer::Kind kind; ///< what the sanitizer calls it
+  sanitizer::Kind kind; ///< the sanitizer's kind of finding
 };
 
 /// Throws CudaError(code) unless `holds`.
@@ -28,20 +28,20 @@ inline void require(bool holds, cudaError_t code = cudaErrorInvalidValue, const 
     throw CudaError(code, message, kind);
 }
 
-/// The code that CUDA has for a fault.
+/// CUDA's error code for a fault.
 cudaError_t error_of(const machine::Fault &fault);
 
-/// Records an error of this host thread for cudaGetLastError; gives it back.
+/// Records an error of this host thread for cudaGetLastError, and returns it.
 cudaError_t record(cudaError_t code);
 
 namespace detail {
 cudaError_t run(bool needs_device, const std::function<void()> &body);
 }
 
-/// Runs the body of an entry point that works on the device: fails at once when a fault has broken that.
+/// Runs the body of an entry point that uses the device: fails at once if a fault has broken it.
 template <typename Body> cudaError_t on_device(Body &&body) { return detail::run(true, body); }
 
-/// Runs the body of an entry point that only asks.
+/// Runs the body of an entry point that only queries.
 template <typename Body> cudaError_t query(Body &&body) { return detail::run(false, body); }
 
 } // namespace ladder::runtime

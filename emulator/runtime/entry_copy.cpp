@@ -36,8 +36,8 @@ Direction direction_of(cudaMemcpyKind kind) {
   throw CudaError(cudaErrorInvalidMemcpyDirection);
 }
 
-/// Device memory must be known and large enough, and so must memory that is known, whatever the caller says
-/// it is.
+/// Throws unless device memory is known and large enough; also checks known memory that the caller calls host
+/// memory.
 void check_range(const void *pointer, std::size_t bytes, Side side) {
   require(pointer);
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
@@ -53,7 +53,7 @@ void check_range(const void *pointer, std::size_t bytes, Side side) {
           was_freed ? Kind::use_after_free : Kind::bad_copy);
 }
 
-/// A copy's sides must be what its kind says.
+/// Checks that both sides of a copy match its kind.
 void check_sides(const Direction &direction, const void *destination, const void *source) {
   Checking *const checking = Checking::active();
   if (!checking)
@@ -69,7 +69,7 @@ void check_sides(const Direction &direction, const void *destination, const void
                         "the destination is device memory, and the kind of the copy says host");
 }
 
-/// Tells the sanitizer what a copy or fill writes, and asks whether what it reads has been written.
+/// Tells the sanitizer what a copy or fill writes.
 void note_write(const void *destination, std::size_t bytes) {
   if (Checking *const checking = Checking::active())
     checking->initialised().mark(reinterpret_cast<std::uint64_t>(destination), bytes);
@@ -80,15 +80,15 @@ void note_read(const void *source, std::size_t bytes, const Direction &direction
     checking->copied_back(reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
-/// A copy of unwritten memory leaves its destination unwritten.
+/// Copying unwritten memory leaves the destination unwritten.
 void note_copy(const void *destination, const void *source, std::size_t bytes) {
   if (Checking *const checking = Checking::active())
     checking->initialised().copy(reinterpret_cast<std::uint64_t>(destination),
                                  reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
-/// Tells of a copy, or of a fill, which has no source. Calls that name no stream wait, and so does a copy of
-/// memory that is not pinned.
+/// Records a copy, or a fill, which has no source. Calls without a stream wait, and so do copies of unpinned
+/// memory.
 void note_work(const char *name, const void *destination, const void *source, std::size_t bytes) {
   Checking *const checking = Checking::active();
   if (!checking || !checking->watches_host())
@@ -114,10 +114,10 @@ struct Box {
   bool empty() const { return width == 0 || height == 0 || depth == 0; }
 };
 
-/// Rows from `pointer` on, of which a copy takes a box from (x, y, z) on.
+/// Pitched rows at `pointer`; a copy takes a box starting at (x, y, z).
 struct Pitched {
   char *pointer;
-  std::size_t pitch, rows = 0; ///< bytes from a row to the next, rows from a slice to the next
+  std::size_t pitch, rows = 0; ///< bytes per row, rows per slice
   std::size_t x = 0, y = 0, z = 0;
 
   std::size_t offset_of(std::size_t row, std::size_t slice) const {
@@ -126,14 +126,14 @@ struct Pitched {
   char *row(std::size_t row, std::size_t slice) const { return pointer + offset_of(row, slice); }
 };
 
-/// a * b + c. Throws CudaError(cudaErrorInvalidValue) when that is more than there can be.
+/// a * b + c. Throws CudaError(cudaErrorInvalidValue) on overflow.
 std::size_t multiply_add(std::size_t a, std::size_t b, std::size_t c) {
   std::size_t all;
   require(!__builtin_mul_overflow(a, b, &all) && !__builtin_add_overflow(all, c, &all));
   return all;
 }
 
-/// A box that is not empty must lie within its rows and slices, and end within memory.
+/// Checks that a nonempty box lies within its rows and slices, and within memory.
 void check_box(const Pitched &place, const Box &box, Side side) {
   require(place.x <= place.pitch && box.width <= place.pitch - place.x, cudaErrorInvalidPitchValue);
   require(box.depth == 1 || (place.y <= place.rows && box.height <= place.rows - place.y));

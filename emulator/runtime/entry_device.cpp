@@ -1,4 +1,4 @@
-// The device: one, as its VirtualGpu describes it.
+// Queries and settings of the one device, as its VirtualGpu describes it.
 #include "runtime/allocations.h"
 #include "runtime/checking.h"
 #include "runtime/entry.h"
@@ -28,7 +28,7 @@ constexpr int kMaxGrid[3] = {2147483647, 65535, 65535};
 
 void require_device(int device) { require(device == 0, cudaErrorInvalidDevice); }
 
-/// The known attributes; attributes that report support of something and are not listed are 0.
+/// The known attributes. Unlisted attributes that report support of a feature are 0.
 std::optional<int> attribute_of(const machine::VirtualGpu &gpu, cudaDeviceAttr attribute) {
   switch (attribute) {
   case cudaDevAttrMaxThreadsPerBlock:
@@ -156,7 +156,7 @@ cudaDeviceProp properties_of(const machine::VirtualGpu &gpu) {
   return p;
 }
 
-/// Limits that a program may set and read back. Only that of the heap limits anything here.
+/// Limits that a program may set and read back. Only the heap limit has an effect here.
 struct Limits {
   std::mutex mutex; ///< guards the values
   std::array<std::size_t, 7> values = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
@@ -278,7 +278,7 @@ cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig *config) {
 }
 
 cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) {
-  return on_device([] {}); // banks have been four bytes wide since Maxwell, whatever is requested
+  return on_device([] {}); // since Maxwell, banks are always four bytes wide
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {

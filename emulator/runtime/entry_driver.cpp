@@ -1,4 +1,4 @@
-// The few functions of the CUDA driver that programs need for tensor maps, and how they find them.
+// The few CUDA driver functions that programs need for tensor maps, and the lookup of driver functions.
 #include "instructions/tensor_map.h"
 #include "runtime/entry.h"
 
@@ -46,7 +46,7 @@ cudaError_t find_entry_point(const char *symbol, void **function, cudaDriverEntr
     if (!*function) {
       Device::instance().complain("cudaGetDriverEntryPoint: the emulator has no driver function " +
                                   std::string(symbol));
-      // Without `result` a caller has only the code to go by.
+      // Without `result`, the caller has only the return code.
       require(result, cudaErrorSymbolNotFound);
     }
   });
@@ -74,7 +74,7 @@ std::optional<machine::Swizzle> swizzle_of(CUtensorMapSwizzle swizzle) {
 
 constexpr std::uintptr_t kMapAlignment = 64;
 
-/// What is wrong with a tensor map's address; empty if nothing is.
+/// What is wrong with a tensor map's address; empty if it is valid.
 std::string check_place(const CUtensorMap *map) {
   if (!map)
     return "tensorMap is null";
@@ -166,7 +166,7 @@ CUresult cuDriverGetVersion(int *version) {
   return CUDA_SUCCESS;
 }
 
-// The driver's codes that occur here are also the runtime's.
+// The driver's codes used here equal the runtime's.
 CUresult cuGetErrorString(CUresult error, const char **text) {
   if (!text)
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,4 @@
-// cudaGetLastError, the names of errors, and how errors come about.
+// cudaGetLastError, names of errors, and the conversion of exceptions to errors.
 
 #include "program/program.h"
 #include "ptx/ast.h"
@@ -28,7 +28,7 @@ void complain(const std::string &message) {
   try {
     Device::instance().complain(message);
   } catch (const std::exception &error) {
-    // There is no device: the settings are wrong. A program that does not check for errors would go on with
+    // Without valid settings there is no device. A program that does not check for errors would go on with
     // garbage.
     std::fprintf(stderr, "ladder: %s\n", error.what());
     std::exit(2);
@@ -48,7 +48,7 @@ cudaError_t error_of(LaunchRefusal::Reason reason) {
   return cudaErrorUnknown;
 }
 
-/// A refusal by a layer that knows no kernel: kept where last_fault() finds it.
+/// Records a refusal by a layer that knows no kernel, where last_fault() finds it.
 void refuse(machine::FaultKind kind, const std::string &message, int ptx_line = 0) {
   machine::Fault fault;
   fault.kind = kind;
@@ -115,7 +115,7 @@ cudaError_t detail::run(bool needs_device, const std::function<void()> &body) {
   } catch (const LaunchRefusal &refusal) {
     return record(error_of(refusal.reason));
   } catch (const machine::FaultError &error) {
-    // Device::launch has reported its own; what binding refuses comes from elsewhere.
+    // Device::launch reported its own faults; those of binding come from elsewhere.
     if (error.fault.kind == machine::FaultKind::unsupported) {
       machine::Fault fault = error.fault;
       fault.kernel = demangle(fault.kernel);
@@ -153,7 +153,7 @@ cudaError_t cudaPeekAtLastError() {
   if (Checking *const checking = Checking::active())
     checking->error_seen();
   try {
-    // A fault shows to every thread until the device is reset.
+    // Every thread sees a fault until the device is reset.
     if (const auto error = device_error())
       return *error;
   } catch (const std::exception &error) {

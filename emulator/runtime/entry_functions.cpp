@@ -147,8 +147,8 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
   });
 }
 
-/// A cluster's blocks lie on multiprocessors of one group (GPC), of which the H200 has some with 16 and some
-/// with 18: here every 16 multiprocessors are one.
+/// A cluster runs on the multiprocessors of one GPC. The H200 has GPCs of 16 and of 18; here every GPC has
+/// 16.
 cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
                                            const cudaLaunchConfig_t *config) {
   return on_device([&] {

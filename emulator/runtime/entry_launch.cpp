@@ -20,7 +20,7 @@ struct CallConfiguration {
   cudaStream_t stream;
 };
 
-/// Configurations of `<<<>>>` under way: an argument may itself launch.
+/// Pending configurations of `<<<>>>`: a stack, since an argument may itself launch.
 thread_local std::vector<CallConfiguration> configurations;
 
 machine::Dim3 dim(dim3 size) { return {size.x, size.y, size.z}; }
@@ -52,7 +52,7 @@ void launch(const void *function, dim3 grid, dim3 block, void **arguments, size_
   Device::instance().launch(request);
 }
 
-/// A launch by `<<<>>>` returns no error.
+/// Records a launch's error: `<<<>>>` cannot return one.
 cudaError_t noted(cudaError_t code) {
   if (Checking *const checking = Checking::active(); checking && code != cudaSuccess)
     checking->launch_failed(error_name(code));
@@ -122,7 +122,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     const StreamId id = stream_id(stream);
     require(function);
     if (Checking *const checking = Checking::active())
-      checking->streams().host_waits(id); // by the function's time
+      checking->streams().host_waits(id); // before the function runs
     function(data);
   });
 }

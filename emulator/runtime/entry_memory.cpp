@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::size_t kPitch = 512;
 
-/// The one memory pool; it has no state of its own.
+/// The only memory pool; it has no state.
 cudaMemPool_t const kPool = reinterpret_cast<cudaMemPool_t>(0x1);
 
-/// Throws CudaError(cudaErrorMemoryAllocation) for what no memory could hold.
+/// a * b. Throws CudaError(cudaErrorMemoryAllocation) on overflow.
 std::size_t product(std::size_t a, std::size_t b) {
   std::size_t all;
   require(!__builtin_mul_overflow(a, b, &all), cudaErrorMemoryAllocation);
@@ -31,12 +31,12 @@ void allocate(void **pointer, std::size_t bytes, MemoryKind kind, const char *na
   *pointer = Allocations::instance().allocate(bytes, kind, name, flags);
 }
 
-/// Whether the program has memory in all of these pages, and the host can hold them.
+/// True if all these pages are mapped and the host could hold them.
 bool is_mapped(const void *pointer, std::size_t bytes) {
   const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uint64_t>(pointer), begin = address / page * page;
   std::uint64_t end;
-  // Asks nothing of memory that is mapped.
+  // MS_ASYNC has no effect on mapped memory.
   return bytes / page <= std::uint64_t(sysconf(_SC_PHYS_PAGES)) &&
          !__builtin_add_overflow(address, bytes, &end) &&
          msync(reinterpret_cast<void *>(begin), end - begin, MS_ASYNC) == 0;
@@ -50,7 +50,7 @@ void free_device(void *pointer) {
             ladder::sanitizer::Kind::bad_free);
 }
 
-/// Work that concerns a whole allocation.
+/// Records work that concerns a whole allocation.
 void note_whole(const char *name, const void *pointer) {
   Checking *const checking = Checking::active();
   const auto allocation = checking ? Allocations::instance().find(pointer) : std::nullopt;
@@ -167,7 +167,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
     require(free && total);
     *total = Device::instance().gpu().global_bytes;
     const std::uint64_t unused = *total - std::min<std::uint64_t>(*total, Allocations::instance().used());
-    // No more than the host has, since it comes from there.
+    // At most what the host has, since it backs the memory.
     *free = std::min<std::uint64_t>(unused, std::uint64_t(sysconf(_SC_AVPHYS_PAGES)) *
                                                 std::uint64_t(sysconf(_SC_PAGESIZE)));
   });
@@ -180,7 +180,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
     void *const address = const_cast<void *>(pointer);
     const auto allocation = Allocations::instance().find(pointer);
     if (!allocation) {
-      // A variable of a module, or a tensor handed in, is device memory; the rest is the host's own.
+      // A module's variable or a registered tensor is device memory; anything else is the host's.
       const bool known =
           Device::instance().memory().find(reinterpret_cast<std::uint64_t>(pointer), 1) != nullptr;
       attributes->type = known ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;

@@ -1,5 +1,5 @@
-// Called by the static constructors in nvcc's host code. They run before main, so nothing is parsed and
-// nothing can fail here; errors appear at the first use.
+// Called by static constructors in nvcc's host code. They run before main, so these parse nothing and cannot
+// fail; errors appear on first use.
 #include "runtime/entry.h"
 #include "runtime/registry.h"
 
@@ -34,6 +34,6 @@ void __cudaRegisterManagedVar(void **handle, void **host_pointer, char *, const 
 }
 
 char __cudaInitModule(void **handle) {
-  // Called before the host first reads a managed variable.
+  // Called before the host first accesses a managed variable.
   return query([&] { binary_of(handle)->connect_managed(); }) == cudaSuccess;
 }

@@ -1,4 +1,4 @@
-// Streams and events. Everything is in order and done at once.
+// Streams and events. All work is synchronous and in order.
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/streams.h"
@@ -27,7 +27,7 @@ struct Event {
 
 constexpr int kLowestPriority = 0, kHighestPriority = -5;
 
-/// Live handles. None is given out twice, so that using a destroyed one stays an error.
+/// Live handles. No handle is reused, so that using a destroyed one stays an error.
 template <typename Object, typename Handle> class Handles {
 public:
   Handle add(Object object) {
@@ -56,7 +56,7 @@ public:
   }
 
 private:
-  static constexpr std::uintptr_t kStep = 16; // beyond the small numbers that stand for default streams
+  static constexpr std::uintptr_t kStep = 16; // skips the small numbers that denote default streams
 
   auto find(Handle handle) {
     const auto found = objects_.find(handle);
@@ -69,7 +69,7 @@ private:
   std::unordered_map<Handle, Object> objects_;
 };
 
-// Never destroyed, since programs destroy streams in static destructors of their own.
+// Never destroyed: programs destroy streams in static destructors of their own.
 auto &streams = *new Handles<Stream, cudaStream_t>;
 auto &events = *new Handles<Event, cudaEvent_t>;
 std::atomic<unsigned long long> next_stream_id{3};
@@ -84,7 +84,7 @@ Stream properties(cudaStream_t stream) {
   return {.id = stream == cudaStreamPerThread ? 2ull : 1ull};
 }
 
-/// What the sanitizer knows of the order; nullptr when it is off.
+/// The sanitizer's stream order; nullptr if it is off.
 StreamOrder *order() {
   Checking *const checking = Checking::active();
   return checking ? &checking->streams() : nullptr;
@@ -246,7 +246,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return on_device([&] { host_waits(event); });
 }
 
-/// The time that the emulation took, not a GPU's.
+/// The wall time of the emulation, not a GPU's time.
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return on_device([&] {
     require(milliseconds);

@@ -11,7 +11,7 @@ namespace {
 LoadedModule::Variable find_variable(const void *symbol) {
   const auto registered = Registry::instance().variable(symbol);
   require(registered.has_value(), cudaErrorInvalidSymbol);
-  // A variable that the device code never uses is not in the PTX.
+  // The PTX lacks variables that device code never uses.
   const auto variable = registered->binary->module(Device::instance().gpu()).variable(registered->name);
   require(variable.has_value(), cudaErrorInvalidSymbol);
   return *variable;

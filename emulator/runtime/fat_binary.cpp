@@ -32,7 +32,7 @@ struct EntryHeader {
   std::uint32_t name_offset, name_bytes;
   std::uint64_t flags;
   std::uint64_t reserved;
-  std::uint64_t decompressed_bytes; ///< 0 when the payload is plain
+  std::uint64_t decompressed_bytes; ///< 0 if the payload is uncompressed
 };
 static_assert(sizeof(ContainerHeader) == 16 && sizeof(EntryHeader) == 64);
 
@@ -46,7 +46,7 @@ template <typename T> T read(const std::byte *from) {
   return value;
 }
 
-/// The architecture that the text names, "sm_90a"; empty when it names none.
+/// The .target of the PTX, "sm_90a"; empty if there is none.
 std::string target_of(const std::string &ptx) {
   const std::size_t at = ptx.find(".target");
   if (at == std::string::npos)
@@ -57,7 +57,7 @@ std::string target_of(const std::string &ptx) {
   return ptx.substr(begin, ptx.find_first_of(" \t\r\n,;", begin) - begin);
 }
 
-/// Code for sm_90a runs on sm_90 alone; code for sm_100f would on its family, of which there is none here.
+/// sm_90a code runs only on sm_90; sm_100f code runs on its family, of which no GPU exists here.
 bool can_run(const std::string &target, std::uint32_t arch, const machine::VirtualGpu &gpu) {
   const std::uint32_t own = std::uint32_t(gpu.major * 10 + gpu.minor);
   const bool specific = !target.empty() && (target.back() == 'a' || target.back() == 'f');
@@ -109,7 +109,7 @@ DeviceCode select_code(const std::byte *container, std::size_t size, const machi
     } else if (entry.kind == kPtx && entry.decompressed_bytes != 0) {
       compressed.insert("compute_" + arch);
     } else if (entry.kind == kPtx) {
-      // The text is padded with zeros.
+      // The text is zero-padded.
       std::string ptx(payload, strnlen(payload, entry.payload_bytes));
       if (!can_run(target_of(ptx), entry.arch, gpu))
         newer.insert("compute_" + arch);
@@ -143,7 +143,7 @@ DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu) {
   const auto container = read<ContainerHeader>(header.data);
   if (container.magic != kContainerMagic)
     throw FatBinaryError("the fat binary does not begin as one does");
-  // The size is the container's own word; the wrapper has none.
+  // Only the container states its size; the wrapper has none.
   if (container.body_bytes > SIZE_MAX - container.header_bytes)
     throw FatBinaryError("the fat binary is cut off");
   return select_code(header.data, container.header_bytes + container.body_bytes, gpu);

@@ -1,4 +1,4 @@
-// The fat binary that nvcc puts into an object file: the device code for each architecture.
+// The fat binary that nvcc embeds in an object file: device code for each architecture.
 #pragma once
 
 #include "machine/gpu.h"
@@ -11,7 +11,7 @@
 
 namespace ladder::runtime {
 
-/// A fat binary without PTX that the virtual GPU can run; the message says which flags of nvcc make one.
+/// A fat binary without PTX that the virtual GPU can run; the message names the nvcc flags to use.
 class FatBinaryError : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
@@ -20,12 +20,12 @@ public:
 /// The code for one architecture.
 struct DeviceCode {
   std::string ptx;
-  std::span<const std::byte> cubin; ///< the machine code that ptxas made of it; empty when there is none
+  std::span<const std::byte> cubin; ///< ptxas's machine code for it; empty if absent
 };
 
-/// The code for `gpu` in the container that a wrapper (the argument of __cudaRegisterFatBinary) points to: of
-/// those for an architecture that the GPU can run, the one for the highest. Nothing is read outside the sizes
-/// that the container states. Throws FatBinaryError.
+/// Selects the code for `gpu` in the container that a wrapper (the argument of __cudaRegisterFatBinary)
+/// points to: the highest architecture that the GPU can run. Never reads outside the sizes that the container
+/// states. Throws FatBinaryError.
 DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu);
 
 /// The same for a container of `size` bytes.

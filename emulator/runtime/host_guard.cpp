@@ -16,8 +16,8 @@ namespace ladder::runtime {
 
 namespace {
 
-// The handler may run at any time, so it reads only atomics in tables of fixed size. What does not fit is not
-// guarded.
+// The handler may run at any time, so it reads only atomics in fixed-size tables. Allocations that do not fit
+// are not guarded.
 struct Guarded {
   std::atomic<std::uint64_t> begin{0}, end{0};
   std::atomic<bool> is_shared{false};
@@ -25,9 +25,9 @@ struct Guarded {
 constexpr std::size_t kMostGuarded = 1 << 16;
 std::array<Guarded, kMostGuarded> guarded;
 std::atomic<std::size_t> guarded_count{0};
-std::atomic<bool> has_opened{false}; ///< the handler has, since all was closed
+std::atomic<bool> has_opened{false}; ///< the handler opened something since the last close
 
-/// What work under way uses of memory that is shared.
+/// Memory shared with the host that unfinished work uses.
 constexpr std::size_t kMostPending = 1024;
 std::array<MemoryUse, kMostPending> pending;
 std::atomic<std::size_t> pending_count{0};
@@ -45,7 +45,7 @@ std::atomic<std::size_t> hit_count{0};
 struct sigaction previous;
 std::mutex mutex; // guards what follows
 int open_calls = 0;
-std::vector<std::size_t> live; // numbers of what is not retired
+std::vector<std::size_t> live; // indices of allocations not retired
 
 void protect(const Guarded &memory, int protection) {
   mprotect(reinterpret_cast<void *>(memory.begin.load()), memory.end - memory.begin, protection);
@@ -61,7 +61,7 @@ void *instruction_of(void *context) {
 #endif
 }
 
-/// Whether the host's access fits what work under way does. That it is a write only x86-64 tells.
+/// True if the host's access conflicts with unfinished work. Only x86-64 reveals whether it is a write.
 bool is_early(std::uint64_t address, const void *context) {
   bool writes = false;
 #if defined(__x86_64__)
@@ -74,7 +74,7 @@ bool is_early(std::uint64_t address, const void *context) {
   return false;
 }
 
-/// Closes the pages that hold what work under way uses; what it only reads stays readable.
+/// Closes the pages that unfinished work uses; pages that it only reads stay readable.
 void close_pending(const Guarded &memory) {
   const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
   for (const bool written : {false, true})
@@ -102,14 +102,14 @@ void handle(int, siginfo_t *info, void *context) {
       hit.address = address;
       hit.is_early = memory.is_shared;
       hit.count = backtrace(hit.frames, kMostFrames);
-      // The handler's own frames come first; the place that touched is the one interrupted.
+      // The handler's own frames come first; replace them by the interrupted instruction.
       hit.frames[0] = instruction_of(context);
     }
     has_opened = true;
     protect(memory, PROT_READ | PROT_WRITE);
     return;
   }
-  // Not ours: the same instruction runs again under the previous handler.
+  // Not ours: rerun the instruction under the previous handler.
   sigaction(SIGSEGV, &previous, nullptr);
 }
 
@@ -122,7 +122,7 @@ HostGuard &HostGuard::instance() {
 
 HostGuard::HostGuard() {
   void *frame;
-  backtrace(&frame, 1); // loads what it needs now, not in the handler
+  backtrace(&frame, 1); // load its dependencies now, not in the handler
   struct sigaction action{};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
@@ -134,7 +134,7 @@ void *HostGuard::allocate(std::uint64_t bytes, bool is_shared) {
   const auto page = std::uint64_t(sysconf(_SC_PAGESIZE));
   const std::uint64_t room = (bytes + page - 1) / page * page;
   const std::lock_guard lock(mutex);
-  // The page after it stays closed, so that two allocations never touch.
+  // The page after it stays closed, so that allocations are never adjacent.
   void *const memory =
       mmap(nullptr, room + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
@@ -182,7 +182,7 @@ void HostGuard::close() {
   pending_count = 0;
   std::copy_n(uses.begin(), std::min(uses.size(), kMostPending), pending.begin());
   pending_count = std::min(uses.size(), kMostPending);
-  if (has_opened.exchange(false)) // what was retired, too
+  if (has_opened.exchange(false)) // retired memory included
     for (std::size_t i = 0; i < guarded_count.load(); ++i)
       if (!guarded[i].is_shared)
         protect(guarded[i], PROT_NONE);

@@ -1,8 +1,8 @@
-// Keeps the host off device memory, which on a GPU it cannot touch either.
+// Keeps the host from accessing device memory, as it could not on a real GPU.
 //
-// Device memory is closed while the program's own code runs and open within calls of the runtime. A touch
-// raises SIGSEGV, whose handler notes it, opens that allocation until the next call ends, and lets the
-// program go on.
+// Device memory is inaccessible while the program's own code runs and accessible within calls of the runtime.
+// An access raises SIGSEGV; the handler records it, opens that allocation until the next call ends, and lets
+// the program continue.
 #pragma once
 
 #include "runtime/host_place.h"
@@ -14,13 +14,13 @@ namespace ladder::runtime {
 
 class HostGuard {
 public:
-  /// Of the process; takes SIGSEGV at first use.
+  /// The guard of the process; installs its SIGSEGV handler on first use.
   static HostGuard &instance();
 
-  /// Whole pages of their own, zeroed; nullptr when there are none. Open to begin with. `is_shared`: the host
-  /// may touch them, but for what work that it has not waited for uses.
+  /// Allocates zeroed pages, initially open; returns nullptr on failure. `is_shared`: the host may access
+  /// them, except where unfinished work uses them.
   void *allocate(std::uint64_t bytes, bool is_shared = false);
-  /// Closes them for good; their addresses are not given out again.
+  /// Closes the pages for good; their addresses are never reused.
   void retire(void *memory);
 
   void open();
@@ -29,16 +29,16 @@ public:
   struct Touch {
     std::uint64_t address = 0;
     HostPlace place;
-    bool is_early = false; ///< of memory that is shared
+    bool is_early = false; ///< memory shared with the host, still in use by unfinished work
   };
-  /// What the host has touched.
+  /// The host's forbidden accesses so far.
   std::vector<Touch> touches() const;
 
 private:
   HostGuard();
 };
 
-/// Opens device memory for as long as it lives; calls within calls do no harm.
+/// Opens device memory during its lifetime; may be nested.
 class OpenDeviceMemory {
 public:
   OpenDeviceMemory();

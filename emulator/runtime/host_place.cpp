@@ -20,7 +20,7 @@ HostPlace place_of(void *const *frames, int count) {
   module_of(reinterpret_cast<const void *>(getauxval(AT_ENTRY)), program);
   HostPlace inside, outside;
   for (int i = 0; i < count; ++i) {
-    // A return address may be that of the next line's first instruction.
+    // A return address may belong to the next line.
     const auto address = reinterpret_cast<std::uintptr_t>(frames[i]) - 1;
     const void *const base = module_of(reinterpret_cast<const void *>(address), info);
     if (!base || base == own.dli_fbase || !info.dli_fname)

@@ -1,4 +1,4 @@
-// Where in the program a call of the runtime stands.
+// The place in the program that called the runtime.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ladder::runtime {
 
-/// A chain of calls, the innermost first, as tools know it: a file of code and offsets in it.
+/// A call chain, innermost first, in the form that symbolisers take: a module file and offsets in it.
 struct HostPlace {
   std::string module;
   std::vector<std::uint64_t> offsets;
@@ -15,9 +15,10 @@ struct HostPlace {
 
 inline constexpr int kMostFrames = 24;
 
-/// Those of these return addresses that lie in the program itself; without one, in what called this library.
+/// The place of a call with these return addresses: those inside the program itself or, if there are none,
+/// inside the module that called this library.
 HostPlace place_of(void *const *frames, int count);
-/// The call that this library is in.
+/// The call into this library that is in progress.
 HostPlace calling_place();
 
 } // namespace ladder::runtime

@@ -1,4 +1,4 @@
-// The little of JSON that is written here.
+// JSON output.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace ladder::runtime {
 
-/// A string with its quotes.
+/// Escapes and quotes a string.
 std::string quoted(std::string_view text);
 
 } // namespace ladder::runtime

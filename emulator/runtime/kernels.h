@@ -7,7 +7,7 @@
 
 namespace ladder::runtime {
 
-/// By host function or handle; throws CudaError(cudaErrorInvalidDeviceFunction).
+/// Finds a kernel by host function or handle; throws CudaError(cudaErrorInvalidDeviceFunction).
 RegisteredKernel &find_kernel(const void *function);
 
 class KernelOnDevice {
@@ -19,7 +19,7 @@ public:
   std::uint64_t static_shared_bytes() const { return code_->layout.static_shared_bytes; }
   /// The most dynamic shared memory that the GPU can give it.
   std::uint64_t largest_dynamic_shared() const;
-  /// What a launch may ask for now: what it opted in to, else what is left of 48 KiB.
+  /// What a launch may request now: what the kernel opted in to, else the rest of 48 KiB.
   std::uint64_t dynamic_shared_limit() const;
 
 private:

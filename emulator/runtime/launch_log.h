@@ -1,4 +1,4 @@
-// What was launched and what it counted.
+// Launches and their counters.
 #pragma once
 
 #include "machine/block.h"
@@ -22,17 +22,17 @@ struct LaunchRecord {
   std::uint64_t static_shared_bytes = 0, dynamic_shared_bytes = 0;
   std::string arch;
   std::shared_ptr<const machine::Code> code;
-  machine::Counters counters; ///< of all launches
+  machine::Counters counters; ///< summed over all launches
   std::uint64_t launches = 1;
 };
 
-/// The kernel's name as the source has it, with parameters.
+/// The kernel's name as in the source, with parameters.
 std::string demangle(const std::string &mangled);
 
-/// Collects the launches of one session. Launches may come from several host threads; the device guards this.
+/// Collects the launches of one session. Several host threads may launch; the device's lock guards this.
 class LADDER_API LaunchLog {
 public:
-  /// `merge`: launches of a kernel with one configuration become one record.
+  /// `merge`: launches of one kernel with one configuration become one record.
   explicit LaunchLog(bool merge = false) : merge_(merge) {}
   void add(LaunchRecord record);
   const std::vector<LaunchRecord> &records() const { return records_; }

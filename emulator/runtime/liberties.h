@@ -6,7 +6,7 @@
 
 namespace ladder::runtime {
 
-/// Takes effect with the next launch or allocation; returns what held before.
+/// Takes effect at the next launch or allocation; returns the previous value.
 LADDER_API machine::Liberties set_liberties(const machine::Liberties &liberties);
 
 } // namespace ladder::runtime

@@ -59,8 +59,7 @@ void LoadedModule::allocate_variables() {
                                    std::to_string(gpu_.global_bytes) + " bytes of memory that " +
                                    std::string(gpu_.arch) + " has");
     left -= bytes;
-    // Gaps keep neighbours apart, so that running over the end of one is noticed. Large ones cost only what
-    // is used of them.
+    // Gaps separate neighbours, so that overruns are detected. Large variables cost only the pages they use.
     const std::uint64_t alignment = std::max<std::uint64_t>(symbol.alignment, 256);
     void *block = std::calloc(1, bytes + 2 * alignment);
     if (!block)

@@ -1,4 +1,4 @@
-// A PTX module made ready on a virtual GPU: its program, the memory of its variables, its kernels bound at
+// A PTX module loaded on a virtual GPU: its program, storage for its variables, and its kernels, bound on
 // first use.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace ladder::runtime {
 
 class LADDER_API LoadedModule {
 public:
-  /// Parses and resolves `ptx` and gives its .global and .const variables room in `memory`, which must
-  /// outlive this. `accesses`: what the machine code of this PTX is known to do. Throws ptx::SyntaxError,
+  /// Parses and resolves `ptx` and allocates its .global and .const variables in `memory`, which must outlive
+  /// this object. `accesses` describes the machine code of this PTX. Throws ptx::SyntaxError,
   /// program::LinkError.
   LoadedModule(const std::string &ptx, const machine::VirtualGpu &gpu, machine::GlobalMemory &memory,
                instructions::MachineAccesses accesses = {});
@@ -32,10 +32,10 @@ public:
 
   const program::Program &program() const { return *program_; }
   std::vector<std::string> kernels() const;
-  /// The entry of this name; nullptr when there is none.
+  /// The entry with this name; nullptr if there is none.
   const program::Function *entry(const std::string &name) const;
-  /// A kernel ready to run. Throws machine::FaultError: of kind launch when there is none of this name, of
-  /// kind unsupported when it holds what the emulator does not model.
+  /// Returns a kernel ready to run. Throws machine::FaultError: of kind launch if there is no such kernel, of
+  /// kind unsupported if it uses something the emulator does not model.
   std::shared_ptr<const machine::Code> kernel(const std::string &name);
 
   struct Variable {

@@ -1,4 +1,4 @@
-// What the Python module needs of the layers below, whose own functions this library keeps to itself.
+// Re-exports what the Python module needs from the lower layers, whose symbols this library hides.
 #pragma once
 
 #include "machine/fault.h"
@@ -21,13 +21,13 @@ LADDER_API std::string_view fault_kind_name(machine::FaultKind kind);
 LADDER_API std::string describe(const machine::Fault &fault);
 LADDER_API std::string_view type_name(ptx::Type type);
 
-/// A row of the table of opcodes, and what the layers above it make of it.
+/// A row of the opcode table, with properties from higher layers.
 struct OpcodeRow {
   const program::Opcode *opcode;
   bool is_checked; ///< by the sanitizer
 };
 LADDER_API std::vector<OpcodeRow> opcode_rows();
-/// The opcodes that instructions/ binds, with a row or not.
+/// All opcodes that instructions/ binds, with or without a row.
 LADDER_API std::vector<std::string_view> bound_opcodes();
 
 } // namespace ladder::runtime

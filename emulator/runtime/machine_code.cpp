@@ -14,7 +14,7 @@ using instructions::MachineAccess;
 using instructions::MachineAccesses;
 using Bytes = std::span<const std::byte>;
 
-/// Reads one value after the other; `failed` once something was missing.
+/// Reads values in sequence; `failed` once the input ran out.
 class Reader {
 public:
   explicit Reader(Bytes bytes) : left_(bytes) {}
@@ -139,15 +139,15 @@ private:
 
 // --- DWARF: which PTX line an instruction is for -----------------------------------------------------------
 
-/// A row of the table: from this byte of a section's code on.
+/// A row of the line table, valid from this offset in a section's code.
 struct LineRow {
   std::size_t section;
   std::uint64_t offset;
   int line;
 };
 
-/// Runs the line programs of .nv_debug_line_sass (DWARF 2, section 6.2). `section_at` tells the code section
-/// that the address at this byte of the programs is relocated to.
+/// Runs the line programs of .nv_debug_line_sass (DWARF 2, section 6.2). `section_at` maps a byte position of
+/// the programs to the code section that the address there is relocated to.
 template <typename Emit>
 void run_line_programs(Bytes programs, const std::map<std::uint64_t, std::size_t> &section_at, Emit emit) {
   for (std::uint64_t at = 0; at + 4 <= programs.size();) {
@@ -186,7 +186,7 @@ void run_line_programs(Bytes programs, const std::map<std::uint64_t, std::size_t
         if (body.empty())
           return;
         const auto what = std::uint8_t(body[0]);
-        if (what == 1) { // end of a sequence
+        if (what == 1) { // end of sequence
           line = 1;
           offset = 0;
         } else if (what == 2) { // set the address
@@ -212,7 +212,7 @@ void run_line_programs(Bytes programs, const std::map<std::uint64_t, std::size_t
       case 9:
         offset += reader.read<std::uint16_t>();
         break;
-      default: // of no interest here
+      default: // irrelevant here
         for (auto left = opcode - 1u < lengths.size() ? std::uint8_t(lengths[opcode - 1u]) : 0; left > 0;
              --left)
           reader.uleb();
@@ -263,7 +263,7 @@ MachineAccesses read_machine_accesses(Bytes cubin) {
     const auto symbol = read_at<Symbol>(elf.contents(*symbols), (relocation.info >> 32) * sizeof(Symbol));
     section_at[relocation.offset] = symbol.section;
   }
-  // A row holds until the next one of its section.
+  // A row is valid up to the next row of its section.
   std::map<std::size_t, std::map<std::uint64_t, int>> rows;
   run_line_programs(elf.contents(*lines), section_at,
                     [&](const LineRow &row) { rows[row.section][row.offset] = row.line; });

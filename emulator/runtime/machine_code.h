@@ -1,7 +1,7 @@
-// What ptxas made of a module: which accesses to shared memory its machine code has, and for which PTX lines.
+// Reads ptxas's machine code: its accesses to shared memory, by PTX line.
 //
 // ptxas merges scalar accesses to neighbouring addresses, so the machine code's accesses, and with them the
-// hardware's counts, can be fewer and wider than those of the PTX.
+// hardware's counts, can be fewer and wider than the PTX's.
 #pragma once
 
 #include "instructions/machine_accesses.h"
@@ -12,9 +12,9 @@
 
 namespace ladder::runtime {
 
-/// Reads a cubin (ELF) that ptxas made with -lineinfo, for sm_75 and newer: the instructions LDS, STS and
-/// ATOMS of its kernels, by the PTX lines that the section .nv_debug_line_sass gives for them. Empty when
-/// there is nothing to learn, also for what is no cubin; nothing outside `cubin` is read.
+/// Reads the LDS, STS and ATOMS instructions of a cubin (ELF) made with -lineinfo for sm_75 or newer, by the
+/// PTX lines in section .nv_debug_line_sass. Returns nothing if there is nothing to learn or the input is not
+/// a cubin; never reads outside `cubin`.
 LADDER_API instructions::MachineAccesses read_machine_accesses(std::span<const std::byte> cubin);
 
 } // namespace ladder::runtime

@@ -6,7 +6,7 @@ namespace ladder::runtime {
 
 namespace {
 
-constexpr std::uint64_t kSharedGranularity = 128; // bytes; shared memory is given out in these
+constexpr std::uint64_t kSharedGranularity = 128; // bytes; allocation unit of shared memory
 constexpr int kRegisterGranularity = 8;
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }

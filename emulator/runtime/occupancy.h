@@ -1,4 +1,4 @@
-// How many blocks of a kernel fit on a multiprocessor.
+// Occupancy: how many blocks of a kernel fit on a multiprocessor.
 #pragma once
 
 #include "machine/code.h"
@@ -8,17 +8,16 @@
 
 namespace ladder::runtime {
 
-/// Registers a thread as cudaFuncGetAttributes tells them. ptxas, which would know, is not run: these are the
-/// most that let a multiprocessor be full, so that occupancy is limited by threads, blocks and shared memory
-/// alone.
+/// Registers per thread, as cudaFuncGetAttributes reports them. ptxas does not run, so this is the largest
+/// number that allows full occupancy; only threads, blocks and shared memory then limit it.
 int registers_per_thread(const machine::VirtualGpu &gpu);
 
-/// Blocks of `threads` threads that are on a multiprocessor at once; 0 when not even one fits.
-/// From the CUDA C++ Programming Guide, "Multiprocessor Level", and cuda_occupancy.h's rules.
+/// Blocks of `threads` threads that reside on a multiprocessor at once; 0 if not even one fits. From the CUDA
+/// C++ Programming Guide, "Multiprocessor Level", and the rules of cuda_occupancy.h.
 int blocks_per_multiprocessor(const machine::VirtualGpu &gpu, const machine::Code &code,
                               std::uint64_t threads, std::uint64_t dynamic_shared_bytes);
 
-/// Dynamic shared memory a block so that `blocks` of them fit on a multiprocessor.
+/// Dynamic shared memory per block that lets `blocks` of them fit on a multiprocessor.
 std::uint64_t available_dynamic_shared(const machine::VirtualGpu &gpu, const machine::Code &code, int blocks);
 
 } // namespace ladder::runtime

@@ -1,5 +1,5 @@
-// What nvcc's generated code calls (crt/host_runtime.h, crt/device_functions.h), which no public header
-// declares for g++.
+// Functions that nvcc's generated code calls (crt/host_runtime.h, crt/device_functions.h); no public header
+// declares them for g++.
 #pragma once
 
 #include <cuda_runtime_api.h>

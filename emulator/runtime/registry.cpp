@@ -27,7 +27,7 @@ void FatBinary::connect_managed() {
 }
 
 Registry &Registry::instance() {
-  // Never destroyed: programs unregister from atexit handlers, in an order of their own.
+  // Never destroyed: programs unregister from atexit handlers, in any order.
   static Registry *registry = new Registry;
   return *registry;
 }

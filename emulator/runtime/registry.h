@@ -1,5 +1,4 @@
-// What the host program registered: its fat binaries, kernels and variables, by the host addresses that it
-// knows them by.
+// Registry of the host program's fat binaries, kernels and variables, by their host addresses.
 #pragma once
 
 #include "machine/gpu.h"
@@ -16,18 +15,17 @@
 
 namespace ladder::runtime {
 
-/// One fat binary: an object file's device code. It is parsed when something in it is first used, once for
-/// each GPU.
+/// One fat binary: the device code of an object file. It is parsed on first use, once per GPU.
 class FatBinary {
 public:
   explicit FatBinary(const void *wrapper) : wrapper_(wrapper) {}
 
   /// Throws FatBinaryError, ptx::SyntaxError, program::LinkError.
   LoadedModule &module(const machine::VirtualGpu &gpu);
-  /// Points the host's pointers to managed variables at their memory.
+  /// Sets the host's pointers to managed variables.
   void connect_managed();
 
-  /// A __managed__ variable: the host reads it through a pointer of its own.
+  /// A __managed__ variable: the host accesses it through a pointer of its own.
   void add_managed(void **host_pointer, std::string name) {
     managed_.emplace_back(host_pointer, std::move(name));
   }
@@ -39,7 +37,7 @@ private:
   std::vector<std::pair<void **, std::string>> managed_;
 };
 
-/// A __global__ function of the host program. Its address is its cudaKernel_t.
+/// A __global__ function of the host program. Its address serves as its cudaKernel_t.
 struct RegisteredKernel {
   FatBinary *binary = nullptr;
   std::string name;                               ///< mangled
@@ -63,7 +61,7 @@ public:
   void add_kernel(FatBinary *binary, const void *host_function, std::string name);
   void add_variable(FatBinary *binary, const void *host_variable, std::string name, std::size_t bytes);
 
-  /// By host function or by handle; nullptr when neither is known.
+  /// Finds a kernel by host function or handle; nullptr if unknown.
   RegisteredKernel *kernel(const void *function_or_handle);
   std::optional<RegisteredVariable> variable(const void *host_variable);
 

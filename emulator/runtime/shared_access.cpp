@@ -8,7 +8,7 @@ namespace ladder::runtime {
 
 namespace {
 
-constexpr int kRowBytes = 16; // of an 8x8 tile of 16-bit elements
+constexpr int kRowBytes = 16; // row of an 8x8 tile of 16-bit elements
 
 [[noreturn]] void refuse(std::string_view op, const std::string &why) {
   throw std::invalid_argument(std::string(op) + ": " + why);
@@ -69,7 +69,7 @@ std::vector<machine::SharedPass> shared_passes(std::string_view op, unsigned wid
                                                const machine::LaneAddresses &addresses,
                                                std::uint32_t active) {
   using Op = machine::SharedCostCache::Op;
-  shared_access(op, width, addresses, active); // refuses what is no access
+  shared_access(op, width, addresses, active); // rejects an invalid access
   if (op == "cp.async")
     return {};
   const Op kind = op == "ld"         ? Op::load

@@ -9,7 +9,7 @@ namespace {
 
 thread_local StreamId current_stream = 0;
 
-/// Both lists are in order and none of their ranges overlap.
+/// Both lists are sorted, without overlaps within a list.
 bool clashes(const std::vector<MemoryUse> &a, const std::vector<MemoryUse> &b) {
   for (auto one = a.begin(), other = b.begin(); one != a.end() && other != b.end();) {
     if (one->begin < other->end && other->begin < one->end && (one->writes || other->writes))
@@ -35,7 +35,7 @@ void StreamOrder::merge(Clock &clock, const Clock &other) {
     clock[stream] = std::max(clock[stream], number);
 }
 
-/// What has happened before the next work of the stream.
+/// What happens before the next work on the stream.
 StreamOrder::Clock StreamOrder::clock_of(StreamId stream) {
   Stream &own = streams_[stream];
   Clock clock = own.knows;
@@ -94,7 +94,7 @@ void StreamOrder::host_waits_for_all() {
   forget_known();
 }
 
-/// What the host knows of comes before everything that it asks for from now on.
+/// Work that the host knows of precedes everything it issues from now on.
 void StreamOrder::forget_known() {
   std::erase_if(unknown_, [&](const Work &work) { return work.number <= host_[work.stream]; });
 }

@@ -1,7 +1,8 @@
-// What work of streams has happened before what, and before what the host does.
+// Happens-before order of work on streams, and of the host.
 //
-// Here work is done when its call returns. On a GPU it is only in order within its stream; between streams
-// events, the legacy stream and the host make an order, and the host itself knows of work once it has waited.
+// Here work is done when its call returns. On a GPU it is ordered only within its stream; events, the legacy
+// stream and the host order streams among each other, and the host knows work is done only once it has
+// waited.
 #pragma once
 
 #include "runtime/host_place.h"
@@ -18,7 +19,7 @@ namespace ladder::runtime {
 using StreamId = unsigned long long;
 inline constexpr StreamId kLegacyStream = 1;
 
-/// Memory that a piece of work reads or writes: [begin, end).
+/// Memory that one piece of work reads or writes: [begin, end).
 struct MemoryUse {
   std::uint64_t begin = 0, end = 0;
   bool writes = false;
@@ -26,10 +27,10 @@ struct MemoryUse {
 
 class StreamOrder {
 public:
-  /// `blocking`: of the streams that the legacy one waits for, and that wait for it.
+  /// `blocking`: synchronises with the legacy stream.
   void add_stream(StreamId stream, bool blocking);
-  /// Work on a stream. Calls `clash` with its own and the other work's names when another stream's, in no
-  /// order with it, uses the same memory and one of them writes.
+  /// Records work on a stream. If unordered work on another stream uses the same memory and one of the two
+  /// writes it, calls `clash` with the first such work's name.
   void work(StreamId stream, const std::string &name, std::vector<MemoryUse> uses,
             const std::function<void(const std::string &other)> &clash);
   void record_event(const void *event, StreamId stream);
@@ -37,7 +38,7 @@ public:
   void host_waits(StreamId stream);
   void host_waits_for_event(const void *event);
   void host_waits_for_all();
-  /// What work that the host has not waited for uses.
+  /// Memory in use by work that the host has not waited for.
   std::vector<MemoryUse> pending() const;
 
 private:
@@ -61,11 +62,11 @@ private:
   std::map<StreamId, Stream> streams_;
   std::map<const void *, Clock> events_;
   Clock host_;
-  std::vector<Work> unknown_; ///< to the host
+  std::vector<Work> unknown_; ///< work unknown to the host
 };
 
-/// The stream of the calls that this thread makes meanwhile; 0 outside of any, which is the legacy stream and
-/// waits.
+/// The stream of calls on this thread during this object's lifetime; outside of any it is 0, the legacy
+/// stream, which waits.
 class OnStream {
 public:
   explicit OnStream(StreamId stream);

@@ -1,4 +1,4 @@
-// Streams. Work is done when it is asked for, so a stream is no more than its properties.
+// Streams. Work runs synchronously, so a stream is only its properties.
 #pragma once
 
 #include "runtime/cuda_api.h"
@@ -6,12 +6,12 @@
 
 namespace ladder::runtime {
 
-/// Throws CudaError(cudaErrorInvalidResourceHandle) for what is neither a live stream nor a default one.
+/// Throws CudaError(cudaErrorInvalidResourceHandle) unless `stream` is a live or default stream.
 void require_stream(cudaStream_t stream);
-/// Its number, as cudaStreamGetId gives it. Throws as require_stream does.
+/// The stream's number, as from cudaStreamGetId. Throws like require_stream.
 StreamId stream_id(cudaStream_t stream);
 
-/// cudaDeviceReset: none of the handles that were given out is good any more.
+/// cudaDeviceReset: invalidates all handles.
 void destroy_streams_and_events();
 
 } // namespace ladder::runtime

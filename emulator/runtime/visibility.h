@@ -1,4 +1,4 @@
 #pragma once
 
-/// What the Python module uses of this library. The CUDA entry points get the same from cuda_api.h.
+/// Exports what the Python module uses of this library. cuda_api.h does the same for the CUDA entry points.
 #define LADDER_API __attribute__((visibility("default")))
