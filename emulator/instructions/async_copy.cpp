@@ -372,7 +372,7 @@ bool bind_cp(Binder &binder) {
     binder.out.execute = commit_group;
   } else if (binder.has("wait_group")) {
     if (binder.operand(0).kind != Operand::Kind::integer)
-      binder.unsupported("the number of groups is no constant");
+      binder.unsupported("the number of groups is not a constant");
     binder.out.imm = std::int64_t(binder.operand(0).bits);
     binder.out.execute = wait_group;
   } else if (binder.has("wait_all")) {

@@ -301,7 +301,7 @@ template <bool returns> bool bind_atomic(Binder &binder) {
   if (elements > 1) {
     std::vector<std::uint32_t> slots(elements);
     if (b.elements.size() != elements || (destination && destination->elements.size() != elements))
-      binder.unsupported("the number of elements does not fit the vector");
+      binder.unsupported("the number of elements differs from the vector's");
     for (unsigned i = 0; destination && i < elements; ++i)
       slots[i] = binder.destination_slot(destination->elements[i], type);
     for (const Operand &element : b.elements)

@@ -94,7 +94,7 @@ std::uint32_t Binder::source_slot(const Operand &operand, Type type) {
   }
   const auto bits = immediate_bits(operand, type);
   if (!bits)
-    unsupported("an operand is no value of type ." + std::string(ptx::type_name(type)));
+    unsupported("an operand is not a value of type ." + std::string(ptx::type_name(type)));
   return builder_.constant(*bits, lane_bytes);
 }
 
@@ -102,7 +102,7 @@ std::uint32_t Binder::destination_slot(const Operand &operand, Type type) {
   if (operand.kind == Operand::Kind::sink)
     return builder_.scratch();
   if (operand.kind != Operand::Kind::reg)
-    unsupported("the destination is no register");
+    unsupported("the destination is not a register");
   if (operand_lane_bytes(operand) != slot_lane_bytes(type))
     unsupported("register " + operand.name + " is not as wide as ." + std::string(ptx::type_name(type)));
   return operand.reg.offset;
@@ -116,7 +116,7 @@ std::uint32_t Binder::raw_slot(const Operand &operand) {
   if (operand.kind == Operand::Kind::sink)
     return builder_.scratch();
   if (operand.kind != Operand::Kind::reg)
-    unsupported("an operand is no register");
+    unsupported("an operand is not a register");
   return operand.reg.offset;
 }
 
@@ -124,7 +124,7 @@ Binder::Predicate Binder::predicate(const Operand &operand) {
   if (operand.kind == Operand::Kind::integer)
     return {builder_.predicate_constant(operand.bits != 0), operand.negated};
   if (operand.kind != Operand::Kind::reg || operand.reg.type != Type::pred)
-    unsupported("an operand is no predicate");
+    unsupported("an operand is not a predicate");
   return {operand.reg.offset, operand.negated};
 }
 
@@ -132,7 +132,7 @@ std::uint32_t Binder::destination_predicate(const Operand &operand) {
   if (operand.kind == Operand::Kind::sink)
     return builder_.scratch();
   if (operand.kind != Operand::Kind::reg || operand.reg.type != Type::pred)
-    unsupported("the destination is no predicate");
+    unsupported("the destination is not a predicate");
   return operand.reg.offset;
 }
 

@@ -366,7 +366,7 @@ void set_box(Binder &binder, const Operand &operand, std::vector<std::uint32_t> 
     if (modifier.size() == 2 && modifier[1] == 'd' && modifier[0] >= '1' && modifier[0] <= '5')
       named = unsigned(modifier[0] - '0');
   if (rank != named)
-    binder.unsupported("the number of coordinates is not that of dimensions");
+    binder.unsupported("the number of coordinates differs from the number of dimensions");
   words[kRank] = std::uint32_t(rank);
   for (std::size_t d = 0; d < rank; ++d)
     words[kCoordinates + d] =
@@ -397,7 +397,7 @@ bool bind_group(Binder &binder) {
     return true;
   }
   if (binder.operand(0).kind != Operand::Kind::integer)
-    binder.unsupported("the number of groups is no constant");
+    binder.unsupported("the number of groups is not a constant");
   binder.out.imm = std::int64_t(binder.operand(0).bits);
   binder.out.flags = binder.has("read");
   binder.out.execute = wait_group;
@@ -557,7 +557,7 @@ bool bind_bulk_copy(Binder &binder) {
     words[kSize] = binder.source_slot(next++, Type::u32);
   if (kind == BulkKind::load || kind == BulkKind::exchange) {
     if (!binder.has("mbarrier::complete_tx::bytes"))
-      binder.unsupported("a bulk copy to shared memory that no mbarrier is told of");
+      binder.unsupported("a bulk copy to shared memory without an mbarrier");
     set_address(binder, binder.operand(next++), words, kMbarrier);
   }
   if (binder.has("multicast::cluster")) {

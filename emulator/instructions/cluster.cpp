@@ -143,7 +143,7 @@ bool bind_store_async(Binder &binder) {
     return false;
   since(binder, 90);
   if (!binder.has("mbarrier::complete_tx::bytes"))
-    binder.unsupported("an asynchronous store that no mbarrier is told of");
+    binder.unsupported("an asynchronous store without an mbarrier");
   const Type type = binder.type();
   const unsigned bytes = ptx::type_bytes(type);
   if (bytes != 4 && bytes != 8)

@@ -136,7 +136,7 @@ void call_indirect(Warp &warp, const Instruction &in) {
     const auto frame = std::find(functions.begin() + 1, functions.end(), index);
     if ((address & machine::kWindowMask) != machine::kFunctionWindow || address % 16 ||
         frame == functions.end())
-      throw FaultError(FaultKind::bad_operand, "a call to an address that is no function's", lane)
+      throw FaultError(FaultKind::bad_operand, "a call to an address that is not a function's", lane)
           .at(address);
     targets[lane] = std::uint32_t(frame - functions.begin());
   });
@@ -266,7 +266,7 @@ void warp_barrier(Warp &warp, const Instruction &in) {
 
 bool bind_bra(Binder &binder) {
   if (binder.operand(0).kind != Operand::Kind::label)
-    binder.unsupported("the target is no label");
+    binder.unsupported("the target is not a label");
   binder.out.op[0] = binder.code_index(binder.operand(0).target);
   binder.out.op[1] = binder.code_index(binder.source.reconverge);
   binder.out.execute = branch;
@@ -294,7 +294,7 @@ void add_call_operand(Binder &binder, const Operand &operand, std::vector<std::u
   } else if (operand.kind == Operand::Kind::symbol || operand.kind == Operand::Kind::parameter) {
     const Binder::Address place = binder.address(operand);
     if (place.base != Binder::Address::Base::param_area)
-      binder.unsupported(operand.name + " is passed to a function and is no .param variable");
+      binder.unsupported(operand.name + " is passed to a function but is not a .param variable");
     list.push_back(std::uint32_t(place.offset));
     list.push_back(0);
   } else {

@@ -554,7 +554,7 @@ bool bind_cvt(Binder &b) {
     for (std::size_t i = 0; i < 2; ++i)
       if (ptx::type_bytes(b.type(i)) == 1 &&
           (b.operand(i).kind != program::Operand::Kind::reg || ptx::type_bytes(b.operand(i).reg.type) != 1))
-        b.unsupported("beside bf16 an 8-bit integer is in an 8-bit register"); // ptxas has the same rule
+        b.unsupported("with bf16, an 8-bit integer must be in an 8-bit register"); // ptxas has the same rule
   }
   if (is_integer(to) && is_integer(from))
     return bind_integer_to_integer(b, to, from);

@@ -119,7 +119,7 @@ template <int Matrices> Handlers handlers(bool loads) {
 
 template <bool loads> bool bind_matrix_access(Binder &binder) {
   if (!binder.has("m8n8") || !binder.has("b16"))
-    binder.unsupported("matrices other than 8 x 8 of 16 bits");
+    binder.unsupported("matrices other than 8 x 8 of 16-bit elements");
   const unsigned matrices = binder.has("x1") ? 1 : binder.has("x2") ? 2 : binder.has("x4") ? 4 : 0;
   if (matrices == 0)
     binder.unsupported("the number of matrices");
@@ -130,7 +130,7 @@ template <bool loads> bool bind_matrix_access(Binder &binder) {
   const Operand &registers = binder.operand(loads ? 0 : 1);
   const bool is_vector = registers.kind == Operand::Kind::vector;
   if ((is_vector ? registers.elements.size() : 1) != matrices)
-    binder.unsupported("the number of registers is not that of matrices");
+    binder.unsupported("the number of registers differs from the number of matrices");
   for (unsigned i = 0; i < matrices; ++i) {
     const Operand &element = is_vector ? registers.elements[i] : registers;
     binder.out.op[1 + i] =
@@ -149,7 +149,7 @@ template <bool loads> bool bind_matrix_access(Binder &binder) {
 
 bool bind_movmatrix(Binder &binder) {
   if (!binder.has("m8n8") || !binder.has("b16") || !binder.has("trans"))
-    binder.unsupported("matrices other than 8 x 8 of 16 bits");
+    binder.unsupported("matrices other than 8 x 8 of 16-bit elements");
   binder.out.op[0] = binder.destination_slot(0, Type::b32);
   binder.out.op[1] = binder.source_slot(1, Type::b32);
   binder.out.execute = move_matrix;

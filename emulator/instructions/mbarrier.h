@@ -49,7 +49,7 @@ inline std::string describe_mbarrier(std::uint64_t bits) {
   if (barrier.bytes > 0)
     text += " and " + std::to_string(barrier.bytes) + " bytes";
   if (barrier.bytes < 0)
-    text += "; " + std::to_string(-barrier.bytes) + " bytes more have come than were expected";
+    text += "; " + std::to_string(-barrier.bytes) + " more bytes have arrived than expected";
   return text;
 }
 

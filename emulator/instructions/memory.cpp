@@ -430,7 +430,7 @@ Form read_form(Binder &binder) {
   Form form{space_of(binder), binder.type(), 1};
   form.elements = binder.has("v2") ? 2 : binder.has("v4") ? 4 : binder.has("v8") ? 8 : 1;
   if (ptx::type_bytes(form.type) == 0 || (form.type == Type::b128 && form.elements != 1))
-    binder.unsupported("no type that memory holds");
+    binder.unsupported("a memory access of this type");
   return form;
 }
 
@@ -443,7 +443,7 @@ std::vector<const Operand *> elements_of(Binder &binder, const Operand &operand,
   else
     elements.push_back(&operand);
   if (elements.size() != count)
-    binder.unsupported("the number of elements does not fit the vector");
+    binder.unsupported("the number of elements differs from the vector's");
   return elements;
 }
 

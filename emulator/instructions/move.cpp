@@ -172,7 +172,7 @@ Type bits_type(unsigned bits) {
 
 std::uint32_t b128_slot(Binder &b, const Operand &operand) {
   if (operand.kind != Operand::Kind::reg || operand.reg.type != Type::b128)
-    b.unsupported("an operand is no .b128 register");
+    b.unsupported("an operand is not a .b128 register");
   return b.raw_slot(operand);
 }
 

@@ -42,7 +42,7 @@ bool bind_alloca(Binder &b) {
   b.out.op[1] = b.source_slot(1, b.type());
   b.out.imm = b.operand_count() > 2 ? static_cast<std::int64_t>(b.operand(2).bits) : kDefaultAlignment;
   if (b.out.imm <= 0 || !std::has_single_bit(static_cast<std::uint64_t>(b.out.imm)))
-    b.unsupported("an alignment that is no power of two");
+    b.unsupported("an alignment that is not a power of two");
   b.out.execute = wide ? allocate<std::uint64_t> : allocate<std::uint32_t>;
   return true;
 }

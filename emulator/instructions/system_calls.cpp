@@ -104,8 +104,8 @@ void release(Warp &warp, CallArguments &arguments) {
     if (address != 0 && observer && observer->heap_freed(warp, lane, address))
       return;
     if (address != 0 && !heap_of(warp).release(address))
-      throw FaultError(FaultKind::bad_operand, "free of what malloc did not return, or of the same twice",
-                       lane)
+      throw FaultError(FaultKind::bad_operand,
+                       "free of a pointer that malloc did not return, or that is already freed", lane)
           .at(address);
   });
 }

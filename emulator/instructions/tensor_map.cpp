@@ -57,7 +57,7 @@ std::uint32_t TensorMap::box_bytes() const {
 
 std::optional<std::string> TensorMap::broken_rule() const {
   if (unsigned(type) >= kTypes)
-    return "the data type " + text(unsigned(type)) + " is none of sm_90's";
+    return "the data type " + text(unsigned(type)) + " does not exist on sm_90";
   if (rank < 1 || rank > kMostDimensions)
     return "a tensor of " + text(rank) + " dimensions; 1 to 5 are allowed";
   if (interleave > 2)

@@ -137,7 +137,7 @@ bool bind_replace(Binder &binder) {
   if (binder.operand_count() == 3) {
     const Operand &ordinal = binder.operand(next++);
     if (ordinal.kind != Operand::Kind::integer || ordinal.bits >= kMostDimensions)
-      binder.unsupported("the dimension is no constant from 0 to 4");
+      binder.unsupported("the dimension is not a constant from 0 to 4");
     dimension = std::uint32_t(ordinal.bits);
   }
   const bool wide = binder.has("b64");

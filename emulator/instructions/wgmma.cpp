@@ -317,7 +317,7 @@ std::int64_t constant(const Binder &binder, std::size_t i, std::initializer_list
     for (const std::int64_t value : allowed)
       if (std::int64_t(operand.bits) == value)
         return value;
-  binder.unsupported(std::string(name) + " is none of the constants that it may be");
+  binder.unsupported(std::string(name) + " is not one of the allowed constants");
 }
 
 bool bind_product(Binder &binder) {
@@ -333,7 +333,7 @@ bool bind_product(Binder &binder) {
   const Operand &d = binder.operand(0), &a = binder.operand(1);
   const std::uint32_t d_count = binder.type(0) == Type::f16 ? n / 4 : n / 2;
   if (d.kind != Operand::Kind::vector || d.elements.size() != d_count)
-    binder.unsupported("D has another number of registers than " + std::to_string(d_count));
+    binder.unsupported("the number of D's registers is not " + std::to_string(d_count));
   std::vector<std::uint32_t> slots;
   for (const Operand &element : d.elements)
     slots.push_back(binder.destination_slot(element, Type::b32));
@@ -341,7 +341,7 @@ bool bind_product(Binder &binder) {
   const bool in_registers = a.kind == Operand::Kind::vector;
   if (in_registers) {
     if (a.elements.size() != kFragmentRegisters)
-      binder.unsupported("A has another number of registers than 4");
+      binder.unsupported("the number of A's registers is not 4");
     for (const Operand &element : a.elements)
       slots.push_back(binder.source_slot(element, Type::b32));
     out.flags |= kWgmmaAInRegisters;
@@ -383,7 +383,7 @@ bool bind_wgmma(Binder &binder) {
   } else if (binder.has("wait_group")) {
     const Operand &pending = binder.operand(0);
     if (pending.kind != Operand::Kind::integer || pending.bits > 7)
-      binder.unsupported("the number of groups is no constant from 0 to 7");
+      binder.unsupported("the number of groups is not a constant from 0 to 7");
     binder.out.imm = std::int64_t(pending.bits);
     binder.out.execute = wait;
   } else {

@@ -364,7 +364,7 @@ std::vector<const Operand *> registers_of(Binder &binder, const Operand &operand
   else
     registers.push_back(&operand);
   if (registers.size() != fragment.registers)
-    binder.unsupported("the number of registers is not the fragment's");
+    binder.unsupported("the number of registers differs from the fragment's");
   return registers;
 }
 

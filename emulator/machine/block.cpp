@@ -317,7 +317,7 @@ void Block::deadlock() {
   if (named > 4)
     out << "; and " << named - 4 << " more warps";
   const std::string message = (at_barrier ? "a barrier is not reached by all threads that it waits for: "
-                                          : "no warp of the block can go on: ") +
+                                          : "no warp of the block can proceed: ") +
                               out.str();
   throw with_place(FaultError(at_barrier ? FaultKind::barrier : FaultKind::deadlock, message), *blamed);
 }

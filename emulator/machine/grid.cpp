@@ -39,7 +39,7 @@ void check_launch(const LaunchContext &launch) {
     refuse(launch, "clusters of " + std::to_string(cluster.x) + " x " + std::to_string(cluster.y) + " x " +
                        std::to_string(cluster.z) + " blocks, which must divide the grid of " +
                        std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
-                       std::to_string(grid.z) + " and be 16 at the most");
+                       std::to_string(grid.z) + " and be at most 16");
   const program::KernelLayout &layout = launch.code->layout;
   const std::uint64_t shared = launch.dynamic_shared_bytes
                                    ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes

@@ -255,7 +255,7 @@ void Checking::finish_host() {
   };
   for (const HostGuard::Touch &touch : HostGuard::instance().touches())
     if (touch.is_early)
-      add(sanitizer::Kind::race_host, "the host uses memory that a copy or launch under way uses, too",
+      add(sanitizer::Kind::race_host, "the host uses memory that a running copy or launch also uses",
           touch.place);
     else
       add(sanitizer::Kind::host_access, "the host touches device memory", touch.place);
@@ -272,7 +272,7 @@ void Checking::finish_host() {
   }
   if (unseen_error_)
     add(sanitizer::Kind::unchecked_error,
-        "the launch failed (" + unseen_error_->first + ") and the program did not ask",
+        "the launch failed (" + unseen_error_->first + ") and the program did not check",
         unseen_error_->second);
   live_.clear();
   unseen_error_.reset();

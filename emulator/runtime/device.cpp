@@ -136,7 +136,7 @@ void Device::check(const LaunchRequest &request) const {
     if (gpu_->major < 9)
       refuse(size + "; clusters need sm_90 or newer, and the virtual GPU is " + std::string(gpu_->arch));
     if (cluster > machine::kMostBlocksOfCluster)
-      refuse(size + "; 16 are possible at the most");
+      refuse(size + "; at most 16 are possible");
     if (cluster > kPortableCluster && !request.allows_large_clusters)
       refuse(size + "; more than 8 need cudaFuncSetAttribute with "
                     "cudaFuncAttributeNonPortableClusterSizeAllowed");
@@ -163,7 +163,7 @@ void Device::check(const LaunchRequest &request) const {
     if (request.grid.count() > resident)
       throw LaunchRefusal(LaunchRefusal::Reason::cooperative_grid,
                           "a cooperative launch of " + std::to_string(request.grid.count()) + " blocks; " +
-                              std::to_string(resident) + " of them can be on the GPU at once");
+                              std::to_string(resident) + " of them fit on the GPU at once");
   }
 }
 

@@ -113,7 +113,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
     return refuse(kName, "an array of sizes is null");
   TensorMap map;
   if (unsigned(type) >= TensorMap::kTypes)
-    return refuse(kName, "the data type " + std::to_string(unsigned(type)) + " is none of sm_90's");
+    return refuse(kName, "the data type " + std::to_string(unsigned(type)) + " does not exist on sm_90");
   map.type = TensorMap::Type(type);
   map.rank = rank;
   map.base = reinterpret_cast<std::uint64_t>(global_address);
@@ -128,7 +128,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
   map.interleave = std::uint8_t(interleave);
   const auto mode = swizzle_of(swizzle);
   if (!mode)
-    return refuse(kName, "the swizzle " + std::to_string(unsigned(swizzle)) + " is none of sm_90's");
+    return refuse(kName, "the swizzle " + std::to_string(unsigned(swizzle)) + " does not exist on sm_90");
   map.swizzle = *mode;
   if (unsigned(l2_promotion) > unsigned(CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
     return refuse(kName, "the L2 promotion " + std::to_string(unsigned(l2_promotion)) + " does not exist");
@@ -149,7 +149,7 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap *tensor_map, void *global_address
   auto *const bytes = reinterpret_cast<std::uint8_t *>(tensor_map);
   std::optional<TensorMap> map = TensorMap::load(bytes);
   if (!map)
-    return refuse(kName, "tensorMap is no tensor map: cuTensorMapEncodeTiled did not make it");
+    return refuse(kName, "tensorMap is not a tensor map: cuTensorMapEncodeTiled did not make it");
   map->base = reinterpret_cast<std::uint64_t>(global_address);
   if (const auto why = map->broken_rule())
     return refuse(kName, *why);

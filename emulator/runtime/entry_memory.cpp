@@ -46,7 +46,7 @@ void free_device(void *pointer) {
   if (pointer)
     require(Allocations::instance().free(pointer, {MemoryKind::device, MemoryKind::managed}),
             cudaErrorInvalidValue,
-            "cudaFree of a pointer that cudaMalloc did not give, or that is freed already",
+            "cudaFree of a pointer that cudaMalloc did not return, or that is already freed",
             ladder::sanitizer::Kind::bad_free);
 }
 
@@ -126,7 +126,7 @@ cudaError_t cudaFreeHost(void *pointer) {
   return on_device([&] {
     if (pointer)
       require(Allocations::instance().free(pointer, {MemoryKind::host}), cudaErrorInvalidValue,
-              "cudaFreeHost of a pointer that cudaMallocHost did not give, or that is freed already",
+              "cudaFreeHost of a pointer that cudaMallocHost did not return, or that is already freed",
               ladder::sanitizer::Kind::bad_free);
   });
 }

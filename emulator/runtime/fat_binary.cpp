@@ -78,7 +78,7 @@ DeviceCode select_code(const std::byte *container, std::size_t size, const machi
     throw FatBinaryError("the fat binary is cut off");
   const auto header = read<ContainerHeader>(container);
   if (header.magic != kContainerMagic)
-    throw FatBinaryError("the fat binary does not begin as one does");
+    throw FatBinaryError("the fat binary has the wrong magic number");
   if (header.header_bytes < sizeof(ContainerHeader) || header.header_bytes > size ||
       header.body_bytes > size - header.header_bytes)
     throw FatBinaryError("the fat binary is cut off");
@@ -137,12 +137,12 @@ DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu) {
     throw FatBinaryError("there is no fat binary");
   const auto header = read<Wrapper>(static_cast<const std::byte *>(wrapper));
   if (header.magic != kWrapperMagic || !header.data)
-    throw FatBinaryError("the fat binary's wrapper does not begin as one does");
+    throw FatBinaryError("the fat binary's wrapper has the wrong magic number");
   if (header.version != 1)
     throw FatBinaryError("device code that is linked separately (nvcc -rdc=true) is not supported");
   const auto container = read<ContainerHeader>(header.data);
   if (container.magic != kContainerMagic)
-    throw FatBinaryError("the fat binary does not begin as one does");
+    throw FatBinaryError("the fat binary has the wrong magic number");
   // Only the container states its size; the wrapper has none.
   if (container.body_bytes > SIZE_MAX - container.header_bytes)
     throw FatBinaryError("the fat binary is cut off");

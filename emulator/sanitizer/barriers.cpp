@@ -108,7 +108,7 @@ void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
   if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit(); wanted & ~warp.active())
     report_barrier(at,
                    "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(wanted) +
-                       " come to the barrier: all lanes of a warp must, or none",
+                       " reach the barrier: all lanes of a warp must, or none",
                    kNoInstruction);
   // Barriers with a count are for parts of a block, which may come from different places.
   if (warp.lanes<std::uint32_t>(at.in.op[1])[std::countr_zero(warp.active())] != 0)

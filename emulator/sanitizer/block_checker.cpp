@@ -170,7 +170,7 @@ void BlockChecker::heap_allocated(Warp &warp, int lane, std::uint64_t address, s
 
 bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
   if (launch_.heap().is_freed(address))
-    throw machine::FaultError(machine::FaultKind::bad_operand, "free of what is freed already", lane)
+    throw machine::FaultError(machine::FaultKind::bad_operand, "free of memory that is already freed", lane)
         .at(address);
   launch_.initialised().forget(address);
   return launch_.heap().keep_freed(address);
