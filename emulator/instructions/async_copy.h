@@ -8,8 +8,8 @@
 
 namespace ladder::instructions::async_copy {
 
-inline constexpr std::uint32_t kSourceBaseShift =
-    kAddressFlagBits; ///< 3 bits: Binder::Address::Base of the source
+/// 3 bits: Binder::Address::Base of the source.
+inline constexpr std::uint32_t kSourceBaseShift = kAddressFlagBits;
 inline constexpr std::uint32_t kSourceGeneric = 1u << 11;
 inline constexpr std::uint32_t kSizeShift = 12; ///< 5 bits: bytes to write
 inline constexpr std::uint32_t kHasSourceSize = 1u << 17;

@@ -55,7 +55,7 @@ struct Half {
     const std::uint32_t magnitude = (h & 0x7fffu) << 13;
     const auto m = static_cast<std::int32_t>(magnitude);
     const std::uint32_t normal =
-        magnitude + (m >= 0x0f800000 ? 0x70000000u : 0x38000000u); // infinity and NaN need a larger bias
+        magnitude + (m >= 0x0f800000 ? 0x70000000u : 0x38000000u); // rebias; infinity and NaN need more
     const std::uint32_t subnormal = float_bits(float_from(magnitude | 0x38800000u) - 0x1p-14f);
     return float_from((m < 0x00800000 ? subnormal : normal) | (h & 0x8000u) << 16);
   }

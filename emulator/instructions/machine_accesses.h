@@ -29,9 +29,8 @@ using MachineAccesses = std::unordered_map<int, std::vector<MachineAccess>>;
 
 // Bits of Instruction::flags for loads and stores: how to count an access. All zero: as written.
 inline constexpr std::uint32_t kPartOfAnother = 1u
-                                                << 15; ///< merged into another instruction, which counts it
-inline constexpr std::uint32_t kUnknownWidth =
-    1u << 16; ///< the machine code has several widths, or one that does not fit
+                                                << 15;   ///< merged into another instruction, which counts it
+inline constexpr std::uint32_t kUnknownWidth = 1u << 16; ///< the machine code's widths differ or do not fit
 inline constexpr std::uint32_t kCountedAs8 = 1u << 17, kCountedAs16 = 1u << 18;
 inline constexpr int kBackShift = 19; ///< 4 bits: this address minus the wide access's start, in bytes
 inline constexpr std::uint32_t kMergeFlags = 0xfu << 15;

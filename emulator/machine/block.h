@@ -124,9 +124,8 @@ public:
   /// Settles the instruction's pattern and returns it for reuse with a new pattern, counted as `kind`.
   AccessPattern &renew_pattern(const Instruction &instruction, AccessKind kind);
   std::uint32_t shared_begin() const { return shared_begin_; }
-  std::uint32_t shared_first() const {
-    return shared_first_;
-  } ///< first accessible byte: shared_begin(), or 0 once open
+  /// The first accessible byte: shared_begin(), or 0 once the reserved bytes are open.
+  std::uint32_t shared_first() const { return shared_first_; }
   /// Makes the reserved bytes before the block's own memory accessible: cooperative groups that span warps
   /// keep their barriers there and expect zeros. Until then, accessing them is out of bounds.
   void open_system_shared();

@@ -68,10 +68,8 @@ public:
   RunResult run(std::uint64_t slice);
 
   // --- used by instructions
-  std::uint32_t active() const {
-    return active_;
-    /// Lanes that execute this instruction; never 0 in a handler.
-  }
+  /// Lanes that execute this instruction; never 0 in a handler.
+  std::uint32_t active() const { return active_; }
   std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, before its guard applies
   std::uint32_t live() const { return live_; }      ///< lanes that have not exited
   std::uint32_t &carry() { return carry_; }         ///< the condition code register CC.CF, one bit per lane

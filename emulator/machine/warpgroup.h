@@ -58,10 +58,9 @@ public:
 
 private:
   struct Member {
-    std::deque<Product> products;     ///< starting with number `done_`
-    std::deque<std::uint64_t> groups; ///< for each committed group: one past its last product
-    std::vector<std::uint64_t>
-        last_by_register; ///< by slot / kSlotBytes: one past the last product that writes it
+    std::deque<Product> products;                ///< starting with number `done_`
+    std::deque<std::uint64_t> groups;            ///< for each committed group: one past its last product
+    std::vector<std::uint64_t> last_by_register; ///< by slot / kSlotBytes: one past its last writer
     std::uint64_t issued = 0;
   };
   static constexpr std::uint32_t kSlotBytes = 64;

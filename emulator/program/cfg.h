@@ -36,8 +36,8 @@ ControlFlow build_control_flow(const std::vector<Instruction> &code);
 /// flowgraph" (1979).
 std::vector<std::uint32_t> immediate_dominators(const Graph &successors, std::uint32_t root);
 
-/// Immediate post-dominators, with a virtual exit that succeeds all `exits`; kNone where only the virtual exit
-/// qualifies. An infinite loop, which reaches no exit, is connected to the virtual exit too.
+/// Immediate post-dominators, with a virtual exit that succeeds all `exits`; kNone where only the virtual
+/// exit qualifies. An infinite loop, which reaches no exit, is connected to the virtual exit too.
 std::vector<std::uint32_t> immediate_post_dominators(const Graph &successors,
                                                      const std::vector<std::uint32_t> &exits);
 

@@ -62,8 +62,7 @@ struct SourcePosition {
   int file = 0;
   int line = 0;
   int column = 0;
-  std::string
-      function; ///< linkage name of the inlined function (from `function_name`); empty for the outermost
+  std::string function; ///< linkage name of the inlined function, from `function_name`; else empty
 };
 
 /// The source lines of an instruction: chain[0] is the innermost (in the helper), chain.back() the outermost
