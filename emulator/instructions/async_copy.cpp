@@ -132,7 +132,7 @@ void copy_async(Warp &warp, const Instruction &in) {
 
   AccessCounters &counters = warp.access(in, AccessKind::async_copy);
   ++counters.executed;
-  if (bytes != 16 && whole != active) // zeros come from no line
+  if (bytes != 16 && whole != active) // zero-filled bytes come from no line
     ++counters.unmodelled;
   else if (bytes != 16)
     counters.conflicts += small_copy_cost(from, to, active, bytes).conflicts;
