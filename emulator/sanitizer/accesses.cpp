@@ -1,4 +1,4 @@
-// What accesses meet where they go: races, data in flight, memory that nobody has written.
+// Checks accesses against shadow memory: races, data in flight, reads of unwritten memory.
 #include "machine/cluster.h"
 #include "sanitizer/block_checker.h"
 
@@ -11,7 +11,7 @@ using instructions::for_lanes;
 
 namespace {
 
-/// memcmp of as many bytes as a register has; of constant size, which is much faster.
+/// memcmp of a register's bytes; constant sizes are much faster.
 bool are_equal(const std::uint8_t *a, const std::uint8_t *b, unsigned bytes) {
   switch (bytes) {
   case 2:
@@ -52,14 +52,14 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     return false;
   std::uint32_t thread = now.thread;
   if (same_warp) {
-    // All lanes take part in a collective access: what one did before it, and what it did before another
-    // one's store, is in order.
+    // All lanes take part in a collective access, so it is ordered after anything that any of them did before
+    // it, stores included.
     if (past.flags & Access::collective && !now_reads)
       return !(now.flags & Access::collective) ? false : !clocks_.knows(thread, past.thread, past.epoch);
     if (past.thread == now.thread) {
       if (!(now.flags & Access::collective) || !now_reads)
         return false;
-      thread ^= 1; // the data goes to other lanes than the one that gave the address, too
+      thread ^= 1; // the data also goes to lanes other than the one that gave the address
       if (thread >= block_.thread_count())
         return false;
     }
@@ -67,7 +67,7 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
   return !clocks_.knows(thread, past.thread, past.epoch);
 }
 
-/// What is wrong with an access to a cell; no kind: nothing is.
+/// What is wrong with an access to a cell; nullopt if nothing is.
 std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, const Cell &cell,
                                                           std::uint64_t place) const {
   const Context &at = touch.deed.at;
@@ -78,7 +78,7 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   };
   if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
     return event(Kind::read_only, cell.write, true, false);
-  // No barrier helps until the copy has been waited for; two copies are a different case.
+  // No barrier helps until the copy has been waited for; two copies are a separate case.
   const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
   if (in_flight && touch.deed.act != Act::copy)
     return event(Kind::async_copy, cell.write, true, !reads);
@@ -110,7 +110,7 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
     first = now;
     return;
   }
-  // A race of two warps, or two blocks, is preferred to one of two lanes of a warp.
+  // A race of two warps or blocks takes precedence over one of two lanes of a warp.
   const auto is_near = [&](const Access &read) {
     return read.block == now.block && read.thread / 32 == now.thread / 32;
   };
@@ -121,11 +121,11 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
 
 void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
   const Access &now = touch.now;
-  // Prefers a write that changed something to one that did not, as long as somebody may race with it.
+  // Prefer a write that changed something to one that did not, as long as it can still race.
   if (now.flags & Access::silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
       (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
     return;
-  // An atomic by the thread that just made a plain write does not make that write atomic.
+  // An atomic does not make an earlier plain write by the same thread atomic.
   const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
                           cell.write.block == now.block && !(cell.write.flags & Access::strong);
   cell.write = now;
@@ -133,8 +133,8 @@ void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
     cell.write.flags &= std::uint8_t(~Access::strong);
 }
 
-/// Whether an access to the cell, which takes all that it stands for, has no conflict for sure: what others
-/// did there is known to have happened. Most accesses are like that, and `conflict` need not look.
+/// True if an access to the whole cell certainly has no conflict: all previous accesses by others are known
+/// to have happened. Most accesses are like this and skip `conflict`.
 [[gnu::always_inline]] inline bool BlockChecker::is_settled(const Touch &touch, const Cell &cell) const {
   const auto is_past = [&](const Access &past) {
     if (past.epoch == 0)
@@ -151,15 +151,15 @@ void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
   return is_past(cell.reads[0]) && is_past(cell.reads[1]);
 }
 
-/// Returns whether the lane has noted something; one event of it is enough.
+/// Returns true if the lane has noted an event; one per lane is enough.
 inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted) {
   if (!noted && !is_settled(touch, cell)) [[unlikely]]
     if (const auto event = conflict(touch, cell, place)) {
       note(*event);
       noted = true;
     }
-  // An asynchronous read is watched until its wait instead (AsyncProxy): any of a warpgroup's threads may
-  // then hand the memory on.
+  // AsyncProxy watches an asynchronous read until its wait instead: any of the warpgroup's threads may then
+  // hand the memory on.
   if (touch.deed.act == Act::read)
     remember_read(cell, touch);
   else if (!touch.deed.reads())
@@ -184,8 +184,8 @@ void BlockChecker::touch_cells(const Deed &deed, int lane, bool is_silent, Memor
   });
 }
 
-/// The common read of shared memory, made fast: of whole cells that were written before something that orders
-/// it. False: touch_shared must look at it.
+/// Fast path of shared memory reads: whole cells whose last write is ordered before. Returns false if
+/// touch_shared must handle the access.
 inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
   if (address % kChunk + bytes > kChunk)
     return false;
@@ -238,7 +238,7 @@ void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigne
     for_lanes(reach.elsewhere, [&](int lane) { write_to_cluster(reach.address[lane] + begin, lane, bytes); });
 }
 
-/// Of what a cluster's blocks do with each other's shared memory, only that it was written is kept.
+/// Of the accesses to other blocks' shared memory, only that it was written is recorded.
 void BlockChecker::write_to_cluster(std::uint64_t address, int lane, unsigned bytes) {
   if (address >> 32 || address >> machine::kClusterRankShift == 0)
     return;
@@ -257,8 +257,8 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
   const bool is_silent = act == Act::write && changes_nothing(deed.at, lane, address, true);
   touch_cells(deed, lane, is_silent, shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
-    // Copies of structs read padding that nobody writes, so a partial read is no fault. Data in flight has
-    // been reported by its copy.
+    // Struct copies read padding that is never written, so a partly unwritten read is no fault. Data in
+    // flight was reported with its copy.
     if (!written_.any(address, bytes) && events_.size() == events)
       note(Kind::uninitialised, lane, address, "shared");
   }
@@ -277,7 +277,7 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
     note(Kind::uninitialised, lane, address, "global");
   if (act != Act::read)
     initialised.mark(address, bytes);
-  // Nobody writes what is read-only, so nothing can race there.
+  // Nothing writes read-only memory, so nothing can race there.
   const machine::MemoryRange *range = at.warp.remembered_range(address, bytes, false);
   if (!range)
     range = launch_.memory().find(address, bytes);
@@ -285,7 +285,7 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
     return;
   const bool is_silent = act == Act::write && changes_nothing(at, lane, address, false);
   if (is_silent && at.site.stores_constant)
-    return; // a flag that many raise
+    return; // a flag that many threads set
   touch_cells(deed, lane, is_silent, launch_.shadow, address, bytes);
 }
 
@@ -300,7 +300,7 @@ void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t addres
     shadow = std::move(grown);
   }
   std::uint8_t *const written = shadow.written.data() + std::uint64_t(lane) * shadow.bytes + address;
-  // Copies of structs read padding that nobody writes, so a partial read is no fault.
+  // Struct copies read padding that is never written, so a partly unwritten read is no fault.
   if (act == Act::read && std::none_of(written, written + bytes, [](std::uint8_t byte) { return byte; }))
     note(Kind::uninitialised, lane, address, "local");
   if (act != Act::read)
@@ -309,8 +309,8 @@ void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t addres
 
 // --- stores that change nothing ----------------------------------------------------------------------------
 
-/// Calls same(bytes in the register, offset in memory) for each element that a lane stores; false
-/// as soon as it returns that.
+/// Calls same(bytes in the register, offset in memory) for each element that a lane stores; stops and returns
+/// false once it returns false.
 template <typename Same> bool BlockChecker::all_elements(const Context &at, int lane, Same same) {
   const Site &site = at.site;
   const unsigned elements = site.bytes / site.element_bytes;
@@ -322,10 +322,10 @@ template <typename Same> bool BlockChecker::all_elements(const Context &at, int 
   return true;
 }
 
-/// Whether a store writes what is there already: then it makes no difference who wrote it, or when.
+/// True if a store writes the value already there: then who wrote it, or when, makes no difference.
 bool BlockChecker::changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const {
   if (at.site.lane_bytes == 0)
-    return false; // no plain store
+    return false; // not a plain store
   if (in_shared && !written_.all(address, at.site.bytes))
     return false;
   const auto *const host =
@@ -335,7 +335,7 @@ bool BlockChecker::changes_nothing(const Context &at, int lane, std::uint64_t ad
   });
 }
 
-/// Whether `past` is another lane's store of the same value by this execution of the instruction.
+/// True if `past` is another lane's store of the same value by this execution of the instruction.
 bool BlockChecker::is_same_store(const Context &at, int lane, const Access &past) const {
   if (at.site.lane_bytes == 0 || past.instruction != at.index || past.block != block_index_ ||
       int(past.thread / 32) != at.warp.index())

@@ -1,4 +1,4 @@
-// Asynchronous copies: from their start until somebody has waited for them.
+// Asynchronous copies: from their issue until their wait.
 #include "sanitizer/block_checker.h"
 
 #include "instructions/async_copy.h"
@@ -64,7 +64,7 @@ void BlockChecker::wait(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// From here on the data counts as written by the lane that copied and waited.
+/// From now on the data counts as written by the lane that copied and waited.
 void BlockChecker::complete_copies(std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
     shadow_.visit(copy.address, copy.bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
@@ -108,10 +108,10 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.shared), bytes, at.thread(lane)});
   });
   report(at, bytes);
-  carry_out(at, warp.active()); // bad ones too, which end the block: its waiters would wait forever
+  carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
 }
 
-/// The bytes of global memory that a bulk copy reads or writes; false when they are not all there.
+/// Records the global memory that a bulk copy reads or writes; returns false if part of it does not exist.
 bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane) {
   if (copy.kind == instructions::BulkKind::exchange)
     return true;
@@ -136,7 +136,7 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
   return good;
 }
 
-/// Those who wait at the mbarrier see the copies, and what the copying threads did before.
+/// Waiters at the mbarrier see the copies, and everything the copying threads did before.
 void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())

@@ -1,4 +1,4 @@
-// Barriers of the block and of a warp, mbarriers, and the masks of what a warp does together.
+// Block and warp barriers, mbarriers, and member masks of warp-wide instructions.
 #include "sanitizer/block_checker.h"
 
 #include "instructions/shuffle.h"
@@ -33,13 +33,13 @@ std::string lanes_text(std::uint32_t lanes) {
 
 } // namespace
 
-/// Arrivals at an mbarrier make known all that their threads did.
+/// An arrival at an mbarrier publishes everything its thread did.
 void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, at.site.flags ? Act::update : Act::write, 8);
   report(at, 8);
-  if (at.site.flags) { // setting one up makes nothing known
+  if (at.site.flags) { // initialising one publishes nothing
     for_lanes(where.shared, [&](int lane) {
       merge_into(objects_[where.address[lane]], {{block_index_, clocks_.release(at.thread(lane))}});
     });
@@ -61,7 +61,7 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   const auto is_awaited = [&](const machine::BulkCopyInFlight &copy, int lane) {
     return copy.mbarrier == where.address[lane];
   };
-  std::map<std::uint64_t, std::vector<CopyInFlight>> awaited; // by mbarrier; from other blocks, too
+  std::map<std::uint64_t, std::vector<CopyInFlight>> awaited; // by mbarrier, those of other blocks included
   for_lanes(where.shared, [&](int lane) {
     if (awaited.contains(where.address[lane]))
       return;
@@ -104,13 +104,13 @@ void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
   Warp &warp = at.warp;
   if (!at.site.is_aligned)
     return;
-  // Lanes that have returned already, or do so next, are not waited for.
+  // Lanes that have returned, or are about to, are not waited for.
   if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit(); wanted & ~warp.active())
     report_barrier(at,
                    "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(wanted) +
                        " reach the barrier: all lanes of a warp must, or none",
                    kNoInstruction);
-  // Barriers with a count are for parts of a block, which may come from different places.
+  // Barriers with a count serve parts of a block, which may arrive from different instructions.
   if (warp.lanes<std::uint32_t>(at.in.op[1])[std::countr_zero(warp.active())] != 0)
     return;
   std::int64_t &first = first_arrival_[barrier];
@@ -128,7 +128,7 @@ void BlockChecker::barrier(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
   const std::uint32_t id = warp.lanes<std::uint32_t>(in.op[0])[std::countr_zero(active)];
   if (id >= std::uint32_t(machine::kBarriers))
-    return carry_out(at, active); // which refuses it
+    return carry_out(at, active); // which rejects it
   if (!at.site.arrives_only && warp.released()) {
     clocks_.leave(int(id), warp.index(), active);
     return carry_out(at, active);
@@ -139,7 +139,7 @@ void BlockChecker::barrier(Warp &warp, const Instruction &in) {
   carry_out(at, active);
 }
 
-/// Lanes that name the same members wait for each other.
+/// Synchronises lanes that name the same members.
 void BlockChecker::meet(const Context &at) {
   Warp &warp = at.warp;
   std::uint32_t left = warp.active();
@@ -164,8 +164,8 @@ void BlockChecker::warp_barrier(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// A lane provides no value if the mask does not name it or it does not come. The last lanes of a reduction
-/// or scan read beyond its mask, but nobody uses what they get.
+/// A lane provides no value if the mask omits it or it does not arrive. The last lanes of a reduction or scan
+/// read outside its mask, but their results are unused.
 void BlockChecker::check_sources(const Context &at) {
   using instructions::Shuffle;
   Warp &warp = at.warp;
@@ -178,13 +178,13 @@ void BlockChecker::check_sources(const Context &at) {
   std::uint32_t members = 0;
   for_lanes(warp.active(), [&](int lane) { members |= instructions::members_of(warp, at.in, lane); });
   if (members & warp.live() & ~warp.path_mask() && !warp.released())
-    return; // it waits for members, and is looked at again when they are here
+    return; // it waits for members; the check repeats once they are here
   const std::uint32_t absent = ~warp.live() | (warp.path_mask() & ~warp.active());
   for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t from = instructions::source_lane(mode, lane, b[lane], c[lane]);
     const bool may_leave_mask = mode == Shuffle::down || mode == Shuffle::up;
     const std::uint32_t named = instructions::members_of(warp, at.in, lane);
-    // The value that a reduction or scan is for is the first lane's, or the last one's.
+    // Only the first lane's value of a reduction, or the last lane's of a scan, matters.
     const int wanted = mode == Shuffle::up ? 31 - std::countl_zero(named) : std::countr_zero(named);
     const std::uint32_t nothing = may_leave_mask && lane != wanted ? named & absent : ~named | absent;
     if (from < 32 && from != std::uint32_t(lane) && nothing >> from & 1)
@@ -193,7 +193,7 @@ void BlockChecker::check_sources(const Context &at) {
   report(at, 4);
 }
 
-/// All that the threads of a cluster did before they arrived is known after the wait.
+/// Everything the threads of a cluster did before arriving is known after the wait.
 void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   Knowledge &barrier = launch_.objects[reinterpret_cast<std::uintptr_t>(&block_.cluster())];
@@ -210,7 +210,7 @@ void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
   for_lanes(active, [&](int lane) { acquire(at.thread(lane), barrier, true); });
 }
 
-/// Lanes that execute an instruction whose mask leaves them out.
+/// Reports lanes that execute an instruction whose mask omits them.
 void BlockChecker::check_own_mask(const Context &at) {
   for_lanes(at.warp.active(), [&](int lane) {
     if (!(instructions::members_of(at.warp, at.in, lane) >> lane & 1))
@@ -225,7 +225,7 @@ void BlockChecker::vote(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// Shuffles and votes make lanes meet, but according to the programming guide they do not order memory.
+/// Shuffles and votes synchronise lanes, but do not order memory according to the programming guide.
 void BlockChecker::shuffle(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   check_own_mask(at);

@@ -1,4 +1,4 @@
-// What checked loads, stores, atomics and matrix instructions do.
+// Checked loads, stores, atomics and matrix instructions.
 #include "sanitizer/block_checker.h"
 
 #include "machine/address_space.h"
@@ -78,7 +78,7 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
   const Reach where = reach_load(at);
   if (at.site.flags & Access::strong)
     order_by_atomics(at, where, true, false);
-  // Each run of bytes that count is read by itself.
+  // Each run of used bytes is a read of its own.
   for (std::uint32_t left = at.site.used; left;) {
     const auto begin = unsigned(std::countr_zero(left)), bytes = unsigned(std::countr_one(left >> begin));
     touch(at, where, Act::read, begin, bytes);
@@ -108,7 +108,7 @@ void BlockChecker::atomic(Warp &warp, const Instruction &in) {
   carry_out(at, where.lanes());
 }
 
-/// Atomics and flags pass on what their writers had done before a fence.
+/// Atomics and flags publish what their writers did before a fence.
 void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases) {
   const auto objects_of = [&](int lane) -> auto & {
     return reach.shared >> lane & 1 ? objects_ : launch_.objects;
@@ -176,9 +176,9 @@ bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
   return launch_.heap().keep_freed(address);
 }
 
-/// A recursive function uses the thread's stack, whose size the driver cannot know.
+/// A recursive function uses the thread's stack, whose required size the driver cannot know.
 void BlockChecker::call(Warp &warp, const Instruction &in) {
-  constexpr std::uint64_t kLeastFrame = 16; ///< the return address and what else a call keeps
+  constexpr std::uint64_t kLeastFrame = 16; ///< the return address and other state a call saves
   const Context at = context(warp, in);
   carry_out(at, warp.active());
   const machine::Frame &frame = warp.frame();
@@ -205,7 +205,7 @@ void BlockChecker::call(Warp &warp, const Instruction &in) {
   });
 }
 
-/// Marks a generic address of local memory with its owner: thread, block and launch.
+/// Tags a generic address of local memory with its owner: thread, block and launch.
 std::uint64_t BlockChecker::tag_of(const Context &at, int lane) const {
   const std::uint64_t place = block_.linear_index() * 31 + block_.launch().grid_id * 7;
   return (std::uint64_t(at.thread(lane) + 1) | (place & 0xfff) << 12) << 32;
@@ -242,7 +242,7 @@ void BlockChecker::matrix(Warp &warp, const Instruction &in, bool writes) {
     touch(at, where, writes ? Act::write : Act::read, at.site.bytes);
     report(at, at.site.bytes);
     if (where.lanes() != rows)
-      return; // a matrix lacks rows
+      return; // a row was masked off
   }
   carry_out(at, warp.active());
 }
@@ -251,7 +251,7 @@ void BlockChecker::fragment(Warp &warp, const Instruction &in, bool writes) {
   const Context at = context(warp, in);
   if (warp.active() != kAllLanes)
     return carry_out(at, warp.active());
-  // As instructions/wmma.cpp encodes it: op[1] the stride in elements, op[2] log2 of an element's bytes,
+  // Encoding of instructions/wmma.cpp: op[1] the stride in elements, op[2] log2 of the element size in bytes,
   // op[3] rows, op[4] columns.
   const bool column_major = in.flags >> instructions::kAddressFlagBits & 1;
   const std::uint32_t lines = column_major ? in.op[4] : in.op[3], length = column_major ? in.op[3] : in.op[4];
@@ -264,7 +264,7 @@ void BlockChecker::fragment(Warp &warp, const Instruction &in, bool writes) {
   const std::uint32_t rows = lines == 32 ? kAllLanes : (1u << lines) - 1;
   Reach where;
   std::copy_n(addresses, 32, where.address);
-  constexpr unsigned kAlignment = 16; // of a line, however long
+  constexpr unsigned kAlignment = 16; // of every line
   for_lanes(rows, [&](int line) {
     place_lane(at, where, line, instructions::address_space(in.flags), bytes, kAlignment, writes);
   });

@@ -1,8 +1,7 @@
-// The checks of one block while it runs.
+// Checks one block while it runs.
 //
-// Every handler here looks at the lanes' accesses, notes what is wrong, takes the lanes that would end the
-// block (out of bounds, misaligned) out of the instruction, and has the original handler carry it out for the
-// rest.
+// Every handler here inspects the lanes' accesses, records what is wrong, masks off the lanes that would end
+// the block (out of bounds, misaligned), and runs the original handler for the rest.
 #pragma once
 
 #include "instructions/addressing.h"
@@ -99,9 +98,9 @@ public:
 
 private:
   enum class Act { read, async_read, write, update, copy };
-  /// Where the lanes of an instruction go: addresses in their space, and which lanes are in which.
+  /// The addresses of an instruction's lanes, and which lanes access which space.
   struct Reach {
-    std::uint64_t address[32]; ///< of lanes that are in none: as the instruction gave it
+    std::uint64_t address[32]; ///< lanes in no space: as the instruction gave it
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
@@ -121,19 +120,20 @@ private:
     std::deque<std::vector<CopyInFlight>> groups;
   };
   struct WarpProducts {
-    std::deque<std::pair<std::uint64_t, std::uint64_t>> reads; ///< number of the product, read of async_
-    std::deque<std::uint64_t> groups;                          ///< for each the number after its last product
+    /// Product number, number of the read in async_.
+    std::deque<std::pair<std::uint64_t, std::uint64_t>> reads;
+    std::deque<std::uint64_t> groups; ///< by group: one past its last product
     std::uint64_t issued = 0;
   };
   struct ThreadStores {
-    std::vector<std::uint64_t> open; ///< reads of async_
+    std::vector<std::uint64_t> open; ///< numbers of reads in async_
     std::deque<std::vector<std::uint64_t>> groups;
   };
   struct LocalShadow {
-    std::uint64_t bytes = 0; ///< a lane
+    std::uint64_t bytes = 0; ///< per lane
     std::vector<std::uint8_t> written;
   };
-  /// An instruction that is being looked at.
+  /// The instruction being checked.
   struct Context {
     machine::Warp &warp;
     const machine::Instruction &in;
@@ -142,17 +142,17 @@ private:
     std::uint32_t thread(int lane) const { return std::uint32_t(warp.index() * 32 + lane); }
   };
 
-  /// What the lanes of an instruction do to one kind of memory.
+  /// The lanes' accesses of one instruction to one kind of memory.
   struct Deed {
     const Context &at;
     Act act;
     const char *space;
-    /// How it will be remembered, by lane. Made for all lanes at once: what is copied right after it has been
-    /// put together is a slow copy.
+    /// The records to keep, by lane. Built for all lanes at once: copying a record right after building it
+    /// stalls.
     Access accesses[32];
     bool reads() const { return act == Act::read || act == Act::async_read; }
   };
-  /// One lane's part of it, or less.
+  /// One lane's part of a Deed, or less.
   struct Touch {
     const Deed &deed;
     int lane;
@@ -178,7 +178,7 @@ private:
   void touch(const Context &at, const Reach &reach, Act act, unsigned bytes) {
     touch(at, reach, act, 0, bytes);
   }
-  /// The bytes from `begin` on of where the lanes go.
+  /// Records the lanes' accesses to `bytes` bytes from offset `begin` on.
   void touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
   void write_to_cluster(std::uint64_t address, int lane, unsigned bytes);
   void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
@@ -203,8 +203,8 @@ private:
   template <typename Same> static bool all_elements(const Context &at, int lane, Same same);
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
-  /// `is_fenced`: what other blocks did may be read, too. Until then only writes and what passes the L1 come
-  /// after it.
+  /// `is_fenced`: reads of what other blocks did are ordered too. Before the fence only writes are, and loads
+  /// that bypass the L1.
   void acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
   void finish_acquiring();
   bool knows_block(const Access &past, bool with_pending) const;
@@ -225,7 +225,7 @@ private:
   void note(Kind kind, int lane, std::uint64_t address, const char *space) {
     events_.push_back({kind, lane, address, space, {}, false, false});
   }
-  /// Turns the events of an instruction into findings, lanes that share one taken together.
+  /// Turns the events of an instruction into findings; lanes with the same event share one.
   void report(const Context &at, unsigned bytes);
   Finding describe(const Context &at, const Event &event, std::uint32_t lanes, unsigned bytes) const;
   void check_arrival(const Context &at, std::uint32_t barrier);
@@ -235,18 +235,19 @@ private:
   machine::Block &block_;
   std::uint32_t block_index_;
   BlockClocks clocks_;
-  Shadow shadow_;        ///< of shared memory
-  WrittenBytes written_; ///< of shared memory
+  Shadow shadow_;        ///< shadow of shared memory
+  WrittenBytes written_; ///< shadow of shared memory
   AsyncProxy async_;
   std::vector<WarpProducts> products_; ///< by warp
   std::map<std::uint32_t, ThreadStores> stores_;
   std::vector<WarpCopies> copies_;                                           ///< by warp
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
   std::vector<LocalShadow> local_;                                           ///< by warp
-  std::unordered_map<std::uint64_t, Knowledge> objects_; ///< shared memory that orders: atomics, mbarriers
-  Knowledge known_;                                      ///< what this block knows of other ones
-  Knowledge pending_;                                    ///< the same, before the fence that it takes to read
-  std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: nobody is there
+  /// Synchronisation objects in shared memory: atomics, mbarriers.
+  std::unordered_map<std::uint64_t, Knowledge> objects_;
+  Knowledge known_;                                            ///< what this block knows of other blocks
+  Knowledge pending_;                                          ///< the same, until a fence makes it readable
+  std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: no arrival yet
   std::vector<Event> events_;
 };
 

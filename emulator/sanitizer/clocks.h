@@ -1,9 +1,9 @@
-// What has happened before what, among the threads of a block.
+// Happens-before order among the threads of a block.
 //
-// Each thread counts epochs; one ends when the thread lets others know what it has done: at a barrier, at a
-// fence. Thread t knows of thread u's accesses up to an epoch of u, which is kept in two parts: what came
-// through the block (a clock that most threads share) and, for the lanes of t's own warp, what came through
-// __syncwarp and its like (a row of 32).
+// Each thread counts epochs; an epoch ends when the thread publishes its accesses, at a barrier or fence.
+// Thread t knows thread u's accesses up to some epoch of u. That is kept in two parts: what t learned through
+// the block (a clock that most threads share) and, for the lanes of t's own warp, through __syncwarp and
+// similar (a row of 32).
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@
 
 namespace ladder::sanitizer {
 
-/// By thread of a block: the last epoch that is known of.
+/// By thread of a block: the last known epoch.
 using Clock = std::vector<std::uint32_t>;
 using SharedClock = std::shared_ptr<const Clock>;
 
-/// The larger of both in every place.
+/// The element-wise maximum.
 SharedClock merge(const SharedClock &a, const SharedClock &b);
 
 class BlockClocks {
@@ -26,10 +26,10 @@ public:
   BlockClocks(std::uint32_t threads, int barriers);
 
   std::uint32_t epoch(std::uint32_t thread) const { return epochs_[thread]; }
-  /// What a thread knows, until it learns more.
+  /// A view of what a thread knows; valid until it learns more.
   class Known {
   public:
-    /// Whether what `past` did in that epoch is known to have happened.
+    /// True if the thread knows of `past`'s accesses in that epoch.
     bool operator()(std::uint32_t past, std::uint32_t epoch) const {
       return base_[past] >= epoch || (past / kLanes == warp_ && row_[past % kLanes] >= epoch);
     }
@@ -50,9 +50,9 @@ public:
     return known_to(now)(past, epoch);
   }
 
-  /// Lanes of a warp wait for each other.
+  /// Lanes of a warp synchronise.
   void meet(int warp, std::uint32_t lanes);
-  /// The same when they meet from different instructions: first each gives, then each takes.
+  /// The same if the lanes come from different instructions: first each gives, then each takes.
   void give(int warp, std::uint32_t lanes, std::uint32_t members);
   void take(int warp, std::uint32_t lanes, std::uint32_t members);
 
@@ -60,11 +60,11 @@ public:
   void complete(int barrier);
   void leave(int barrier, int warp, std::uint32_t lanes);
 
-  /// Fences of all scopes count alike: that one reaches too short is not found.
+  /// Fences of all scopes count alike, so a fence with too narrow a scope goes unnoticed.
   void fence(int warp, std::uint32_t lanes);
-  /// What an atomic of this thread makes known: all from before its last fence, nullptr when there was none.
+  /// What an atomic of this thread publishes: everything before its last fence; nullptr if there was none.
   SharedClock fenced(std::uint32_t thread) const;
-  /// All that the thread has done and knows; ends its epoch.
+  /// Everything the thread has done and knows; ends its epoch.
   SharedClock release(std::uint32_t thread);
   void acquire(std::uint32_t thread, const SharedClock &clock);
 
@@ -72,7 +72,7 @@ private:
   static constexpr std::uint32_t kLanes = 32;
   using Row = std::array<std::uint32_t, kLanes>;
   struct Gathering {
-    Clock clock; ///< empty: nobody has come
+    Clock clock; ///< empty: no arrival yet
     std::vector<SharedClock> merged;
   };
   struct Meeting {
@@ -87,7 +87,7 @@ private:
   std::vector<std::uint32_t> epochs_;
   std::vector<SharedClock> bases_;
   std::vector<Row> rows_;
-  std::vector<std::uint32_t> fences_; ///< the epoch that the thread's last fence ended
+  std::vector<std::uint32_t> fences_; ///< by thread: the epoch that its last fence ended
   std::vector<Gathering> gathering_;
   std::vector<SharedClock> completed_;
   std::map<std::pair<int, std::uint32_t>, Meeting> meetings_; ///< by warp and members

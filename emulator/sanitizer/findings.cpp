@@ -79,7 +79,7 @@ std::vector<Finding> Findings::merged() const {
   std::map<Place, std::size_t> known;
   std::vector<Finding> all;
   for (const Finding &finding : findings_) {
-    // Without lines the instruction itself is the place.
+    // Without line info the instruction itself is the place.
     const bool has_lines = finding.who.place.line > 0;
     std::string where = has_lines ? "" : std::to_string(finding.who.ptx_line) + " " + finding.message;
     const auto [found, is_new] =
@@ -96,7 +96,7 @@ std::vector<Finding> Findings::merged() const {
 
 namespace {
 
-/// The kind of a fault in which an instruction's operands, or the lanes that reach it, do not fit.
+/// Kind of a fault in which an instruction's operands, or the lanes that reach it, are wrong.
 Kind kind_by_opcode(const program::Opcode &opcode) {
   using program::Trait;
   return opcode.is(Trait::warp_wide) ? Kind::mask

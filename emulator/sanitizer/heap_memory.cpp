@@ -7,9 +7,9 @@ namespace ladder::sanitizer {
 
 namespace {
 
-constexpr std::uint64_t kMostKept = 4 << 20; ///< half of the heap, unless the program asks for another size
+constexpr std::uint64_t kMostKept = 4 << 20; ///< half of the default heap
 
-/// The block that begins at the address or below.
+/// The block that starts at or below the address.
 const std::pair<const std::uint64_t, HeapMemory::Block> *
 below(const std::map<std::uint64_t, HeapMemory::Block> &blocks, std::uint64_t address) {
   const auto above = blocks.upper_bound(address);

@@ -1,4 +1,4 @@
-// The allocations that kernels make on the device's heap, live and freed.
+// Allocations that kernels make on the device heap, live and freed.
 #pragma once
 
 #include "sanitizer/findings.h"
@@ -22,17 +22,18 @@ public:
   };
   struct Fault {
     Kind kind;
-    std::string message; ///< what follows on "uses n bytes "
+    std::string message; ///< continues "uses n bytes "
   };
 
   void allocated(std::uint64_t address, Block block);
-  /// False for what is no live allocation, or when so much is kept already that memory must be given back.
+  /// Keeps a freed block. Returns false if it is no live allocation, or if so much is kept that memory must
+  /// be reused.
   bool keep_freed(std::uint64_t address);
-  /// Whether a block that is kept begins there.
+  /// True if a kept block starts there.
   bool is_freed(std::uint64_t address) const;
-  /// Whether kernels have allocated from it at all; most never do.
+  /// True if kernels have ever allocated from it; most never do.
   bool is_used() const { return is_used_.load(std::memory_order_relaxed); }
-  /// What is wrong with an access; nothing outside the heap.
+  /// What is wrong with an access; nullopt outside the heap.
   std::optional<Fault> check(std::uint64_t address, std::uint64_t bytes) const;
   std::vector<Block> live() const;
 
@@ -40,7 +41,7 @@ private:
   std::atomic<bool> is_used_{false};
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Block> live_, freed_;
-  std::uint64_t begin_ = ~std::uint64_t(0), end_ = 0; ///< of all that was ever allocated
+  std::uint64_t begin_ = ~std::uint64_t(0), end_ = 0; ///< range of all allocations ever made
   std::uint64_t kept_bytes_ = 0;
 };
 

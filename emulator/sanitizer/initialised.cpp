@@ -8,7 +8,7 @@ namespace ladder::sanitizer {
 
 void InitialisedMemory::track(std::uint64_t begin, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  // Zeros that take only as much memory as is used.
+  // Zeros; only touched pages take memory.
   auto *const words = static_cast<std::uint64_t *>(std::calloc(bytes / 64 + 1, sizeof(std::uint64_t)));
   if (!words)
     throw std::bad_alloc();

@@ -1,4 +1,4 @@
-// Which bytes of allocations have been written, by a kernel or by the host.
+// Tracks which bytes of allocations have been written, by a kernel or by the host.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace ladder::sanitizer {
 
-/// Memory that is not tracked counts as written.
+/// Untracked memory counts as written.
 class InitialisedMemory {
 public:
-  /// From now on [begin, begin + bytes) counts as unwritten.
+  /// Starts tracking [begin, begin + bytes) as unwritten.
   void track(std::uint64_t begin, std::uint64_t bytes);
   void forget(std::uint64_t begin);
   void mark(std::uint64_t address, std::uint64_t bytes);
-  /// What a copy makes of the destination: as written as its source.
+  /// A copy makes its destination as written as its source.
   void copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes);
   struct Gap {
     std::uint64_t first = 0; ///< address of the first unwritten byte
-    std::uint64_t bytes = 0; ///< unwritten ones in all
+    std::uint64_t bytes = 0; ///< number of unwritten bytes
   };
   std::optional<Gap> gap(std::uint64_t address, std::uint64_t bytes) const;
 
-  /// For many accesses in a row: holds the lock as long as it lives.
+  /// For many accesses in a row: holds the lock during its lifetime.
   class Locked;
 
 private:
@@ -34,9 +34,9 @@ private:
   };
   struct Tracked {
     std::uint64_t bytes;
-    std::unique_ptr<std::uint64_t[], Free> written; ///< a bit each
+    std::unique_ptr<std::uint64_t[], Free> written; ///< one bit per byte
   };
-  /// The tracked memory that holds the address, with the address's offset.
+  /// The tracked memory that contains the address, and the address's offset in it.
   std::pair<const Tracked *, std::uint64_t> find(std::uint64_t address) const;
 
   mutable std::mutex mutex_;
@@ -47,17 +47,17 @@ class InitialisedMemory::Locked {
 public:
   explicit Locked(InitialisedMemory &memory) : memory_(memory), lock_(memory.mutex_) {}
   void mark(std::uint64_t address, std::uint64_t bytes);
-  /// Whether none of the bytes has been written.
+  /// True if no byte has been written.
   bool is_unwritten(std::uint64_t address, std::uint64_t bytes);
 
 private:
-  /// Calls f(word, bits of it) for the tracked ones of the bytes; stops when it returns false.
+  /// Calls f(word, mask of its bits) for the tracked bytes; stops once it returns false.
   template <typename F> bool for_words(std::uint64_t address, std::uint64_t bytes, F f);
 
   InitialisedMemory &memory_;
   std::lock_guard<std::mutex> lock_;
-  const Tracked *tracked_ = nullptr; ///< the last one found
-  std::uint64_t begin_ = 0;          ///< where it begins
+  const Tracked *tracked_ = nullptr; ///< the last range found
+  std::uint64_t begin_ = 0;          ///< its start
 };
 
 } // namespace ladder::sanitizer

@@ -8,7 +8,7 @@ namespace ladder::sanitizer {
 
 namespace {
 
-/// The last part of a variable's name: `kernel(int)::tile` is `tile`.
+/// The last component of a variable's name: `kernel(int)::tile` is `tile`.
 std::string short_name(const std::string &mangled) {
   int status = 0;
   char *const demangled = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);

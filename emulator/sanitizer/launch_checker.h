@@ -1,4 +1,4 @@
-// The checks of one launch: what its blocks share.
+// Checks one launch: state shared by its blocks.
 #pragma once
 
 #include "machine/block.h"
@@ -22,7 +22,7 @@ namespace ladder::sanitizer {
 using Knowledge = std::map<std::uint32_t, SharedClock>;
 void merge_into(Knowledge &knowledge, const Knowledge &other);
 
-/// Why an address that no allocation holds may have been used.
+/// Why an address outside all allocations may have been used.
 struct Stray {
   Kind kind;
   std::string message;
@@ -30,7 +30,7 @@ struct Stray {
 
 class LaunchChecker final : public machine::LaunchObserver {
 public:
-  /// `kernel` is the name for reports. `explain` tells of addresses outside all allocations.
+  /// `kernel` is the name for reports. `explain` explains addresses outside all allocations.
   LaunchChecker(std::shared_ptr<const CheckedCode> code, std::string kernel,
                 const machine::GlobalMemory &memory, Findings &findings, InitialisedMemory &initialised,
                 HeapMemory &heap, std::uint64_t stack_bytes,
@@ -49,14 +49,15 @@ public:
   Findings &findings() { return findings_; }
   InitialisedMemory &initialised() { return initialised_; }
   HeapMemory &heap() { return heap_; }
-  /// What a thread has for functions that call themselves: cudaLimitStackSize.
+  /// A thread's stack for recursive functions: cudaLimitStackSize.
   std::uint64_t stack_bytes() const { return stack_bytes_; }
   std::optional<Stray> explain(std::uint64_t address) const { return explain_(address); }
 
   GlobalShadow shadow;
-  std::unordered_map<std::uint64_t, Knowledge> objects; ///< global memory that orders: atomics and flags
+  /// Synchronisation objects in global memory: atomics and flags.
+  std::unordered_map<std::uint64_t, Knowledge> objects;
 
-  /// The shared variable that holds the byte, and how far into it.
+  /// The shared variable that contains the byte, and the byte's offset in it.
   std::pair<std::string, std::uint64_t> shared_variable(std::uint64_t offset) const;
   Party party(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
               std::size_t instruction) const;

@@ -11,7 +11,7 @@ namespace {
 using program::Instruction;
 using program::Operand;
 
-/// The shared variables that a value may be an address in: none, one, or several.
+/// The shared variables that a value may point into: none, one, or several.
 struct Origin {
   enum class Kind { none, one, several } kind = Kind::none;
   std::uint32_t symbol = 0;
@@ -27,7 +27,7 @@ struct Origin {
   }
 };
 
-/// The origins of a function's registers, over all paths.
+/// Origins of a function's registers, over all paths.
 class Origins {
 public:
   Origins(const machine::Code &code, std::size_t begin, std::size_t end) : code_(code) {
@@ -94,7 +94,7 @@ private:
   }
 
   const machine::Code &code_;
-  // By name, since several registers share a place in the frame.
+  // By name, since several registers share a frame slot.
   std::unordered_map<std::string, Origin> registers_;
   std::unordered_map<std::string, bool> is_constant_;
 };

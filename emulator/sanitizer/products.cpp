@@ -1,5 +1,4 @@
-// What the asynchronous proxy does with shared memory: products of a warpgroup, and the boxes that TMA
-// stores.
+// Accesses of the async proxy to shared memory: products of a warpgroup, and boxes that TMA stores.
 #include "sanitizer/block_checker.h"
 
 #include "instructions/wgmma.h"
@@ -13,31 +12,31 @@ using instructions::for_lanes;
 using machine::Instruction;
 using machine::Warp;
 
-/// Makes what threads wrote visible to the asynchronous proxy.
+/// Makes the threads' writes visible to the async proxy.
 void BlockChecker::proxy_fence(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   for_lanes(warp.active(), [&](int lane) { async_.fenced(at.thread(lane)); });
   carry_out(at, warp.active());
 }
 
-/// A read by the asynchronous proxy of data that a thread has written and nobody fenced.
+/// Reports an async proxy read of data that a thread wrote without a fence.
 void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t address) {
   const Access write = async_.unfenced(address, at.warp.index(), at.warp.live());
   if (write.epoch)
     note({Kind::proxy, lane, address, "shared", write, true, false});
 }
 
-/// The warp as a whole reads operands, at any time up to the wait.
+/// The whole warp reads the operands, at any time up to the wait.
 void BlockChecker::product(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
-    return carry_out(at, warp.active()); // which waits for the others, or refuses it
+    return carry_out(at, warp.active()); // which waits for the others, or rejects it
   const Deed read = deed(at, 1, Act::async_read, "shared");
   std::vector<std::uint32_t> chunks;
   bool is_swizzle_noted = false;
   for (const instructions::OperandChunk &chunk : instructions::operand_chunks(warp, in)) {
     if (chunk.address < block_.shared_first() || chunk.address + kChunk > block_.shared_end())
-      continue; // refused when it is carried out
+      continue; // rejected when it executes
     touch_shared(read, 0, chunk.address, kChunk);
     check_proxy(at, 0, chunk.address);
     if (!is_swizzle_noted && async_.has_other_swizzle(chunk.address, chunk.swizzle)) {
@@ -60,7 +59,7 @@ void BlockChecker::product_commit(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// The four warps' operands are read together, so waiting for one warp's means waiting for all.
+/// The four warps' operands are read together, so waiting for one warp's waits for all.
 void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   machine::Warpgroup *const group = block_.warpgroup(warp.index());
@@ -80,7 +79,7 @@ void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-// --- boxes and stretches on their way out of shared memory
+// --- boxes and spans in flight from shared memory
 
 void BlockChecker::begin_store(const Context &at, int lane, std::uint64_t address, unsigned bytes) {
   std::vector<std::uint32_t> chunks;
@@ -113,12 +112,12 @@ void BlockChecker::bulk_wait(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// The end of the block: its shared memory may be reused, even if something still reads it.
+/// At the end of the block its shared memory may be reused, even if something still reads it.
 void BlockChecker::check_end() {
   for (const Access &reader : async_.going_on()) {
     const program::Instruction &source = *launch_.code().sources[reader.instruction];
     if (source.row->effect != program::Effect::bulk_copy)
-      continue; // a product's results go nowhere
+      continue; // a product's results are lost anyway
     launch_.findings().add({Kind::async_read, &launch_.code(), reader.instruction, kNoInstruction}, 1, [&] {
       Finding finding;
       finding.kind = Kind::async_read;

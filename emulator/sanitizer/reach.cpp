@@ -1,4 +1,4 @@
-// Where the lanes of an instruction go, and which of them would leave memory.
+// Resolves the addresses of an instruction's lanes and finds those that would leave memory.
 #include "sanitizer/block_checker.h"
 
 #include "machine/address_space.h"
@@ -20,8 +20,8 @@ BlockChecker::Reach BlockChecker::reach(const Context &at, std::uint32_t lanes, 
   return reach;
 }
 
-/// The common case: the whole warp goes to one piece of memory, and nothing is wrong. False: it is for
-/// place_lane, lane by lane.
+/// Fast path: the whole warp accesses one piece of memory and nothing is wrong. Returns false if place_lane
+/// must handle the lanes one by one.
 bool BlockChecker::reach_together(const Context &at, unsigned bytes, bool writes, Reach &reach) {
   const Space space = instructions::address_space(at.in.flags);
   std::uint64_t begin = block_.shared_begin(), end = block_.shared_end();
@@ -39,7 +39,7 @@ bool BlockChecker::reach_together(const Context &at, unsigned bytes, bool writes
   }
   if (end - begin < bytes)
     return false;
-  // The sign bit of `outside` is set when an address is below begin or above the last good one.
+  // The sign bit of `outside` is set if an address is below begin or above the last valid one.
   std::uint64_t outside = 0, low = 0;
   for (const std::uint64_t address : reach.address) {
     outside |= (address - begin) | (end - bytes - address);
@@ -61,7 +61,7 @@ BlockChecker::Reach BlockChecker::reach_operand(const Context &at, std::uint32_t
   return reach(at, lanes, instructions::address_space(at.in.flags), bytes, writes, together.address);
 }
 
-/// Only the bytes of a load that count must be in memory; its address is that of the whole.
+/// Only the used bytes of a load must be in memory; its address is that of the full load.
 BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
   const auto first = unsigned(std::countr_zero(at.site.used));
   const unsigned bytes = unsigned(std::bit_width(at.site.used)) - first;
@@ -74,7 +74,7 @@ BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
   for_lanes(at.warp.active(), [&](int lane) {
     const Space space = instructions::address_space(at.in.flags);
     if (reach.address[lane] % at.site.bytes != 0)
-      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // which notes it
+      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // which reports it
     reach.address[lane] += first;
     place_lane(at, reach, lane, space, bytes, 1, false);
     reach.address[lane] -= first;
@@ -118,7 +118,7 @@ void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::
   const std::uint64_t begin = block_.shared_begin() + at.site.object_begin,
                       end = block_.shared_begin() + at.site.object_end;
   if (at.site.object_end && (address < begin || address + bytes > end))
-    note(Kind::out_of_bounds, lane, address, "shared"); // the lane goes on: on a GPU nothing stops it either
+    note(Kind::out_of_bounds, lane, address, "shared"); // the lane continues: a GPU would not stop it either
   reach.shared |= 1u << lane;
 }
 

@@ -1,4 +1,4 @@
-// What the checks of an instruction have noted, as findings.
+// Turns the events of an instruction's checks into findings.
 #include "instructions/shuffle.h"
 #include "machine/address_space.h"
 #include "sanitizer/block_checker.h"

@@ -1,4 +1,4 @@
-// What is remembered of memory: who wrote and read it last, and what has been written at all.
+// Shadow memory: who last wrote and read each location, and which bytes have ever been written.
 #pragma once
 
 #include <algorithm>
@@ -11,33 +11,32 @@
 
 namespace ladder::sanitizer {
 
-inline constexpr std::uint8_t kAllBytes =
-    3; ///< of a granule, a bit each: what neighbours may share is 16 bits
+/// Mask of all bytes of a granule: neighbours may share at 16-bit granularity.
+inline constexpr std::uint8_t kAllBytes = 3;
 
 /// One access. Epoch 0: none.
 struct Access {
   enum Flag : std::uint8_t {
-    strong = 1,      ///< atomic, volatile, or with an order: two of them do not race
-    is_volatile = 2, ///< strong by .volatile alone, which orders nothing between the lanes of a warp
-    collective = 4,  ///< by the warp as a whole (ldmatrix): the thread is the one that gave the address
-    in_flight = 8,   ///< cp.async that has not been waited for
-    silent = 16,     ///< a store of what was there already
+    strong = 1,      ///< atomic, volatile, or with a memory order: two of them do not race
+    is_volatile = 2, ///< strong only by .volatile, which orders nothing between lanes of a warp
+    collective = 4,  ///< by the whole warp (ldmatrix): the thread is the one that gave the address
+    in_flight = 8,   ///< a cp.async not waited for yet
+    silent = 16,     ///< a store of the value already there
   };
   std::uint32_t epoch = 0;
   std::uint16_t thread = 0; ///< in its block
-  std::uint8_t bytes = 0;   ///< which of a granule's, a bit each; all of them in a larger cell
+  std::uint8_t bytes = 0;   ///< mask of a granule's bytes; all of them in a larger cell
   std::uint8_t flags = 0;
   std::uint32_t instruction = 0;
   std::uint32_t block = 0;
 };
 
-/// The last write, and two reads: with two threads' reads at hand, one at least is another thread's than the
-/// writer's.
+/// The last write, and two reads: of reads by two threads, at least one is not by the writer.
 struct Cell {
   Access write, reads[2];
 };
 
-/// Memory is taken in chunks, the widest accesses of a lane.
+/// Memory is divided into chunks, as wide as the widest access of a lane.
 inline constexpr std::uint64_t kChunk = 16;
 
 /// Calls f(begin, end) for the part of [begin, begin + bytes) in each chunk.
@@ -52,17 +51,17 @@ template <typename F> inline void for_chunks(std::uint64_t begin, std::uint64_t 
 
 /// Who accessed a piece of memory.
 ///
-/// A cell stands for bytes that have only been accessed together. A chunk begins as one cell, which is halved
-/// when an access takes less than all of it, down to granules of two bytes.
+/// A cell represents bytes that were only ever accessed together. A chunk starts as one cell, which is
+/// halved, down to 2-byte granules, when an access covers only part of it.
 class Shadow {
 public:
-  /// `begin` and `bytes` are multiples of kChunk.
+  /// `begin` and `bytes` must be multiples of kChunk.
   Shadow(std::uint64_t begin, std::uint64_t bytes) : begin_(begin), log2_bytes_(bytes / kChunk, kLog2Chunk) {
     cells_[0].resize(log2_bytes_.size());
   }
 
-  /// Calls f(cell, address of its first byte that counts, which bytes of its granule count) for each cell of
-  /// the bytes from `address` on.
+  /// Calls f(cell, address of its first accessed byte, mask of accessed bytes in its granule) for each cell
+  /// of the bytes from `address` on.
   template <typename F> void visit(std::uint64_t address, std::uint64_t bytes, F f) {
     for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
       const std::size_t chunk = (at - begin_) / kChunk;
@@ -77,8 +76,8 @@ public:
     });
   }
 
-  /// Whether the bytes, which lie in one chunk, are whole cells, and f(cell) is true for each of them; ends
-  /// with the first for which it is not.
+  /// True if the bytes, which must lie in one chunk, are whole cells and f(cell) is true for each; stops at
+  /// the first for which it is not.
   template <typename F> [[gnu::always_inline]] bool all_cells(std::uint64_t address, unsigned bytes, F f) {
     const std::size_t chunk = (address - begin_) / kChunk;
     const unsigned log2 = log2_bytes_[chunk];
@@ -103,14 +102,14 @@ public:
 private:
   static constexpr unsigned kLog2Chunk = 4, kLog2Granule = 1;
 
-  /// Which bytes of the granule at or before `at` lie in [at, end).
+  /// Mask of the bytes of the granule at or before `at` that lie in [at, end).
   static std::uint8_t granule_bytes(std::uint64_t at, std::uint64_t end) {
     return at % 2 ? 2 : end - at == 1 ? 1 : kAllBytes;
   }
 
   void divide(std::size_t chunk, unsigned log2) {
     const unsigned halvings = log2_bytes_[chunk] - log2;
-    for (std::size_t i = kChunk >> log2; i-- > 0;) { // from above: a cell's copies lie at its place or above
+    for (std::size_t i = kChunk >> log2; i-- > 0;) { // downwards: copies of a cell go to its place or above
       cells_[i].resize(log2_bytes_.size());
       cells_[i][chunk] = cells_[i >> halvings][chunk];
     }
@@ -118,8 +117,8 @@ private:
   }
 
   std::uint64_t begin_;
-  std::vector<std::uint8_t> log2_bytes_; ///< of the cells of each chunk
-  /// The first cells of all chunks, the second ones, and so on; empty as long as no chunk has so many.
+  std::vector<std::uint8_t> log2_bytes_; ///< by chunk: size of its cells
+  /// The first cells of all chunks, then the second ones, and so on; empty while no chunk has that many.
   std::array<std::vector<Cell>, (kChunk >> kLog2Granule)> cells_;
 };
 
@@ -147,15 +146,15 @@ public:
   }
 
 private:
-  /// Those of [at, end) in their chunk, a bit each.
+  /// Mask of [at, end) within its chunk.
   static std::uint16_t bits(std::uint64_t at, std::uint64_t end) {
     return std::uint16_t(((1u << (end - at)) - 1) << at % kChunk);
   }
   std::uint64_t bytes_;
-  std::vector<std::uint16_t> written_; ///< by chunk
+  std::vector<std::uint16_t> written_; ///< by chunk: mask of its bytes
 };
 
-/// Global memory in one launch: the pages that are touched.
+/// Shadow of global memory during one launch: the pages touched.
 class GlobalShadow {
 public:
   template <typename F> void visit(std::uint64_t address, std::uint64_t bytes, F f) {
@@ -167,7 +166,7 @@ public:
     }
   }
 
-  /// Calls f(address, bytes, cell) for those of all pages that were touched, in order.
+  /// Calls f(address, bytes, cell) for the cells of all touched pages, in order.
   template <typename F> void for_cells(F f) const {
     std::vector<std::uint64_t> numbers;
     for (const auto &[number, page] : pages_)

@@ -14,7 +14,7 @@ namespace {
 using instructions::Space;
 using machine::Handler;
 
-/// The first type among the modifiers, which is that of memory.
+/// The first type among the modifiers, which is the type in memory.
 ptx::Type memory_type(const program::Instruction &source) {
   for (const std::string &modifier : source.modifiers)
     if (const auto type = ptx::type_from_name(modifier))
@@ -36,7 +36,7 @@ void describe_access(const program::Instruction &source, const machine::Instruct
   site.passes_l1 = site.flags & Access::strong || source.has("cg") || source.has("cv");
 }
 
-/// Registers of up to 32 bits have lanes of 4 bytes, wider ones of 8.
+/// Registers of up to 32 bits have 4-byte lanes, wider ones 8-byte lanes.
 unsigned lane_bytes_of(const program::Instruction &source, unsigned element_bytes) {
   const program::Operand &value = source.operands.at(1);
   const auto width = [](const program::Operand &operand) {
@@ -56,7 +56,7 @@ bool is_memory_space(const machine::Instruction &in) {
 using program::Effect;
 using program::Trait;
 
-// Each of these describes an instruction and gives its checking handler; nullptr when there is nothing to
+// Each of these describes an instruction and returns its checking handler; nullptr if there is nothing to
 // check.
 using Describe = Handler (*)(const program::Instruction &source, const machine::Instruction &in, Site &site);
 
@@ -101,7 +101,7 @@ Handler collective(const program::Instruction &, const machine::Instruction &, S
 template <Handler checked>
 Handler mbarrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
   site.bytes = 8;
-  // Initialising one is not atomic: others must wait for it. What invalidates one follows what they did.
+  // Initialising an mbarrier is not atomic: others must wait for it. Invalidating one follows their uses.
   site.flags = source.row->effect == Effect::mbarrier_setup && !source.has("inval") ? 0 : Access::strong;
   return checked;
 }
@@ -112,7 +112,7 @@ Handler block_barrier(const program::Instruction &source, const machine::Instruc
   return checked_barrier;
 }
 
-/// Of functions of the program; the system's have no frame.
+/// Only for the program's functions; system functions have no frame.
 Handler call(const program::Instruction &source, const machine::Instruction &, Site &) {
   const program::Operand &target = source.operands.at(1);
   return target.kind == program::Operand::Kind::function && target.function < 0 ? nullptr : checked_call;
@@ -128,7 +128,7 @@ template <Handler checked> Handler plain(const program::Instruction &, const mac
   return checked;
 }
 
-#pragma GCC diagnostic error "-Wswitch" // an effect that is forgotten here does not compile
+#pragma GCC diagnostic error "-Wswitch" // a forgotten effect must not compile
 Describe describer(Effect effect) {
   switch (effect) {
   case Effect::none:
