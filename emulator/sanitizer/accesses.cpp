@@ -191,7 +191,7 @@ inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t
     return false;
   const Access &now = deed.accesses[lane];
   const Touch touch{deed, lane, now, clocks_.known_to(deed.at.thread(lane))};
-  // As is_settled, of which less can happen here; nobody reads shared memory through the read-only path.
+  // Like is_settled, with fewer cases: nothing reads shared memory through the read-only path.
   const auto is_good = [&](const Access &write) {
     return write.epoch != 0 && !(write.flags & Access::in_flight) &&
            (write.thread == now.thread ? !(now.flags & Access::collective)
@@ -200,7 +200,7 @@ inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t
   return shadow_.all_cells(address, bytes, [&](Cell &cell) {
     if (!is_good(cell.write))
       return false;
-    remember_read(cell, touch); // touch_shared may do so again, which makes no difference
+    remember_read(cell, touch); // touch_shared may repeat this harmlessly
     return true;
   });
 }
