@@ -54,8 +54,8 @@ lessons.source("v7_wgmma", "// S = Q K^T", "warpgroup::mma_wait(o);")
 lessons.source("v7_wgmma", "async_wait();", "block::sync();")
 
 # %% [markdown]
-# **2. Hands off.** Between `mma_ABt(s, ...)` and `mma_wait(s)` nobody may touch the registers of `s`. The emulator writes the
-# result at the wait and not before, so that a missing wait gives wrong numbers every time.
+# **2. Hands off.** Between `mma_ABt(s, ...)` and `mma_wait(s)` nobody may touch the registers of `s`. Where code does, ptxas
+# waits there, and makes every other product wait as well: right, and slow. The emulator waits there, too.
 #
 # ## Predict
 #
@@ -92,5 +92,6 @@ lessons.measured(["v6_lean", "v7_wgmma", "torch flash", "torch cuDNN"])
 # **The bottleneck that the next rung removes:** 384 threads compute addresses for every tile and meet at a barrier before
 # each. And while all compute their softmax, the tensor cores are idle.
 #
+# **Practise:** the exercises of this rung begin with `v7_`.
 # **Read on:** the rung's [README](../stages/v7_wgmma/README.md). **Next:** [08, TMA brings the tiles](08_v8_tma.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/07_v7_wgmma.ipynb).

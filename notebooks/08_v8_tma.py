@@ -90,5 +90,6 @@ lessons.measured(["v7_wgmma", "v8_tma", "torch cuDNN"])
 # **The bottleneck that the next rungs remove:** the thread that asks also multiplies. It comes round once a tile and then
 # waits for the slowest warp, and its warpgroup waits with it.
 #
+# **Practise:** the exercises of this rung begin with `v8_`.
 # **Read on:** the rung's [README](../stages/v8_tma/README.md). **Next:** [09, who does what, and when](09_v9_roles.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/08_v8_tma.ipynb).

@@ -88,6 +88,7 @@ lessons.measured([*rungs, "torch cuDNN"])
 # At $d = 64$ the exponentials take as long as the products: 16 a clock and SM against 4096 operations. Faster products
 # alone would buy nothing there.
 #
+# **Practise:** the exercises begin with `v9_`, `v10_` and `v11_`.
 # **Read on:** the READMEs of [v9](../stages/v9_roles/README.md), [v10](../stages/v10_pingpong/README.md) and
 # [v11](../stages/v11_persistent/README.md), with what was tried and left out. **Next:**
 # [12, the whole ladder, and a rung of your own](12_the_ladder.ipynb). Run this lesson

@@ -16,6 +16,7 @@ BENCHMARKS = {
     "gpu": "the speed of every rung on the GPU that is there, beside torch's attention",
     "random": "whether every rung is right on problems drawn at random; prints those on which one is not",
     "mutants": "how many wrong rungs, made by machine, the verdicts find",
+    "gaps": "how many wrong answers, made by machine, the checks of exercises refuse",
     "ceilings": "what the units of the GPU do at most: the rates that no kernel gets beyond",
 }
 _MODULES = {"emulator": "emulation"}

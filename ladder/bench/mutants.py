@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,6 +62,7 @@ _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("arithmetic", r"\*=", ("=",)),
     ("function", r"\bmin\(", ("max(",)),
     ("function", r"\bfmaxf\(", ("fminf(",)),
+    ("scale", r" \* (?:p|problem)\.scale\b|\b(?:p|problem)\.scale \* ", ("",)),
     ("index", r"\bblockIdx\.x\b", ("blockIdx.y",)),
     ("index", r"\bblockIdx\.y\b", ("blockIdx.x", "blockIdx.z")),
     ("index", r"\bblockIdx\.z\b", ("blockIdx.y",)),
@@ -112,8 +113,14 @@ def mutants(stage: str, source: str) -> list[Mutant]:
     """All mutants of a kernel.cu: changes below its first namespace, except in comments and directives."""
     lines = source.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("namespace"))
+    return mutants_of(stage, lines, range(first, len(lines)))
+
+
+def mutants_of(stage: str, lines: Sequence[str], places: Iterable[int]) -> list[Mutant]:
+    """The mutants of the lines in these places, 0-based."""
     found: dict[str, Mutant] = {}
-    for number, line in enumerate(lines[first:], first + 1):
+    for place in places:
+        line, number = lines[place], place + 1
         code = line.partition("//")[0].rstrip()
         if not code.strip() or code.lstrip().startswith(_NO_CODE):
             continue
@@ -279,11 +286,11 @@ def main(options: argparse.Namespace) -> int:
                 return judge_mutant(mutant, judges)
 
         outcomes = list(pool.map(judge, found))
-    survivors = _report(outcomes, judges)
+    survivors = report(outcomes, judges)
     return 1 if survivors else 0
 
 
-def _report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
+def report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
     """Prints the outcomes; returns the mutants that no judge found, or that pytest missed if it was asked."""
     same = equivalent()
     built = [outcome for outcome in outcomes if outcome.killed]

@@ -8,7 +8,7 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.exercises.answers import Answers, RightAnswer, WrongAnswer, read_answers
-    from ladder.exercises.checking import check, check_text
+    from ladder.exercises.checking import check, check_text, judge_folder
     from ladder.exercises.definition import BEGIN, END, Exercise
     from ladder.exercises.markers import (
         fill_gap,
@@ -43,6 +43,7 @@ _NAMES = {
     "fill_gap": "markers",
     "gap_line": "markers",
     "gap_text": "markers",
+    "judge_folder": "checking",
     "get_exercise": "reading",
     "read_answers": "answers",
     "read_exercise": "reading",

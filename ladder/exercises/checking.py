@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ladder.exercises.definition import Exercise
-from ladder.exercises.judge import judge
+from ladder.exercises.judge import for_its_cases, judge
 from ladder.exercises.markers import Change, fill_gap, source_changes
 from ladder.exercises.programs import judge_program
 from ladder.exercises.reading import get_exercise
 from ladder.exercises.verdict import Remark, Verdict
 from ladder.exercises.workspace import Workspace
+from ladder.stages import read_stage
 
 _SHOWN_CHANGES = 5
 
@@ -35,6 +36,13 @@ def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
     return verdict
 
 
+def judge_folder(exercise: Exercise, folder: Path) -> Verdict:
+    """Judges the working copy in ``folder``, whatever stands outside the markers."""
+    if exercise.rung is None:
+        return judge_program(exercise, folder / exercise.main_file)
+    return judge(exercise, for_its_cases(exercise, read_stage(folder)))
+
+
 def check(workspace: Workspace, exercise: Exercise) -> Verdict:
     """Checks the working copy. Raises :class:`ExerciseError` if there is none."""
     workspace.require_started(exercise)
@@ -43,7 +51,7 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
     if not changes:
         if exercise.rung is None:
             return judge_program(exercise, folder / exercise.main_file)
-        return judge(exercise, workspace.stage(exercise))
+        return judge(exercise, for_its_cases(exercise, workspace.stage(exercise)))
     if workspace.is_outdated(exercise):
         text = "This exercise has changed since you began it."
         return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])

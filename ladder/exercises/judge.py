@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedPr
 from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
 from ladder.exercises.verdict import Remark, Verdict
+from ladder.operations import DTYPES
 
 if TYPE_CHECKING:
     from ladder.emulator import Finding
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from ladder.stages import Stage
 
 #: Exercises are small: a warp that runs this long is in an endless loop.
-MOST_INSTRUCTIONS = 20_000_000
+MOST_INSTRUCTIONS = 2_000_000
 
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
@@ -30,6 +32,19 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
         return call(_judge_here, exercise, stage)
     except ProcessEnded as error:
         return Verdict(exercise, [Remark("fault", str(error))])
+
+
+def for_its_cases(exercise: Exercise, stage: Stage) -> Stage:
+    """The stage with the options that have no more of it compiled than the exercise's cases need: see
+    ladder/dispatch.h. That takes a fraction of the time."""
+    problems = [stage.accept(case.problem) for case in exercise.cases]
+    head_dims = {getattr(problem, "head_dim", 0) for problem in problems}
+    dtypes = {DTYPES.index(problem.dtype or DTYPES[0]) for problem in problems}
+    needed = {
+        "LADDER_HEAD_DIMS": (sum(head_dims),),
+        "LADDER_DTYPES": (sum(1 << dtype for dtype in dtypes),),
+    }
+    return replace(stage, options={**stage.options, **needed})
 
 
 def _judge_here(exercise: Exercise, stage: Stage) -> Verdict:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ladder.emulator import COUNTERS
 from ladder.errors import InvalidProblem, StageError
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run
 from ladder.exercises.table import ExerciseError, Table, read_table
-from ladder.operations import get_operation
+from ladder.operations import Operation, get_operation
 from ladder.stages import discover, exercises_root
 
 
@@ -99,23 +101,41 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "dtype": (str, "dtype"),
     "inputs": (str, "inputs"),
     "scale": (float, "scale"),
+    "keys": (list, "kv_lens"),
+    "contexts": (list, "contexts"),
+    "targets": (list, "targets"),
+    "window": (list, "window"),
+    "bias_heads": (int, "bias_heads"),
+    "page_size": (int, "page_size"),
 }
 
 
 def _case(table: Table, rung: str) -> Case:
-    taken = {field: table.take(key, kind, None) for key, (kind, field) in _FIELDS.items()}
-    fields = {field: value for field, value in taken.items() if value is not None}
     at_most = table.take("at_most", dict, {})
     try:
         operation = get_operation(discover()[rung].computes)
-        case = Case(operation.parse(table.text("size"), **fields), at_most)
+        case = Case(operation.parse(table.text("size"), **_fields(table, operation)), at_most)
     except (InvalidProblem, StageError) as error:
         raise table.error(error.message) from error
-    except TypeError:
-        raise table.error(f"{operation.title} has none of {', '.join(fields)}") from None
     _require_counts(table, at_most, (*COUNTERS, BLOCK_BARRIERS))
     table.finish()
     return case
+
+
+def _fields(table: Table, operation: Operation) -> dict[str, Any]:
+    """What a case says of its problem besides size, by the names of the problem's fields."""
+    known = {field.name for field in dataclasses.fields(operation.problem)}  # type: ignore[arg-type]
+    fields: dict[str, Any] = {}
+    for key, (kind, field) in _FIELDS.items():
+        value = table.take(key, kind, None)
+        if value is None:
+            continue
+        if field not in known:
+            raise table.error(f"{operation.title} has no {key}")
+        if kind is list and not all(type(number) is int for number in value):
+            raise table.error(f"{key} = {value!r} is no list of whole numbers")
+        fields[field] = tuple(value) if kind is list else value
+    return fields
 
 
 def _run(table: Table) -> Run:

@@ -139,13 +139,27 @@ class Reference:
         return all(errors[name] <= bound for name, bound in self.bounds.items())
 
 
-def _known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
+def never_written(x: Tensor) -> Tensor:
+    """Of each element whether it has the very bits that outputs are filled with: the largest integer, or a
+    NaN that arithmetic does not yield."""
+    import torch
+
+    if not x.is_floating_point():
+        return x == torch.iinfo(x.dtype).max
+    bits = torch.int32 if x.element_size() == 4 else torch.int16
+    return x.view(bits) == torch.full_like(x, math.nan).view(bits)
+
+
+def known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
     """Describes what is wrong with an output's values if it is something simple."""
+    unwritten = never_written(got)
+    if bool(unwritten.any()):
+        return [f"{int(unwritten.sum()):,} of its elements are never written."]
     if not bool(got.isfinite().all()):
         return [f"{int((~got.isfinite()).sum()):,} of its elements are NaN or infinite."]
     if not bool(got[bad].any()):
         return ["What is wrong there is 0."]
-    factor = float((got * exact).sum() / (exact * exact).sum())
+    factor = float((got.double() * exact).sum() / (exact * exact).sum())
     if float((got - factor * exact).abs().max()) <= 0.02 * abs(factor) * float(exact.abs().max()):
         return [f"It is the right one times {factor:.4g}."]
     return []
@@ -250,7 +264,7 @@ class Operation(ABC):
                 f"{name} is wrong in {int(bad.sum()):,} of {bad.numel():,} elements. The first: "
                 f"{name}[{', '.join(map(str, place))}] is {got}, should be {wanted}."
             )
-            sentences += _known_values(outputs[name].double(), exact, bad)
+            sentences += known_values(outputs[name], exact, bad)
         return sentences
 
     def needed_bytes(self, problem: Any) -> int:

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ladder.bench import ceilings, mutants
+from ladder.bench import ceilings, gaps, mutants
 from ladder.bench.__main__ import main as bench
 from ladder.build import EmulatorTarget, build_program
 from ladder.emulator import run_program
 from ladder.errors import ExecutionError
+from ladder.exercises import exercises, get_exercise, solution_text
 from ladder.operations import Problem
 from ladder.stages import Stage, discover, root
 
@@ -109,7 +110,17 @@ def test_mutants_of_the_rungs_suffice_and_the_equivalent_ones_are_there() -> Non
         for mutant in mutants.mutants(stage, discover()[stage].kernel.read_text())
     }
     assert len(found) >= 300
-    assert [name for name in mutants.equivalent() if name not in found] == []
+    of_gaps = {mutant.name for exercise in exercises() for mutant in gaps.gap_mutants(exercise)}
+    assert [name for name in mutants.equivalent() if name not in found and name not in of_gaps] == []
+
+
+def test_mutants_of_a_gap_are_of_its_lines() -> None:
+    exercise = get_exercise("v6_late_scale")
+    lines = exercise.sources(solved=True)["kernel.cu"].splitlines()
+    found = gaps.gap_mutants(exercise)
+    assert found and all(lines[mutant.line - 1] == mutant.old for mutant in found)
+    gap = solution_text(exercise)
+    assert all(mutant.old.strip() in gap for mutant in found)
 
 
 @pytest.mark.full

@@ -13,8 +13,18 @@ from torch import Tensor
 
 from ladder.common.words import describe, numbers, told_apart
 from ladder.exercises.probes import _columns_found, _keys_found
-from ladder.operations import Problem, Reference, attention_float64, make_inputs, reference
+from ladder.operations import (
+    Problem,
+    Reference,
+    attention_float64,
+    make_inputs,
+    operation_of,
+    reference,
+)
 from ladder.operations.attention.diagnosis import diagnose
+from ladder.operations.attention_backward.problem import BackwardProblem
+from ladder.operations.hstu.problem import HstuProblem
+from ladder.operations.hstu.reference import sequences
 
 PROBLEM = Problem(1, 2, 64, 40, 32, dtype="f16", is_causal=True)
 
@@ -195,6 +205,75 @@ def test_what_is_missing_of_lse() -> None:
         (log_l - m, "m has the wrong sign"),
     ):
         assert words in "\n".join(diagnose(problem, right.o.float(), lse.float(), right, "thread"))
+
+
+BACKWARD = BackwardProblem(1, 4, 24, 40, 32, kv_heads=2, dtype="f32", is_causal=True)
+
+
+def backward_said(change: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> str:
+    """What is said of gradients made of weights and dS (B, H, N, M) that ``change`` makes."""
+    operation = operation_of(BACKWARD)
+    inputs = operation.make_inputs(BACKWARD)
+    q, d_o = inputs["q"].double(), inputs["d_o"].double()
+    k, v = (inputs[name].double().repeat_interleave(2, 1) for name in "kv")
+    s = (q @ k.mT * BACKWARD.softmax_scale).masked_fill(
+        ~torch.ones(24, 40, dtype=torch.bool).tril(), -math.inf
+    )
+    dp = d_o @ v.mT
+    p, ds = change(s, torch.softmax(s, -1), dp, (torch.softmax(s, -1) * dp).sum(-1, keepdim=True))
+    scale = BACKWARD.softmax_scale
+    of_keys = {"dk": scale * ds.mT @ q, "dv": p.mT @ d_o}
+    outputs = {"dq": scale * ds @ k, **{name: x.unflatten(1, (2, 2)).sum(2) for name, x in of_keys.items()}}
+    outputs = {name: x.float() for name, x in outputs.items()}
+    return "\n".join(
+        operation.diagnose(BACKWARD, outputs, operation.reference(BACKWARD, inputs), "fragments")
+    )
+
+
+def test_slips_of_gradients_have_names() -> None:
+    assert backward_said(lambda s, p, dp, delta: (p, p * (dp - delta))) == ""
+    text = backward_said(lambda s, p, dp, delta: (p, p * dp))
+    assert text.startswith(
+        "It is what comes out where delta is left out: dS = P * dP.\ndv is right.\ndq is wrong"
+    )
+    assert "Wrong rows of dk:" in text and "The first wrong one: dq at batch 0" in text
+    text = backward_said(lambda s, p, dp, delta: (p, p * (dp + delta)))
+    assert "where delta is added instead of taken off" in text
+    text = backward_said(lambda s, p, dp, delta: (p, p * dp - delta))
+    assert "where delta is taken off behind the product" in text
+
+    def without_scale(s: Tensor, p: Tensor, dp: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        p = (s / BACKWARD.softmax_scale - torch.logsumexp(s, -1, keepdim=True)).exp()
+        return p, p * (dp - delta)
+
+    assert "where the weights are made of logits that are not scaled" in backward_said(without_scale)
+
+
+def hstu_said(change: Callable[[Tensor, Tensor], Tensor]) -> str:
+    """What is said of HSTU attention whose weights (H, n, m) are made in another way of the products and of
+    what each query sees."""
+    problem = HstuProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32")
+    operation = operation_of(problem)
+    inputs = operation.make_inputs(problem)
+    o = torch.empty(50, 2, 32)
+    for one in sequences(problem, inputs):
+        s = torch.einsum("nhd,mhd->hnm", one.q.double(), one.k.double())
+        wrong = torch.einsum("hnm,mhd->nhd", change(s, one.seen), one.v.double()) / problem.length
+        o[one.queries] = wrong.float()
+    return "\n".join(operation.diagnose(problem, {"o": o}, operation.reference(problem, inputs), "fragments"))
+
+
+def test_slips_of_hstu_have_names() -> None:
+    alpha = 1 / math.sqrt(32)
+    silu = torch.nn.functional.silu
+    assert hstu_said(lambda s, seen: silu(alpha * s) * seen) == ""
+    assert "where the logits are not multiplied by alpha" in hstu_said(lambda s, seen: silu(s) * seen)
+    assert "silu is left out" in hstu_said(lambda s, seen: alpha * s * seen)
+    assert "not silu" in hstu_said(lambda s, seen: torch.sigmoid(alpha * s) * seen)
+    assert "without the mask" in hstu_said(lambda s, seen: silu(alpha * s))
+    early = hstu_said(lambda s, seen: silu(alpha * s) * torch.ones_like(seen).tril())
+    assert "where query i stands at position i" in early and "Only sequence 0 of 2 is wrong." in early
+    assert "The first wrong one: o at sequence 0, row 0, head 0, column 0" in early
 
 
 def test_digits_that_differ_show(right: Reference, o: Tensor, lse: Tensor) -> None:

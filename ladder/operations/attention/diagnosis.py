@@ -11,8 +11,7 @@ from ladder.common.words import MOST, describe, numbers, told_apart
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
 from ladder.operations.attention.slips import slip_of_lse, slip_of_o
-
-_BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+from ladder.operations.base import never_written
 
 
 def diagnose(
@@ -28,25 +27,25 @@ def diagnose(
     if bad_o.any():
         lse_is = "" if bad_lse.any() else ", lse is right everywhere"
         sentences.append(f"o is wrong in {int(bad_o.sum()):,} of {bad_o.numel():,} elements{lse_is}.")
-        sentences += _where(bad_o.any(-1), "o")
+        sentences += where(bad_o.any(-1), "o")
         sentences += _columns(bad_o, owner)
         sentences += _holders(bad_o, owner)
         slip = slip_of_o(problem, o, reference)
         sentences += [slip] if slip else _values_of_o(o, reference, bad_o)
-        sentences.append(_first(o, reference.o, bad_o, "o"))
+        sentences.append(first_wrong(o, reference.o, bad_o, "o"))
     if bad_lse.any():
         o_is = "" if bad_o.any() else ", o is right everywhere"
         sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
         if not bad_o.any() or not torch.equal(bad_lse, bad_o.any(-1)):
-            sentences += _where(bad_lse, "lse")
+            sentences += where(bad_lse, "lse")
         slip = "" if bad_o.any() else slip_of_lse(problem, lse, reference)
         sentences += [slip] if slip else _values_of_lse(lse, reference, bad_lse)
-        sentences.append(_first(lse, reference.lse, bad_lse, "lse"))
+        sentences.append(first_wrong(lse, reference.lse, bad_lse, "lse"))
     return sentences
 
 
-def _where(bad_rows: Tensor, name: str) -> list[str]:
-    """Describes the heads and rows of a (B, H, N) mask."""
+def where(bad_rows: Tensor, name: str) -> list[str]:
+    """Describes the heads and rows of a (B, H, N) mask, which is set for what is wrong."""
     sentences = []
     batch, heads, rows = bad_rows.shape
     for word, count, wrong in (
@@ -95,7 +94,7 @@ def _holders(bad: Tensor, owner: str) -> list[str]:
 
 
 def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[str]:
-    unwritten, computed = _unwritten(o), torch.isnan(o) & ~_unwritten(o)
+    unwritten, computed = never_written(o), torch.isnan(o) & ~never_written(o)
     sentences = []
     if unwritten.any():
         rows = _indices(unwritten.any(-1).flatten(0, 1).any(0))
@@ -166,7 +165,7 @@ def _permutation(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
 
 
 def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> list[str]:
-    unwritten, computed = _unwritten(lse), torch.isnan(lse) & ~_unwritten(lse)
+    unwritten, computed = never_written(lse), torch.isnan(lse) & ~never_written(lse)
     sentences = []
     if unwritten.any():
         sentences.append(f"{int(unwritten.sum()):,} of lse are never written.")
@@ -187,7 +186,8 @@ def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> l
     return sentences
 
 
-def _first(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
+def first_wrong(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
+    """The sentence about the first element of ``name`` for which the mask is set."""
     place = [int(i) for i in bad.nonzero()[0]]
     words = ("batch", "head", "row", "column")
     where = ", ".join(f"{word} {i}" for word, i in zip(words, place, strict=False))
@@ -197,12 +197,6 @@ def _first(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}"
-
-
-def _unwritten(x: Tensor) -> Tensor:
-    """Elements with exactly the bits that outputs are filled with; arithmetic gives a different NaN."""
-    bits = _BITS[x.dtype]
-    return x.view(bits) == torch.full_like(x, math.nan).view(bits)
 
 
 def _indices(mask: Tensor) -> list[int]:

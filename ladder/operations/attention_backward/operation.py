@@ -11,7 +11,7 @@ from ladder.operations.attention import shapes
 from ladder.operations.attention.operation import Attention
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention_backward.problem import BackwardProblem
-from ladder.operations.base import Operation, Output, Reference
+from ladder.operations.base import Output, Reference
 
 
 def _of(problem: Problem, lse_gradient: bool = False) -> BackwardProblem:
@@ -103,7 +103,10 @@ class AttentionBackward(Attention):
     def diagnose(
         self, problem: Problem, outputs: Mapping[str, Any], reference: Reference, owner: str
     ) -> list[str]:
-        return Operation.diagnose(self, problem, outputs, reference, owner)
+        from ladder.operations.attention_backward.diagnosis import diagnose
+
+        assert isinstance(problem, BackwardProblem)
+        return diagnose(problem, self.make_inputs(problem), outputs, reference)
 
     def part(self, problem: Problem, tensors: Mapping[str, Any]) -> tuple[Problem, Mapping[str, Any]]:
         there = {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -94,6 +94,13 @@ class Hstu(Operation):
 
         return reference(problem, inputs)
 
+    def diagnose(
+        self, problem: HstuProblem, outputs: Mapping[str, Any], reference: Reference, owner: str
+    ) -> list[str]:
+        from ladder.operations.hstu.diagnosis import diagnose
+
+        return diagnose(problem, self.make_inputs(problem), outputs["o"], reference)
+
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         return [*shapes.matrix(self.problem, dtypes, head_dims), *shapes.paged(dtypes, head_dims)]
 
@@ -196,6 +203,11 @@ class HstuBackward(Hstu):
         from ladder.operations.hstu.reference import gradients
 
         return gradients(problem, inputs, bias=bool(problem.bias_heads))
+
+    def diagnose(
+        self, problem: HstuProblem, outputs: Mapping[str, Any], reference: Reference, owner: str
+    ) -> list[str]:
+        return Operation.diagnose(self, problem, outputs, reference, owner)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         return shapes.matrix(self.problem, dtypes, head_dims)

@@ -25,7 +25,7 @@ _FORWARD, _BACKWARD = 2.0, 5.0
 
 
 @dataclass(frozen=True)
-class _Sequence:
+class JaggedSequence:
     """One sequence: q (n, H, d), k and v (m, H, d), bias (bias heads, n, m) or None, seen (n, m)."""
 
     queries: slice
@@ -38,7 +38,8 @@ class _Sequence:
     number: int
 
 
-def _sequences(problem: HstuProblem, inputs: Mapping[str, Any]) -> Iterator[_Sequence]:
+def sequences(problem: HstuProblem, inputs: Mapping[str, Any]) -> Iterator[JaggedSequence]:
+    """The sequences of a batch, one after the other."""
     first_q = first_k = 0
     for b in range(problem.batch):
         n, m, contexts, targets = problem.sequence(b)
@@ -56,7 +57,7 @@ def _sequences(problem: HstuProblem, inputs: Mapping[str, Any]) -> Iterator[_Seq
         k, v = _keys(problem, inputs, b, queries, keys)
         bias = None if inputs["rab"] is None else inputs["rab"][b, :, m - n : m, :m]
         q = inputs["q"][queries, : problem.heads]
-        yield _Sequence(queries, keys, q, k, v, bias, seen.to(q.device), b)
+        yield JaggedSequence(queries, keys, q, k, v, bias, seen.to(q.device), b)
         first_q, first_k = queries.stop, keys.stop
 
 
@@ -93,7 +94,7 @@ def reference(problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
     o = torch.empty(q.shape[0], problem.heads, problem.head_dim, dtype=torch.float64, device=q.device)
     rounded = torch.empty_like(o)
     terms = 0.0
-    for one in _sequences(problem, inputs):
+    for one in sequences(problem, inputs):
         numbers = (problem.factor, problem.length)
         bias = None if one.bias is None else one.bias.double()
         o[one.queries] = hstu_attention_torch(
@@ -106,7 +107,7 @@ def reference(problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
     return Reference({"o": o}, {"o": _FORWARD * largest(rounded - o) + _FP32 * terms})
 
 
-def _largest_sum(one: _Sequence, alpha: float, length: int) -> float:
+def _largest_sum(one: JaggedSequence, alpha: float, length: int) -> float:
     """The maximum over o's elements of 1 / length * sum of (1 + |alpha| sum |q k| + |alpha bias|) |v|.
 
     A weight's error is about its logit's, since silu's slope is at most 1.1.
@@ -142,7 +143,7 @@ def _differentiated(
     if rab is not None:
         leaves["rab"] = rab.nan_to_num().to(dtype).requires_grad_()
     total = torch.zeros((), dtype=dtype, device=d_o.device)
-    for one in _sequences(problem, {**inputs, **leaves}):
+    for one in sequences(problem, {**inputs, **leaves}):
         o = hstu_attention_torch(one.q, one.k, one.v, one.bias, one.seen, problem.factor, problem.length)
         total = total + (o * d_o[one.queries]).sum()
     found = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))

@@ -12,6 +12,15 @@
 
 #include "ladder/attention.h"
 
+// A build for known problems, such as the check of an exercise, compiles only what these need: the head
+// dimensions in this sum, and the element types of these bits, 1 << DType.
+#ifndef LADDER_HEAD_DIMS
+#define LADDER_HEAD_DIMS ~0
+#endif
+#ifndef LADDER_DTYPES
+#define LADDER_DTYPES ~0
+#endif
+
 namespace ladder {
 
 /// Throws std::runtime_error, naming what was tried, unless `error` is success.
@@ -57,14 +66,27 @@ template <int... kSizes, typename F> void dispatch_size(const char *name, int si
 /// The same for the problem's head dimension.
 template <int... kHeadDims, typename Problem, typename F>
 void dispatch_head_dim(const Problem &problem, F &&f) {
-  dispatch_size<kHeadDims...>("head_dim", problem.head_dim, std::forward<F>(f));
+  dispatch_size<kHeadDims...>("head_dim", problem.head_dim, [&](auto head_dim) {
+    if constexpr (head_dim & LADDER_HEAD_DIMS)
+      f(head_dim);
+    else
+      throw std::invalid_argument("this build leaves out head_dim " + std::to_string(head_dim));
+  });
+}
+
+/// Calls f(T{}), unless the build leaves out T, whose name is `kType`.
+template <typename T, DType kType, typename F> void dispatch_element(F &&f) {
+  if constexpr ((1 << int(kType)) & LADDER_DTYPES)
+    f(T{});
+  else
+    throw std::invalid_argument("this build leaves out the problem's dtype");
 }
 
 /// Calls f(__half{}) or f(__nv_bfloat16{}) for the problem's element type.
 /// Throws std::invalid_argument for fp32, and for bf16 on a GPU whose tensor cores lack it.
 template <typename Problem, typename F> void dispatch_16_bit(const Problem &problem, F &&f) {
   if (problem.dtype == DType::f16)
-    return f(__half{});
+    return dispatch_element<__half, DType::f16>(f);
   if (problem.dtype != DType::bf16)
     throw std::invalid_argument("dtype must be f16 or bf16");
   int device = 0, major = 0;
@@ -72,7 +94,7 @@ template <typename Problem, typename F> void dispatch_16_bit(const Problem &prob
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
   if (major < 8)
     throw std::invalid_argument("bf16 needs a GPU of compute capability 8.0 or later; use f16");
-  f(__nv_bfloat16{});
+  dispatch_element<__nv_bfloat16, DType::bf16>(f);
 }
 
 } // namespace ladder

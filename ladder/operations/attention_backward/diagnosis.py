@@ -1,0 +1,42 @@
+"""Describes what is wrong with gradients: which, in which heads and rows, and what slip they come of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ladder.operations.attention.diagnosis import first_wrong, where
+from ladder.operations.attention_backward.problem import BackwardProblem
+from ladder.operations.attention_backward.slips import slip
+from ladder.operations.base import Reference, known_values
+
+
+def diagnose(
+    problem: BackwardProblem, inputs: Mapping[str, Any], outputs: Mapping[str, Tensor], reference: Reference
+) -> list[str]:
+    """Sentences about what is wrong with dq (B, H, N, d), dk and dv (B, Hkv, M, d); none where all are right.
+
+    A slip that explains all that is wrong is said first.
+    """
+    bad = {
+        name: ~((outputs[name].double() - exact).abs() <= reference.bounds[name])
+        for name, exact in reference.outputs.items()
+    }
+    wrong = [name for name in bad if bad[name].any()]
+    if not wrong:
+        return []
+    right = [name for name in bad if name not in wrong]
+    known = slip(problem, inputs, {name: outputs[name] for name in wrong}, reference.bounds)
+    sentences = [known] if known else []
+    if right:
+        sentences.append(f"{' and '.join(right)} {'is' if len(right) == 1 else 'are'} right.")
+    for name in wrong:
+        of_name = bad[name]
+        sentences.append(f"{name} is wrong in {int(of_name.sum()):,} of {of_name.numel():,} elements.")
+        sentences += where(of_name.any(-1), name)
+        if not known:
+            sentences += known_values(outputs[name], reference.outputs[name], of_name)
+        sentences.append(first_wrong(outputs[name], reference.outputs[name], of_name, name))
+    return sentences

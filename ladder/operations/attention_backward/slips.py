@@ -1,0 +1,127 @@
+"""Slips that people make in the backward pass, and the gradients that come out with each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.operations.attention_backward.problem import BackwardProblem
+
+#: Problems with more logits are not searched: it would take too long.
+_MOST_LOGITS = 2**22
+_LOG2E = 1 / math.log(2)
+Gradients = Mapping[str, Tensor]
+
+
+class _Pass:
+    """A backward pass in float64. Of each query head (B, H, N, M): logits ``s``, not masked, weights ``p``,
+    ``dp`` and ``ds``; lse and delta are (B, H, N, 1)."""
+
+    def __init__(self, problem: BackwardProblem, inputs: Mapping[str, Any]) -> None:
+        self.group = problem.heads // problem.num_kv_heads
+        self.scale = problem.softmax_scale
+        self.q, self.d_o = inputs["q"].double(), inputs["d_o"].double()
+        self.k, v = (inputs[name].double().repeat_interleave(self.group, 1) for name in "kv")
+        self.lse = inputs["lse"].double()[..., None]
+        self.delta = (inputs["o"].double() * self.d_o).sum(-1, keepdim=True)
+        if inputs["d_lse"] is not None:
+            self.delta -= inputs["d_lse"].double()[..., None]
+        self.s = self.q @ self.k.mT * self.scale
+        #: How far ahead of its query a key is.
+        self.ahead = torch.arange(problem.kv_len) - torch.arange(problem.q_len)[:, None]
+        self.hidden = (self.ahead > 0) & problem.is_causal
+        self.p = self.weights(self.s)
+        self.dp = self.d_o @ v.mT
+        self.ds = self.p * (self.dp - self.delta)
+
+    def weights(self, exponents: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """exp(exponents - lse) where a query may look, 0 elsewhere."""
+        hidden = self.hidden if hidden is None else hidden
+        return (exponents - self.lse).exp().masked_fill(hidden, 0.0)
+
+    def gradients(self, p: Tensor, ds: Tensor, heads: slice = slice(None)) -> Gradients:
+        """dq of all heads; dk and dv summed over these of each group."""
+        dk, dv = self.scale * ds.mT @ self.q, p.mT @ self.d_o
+        of_keys = {
+            name: x.unflatten(1, (-1, self.group))[:, :, heads].sum(2) for name, x in (("dk", dk), ("dv", dv))
+        }
+        return {"dq": self.scale * ds @ self.k, **of_keys}
+
+    def with_weights(self, p: Tensor) -> Gradients:
+        """The gradients with other weights and the same delta."""
+        return self.gradients(p, p * (self.dp - self.delta))
+
+
+def slip(
+    problem: BackwardProblem, inputs: Mapping[str, Any], outputs: Gradients, bounds: Mapping[str, float]
+) -> str:
+    """What the gradients ``outputs`` are the result of, in a sentence; empty where no slip is known to be.
+
+    ``outputs`` are those that are wrong, ``bounds`` how far they may be from what is right.
+    """
+    if problem.batch * problem.heads * problem.q_len * problem.kv_len > _MOST_LOGITS:
+        return ""
+    for says, wrong in _slips(problem, _Pass(problem, inputs)):
+        if all(_is_close(outputs[name], wrong[name], bounds[name]) for name in outputs):
+            return f"It is what comes out {says}."
+    return ""
+
+
+def _is_close(got: Tensor, wanted: Tensor, bound: float) -> bool:
+    """Element by element and on the whole, where ``got`` is finite, as wrong weights need not be."""
+    there = got.isfinite()
+    if 2 * int(there.sum()) < there.numel():
+        return False
+    difference, wanted = got[there].double() - wanted[there], wanted[there]
+    tolerance = 4 * bound + 2.0**-8 * float(wanted.abs().max())
+    is_near = bool((difference.abs() <= tolerance).all())
+    return is_near and float(difference.norm()) <= 4 * bound * math.sqrt(wanted.numel()) + 0.02 * float(
+        wanted.norm()
+    )
+
+
+def _slips(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Gradients]]:
+    p, dp, delta = one.p, one.dp, one.delta
+    yield "where delta is left out: dS = P * dP", one.gradients(p, p * dp)
+    yield "where delta is added instead of taken off", one.gradients(p, p * (dp + delta))
+    yield "where lse, times log2(e), stands for delta", one.gradients(p, p * (dp - one.lse * _LOG2E))
+    yield "where the weights are left out: dS = dP - delta", one.gradients(p, dp - delta)
+    yield "where delta is taken off behind the product: dS = P * dP - delta", one.gradients(p, p * dp - delta)
+    yield "where dP is left out: dS = -P * delta", one.gradients(p, -p * delta)
+    yield "where dS stands for P", one.gradients(one.ds, one.ds)
+    yield "where P stands for dS", one.gradients(p, p)
+    if one.group > 1:
+        shared = "of the heads that share their keys"
+        yield f"where {shared} only the first one counts", one.gradients(p, one.ds, slice(1))
+        yield f"where {shared} only the last one counts", one.gradients(p, one.ds, slice(-1, None))
+    for what, exponents in _exponents(one):
+        yield f"where the weights are made of {what}", one.with_weights(one.weights(exponents))
+    if problem.is_causal:
+        for what, hidden in _masks(problem, one):
+            yield what, one.with_weights(one.weights(one.s, hidden))
+
+
+def _exponents(one: _Pass) -> Iterator[tuple[str, Tensor]]:
+    """What stands in the place of the logits, from which lse is taken off."""
+    yield "logits that are log2(e) times too large: exp and exp2 are mixed up", one.s * _LOG2E
+    yield "logits that are log2(e) times too small: exp and exp2 are mixed up", one.s / _LOG2E
+    if one.scale:
+        yield "logits that are not scaled", one.s / one.scale
+        yield "logits that are scaled twice", one.s * one.scale
+        both = one.s - one.scale * _LOG2E * one.lse + one.lse
+        yield "logits and an lse that have been multiplied by scale * log2(e), lse for the second time", both
+    yield "logits from which lse is not taken off", one.s + one.lse
+    yield "logits to which lse is added", one.s + 2 * one.lse
+
+
+def _masks(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Tensor]]:
+    """Other masks than the one that is asked for."""
+    yield "without the causal mask", one.ahead > problem.kv_len
+    yield "where a query sees the key after its own", one.ahead > 1
+    yield "where a query does not see its own key", one.ahead > -1
+    yield "of a mask aligned to the lower right", one.ahead > problem.kv_len - problem.q_len
+    yield "where a query sees the keys behind it and not those before it", one.ahead < 0

@@ -1,0 +1,113 @@
+"""Describes what is wrong with HSTU attention's output: in which sequences and rows, and by what slip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ladder.common.words import describe, numbers, told_apart
+from ladder.operations.base import Reference, known_values
+from ladder.operations.hstu.problem import HstuProblem
+from ladder.operations.hstu.reference import JaggedSequence, sequences
+
+#: A slip's weights (H, n, m) of one sequence, from its products q k^T (H, n, m) in float64.
+_Weights = Callable[[JaggedSequence, Tensor], Tensor]
+
+
+def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, reference: Reference) -> list[str]:
+    """Sentences about what is wrong with o (total_q, H, d); none where it is right."""
+    exact, bound = reference.outputs["o"], reference.bounds["o"]
+    bad = ~((o.double() - exact).abs() <= bound)
+    if not bad.any():
+        return []
+    sentences = [f"o is wrong in {int(bad.sum()):,} of {bad.numel():,} elements."]
+    found = list(sequences(problem, inputs))
+    wrong = [one for one in found if bool(bad[one.queries].any())]
+    if len(wrong) < len(found):
+        words = ("sequences", "are") if len(wrong) > 1 else ("sequence", "is")
+        which = numbers(one.number for one in wrong)
+        sentences.append(f"Only {words[0]} {which} of {len(found)} {words[1]} wrong.")
+    heads = [int(h) for h in bad.any(2).any(0).nonzero().flatten()]
+    if len(heads) < problem.heads:
+        sentences.append(f"Wrong heads: {describe(heads, problem.heads)}.")
+    first = wrong[0]
+    rows = [int(r) for r in bad[first.queries].any(2).any(1).nonzero().flatten()]
+    sentences.append(f"Wrong rows of sequence {first.number}: {describe(rows, len(bad[first.queries]))}.")
+    known = _slip(problem, inputs, found, o, 4 * bound)
+    sentences += [known] if known else known_values(o, exact, bad)
+    row, head, column = (int(place) for place in bad[first.queries].nonzero()[0])
+    got, wanted = (x[first.queries][row, head, column] for x in (o, exact))
+    texts = told_apart(float(got), float(wanted))
+    place = f"sequence {first.number}, row {row}, head {head}, column {column}"
+    return [*sentences, f"The first wrong one: o at {place} is {texts[0]}, should be {texts[1]}."]
+
+
+def _slip(
+    problem: HstuProblem, inputs: Mapping[str, Any], found: list[JaggedSequence], o: Tensor, tolerance: float
+) -> str:
+    """The slip that o is the result of, in a sentence; empty where none is known to be."""
+    for says, weights in _slips(problem, has_bias=inputs["rab"] is not None):
+        if all(_is_close(o[one.queries], one, weights, problem.length, tolerance) for one in found):
+            return f"It is what comes out {says}."
+    return ""
+
+
+def _is_close(got: Tensor, one: JaggedSequence, weights: _Weights, length: int, tolerance: float) -> bool:
+    s = torch.einsum("nhd,mhd->hnm", one.q.double(), one.k.double())
+    wanted = torch.einsum("hnm,mhd->nhd", weights(one, s), one.v.double()) / length
+    size = float(wanted.abs().max()) if wanted.numel() else 0.0
+    return bool(((got.double() - wanted).abs() <= tolerance + 2.0**-9 * size).all())
+
+
+def _slips(problem: HstuProblem, *, has_bias: bool) -> Iterator[tuple[str, _Weights]]:
+    alpha = problem.factor
+
+    def bias(one: JaggedSequence) -> Tensor | float:
+        return 0.0 if one.bias is None else one.bias.double().nan_to_num()
+
+    def masked(one: JaggedSequence, s: Tensor, seen: Tensor | bool) -> Tensor:
+        return F.silu(alpha * (s + bias(one))) * seen
+
+    yield "without the mask", lambda one, s: masked(one, s, True)
+    yield (
+        "where query i stands at position i: the queries are the last of their sequence's tokens",
+        lambda one, s: masked(one, s, _ahead(one) <= one.q.shape[0] - one.k.shape[0]),
+    )
+    yield "where a query sees the key after its own", lambda one, s: masked(one, s, _ahead(one) <= 1)
+    yield (
+        "where a query does not see its own key",
+        lambda one, s: masked(one, s, one.seen & (_ahead(one) != 0)),
+    )
+    yield "with the causal mask alone", lambda one, s: masked(one, s, _ahead(one) <= 0)
+    yield (
+        "where the logits are not multiplied by alpha",
+        lambda one, s: F.silu(s + bias(one)) * one.seen,
+    )
+    yield (
+        "where the logits are multiplied by alpha twice",
+        lambda one, s: F.silu(alpha**2 * (s + bias(one))) * one.seen,
+    )
+    yield (
+        "where the logits are the weights: silu is left out",
+        lambda one, s: alpha * (s + bias(one)) * one.seen,
+    )
+    yield (
+        "where the weights are the sigmoid of the logits, not silu",
+        lambda one, s: torch.sigmoid(alpha * (s + bias(one))) * one.seen,
+    )
+    if has_bias:
+        yield "without the bias", lambda one, s: F.silu(alpha * s) * one.seen
+        yield (
+            "where the bias is not multiplied by alpha",
+            lambda one, s: F.silu(alpha * s + bias(one)) * one.seen,
+        )
+
+
+def _ahead(one: JaggedSequence) -> Tensor:
+    """How far ahead of its query's position a key is (n, m)."""
+    n, m = one.q.shape[0], one.k.shape[0]
+    return torch.arange(m) - torch.arange(m - n, m)[:, None]
