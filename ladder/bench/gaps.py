@@ -1,4 +1,4 @@
-"""How many wrong answers, made by machine, the check of an exercise refuses: mutants of the solution's lines.
+"""Mutation testing of the exercises' checks: which mutants of the solutions' lines are refused.
 
 One that it accepts is either right, and listed in ``equivalent_mutants.toml`` with the reason, or the
 exercise lacks a case.
@@ -27,7 +27,7 @@ from ladder.exercises import (
 
 
 def gap_mutants(exercise: Exercise) -> list[Mutant]:
-    """Those of the lines between the markers in the solution."""
+    """The mutants of the lines between the markers in the solution."""
     lines = exercise.sources(solved=True)[exercise.gap.file].splitlines()
     begin, end = (
         next(place for place, line in enumerate(lines) if line.strip().startswith(marker))
@@ -37,7 +37,7 @@ def gap_mutants(exercise: Exercise) -> list[Mutant]:
 
 
 def judge_gap(mutant: Mutant) -> Outcome:
-    """What the check says of the solution with this change."""
+    """Checks the solution with this change."""
     verdict = _verdict(mutant)
     builds = verdict.passed or verdict.findings[0].kind != "build"
     return Outcome(mutant, {"check": not verdict.passed} if builds else {})
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the wrong mutants that are accepted, and the table; returns 1 if there is one."""
+    """Prints the table and the wrong mutants that are accepted; returns 1 if there is one."""
     chosen = [get_exercise(name) for name in options.exercises] or exercises()
     found = [mutant for exercise in chosen for mutant in gap_mutants(exercise)]
     if options.sample is not None:

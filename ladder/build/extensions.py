@@ -284,7 +284,9 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
 
 
 def _link_flags(flags: Sequence[str], here: Path) -> list[str]:
-    """Of a compiler's flags those that linking takes, too; relative folders of libraries begin ``here``."""
+    """The compiler's flags that also apply to linking; relative library directories are resolved from
+    ``here``.
+    """
     folders = [f"-L{here / flag[2:]}" for flag in flags if flag.startswith("-L") and len(flag) > 2]
     libraries = [flag for flag in flags if flag.startswith("-l") and flag != "-lineinfo"]
     openmp = ["-lgomp"] if any("-fopenmp" in flag for flag in flags) else []

@@ -72,7 +72,9 @@ def refuse_undefined(binary: Path, name: str) -> None:
 
 
 def _newer_names(message: str) -> str:
-    """A remark about functions of a program's own that the standard library has since C++20, as ``lerp``."""
+    """A remark on a program's own functions that clash with the standard library's since C++20, such as
+    ``lerp``.
+    """
     if re.search(r"more than one instance of overloaded.*\n(?:.*\n)*?.*function \"std::", message):
         return "--nvcc-flags=-std=c++17 takes an older C++, without the names that C++20 added."
     return ""

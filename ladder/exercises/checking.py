@@ -37,7 +37,7 @@ def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
 
 
 def judge_folder(exercise: Exercise, folder: Path) -> Verdict:
-    """Judges the working copy in ``folder``, whatever stands outside the markers."""
+    """Judges the working copy in ``folder`` without checking the lines outside the markers."""
     if exercise.rung is None:
         return judge_program(exercise, folder / exercise.main_file)
     return judge(exercise, for_its_cases(exercise, read_stage(folder)))

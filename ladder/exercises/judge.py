@@ -35,8 +35,9 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
 
 
 def for_its_cases(exercise: Exercise, stage: Stage) -> Stage:
-    """The stage with the options that have no more of it compiled than the exercise's cases need: see
-    ladder/dispatch.h. That takes a fraction of the time."""
+    """The stage with options that compile only what the exercise's cases need, in a fraction of the time; see
+    ladder/dispatch.h.
+    """
     problems = [stage.accept(case.problem) for case in exercise.cases]
     head_dims = {getattr(problem, "head_dim", 0) for problem in problems}
     dtypes = {DTYPES.index(problem.dtype or DTYPES[0]) for problem in problems}

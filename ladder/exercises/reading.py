@@ -123,7 +123,7 @@ def _case(table: Table, rung: str) -> Case:
 
 
 def _fields(table: Table, operation: Operation) -> dict[str, Any]:
-    """What a case says of its problem besides size, by the names of the problem's fields."""
+    """A case's fields of the problem besides its size, by name."""
     known = {field.name for field in dataclasses.fields(operation.problem)}  # type: ignore[arg-type]
     fields: dict[str, Any] = {}
     for key, (kind, field) in _FIELDS.items():

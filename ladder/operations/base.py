@@ -140,8 +140,9 @@ class Reference:
 
 
 def never_written(x: Tensor) -> Tensor:
-    """Of each element whether it has the very bits that outputs are filled with: the largest integer, or a
-    NaN that arithmetic does not yield."""
+    """Whether each element has exactly the bits that outputs are filled with: the largest integer, or a NaN
+    that arithmetic does not produce.
+    """
     import torch
 
     if not x.is_floating_point():

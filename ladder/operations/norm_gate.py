@@ -1,4 +1,4 @@
-"""What stands behind HSTU's attention: a layer norm of each row, times a gate; and its gradients."""
+"""The operation after HSTU's attention: a layer norm of each row, times a gate; and its gradients."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_every_other_right_answer_is_accepted(exercise: Exercise, number: int) -
 @pytest.mark.full
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
 def test_wrong_answers_made_by_machine_are_refused(exercise: Exercise) -> None:
-    """But for those that compute the same, which equivalent_mutants.toml lists."""
+    """Except for equivalent mutants, which equivalent_mutants.toml lists."""
     outcomes = [judge_gap(mutant) for mutant in gap_mutants(exercise)]
     accepted = [one.mutant for one in outcomes if one.killed and not one.killed["check"]]
     assert [(one.name, one.new) for one in accepted if one.name not in equivalent()] == []

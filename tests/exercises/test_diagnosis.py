@@ -211,7 +211,7 @@ BACKWARD = BackwardProblem(1, 4, 24, 40, 32, kv_heads=2, dtype="f32", is_causal=
 
 
 def backward_said(change: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> str:
-    """What is said of gradients made of weights and dS (B, H, N, M) that ``change`` makes."""
+    """The diagnosis of gradients computed from weights and dS (B, H, N, M) that ``change`` makes."""
     operation = operation_of(BACKWARD)
     inputs = operation.make_inputs(BACKWARD)
     q, d_o = inputs["q"].double(), inputs["d_o"].double()
@@ -250,8 +250,9 @@ def test_slips_of_gradients_have_names() -> None:
 
 
 def hstu_said(change: Callable[[Tensor, Tensor], Tensor]) -> str:
-    """What is said of HSTU attention whose weights (H, n, m) are made in another way of the products and of
-    what each query sees."""
+    """The diagnosis of HSTU attention whose weights (H, n, m) are computed differently from products and
+    mask.
+    """
     problem = HstuProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32")
     operation = operation_of(problem)
     inputs = operation.make_inputs(problem)

@@ -46,7 +46,7 @@ def test_there_are_four_a_rung() -> None:
 
 
 def require_right(exercise: Exercise, folder: Path) -> None:
-    """Where the rung itself is the solution, its build serves: it is the same source."""
+    """If the rung itself is the solution, its build is reused."""
     if exercise.rung is None:
         verdict = judge_program(exercise, exercise.folder / exercise.main_file)
     elif exercise.solved_by_origin:
@@ -68,7 +68,7 @@ def test_every_solution_is_right(exercise: Exercise, tmp_path: Path) -> None:
 
 
 def test_solution_is_the_rung(exercise: Exercise) -> None:
-    """And is right, as the rung is, whose own tests say so."""
+    """The solution is the rung itself, whose own tests show that it is right."""
     if exercise.rung is not None and exercise.solved_by_origin:
         stage = exercise.stage()
         for file, text in exercise.sources(solved=True).items():

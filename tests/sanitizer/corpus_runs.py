@@ -119,7 +119,7 @@ def mutants() -> list[Mutant]:
 
 
 def variants(stage: str) -> tuple[list[str], str]:
-    """The names of a rung as it is and of all its mutants, and their code, each in a namespace of its own."""
+    """The names and code of an unchanged rung and all its mutants, each in its own namespace."""
     sources = {stage: (STAGES / stage / "kernel.cu").read_text()}
     sources |= {mutant.name: mutant.source() for mutant in mutants() if mutant.stage == stage}
     includes = dict.fromkeys(

@@ -83,7 +83,7 @@ WITHOUT_LINE = {"wrong result", "unwritten output", "bad launch"}
 @pytest.mark.full
 @pytest.mark.parametrize("stage", sorted({mutant.stage for mutant in mutants()}))
 def test_check_finds_what_emulate_finds(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the corpus's mutants of a rung; leaks are for `emulate --check` alone."""
+    """All of the corpus's mutants of a rung; only `emulate --check` finds leaks."""
     write_rungs_stage(stage, tmp_path / "rungs")
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
     shapes = [

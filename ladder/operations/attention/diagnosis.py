@@ -45,7 +45,7 @@ def diagnose(
 
 
 def where(bad_rows: Tensor, name: str) -> list[str]:
-    """Describes the heads and rows of a (B, H, N) mask, which is set for what is wrong."""
+    """Describes the heads and rows of a (B, H, N) mask of wrong elements."""
     sentences = []
     batch, heads, rows = bad_rows.shape
     for word, count, wrong in (
@@ -187,7 +187,7 @@ def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> l
 
 
 def first_wrong(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
-    """The sentence about the first element of ``name`` for which the mask is set."""
+    """Describes the first element of ``name`` for which the mask is set."""
     place = [int(i) for i in bad.nonzero()[0]]
     words = ("batch", "head", "row", "column")
     where = ", ".join(f"{word} {i}" for word, i in zip(words, place, strict=False))

@@ -1,4 +1,4 @@
-"""Describes what is wrong with gradients: which, in which heads and rows, and what slip they come of."""
+"""Describes what is wrong with gradients: which ones, in which heads and rows, and by what slip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ladder.operations.base import Reference, known_values
 def diagnose(
     problem: BackwardProblem, inputs: Mapping[str, Any], outputs: Mapping[str, Tensor], reference: Reference
 ) -> list[str]:
-    """Sentences about what is wrong with dq (B, H, N, d), dk and dv (B, Hkv, M, d); none where all are right.
+    """Describes what is wrong with dq (B, H, N, d), dk and dv (B, Hkv, M, d); empty if all are right.
 
     A slip that explains all that is wrong is said first.
     """

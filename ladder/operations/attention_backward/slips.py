@@ -1,4 +1,4 @@
-"""Slips that people make in the backward pass, and the gradients that come out with each."""
+"""Common slips in the backward pass, and the gradients that each produces."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from torch import Tensor
 
 from ladder.operations.attention_backward.problem import BackwardProblem
 
-#: Problems with more logits are not searched: it would take too long.
+#: Problems with more logits are not searched, which would take too long.
 _MOST_LOGITS = 2**22
 _LOG2E = 1 / math.log(2)
 Gradients = Mapping[str, Tensor]
 
 
 class _Pass:
-    """A backward pass in float64. Of each query head (B, H, N, M): logits ``s``, not masked, weights ``p``,
-    ``dp`` and ``ds``; lse and delta are (B, H, N, 1)."""
+    """A backward pass in float64: unmasked logits ``s``, weights ``p``, ``dp`` and ``ds`` (B, H, N, M); lse
+    and delta (B, H, N, 1).
+    """
 
     def __init__(self, problem: BackwardProblem, inputs: Mapping[str, Any]) -> None:
         self.group = problem.heads // problem.num_kv_heads
@@ -31,7 +32,7 @@ class _Pass:
         if inputs["d_lse"] is not None:
             self.delta -= inputs["d_lse"].double()[..., None]
         self.s = self.q @ self.k.mT * self.scale
-        #: How far ahead of its query a key is.
+        #: The distance by which a key is ahead of its query.
         self.ahead = torch.arange(problem.kv_len) - torch.arange(problem.q_len)[:, None]
         self.hidden = (self.ahead > 0) & problem.is_causal
         self.p = self.weights(self.s)
@@ -39,12 +40,12 @@ class _Pass:
         self.ds = self.p * (self.dp - self.delta)
 
     def weights(self, exponents: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """exp(exponents - lse) where a query may look, 0 elsewhere."""
+        """exp(exponents - lse) where the mask allows it, 0 elsewhere."""
         hidden = self.hidden if hidden is None else hidden
         return (exponents - self.lse).exp().masked_fill(hidden, 0.0)
 
     def gradients(self, p: Tensor, ds: Tensor, heads: slice = slice(None)) -> Gradients:
-        """dq of all heads; dk and dv summed over these of each group."""
+        """Returns dq of all heads, and dk and dv summed over the heads of each group."""
         dk, dv = self.scale * ds.mT @ self.q, p.mT @ self.d_o
         of_keys = {
             name: x.unflatten(1, (-1, self.group))[:, :, heads].sum(2) for name, x in (("dk", dk), ("dv", dv))
@@ -59,7 +60,7 @@ class _Pass:
 def slip(
     problem: BackwardProblem, inputs: Mapping[str, Any], outputs: Gradients, bounds: Mapping[str, float]
 ) -> str:
-    """What the gradients ``outputs`` are the result of, in a sentence; empty where no slip is known to be.
+    """Describes the slip that produces the gradients ``outputs``; "" if it is none of the known ones.
 
     ``outputs`` are those that are wrong, ``bounds`` how far they may be from what is right.
     """
@@ -72,7 +73,9 @@ def slip(
 
 
 def _is_close(got: Tensor, wanted: Tensor, bound: float) -> bool:
-    """Element by element and on the whole, where ``got`` is finite, as wrong weights need not be."""
+    """Whether they are close element by element and overall, where ``got`` is finite: wrong weights may
+    overflow.
+    """
     there = got.isfinite()
     if 2 * int(there.sum()) < there.numel():
         return False
@@ -106,7 +109,7 @@ def _slips(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Gradient
 
 
 def _exponents(one: _Pass) -> Iterator[tuple[str, Tensor]]:
-    """What stands in the place of the logits, from which lse is taken off."""
+    """Yields the exponents of each slip, from which lse is subtracted."""
     yield "logits that are log2(e) times too large: exp and exp2 are mixed up", one.s * _LOG2E
     yield "logits that are log2(e) times too small: exp and exp2 are mixed up", one.s / _LOG2E
     if one.scale:
@@ -119,7 +122,7 @@ def _exponents(one: _Pass) -> Iterator[tuple[str, Tensor]]:
 
 
 def _masks(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Tensor]]:
-    """Other masks than the one that is asked for."""
+    """Yields masks other than the right one."""
     yield "without the causal mask", one.ahead > problem.kv_len
     yield "where a query sees the key after its own", one.ahead > 1
     yield "where a query does not see its own key", one.ahead > -1

@@ -19,7 +19,7 @@ _Weights = Callable[[JaggedSequence, Tensor], Tensor]
 
 
 def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, reference: Reference) -> list[str]:
-    """Sentences about what is wrong with o (total_q, H, d); none where it is right."""
+    """Describes what is wrong with o (total_q, H, d); empty if it is right."""
     exact, bound = reference.outputs["o"], reference.bounds["o"]
     bad = ~((o.double() - exact).abs() <= bound)
     if not bad.any():
@@ -49,7 +49,7 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
 def _slip(
     problem: HstuProblem, inputs: Mapping[str, Any], found: list[JaggedSequence], o: Tensor, tolerance: float
 ) -> str:
-    """The slip that o is the result of, in a sentence; empty where none is known to be."""
+    """Describes the slip that produces o; "" if it is none of the known ones."""
     for says, weights in _slips(problem, has_bias=inputs["rab"] is not None):
         if all(_is_close(o[one.queries], one, weights, problem.length, tolerance) for one in found):
             return f"It is what comes out {says}."
@@ -108,6 +108,6 @@ def _slips(problem: HstuProblem, *, has_bias: bool) -> Iterator[tuple[str, _Weig
 
 
 def _ahead(one: JaggedSequence) -> Tensor:
-    """How far ahead of its query's position a key is (n, m)."""
+    """The distance by which each key is ahead of its query's position (n, m)."""
     n, m = one.q.shape[0], one.k.shape[0]
     return torch.arange(m) - torch.arange(m - n, m)[:, None]

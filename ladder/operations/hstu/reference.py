@@ -39,7 +39,7 @@ class JaggedSequence:
 
 
 def sequences(problem: HstuProblem, inputs: Mapping[str, Any]) -> Iterator[JaggedSequence]:
-    """The sequences of a batch, one after the other."""
+    """Yields the sequences of a batch."""
     first_q = first_k = 0
     for b in range(problem.batch):
         n, m, contexts, targets = problem.sequence(b)
