@@ -15,8 +15,6 @@ namespace {
 
 /// Instructions that a warp runs before the next one's turn.
 constexpr std::uint64_t kSlice = 16384;
-/// The same for a warp that only polled: it waits for others.
-constexpr std::uint64_t kPollSlice = 512;
 
 std::uint32_t launch_registers(const LaunchContext &launch) {
   const Code &code = *launch.code;
@@ -114,6 +112,8 @@ Block::State Block::run() {
       return State::finished;
     }
     moved_ = moved_ || progressed_;
+    if (progressed_)
+      launch_->progress.fetch_add(1, std::memory_order_relaxed);
     if (!any_ready) {
       if (cluster_->size() > 1)
         return State::waiting;
@@ -299,27 +299,41 @@ std::string Block::describe_wait(const Warp &warp) const {
   return text;
 }
 
-void Block::deadlock() {
+std::string Block::describe_waits() const {
+  constexpr int kMostNamed = 4;
   std::ostringstream out;
-  bool at_barrier = false;
-  const Warp *blamed = nullptr;
-  int named = 0;
+  int waiting = 0;
   for (const Warp &warp : warps_) {
     if (warp.finished())
       continue;
-    const std::string waits = describe_wait(warp);
-    at_barrier = at_barrier || waits.find("at barrier") != std::string::npos;
-    if (!blamed)
-      blamed = &warp;
-    if (++named <= 4)
-      out << (named > 1 ? "; " : "") << "warp " << warp.index() << ": " << waits;
+    if (++waiting <= kMostNamed)
+      out << (waiting > 1 ? "; " : "") << "warp " << warp.index() << ": " << describe_wait(warp);
   }
-  if (named > 4)
-    out << "; and " << named - 4 << " more warps";
+  if (waiting > kMostNamed)
+    out << "; and " << waiting - kMostNamed << " more warps";
+  return out.str();
+}
+
+void Block::deadlock() {
+  const auto unfinished = [](const Warp &warp) { return !warp.finished(); };
+  const bool at_barrier = std::any_of(warps_.begin(), warps_.end(), [&](const Warp &warp) {
+    return unfinished(warp) && warp.describe_waits().find("at barrier") != std::string::npos;
+  });
   const std::string message = (at_barrier ? "a barrier is not reached by all threads that it waits for: "
                                           : "no warp of the block can proceed: ") +
-                              out.str();
-  throw with_place(FaultError(at_barrier ? FaultKind::barrier : FaultKind::deadlock, message), *blamed);
+                              describe_waits();
+  throw with_place(FaultError(at_barrier ? FaultKind::barrier : FaultKind::deadlock, message),
+                   *std::find_if(warps_.begin(), warps_.end(), unfinished));
+}
+
+FaultError Block::endless_wait() const {
+  FaultError error = waiting_fault(
+      "all that is left of the grid waits, and for long nothing has changed that it waits for: " +
+      describe_waits() +
+      ". Is a loop endless, or does it wait for a kernel of another stream? (kernels run one after the "
+      "other here; raise the limit with LADDER_WARP_INSTRUCTION_LIMIT)");
+  error.fault.kind = FaultKind::deadlock;
+  return error;
 }
 
 } // namespace ladder::machine

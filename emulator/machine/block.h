@@ -21,6 +21,9 @@
 
 namespace ladder::machine {
 
+/// How many instructions a warp that has only polled runs before it is the next one's turn.
+inline constexpr std::uint64_t kPollSlice = 512;
+
 inline constexpr int kBarriers = 16;
 
 struct Dim3 {
@@ -43,8 +46,9 @@ struct LaunchContext {
   std::uint64_t grid_id = 0;
   /// Cooperative launches: zeroed global memory for the grid barrier.
   std::uint64_t grid_workspace = 0;
-  std::atomic<bool> stop{false};      ///< set to stop the launch
-  LaunchObserver *observer = nullptr; ///< nullptr: no observer
+  std::atomic<bool> stop{false};          ///< set to stop the launch
+  std::atomic<std::uint64_t> progress{0}; ///< rounds of slices in which a block did more than poll
+  LaunchObserver *observer = nullptr;     ///< nullptr: no observer
   /// Called by blocks on the launching thread after each round of slices.
   std::function<void()> on_round;
 };
@@ -79,6 +83,8 @@ public:
   bool starves() const;
   /// Throws a fault that lists what each warp waits for.
   [[noreturn]] void deadlock();
+  /// The same for a block that polls for what nobody will change.
+  FaultError endless_wait() const;
 
   // --- used by instructions ---
   const LaunchContext &launch() const { return *launch_; }
@@ -163,6 +169,7 @@ private:
   FaultError with_place(FaultError error, const Warp &warp) const;
   std::uint8_t *cluster_shared(std::uint64_t address, std::uint64_t bytes, int lane);
   std::string describe_wait(const Warp &warp) const;
+  std::string describe_waits() const;
 
   LaunchContext *launch_;
   Dim3 index_;

@@ -2,6 +2,7 @@
 
 #include "machine/liberties.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -16,6 +17,10 @@ namespace ladder::machine {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
+/// Of the instructions that a warp may execute, the part for which a whole grid may do nothing but poll.
+constexpr std::uint64_t kIdleShare = 32;
+/// Rounds of a polling block that are too few to conclude anything: lanes at joins are still to be released.
+constexpr std::uint64_t kFewRounds = 256;
 
 [[noreturn]] void refuse(const LaunchContext &launch, const std::string &why) {
   FaultError error(FaultKind::launch, why);
@@ -152,6 +157,8 @@ private:
             resident.push_back(std::move(current));
             if (launch_.observer && resident.size() == room_ && next_.load() < total_)
               tell_of_waiting(resident.back().cluster->block(0));
+            if (waits_forever(resident.size()))
+              throw resident.back().cluster->block(0).endless_wait();
             std::this_thread::yield();
           }
         } catch (FaultError &error) {
@@ -174,6 +181,15 @@ private:
         "the block waits, as all " + std::to_string(room_) + " that fit on the GPU at once do, while " +
         std::to_string(total_ - next_.load()) + " others cannot start");
     launch_.observer->take_fault(error.fault);
+  }
+
+  /// Whether for long no block, of this thread's `resident` ones or another's, has done anything but poll.
+  bool waits_forever(std::size_t resident) {
+    if (const std::uint64_t progress = launch_.progress.load(std::memory_order_relaxed);
+        progress_seen_.exchange(progress) != progress)
+      idle_rounds_ = 0;
+    const std::uint64_t most = launch_.warp_instruction_limit / kIdleShare / kPollSlice;
+    return launch_.warp_instruction_limit && ++idle_rounds_ > std::max(most, kFewRounds * resident);
   }
 
   /// Keeps the fault of the lowest block, so that reports do not depend on the number of threads.
@@ -201,7 +217,8 @@ private:
   const LaunchOptions &options_;
   const std::uint64_t total_, limit_, room_;
   std::atomic<std::uint64_t> next_{0}, finished_{0}, faulted_{kNoFault};
-  std::atomic<bool> lost_a_block_{false}; ///< to a fault that the observer took
+  std::atomic<std::uint64_t> progress_seen_{0}, idle_rounds_{0}; ///< of polling blocks, since then
+  std::atomic<bool> lost_a_block_{false};                        ///< to a fault that the observer took
   std::mutex mutex_;
   std::condition_variable done_;
   unsigned running_ = 0;

@@ -380,11 +380,15 @@ std::string Warp::describe_waits() const {
   std::ostringstream out;
   bool first = true;
   for (const Path &path : paths_) {
-    if (path.state == Path::State::ready)
+    const bool polls = path.state == Path::State::ready && polled_ && !starves_;
+    if (path.state == Path::State::ready && !polls)
       continue;
     out << (first ? "" : "; ") << lanes_text(path.mask);
-    const program::Instruction &instruction = *block_->code().sources[path.pc];
-    if (path.state == Path::State::barrier)
+    const bool is_current = !switch_path_ && &path == &paths_[current_];
+    const program::Instruction &instruction = *block_->code().sources[is_current ? pc_ : path.pc];
+    if (polls)
+      out << " in a loop";
+    else if (path.state == Path::State::barrier)
       out << " at barrier " << path.barrier;
     else if (path.state == Path::State::event)
       out << " at " << instruction.full_opcode() << " for " << path.describe(const_cast<Warp &>(*this));
@@ -403,9 +407,10 @@ std::string Warp::describe_waits() const {
 }
 
 std::uint32_t Warp::instruction_for_messages() const {
-  for (const Path &path : paths_)
-    if (path.state != Path::State::ready)
-      return path.pc;
+  if (switch_path_) // none of the paths is under way
+    for (const Path &path : paths_)
+      if ((path.state == Path::State::ready) == (polled_ && !starves_))
+        return path.pc;
   return pc_ ? pc_ - 1 : 0;
 }
 

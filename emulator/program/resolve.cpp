@@ -442,7 +442,7 @@ private:
       tail.reconverge = kNoReconvergence;
       code.push_back(std::move(tail));
     }
-    function_.local_bytes = std::uint32_t(align_up(local_end_, 16));
+    function_.local_bytes = std::uint32_t(local_end_);
     function_.param_area_bytes = std::uint32_t(align_up(area_most_, 16));
     check_calls();
     const ControlFlow flow = build_control_flow(code);

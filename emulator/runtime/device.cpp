@@ -97,6 +97,7 @@ Device::Device()
                                                       std::numeric_limits<std::uint64_t>::max())) {
   if (const char *path = std::getenv("LADDER_LAUNCH_LOG"); path && *path) {
     log_path_ = path;
+    std::ofstream{log_path_}; // what stays empty tells of a program that ended without its exit handlers
     file_log_ = std::make_shared<LaunchLog>(/*merge=*/true);
     before_a_crash([] { instance().write_log_file(); });
   }

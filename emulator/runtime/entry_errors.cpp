@@ -73,10 +73,10 @@ cudaError_t error_of(const machine::Fault &fault) {
   case FaultKind::bad_operand:
     return cudaErrorIllegalInstruction;
   case FaultKind::barrier:
-  case FaultKind::deadlock:
   case FaultKind::trap:
   case FaultKind::interrupted:
     return cudaErrorLaunchFailure;
+  case FaultKind::deadlock:
   case FaultKind::instruction_limit:
     return cudaErrorLaunchTimeout;
   case FaultKind::assertion:

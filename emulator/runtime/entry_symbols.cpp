@@ -20,7 +20,7 @@ LoadedModule::Variable find_variable(const void *symbol) {
 char *place(const void *symbol, std::size_t bytes, std::size_t offset) {
   const LoadedModule::Variable variable = find_variable(symbol);
   require(offset <= variable.bytes && bytes <= variable.bytes - offset, cudaErrorInvalidValue,
-          "a copy beyond the end of a variable");
+          "a copy beyond the end of a variable", ladder::sanitizer::Kind::bad_copy);
   return reinterpret_cast<char *>(variable.address) + offset;
 }
 

@@ -43,10 +43,12 @@ Access BlockChecker::access(const Context &at, int lane, Act act) const {
 bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const {
   if (past.epoch == 0 || !(past.bytes & now.bytes))
     return false;
+  const unsigned either = past.flags | now.flags;
+  if (either & Access::guess && either & Access::strong)
+    return false;
   const bool both_strong = past.flags & now.flags & Access::strong;
-  if (past.block != now.block) {
+  if (past.block != now.block)
     return !both_strong && !knows_block(past, !now_reads || passes_l1);
-  }
   const bool same_warp = past.thread / 32 == now.thread / 32;
   if (both_strong && !(same_warp && past.flags & now.flags & Access::is_volatile))
     return false;
@@ -85,7 +87,8 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
     const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
     if ((past_wrote && !reads && is_equal) || !races(past, now, reads, at.site.passes_l1) ||
-        (past_wrote && !reads && is_same_store(at, touch.lane, past)))
+        (past_wrote && !reads && is_same_store(at, touch.lane, past)) ||
+        (past_wrote == reads && is_same_flag(at, past)))
       return std::nullopt;
     const Kind kind = is_equal                              ? Kind::race_equal
                       : past.block != now.block             ? Kind::race_blocks
@@ -257,9 +260,11 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
   const bool is_silent = act == Act::write && changes_nothing(deed.at, lane, address, true);
   touch_cells(deed, lane, is_silent, shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
-    // Struct copies read padding that is never written, so a partly unwritten read is no fault. Data in
-    // flight was reported with its copy.
-    if (!written_.any(address, bytes) && events_.size() == events)
+    // Struct copies read padding that is never written, so a partly unwritten read is no fault; matrices have
+    // no padding. Data in flight was reported with its copy.
+    const bool is_written =
+        deed.at.site.flags & Access::collective ? written_.all(address, bytes) : written_.any(address, bytes);
+    if (!is_written && events_.size() == events)
       note(Kind::uninitialised, lane, address, "shared");
   }
   if (act == Act::write || act == Act::update) {
@@ -347,6 +352,11 @@ bool BlockChecker::is_same_store(const Context &at, int lane, const Access &past
   instructions::lane_addresses(at.warp, instructions::address_base(at.in.flags), at.in.op[0], at.in.imm,
                                addresses);
   return addresses[lane] == addresses[other] && same_value(at, lane, other);
+}
+
+/// Whether both test or raise one flag.
+bool BlockChecker::is_same_flag(const Context &at, const Access &past) const {
+  return at.site.flag && launch_.site(past.instruction).flag == at.site.flag;
 }
 
 bool BlockChecker::same_value(const Context &at, int lane, int other) const {

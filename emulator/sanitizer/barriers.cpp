@@ -104,8 +104,10 @@ void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
   Warp &warp = at.warp;
   if (!at.site.is_aligned)
     return;
-  // Lanes that have returned, or are about to, are not waited for.
-  if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit(); wanted & ~warp.active())
+  // Lanes that have returned, or are about to, are not waited for. Lanes that spin may reach the barrier
+  // later: the others of their warp go on without them.
+  if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit();
+      wanted & ~warp.active() && !has_spun_[std::size_t(warp.index())])
     report_barrier(at,
                    "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(wanted) +
                        " reach the barrier: all lanes of a warp must, or none",

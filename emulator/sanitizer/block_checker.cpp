@@ -55,7 +55,8 @@ BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
       clocks_(block.thread_count(), machine::kBarriers),
       shadow_(0, kChunk * (block.shared_end() / kChunk + 1)), written_(block.shared_end()),
       async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32),
-      products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()) {
+      products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),
+      has_spun_(block.warps().size()) {
   first_arrival_.fill(-1);
   // The reserved bytes belong to the system, which initialises them.
   written_.mark(0, block.shared_begin());
@@ -110,6 +111,8 @@ void BlockChecker::atomic(Warp &warp, const Instruction &in) {
 
 /// Atomics and flags publish what their writers did before a fence.
 void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases) {
+  if (at.warp.polled())
+    has_spun_[std::size_t(at.warp.index())] = true;
   const auto objects_of = [&](int lane) -> auto & {
     return reach.shared >> lane & 1 ? objects_ : launch_.objects;
   };

@@ -201,6 +201,7 @@ private:
   bool same_value(const Context &at, int lane, int other) const;
   bool is_same_store(const Context &at, int lane, const Access &past) const;
   template <typename Same> static bool all_elements(const Context &at, int lane, Same same);
+  bool is_same_flag(const Context &at, const Access &past) const;
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
   /// `is_fenced`: reads of what other blocks did are ordered too. Before the fence only writes are, and loads
@@ -243,6 +244,7 @@ private:
   std::vector<WarpCopies> copies_;                                           ///< by warp
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
   std::vector<LocalShadow> local_;                                           ///< by warp
+  std::vector<bool> has_spun_;                                               ///< by warp
   /// Synchronisation objects in shared memory: atomics, mbarriers.
   std::unordered_map<std::uint64_t, Knowledge> objects_;
   Knowledge known_;                                            ///< what this block knows of other blocks

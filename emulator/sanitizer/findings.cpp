@@ -127,6 +127,10 @@ Finding from_fault(const machine::Fault &fault) {
     finding.kind = Kind::bad_launch;
     break;
   case FaultKind::deadlock:
+    finding.kind = kind_by_opcode(program::find_opcode(fault.opcode));
+    if (finding.kind == Kind::other)
+      finding.kind = Kind::barrier;
+    break;
   case FaultKind::bad_operand:
   case FaultKind::unsupported:
     finding.kind = kind_by_opcode(program::find_opcode(fault.opcode));

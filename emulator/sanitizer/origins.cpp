@@ -1,8 +1,12 @@
 #include "sanitizer/origins.h"
 
+#include "sanitizer/shadow.h"
+
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace ladder::sanitizer {
 
@@ -54,6 +58,15 @@ public:
     return {Origin::Kind::one, base.symbol};
   }
 
+  /// The number that stands in the text, if it does.
+  std::optional<std::uint64_t> constant(const Operand &operand) const {
+    if (operand.kind == Operand::Kind::integer)
+      return operand.bits;
+    if (operand.kind != Operand::Kind::reg || !is_constant(operand) || several_.contains(operand.name))
+      return std::nullopt;
+    return constants_.at(operand.name);
+  }
+
   bool is_constant(const Operand &operand) const {
     switch (operand.kind) {
     case Operand::Kind::integer:
@@ -91,23 +104,111 @@ private:
     const auto [found, is_new] = is_constant_.try_emplace(source.operands[0].name, constant);
     if (!is_new)
       found->second = found->second && constant;
+    if (constant && !constants_.try_emplace(source.operands[0].name, source.operands[1].bits).second)
+      several_.insert(source.operands[0].name);
   }
 
   const machine::Code &code_;
   // By name, since several registers share a frame slot.
   std::unordered_map<std::string, Origin> registers_;
   std::unordered_map<std::string, bool> is_constant_;
+  std::unordered_map<std::string, std::uint64_t> constants_; ///< the first that a register gets
+  std::unordered_set<std::string> several_;                  ///< registers that get more than one
 };
 
-void describe(const machine::Code &code, const Instruction &source, const Origins &origins, Site &site) {
+const Operand &address_of(const Instruction &source) {
+  const bool has_destination =
+      source.row->effect == program::Effect::load || source.row->effect == program::Effect::matrix_load ||
+      (source.row->effect == program::Effect::atomic && source.row->is(program::trait::writes_first));
+  return source.operands.at(has_destination ? 1 : 0);
+}
+
+/// Places at which a race does no harm, as far as the text of a function tells: those of a compare-and-swap,
+/// which takes a wrong guess back, and flags, which only ever get one constant and are tested before.
+class Places {
+public:
+  Places(const machine::Code &code, std::size_t begin, std::size_t end, const Origins &origins) {
+    for (std::size_t i = begin; i < end; ++i)
+      if (code.sources[i]) {
+        note_uses(*code.sources[i]);
+        if (!code.sources[i]->has("shared"))
+          note(*code.sources[i], std::uint32_t(i + 1), origins);
+      }
+  }
+
+  void describe(const Instruction &source, Site &site) const {
+    const bool loads = source.row->effect == program::Effect::load;
+    if (source.has("shared") || !(loads || source.row->effect == program::Effect::store))
+      return;
+    if (const auto flag = flags_.find(name(source)); flag != flags_.end() && is_flag(flag->second))
+      site.flag = flag->second.number;
+    if (loads && !(site.flags & Access::strong) && swapped_.contains(name(source)))
+      site.flags |= Access::guess;
+  }
+
+private:
+  struct Flag {
+    std::uint32_t number;               ///< of the first load
+    std::vector<std::string> loaded;    ///< the registers that hold what was there
+    std::optional<std::uint64_t> value; ///< that is stored
+    bool is_odd = false;                ///< stored before it is loaded, or more than one value
+  };
+
+  void note(const Instruction &source, std::uint32_t number, const Origins &origins) {
+    using program::Effect;
+    if (source.row->effect == Effect::atomic && source.has("cas"))
+      swapped_.insert(name(source));
+    if (source.row->effect == Effect::load)
+      flags_.try_emplace(name(source), Flag{.number = number})
+          .first->second.loaded.push_back(source.operands.at(0).name);
+    if (source.row->effect == Effect::store) {
+      const auto value = origins.constant(source.operands.at(1));
+      const auto found = flags_.find(name(source));
+      if (found == flags_.end())
+        flags_[name(source)].is_odd = true;
+      else if (!value || found->second.value.value_or(*value) != *value)
+        found->second.is_odd = true;
+      else
+        found->second.value = value;
+    }
+  }
+
+  /// What is only compared makes a predicate.
+  void note_uses(const Instruction &source) {
+    const bool compares = !source.operands.empty() && source.operands[0].kind == Operand::Kind::reg &&
+                          source.operands[0].reg.type == ptx::Type::pred;
+    const std::size_t first = source.row->effect == program::Effect::store ? 0 : 1;
+    for (std::size_t i = first; i < source.operands.size() && !compares; ++i) {
+      used_otherwise_.insert(source.operands[i].name);
+      for (const Operand &element : source.operands[i].elements)
+        used_otherwise_.insert(element.name);
+    }
+  }
+
+  bool is_flag(const Flag &flag) const {
+    return flag.value && !flag.is_odd &&
+           std::none_of(flag.loaded.begin(), flag.loaded.end(),
+                        [&](const std::string &name) { return used_otherwise_.contains(name); });
+  }
+
+  /// The same for two instructions with the same address operand.
+  static std::string name(const Instruction &source) {
+    const Operand &address = address_of(source);
+    const Operand &base = address.kind == Operand::Kind::address ? address.elements.front() : address;
+    const std::string place = base.kind == Operand::Kind::symbol ? std::to_string(base.symbol) : base.name;
+    return place + "+" + std::to_string(base.offset + address.offset);
+  }
+
+  std::unordered_set<std::string> swapped_, used_otherwise_;
+  std::unordered_map<std::string, Flag> flags_;
+};
+
+void describe(const machine::Code &code, const Instruction &source, const Origins &origins,
+              const Places &places, Site &site) {
   if (source.row->effect == program::Effect::store)
     site.stores_constant = origins.is_constant(source.operands.at(1));
-  const std::size_t address =
-      source.row->effect == program::Effect::load || source.row->effect == program::Effect::matrix_load ||
-              (source.row->effect == program::Effect::atomic && source.row->is(program::trait::writes_first))
-          ? 1
-          : 0;
-  const Origin origin = origins.of(source.operands.at(address));
+  places.describe(source, site);
+  const Origin origin = origins.of(address_of(source));
   if (origin.kind != Origin::Kind::one || code.program->symbols[origin.symbol].is_dynamic_shared)
     return;
   const auto place = code.layout.shared_offsets.find(origin.symbol);
@@ -126,6 +227,7 @@ void find_origins(const machine::Code &code, std::vector<Site> &sites) {
     while (end < code.instructions.size() && code.owner[end] == code.owner[begin])
       ++end;
     const Origins origins(code, begin, end);
+    const Places places(code, begin, end, origins);
     for (std::size_t i = begin; i < end; ++i) {
       if (!code.sources[i])
         continue;
@@ -133,7 +235,7 @@ void find_origins(const machine::Code &code, std::vector<Site> &sites) {
       for (const Effect each : {Effect::load, Effect::store, Effect::atomic, Effect::matrix_load,
                                 Effect::matrix_store, Effect::copy})
         if (effect == each)
-          describe(code, *code.sources[i], origins, sites[i]);
+          describe(code, *code.sources[i], origins, places, sites[i]);
     }
     begin = end;
   }

@@ -22,6 +22,7 @@ struct Access {
     collective = 4,  ///< by the whole warp (ldmatrix): the thread is the one that gave the address
     in_flight = 8,   ///< a cp.async not waited for yet
     silent = 16,     ///< a store of the value already there
+    guess = 32,      ///< a load before a compare-and-swap at the same place
   };
   std::uint32_t epoch = 0;
   std::uint16_t thread = 0; ///< in its block

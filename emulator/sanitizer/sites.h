@@ -24,6 +24,7 @@ struct Site {
   bool arrives_only = false;
   bool is_read_only_path = false; ///< ld.global.nc
   bool stores_constant = false;   ///< a store of a literal
+  std::uint32_t flag = 0;         ///< the same for testing and raising one flag; 0: neither
   /// For an access whose address derives from a single shared variable: the variable's range, as offsets in
   /// the block's shared memory. Both 0: unknown.
   std::uint32_t object_begin = 0, object_end = 0;

@@ -102,14 +102,17 @@ def run_program(
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt
         died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
-        try:
-            report = json.loads(log.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            if died_by:
-                raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted") from None
-            report = {"arch": arch, "fault": None, "kernels": []}
-        except ValueError as error:
-            raise ExecutionError(f"the counts of {program.name} are cut off: {error}") from error
+        # There is no log where CUDA was not called, and an empty one until the program's end.
+        text = log.read_text(encoding="utf-8") if log.exists() else None
+        if died_by and not text:
+            raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted")
+        if text == "":
+            raise ExecutionError(
+                f"{program.name} has written no counts: it ended by _exit or quick_exit, or "
+                f"{tempfile.gettempdir()} is full",
+                "Return from main or call exit; TMPDIR names another folder for temporary files.",
+            )
+        report = json.loads(text) if text else {"arch": arch, "fault": None, "kernels": []}
     launches = tuple(
         ProgramLaunches(
             kernel=entry["kernel"],

@@ -690,4 +690,56 @@ CASE(walk_down) {
   walk_down<<<1, 32>>>(out, 32);
 }
 
+// The programming guide's atomicAdd of doubles: the first value is a guess.
+__device__ void add_by_swapping(double *sum, double value) {
+  auto *const bits = reinterpret_cast<unsigned long long *>(sum);
+  unsigned long long old = *bits, seen;
+  do {
+    seen = old;
+    old = atomicCAS(bits, seen, __double_as_longlong(value + __longlong_as_double(seen)));
+  } while (seen != old);
+}
+__global__ void sum_by_swapping(const double *in, double *sum) {
+  add_by_swapping(sum, in[blockIdx.x * blockDim.x + threadIdx.x] + 1);
+}
+CASE(sum_by_swapping) {
+  Device<double> in(256), sum(1);
+  sum_by_swapping<<<4, 64>>>(in, sum);
+}
+
+__global__ void flag_tested_first(const int *in, int *found, int *out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (in[i] % 2 == 0 && *found == 0)
+    *found = 1;
+  out[i] = in[i];
+}
+CASE(flag_tested_first) {
+  Device<int> in(256), found(1), out(256);
+  flag_tested_first<<<4, 64>>>(in, found, out);
+}
+
+// Lane 0 comes to the barrier long after the others of its warp.
+__global__ void leader_waits_for_warp_1(const int *in, int *out) {
+  __shared__ volatile int ready;
+  if (threadIdx.x == 0)
+    ready = 0;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    while (ready == 0) {
+    }
+  if (threadIdx.x == 32) {
+    int sum = 0;
+    for (int i = 0; i < 200000; ++i)
+      sum = 3 * sum + in[i % 32];
+    out[0] = sum;
+    ready = 1;
+  }
+  __syncthreads();
+  out[threadIdx.x + 1] = ready;
+}
+CASE(leader_waits_for_warp_1) {
+  Device<int> in(32), out(65);
+  leader_waits_for_warp_1<<<1, 64>>>(in, out);
+}
+
 } // namespace

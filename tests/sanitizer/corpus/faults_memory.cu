@@ -4,6 +4,8 @@
 #include "corpus.h"
 
 #include <cstdint>
+#include <cuda_fp16.h>
+#include <mma.h>
 
 namespace {
 
@@ -310,6 +312,47 @@ __global__ void read_only_path(float *data, int n) {
 CASE(read_only_path) {
   Device<float> data(256);
   read_only_path<<<1, 64>>>(data, 128);
+}
+
+__global__ void local_past_end_by_one(const int *digits, int *out) {
+  int count[10] = {};
+  for (int i = 0; i < 32; ++i)
+    ++count[digits[i]]; // fault(local_past_end_by_one): out of bounds
+  for (int i = 0; i < 10; ++i)
+    out[i] = count[i];
+}
+CASE(local_past_end_by_one) {
+  Device<int> digits(32), out(10);
+  const std::vector<int> host(32, 10);
+  cudaMemcpy(digits.data, host.data(), digits.bytes, cudaMemcpyHostToDevice);
+  local_past_end_by_one<<<1, 1>>>(digits, out);
+}
+
+__constant__ float few_weights[16];
+CASE(copied_past_a_variable) {
+  const float host[32] = {};
+  cudaMemcpyToSymbol(few_weights, host, sizeof host); // fault(copied_past_a_variable): bad copy
+}
+
+__global__ void fragment_half_filled(float *out) {
+  using namespace nvcuda::wmma;
+  __shared__ __half tile[16 * 16];
+  if (threadIdx.x < 16)
+    for (int x = 0; x < 8; ++x)
+      tile[16 * threadIdx.x + x] = 1;
+  __syncwarp();
+  fragment<matrix_a, 16, 16, 16, __half, row_major> a;
+  fragment<matrix_b, 16, 16, 16, __half, row_major> b;
+  fragment<accumulator, 16, 16, 16, float> c;
+  fill_fragment(b, 1);
+  fill_fragment(c, 0);
+  load_matrix_sync(a, tile, 16); // fault(fragment_half_filled): uninitialised read
+  mma_sync(c, a, b, c);
+  store_matrix_sync(out, c, 16, mem_row_major);
+}
+CASE(fragment_half_filled) {
+  Device<float> out(256);
+  fragment_half_filled<<<1, 32>>>(out);
 }
 
 } // namespace

@@ -385,4 +385,16 @@ CASE(allocated_on_another_stream) {
   cudaStreamDestroy(b);
 }
 
+__global__ void waits_for_nobody(volatile int *flag, int *out) {
+  if (threadIdx.x == 0)
+    while (*flag == 0) { // fault(waits_for_nobody): barrier
+    }
+  __syncthreads();
+  out[threadIdx.x] = 1;
+}
+CASE(waits_for_nobody) {
+  Device<int> flag(1), out(64);
+  waits_for_nobody<<<1, 64>>>(flag, out);
+}
+
 } // namespace
