@@ -148,10 +148,10 @@ public:
 
 private:
   struct Flag {
-    std::uint32_t number;               ///< of the first load
-    std::vector<std::string> loaded;    ///< the registers that hold what was there
-    std::optional<std::uint64_t> value; ///< that is stored
-    bool is_odd = false;                ///< stored before it is loaded, or more than one value
+    std::uint32_t number;                 ///< of the first load
+    std::vector<std::string> loaded{};    ///< the registers that hold what was there
+    std::optional<std::uint64_t> value{}; ///< that is stored
+    bool is_odd = false;                  ///< stored before it is loaded, or more than one value
   };
 
   void note(const Instruction &source, std::uint32_t number, const Origins &origins) {

@@ -46,6 +46,7 @@ int main(int argc, char **argv) {
   if (argc > 1 && argv[1][0] == 'w') cudaMemcpy(in, (void *)8, 4, cudaMemcpyHostToDevice);
   if (argc > 1 && argv[1][0] == 'r') std::printf("%d\n", recurse(argc));
   if (argc > 1 && argv[1][0] == 'a') std::abort();
+  if (argc > 1 && argv[1][0] == 'q') _exit(0);
   const cudaError_t error = cudaDeviceSynchronize();
   std::printf("%s\n", cudaGetErrorName(error));
   return argc > 1 ? std::atoi(argv[1]) : 0;
@@ -131,6 +132,12 @@ def test_an_endless_kernel_meets_a_limit(program, capfd, monkeypatch):
     monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
     main(["emulate", program, "--", "f"])
     assert "prog.cu:13" in capfd.readouterr().err
+
+
+def test_a_program_that_leaves_no_counts_is_not_clean(program, capfd):
+    assert main(["emulate", program, "--check", "--", "q"]) == 2
+    captured = capfd.readouterr()
+    assert "has written no counts: it ended by _exit" in captured.err and "clean" not in captured.out
 
 
 def test_flags_for_the_compiler(tmp_path, capfd):
