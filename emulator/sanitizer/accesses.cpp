@@ -54,8 +54,8 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     return false;
   std::uint32_t thread = now.thread;
   if (same_warp) {
-    // All lanes take part in a collective access, so it is ordered after anything that any of them did before
-    // it, stores included.
+    // All lanes take part in a collective access, so it is ordered before anything that any of them does
+    // after it, stores included.
     if (past.flags & Access::collective && !now_reads)
       return !(now.flags & Access::collective) ? false : !clocks_.knows(thread, past.thread, past.epoch);
     if (past.thread == now.thread) {
@@ -194,9 +194,10 @@ inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t
     return false;
   const Access &now = deed.accesses[lane];
   const Touch touch{deed, lane, now, clocks_.known_to(deed.at.thread(lane))};
-  // Like is_settled, with fewer cases: nothing reads shared memory through the read-only path.
+  // Like is_settled, with fewer cases: nothing reads shared memory through the read-only path. But a write of
+  // half a granule does not show that the other half has been written.
   const auto is_good = [&](const Access &write) {
-    return write.epoch != 0 && !(write.flags & Access::in_flight) &&
+    return write.epoch != 0 && write.bytes == kAllBytes && !(write.flags & Access::in_flight) &&
            (write.thread == now.thread ? !(now.flags & Access::collective)
                                        : touch.known(write.thread, write.epoch));
   };

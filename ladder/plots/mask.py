@@ -32,10 +32,10 @@ def mask_picture(masks: Mapping[str, Tensor], tile: tuple[int, int]) -> Figure:
     rows = -(-len(masks) // columns)
     figure = new_figure(max(7.5, 3.6 * columns), 3.9 * rows + 0.8)
     figure.get_layout_engine().set(h_pad=0.15)  # type: ignore[union-attr, call-arg]
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, (title, mask) in zip(panels, masks.items(), strict=False):
         _draw(axes, title, mask.numpy(), tile)
-    for axes in list(panels)[len(masks) :]:
+    for axes in panels[len(masks) :]:
         axes.set_visible(False)
     handles = [Patch(color=colour, label=label) for label, colour in _KINDS]
     figure.legend(

@@ -123,6 +123,11 @@ def test_masks_and_the_tiles_that_they_need() -> None:
     assert shown[1] == [[2, 1, 0, 0], [1, 2, 0, 0], [0, 0, 2, 1], [0, 0, 1, 2]]
 
 
+def test_panels_without_a_mask_are_hidden() -> None:
+    figure = mask_picture({str(n): ladder.hstu_mask(n, n) for n in range(1, 6)}, (2, 2))
+    assert [axes.get_visible() for axes in figure.axes] == [True] * 5 + [False] * 3
+
+
 def test_two_trainings() -> None:
     figure = training_picture({"torch": [2.0, 1.0], "ladder": [2.0, 1.1]})
     [axes] = figure.axes
