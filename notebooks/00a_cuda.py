@@ -161,7 +161,7 @@ lessons.predict("threads_without_element", threads_without_element)
 #
 # Each thread is to write `x[i] - x[i - 1]` within its block of 128, and the first of a block `x[i]` itself. Global
 # memory is read once for each element: the neighbour's value comes from shared memory. You want to see both `right`
-# and "no finding".
+# and `clean`.
 
 # %% magic_args="--check" language="cuda"
 # #include <cstdio>

@@ -52,14 +52,17 @@ def run_program(line: str, cell: str) -> None:
     """Runs the CUDA program ``cell``, with ``ladder emulate``'s options in ``line``; prints its output."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.cu"
-        program.write_text(cell, encoding="utf-8")
+        # The cell's first line is the magic: with a line in its place, messages count as the cell does.
+        program.write_text("\n" + cell, encoding="utf-8")
         command = [sys.executable, "-m", "ladder", "emulate", program.name, *shlex.split(line)]
         # Jupyter's kernel sets FORCE_COLOR, but saved text should not contain escape codes.
         environment = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
-    said = [line for line in done.stderr.splitlines() if not line.startswith(f"Building {program.name}")]
+    # A fault, too, is in stderr already: the runtime names it when it happens.
+    unwanted = (f"Building {program.name}", "fault: ")
+    said = [line for line in done.stderr.splitlines() if not line.startswith(unwanted)]
     print("\n".join([done.stdout.rstrip(), *said]).strip())
 
 

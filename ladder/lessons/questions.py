@@ -102,7 +102,7 @@ _FIRST_STEPS = {
     ),
     "threads_without_element": Question(
         "How many blocks of 128 threads cover 1000 elements? How many threads are that?",
-        "8 blocks, 1024 threads. A grid has whole blocks only, so the last ones have nothing to do.",
+        "8 blocks, 1024 threads. A grid has whole blocks only, so the last 24 threads have nothing to do.",
         lambda: -(-1000 // 128) * 128 - 1000,
     ),
     "steps_of_a_sum": Question(

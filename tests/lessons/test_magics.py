@@ -44,7 +44,13 @@ def test_a_program_runs_and_is_counted(here: Path, capsys, monkeypatch) -> None:
 
 def test_a_program_that_is_none_says_where(here: Path, capsys) -> None:
     magics.run_program("", "int main() { return nothing; }")
-    assert re.search(r"program\.cu.*nothing", capsys.readouterr().out)
+    assert re.search(r"program\.cu\(2\).*nothing", capsys.readouterr().out)
+
+
+def test_a_fault_is_told_once_with_the_line_of_the_cell(here: Path, capsys) -> None:
+    magics.run_program("", PROGRAM.replace("*x = 41", "x[1] = 41"))
+    out = capsys.readouterr().out
+    assert out.count("out of bounds") == 1 and "program.cu:4," in out
 
 
 def test_an_exercise_begins_with_its_task_and_leaves_no_trace(here: Path, capsys) -> None:
