@@ -65,7 +65,7 @@ struct Finding {
   std::uint64_t address = 0;
   bool has_address = false;
   std::string object; ///< the variable or allocation
-  std::uint64_t object_offset = 0;
+  std::int64_t object_offset = 0; ///< below 0: before it
   std::uint32_t bytes = 0;
   std::string host_module; ///< calls by the host: the module of its code
   std::vector<std::uint64_t> host_offsets;

@@ -192,7 +192,8 @@ def _party(entry: dict[str, Any] | None) -> Party | None:
 
 def _element(entry: dict[str, Any]) -> str:
     if entry["object"]:
-        return f"{entry['object']} + {entry['object_offset']:,} bytes"
+        name, offset = entry["object"], entry["object_offset"]
+        return f"{name} + {offset:,} bytes" if offset >= 0 else f"{-offset:,} bytes before {name}"
     return "" if entry["address"] is None else f"{entry['space']} address {entry['address']:#x}"
 
 

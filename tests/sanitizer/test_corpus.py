@@ -104,6 +104,10 @@ def test_a_race_names_both_parties(faults: dict[str, list[Finding]]) -> None:
     assert between_blocks.who.block != between_blocks.other.block
 
 
+def test_an_address_below_shared_memory_is_told_as_one(faults: dict[str, list[Finding]]) -> None:
+    assert faults["before_shared_memory"][0].element == "4 bytes before shared memory"
+
+
 @pytest.mark.parametrize(
     "case, start, end",
     [

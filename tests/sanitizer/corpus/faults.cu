@@ -22,6 +22,17 @@ CASE(read_past_end) {
   read_past_end<<<1, 128>>>(in, out, 100);
 }
 
+__global__ void before_shared_memory(int *out) {
+  __shared__ int row[32];
+  row[threadIdx.x] = int(threadIdx.x);
+  __syncwarp();
+  out[threadIdx.x] = row[int(threadIdx.x) - 1]; // fault(before_shared_memory): out of bounds
+}
+CASE(before_shared_memory) {
+  Device<int> out(32);
+  before_shared_memory<<<1, 32>>>(out);
+}
+
 __global__ void write_past_end(float *out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i <= n)
