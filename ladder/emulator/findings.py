@@ -12,8 +12,8 @@ from typing import Any
 
 #: How to fix each kind, in one sentence.
 ADVICE = {
-    "out of bounds": "Which index is too large, or negative? Where the last block or the last tile may reach past "
-    "the end, compare the index with the size before the access.",
+    "out of bounds": "Which index is too large, or negative? Where the last block or the last tile may reach "
+    "past the end, compare the index with the size before the access.",
     "misaligned": "An access of n bytes needs an address that is a multiple of n. Is the index right? If it "
     "is, align the row, or use a narrower type.",
     "read only": "Write to an output alone, and read what the kernel writes without __ldg and const "
