@@ -64,7 +64,7 @@ struct Finding {
   std::string space;
   std::uint64_t address = 0;
   bool has_address = false;
-  std::string object; ///< the variable or allocation
+  std::string object;             ///< the variable or allocation
   std::int64_t object_offset = 0; ///< below 0: before it
   std::uint32_t bytes = 0;
   std::string host_module; ///< calls by the host: the module of its code
