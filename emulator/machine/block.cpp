@@ -113,7 +113,7 @@ Block::State Block::run() {
     }
     moved_ = moved_ || progressed_;
     if (progressed_)
-      launch_->progress.fetch_add(1, std::memory_order_relaxed);
+      launch_->progress.fetch_add(1);
     if (!any_ready) {
       if (cluster_->size() > 1)
         return State::waiting;

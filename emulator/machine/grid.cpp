@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 namespace ladder::machine {
 
@@ -92,15 +93,16 @@ public:
     launch_.on_round = [this] { tick(); };
 
     std::vector<std::jthread> workers;
+    idle_since_ = std::vector<std::atomic<std::uint64_t>>(threads);
     running_ = threads - 1;
     for (unsigned i = 1; i < threads; ++i)
       workers.emplace_back([this, &counters, i] {
-        work(counters[i], false);
+        work(counters[i], i);
         const std::lock_guard lock(mutex_);
         --running_;
         done_.notify_one();
       });
-    work(counters[0], true);
+    work(counters[0], 0);
     for (std::unique_lock lock(mutex_); running_ > 0;)
       if (done_.wait_for(lock, kTick) == std::cv_status::timeout) {
         lock.unlock();
@@ -130,15 +132,25 @@ private:
 
   /// Takes clusters (mostly of one block) in order. A cluster that spins goes to the back of this thread's
   /// queue, and another one starts, since the first may be waiting for it.
-  void work(Counters &counters, bool launching) {
+  void work(Counters &counters, unsigned worker) {
+    run_clusters(counters, worker);
+    idle_since_[worker] = kDone;
+  }
+
+  void run_clusters(Counters &counters, unsigned worker) {
     std::deque<Resident> resident;
+    IdleTime idle;
     bool start_one = true;
     try {
       for (;;) {
         if (start_one || resident.empty()) {
+          if (next_.load() < total_) {
+            idle_since_[worker] = kBusy; // before another worker can see that no block is left to start
+            idle = {};
+          }
           const std::uint64_t index = next_.fetch_add(1);
           if (index < total_ && index <= faulted_.load())
-            resident.push_front({index, make_cluster(index, counters, launching)});
+            resident.push_front({index, make_cluster(index, counters, worker == 0)});
           else if (resident.empty())
             return;
         }
@@ -157,7 +169,7 @@ private:
             resident.push_back(std::move(current));
             if (launch_.observer && resident.size() == room_ && next_.load() < total_)
               tell_of_waiting(resident.back().cluster->block(0));
-            if (waits_forever(resident.size()))
+            if (waits_forever(worker, idle, resident.size()))
               throw resident.back().cluster->block(0).endless_wait();
             std::this_thread::yield();
           }
@@ -183,13 +195,26 @@ private:
     launch_.observer->take_fault(error.fault);
   }
 
-  /// Whether for long no block, of this thread's `resident` ones or another's, has done anything but poll.
-  bool waits_forever(std::size_t resident) {
-    if (const std::uint64_t progress = launch_.progress.load(std::memory_order_relaxed);
-        progress_seen_.exchange(progress) != progress)
-      idle_rounds_ = 0;
+  /// What a worker knows of its own blocks: how many rounds have only polled since the launch last
+  /// progressed.
+  struct IdleTime {
+    std::uint64_t progress = 0, rounds = 0;
+  };
+
+  /// Whether no block has done anything but poll for long: every worker has polled its `resident` blocks many
+  /// times since the launch last progressed. A worker within a long round, or without a core, has not.
+  bool waits_forever(unsigned worker, IdleTime &idle, std::size_t resident) {
+    const std::uint64_t progress = launch_.progress.load();
+    if (idle.progress != progress)
+      idle = {progress, 0};
     const std::uint64_t most = launch_.warp_instruction_limit / kIdleShare / kPollSlice;
-    return launch_.warp_instruction_limit && ++idle_rounds_ > std::max(most, kFewRounds * resident);
+    if (!launch_.warp_instruction_limit || ++idle.rounds <= std::max(most, kFewRounds * resident))
+      return false;
+    idle_since_[worker] = kFirst + progress;
+    return std::ranges::all_of(idle_since_, [&](const std::atomic<std::uint64_t> &since) {
+      const std::uint64_t value = since.load();
+      return value == kDone || value == kFirst + progress;
+    });
   }
 
   /// Keeps the fault of the lowest block, so that reports do not depend on the number of threads.
@@ -217,8 +242,10 @@ private:
   const LaunchOptions &options_;
   const std::uint64_t total_, limit_, room_;
   std::atomic<std::uint64_t> next_{0}, finished_{0}, faulted_{kNoFault};
-  std::atomic<std::uint64_t> progress_seen_{0}, idle_rounds_{0}; ///< of polling blocks, since then
-  std::atomic<bool> lost_a_block_{false};                        ///< to a fault that the observer took
+  /// By worker: kFirst + the launch's progress since which it has only polled, kBusy, or kDone.
+  static constexpr std::uint64_t kBusy = 0, kDone = 1, kFirst = 2;
+  std::vector<std::atomic<std::uint64_t>> idle_since_;
+  std::atomic<bool> lost_a_block_{false}; ///< to a fault that the observer took
   std::mutex mutex_;
   std::condition_variable done_;
   unsigned running_ = 0;
