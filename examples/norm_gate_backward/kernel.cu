@@ -85,7 +85,7 @@ __global__ void add_up(const __grid_constant__ NormGateBackwardProblem problem, 
   float sum = 0;
   for (int warp = 0; warp < warps; warp++)
     sum += parts[int64_t(warp) * 2 * cols + column];
-  (column < cols ? problem.d_weight : problem.d_bias - cols)[column] = sum;
+  *(column < cols ? problem.d_weight + column : problem.d_bias + (column - cols)) = sum;
 }
 
 } // namespace

@@ -10,10 +10,7 @@ from torch import Tensor, nn
 
 from ladder.errors import InvalidProblem
 from ladder.functional.hstu import hstu_attention
-
-#: Attention's outputs are divided by the sequence length, so their variance may be as small as torch's
-#: default epsilon.
-_EPSILON = 1e-6
+from ladder.operations.norm_gate import EPSILON
 
 
 class HSTULayer(nn.Module):
@@ -57,7 +54,7 @@ class HSTULayer(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.project = nn.Linear(dim, 4 * heads * head_dim)
         self.bias = RelativeBias(bias_heads, bias_distance) if bias_distance else None
-        self.attention_norm = nn.LayerNorm(heads * head_dim, eps=_EPSILON)
+        self.attention_norm = nn.LayerNorm(heads * head_dim, eps=EPSILON)
         self.output = nn.Linear(heads * head_dim, dim)
 
     def forward(

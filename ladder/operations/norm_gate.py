@@ -12,7 +12,8 @@ from ladder.operations.sized import SizedOperation, SizedProblem, U
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: What is added to the variance.
+#: Added to the variance. Attention's outputs are divided by the sequence length, so their variance may be as
+#: small as torch's default.
 EPSILON = 1e-6
 
 
