@@ -124,8 +124,8 @@ lessons.predict("threads_without_element", threads_without_element)
 # ## 3. Shared memory
 #
 # To work together they need a place. `__shared__` declares memory of the block: it is small, about 100 KB on an SM,
-# and near. Global memory is gigabytes, and hundreds of cycles away. In the kernels of the ladder every tile of a
-# matrix comes through it.
+# and near. Global memory is gigabytes, and hundreds of cycles away. The kernels of the ladder work on *tiles*, small
+# rectangles of a matrix, and every tile comes through shared memory.
 #
 # This program reverses each group of 128 numbers. Every thread writes one number to shared memory and reads another,
 # which some other thread wrote. The barrier is between the two.
@@ -153,7 +153,8 @@ lessons.predict("threads_without_element", threads_without_element)
 # }
 
 # %% [markdown]
-# `%%cuda --check` has the sanitizer watch: it knows who wrote each word, and whether there was a barrier in between.
+# `%%cuda --check` runs the program under the *sanitizer*, which watches every access to memory: it knows who wrote each
+# word, and whether there was a barrier in between.
 # Take the `__syncthreads()` out and run it again. The numbers may still be right, on a GPU for years: that is the
 # trouble with a *race*.
 #

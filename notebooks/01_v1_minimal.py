@@ -60,6 +60,9 @@ gallery.softmax()
 # | `d` | the head dimension |
 # | `i0`, `j0` | the first query and the first key of a tile |
 # | `m_old`, `m_new`, `l_old`, `l_new` | $m$, $m'$, $l$, $l'$ |
+# | `l_tile`, `pv` | what this tile adds to $l$ and, for one element, to $o$ |
+# | `inv_l` | $1 / l'$ |
+# | `#pragma unroll 1` | the loop stays as written: unrolled, loads of several iterations would be merged and counted as one |
 #
 # In the kernel these are the lines. **A line that is left out is an exercise, with its name**: you write it, and once
 # you have solved it, listings show yours and ours.

@@ -2,7 +2,8 @@
 # # 05 v5_async: copies under the products
 #
 # v4 brings a tile, waits for it, computes, waits for all workers, and brings the next one. While a tile is on its way
-# the tensor cores have nothing to do, and while they work nothing is on its way. This rung does both at once.
+# the tensor cores have nothing to do, and while they work nothing is on its way. This rung does both at once. You need
+# lessons 02 (tensor cores) and 04 (tiles).
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -21,7 +22,7 @@ from ladder import lessons
 from ladder.lessons import gallery
 
 # %% [markdown]
-# ## Order and go on
+# ## Issue and carry on
 #
 # An ordinary copy goes through a register: the thread loads 16 bytes from global memory, waits some hundred cycles,
 # and stores them to shared memory. **`cp.async`** copies without a detour through registers, and returns at once. Two
@@ -29,9 +30,9 @@ from ladder.lessons import gallery
 #
 # | in the kernel | PTX | what it says |
 # |---|---|---|
-# | `load_async(tile, ...)` | `cp.async` | I order my 16 bytes of the tile |
-# | `async_commit()` | `cp.async.commit_group` | all that I have ordered since the last commit is one group |
-# | `async_wait<n>()` | `cp.async.wait_group n` | I wait until all my groups are here but the `n` newest |
+# | `load_async(tile, ...)` | `cp.async` | issue this thread's 16-byte copies of the tile |
+# | `async_commit()` | `cp.async.commit_group` | all copies that this thread has issued since the last commit form one group |
+# | `async_wait<n>()` | `cp.async.wait_group n` | wait until all groups of this thread but the newest `n` have arrived |
 #
 # A thread waits for its own copies only. So `block::async_wait` ends with a barrier of the block: after it,
 # everybody's part has arrived.
@@ -42,8 +43,9 @@ lessons.source("v5_async", "__device__ inline void fetch(", "}")
 # %% [markdown]
 # ## Buffers
 #
-# What is on its way needs a place of its own, so there are two *buffers*, each for a tile of K and one of V. In turn $j$
-# of the loop the warps compute on tile $j$, and tile $j + 1$ is ordered, into the buffer that turn $j - 1$ has used:
+# What is on its way needs a place of its own, so there are two *buffers*, each for a tile of K and one of V. In
+# iteration $j$ the warps compute on tile $j$ while the copy of tile $j + 1$ goes into the buffer that iteration $j - 1$
+# used:
 
 # %%
 gallery.buffers()

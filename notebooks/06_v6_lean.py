@@ -2,7 +2,8 @@
 # # 06 v6_lean: fewer instructions a score
 #
 # Nobody waits for copies any more. What is left between the two products is the softmax, and this rung does less of it
-# for each score. It reaches the speed of FlashAttention-2, with the same `mma.sync`.
+# for each score. It reaches the speed of FlashAttention-2, with the same tensor-core instruction (`mma.sync`, the `mma`
+# of lesson 02). You need lessons 02, 04 and 05.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -45,7 +46,7 @@ gallery.instructions()
 # ## 2. Most tiles do not rescale
 #
 # [Lesson 01](01_v1_minimal.ipynb) has a picture of one row: after the first tiles its maximum hardly grows. And what
-# is subtracted from the logits need not be their maximum, only near it: O and $l$ have the same factor, and it
+# is subtracted from the scores need not be their maximum, only near it: O and $l$ have the same factor, and it
 # cancels. So v6 keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 2 in the
 # weights.
 #
