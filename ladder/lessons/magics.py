@@ -60,10 +60,11 @@ def run_program(line: str, cell: str) -> None:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
-    # A fault, too, is in stderr already: the runtime names it when it happens.
-    unwanted = (f"Building {program.name}", "fault: ")
+    # A fault, too, is in stderr already: the runtime names it when it happens. The command to repeat names
+    # files that are gone.
+    unwanted = (f"Building {program.name}", "fault: ", "To repeat: ")
     said = [line for line in done.stderr.splitlines() if not line.startswith(unwanted)]
-    print("\n".join([done.stdout.rstrip(), *said]).strip())
+    print("\n".join([done.stdout.rstrip(), *said]).replace(f"{program.parent}/", "").strip())
 
 
 def run_exercise(line: str, cell: str) -> str | None:

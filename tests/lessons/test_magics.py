@@ -44,7 +44,8 @@ def test_a_program_runs_and_is_counted(here: Path, capsys, monkeypatch) -> None:
 
 def test_a_program_that_is_none_says_where(here: Path, capsys) -> None:
     magics.run_program("", "int main() { return nothing; }")
-    assert re.search(r"program\.cu\(2\).*nothing", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert re.search(r"^program\.cu\(2\).*nothing", out, re.MULTILINE) and "To repeat" not in out
 
 
 def test_a_fault_is_told_once_with_the_line_of_the_cell(here: Path, capsys) -> None:
