@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ladder.errors import InvalidProblem
 from ladder.functional.hstu import hstu_attention
-from ladder.operations.norm_gate import EPSILON
+from ladder.operations import NORM_GATE_EPSILON
 
 
 class HSTULayer(nn.Module):
@@ -54,7 +54,7 @@ class HSTULayer(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.project = nn.Linear(dim, 4 * heads * head_dim)
         self.bias = RelativeBias(bias_heads, bias_distance) if bias_distance else None
-        self.attention_norm = nn.LayerNorm(heads * head_dim, eps=EPSILON)
+        self.attention_norm = nn.LayerNorm(heads * head_dim, eps=NORM_GATE_EPSILON)
         self.output = nn.Linear(heads * head_dim, dim)
 
     def forward(

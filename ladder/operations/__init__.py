@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ladder.operations.hstu.operation import HstuBackwardProblem
     from ladder.operations.hstu.problem import HstuProblem
     from ladder.operations.hstu.tensors import HstuPages, hstu_problem_of_tensors
+    from ladder.operations.norm_gate import NORM_GATE_EPSILON
     from ladder.operations.registry import DEFAULT_OPERATION, OPERATIONS, get_operation, operation_of
 
 _NAMES = {
@@ -57,6 +58,7 @@ _NAMES = {
     "INPUTS": "attention.problem",
     "LARGEST_SCALE": "attention.problem",
     "LARGEST_SIZE": "base",
+    "NORM_GATE_EPSILON": "norm_gate",
     "OPERATIONS": "registry",
     "Operation": "base",
     "Output": "base",

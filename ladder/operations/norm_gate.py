@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Added to the variance. Attention's outputs are divided by the sequence length, so their variance may be as
 #: small as torch's default.
-EPSILON = 1e-6
+NORM_GATE_EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Norm:
     def of(cls, x: Tensor) -> _Norm:
         cols = x.shape[1]
         centred = x - x.mean(-1, keepdim=True)
-        scale = (centred.square().mean(-1, keepdim=True) + EPSILON).rsqrt()
+        scale = (centred.square().mean(-1, keepdim=True) + NORM_GATE_EPSILON).rsqrt()
         difference = U * (cols * x.abs().mean(-1, keepdim=True) + x.abs()) * scale
         relative = U * (cols + 8) + difference.amax(-1, keepdim=True)
         xh = centred * scale
