@@ -118,7 +118,8 @@ _MEASURED = {
 }
 
 
-#: From this session on, the kernels in climb_tried.csv were launched one at a time, as in the benchmark.
+#: The first value of climb_tried.csv's column session whose kernels were launched one at a time, as in the
+#: benchmark.
 _ONE_AT_A_TIME = 8
 
 
