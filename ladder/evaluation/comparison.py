@@ -109,8 +109,12 @@ def evaluate(
     backend: str = "auto",
     arch: str | None = None,
     options: Mapping[str, str] | None = None,
+    thoroughly: bool = False,
 ) -> Evaluation:
     """Builds one stage, runs it on the problem and checks it, without using cached rows.
+
+    With ``thoroughly``, the emulator runs it once more in another order, see
+    :mod:`ladder.evaluation.verdict`.
 
     The stage runs in this process, which its host code may end; use :func:`rule_on` for verdicts.
 
@@ -120,7 +124,7 @@ def evaluate(
     chosen = get_backend(backend)
     job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
     with steps("Running", 1, elsewhere=False) as progress, progress.step(job.stage.name):
-        return _evaluate(job, chosen, build(job.stage, job.target, job.options))
+        return _evaluate(job, chosen, build(job.stage, job.target, job.options), thoroughly)
 
 
 def rule_on(

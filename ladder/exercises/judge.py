@@ -90,7 +90,7 @@ def _evaluate_cases(
         name = str(case.problem)
         try:
             with progress.step(name):
-                evaluation = evaluate(stage, case.problem, backend="emulator")
+                evaluation = evaluate(stage, case.problem, backend="emulator", thoroughly=True)
         except BuildError as error:
             verdict.findings.append(Remark("build", error.message))
             return evaluations
