@@ -23,7 +23,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("origin", ["v1_minimal", "v4_tk_tiles"])
+@pytest.mark.parametrize("origin", ["v1_minimal", "v4_tk_tiles", "b2_one_pass"])
 def test_the_copy_is_a_rung_on_top_of_its_origin(home: Path, origin: str) -> None:
     mine, source = new_stage("mine", origin), stages.discover()[origin]
     assert mine.path == home / "my_rungs" / "mine"
@@ -31,6 +31,7 @@ def test_the_copy_is_a_rung_on_top_of_its_origin(home: Path, origin: str) -> Non
     assert names.index("mine") > names.index(origin) and mine.before == origin
     assert (mine.dtypes, mine.head_dims, mine.options) == (source.dtypes, source.head_dims, source.options)
     assert mine.min_compute_capability == source.min_compute_capability
+    assert mine.deterministic == source.deterministic
     assert origin not in mine.kernel.read_text() and "mine: launch" in mine.kernel.read_text()
     for path in source.path.rglob("*.h"):
         assert filecmp.cmp(path, mine.path / path.relative_to(source.path), shallow=False)
