@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures the stages' hardware counters with Nsight Compute on this machine's GPU.
 
-    python3 results/measure_counters.py --out DIR
+    python3 results/measure_counters.py --out DIR [--stages STAGE ...]
 
 Needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
 It takes some minutes and writes into DIR:
 
 counters.csv      five rows a stage and calibration problem (at most one block an SM): what was measured on
-                  what, then every metric as ncu gave it
+                  what, then every metric as ncu gave it; a file for each operation but attention:
+                  counters_<operation>.csv
 arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
                   with the swizzle parameters that are right for d = 128: conflicts of addresses against
                   lost arbitration between clients of the L1
@@ -38,38 +39,23 @@ import pandas as pd  # noqa: E402
 
 from ladder import nsight, profiling  # noqa: E402
 from ladder.errors import LadderError  # noqa: E402
-from ladder.operations import CALIBRATION_PROBLEMS, DEFAULT_GPU_PROBLEM  # noqa: E402
+from ladder.operations import (  # noqa: E402
+    CALIBRATION_PROBLEMS,
+    DEFAULT_GPU_PROBLEM,
+    DEFAULT_OPERATION,
+    Operation,
+    get_operation,
+    operation_of,
+)
 from ladder.profiling import Run  # noqa: E402
+from ladder.stages import discover, root  # noqa: E402
 
-#: Metrics beside the table's: former candidates for its columns, and metrics that explain them.
+#: Metrics beside the table's, which explain them.
 OTHER_METRICS = (
-    *(
-        f"smsp__{prefix}inst_executed_op_{op}.sum"
-        for prefix in ("", "sass_")
-        for op in (
-            "shared_ld",
-            "shared_st",
-            "shared_atom",
-            "ldsm",
-            "stsm",
-            "ldgsts",
-            "global_ld",
-            "global_st",
-        )
-    ),
-    "smsp__sass_inst_executed_op_shared.sum",
     "smsp__inst_executed.sum",
-    "sm__inst_executed_pipe_tensor.sum",
-    *(f"sm__inst_executed_pipe_tensor_op_{op}.sum" for op in ("hmma", "gmma", "imma", "dmma")),
-    "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
-    "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+    "smsp__sass_inst_executed_op_ldgsts.sum",
     "l1tex__data_pipe_lsu_wavefronts.sum",
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "memory_l1_wavefronts_shared",
-    "memory_l1_wavefronts_shared_ideal",
-    "memory_l2_theoretical_sectors_global",
     "launch__grid_size",
     "launch__block_size",
     "launch__registers_per_thread",
@@ -81,8 +67,6 @@ CERTAIN = {
     name.partition(".")[0] for name in nsight.metric_names(("wavefronts_ld", "wavefronts_st", "conflicts"))
 }
 
-#: At most one block per SM. All 16-bit dtypes take the same path through shared memory; one problem shows it.
-PROBLEMS = (*CALIBRATION_PROBLEMS, replace(CALIBRATION_PROBLEMS[1], dtype="bf16"))
 REPEATS = 3
 #: Lost arbitration only adds to counters, so the minimum of several launches is the accesses' own cost.
 CALIBRATION_REPEATS = 5
@@ -121,8 +105,6 @@ def rows(
     runs: list[Run], launches: pd.DataFrame, environment: dict[str, str], metrics: list[str]
 ) -> pd.DataFrame:
     """One row per run: environment, problem, grid, metrics."""
-    from ladder.stages import discover
-
     stages = discover()
     summed = profiling.sum_launches(launches)
     described = []
@@ -133,14 +115,9 @@ def rows(
             {
                 **environment,
                 "stage": run.stage,
-                "B": problem.batch,
-                "H": problem.heads,
-                "Hkv": problem.num_kv_heads,
-                "N": problem.q_len,
-                "M": problem.kv_len,
-                "d": problem.head_dim,
+                **operation_of(problem).row(problem),
                 "dtype": problem.dtype,
-                "causal": problem.is_causal,
+                "problem": problem.text,
                 "kernel": first["Kernel Name"],
                 "grid": first["Grid Size"],
                 "block": first["Block Size"],
@@ -173,8 +150,6 @@ def environment_here(ncu: Path) -> dict[str, str]:
 
 def with_foreign_swizzle(folder: Path) -> str:
     """Makes a copy of v3_swizzle whose 16-bit tiles always use the shift that is right for d = 128."""
-    from ladder.stages import root
-
     name = "v3_swizzle_for_128"
     shutil.copytree(root() / "v3_swizzle", folder / name)
     kernel = folder / name / "kernel.cu"
@@ -191,7 +166,6 @@ def build_all(names: Iterable[str]) -> list[str]:
     """Builds the stages in parallel; returns those that build."""
     from ladder import build
     from ladder.backends import CudaBackend
-    from ladder.stages import discover
 
     stages, backend = [discover()[name] for name in names], CudaBackend()
     built = build.build_all(stages, {stage.name: backend.target(stage, None) for stage in stages})
@@ -211,11 +185,46 @@ def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
         (directory / f"source_{view.replace(',', '_')}.csv").write_text(done.stdout + done.stderr)
 
 
+def calibration_runs(names: list[str], operation: Operation) -> list[Run]:
+    """The operation's calibration problems, and one more in bf16, for the stages that take them."""
+    problems = [*operation.calibration_problems, replace(operation.calibration_problems[1], dtype="bf16")]
+    stages = [discover()[name] for name in names]
+    return [
+        Run(stage.name, problem)
+        for stage in stages
+        for problem in problems
+        if stage.suits(problem)
+        for _ in range(CALIBRATION_REPEATS)
+    ]
+
+
+def arbitration_runs(names: list[str]) -> list[Run]:
+    return [
+        Run(name, replace(problem, head_dim=head_dim))
+        for name in names
+        for head_dim in (64, 128)
+        for problem in (CALIBRATION_PROBLEMS[0], DEFAULT_GPU_PROBLEM)
+        for _ in range(REPEATS)
+    ]
+
+
+def write_rows(measured: pd.DataFrame, file: Path) -> None:
+    """Writes the rows; those of other stages that the file has stay."""
+    if file.is_file():
+        before = pd.read_csv(file)
+        others = before[~before["stage"].isin(set(measured["stage"]))]
+        measured = pd.concat([others, measured])
+    measured.to_csv(file, index=False)
+
+
+def file_of(operation: Operation) -> str:
+    """The name of the file of the operation's counters."""
+    return "counters.csv" if operation.name == DEFAULT_OPERATION else f"counters_{operation.name}.csv"
+
+
 def measure(out: Path, names: list[str]) -> None:
     """Does all measurements; if one fails, earlier results are kept. Raises :class:`LadderError`."""
-    from ladder.stages import discover
-
-    names = names or [stage.name for stage in discover().computing("attention")]
+    names = names or [stage.name for stage in discover() if stage.path.parent == root()]
     ncu = nsight.find_ncu()
     environment = environment_here(ncu)
     print(environment, flush=True)
@@ -229,38 +238,45 @@ def measure(out: Path, names: list[str]) -> None:
         wrong = [with_foreign_swizzle(foreign)] if "v3_swizzle" in names else []
         names = build_all([*names, *wrong])
         print(f"built {', '.join(names)}", flush=True)
-        calibration = [
-            Run(name, problem)
-            for name in names
-            for problem in PROBLEMS
-            if name not in wrong and problem.dtype in (None, *discover()[name].dtypes)
-            for _ in range(CALIBRATION_REPEATS)
-        ]
-        arbitration = [
-            Run(name, replace(problem, head_dim=head_dim))
-            for name in names
-            if name != "v1_minimal"
-            for head_dim in (64, 128)
-            for problem in (CALIBRATION_PROBLEMS[0], DEFAULT_GPU_PROBLEM)
-            for _ in range(REPEATS)
+        by_operation: dict[str, list[str]] = {}
+        for name in names:
+            by_operation.setdefault(discover()[name].computes, []).append(name)
+        # v1 is slow, and what runs on sm_90a alone reads nothing with ldmatrix.
+        filling = [
+            name
+            for name in by_operation.get(DEFAULT_OPERATION, [])
+            if name != "v1_minimal" and not discover()[name].only_arch
         ]
         try:
-            launches = collect(calibration, pages / "calibration.ncu-rep", metrics, ncu)
-            rows(calibration, launches, environment, metrics).to_csv(out / "counters.csv", index=False)
-            fewer = {*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION}
-            few_metrics = [name for name in metrics if name in fewer]
-            launches = collect(arbitration, pages / "arbitration.ncu-rep", few_metrics, ncu)
-            measured = rows(arbitration, launches, environment, few_metrics)
-            measured.to_csv(out / "arbitration.csv", index=False)
-            print(summary(measured), flush=True)
-            sources = [Run(name, CALIBRATION_PROBLEMS[1]) for name in names if name not in wrong]
-            save_source_pages(sources, pages, ncu)
-            for report in ("calibration", "arbitration"):
-                words = nsight.import_command(pages / f"{report}.ncu-rep", "raw", ncu=ncu)
-                (pages / f"{report}_raw.csv").write_text(nsight.run(words))
+            for operation in map(get_operation, by_operation):
+                own = [name for name in by_operation[operation.name] if name not in wrong]
+                runs, report = calibration_runs(own, operation), pages / f"{operation.name}.ncu-rep"
+                launches = collect(runs, report, metrics, ncu)
+                write_rows(rows(runs, launches, environment, metrics), out / file_of(operation))
+                words = nsight.import_command(report, "raw", ncu=ncu)
+                (pages / f"{operation.name}_raw.csv").write_text(nsight.run(words))
+            if filling:
+                measure_arbitration(filling, out, pages, environment, metrics, ncu)
         finally:
             with tarfile.open(out / "pages.tar.gz", "w:gz") as archive:
                 archive.add(pages, arcname="pages")
+
+
+def measure_arbitration(
+    names: list[str], out: Path, pages: Path, environment: dict[str, str], metrics: list[str], ncu: Path
+) -> None:
+    """Writes arbitration.csv, and the source pages of one launch of each stage."""
+    runs = arbitration_runs(names)
+    fewer = {*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION}
+    few_metrics = [name for name in metrics if name in fewer]
+    report = pages / "arbitration.ncu-rep"
+    launches = collect(runs, report, few_metrics, ncu)
+    measured = rows(runs, launches, environment, few_metrics)
+    write_rows(measured, out / "arbitration.csv")
+    print(summary(measured), flush=True)
+    words = nsight.import_command(report, "raw", ncu=ncu)
+    (pages / "arbitration_raw.csv").write_text(nsight.run(words))
+    save_source_pages([Run(name, CALIBRATION_PROBLEMS[1]) for name in names], pages, ncu)
 
 
 def main(description: str, measure: Callable[[Path, list[str]], None]) -> int:

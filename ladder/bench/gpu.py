@@ -168,7 +168,7 @@ def render(frame: pd.DataFrame, operation: Operation) -> Table:
     """The measured rows as a table, problem by problem."""
     ratios = [column for column in frame.columns if column.startswith("of_")]
     table = Table(title=f"{frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}")
-    table.add_column("problem", no_wrap=True)
+    table.add_column("problem", min_width=20)
     table.add_column("", no_wrap=True)
     for name in ("ms", "10-90 %", "TFLOP/s", *(column.replace("_", " ") for column in ratios), "right"):
         table.add_column(name, justify="right", no_wrap=True)

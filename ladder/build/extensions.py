@@ -19,7 +19,7 @@ import pybind11
 
 from ladder.build import housekeeping, toolchain
 from ladder.build.messages import failure
-from ladder.build.plain_names import plain
+from ladder.build.plain_names import plain, refuse_comma
 from ladder.build.snapshot import Snapshot
 from ladder.build.target import Target, host_compiler_flags
 from ladder.common import cache, files, processes
@@ -98,13 +98,21 @@ class _Plan:
     def directory(self, sources: Snapshot) -> Path:
         """The directory of the extension built from these sources."""
         return self.dependencies.with_name(
-            f"{self.stage.name}-{self.target.backend}-{self.target.arch}-"
-            f"{cache.digest([self.key, *sources.parts()])}"
+            f"{_place(self.stage.name, self.target).name}-{cache.digest([self.key, *sources.parts()])}"
         )
 
     @property
     def extension(self) -> Path:
         return self.directory(self.sources) / "ladder_stage.so"
+
+
+def _place(name: str, target: Target) -> Path:
+    """The path of a stage's or program's build directories, less the digests that they end in. A benchmark's
+    stages have their options in the name, with commas.
+    """
+    builds = plain(housekeeping.builds())
+    refuse_comma(str(builds.resolve()), "Set XDG_CACHE_HOME to a folder without one.")
+    return builds / f"{name.replace(',', '-')}-{target.backend}-{target.arch}"
 
 
 def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _Plan:
@@ -114,7 +122,7 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
     flags = [*target.flags(), *defines, f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
     binding = Snapshot.of(_binding_sources())
     key = _key(target, nvcc, [*flags, *_python_abi(), stage.computes, str(stage.kernel)], binding)
-    base = plain(housekeeping.builds()) / f"{stage.name}-{target.backend}-{target.arch}"
+    base = _place(stage.name, target)
     dependencies = base.with_name(f"{base.name}-{key}.dependencies")
     sources = Snapshot.of([*_source_files(stage.path), *_read_paths(dependencies)])
     return _Plan(stage, target, options, nvcc, tuple(flags), key, dependencies, sources)
@@ -240,8 +248,10 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         files.require_file(source, _PROGRAM_SUFFIXES)
     nvcc = target.nvcc()
     sources = [plain(source.resolve()) for source in sources]
+    for source in sources:
+        refuse_comma(source.name, "Rename it.")
     compile_flags = [*target.flags(), *flags]
-    base = plain(housekeeping.builds()) / f"{sources[0].stem}-{target.backend}-{target.arch}"
+    base = _place(sources[0].stem, target)
     here = Path.cwd()
     # Relative paths in the flags make the result depend on the working directory.
     place = [] if all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags) else [str(here)]

@@ -22,3 +22,9 @@ def plain(path: Path) -> Path:
             "Rename it, or the folder, or work in another one.",
         )
     return path
+
+
+def refuse_comma(name: str, advice: str) -> None:
+    """Raises :class:`BuildError` if the name has a comma, at which nvcc's calls of fatbinary end a path."""
+    if "," in name:
+        raise BuildError(f"{name!r} has a comma, at which the compiler would split it", advice)

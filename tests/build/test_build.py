@@ -269,6 +269,17 @@ def test_a_program_in_a_folder_of_any_name(hello, tmp_path):
     assert build_program([folder / "hello.cu"], TARGET) != first
 
 
+def test_a_cache_whose_path_the_compiler_would_split_is_refused(hello, tmp_path, monkeypatch):
+    monkeypatch.setattr("ladder.build.housekeeping.builds", lambda: tmp_path / "a, b")
+    with pytest.raises(BuildError, match=r"has a comma.*split"):
+        build_program([hello], TARGET)
+
+
+def test_a_program_whose_name_the_compiler_would_split_is_refused(hello, tmp_path):
+    with pytest.raises(BuildError, match=r"'a,b\.cu' has a comma.*split"):
+        build_program([hello.rename(tmp_path / "a,b.cu")], TARGET)
+
+
 @pytest.mark.parametrize("name", ["$(touch made).cu", "a`b`.cu", 'a"b.cu', "a\\b.cu"])
 def test_a_name_that_a_shell_would_obey_is_refused(hello, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -47,7 +47,8 @@ class _Gradients:
         self._backend = backend
         self._forward: dict[int, tuple[Tensor, list[Tensor]]] = {}
 
-    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Computes all three gradients and returns dq."""
         place = inputs["q"].data_ptr()
         if place not in self._forward:
             q, k, v = (inputs[name].detach().requires_grad_() for name in "qkv")
@@ -62,4 +63,4 @@ class _Gradients:
                 )
             self._forward[place] = o, [q, k, v]
         o, leaves = self._forward[place]
-        return torch.autograd.grad(o, leaves, inputs["d_o"], retain_graph=True)
+        return torch.autograd.grad(o, leaves, inputs["d_o"], retain_graph=True)[0]

@@ -36,7 +36,10 @@ class Hstu(Operation):
         *shapes.matrix(HstuProblem, ("f16",), (64,))[::4],
         *shapes.paged(("f16",), (64,)),
     )
-    calibration_problems: Sequence[HstuProblem] = (shapes.DEFAULT_PROBLEM,)
+    calibration_problems: Sequence[HstuProblem] = (
+        *shapes.calibration_problems(HstuProblem),
+        *shapes.paged(("f16",), (64,)),
+    )
     bench_problems: Sequence[HstuProblem] = shapes.bench_problems(HstuProblem)
 
     def parse(self, size: str, **fields: Any) -> HstuProblem:
@@ -178,7 +181,7 @@ class HstuBackward(Hstu):
     default_problem = HstuBackwardProblem(2, 64, (200, 17, 128))
     default_gpu_problem = HstuBackwardProblem(16, 64, (2048,) * 4)
     check_problems = (default_problem, *shapes.matrix(HstuBackwardProblem, ("f16",), (64,))[::4])
-    calibration_problems = (default_problem,)
+    calibration_problems = shapes.calibration_problems(HstuBackwardProblem)
     bench_problems = shapes.bench_problems(HstuBackwardProblem)
 
     def make_inputs(self, problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:

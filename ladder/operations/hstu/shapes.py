@@ -92,6 +92,18 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
     ]
 
 
+def calibration_problems(problem: type[HstuProblem]) -> list[HstuProblem]:
+    """Few enough blocks for each to have an SM: causal, contexts and targets, a window, one bias per head."""
+    masks: tuple[dict[str, object], ...] = (
+        {"q_lens": (200, 17, 128)},
+        {"q_lens": (64, 100), "kv_lens": (90, 260)},
+        {"q_lens": (150, 129), "contexts": (3, 20), "targets": (25, 30), "target_group_size": 4},
+        {"q_lens": (200, 100), "window": (40, 0)},
+        {"q_lens": (130, 70), "bias_heads": 2},
+    )
+    return [problem(2, d, **mask) for mask in masks for d in (64, 128)]  # type: ignore[arg-type]
+
+
 def bench_problems(problem: type[HstuProblem]) -> list[HstuProblem]:
     """Equal lengths, 16 heads: causal, contexts and targets, groups of targets, one bias per head."""
     masks: tuple[dict[str, object], ...] = (

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Measures which warpgroup of a block does what when, in v9_roles and v10_pingpong.
+
+    python3 results/measure_timeline.py --out results/h200/timeline.csv
+    python results/measure_timeline.py --backend emulator --out results/timeline_emulator.csv
+
+Copies of the rungs note the clock of their SM at the borders of each step, for one block of a problem that
+fills the GPU. One row a mark: ``stage``, ``role`` (the consumers' numbers, then the producer's), ``mark``,
+``time``. On the GPU time is in clocks from the block's first mark on. The emulator has no time: there it is
+the number of marks made before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from variants import make_variant, own_stages
+
+from ladder.bench import provenance
+from ladder.common import files
+from ladder.errors import LadderError
+from ladder.evaluation import evaluate
+from ladder.operations import Problem
+
+HEAD_DIM = 64
+PROBLEMS = {
+    "cuda": Problem(4, 16, 4096, 4096, HEAD_DIM, dtype="bf16"),
+    "emulator": Problem(1, 1, 192, 1024, HEAD_DIM, dtype="bf16"),
+}
+CLOCKS = {"cuda": "clock64()", "emulator": "atomicAdd(&made, 1ull)"}
+
+#: Marks at the borders of a consumer's steps, and where the producer asks for a tile.
+MARKS = ("products", "softmax", "softmax_end", "o_ready", "load")
+
+_RECORDER = """
+struct Mark {
+  int role, what;
+  long long time;
+};
+constexpr int kRoles = 5, kMarks = 512;
+__device__ Mark marks[kRoles][kMarks];
+__device__ unsigned long long made;
+
+struct Recorder {
+  int role, count = 0;
+  __device__ void operator()(int what) {
+    if (blockIdx.x + blockIdx.y + blockIdx.z == 0 && (role == kRoles - 1 || threadIdx.x % 128 == 0) &&
+        count < kMarks)
+      marks[role][count++] = {role, what, (long long)(%CLOCK%)};
+  }
+};
+
+void write_marks() {
+  static Mark host[kRoles][kMarks];
+  ladder::check(cudaDeviceSynchronize(), "marks");
+  ladder::check(cudaMemcpyFromSymbol(host, marks, sizeof host), "marks");
+  FILE *file = std::fopen(std::getenv("LADDER_MARKS"), "w");
+  for (const auto &of_role : host)
+    for (const Mark &mark : of_role)
+      if (mark.time)
+        std::fprintf(file, "%d,%d,%lld\\n", mark.role, mark.what, mark.time);
+  std::fclose(file);
+}
+"""
+
+
+def replacements(stage: str, clock: str) -> dict[str, str]:
+    """Texts of the rung's kernel.cu, and what takes their place. v9_roles has no turns to wait for."""
+    recorder = _RECORDER.replace("%CLOCK%", clock)
+    common = {
+        "namespace {\n\nusing ladder::AttentionProblem;": "#include <cstdio>\n#include <cstdlib>\n\n"
+        f"namespace {{\n{recorder}\nusing ladder::AttentionProblem;",
+        "  Turn<A::buffers> turn;\n  for": "  Turn<A::buffers> turn;\n  Recorder mark{kRoles - 1};\n  for",
+        "    smem.k.load_async(turn, maps.k, key": "    mark(4);\n    smem.k.load_async(turn, maps.k, key",
+        ': launch");\n': ': launch");\n    write_marks();\n',
+        "  zero(rows.l);\n": "  zero(rows.l);\n  Recorder mark{consumer};\n",
+    }
+    if stage == "v9_roles":
+        return common | {
+            "mma_ABt(s, q_smem, smem.k.wait_full(turn));\n    warpgroup::mma_wait(s);": (
+                "mma_ABt(s, q_smem, (smem.k.wait_full(turn), mark(0), smem.k.wait_full(turn)));\n"
+                "    warpgroup::mma_wait(s);\n    mark(1);"
+            ),
+            "    copy(p, s);\n": "    copy(p, s);\n    mark(2);\n",
+            "    warpgroup::mma_wait(o);\n": "    warpgroup::mma_wait(o);\n    mark(3);\n",
+        }
+    return common | {
+        "in_turn.wait();\n    warpgroup::mma_ABt": "in_turn.wait();\n    mark(0);\n    warpgroup::mma_ABt",
+        "    warpgroup::mma_wait<1>(s);\n": "    warpgroup::mma_wait<1>(s);\n    mark(1);\n",
+        "row, key);\n    warpgroup::mma_wait(o);\n": (
+            "row, key);\n    mark(2);\n    warpgroup::mma_wait(o);\n    mark(3);\n"
+        ),
+    }
+
+
+def timeline(stage: str, backend: str) -> pd.DataFrame:
+    """Runs the marked copy once. Raises :class:`LadderError`."""
+    with own_stages() as folder, tempfile.TemporaryDirectory() as directory:
+        marks = Path(directory) / "marks.csv"
+        os.environ["LADDER_MARKS"] = str(marks)
+        name = make_variant(f"{stage}_marked", stage, replacements(stage, CLOCKS[backend]), folder)
+        evaluate(name, PROBLEMS[backend], backend=backend)
+        made = pd.read_csv(marks, names=["role", "mark", "time"])
+    made["mark"] = made["mark"].map(dict(enumerate(MARKS)))
+    made["time"] -= made["time"].min()
+    made.insert(0, "stage", stage)
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--backend", choices=CLOCKS, default="cuda")
+    options = parser.parse_args()
+    try:
+        files.require_target(options.out)
+        frame = pd.concat([timeline(stage, options.backend) for stage in ("v9_roles", "v10_pingpong")])
+        if options.backend == "cuda":
+            for column, value in reversed(provenance.measured_on().items()):
+                frame.insert(0, column, value)
+    except LadderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    frame.to_csv(options.out, index=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
