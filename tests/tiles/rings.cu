@@ -67,6 +67,27 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
   }
 }
 
+/// A block a head of a sequence: writes out the tiles that begin at `row` of it.
+template <int cols>
+__global__ void copy_segment(const __grid_constant__ tma::JaggedMap<typename Shared<cols>::Tile> src,
+                             const int *offsets, int row, __half *out) {
+  using Tile = typename Shared<cols>::Tile;
+  __shared__ Ring<Tile, 1, kParts> ring;
+  if (threadIdx.x == 0) {
+    ring.init(1);
+    publish_barriers();
+    const int first = offsets[blockIdx.y];
+    ring.load_async({}, src, row, tma::Segment{first, offsets[blockIdx.y + 1] - first, int(blockIdx.x)});
+  }
+  __syncthreads();
+  for (int part = 0; part < kParts; part++) {
+    const Tile &tile = ring.wait_full({}, part);
+    const int tiles = (blockIdx.y * gridDim.x + blockIdx.x) * kParts + part;
+    for (int i = threadIdx.x; i < kTileRows * cols; i += blockDim.x)
+      out[tiles * kTileRows * cols + i] = *tile.at(i / cols, i % cols);
+  }
+}
+
 __global__ void __launch_bounds__(384, 1) write_in_turn(int *order) {
   __shared__ int next;
   if (threadIdx.x == 0)
@@ -113,12 +134,49 @@ template <int cols> void test_ring(int matrices, int rows) {
   cudaFree(dst);
 }
 
+/// Sequences shorter and longer than the tiles, in rows that are wider than their heads.
+template <int cols> void test_jagged(int row) {
+  using Tile = typename Shared<cols>::Tile;
+  constexpr int kHeads = 3, kSequences = 4, kLongest = 70, kRows = kParts * kTileRows;
+  constexpr int kStride = (kHeads + 1) * cols, kCopied = kSequences * kHeads * kRows * cols;
+  const std::vector<int> offsets{0, 0, 1, 1 + kLongest, 1 + kLongest + 17};
+  const int tokens = offsets.back(), size = tokens * kStride;
+  std::vector<__half> in(size), out(kCopied);
+  for (int i = 0; i < size; i++)
+    in[i] = __half(float(i % 1009 + 1));
+  __half *src = nullptr, *dst = nullptr;
+  int *ends = nullptr;
+  cudaMalloc(&src, size * sizeof(__half));
+  cudaMalloc(&dst, kCopied * sizeof(__half));
+  cudaMalloc(&ends, offsets.size() * sizeof(int));
+  cudaMemcpy(src, in.data(), size * sizeof(__half), cudaMemcpyHostToDevice);
+  cudaMemcpy(ends, offsets.data(), offsets.size() * sizeof(int), cudaMemcpyHostToDevice);
+  copy_segment<cols><<<dim3(kHeads, kSequences), 64>>>(
+      tma::jagged_map<Tile>(src, tokens, kHeads, kStride, kLongest), ends, row, dst);
+  require(cudaDeviceSynchronize() == cudaSuccess, "launch", cols, 0);
+  cudaMemcpy(out.data(), dst, kCopied * sizeof(__half), cudaMemcpyDeviceToHost);
+  for (int i = 0; i < kCopied; i++) {
+    const int col = i % cols, token = row + i / cols % kRows, head = i / cols / kRows % kHeads,
+              sequence = i / cols / kRows / kHeads, first = offsets[sequence];
+    const bool there = token < offsets[sequence + 1] - first;
+    require(float(out[i]) == (there ? float(in[(first + token) * kStride + head * cols + col]) : 0.f),
+            "a row of a sequence, or zeros past its end", cols, i);
+  }
+  cudaFree(src);
+  cudaFree(dst);
+  cudaFree(ends);
+}
+
 int main() {
   for (int rows : {1, 32, 150}) {
     test_ring<16>(3, rows);
     test_ring<32>(3, rows);
     test_ring<64>(2, rows);
     test_ring<128>(3, rows);
+  }
+  for (int row : {0, 7, 64, 96}) {
+    test_jagged<32>(row);
+    test_jagged<128>(row);
   }
   int *order = nullptr;
   cudaMallocManaged(&order, 12 * sizeof(int));
@@ -130,6 +188,12 @@ int main() {
   try {
     const auto map = tma::tensor_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(8), 16, 1);
     require(&map == nullptr, "a tensor at a multiple of 8 bytes was taken", 64, 0);
+  } catch (const std::invalid_argument &) {
+  }
+  try {
+    const auto map =
+        tma::jagged_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(1 << 20), 16, 1, 68, 16);
+    require(&map == nullptr, "tokens 136 bytes apart were taken", 64, 0);
   } catch (const std::invalid_argument &) {
   }
   if (errors == 0)

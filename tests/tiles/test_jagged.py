@@ -92,6 +92,29 @@ def test_masks_by_bits() -> None:
     assert torch.equal(out, torch.where(keep[:, :48], 1.0, -2.0))
 
 
+@pytest.mark.parametrize("cols", [80, 128, 176])
+def test_masks_by_words_of_64_bits(cols: int) -> None:
+    words = -(-cols // 64)
+    source = f"""
+    extern "C" __global__ void k(const unsigned long long *bits, float *out) {{
+      RegTile<float, 16, {cols}> x;
+      zero(x);
+      add(x, x, 1.f);
+      const auto row = [&](int r) {{
+        return [=](int first) {{ return bits[{words} * r + first / 64]; }};
+      }};
+      keep_bits(x, x, row, -2.f);
+      store(GlobalMatrix<float, {cols}>{{out, 16}}, x);
+    }}
+    """
+    keep = torch.rand(16, words, 64, generator=torch.Generator().manual_seed(0)) < 0.5
+    bits = [sum(int(b) << i for i, b in enumerate(word)) for word in keep.flatten(0, 1).tolist()]
+    given = torch.tensor([b - (1 << 64) if b >> 63 else b for b in bits], dtype=torch.int64)
+    out = torch.full((16, cols), torch.nan)
+    run(source, (given, out))
+    assert torch.equal(out, torch.where(keep.flatten(1)[:, :cols], 1.0, -2.0))
+
+
 def test_silu_takes_one_special_function_a_value() -> None:
     source = """
     extern "C" __global__ void k(const float *in, float *out) {

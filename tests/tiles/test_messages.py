@@ -191,6 +191,11 @@ WRONG = [
         "load(a, b)",
         "argument types are: (F16Row, tiles::SharedVec<__half, 32>)",
     ),
+    (
+        "RegTile<float, 16, 80> s;",
+        "keep_bits(s, s, [](int) { return 1ull; })",
+        "wanted bits(row)(first_col), a word for each 64 of them",
+    ),
 ]
 
 

@@ -34,21 +34,32 @@ template <bool kIntervals> struct HstuMask {
     return r < history ? history : history + (r - history) / group * group;
   }
 
-  /// Bit j, for j < keys <= 64, says whether row r sees key `key` + j.
-  __device__ uint64_t row_bits(int r, int key, int keys) const { return any_row_bits(r, key) & below(keys); }
+  /// One row: bit j of bits(key, keys), for j < keys <= 64, says whether it sees key `key` + j.
+  struct Row {
+    const HstuMask &mask;
+    int r, begin, end, gap_begin, gap_end;
+
+    __device__ uint64_t bits(int key, int keys) const {
+      if constexpr (kIntervals)
+        return mask.interval_bits(r, key) & below(keys);
+      return range(begin - key, end - key) & ~range(gap_begin - key, gap_end - key) & below(keys);
+    }
+  };
+  __device__ Row row(int r) const { return {*this, r, begin(r), end(r), history, gap_end(r)}; }
+
+  /// The bits of row r alone.
+  __device__ uint64_t row_bits(int r, int key, int keys) const { return row(r).bits(key, keys); }
 
 private:
-  __device__ uint64_t any_row_bits(int r, int key) const {
-    if constexpr (!kIntervals)
-      return bits(begin(r) - key, end(r) - key) & ~bits(history - key, gap_end(r) - key);
-    uint64_t seen = bits(-key, intervals[r] - key);
+  __device__ uint64_t interval_bits(int r, int key) const {
+    uint64_t seen = range(-key, intervals[r] - key);
     for (int b = 1; b < bounds; b += 2)
-      seen |= bits(intervals[b * distance + r] - key, intervals[(b + 1) * distance + r] - key);
-    return seen & bits(-key, k_len - key);
+      seen |= range(intervals[b * distance + r] - key, intervals[(b + 1) * distance + r] - key);
+    return seen & range(-key, k_len - key);
   }
 
   /// Bits first .. end - 1 of 64; those out of range are left out.
-  __device__ static uint64_t bits(int first, int end) { return below(end) & ~below(first); }
+  __device__ static uint64_t range(int first, int end) { return below(end) & ~below(first); }
   __device__ static uint64_t below(int n) { return n <= 0 ? 0 : n >= 64 ? ~0ull : (1ull << n) - 1; }
 };
 

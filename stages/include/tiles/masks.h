@@ -27,22 +27,35 @@ __device__ inline void mask(D &dst, const S &src, float value, F keep) {
 
 } // namespace detail
 
-/// Keeps the places (r, c) whose bit c of bits(r) is set. For tiles of up to 64 columns.
+/// Keeps the places (r, c) whose bit c of bits(r) is set. For a tile of more than 64 columns bits(r) is a
+/// function, and bit c of bits(r)(first) that of column first + c; first is a multiple of 64.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f) {
-  static_assert(D::row_layout && D::cols <= 64, "keep_bits wants a row-layout tile of up to 64 columns");
+  constexpr bool one_word = std::is_convertible_v<std::invoke_result_t<F, int>, uint64_t>;
+  static_assert(D::row_layout, "keep_bits wants a row-layout tile");
+  static_assert(!one_word || D::cols <= 64,
+                "keep_bits: given bits(row), a word, for a tile of more than 64 columns, wanted "
+                "bits(row)(first_col), a word for each 64 of them");
   detail::require_same_places<D, S>();
 #pragma unroll
   for (int i = 0; i < D::lines / 16; i++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const uint64_t row = bits(16 * i + pair_line(half)) >> pair_span(0);
+      const auto row = bits(16 * i + pair_line(half));
 #pragma unroll
-      for (int j = 0; j < D::span / 8; j++) {
-        const int pair = half + j % 2 * 2;
-        const float2 values = unpack<typename S::Elem>(src.pairs[i][j / 2][pair]);
-        dst.pairs[i][j / 2][pair] = pack<typename D::Elem>(
-            {row >> 8 * j & 1 ? values.x : value, row >> (8 * j + 1) & 1 ? values.y : value});
+      for (int first = 0; first < D::span; first += 64) {
+        uint64_t word;
+        if constexpr (one_word)
+          word = row >> pair_span(0);
+        else
+          word = row(first) >> pair_span(0);
+#pragma unroll
+        for (int j = first / 8; j < D::span / 8 && j < first / 8 + 8; j++) {
+          const int pair = half + j % 2 * 2, bit = 8 * j - first;
+          const float2 values = unpack<typename S::Elem>(src.pairs[i][j / 2][pair]);
+          dst.pairs[i][j / 2][pair] = pack<typename D::Elem>(
+              {word >> bit & 1 ? values.x : value, word >> (bit + 1) & 1 ? values.y : value});
+        }
       }
     }
 }

@@ -36,12 +36,13 @@ template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
   }
 
   // For the producer: waits until the buffer is free, as all are at first; requests its parts, one below the
-  // other.
+  // other, from `row` on of a matrix, by number, or of a tma::Segment.
   __device__ void wait_empty(Turn turn) const { empty[turn.buffer].wait(turn.parity ^ 1); }
-  __device__ void load_async(Turn turn, const tma::TensorMap<Tile> &src, int row, int matrix) {
+  template <typename Map, typename Where>
+  __device__ void load_async(Turn turn, const Map &src, int row, const Where &where) {
     full[turn.buffer].arrive_and_expect(sizeof(tiles[0]));
     for (int part = 0; part < kParts; part++)
-      tma::load_async(tiles[turn.buffer][part], src, row + part * Tile::rows, matrix, full[turn.buffer]);
+      tma::load_async(tiles[turn.buffer][part], src, row + part * Tile::rows, where, full[turn.buffer]);
   }
 
   // For the consumers: waits until the buffer's tiles are there.

@@ -15,14 +15,49 @@ template <SharedMemoryTile Tile> struct TensorMap {
   CUtensorMap descriptor;
 };
 
-/// Begins to load the tile from `row` of `matrix` on. Its bytes count for `barrier`, which must expect them.
+/// A jagged tensor (tokens, heads, Tile::cols), whose sequences lie one behind the other, read in tiles of
+/// one sequence and head. Past the sequence's last row zeros are read, although the next sequence follows
+/// there.
+///
+/// TMA checks coordinates against the tensor's size, and knows no sequences. So the map has the tokens'
+/// direction twice, with the same stride, and its address is that of the data less `longest` tokens. Row r of
+/// a sequence of n rows that begins at token f is at the coordinates longest - n + r and f + n: their sum
+/// finds the token, and the former is inside the size, `longest`, as long as r < n.
+template <SharedMemoryTile Tile> struct JaggedMap {
+  CUtensorMap descriptor;
+  int longest; ///< the most rows that a sequence has
+};
+
+/// One head of a sequence: `rows` tokens from `first` on.
+struct Segment {
+  int first, rows, head;
+};
+
+namespace detail {
+
 template <SharedMemoryTile D>
-__device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
+__device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int column_block, int outermost,
+                                Barrier &barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5}], [%6];" ::"r"(ptx::shared_address(dst.data)),
-      "l"(&src.descriptor), "r"(0), "r"(row), "r"(0), "r"(matrix), "r"(barrier.address())
+      "l"(&src), "r"(0), "r"(row), "r"(column_block), "r"(outermost), "r"(barrier.address())
       : "memory");
+}
+
+} // namespace detail
+
+/// Begins to load the tile from `row` of `matrix` on. Its bytes count for `barrier`, which must expect them.
+template <SharedMemoryTile D>
+__device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
+  detail::load_box(dst, src.descriptor, row, 0, matrix, barrier);
+}
+/// The same from `row` of a segment on.
+template <SharedMemoryTile D>
+__device__ inline void load_async(D &dst, const JaggedMap<D> &src, int row, const Segment &segment,
+                                  Barrier &barrier) {
+  detail::load_box(dst, src.descriptor, src.longest - segment.rows + row,
+                   segment.head * (D::cols / D::block_cols), segment.first + segment.rows, barrier);
 }
 
 /// Begins to store a tile to `matrix`, from `row` on. Its writers call fence_async_proxy and meet at a

@@ -1,0 +1,297 @@
+// h6_wgmma: h2_masks on wgmma and TMA (sm_90a).
+//
+// v10_pingpong's roles serve here, too: a producer has tiles brought, consumers multiply, and the weights of
+// one tile are computed under the products of others. What is left of the softmax, silu, needs nothing of the
+// other tiles. What is new is what the producer knows: it reads the mask, and says of each tile that it has
+// brought which consumers need it and for which of them the mask cuts it.
+#include <algorithm>
+
+#include "ladder/dispatch.h"
+#include "ladder/hstu_sequence.h"
+#include "tiles/ring.h"
+#include "tiles/roles.h"
+#include "tiles/tensor_map.h"
+#include "tiles/tiles.h"
+#include "tiles/warpgroup.h"
+
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
+#ifndef CONSUMERS
+#define CONSUMERS 0
+#endif
+#ifndef KEYS
+#define KEYS 0
+#endif
+#ifndef BUFFERS
+#define BUFFERS 0
+#endif
+
+namespace {
+
+using ladder::HstuKeys;
+using ladder::HstuMask;
+using ladder::HstuProblem;
+using ladder::Sequence;
+using namespace tiles;
+
+/// What the producer says of a tile: its first key, and a bit for each consumer. After the last tile nobody
+/// sees anything.
+struct alignas(8) Visit {
+  int key;
+  uint16_t seen; ///< whether one of the consumer's rows sees one of the keys
+  uint16_t cut;  ///< whether one of them does not see one of the keys
+
+  __device__ bool is_tile() const { return key >= 0; }
+  __device__ bool is_seen_by(int consumer) const { return seen >> consumer & 1; }
+  __device__ bool is_cut_for(int consumer) const { return cut >> consumer & 1; }
+};
+constexpr Visit kNoTile{-1, 0, 0};
+
+/// A block's arrangement for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  // Warpgroups that compute, each 64 rows, beside the one that has tiles brought. The registers that this one
+  // gives up let O, d / 2 of a thread's, S, half the keys of a tile, and P, a quarter, fit: 512 threads have
+  // 128 each, 32 + 3 x 160 = 4 x 128, and 384 have 168 each, 40 + 2 x 232 = 3 x 168.
+  static constexpr int consumers = CONSUMERS ? CONSUMERS : d <= 128 ? 3 : 2;
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40,
+                       consumer_registers = consumers == 3 ? 160 : 232;
+  static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
+  static constexpr int keys = KEYS ? KEYS : d <= 64 ? 128 : d == 128 ? 80 : 64; // of a tile
+  static constexpr int buffers = BUFFERS ? BUFFERS : 2;
+
+  using QTile = SharedTile<T, 64, d>;
+  using KTile = SharedTile<T, keys, d>;
+  struct Shared {
+    Ring<QTile, 1, consumers> q;
+    Ring<KTile, buffers> k, v;
+    Visit visits[buffers]; // of what is in k
+  };
+  struct Maps {
+    tma::JaggedMap<QTile> q;
+    tma::JaggedMap<KTile> k, v;
+  };
+
+  /// Whether O, S and P fit into a thread's registers, with 32 for the rest, and the tiles into shared
+  /// memory.
+  static constexpr bool fits =
+      d / 2 + keys / 2 + keys / 4 + 32 <= consumer_registers && sizeof(Shared) <= 227 * 1024;
+};
+
+/// Who sees what of the tile at `key`. The block's rows are at the positions `first` to, at most, `last`.
+/// Called by a warp: without intervals its lane c looks at consumer c's rows; with them, where no two rows
+/// say what those between them see, the lanes look at each.
+template <typename A, bool kIntervals>
+__device__ inline Visit look_at(const HstuMask<kIntervals> &mask, int first, int last, int key) {
+  Visit visit{key, 0, 0};
+  if constexpr (!kIntervals) {
+    const int row = first + 64 * lane_id();
+    const bool has_rows = lane_id() < A::consumers && row <= last;
+    const HstuKeys keys(mask, row, min(last, row + 63));
+    visit.seen = __ballot_sync(0xffffffffu, has_rows && keys.any_in(key, A::keys));
+    visit.cut = __ballot_sync(0xffffffffu, !keys.all_in(key, A::keys));
+  } else {
+    for (int consumer = 0; consumer < A::consumers; consumer++) {
+      bool any = false;
+      for (int r = first + 64 * consumer + lane_id(); r <= min(last, first + 64 * consumer + 63); r += 32)
+        for (int col = 0; col < A::keys; col += 64)
+          any |= mask.row_bits(r, key + col, min(64, A::keys - col)) != 0;
+      visit.seen |= unsigned(__any_sync(0xffffffffu, any)) << consumer;
+    }
+    visit.cut = visit.seen; // bounds are data: any tile may be cut
+  }
+  return visit;
+}
+
+/// The producer, a warp: has the tiles brought that a row of the block sees.
+template <typename T, int d, typename A, bool kIntervals>
+__device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
+                               const HstuProblem &problem) {
+  const Sequence<T, d> sequence(problem);
+  const int row = sequence.block_row(A::block_rows), head = blockIdx.x;
+  const auto mask = sequence.template mask<kIntervals>();
+  const int first = row + sequence.shift(), last = sequence.k_len - 1;
+  const HstuKeys block_keys(mask, first, min(last, first + A::block_rows - 1));
+  const tma::Segment kv{sequence.k_begin, sequence.k_len, head};
+
+  const bool asks = elect_one();
+  if (asks)
+    smem.q.load_async({}, maps.q, row, tma::Segment{sequence.q_begin, sequence.q_len, head});
+  Turn<A::buffers> turn;
+  for (int key = block_keys.begin / A::keys * A::keys; key < block_keys.end; key += A::keys) {
+    const Visit visit = look_at<A>(mask, first, last, key);
+    if (visit.seen == 0)
+      continue;
+    smem.k.wait_empty(turn);
+    if (asks) {
+      smem.visits[turn.buffer] = visit;
+      smem.k.load_async(turn, maps.k, key, kv);
+    }
+    smem.v.wait_empty(turn);
+    if (asks)
+      smem.v.load_async(turn, maps.v, key, kv);
+    turn.advance();
+  }
+  smem.k.wait_empty(turn);
+  if (asks) {
+    smem.visits[turn.buffer] = kNoTile;
+    smem.k.full[turn.buffer].arrive();
+  }
+}
+
+/// The calling warp's first row of the block's: each has 16.
+__device__ inline int warp_row() { return uniform(thread_index() / 32 * 16); }
+
+/// S becomes P = silu(alpha S), 0 where the mask hides a key.
+template <typename T, int d, typename A, bool kIntervals, RegisterTile S>
+__device__ inline void weigh(S &s, const HstuProblem &problem, int key, bool is_cut) {
+  silu(s, s, problem.alpha);
+  if (!is_cut)
+    return;
+  // Read where it is needed, in few tiles: in between the tiles need the registers.
+  const Sequence<T, d> sequence(problem);
+  const auto mask = sequence.template mask<kIntervals>();
+  const int first = sequence.block_row(A::block_rows) + warp_row() + sequence.shift();
+  keep_bits(s, s, [&](int r) {
+    return [=, row = mask.row(min(first + r, sequence.k_len - 1))](int col) {
+      return row.bits(key + col, min(64, A::keys - col));
+    };
+  });
+}
+
+/// A consumer, a warpgroup with 64 rows.
+template <typename T, int d, typename A, bool kIntervals>
+__device__ inline void consume(typename A::Shared &smem, const HstuProblem &problem, int consumer) {
+  RegTile<float, 16, A::keys> s;
+  RegTile<T, 16, A::keys> p;
+  RegTile<float, 16, d> o;
+  RegTile<T, 16, d> o_16;
+  zero(o);
+
+  const InTurn<A::consumers, 1> in_turn{consumer};
+  in_turn.start();
+  Turn<A::buffers> k_turn, v_turn;
+  const auto release_k = [&] {
+    smem.k.release(k_turn);
+    k_turn.advance();
+  };
+  const auto release_v = [&] {
+    smem.v.release(v_turn);
+    v_turn.advance();
+  };
+  const auto next_tile = [&] {
+    smem.k.wait_full(k_turn);
+    const Visit visit = smem.visits[k_turn.buffer];
+    __syncwarp();
+    return visit;
+  };
+  // The next tile that these rows see. Others are given back.
+  const auto next_seen = [&] {
+    Visit visit = next_tile();
+    for (; visit.is_tile() && !visit.is_seen_by(consumer); visit = next_tile()) {
+      in_turn.wait();
+      in_turn.pass();
+      release_k();
+      smem.v.wait_full(v_turn);
+      release_v();
+    }
+    return visit;
+  };
+
+  auto &q_smem = smem.q.wait_full({}, consumer);
+  for (Visit visit = next_seen(); visit.is_tile(); visit = next_seen()) {
+    // S = Q K^T and P = silu(S), of the first of some tiles that these rows see
+    in_turn.wait();
+    warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
+    in_turn.pass();
+    warpgroup::mma_wait(s);
+    release_k();
+    weigh<T, d, A, kIntervals>(s, problem, visit.key, visit.is_cut_for(consumer));
+    copy(p, s);
+
+    while ((visit = next_tile()).is_seen_by(consumer)) {
+      // S = Q K^T, and O += P V with the P of the tile before
+      in_turn.wait();
+      warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
+      warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+      in_turn.pass();
+      warpgroup::mma_wait<1>(s);
+      release_k();
+
+      // P = silu(S)
+      weigh<T, d, A, kIntervals>(s, problem, visit.key, visit.is_cut_for(consumer));
+      warpgroup::mma_wait(o);
+      release_v();
+      copy(p, s);
+    }
+
+    // O += P V of the last of them
+    warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+    warpgroup::mma_wait(o);
+    release_v();
+  }
+  in_turn.stop();
+
+  mul(o, o, problem.inv_length);
+  copy(o_16, o);
+  const Sequence<T, d> sequence(problem);
+  store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
+}
+
+template <typename T, int d, typename A, bool kIntervals>
+__global__ void __launch_bounds__(A::threads, 1)
+    attend(const __grid_constant__ typename A::Maps maps, const __grid_constant__ HstuProblem problem) {
+  const Sequence<T, d> sequence(problem);
+  if (sequence.block_row(A::block_rows) >= sequence.q_len)
+    return;
+  const int role = warpgroup::index();
+
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
+  if (threadIdx.x == 0) {
+    smem.q.init(1);
+    smem.k.init(A::consumers * warpgroup::warps);
+    smem.v.init(A::consumers * warpgroup::warps);
+    publish_barriers();
+  }
+  __syncthreads();
+
+  if (role == A::consumers) {
+    give_up_registers<A::producer_registers>();
+    if (warpgroup::warp() == 0)
+      produce<T, d, A, kIntervals>(smem, maps, problem);
+  } else {
+    take_registers<A::consumer_registers>();
+    consume<T, d, A, kIntervals>(smem, problem, role);
+  }
+}
+
+template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d>;
+  if constexpr (!A::fits) {
+    throw std::invalid_argument(
+        "h6_wgmma: at this head_dim the options chosen do not fit into registers or shared memory");
+  } else {
+    const auto kernel = p.intervals ? attend<T, d, A, true> : attend<T, d, A, false>;
+    constexpr int smem_bytes = sizeof(typename A::Shared);
+    ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                  "h6_wgmma: shared memory");
+    const dim3 grid =
+        ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::block_rows - 1) / A::block_rows);
+    using QTile = typename A::QTile;
+    using KTile = typename A::KTile;
+    const typename A::Maps maps{
+        .q = tma::jagged_map<QTile>(p.q, p.total_q, p.heads, p.q_stride, p.max_q_len),
+        .k = tma::jagged_map<KTile>(p.k, p.total_k, p.heads, p.k_stride, p.max_k_len),
+        .v = tma::jagged_map<KTile>(p.v, p.total_k, p.heads, p.v_stride, p.max_k_len),
+    };
+    kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p);
+    ladder::check(cudaGetLastError(), "h6_wgmma: launch");
+  }
+}
+
+} // namespace
+
+void ladder::launch(const HstuProblem &p, cudaStream_t stream) {
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<32, 64, 128, 256>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+  });
+}
