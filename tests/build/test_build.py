@@ -310,6 +310,7 @@ def saved_while_compiling(monkeypatch):
                 compiled.append(command)
                 if left:
                     path.write_text(left.pop(0))
+                    time.sleep(0.05)  # more than a step of the clock of file times
             return result
 
         monkeypatch.setattr(processes, "run", slow)
