@@ -450,6 +450,7 @@ BulkCopy bulk_copy_of(Warp &warp, const Instruction &in, int lane) {
   const std::uint32_t *const words = warp.more(in);
   BulkCopy copy;
   copy.kind = bulk_kind(in);
+  copy.reduces = in.imm != 0 || in.flags >> kReductionShift;
   if (copy.kind != BulkKind::prefetch)
     copy.shared = shared_address(warp, words + kShared, lane);
   copy.other = copy.kind == BulkKind::exchange ? shared_address(warp, words + kOther, lane)

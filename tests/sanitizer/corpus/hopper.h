@@ -59,6 +59,11 @@ __device__ inline void store(void *to, const void *from, unsigned bytes) {
                "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
+__device__ inline void add(float *to, const float *from, unsigned bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int kPending> __device__ inline void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

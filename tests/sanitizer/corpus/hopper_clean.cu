@@ -119,6 +119,25 @@ CASE(store_and_reuse) {
   store_and_reuse<<<1, kThreads>>>(out);
 }
 
+__global__ void blocks_add(float *out) {
+  __shared__ alignas(128) float part[kThreads];
+  for (int i = 0; i < 2; ++i) {
+    part[threadIdx.x] = float(blockIdx.x + i);
+    fence_proxy();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      add(out, part, sizeof part);
+      commit_stores();
+      wait_stores_read<0>();
+    }
+    __syncthreads();
+  }
+}
+CASE(blocks_add) {
+  Device<float> out(kThreads);
+  blocks_add<<<3, kThreads>>>(out);
+}
+
 __global__ void every_lane_loads_its_row(Element *out, const Element *in) {
   __shared__ alignas(1024) Element tile[kTile];
   __shared__ Barrier full;

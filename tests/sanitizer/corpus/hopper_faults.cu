@@ -236,6 +236,24 @@ CASE(source_of_a_store_written) {
   source_of_a_store_written<<<1, kThreads>>>(out);
 }
 
+__global__ void one_block_adds_and_one_stores(float *out) {
+  __shared__ alignas(128) float part[kThreads];
+  part[threadIdx.x] = 1;
+  fence_proxy();
+  __syncthreads();
+  if (blockIdx.x == 1)
+    out[threadIdx.x] = 2; // fault(one_block_adds_and_one_stores): race between blocks
+  else if (threadIdx.x == 0) {
+    add(out, part, sizeof part);
+    commit_stores();
+    wait_stores_read<0>();
+  }
+}
+CASE(one_block_adds_and_one_stores) {
+  Device<float> out(kThreads);
+  one_block_adds_and_one_stores<<<2, kThreads>>>(out);
+}
+
 __global__ void wait_for_the_store_before(Element *out) {
   __shared__ alignas(1024) Element tiles[2][kTile];
   fill(tiles[0], 1);
