@@ -117,8 +117,11 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
     return true;
   const bool writes = copy.kind == instructions::BulkKind::store;
   bool good = true;
-  Deed accesses =
-      deed(at, 1u << lane, copy.reduces ? Act::update : writes ? Act::write : Act::read, "global");
+  Deed accesses = deed(at, 1u << lane,
+                       copy.reduces ? Act::update
+                       : writes     ? Act::write
+                                    : Act::read,
+                       "global");
   if (copy.reduces)
     accesses.accesses[lane].flags |= Access::strong;
   const auto touch_run = [&](std::uint64_t address, unsigned bytes) {

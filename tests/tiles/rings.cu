@@ -1,5 +1,6 @@
-// Tiles through a ring: brought by TMA, doubled by consumers, stored by TMA; and warpgroups that work in
-// turn. Prints what is wrong, and "ok" at the end if nothing is.
+// Tiles through a ring: brought by TMA, doubled by consumers, stored by TMA; vectors that come with tiles,
+// and fragments that TMA adds up; and warpgroups that work in turn. Prints what is wrong, and "ok" at the end
+// if nothing is.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -88,6 +89,64 @@ __global__ void copy_segment(const __grid_constant__ tma::JaggedMap<typename Sha
   }
 }
 
+constexpr int kSums = 3; // of a block's vectors
+
+/// Each block adds, to the same sums, tiles whose columns are a vector's entries and whose rows are 0.
+__global__ void __launch_bounds__(64, 1)
+    add_columns(const __grid_constant__ tma::TensorMap<SharedTile<__half, 16, 32>> zeros,
+                const float *vectors, Fragments<16, 32> *sums) {
+  struct Shared {
+    Ring<SharedTile<__half, 16, 32>, kBuffers> ring;
+    SharedVec<float, 32> vectors[kBuffers];
+    Fragments<16, 32> part;
+  };
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<Shared *>(bytes);
+  if (threadIdx.x == 0) {
+    smem.ring.init(1);
+    publish_barriers();
+  }
+  __syncthreads();
+  Turn<kBuffers> turn;
+  if (group<2>::warp() == 1) {
+    if (elect_one())
+      for (int i = 0; i < kSums; i++, turn.advance()) {
+        smem.ring.wait_empty(turn);
+        smem.ring.load_async(turn, smem.vectors[turn.buffer], GlobalVec<const float>{vectors, 32 * kSums},
+                             32 * i);
+        smem.ring.load_async(turn, zeros, 0, 0);
+      }
+    return;
+  }
+  for (int i = 0; i < kSums; i++, turn.advance()) {
+    RegTile<__half, 16, 32> tile;
+    RegTile<float, 16, 32> difference;
+    load(tile, smem.ring.wait_full(turn));
+    copy(difference, tile);
+    sub_col(difference, difference, smem.vectors[turn.buffer]);
+    __syncwarp();
+    smem.ring.release(turn);
+    if (lane_id() == 0)
+      tma::store_wait_read();
+    __syncwarp();
+    store(smem.part, difference);
+    fence_async_proxy();
+    __syncwarp();
+    if (lane_id() == 0) {
+      tma::add_async(*sums, smem.part);
+      tma::store_commit();
+    }
+  }
+  if (lane_id() == 0)
+    tma::store_wait_read();
+}
+
+__global__ void put_in_order(const Fragments<16, 32> *sums, float *out) {
+  RegTile<float, 16, 32> tile;
+  load(tile, *sums);
+  store(GlobalMatrix<float, 32>{out, 16}, tile);
+}
+
 __global__ void __launch_bounds__(384, 1) write_in_turn(int *order) {
   __shared__ int next;
   if (threadIdx.x == 0)
@@ -167,7 +226,32 @@ template <int cols> void test_jagged(int row) {
   cudaFree(ends);
 }
 
+void test_sums() {
+  constexpr int kBlocks = 3, kSize = 16 * 32;
+  float *vectors = nullptr, *out = nullptr;
+  __half *zeros = nullptr;
+  Fragments<16, 32> *sums = nullptr;
+  cudaMallocManaged(&vectors, 32 * kSums * sizeof(float));
+  cudaMallocManaged(&out, kSize * sizeof(float));
+  cudaMalloc(&zeros, kSize * sizeof(__half));
+  cudaMalloc(&sums, sizeof *sums);
+  for (int i = 0; i < 32 * kSums; i++)
+    vectors[i] = float(i * i);
+  cudaMemset(zeros, 0, kSize * sizeof(__half));
+  cudaMemset(sums, 0, sizeof *sums);
+  add_columns<<<kBlocks, 64, 16384>>>(tma::tensor_map<SharedTile<__half, 16, 32>>(zeros, 16, 1), vectors,
+                                      sums);
+  put_in_order<<<1, 32>>>(sums, out);
+  require(cudaDeviceSynchronize() == cudaSuccess, "launch", 32, 0);
+  for (int i = 0; i < kSize; i++)
+    require(out[i] == -kBlocks * (vectors[i % 32] + vectors[i % 32 + 32] + vectors[i % 32 + 64]), "sums", 32,
+            i);
+  for (void *memory : {(void *)vectors, (void *)out, (void *)zeros, (void *)sums})
+    cudaFree(memory);
+}
+
 int main() {
+  test_sums();
   for (int rows : {1, 32, 150}) {
     test_ring<16>(3, rows);
     test_ring<32>(3, rows);

@@ -122,6 +122,16 @@ WRONG = [
         "insert copy(other, vector) first",
     ),
     (
+        "F32Col a; __shared__ SharedVec<float, 32> v;",
+        "sub_col(a, a, v)",
+        "wanted a row-layout tile: insert load(row_vec, vector), and call the operation with row_vec",
+    ),
+    (
+        "F32Row a; __shared__ SharedVec<float, 16> v;",
+        "sub_col(a, a, v)",
+        "given a shared vector with fewer entries than the tile has columns",
+    ),
+    (
         "F16Row a; F16Row::RowVec v;",
         "row_sum(v, a)",
         "its destination is wanted as the tile's ColVec",

@@ -98,6 +98,40 @@ def test_products(product: Product) -> None:
         assert launch.totals()["conflicts"] == 0
 
 
+PARTS = """
+extern "C" __global__ void parts(const __half *in, float *out) {
+  int bytes = 0;
+  auto &tile = next_tile<SharedTile<__half, 128, 128>>(bytes);
+  warpgroup::load(tile, GlobalMatrix<const __half, 128>{in, 128});
+  fence_async_proxy();
+  warpgroup::sync();
+  const auto a = part<64, 64>(tile, 64, 64);
+  const auto b = part<64, 32>(tile, 16, 32);
+  const auto b_t = part<32, 64>(tile, 48, 64);
+  RegTile<float, 16, 32> sum;
+  const auto put = [&](int product) {
+    warpgroup::mma_wait(sum);
+    warpgroup::store(GlobalMatrix<float, 32>{out + product * 64 * 32, 64}, sum);
+  };
+  warpgroup::mma_AB(sum, a, b), put(0);
+  warpgroup::mma_ABt(sum, a, b_t), put(1);
+  warpgroup::mma_AtB(sum, a, b), put(2);
+  warpgroup::mma_AtBt(sum, a, b_t), put(3);
+}
+"""
+
+
+def test_factors_may_be_parts_of_tiles() -> None:
+    source = f'#include "hopper_kernels.h"\nusing namespace tests;\n{PARTS}'
+    x = torch.randint(-4, 5, (128, 128), generator=torch.Generator().manual_seed(1)).float()
+    out = torch.full((4, 64, 32), torch.nan)
+    parts = Module(compile_ptx(source, "sm_90a"), "sm_90a")
+    launch = parts.launch("parts", 1, 128, (x.half(), out), 128 * 128 * 2)
+    a, b, b_t = x[64:, 64:], x[16:80, 32:64], x[48:80, 64:]
+    assert torch.equal(out, torch.stack([a @ b, a @ b_t.T, a.T @ b, a.T @ b_t.T]))
+    assert launch.totals()["conflicts"] == 0
+
+
 TILES = """
 #include "hopper_kernels.h"
 using namespace tests;

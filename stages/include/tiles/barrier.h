@@ -28,6 +28,12 @@ struct Barrier {
                  : "memory");
   }
 
+  /// Announces bytes for this phase, which must not be over: before the thread's arrival.
+  __device__ void expect(int bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(bytes)
+                 : "memory");
+  }
+
   /// Whether the phase of that parity, the current one or the one before it, has ended. May wait a while
   /// before it answers.
   __device__ bool has_ended(uint32_t parity) const {

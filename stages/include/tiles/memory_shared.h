@@ -142,6 +142,41 @@ __device__ inline void load(D &dst, const S &src, int first = 0) {
     }
 }
 
+namespace detail {
+
+template <RegisterTile D, RegisterTile S, SharedMemoryVector V>
+__device__ constexpr bool require_shared_row() {
+  static_assert(D::row_layout,
+                "given a col-layout tile and a shared vector, wanted a row-layout tile: insert "
+                "load(row_vec, vector), and call the operation with row_vec");
+  static_assert(!D::row_layout || D::cols <= V::length,
+                "given a shared vector with fewer entries than the tile has columns");
+  return require_same_places<D, S>() && D::row_layout && D::cols <= V::length;
+}
+
+} // namespace detail
+
+/// dst[r][c] = src[r][c] - vec[first + c]. Of vec, 16 entries at a time are in registers: a whole RowVec of a
+/// wide tile would be many.
+template <RegisterTile D, RegisterTile S, SharedMemoryVector V>
+__device__ inline void sub_col(D &dst, const S &src, const V &vec, int first = 0) {
+  if constexpr (!detail::require_shared_row<D, S, V>())
+    return;
+#pragma unroll
+  for (int j = 0; j < D::span / 16; j++) {
+    RegVec<float, 16, Along::span> part;
+    load(part, vec, first + 16 * j);
+#pragma unroll
+    for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) {
+        const float2 values = unpack<typename S::Elem>(src.pairs[i][j][pair]);
+        dst.pairs[i][j][pair] = pack<typename D::Elem>(
+            {values.x - part.values[0][pair / 2 * 2], values.y - part.values[0][pair / 2 * 2 + 1]});
+      }
+  }
+}
+
 /// dst's entries from `first` on = src. Lanes that hold the same entry store the same value to the same
 /// place.
 template <SharedMemoryVector D, RegisterVector S>

@@ -44,6 +44,12 @@ template <SharedMemoryTile Tile, int kBuffers, int kParts = 1> struct Ring {
     for (int part = 0; part < kParts; part++)
       tma::load_async(tiles[turn.buffer][part], src, row + part * Tile::rows, where, full[turn.buffer]);
   }
+  /// Requests a vector that belongs to the buffer's tiles: before they are requested.
+  template <SharedMemoryVector D>
+  __device__ void load_async(Turn turn, D &dst, const GlobalVec<const typename D::Elem> &src, int first) {
+    full[turn.buffer].expect(sizeof(dst.data));
+    tma::load_async(dst, src, first, full[turn.buffer]);
+  }
 
   // For the consumers: waits until the buffer's tiles are there.
   __device__ Tile &wait_full(Turn turn, int part = 0) {

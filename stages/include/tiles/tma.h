@@ -5,7 +5,8 @@
 #include <cuda.h>
 
 #include "barrier.h"
-#include "concepts.h"
+#include "fragments.h"
+#include "memory_global.h"
 
 namespace tiles::tma {
 
@@ -60,6 +61,18 @@ __device__ inline void load_async(D &dst, const JaggedMap<D> &src, int row, cons
                    segment.head * (D::cols / D::block_cols), segment.first + segment.rows, barrier);
 }
 
+/// Begins to load a vector, src's entries from `first` on, all of which there are: 16-byte aligned, on both
+/// sides.
+template <SharedMemoryVector D>
+__device__ inline void load_async(D &dst, const GlobalVec<const typename D::Elem> &src, int first,
+                                  Barrier &barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          ptx::shared_address(dst.data)),
+      "l"(__cvta_generic_to_global(src.data + first)), "n"(sizeof(dst.data)), "r"(barrier.address())
+      : "memory");
+}
+
 /// Begins to store a tile to `matrix`, from `row` on. Its writers call fence_async_proxy and meet at a
 /// barrier first.
 template <SharedMemoryTile S>
@@ -69,6 +82,15 @@ __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int ro
           &dst.descriptor),
       "r"(0), "r"(row), "r"(0), "r"(matrix), "r"(ptx::shared_address(src.data))
       : "memory");
+}
+/// Begins dst += src, both fragments of one warp's tile, as a store. Several blocks may add at once; the
+/// order of the additions, and with it the last bits, is then open.
+template <int kRows, int kCols>
+__device__ inline void add_async(Fragments<kRows, kCols> &dst, const Fragments<kRows, kCols> &src) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                   __cvta_generic_to_global(dst.data)),
+               "r"(ptx::shared_address(src.data)), "n"(sizeof(src.data))
+               : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Waits until the tiles of this thread's stores, except for the last kPending groups, have been read and may

@@ -10,7 +10,8 @@
 // overwritten. ptxas serialises products whose registers are touched.
 //
 // The destination has 64 rows, 16 a warp: it is a RegTile of 16 rows, whose pairs lie in the order of wgmma's
-// registers, and so is a in registers. Factors in shared memory have all 64 rows.
+// registers, and so is a in registers. Factors in shared memory have all 64 rows; they are tiles or parts of
+// tiles.
 #pragma once
 
 #include "group.h"
@@ -26,17 +27,25 @@ enum class Inner { cols, rows };
 template <Inner kInner, typename X> constexpr int inner_length = kInner == Inner::cols ? X::cols : X::rows;
 template <Inner kInner, typename X> constexpr int outer_length = kInner == Inner::cols ? X::rows : X::cols;
 
-/// Describes a shared factor to wgmma, from k on along its inner direction: where it begins, the distance
-/// between column blocks and, within a block, between groups of 8 rows, and the swizzle. Swizzling works on
-/// addresses, so tiles begin where its pattern does, at a multiple of 8 rows. PTX manual, "Matrix Descriptor
-/// Format".
-template <Inner kInner, SharedMemoryTile S> __device__ inline uint64_t descriptor(const S &tile, int k) {
+/// Describes a factor in shared memory to wgmma, from (row, col) of its tile on: where it begins, the
+/// distance between column blocks and, within a block, between groups of 8 rows, and the swizzle. Swizzling
+/// works on addresses, so tiles begin where its pattern does, at a multiple of 8 rows. PTX manual, "Matrix
+/// Descriptor Format".
+template <SharedMemoryTile S> __device__ inline uint64_t descriptor(const S &tile, int row, int col) {
   constexpr uint64_t swizzle = S::row_bytes == 128 ? 1 : S::row_bytes == 64 ? 2 : 3;
   constexpr uint64_t column_block = S::block_bytes, eight_rows = 8 * S::row_bytes;
-  const int col = kInner == Inner::cols ? k : 0, row = kInner == Inner::rows ? k : 0;
   const int start = ptx::shared_address(tile.data) + col / S::block_cols * S::block_bytes +
                     col % S::block_cols * int(sizeof(typename S::Elem)) + row * S::row_bytes;
   return uint64_t(start & 0x3ffff) >> 4 | column_block >> 4 << 16 | eight_rows >> 4 << 32 | swizzle << 62;
+}
+template <typename S, int kRows, int kCols>
+__device__ inline uint64_t descriptor(const SharedPart<S, kRows, kCols> &part, int row, int col) {
+  return descriptor(part.tile, part.row + row, part.col + col);
+}
+
+/// The same from k on along the factor's inner direction.
+template <Inner kInner, InSharedMemory X> __device__ inline uint64_t descriptor(const X &factor, int k) {
+  return kInner == Inner::cols ? descriptor(factor, 0, k) : descriptor(factor, k, 0);
 }
 
 /// Keeps the compiler from moving accesses to these registers across this point: it does not know that wgmma
@@ -53,21 +62,23 @@ template <RegisterTile D> __device__ inline void written_here(D &tile) {
 template <typename X> inline constexpr bool swizzled_in_shared = true;
 template <SharedMemoryTile S>
 inline constexpr bool swizzled_in_shared<S> = S::placement == Placement::swizzled;
+template <typename S, int kRows, int kCols>
+inline constexpr bool swizzled_in_shared<SharedPart<S, kRows, kCols>> = swizzled_in_shared<S>;
 
 template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
 __device__ constexpr bool require_wgmma() {
-  constexpr bool place = SharedMemoryTile<B>;
+  constexpr bool place = InSharedMemory<B>;
   static_assert(place, "warpgroup: b is given in registers, wanted in shared memory, where wgmma reads it: "
                        "store(b_smem, b) first, then fence_async_proxy() and sync()");
   constexpr bool swizzled = swizzled_in_shared<A> && swizzled_in_shared<B>;
   static_assert(swizzled, "warpgroup: given a plain shared tile, wanted Placement::swizzled");
   constexpr bool rows = D::rows == 16;
   static_assert(rows, "warpgroup: wanted a destination of 16 rows, a warp's share of the 64");
-  constexpr bool layout = SharedMemoryTile<A> || (InLayout<A, Layout::row> && kA == Inner::cols);
+  constexpr bool layout = InSharedMemory<A> || (InLayout<A, Layout::row> && kA == Inner::cols);
   static_assert(layout,
                 "warpgroup: in registers a is wanted in row layout and as it is, not transposed: insert "
                 "swap_layout(a_row, a), or store it to shared memory");
-  constexpr bool a_rows = outer_length<kA, A> == (SharedMemoryTile<A> ? 64 : 16);
+  constexpr bool a_rows = outer_length<kA, A> == (InSharedMemory<A> ? 64 : 16);
   static_assert(a_rows,
                 "warpgroup: wanted a of 64 rows in shared memory, or of 16 in registers, a warp's share");
   constexpr bool sizes = outer_length<kB, B> == D::cols && inner_length<kA, A> == inner_length<kB, B>;

@@ -1,0 +1,304 @@
+// b4_wgmma: the five products of b2_one_pass on Hopper's tensor cores, each begun long before it is needed.
+//
+// A producer has K and V brought by TMA once, and Q and dO tile by tile. Two consumers, warpgroups with 64
+// keys each, make S^T and dP^T from shared memory; P^T and dS^T stay in registers, where they are first
+// factors of dV and dK. dS^T is stored to shared memory, too, for dQ = dS K, which sums over the keys of
+// both. dK and dQ of a step run under the exponentials of the next one. What a warp has of dQ leaves through
+// shared memory, out of which TMA adds it to the sums of all blocks.
+#include <climits>
+#include <cmath>
+
+#include "ladder/backward_rows.h"
+#include "tiles/ring.h"
+#include "tiles/roles.h"
+#include "tiles/tensor_map.h"
+#include "tiles/tiles.h"
+#include "tiles/warpgroup.h"
+
+// Options of stage.toml, set when building; 0 leaves them to Arrangement.
+#ifndef QUERIES
+#define QUERIES 0
+#endif
+#ifndef BUFFERS
+#define BUFFERS 0
+#endif
+
+namespace {
+
+using ladder::AttentionBackwardProblem;
+using ladder::RowStatistics;
+using namespace tiles;
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+/// Weights are 2^kShift * P, as in b2_one_pass, so that they are normal numbers in fp16 down to 2^-26; delta
+/// and dP come with the inverse.
+constexpr int kShift = 12;
+constexpr float kUnshift = 1.f / (1 << kShift);
+
+/// A block's arrangement for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  // Warpgroups that compute, each with 64 keys, beside the one that has tiles brought. A thread has d of the
+  // registers that dK and dV take, and queries / 2 each of S^T and dP^T, or of dQ and dS^T.
+  static constexpr int consumers = 2, threads = 128 * (consumers + 1), keys = 64 * consumers;
+  static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
+  static constexpr int queries = QUERIES ? QUERIES : d == 128 ? 64 : 128; // of a tile
+  static constexpr int buffers = BUFFERS ? BUFFERS : 2;
+
+  /// The consumers share a tile of dQ, 64 rows each if there are enough of them.
+  static constexpr int dq_cols = queries / 64 == consumers ? d : d / consumers;
+  using Dq = Fragments<16, dq_cols>; // a warp's
+
+  using KTile = SharedTile<T, keys, d>;
+  using QTile = SharedTile<T, queries, d>;
+  struct Shared {
+    Ring<KTile, 1> k, v;
+    Ring<QTile, buffers> q, d_o;
+    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
+    Dq dq[consumers * warpgroup::warps];
+    SharedVec<float, queries> lse[buffers], delta[buffers]; // they come with q and d_o
+    Barrier ds_full[2];
+  };
+  struct Maps {
+    tma::TensorMap<QTile> q, d_o;
+    tma::TensorMap<KTile> k, v;
+  };
+
+  static constexpr bool fits =
+      d + queries + 32 <= consumer_registers && dq_cols >= 32 && sizeof(Shared) <= 227 * 1024;
+};
+
+/// The steps of a block: for each head that reads its keys, the query tiles that see one of them, last ones
+/// first.
+template <typename A> struct Steps {
+  int block_key, kv_head, tiles, seen, heads;
+
+  __device__ explicit Steps(const AttentionBackwardProblem &p)
+      : block_key(blockIdx.x * A::keys), kv_head(blockIdx.z * p.kv_heads + blockIdx.y),
+        tiles((p.q_len + A::queries - 1) / A::queries),
+        seen(max(0, tiles - (p.is_causal ? block_key / A::queries : 0))), heads(p.heads / p.kv_heads) {}
+
+  __device__ int count() const { return heads * seen; }
+  __device__ int head(int step) const { return kv_head * heads + step / seen; }
+  __device__ int tile(int step) const { return tiles - 1 - step % seen; }
+  __device__ int query(int step) const { return tile(step) * A::queries; }
+  /// Where the consumers' shares of the step's dQ are added, one a warp.
+  __device__ int64_t dq(int step) const {
+    return (int64_t(head(step)) * tiles + tile(step)) * A::consumers * warpgroup::warps;
+  }
+};
+
+/// The producer, a single thread.
+template <typename A>
+__device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
+                               const RowStatistics &statistics, const Steps<A> &steps) {
+  smem.k.load_async({}, maps.k, steps.block_key, steps.kv_head);
+  smem.v.load_async({}, maps.v, steps.block_key, steps.kv_head);
+  Turn<A::buffers> turn;
+  for (int step = 0; step < steps.count(); step++, turn.advance()) {
+    const int head = steps.head(step), query = steps.query(step);
+    smem.q.wait_empty(turn);
+    smem.q.load_async(turn, smem.lse[turn.buffer], statistics.lse_of(head), query);
+    smem.q.load_async(turn, maps.q, query, head);
+    smem.d_o.wait_empty(turn);
+    smem.d_o.load_async(turn, smem.delta[turn.buffer], statistics.delta_of(head), query);
+    smem.d_o.load_async(turn, maps.d_o, query, head);
+  }
+}
+
+/// A consumer, a warpgroup with 64 keys. S^T and what follows from it are keys by queries.
+template <typename T, int d, typename A>
+__device__ inline void consume(typename A::Shared &smem, const AttentionBackwardProblem &p,
+                               typename A::Dq *dq_sums, const Steps<A> &steps, int consumer) {
+  const int warp = warpgroup::warp(), row = 64 * consumer + 16 * warp, key = steps.block_key + row;
+  RegTile<float, 16, A::queries> s, dp;
+  RegTile<T, 16, A::queries> p_16, ds_16;
+  RegTile<float, 16, d> dv, dk;
+  RegTile<float, 16, A::dq_cols> dq;
+  zero(dv);
+  zero(dk);
+
+  Turn<A::buffers> turn;
+  Turn<2> ds_turn;
+  const auto k = part<64, d>(smem.k.wait_full({}), 64 * consumer);
+  const auto v = part<64, d>(smem.v.wait_full({}), 64 * consumer);
+  // The consumer's share of dQ: its queries of the tile, or its columns.
+  const auto k_cols = part<A::keys, A::dq_cols>(k.tile, 0, A::dq_cols == d ? 0 : A::dq_cols * consumer);
+  const int dq_query = A::dq_cols == d ? 64 * consumer : 0;
+  auto &staged = smem.dq[consumer * warpgroup::warps + warp];
+
+  const auto make_weights = [&](int step) { // P^T = exp(scale S^T - lse)
+    mul(s, s, p.scale * kLog2E);
+    sub_col(s, s, smem.lse[turn.buffer]);
+    lower_fill(s, s, p.kv_len - key);
+    if (p.is_causal)
+      make_causal_t(s, s, key, steps.query(step));
+    exp2(s, s);
+  };
+  // dS^T = P^T (dP^T - delta), in registers and in shared memory; dV is under way afterwards.
+  const auto make_ds = [&] {
+    auto &d_o = smem.d_o.wait_full(turn);
+    warpgroup::mma_ABt(dp, v, d_o);
+    warpgroup::mma_wait(dp);
+    mul(dp, dp, kUnshift);
+    sub_col(dp, dp, smem.delta[turn.buffer]);
+    mul(dp, dp, s);
+    copy(ds_16, dp);
+    auto ds_smem = part<16, A::queries>(smem.ds[ds_turn.buffer], row);
+    store(ds_smem, ds_16);
+    fence_async_proxy();
+    __syncwarp();
+    if (lane_id() == 0)
+      smem.ds_full[ds_turn.buffer].arrive();
+    copy(p_16, s);
+    warpgroup::mma_AB(dv, p_16, d_o, dv);
+  };
+  const auto begin_dk_and_dq = [&](Turn<A::buffers> turn) {
+    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
+    smem.ds_full[ds_turn.buffer].wait(ds_turn.parity); // the other consumer's dS^T
+    warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[ds_turn.buffer], 0, dq_query), k_cols);
+    ds_turn.advance();
+  };
+  const auto finish_dk_and_dq = [&](Turn<A::buffers> turn, int step) {
+    warpgroup::mma_wait(dk, dq);
+    smem.q.release(turn);
+    if (lane_id() == 0)
+      tma::store_wait_read(); // the last share of dQ
+    __syncwarp();
+    store(staged, dq);
+    fence_async_proxy();
+    __syncwarp();
+    if (lane_id() == 0) {
+      tma::add_async(dq_sums[steps.dq(step) + consumer * warpgroup::warps + warp], staged);
+      tma::store_commit();
+    }
+  };
+
+  if (steps.count() > 0) {
+    warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
+    warpgroup::mma_wait(s);
+    make_weights(0);
+    for (int step = 1; step < steps.count(); step++) {
+      make_ds();
+      const auto before = turn;
+      turn.advance();
+      // The S^T of this step is wanted first; dK and dQ of the last one run under its exponentials.
+      warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
+      warpgroup::mma_wait<1>(dv);
+      smem.d_o.release(before);
+      begin_dk_and_dq(before);
+      warpgroup::mma_wait<2>(s);
+      make_weights(step);
+      finish_dk_and_dq(before, step - 1);
+    }
+    make_ds();
+    warpgroup::mma_wait(dv);
+    begin_dk_and_dq(turn);
+    finish_dk_and_dq(turn, steps.count() - 1);
+  }
+
+  const ladder::BackwardHead<T, d> gmem{p, 0, steps.kv_head};
+  RegTile<T, 16, d> out;
+  mul(dv, dv, kUnshift);
+  copy(out, dv);
+  store(gmem.dv(), out, key);
+  mul(dk, dk, p.scale);
+  copy(out, dk);
+  store(gmem.dk(), out, key);
+  if (lane_id() == 0)
+    tma::store_wait_read(); // shared memory is the block's until it ends
+}
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::threads, 1)
+    differentiate(const __grid_constant__ typename A::Maps maps,
+                  const __grid_constant__ AttentionBackwardProblem p,
+                  const __grid_constant__ RowStatistics statistics, typename A::Dq *dq_sums) {
+  const Steps<A> steps(p);
+  const int role = warpgroup::index();
+
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
+  if (threadIdx.x == 0) {
+    smem.k.init(1);
+    smem.v.init(1);
+    smem.q.init(A::consumers * warpgroup::warps);
+    smem.d_o.init(A::consumers * warpgroup::warps);
+    for (Barrier &full : smem.ds_full)
+      full.init(A::consumers * warpgroup::warps);
+    publish_barriers();
+  }
+  __syncthreads();
+
+  if (role == A::consumers) {
+    give_up_registers<A::producer_registers>();
+    if (warpgroup::warp() == 0 && elect_one())
+      produce<A>(smem, maps, statistics, steps);
+  } else {
+    take_registers<A::consumer_registers>();
+    consume<T, d, A>(smem, p, dq_sums, steps, role);
+  }
+}
+
+/// dQ = scale * its sums, rounded; one block a tile.
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(128 * A::consumers)
+    round_dq(const __grid_constant__ AttentionBackwardProblem p, const typename A::Dq *dq_sums) {
+  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const int consumer = warpgroup::index(), warp = warpgroup::warp();
+  const int row = (A::dq_cols == d ? 64 * consumer : 0) + 16 * warp,
+            col = A::dq_cols == d ? 0 : A::dq_cols * consumer;
+  RegTile<float, 16, A::dq_cols> dq;
+  RegTile<T, 16, A::dq_cols> out;
+  const int64_t tile = head * gridDim.x + blockIdx.x;
+  load(dq, dq_sums[(tile * A::consumers + consumer) * warpgroup::warps + warp]);
+  mul(dq, dq, p.scale);
+  copy(out, dq);
+  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, blockIdx.x * A::queries + row, col);
+}
+
+template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d>;
+  if constexpr (!A::fits) {
+    throw std::invalid_argument(
+        "b4_wgmma: at this head_dim the options chosen do not fit into registers or shared memory");
+  } else {
+    RowStatistics statistics(p, kShift);
+    const size_t rows = size_t(p.batch) * p.heads * statistics.padded_len;
+    const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b4_wgmma: workspace");
+    auto *dq_sums = reinterpret_cast<typename A::Dq *>(workspace.data());
+    statistics.lse_log2 = workspace.data() + rows * d;
+    statistics.delta = statistics.lse_log2 + rows;
+    ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b4_wgmma: workspace");
+    ladder::row_statistics<T, d>
+        <<<ladder::launch_grid(rows / ladder::kRowWarps, 1), ladder::kRowWarps * 32, 0, stream>>>(p,
+                                                                                                  statistics);
+    ladder::check(cudaGetLastError(), "b4_wgmma: launch");
+
+    constexpr auto kernel = differentiate<T, d, A>;
+    constexpr int smem_bytes = sizeof(typename A::Shared);
+    ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                  "b4_wgmma: shared memory");
+    const typename A::Maps maps{
+        .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
+        .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
+        .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
+        .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+    };
+    const dim3 grid = ladder::launch_grid((p.kv_len + A::keys - 1) / A::keys, p.kv_heads, p.batch);
+    kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
+    ladder::check(cudaGetLastError(), "b4_wgmma: launch");
+    const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
+    round_dq<T, d, A><<<dq_grid, 128 * A::consumers, 0, stream>>>(p, dq_sums);
+    ladder::check(cudaGetLastError(), "b4_wgmma: launch");
+  }
+}
+
+} // namespace
+
+void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  require_alignment(p, 16);
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+  });
+}
