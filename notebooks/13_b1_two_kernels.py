@@ -178,5 +178,6 @@ print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.3f}, at most {apa
 # %% [markdown]
 # **Practise:** the exercises begin with `b1_`, `b2_` and `b3_`. **Read on:** the READMEs of
 # [b1](../stages/b1_two_kernels/README.md), [b2](../stages/b2_one_pass/README.md) and
-# [b3](../stages/b3_same_bits/README.md). **Next:** [14, attention without a softmax](14_h1_silu.ipynb). Run this lesson
+# [b3](../stages/b3_same_bits/README.md), and of [b4](../stages/b4_wgmma/README.md): the same on wgmma and TMA.
+# **Next:** [14, attention without a softmax](14_h1_silu.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/13_b1_two_kernels.ipynb).
