@@ -61,7 +61,7 @@ template <typename T, int d> struct Arrangement {
   };
   struct Maps {
     tma::TensorMap<QTile> q, d_o;
-    tma::TensorMap<KTile> k, v;
+    tma::TensorMap<KTile> k, v, dk, dv;
   };
 
   static constexpr bool fits =
@@ -71,18 +71,18 @@ template <typename T, int d> struct Arrangement {
 /// The steps of a block: for each head that reads its keys, the query tiles that see one of them, last ones
 /// first.
 template <typename A> struct Steps {
-  int block_key, kv_head, tiles, seen, heads;
+  int key, kv_head, tiles, seen, heads;
 
   __device__ explicit Steps(const AttentionBackwardProblem &p)
-      : block_key(blockIdx.x * A::keys), kv_head(blockIdx.z * p.kv_heads + blockIdx.y),
+      : key(blockIdx.x * A::keys), kv_head(blockIdx.z * p.kv_heads + blockIdx.y),
         tiles((p.q_len + A::queries - 1) / A::queries),
-        seen(max(0, tiles - (p.is_causal ? block_key / A::queries : 0))), heads(p.heads / p.kv_heads) {}
+        seen(max(0, tiles - (p.is_causal ? key / A::queries : 0))), heads(p.heads / p.kv_heads) {}
 
   __device__ int count() const { return heads * seen; }
   __device__ int head(int step) const { return kv_head * heads + step / seen; }
   __device__ int tile(int step) const { return tiles - 1 - step % seen; }
   __device__ int query(int step) const { return tile(step) * A::queries; }
-  /// Where the consumers' shares of the step's dQ are added, one a warp.
+  /// Where the warps' shares of the step's dQ begin.
   __device__ int64_t dq(int step) const {
     return (int64_t(head(step)) * tiles + tile(step)) * A::consumers * warpgroup::warps;
   }
@@ -92,8 +92,8 @@ template <typename A> struct Steps {
 template <typename A>
 __device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
                                const RowStatistics &statistics, const Steps<A> &steps) {
-  smem.k.load_async({}, maps.k, steps.block_key, steps.kv_head);
-  smem.v.load_async({}, maps.v, steps.block_key, steps.kv_head);
+  smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
+  smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   Turn<A::buffers> turn;
   for (int step = 0; step < steps.count(); step++, turn.advance()) {
     const int head = steps.head(step), query = steps.query(step);
@@ -106,11 +106,52 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
   }
 }
 
+/// Begins dst += src of a warp, by way of `staged`, which is the warp's own.
+template <typename Dq, typename Tile>
+__device__ inline void add_through_shared(Dq &dst, const Tile &src, Dq &staged) {
+  if (lane_id() == 0)
+    tma::store_wait_read(); // what was staged last
+  __syncwarp();
+  store(staged, src);
+  fence_async_proxy();
+  __syncwarp();
+  if (lane_id() == 0) {
+    tma::add_async(dst, staged);
+    tma::store_commit();
+  }
+}
+
+/// dK and dV, of each warp the rows from `row` on, leave through the shared memory of K and V, which all
+/// consumers must be done with.
+template <typename T, int d, typename A>
+__device__ inline void store_gradients(typename A::Shared &smem, const typename A::Maps &maps,
+                                       const Steps<A> &steps, const RegTile<float, 16, d> &dk,
+                                       const RegTile<float, 16, d> &dv, int row) {
+  using consumers = group<A::consumers * warpgroup::warps>;
+  auto &dk_smem = smem.k.tiles[0][0], &dv_smem = smem.v.tiles[0][0];
+  RegTile<T, 16, d> rounded;
+  consumers::sync(1);
+  copy(rounded, dk);
+  store(dk_smem, rounded, row);
+  copy(rounded, dv);
+  store(dv_smem, rounded, row);
+  fence_async_proxy();
+  consumers::sync(1);
+  if (threadIdx.x == 0) {
+    tma::store_async(maps.dk, dk_smem, steps.key, steps.kv_head);
+    tma::store_async(maps.dv, dv_smem, steps.key, steps.kv_head);
+    tma::store_commit();
+  }
+  if (lane_id() == 0)
+    tma::store_wait_read(); // shared memory is the block's until it ends
+}
+
 /// A consumer, a warpgroup with 64 keys. S^T and what follows from it are keys by queries.
 template <typename T, int d, typename A>
-__device__ inline void consume(typename A::Shared &smem, const AttentionBackwardProblem &p,
-                               typename A::Dq *dq_sums, const Steps<A> &steps, int consumer) {
-  const int warp = warpgroup::warp(), row = 64 * consumer + 16 * warp, key = steps.block_key + row;
+__device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
+                               const AttentionBackwardProblem &p, typename A::Dq *dq_sums,
+                               const Steps<A> &steps, int consumer) {
+  const int warp = warpgroup::warp(), row = 64 * consumer + 16 * warp, key = steps.key + row;
   RegTile<float, 16, A::queries> s, dp;
   RegTile<T, 16, A::queries> p_16, ds_16;
   RegTile<float, 16, d> dv, dk;
@@ -118,16 +159,17 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionBackward
   zero(dv);
   zero(dk);
 
-  Turn<A::buffers> turn;
-  Turn<2> ds_turn;
   const auto k = part<64, d>(smem.k.wait_full({}), 64 * consumer);
   const auto v = part<64, d>(smem.v.wait_full({}), 64 * consumer);
   // The consumer's share of dQ: its queries of the tile, or its columns.
   const auto k_cols = part<A::keys, A::dq_cols>(k.tile, 0, A::dq_cols == d ? 0 : A::dq_cols * consumer);
   const int dq_query = A::dq_cols == d ? 64 * consumer : 0;
   auto &staged = smem.dq[consumer * warpgroup::warps + warp];
+  Turn<A::buffers> turn;
+  Turn<2> ds_turn;
 
-  const auto make_weights = [&](int step) { // P^T = exp(scale S^T - lse)
+  // P^T = exp(scale S^T - lse)
+  const auto make_weights = [&](int step) {
     mul(s, s, p.scale * kLog2E);
     sub_col(s, s, smem.lse[turn.buffer]);
     lower_fill(s, s, p.kv_len - key);
@@ -135,7 +177,7 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionBackward
       make_causal_t(s, s, key, steps.query(step));
     exp2(s, s);
   };
-  // dS^T = P^T (dP^T - delta), in registers and in shared memory; dV is under way afterwards.
+  // dP^T, and of it dS^T = P^T (dP^T - delta), in registers and in shared memory; begins dV.
   const auto make_ds = [&] {
     auto &d_o = smem.d_o.wait_full(turn);
     warpgroup::mma_ABt(dp, v, d_o);
@@ -153,25 +195,14 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionBackward
     copy(p_16, s);
     warpgroup::mma_AB(dv, p_16, d_o, dv);
   };
-  const auto begin_dk_and_dq = [&](Turn<A::buffers> turn) {
-    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
-    smem.ds_full[ds_turn.buffer].wait(ds_turn.parity); // the other consumer's dS^T
+  const auto begin_dq_and_dk = [&](Turn<A::buffers> turn) {
+    smem.ds_full[ds_turn.buffer].wait(ds_turn.parity); // the other consumer's half
     warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[ds_turn.buffer], 0, dq_query), k_cols);
+    warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
     ds_turn.advance();
   };
-  const auto finish_dk_and_dq = [&](Turn<A::buffers> turn, int step) {
-    warpgroup::mma_wait(dk, dq);
-    smem.q.release(turn);
-    if (lane_id() == 0)
-      tma::store_wait_read(); // the last share of dQ
-    __syncwarp();
-    store(staged, dq);
-    fence_async_proxy();
-    __syncwarp();
-    if (lane_id() == 0) {
-      tma::add_async(dq_sums[steps.dq(step) + consumer * warpgroup::warps + warp], staged);
-      tma::store_commit();
-    }
+  const auto add_dq = [&](int step) {
+    add_through_shared(dq_sums[steps.dq(step) + consumer * warpgroup::warps + warp], dq, staged);
   };
 
   if (steps.count() > 0) {
@@ -180,33 +211,32 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionBackward
     make_weights(0);
     for (int step = 1; step < steps.count(); step++) {
       make_ds();
-      const auto before = turn;
+      const auto last_turn = turn;
       turn.advance();
-      // The S^T of this step is wanted first; dK and dQ of the last one run under its exponentials.
+      // This step's S^T is wanted first. dQ and dK of the last step run under its exponentials, which ptxas
+      // leaves before the next wait in a loop, that for d_o, and would move behind a wait for products.
       warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
       warpgroup::mma_wait<1>(dv);
-      smem.d_o.release(before);
-      begin_dk_and_dq(before);
+      smem.d_o.release(last_turn);
+      begin_dq_and_dk(last_turn);
       warpgroup::mma_wait<2>(s);
       make_weights(step);
-      finish_dk_and_dq(before, step - 1);
+      smem.d_o.wait_full(turn);
+      warpgroup::mma_wait<1>(dq);
+      add_dq(step - 1);
+      warpgroup::mma_wait(dk);
+      smem.q.release(last_turn);
     }
     make_ds();
     warpgroup::mma_wait(dv);
-    begin_dk_and_dq(turn);
-    finish_dk_and_dq(turn, steps.count() - 1);
+    begin_dq_and_dk(turn);
+    warpgroup::mma_wait(dq, dk);
+    add_dq(steps.count() - 1);
   }
 
-  const ladder::BackwardHead<T, d> gmem{p, 0, steps.kv_head};
-  RegTile<T, 16, d> out;
-  mul(dv, dv, kUnshift);
-  copy(out, dv);
-  store(gmem.dv(), out, key);
   mul(dk, dk, p.scale);
-  copy(out, dk);
-  store(gmem.dk(), out, key);
-  if (lane_id() == 0)
-    tma::store_wait_read(); // shared memory is the block's until it ends
+  mul(dv, dv, kUnshift);
+  store_gradients<T, d, A>(smem, maps, steps, dk, dv, row);
 }
 
 template <typename T, int d, typename A>
@@ -236,7 +266,7 @@ __global__ void __launch_bounds__(A::threads, 1)
       produce<A>(smem, maps, statistics, steps);
   } else {
     take_registers<A::consumer_registers>();
-    consume<T, d, A>(smem, p, dq_sums, steps, role);
+    consume<T, d, A>(smem, maps, p, dq_sums, steps, role);
   }
 }
 
@@ -284,6 +314,8 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
         .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
         .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
         .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+        .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
+        .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
     };
     const dim3 grid = ladder::launch_grid((p.kv_len + A::keys - 1) / A::keys, p.kv_heads, p.batch);
     kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);

@@ -27,25 +27,39 @@ enum class Inner { cols, rows };
 template <Inner kInner, typename X> constexpr int inner_length = kInner == Inner::cols ? X::cols : X::rows;
 template <Inner kInner, typename X> constexpr int outer_length = kInner == Inner::cols ? X::rows : X::cols;
 
-/// Describes a factor in shared memory to wgmma, from (row, col) of its tile on: where it begins, the
-/// distance between column blocks and, within a block, between groups of 8 rows, and the swizzle. Swizzling
-/// works on addresses, so tiles begin where its pattern does, at a multiple of 8 rows. PTX manual, "Matrix
-/// Descriptor Format".
-template <SharedMemoryTile S> __device__ inline uint64_t descriptor(const S &tile, int row, int col) {
-  constexpr uint64_t swizzle = S::row_bytes == 128 ? 1 : S::row_bytes == 64 ? 2 : 3;
-  constexpr uint64_t column_block = S::block_bytes, eight_rows = 8 * S::row_bytes;
-  const int start = ptx::shared_address(tile.data) + col / S::block_cols * S::block_bytes +
-                    col % S::block_cols * int(sizeof(typename S::Elem)) + row * S::row_bytes;
-  return uint64_t(start & 0x3ffff) >> 4 | column_block >> 4 << 16 | eight_rows >> 4 << 32 | swizzle << 62;
-}
-template <typename S, int kRows, int kCols>
-__device__ inline uint64_t descriptor(const SharedPart<S, kRows, kCols> &part, int row, int col) {
-  return descriptor(part.tile, part.row + row, part.col + col);
+/// The bytes from element (0, 0) of a tile to (row, col), multiples of 8 and of 16: there swizzling, which
+/// works on addresses and of which tiles begin a pattern, changes nothing.
+template <SharedMemoryTile S> __device__ constexpr int plain_offset(int row, int col) {
+  return col / S::block_cols * S::block_bytes + col % S::block_cols * int(sizeof(typename S::Elem)) +
+         row * S::row_bytes;
 }
 
-/// The same from k on along the factor's inner direction.
+template <SharedMemoryTile S> __device__ inline uint32_t begin_of(const S &tile) {
+  return ptx::shared_address(tile.data);
+}
+template <typename S, int kRows, int kCols>
+__device__ inline uint32_t begin_of(const SharedPart<S, kRows, kCols> &part) {
+  return begin_of(part.tile) + plain_offset<S>(part.row, part.col);
+}
+
+template <typename X> struct tile_of {
+  using Tile = X;
+};
+template <typename S, int kRows, int kCols> struct tile_of<SharedPart<S, kRows, kCols>> {
+  using Tile = S;
+};
+
+/// Describes a factor in shared memory to wgmma, from k on along its inner direction: where it begins, the
+/// distance between column blocks and, within a block, between groups of 8 rows, and the swizzle. What
+/// differs from k to k is a constant added at the end: one instruction. PTX manual, "Matrix Descriptor
+/// Format".
 template <Inner kInner, InSharedMemory X> __device__ inline uint64_t descriptor(const X &factor, int k) {
-  return kInner == Inner::cols ? descriptor(factor, 0, k) : descriptor(factor, k, 0);
+  using S = typename tile_of<X>::Tile;
+  constexpr uint32_t swizzle = S::row_bytes == 128 ? 1 : S::row_bytes == 64 ? 2 : 3;
+  constexpr uint32_t column_block = S::block_bytes >> 4 << 16, eight_rows = 8 * S::row_bytes >> 4;
+  const uint32_t from_k = kInner == Inner::cols ? plain_offset<S>(0, k) : plain_offset<S>(k, 0);
+  const uint32_t lower = (begin_of(factor) >> 4 | column_block) + (from_k >> 4);
+  return uint64_t(eight_rows | swizzle << 30) << 32 | lower;
 }
 
 /// Keeps the compiler from moving accesses to these registers across this point: it does not know that wgmma
