@@ -6,7 +6,7 @@
 Needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
 It takes some minutes and writes into DIR:
 
-counters.csv      five rows a stage and calibration problem (at most one block an SM): what was measured on
+counters.csv      some rows a stage and calibration problem (at most one block an SM): what was measured on
                   what, then every metric as ncu gave it; a file for each operation but attention:
                   counters_<operation>.csv
 arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
@@ -69,7 +69,7 @@ CERTAIN = {
 
 REPEATS = 3
 #: Lost arbitration only adds to counters, so the minimum of several launches is the accesses' own cost.
-CALIBRATION_REPEATS = 5
+CALIBRATION_REPEATS = 3
 
 
 def metrics_here(ncu: Path, pages: Path) -> list[str]:

@@ -5,8 +5,8 @@
     python3 results/measure_ideas.py v11_persistent --out results/h200/climb_ideas.csv
     python results/measure_ideas.py v6_lean --counts --out results/idea_counts.csv     # without a GPU
 
-Writes one row per contender and problem, like ``python -m ladder.bench gpu``. The contenders are the rung,
-the rung without one idea, named ``v6_without_...``, the rung below and torch's backends. Needs what
+Writes one row per run, contender and problem, like ``python -m ladder.bench gpu``. The contenders are the
+rung, the rung without one idea, named ``v6_without_...``, the rung below and torch's backends. Needs what
 ``measure_arrangements.py`` needs.
 """
 
@@ -34,6 +34,7 @@ from ladder.errors import LadderError
 from ladder.operations import Problem, get_operation
 from ladder.stages import discover, stage_and_options
 
+RUNS = 3
 PROBLEMS = [
     Problem(4, 16, 4096, 4096, head_dim, dtype="bf16", is_causal=is_causal)
     for head_dim in (64, 128)
@@ -108,7 +109,7 @@ IDEAS: Mapping[str, tuple[Idea, ...]] = {
         ),
         Idea("dealing", {"(round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x)": "blockIdx.x"}),
         Idea("longest_first", {"(n - 1 - among / present)": "(among / present)"}),
-        Idea("heads_together", {"p.is_causal ? max(1, gridDim.x / 2) : 1": "heads"}),
+        Idea("heads_together", {"Work<A>::heads_together(p, blocks)": "p.batch * p.heads"}),
         Idea("three_consumers", {}, "CONSUMERS=2,KEYS=128,BUFFERS=2"),
     ),
 }
@@ -128,10 +129,10 @@ def contenders(rung: str) -> Iterator[list[str]]:
 
 
 def measure(rung: str) -> pd.DataFrame:
-    """One row per contender and problem. Raises :class:`LadderError`."""
+    """One row per run, contender and problem. Raises :class:`LadderError`."""
     get_backend("cuda")
     with contenders(rung) as specs:
-        return gpu.measure(PROBLEMS, specs)
+        return pd.concat([gpu.measure(PROBLEMS, specs).assign(run=run) for run in range(1, RUNS + 1)])
 
 
 def count(rung: str) -> pd.DataFrame:
@@ -163,8 +164,10 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     frame.to_csv(options.out, index=False, float_format="%.6g")
-    shown = frame.to_string() if options.counts else gpu.render(frame, get_operation("attention"))
-    Console(width=150).print(shown)
+    if options.counts:
+        print(frame.to_string())
+    else:
+        Console(width=150).print(gpu.render(frame[frame.run == 1], get_operation("attention")))
     return 0
 
 

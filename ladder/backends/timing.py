@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,7 +46,8 @@ class Timing:
 
 def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) -> dict[str, Timing]:
     """Times each run for ``seconds`` in total. Runs take turns in short rounds, so that a change of clocks
-    affects all of them alike; inputs rotate from launch to launch.
+    affects all of them alike, each round in another order, since one that heats the GPU slows down the next;
+    inputs rotate from launch to launch.
     """
     counts = {}
     for name, run in runs.items():
@@ -54,9 +56,9 @@ def measure(runs: Mapping[str, Run], sets: Sequence[Tensors], seconds: float) ->
         counts[name] = max(2, min(_RUNS_A_ROUND, wanted))
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(_ROUNDS):
-        for name, run in runs.items():
+        for name in random.sample([*runs], len(runs)):
             for i in range(counts[name]):
-                times[name].append(time_ms(run, sets[(turn + i) % len(sets)]))
+                times[name].append(time_ms(runs[name], sets[(turn + i) % len(sets)]))
     return {name: Timing.of(values) for name, values in times.items()}
 
 

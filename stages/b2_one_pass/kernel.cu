@@ -155,13 +155,14 @@ __global__ void __launch_bounds__(A::warps * 32)
           exp2(x, x);
           copy(weights, x);
           store(p_smem, weights);
-          pair::sync(1 + block::warp() / 2);
-          copy(x_16, x);
-        } else {
-          pair::sync(1 + block::warp() / 2);
+        }
+        pair::sync(1 + block::warp() / 2);
+        if (!has_dv) {
           load(weights, p_smem);
           mul(x, x, weights);
-          copy(x_16, x);
+        }
+        copy(x_16, x);
+        if (!has_dv) {
           __syncwarp();
           store(ds_smem, x_16);
         }

@@ -279,9 +279,9 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
     using QTile = typename A::QTile;
     using KTile = typename A::KTile;
     const typename A::Maps maps{
-        .q = tma::jagged_map<QTile>(p.q, p.total_q, p.heads, p.q_stride, p.max_q_len),
-        .k = tma::jagged_map<KTile>(p.k, p.total_k, p.heads, p.k_stride, p.max_k_len),
-        .v = tma::jagged_map<KTile>(p.v, p.total_k, p.heads, p.v_stride, p.max_k_len),
+        .q = tma::jagged_map<QTile>(p.q, p.total_q, p.heads, p.q_stride),
+        .k = tma::jagged_map<KTile>(p.k, p.total_k, p.heads, p.k_stride),
+        .v = tma::jagged_map<KTile>(p.v, p.total_k, p.heads, p.v_stride),
     };
     kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p);
     ladder::check(cudaGetLastError(), "h6_wgmma: launch");

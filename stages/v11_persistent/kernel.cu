@@ -2,8 +2,8 @@
 //
 // A block an SM takes one tile of queries after the other, so that no tile waits for a block to begin or to
 // end: the Q of the next one is brought while this one is worked on, and O leaves while the next one is
-// begun, out of the shared memory that its Q had. Who is done first takes the next tile, and where tiles
-// differ, under a causal mask, the longest come first; so all end together.
+// begun, out of the shared memory that its Q had. Tiles are dealt in an order that gives every block as much
+// work as the others, also where tiles differ, under a causal mask; so all end together.
 #include <algorithm>
 #include <cmath>
 
@@ -37,6 +37,10 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 /// While the maximum has grown by less than a factor of 2^kSlack in the weights, the old one serves, as in
 /// v6_lean. More slack than there, since four warps wait for the one that rescales.
 constexpr float kSlack = 4.f;
+
+/// Bytes of K and V that blocks may work on at a time; more than the L2 cache holds, since blocks that read
+/// the same tile do it at about the same time.
+constexpr int64_t kServedBytes = 128 << 20;
 
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
@@ -110,8 +114,7 @@ __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem
 /// Pieces are numbered, and dealt to the blocks like cards, there and back: round by round, and in every
 /// second one the last block comes first. Numbers go from head to head, so that blocks that work at the same
 /// time read the same K and V. Under a causal mask they go from the longest piece, the last rows, to the
-/// shortest, of as many heads at a time as make two pieces each a round: who had the longest of a round gets
-/// the shortest of the next.
+/// shortest, of several heads together: who had the longest of a round gets the shortest of the next.
 template <typename A> struct Work {
   int row, head, kv_head, keys;
 
@@ -125,9 +128,16 @@ template <typename A> struct Work {
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
   }
 
-  __device__ Work(const AttentionProblem &p, int number) {
+  /// Under a causal mask as many heads as make two pieces each a round, but no more than the L2 cache serves
+  /// well: their K and V come from it once for each of a round's pieces.
+  static int heads_together(const AttentionProblem &p, int blocks) {
+    const int64_t row_bytes = sizeof(typename A::KTile) / A::keys;
+    const int64_t served = kServedBytes / std::max<int64_t>(2 * row_bytes * p.kv_len, 1);
+    return p.is_causal ? std::max<int64_t>(1, std::min<int64_t>(blocks / 2, served)) : 1;
+  }
+
+  __device__ Work(const AttentionProblem &p, int together, int number) {
     const int heads = p.batch * p.heads, n = per_head(p);
-    const int together = p.is_causal ? max(1, gridDim.x / 2) : 1;
     const int first_head = number / (together * n) * together, among = number - first_head * n;
     const int present = min(together, heads - first_head);
     row = (n - 1 - among / present) * A::block_rows;
@@ -149,11 +159,11 @@ template <typename A> struct Work {
 /// The producer, a single thread.
 template <typename A>
 __device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
-                               const AttentionProblem &problem) {
+                               const AttentionProblem &problem, int together) {
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> turn;
   for (int round = 0; Work<A>::dealt(round) < Work<A>::count(problem); round++) {
-    const Work<A> work(problem, Work<A>::dealt(round));
+    const Work<A> work(problem, together, Work<A>::dealt(round));
     smem.q.wait_empty(q_turn);
     smem.q.load_async(q_turn, maps.q, work.row, work.head);
     q_turn.advance();
@@ -170,7 +180,8 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
 /// A consumer, a warpgroup with 64 rows.
 template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
-                               const AttentionProblem &problem, float late_scale, int consumer) {
+                               const AttentionProblem &problem, int together, float late_scale,
+                               int consumer) {
   RegTile<float, 16, A::keys> s;
   RegTile<T, 16, A::keys> p;
   RegTile<float, 16, d> o;
@@ -192,7 +203,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   };
 
   for (int round = 0; Work<A>::dealt(round) < Work<A>::count(problem); round++, q_turn.advance()) {
-    const Work<A> work(problem, Work<A>::dealt(round));
+    const Work<A> work(problem, together, Work<A>::dealt(round));
     const int row = work.consumer_row(consumer) + 16 * warpgroup::warp();
     const int keys = work.consumer_keys(problem, consumer);
     zero(o);
@@ -277,7 +288,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads, 1)
     attend(const __grid_constant__ typename A::Maps maps, const __grid_constant__ AttentionProblem problem,
-           float late_scale) {
+           int together, float late_scale) {
   const int role = warpgroup::index();
 
   extern __shared__ __align__(1024) unsigned char bytes[];
@@ -293,10 +304,10 @@ __global__ void __launch_bounds__(A::threads, 1)
   if (role == A::consumers) {
     give_up_registers<A::producer_registers>();
     if (warpgroup::warp() == 0 && elect_one())
-      produce<A>(smem, maps, problem);
+      produce<A>(smem, maps, problem, together);
   } else {
     take_registers<A::consumer_registers>();
-    consume<T, d, A>(smem, maps, problem, late_scale, role);
+    consume<T, d, A>(smem, maps, problem, together, late_scale, role);
   }
 }
 
@@ -327,7 +338,8 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
         .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
     };
     const int blocks = std::min(multiprocessors(), Work<A>::count(p));
-    kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, late_scale);
+    const int together = Work<A>::heads_together(p, blocks);
+    kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, together, late_scale);
     ladder::check(cudaGetLastError(), "v11_persistent: launch");
   }
 }

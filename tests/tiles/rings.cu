@@ -210,8 +210,8 @@ template <int cols> void test_jagged(int row) {
   cudaMalloc(&ends, offsets.size() * sizeof(int));
   cudaMemcpy(src, in.data(), size * sizeof(__half), cudaMemcpyHostToDevice);
   cudaMemcpy(ends, offsets.data(), offsets.size() * sizeof(int), cudaMemcpyHostToDevice);
-  copy_segment<cols><<<dim3(kHeads, kSequences), 64>>>(
-      tma::jagged_map<Tile>(src, tokens, kHeads, kStride, kLongest), ends, row, dst);
+  copy_segment<cols>
+      <<<dim3(kHeads, kSequences), 64>>>(tma::jagged_map<Tile>(src, tokens, kHeads, kStride), ends, row, dst);
   require(cudaDeviceSynchronize() == cudaSuccess, "launch", cols, 0);
   cudaMemcpy(out.data(), dst, kCopied * sizeof(__half), cudaMemcpyDeviceToHost);
   for (int i = 0; i < kCopied; i++) {
@@ -276,7 +276,7 @@ int main() {
   }
   try {
     const auto map =
-        tma::jagged_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(1 << 20), 16, 1, 68, 16);
+        tma::jagged_map<SharedTile<__half, 16, 64>>(reinterpret_cast<void *>(1 << 20), 16, 1, 68);
     require(&map == nullptr, "tokens 136 bytes apart were taken", 64, 0);
   } catch (const std::invalid_argument &) {
   }

@@ -1,9 +1,10 @@
 // The host's side of TMA: makes the TensorMap of a tensor, the JaggedMap of a jagged one.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -29,11 +30,11 @@ inline auto tensor_map_encoder() {
 }
 
 /// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own: sizes
-/// and strides are those of rows, column blocks and the outermost dimension. Throws std::invalid_argument,
-/// saying what of, if TMA does not take it.
-template <SharedMemoryTile Tile>
-CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[3], const cuuint64_t (&stride_bytes)[3],
-                   const std::string &what) {
+/// and strides are those of rows, column blocks and `kOuter` dimensions of which a tile has one place. Throws
+/// std::invalid_argument, saying what of, if TMA does not take it.
+template <SharedMemoryTile Tile, int kOuter>
+CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
+                   const cuuint64_t (&stride_bytes)[2 + kOuter], const std::string &what) {
   using T = typename Tile::Elem;
   static_assert(Tile::placement == Placement::swizzled, "TMA brings swizzled tiles");
   static_assert(Tile::rows <= 256, "TMA brings at most 256 rows at a time");
@@ -42,12 +43,15 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[3], const cuui
   constexpr auto swizzle = Tile::row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                            : Tile::row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                    : CU_TENSOR_MAP_SWIZZLE_32B;
-  const cuuint64_t size[4] = {Tile::block_cols, sizes[0], sizes[1], sizes[2]};
-  const cuuint32_t box[4] = {Tile::block_cols, Tile::rows, Tile::cols / Tile::block_cols, 1},
-                   step[4] = {1, 1, 1, 1};
+  constexpr int rank = 3 + kOuter;
+  cuuint64_t size[rank] = {Tile::block_cols};
+  std::copy(std::begin(sizes), std::end(sizes), size + 1);
+  cuuint32_t box[rank] = {Tile::block_cols, Tile::rows, Tile::cols / Tile::block_cols}, step[rank];
+  std::fill(box + 3, box + rank, 1);
+  std::fill(step, step + rank, 1);
   CUtensorMap map;
   const CUresult result =
-      tensor_map_encoder()(&map, element, 4, const_cast<void *>(address), size, stride_bytes, box, step,
+      tensor_map_encoder()(&map, element, rank, const_cast<void *>(address), size, stride_bytes, box, step,
                            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
@@ -63,23 +67,24 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[3], const cuui
 /// brings all column blocks of a tile. Throws std::invalid_argument if the tensor is not what TMA takes.
 template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, int rows, int matrices) {
   constexpr cuuint64_t row_bytes = Tile::cols * sizeof(typename Tile::Elem);
-  return {detail::encode<Tile>(data, {cuuint64_t(rows), Tile::cols / Tile::block_cols, cuuint64_t(matrices)},
-                               {row_bytes, Tile::row_bytes, rows * row_bytes},
-                               std::to_string(matrices) + " matrices of " + std::to_string(rows) + " rows")};
+  return {
+      detail::encode<Tile, 1>(data, {cuuint64_t(rows), Tile::cols / Tile::block_cols, cuuint64_t(matrices)},
+                              {row_bytes, Tile::row_bytes, rows * row_bytes},
+                              std::to_string(matrices) + " matrices of " + std::to_string(rows) + " rows")};
 }
 
 /// The map of the jagged tensor (tokens, heads, Tile::cols) at `data`, with `stride` elements from token to
-/// token, whose sequences have at most `longest` tokens. Throws as tensor_map does.
+/// token. Throws as tensor_map does.
 template <SharedMemoryTile Tile>
-JaggedMap<Tile> jagged_map(const void *data, int tokens, int heads, int stride, int longest) {
+JaggedMap<Tile> jagged_map(const void *data, int tokens, int heads, int stride) {
+  constexpr cuuint64_t most = JaggedMap<Tile>::most_rows;
   const cuuint64_t stride_bytes = stride * sizeof(typename Tile::Elem);
   const cuuint64_t blocks = cuuint64_t(heads) * (Tile::cols / Tile::block_cols);
-  const auto address = reinterpret_cast<std::uintptr_t>(data) - longest * stride_bytes;
-  return {detail::encode<Tile>(
-              reinterpret_cast<const void *>(address), {cuuint64_t(longest), blocks, cuuint64_t(tokens) + 1},
-              {stride_bytes, Tile::row_bytes, stride_bytes},
-              std::to_string(tokens) + " tokens " + std::to_string(stride_bytes) + " bytes apart"),
-          longest};
+  // most times the last stride is 2^64 less most times stride_bytes.
+  return {detail::encode<Tile, 2>(
+      data, {most, blocks, cuuint64_t(tokens) + 1, most + 1},
+      {stride_bytes, Tile::row_bytes, stride_bytes, (cuuint64_t(1) << 34) - stride_bytes},
+      std::to_string(tokens) + " tokens " + std::to_string(stride_bytes) + " bytes apart")};
 }
 
 } // namespace tiles::tma

@@ -21,12 +21,14 @@ template <SharedMemoryTile Tile> struct TensorMap {
 /// there.
 ///
 /// TMA checks coordinates against the tensor's size, and knows no sequences. So the map has the tokens'
-/// direction twice, with the same stride, and its address is that of the data less `longest` tokens. Row r of
-/// a sequence of n rows that begins at token f is at the coordinates longest - n + r and f + n: their sum
-/// finds the token, and the former is inside the size, `longest`, as long as r < n.
+/// direction twice, with the same stride. Row r of a sequence of n rows that begins at token f is at the
+/// coordinates most_rows - n + r and f + n: the former is inside the size, most_rows, as long as r < n. Their
+/// sum is most_rows tokens too far. The map's address cannot begin that much before the data, where there may
+/// be no memory; so a last dimension takes them off, whose one coordinate, most_rows, times its stride is
+/// that many bytes less than 2^64, where addresses begin anew.
 template <SharedMemoryTile Tile> struct JaggedMap {
+  static constexpr int most_rows = 1 << 30;
   CUtensorMap descriptor;
-  int longest; ///< the most rows that a sequence has
 };
 
 /// One head of a sequence: `rows` tokens from `first` on.
@@ -35,6 +37,16 @@ struct Segment {
 };
 
 namespace detail {
+
+template <SharedMemoryTile D>
+__device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int column_block, int outer,
+                                int outermost, Barrier &barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(ptx::shared_address(dst.data)),
+      "l"(&src), "r"(0), "r"(row), "r"(column_block), "r"(outer), "r"(outermost), "r"(barrier.address())
+      : "memory");
+}
 
 template <SharedMemoryTile D>
 __device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int column_block, int outermost,
@@ -57,8 +69,9 @@ __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int 
 template <SharedMemoryTile D>
 __device__ inline void load_async(D &dst, const JaggedMap<D> &src, int row, const Segment &segment,
                                   Barrier &barrier) {
-  detail::load_box(dst, src.descriptor, src.longest - segment.rows + row,
-                   segment.head * (D::cols / D::block_cols), segment.first + segment.rows, barrier);
+  constexpr int most = JaggedMap<D>::most_rows;
+  detail::load_box(dst, src.descriptor, most - segment.rows + row, segment.head * (D::cols / D::block_cols),
+                   segment.first + segment.rows, most, barrier);
 }
 
 /// Begins to load a vector, src's entries from `first` on, all of which there are: 16-byte aligned, on both
