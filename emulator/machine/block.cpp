@@ -31,7 +31,8 @@ Block::Block(LaunchContext &launch, Dim3 index, Counters &counters, bool on_laun
     : launch_(&launch), index_(index), counters_(&counters), threads_(std::uint32_t(launch.block.count())),
       live_threads_(threads_), register_pool_(launch_registers(launch), (threads_ + 31) / 32),
       mbarrier_waits_((threads_ + 31) / 32), cluster_(&cluster), cluster_rank_(cluster_rank),
-      patterns_(launch.code->memory_sites), on_launching_thread_(on_launching_thread) {
+      patterns_(launch.code->memory_sites), on_launching_thread_(on_launching_thread),
+      to_interrupt_(Liberties::current().backwards) {
   const program::KernelLayout &layout = launch.code->layout;
   shared_begin_ = shared_first_ = launch.gpu->reserved_shared_bytes_per_block;
   const std::uint64_t own = launch.dynamic_shared_bytes
@@ -96,7 +97,7 @@ Block::State Block::run() {
                   " instructions and is not done; is a loop endless, or does it wait for a kernel "
                   "of another stream? (kernels run one after the other here; raise the limit "
                   "with LADDER_WARP_INSTRUCTION_LIMIT)");
-        const RunResult result = warp.run(warp.polled() ? kPollSlice : kSlice);
+        const RunResult result = warp.run(to_interrupt_ || warp.polled() ? kPollSlice : kSlice);
         only_polls = only_polls && (result != RunResult::slice_over || warp.polled());
         if (result == RunResult::exited)
           progressed_ = true;
@@ -123,6 +124,8 @@ Block::State Block::run() {
       launch_->on_round();
     if (launch_->stop.load(std::memory_order_relaxed))
       throw FaultError(FaultKind::interrupted, "the launch was interrupted");
+    if (std::exchange(to_interrupt_, false))
+      return State::interrupted;
     const bool still_waiting = std::none_of(warps_.begin(), warps_.end(), [](const Warp &warp) {
       return !warp.finished() && warp.ready() && !warp.polled();
     });

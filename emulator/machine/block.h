@@ -72,9 +72,10 @@ public:
   Block(const Block &) = delete;
   Block &operator=(const Block &) = delete;
 
-  enum class State { finished, spinning, waiting };
+  enum class State { finished, spinning, waiting, interrupted };
   /// Runs the warps in turn, a slice each, until all have exited, until a whole round only polled (the block
-  /// may be waiting for another block), or until all wait for other blocks of the cluster.
+  /// may be waiting for another block), or until all wait for other blocks of the cluster. The first time, it
+  /// ends after one round if the device takes the liberty to run backwards.
   State run();
   bool finished() const { return live_threads_ == 0; }
   /// True if a warp has done anything but poll since the last call.
@@ -190,7 +191,7 @@ private:
   std::vector<Warpgroup> warpgroups_; ///< complete ones only
   std::array<Barrier, kBarriers> barriers_;
   bool progressed_ = false, moved_ = false;
-  bool on_launching_thread_;
+  bool on_launching_thread_, to_interrupt_;
   std::unique_ptr<BlockObserver> observer_;
 };
 

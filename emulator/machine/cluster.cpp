@@ -25,7 +25,7 @@ Cluster::Cluster(LaunchContext &launch, std::uint64_t index, Counters &counters,
 
 Block::State Cluster::run() {
   for (;;) {
-    bool all_done = true, moved = false, spins = false;
+    bool all_done = true, moved = false, spins = false, interrupted = false;
     Block *waiting = nullptr;
     for (const auto &block : blocks_) {
       if (block->finished())
@@ -36,11 +36,14 @@ Block::State Cluster::run() {
         continue;
       all_done = false;
       spins = spins || state == Block::State::spinning;
+      interrupted = interrupted || state == Block::State::interrupted;
       if (state == Block::State::waiting)
         waiting = block.get();
     }
     if (all_done)
       return Block::State::finished;
+    if (interrupted)
+      return Block::State::interrupted;
     if (moved)
       continue;
     bool starves = true;

@@ -25,7 +25,7 @@ public:
   /// `index` numbers clusters like blocks, x first. `on_launching_thread`: calls launch.on_round.
   Cluster(LaunchContext &launch, std::uint64_t index, Counters &counters, bool on_launching_thread);
 
-  /// Runs the blocks in turn until all have exited, or all only poll.
+  /// Runs the blocks in turn until all have exited, all only poll, or they are interrupted.
   Block::State run();
 
   std::uint32_t size() const { return std::uint32_t(blocks_.size()); }

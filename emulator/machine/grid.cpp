@@ -87,6 +87,8 @@ public:
   Counters run() {
     unsigned threads =
         options_.threads ? options_.threads : std::max(1u, std::thread::hardware_concurrency());
+    if (Liberties::current().backwards)
+      threads = 1; // so that the order of blocks is the same on every host
     threads = unsigned(std::min<std::uint64_t>(threads, total_));
     std::vector<Counters> counters(threads, Counters(launch_.code->instructions.size()));
     next_tick_ = std::chrono::steady_clock::now() + kTick;
@@ -131,7 +133,8 @@ private:
   }
 
   /// Takes clusters (mostly of one block) in order. A cluster that spins goes to the back of this thread's
-  /// queue, and another one starts, since the first may be waiting for it.
+  /// queue, and another one starts, since the first may be waiting for it. When every second cluster is
+  /// interrupted, the next one starts and goes first.
   void work(Counters &counters, unsigned worker) {
     run_clusters(counters, worker);
     idle_since_[worker] = kDone;
@@ -160,8 +163,12 @@ private:
         if (current.index > faulted_.load())
           continue;
         try {
-          if (current.cluster->run() == Block::State::finished) {
+          const Block::State state = current.cluster->run();
+          if (state == Block::State::finished) {
             ++finished_;
+          } else if (state == Block::State::interrupted) {
+            start_one = current.index % 2 == 1 && resident.size() + 1 < room_;
+            resident.push_front(std::move(current));
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
               continue; // it may be waiting for the block that faulted

@@ -7,7 +7,9 @@ namespace ladder::machine {
 
 /// Settings of the process's one device; a session may choose them for its duration.
 struct Liberties {
-  bool backwards = false; ///< the last block runs first, and in each block the last warp
+  /// The last block starts first, and in each block the last warp. Blocks are interleaved: every second one
+  /// is interrupted soon after its start, until the one that starts next has run.
+  bool backwards = false;
   /// Fill byte of unwritten memory; 0xff makes a NaN in all formats.
   std::uint8_t unwritten = 0xff;
   /// Fills allocations with this byte too, instead of the zeros of a freshly booted GPU.

@@ -232,9 +232,11 @@ def session(
     writable). ``threads`` is the number of host threads (None: ``LADDER_THREADS``, else all cores); results
     do not depend on it. ``check`` turns the sanitizer on: it records faults, lets kernels continue where
     possible, and takes all writable memory for outputs that must be written. ``backwards`` runs blocks, and
-    the warps of each block, from last to first; ``unwritten`` is the value of every byte that has not been
-    written (0xFF is NaN in every format). A correct kernel's results depend on neither. ``skip_kernels``
-    validates launches without running them, so that only the host writes.
+    the warps of each block, from last to first, but interrupts every second block soon after its start until
+    the next one has run; it uses one host thread, so that the order is the same on every machine.
+    ``unwritten`` is the value of every byte that has not been written (0xFF is NaN in every format). A
+    correct kernel's results depend on neither. ``skip_kernels`` validates launches without running them, so
+    that only the host writes.
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.

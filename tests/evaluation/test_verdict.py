@@ -111,6 +111,39 @@ def test_an_order_that_matters(drop_stage) -> None:
     assert ruling("mine") == ""
 
 
+def test_an_order_of_turns_that_nobody_keeps(drop_stage, monkeypatch) -> None:
+    """Blocks take numbers when they start and assume that they finish in that order, without waiting. Blocks
+    that run one after another do, from whichever end they start; interleaved ones do not.
+    """
+    monkeypatch.setenv("LADDER_THREADS", "1")
+    kernel = changed(
+        drop_stage.kernel,
+        ("__global__", "__device__ int started, finished;\n__global__"),
+        ("  const int row", f"{TAKE_NUMBER}  const int row"),
+        (
+            "= m + logf(l);",
+            "= m + logf(l) + (threadIdx.x == 0 && atomicAdd(&finished, 1) != number ? 1e-6f : 0);",
+        ),
+        (LAUNCH, f"{ZERO_COUNTERS}{LAUNCH}"),
+    )
+    drop_stage("mine", kernel)
+    assert "lse: other values in another order of blocks" in ruling("mine")
+    waiting = "  while (*(volatile int *)&finished < number)\n    ;\n  const int row"
+    drop_stage("patient", changed(kernel, ("  const int row", waiting)))
+    assert ruling("patient") == ""
+
+
+TAKE_NUMBER = """  __shared__ int number;
+  if (threadIdx.x == 0)
+    number = atomicAdd(&started, 1);
+  __syncthreads();
+"""
+ZERO_COUNTERS = """  const int zero = 0;
+  cudaMemcpyToSymbol(started, &zero, 4);
+  cudaMemcpyToSymbol(finished, &zero, 4);
+"""
+
+
 @pytest.mark.parametrize(
     "statement, said",
     [
