@@ -128,11 +128,15 @@ def contenders(rung: str) -> Iterator[list[str]]:
         yield [*filter(None, [below]), rung, *specs]
 
 
-def measure(rung: str) -> pd.DataFrame:
-    """One row per run, contender and problem. Raises :class:`LadderError`."""
+def measure(rung: str, out: Path) -> pd.DataFrame:
+    """One row per run, contender and problem, written after each run. Raises :class:`LadderError`."""
     get_backend("cuda")
+    runs: list[pd.DataFrame] = []
     with contenders(rung) as specs:
-        return pd.concat([gpu.measure(PROBLEMS, specs).assign(run=run) for run in range(1, RUNS + 1)])
+        while len(runs) < RUNS:
+            runs.append(gpu.measure(PROBLEMS, specs).assign(run=len(runs) + 1))
+            pd.concat(runs).to_csv(out, index=False, float_format="%.6g")
+    return runs[0]
 
 
 def count(rung: str) -> pd.DataFrame:
@@ -159,15 +163,17 @@ def main() -> int:
     options = parser.parse_args()
     try:
         files.require_target(options.out)
-        frame = count(options.rung) if options.counts else measure(options.rung)
+        if options.counts:
+            counted = count(options.rung)
+            counted.to_csv(options.out, index=False, float_format="%.6g")
+            print(counted.to_string())
+        else:
+            Console(width=150).print(
+                gpu.render(measure(options.rung, options.out), get_operation("attention"))
+            )
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    frame.to_csv(options.out, index=False, float_format="%.6g")
-    if options.counts:
-        print(frame.to_string())
-    else:
-        Console(width=150).print(gpu.render(frame[frame.run == 1], get_operation("attention")))
     return 0
 
 
