@@ -4,8 +4,7 @@
 // one tile are computed under the products of others. What is left of the softmax, silu, needs nothing of the
 // other tiles. What is new is what the producer knows: it reads the mask, and says of each tile that it has
 // brought which consumers need it and for which of them the mask cuts it.
-#include <algorithm>
-
+#include "fp8.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
 #include "tiles/ring.h"
@@ -35,45 +34,58 @@ using namespace tiles;
 
 /// What the producer says of a tile: its first key, and a bit for each consumer. After the last tile nobody
 /// sees anything.
-struct alignas(8) Visit {
+struct alignas(16) Visit {
   int key;
-  uint16_t seen; ///< whether one of the consumer's rows sees one of the keys
-  uint16_t cut;  ///< whether one of them does not see one of the keys
+  uint16_t seen;          ///< whether one of the consumer's rows sees one of the keys
+  uint16_t cut;           ///< whether one of them does not see one of the keys
+  float k_scale, v_scale; ///< of fp8
 
   __device__ bool is_tile() const { return key >= 0; }
   __device__ bool is_seen_by(int consumer) const { return seen >> consumer & 1; }
   __device__ bool is_cut_for(int consumer) const { return cut >> consumer & 1; }
 };
-constexpr Visit kNoTile{-1, 0, 0};
+constexpr Visit kNoTile{-1, 0, 0, 0.f, 0.f};
 
-/// A block's arrangement for elements T and head dimension d.
-template <typename T, int d> struct Arrangement {
+/// A block's arrangement for elements T and head dimension d; kFp8: with factors of products in e4m3.
+template <typename T, int d, bool kFp8> struct Arrangement {
+  static constexpr bool fp8 = kFp8;
+  using Elem = std::conditional_t<kFp8, E4M3, T>;
+
   // Warpgroups that compute, each 64 rows, beside the one that has tiles brought. The registers that this one
   // gives up let O, d / 2 of a thread's, S, half the keys of a tile, and P, a quarter, fit: 512 threads have
   // 128 each, 32 + 3 x 160 = 4 x 128, and 384 have 168 each, 40 + 2 x 232 = 3 x 168.
-  static constexpr int consumers = CONSUMERS ? CONSUMERS : d <= 128 ? 3 : 2;
+  static constexpr int consumers = CONSUMERS ? CONSUMERS : d <= (kFp8 ? 64 : 128) ? 3 : 2;
   static constexpr int producer_registers = consumers == 3 ? 32 : 40,
                        consumer_registers = consumers == 3 ? 160 : 232;
   static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
-  static constexpr int keys = KEYS ? KEYS : d <= 64 ? 128 : d == 128 ? 80 : 64; // of a tile
+  static constexpr int keys = kFp8       ? KeyTiles::rows
+                              : KEYS     ? KEYS
+                              : d <= 64  ? 128
+                              : d == 128 ? 80
+                                         : 64; // of a tile
   static constexpr int buffers = BUFFERS ? BUFFERS : 2;
 
-  using QTile = SharedTile<T, 64, d>;
-  using KTile = SharedTile<T, keys, d>;
+  using QTile = SharedTile<Elem, 64, d>;
+  using KTile = SharedTile<Elem, keys, d>;
+  /// wgmma takes 8-bit factors along their columns alone: V comes transposed.
+  using VTile = std::conditional_t<kFp8, SharedTile<Elem, d, keys>, KTile>;
+  using P = std::conditional_t<kFp8, Fragments8<keys>, RegTile<T, 16, keys>>;
   struct Shared {
     Ring<QTile, 1, consumers> q;
-    Ring<KTile, buffers> k, v;
+    Ring<KTile, buffers> k;
+    Ring<VTile, buffers> v;
     Visit visits[buffers]; // of what is in k
   };
   struct Maps {
     tma::JaggedMap<QTile> q;
-    tma::JaggedMap<KTile> k, v;
+    tma::JaggedMap<KTile> k;
+    std::conditional_t<kFp8, tma::TensorMap<VTile>, tma::JaggedMap<VTile>> v;
   };
 
   /// Whether O, S and P fit into a thread's registers, with 32 for the rest, and the tiles into shared
   /// memory.
   static constexpr bool fits =
-      d / 2 + keys / 2 + keys / 4 + 32 <= consumer_registers && sizeof(Shared) <= 227 * 1024;
+      d / 2 + keys / 2 + int(sizeof(P)) / 4 + 32 <= consumer_registers && sizeof(Shared) <= 227 * 1024;
 };
 
 /// Who sees what of the tile at `key`. The block's rows are at the positions `first` to, at most, `last`.
@@ -81,7 +93,7 @@ template <typename T, int d> struct Arrangement {
 /// say what those between them see, the lanes look at each.
 template <typename A, bool kIntervals>
 __device__ inline Visit look_at(const HstuMask<kIntervals> &mask, int first, int last, int key) {
-  Visit visit{key, 0, 0};
+  Visit visit{key, 0, 0, 1.f, 1.f};
   if constexpr (!kIntervals) {
     const int row = first + 64 * lane_id();
     const bool has_rows = lane_id() < A::consumers && row <= last;
@@ -104,7 +116,7 @@ __device__ inline Visit look_at(const HstuMask<kIntervals> &mask, int first, int
 /// The producer, a warp: has the tiles brought that a row of the block sees.
 template <typename T, int d, typename A, bool kIntervals>
 __device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
-                               const HstuProblem &problem) {
+                               const HstuProblem &problem, const Quantised &quantised) {
   const Sequence<T, d> sequence(problem);
   const int row = sequence.block_row(A::block_rows), head = blockIdx.x;
   const auto mask = sequence.template mask<kIntervals>();
@@ -117,17 +129,27 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
     smem.q.load_async({}, maps.q, row, tma::Segment{sequence.q_begin, sequence.q_len, head});
   Turn<A::buffers> turn;
   for (int key = block_keys.begin / A::keys * A::keys; key < block_keys.end; key += A::keys) {
-    const Visit visit = look_at<A>(mask, first, last, key);
+    Visit visit = look_at<A>(mask, first, last, key);
     if (visit.seen == 0)
       continue;
+    int tile = 0;
+    if constexpr (A::fp8) {
+      tile = KeyTiles{problem.heads}.number(blockIdx.y, kv.first, key, head);
+      visit.k_scale = quantised.k_scale[tile];
+      visit.v_scale = quantised.v_scale[tile];
+    }
     smem.k.wait_empty(turn);
     if (asks) {
       smem.visits[turn.buffer] = visit;
       smem.k.load_async(turn, maps.k, key, kv);
     }
     smem.v.wait_empty(turn);
-    if (asks)
-      smem.v.load_async(turn, maps.v, key, kv);
+    if (asks) {
+      if constexpr (A::fp8)
+        smem.v.load_async(turn, maps.v, 0, tile);
+      else
+        smem.v.load_async(turn, maps.v, key, kv);
+    }
     turn.advance();
   }
   smem.k.wait_empty(turn);
@@ -140,10 +162,16 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
 /// The calling warp's first row of the block's: each has 16.
 __device__ inline int warp_row() { return uniform(thread_index() / 32 * 16); }
 
-/// S becomes P = silu(alpha S), 0 where the mask hides a key.
+/// S becomes P = silu(alpha S), 0 where the mask hides a key. fp8: times the factors of weights.
 template <typename T, int d, typename A, bool kIntervals, RegisterTile S>
-__device__ inline void weigh(S &s, const HstuProblem &problem, int key, bool is_cut) {
-  silu(s, s, problem.alpha);
+__device__ inline void weigh(S &s, const HstuProblem &problem, const Visit &visit, bool is_cut,
+                             const Factors &factors) {
+  if constexpr (A::fp8) {
+    silu(s, s, factors.logit * visit.k_scale);
+    mul(s, s, factors.weight * visit.v_scale);
+  } else {
+    silu(s, s, problem.alpha);
+  }
   if (!is_cut)
     return;
   // Read where it is needed, in few tiles: in between the tiles need the registers.
@@ -152,16 +180,17 @@ __device__ inline void weigh(S &s, const HstuProblem &problem, int key, bool is_
   const int first = sequence.block_row(A::block_rows) + warp_row() + sequence.shift();
   keep_bits(s, s, [&](int r) {
     return [=, row = mask.row(min(first + r, sequence.k_len - 1))](int col) {
-      return row.bits(key + col, min(64, A::keys - col));
+      return row.bits(visit.key + col, min(64, A::keys - col));
     };
   });
 }
 
 /// A consumer, a warpgroup with 64 rows.
 template <typename T, int d, typename A, bool kIntervals>
-__device__ inline void consume(typename A::Shared &smem, const HstuProblem &problem, int consumer) {
+__device__ inline void consume(typename A::Shared &smem, const HstuProblem &problem,
+                               const Quantised &quantised, int consumer) {
   RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p;
+  typename A::P p;
   RegTile<float, 16, d> o;
   RegTile<T, 16, d> o_16;
   zero(o);
@@ -196,6 +225,17 @@ __device__ inline void consume(typename A::Shared &smem, const HstuProblem &prob
     return visit;
   };
 
+  const auto begin_pv = [&] {
+    const auto &v_smem = smem.v.wait_full(v_turn);
+    if constexpr (A::fp8)
+      warpgroup::mma_ABt(o, p, v_smem, o);
+    else
+      warpgroup::mma_AB(o, p, v_smem, o);
+  };
+
+  Factors fp8{};
+  if constexpr (A::fp8)
+    fp8 = factors<T, d>(problem, quantised, Sequence<T, d>(problem).block_row(A::block_rows) + 64 * consumer);
   auto &q_smem = smem.q.wait_full({}, consumer);
   for (Visit visit = next_seen(); visit.is_tile(); visit = next_seen()) {
     // S = Q K^T and P = silu(S), of the first of some tiles that these rows see
@@ -204,33 +244,33 @@ __device__ inline void consume(typename A::Shared &smem, const HstuProblem &prob
     in_turn.pass();
     warpgroup::mma_wait(s);
     release_k();
-    weigh<T, d, A, kIntervals>(s, problem, visit.key, visit.is_cut_for(consumer));
+    weigh<T, d, A, kIntervals>(s, problem, visit, visit.is_cut_for(consumer), fp8);
     copy(p, s);
 
     while ((visit = next_tile()).is_seen_by(consumer)) {
       // S = Q K^T, and O += P V with the P of the tile before
       in_turn.wait();
       warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
-      warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+      begin_pv();
       in_turn.pass();
       warpgroup::mma_wait<1>(s);
       release_k();
 
       // P = silu(S)
-      weigh<T, d, A, kIntervals>(s, problem, visit.key, visit.is_cut_for(consumer));
+      weigh<T, d, A, kIntervals>(s, problem, visit, visit.is_cut_for(consumer), fp8);
       warpgroup::mma_wait(o);
       release_v();
       copy(p, s);
     }
 
     // O += P V of the last of them
-    warpgroup::mma_AB(o, p, smem.v.wait_full(v_turn), o);
+    begin_pv();
     warpgroup::mma_wait(o);
     release_v();
   }
   in_turn.stop();
 
-  mul(o, o, problem.inv_length);
+  mul(o, o, A::fp8 ? problem.inv_length / fp8.weight : problem.inv_length);
   copy(o_16, o);
   const Sequence<T, d> sequence(problem);
   store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
@@ -238,7 +278,8 @@ __device__ inline void consume(typename A::Shared &smem, const HstuProblem &prob
 
 template <typename T, int d, typename A, bool kIntervals>
 __global__ void __launch_bounds__(A::threads, 1)
-    attend(const __grid_constant__ typename A::Maps maps, const __grid_constant__ HstuProblem problem) {
+    attend(const __grid_constant__ typename A::Maps maps, const __grid_constant__ HstuProblem problem,
+           const Quantised quantised) {
   const Sequence<T, d> sequence(problem);
   if (sequence.block_row(A::block_rows) >= sequence.q_len)
     return;
@@ -257,34 +298,52 @@ __global__ void __launch_bounds__(A::threads, 1)
   if (role == A::consumers) {
     give_up_registers<A::producer_registers>();
     if (warpgroup::warp() == 0)
-      produce<T, d, A, kIntervals>(smem, maps, problem);
+      produce<T, d, A, kIntervals>(smem, maps, problem, quantised);
   } else {
     take_registers<A::consumer_registers>();
-    consume<T, d, A, kIntervals>(smem, problem, role);
+    consume<T, d, A, kIntervals>(smem, problem, quantised, role);
   }
 }
 
-template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
-  using A = Arrangement<T, d>;
+template <typename T, int d, typename A>
+void launch_with(const HstuProblem &p, const typename A::Maps &maps, const Quantised &quantised,
+                 cudaStream_t stream) {
+  const auto kernel = p.intervals ? attend<T, d, A, true> : attend<T, d, A, false>;
+  constexpr int smem_bytes = sizeof(typename A::Shared);
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "h6_wgmma: shared memory");
+  const dim3 grid = ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::block_rows - 1) / A::block_rows);
+  kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, quantised);
+  ladder::check(cudaGetLastError(), "h6_wgmma: launch");
+}
+
+template <typename T, int d, bool kFp8> void launch_head_dim(const HstuProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d, kFp8>;
+  using QTile = typename A::QTile;
+  using KTile = typename A::KTile;
+  using VTile = typename A::VTile;
   if constexpr (!A::fits) {
     throw std::invalid_argument(
         "h6_wgmma: at this head_dim the options chosen do not fit into registers or shared memory");
+  } else if constexpr (kFp8) {
+    const Quantisation<T, d> quantisation(p, stream);
+    const Quantised &e4m3 = quantisation.out;
+    const int stride = p.heads * d;
+    launch_with<T, d, A>(p,
+                         {
+                             .q = tma::jagged_map<QTile>(e4m3.q, p.total_q, p.heads, stride),
+                             .k = tma::jagged_map<KTile>(e4m3.k, p.total_k, p.heads, stride),
+                             .v = tma::tensor_map<VTile>(e4m3.v, d, quantisation.k_tiles(p) * p.heads),
+                         },
+                         e4m3, stream);
   } else {
-    const auto kernel = p.intervals ? attend<T, d, A, true> : attend<T, d, A, false>;
-    constexpr int smem_bytes = sizeof(typename A::Shared);
-    ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                  "h6_wgmma: shared memory");
-    const dim3 grid =
-        ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::block_rows - 1) / A::block_rows);
-    using QTile = typename A::QTile;
-    using KTile = typename A::KTile;
-    const typename A::Maps maps{
-        .q = tma::jagged_map<QTile>(p.q, p.total_q, p.heads, p.q_stride),
-        .k = tma::jagged_map<KTile>(p.k, p.total_k, p.heads, p.k_stride),
-        .v = tma::jagged_map<KTile>(p.v, p.total_k, p.heads, p.v_stride),
-    };
-    kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p);
-    ladder::check(cudaGetLastError(), "h6_wgmma: launch");
+    launch_with<T, d, A>(p,
+                         {
+                             .q = tma::jagged_map<QTile>(p.q, p.total_q, p.heads, p.q_stride),
+                             .k = tma::jagged_map<KTile>(p.k, p.total_k, p.heads, p.k_stride),
+                             .v = tma::jagged_map<VTile>(p.v, p.total_k, p.heads, p.v_stride),
+                         },
+                         {}, stream);
   }
 }
 
@@ -292,6 +351,10 @@ template <typename T, int d> void launch_head_dim(const HstuProblem &p, cudaStre
 
 void ladder::launch(const HstuProblem &p, cudaStream_t stream) {
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<32, 64, 128, 256>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+    using T = decltype(element);
+    if (p.fp8)
+      dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<T, d, true>(p, stream); });
+    else
+      dispatch_head_dim<32, 64, 128, 256>(p, [&](auto d) { launch_head_dim<T, d, false>(p, stream); });
   });
 }

@@ -35,6 +35,7 @@ class Hstu(Operation):
         shapes.DEFAULT_PROBLEM,
         *shapes.matrix(HstuProblem, ("f16",), (64,))[::4],
         *shapes.paged(("f16",), (64,)),
+        *shapes.fp8(("f16",), (64,))[::4],
     )
     calibration_problems: Sequence[HstuProblem] = (
         *shapes.calibration_problems(HstuProblem),
@@ -82,6 +83,7 @@ class Hstu(Operation):
             "dtype": problem.dtype,
             "alpha": problem.factor,
             "inv_length": 1.0 / problem.length,
+            "fp8": problem.fp8,
         }
 
     def make_inputs(self, problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
@@ -105,7 +107,11 @@ class Hstu(Operation):
         return diagnose(problem, self.make_inputs(problem), outputs["o"], reference)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
-        return [*shapes.matrix(self.problem, dtypes, head_dims), *shapes.paged(dtypes, head_dims)]
+        return [
+            *shapes.matrix(self.problem, dtypes, head_dims),
+            *shapes.paged(dtypes, head_dims),
+            *shapes.fp8(dtypes, head_dims),
+        ]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
         return {
@@ -137,6 +143,7 @@ class Hstu(Operation):
         )
         group.add_argument("--alpha", type=float, help="factor of the logits (1 / sqrt(d))")
         group.add_argument("--scaling-seqlen", type=int, metavar="N", help="divisor of o")
+        group.add_argument("--fp8", action="store_true", default=None, help="products of e4m3 factors")
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
         given = {
@@ -150,6 +157,7 @@ class Hstu(Operation):
             "page_size": options.page_size,
             "alpha": options.alpha,
             "scaling_seqlen": options.scaling_seqlen,
+            "fp8": options.fp8,
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -84,6 +84,23 @@ def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     ]
 
 
+def fp8(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+    """Each mask with factors of 8 bits, up to d = 128."""
+    sizes = [*_SIZES, {"q_lens": (300,), "alpha": 0.0}]
+    return [
+        HstuProblem(
+            2,
+            d,
+            **size,  # type: ignore[arg-type]
+            fp8=True,
+            dtype=dtypes[(i + j) % len(dtypes)],
+            inputs=("normal", "strided", "large")[(i + j) % 3],
+        )
+        for i, size in enumerate(sizes)
+        for j, d in enumerate(d for d in head_dims if d <= 128)
+    ]
+
+
 def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     """Histories and targets that end on either side of a page boundary."""
     return [

@@ -72,6 +72,16 @@ template <InRegisters D, InRegisters S> __device__ inline void copy(D &dst, cons
     detail::map(dst, [](float x) { return x; }, src);
 }
 
+/// dst = src rounded to nearest, columns in the order of Fragments8; beyond 448 it becomes 448.
+template <int kCols>
+__device__ inline void copy(Fragments8<kCols> &dst, const RegTile<float, 16, kCols> &src) {
+#pragma unroll
+  for (int j = 0; j < kCols / 16; j++)
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      dst.words[j / 2][j % 2 * 2 + half] = ptx::pack_e4m3(src.pairs[0][j][half], src.pairs[0][j][half + 2]);
+}
+
 /// dst = src in the other layout: the same matrix, spread over the lanes by columns instead of rows, or the
 /// reverse.
 template <RegisterTile D, RegisterTile S> __device__ inline void swap_layout(D &dst, const S &src) {

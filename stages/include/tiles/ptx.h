@@ -63,6 +63,18 @@ __device__ inline void stmatrix_x4(void *row_smem, const uint32_t (&tiles)[4]) {
 #endif
 }
 
+/// Four numbers rounded to e4m3, the first in the lowest byte; beyond 448 they become 448.
+__device__ inline uint32_t pack_e4m3(float2 first, float2 second) {
+  uint32_t word;
+  asm("{.reg .b16 low, high;"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;"
+      "mov.b32 %0, {low, high};}"
+      : "=r"(word)
+      : "f"(first.x), "f"(first.y), "f"(second.x), "f"(second.y));
+  return word;
+}
+
 /// Transposes the 8x8 tile of 16-bit elements whose fragments the lanes give.
 __device__ inline uint32_t movmatrix_trans(uint32_t tile) {
   uint32_t transposed;

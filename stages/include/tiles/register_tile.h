@@ -48,4 +48,19 @@ template <Element T, int kRows, int kCols, Layout kLayout = Layout::row> struct 
   Pair<T> pairs[lines / 16][span / 16][4]; // [line / 16][span / 16][quarter], see types.h
 };
 
+/// 16 x kCols 8-bit elements, spread over a warp as wgmma's first factor. A lane's word has four columns side
+/// by side, a lane of the fp32 tile that is rounded to it two and two that are 8 apart. So the columns of
+/// each 16 change places, and the second factor has its rows in the same order: column c is at place_of(c).
+template <int kCols> struct Fragments8 {
+  static_assert(kCols > 0 && kCols % 32 == 0, "the columns of 8-bit fragments are a multiple of 32");
+  using Elem = E4M3;
+  static constexpr int rows = 16, cols = kCols;
+
+  uint32_t words[cols / 32][4]; // [col / 32][quarter of 8 x 16]
+
+  __host__ __device__ static constexpr int place_of(int col) {
+    return col / 16 * 16 + col % 8 / 2 * 4 + col / 8 % 2 * 2 + col % 2;
+  }
+};
+
 } // namespace tiles

@@ -22,14 +22,23 @@ namespace tiles {
 /// How a shared tile's bytes lie within its lines of 128.
 enum class Placement { swizzled, plain };
 
-template <Element T, int kRows, int kCols, Placement kPlacement = Placement::swizzled> struct SharedTile {
+/// What tiles in shared memory hold.
+template <typename T>
+concept SharedElement = Element<T> || std::is_same_v<T, E4M3>;
+
+template <SharedElement T, int kRows, int kCols, Placement kPlacement = Placement::swizzled>
+struct SharedTile {
   static_assert(kRows > 0 && kRows % 16 == 0 && kCols > 0 && kCols % 16 == 0,
                 "a shared tile's sides are multiples of 16");
   using Elem = T;
   static constexpr int rows = kRows, cols = kCols;
   static constexpr Placement placement = kPlacement;
-  /// Columns of a block: the widest of 64, 32, 16 that divides cols (16 bits); 16 (fp32).
-  static constexpr int block_cols = !Element16<T> || cols % 32 ? 16 : cols % 64 ? 32 : 64;
+  /// Columns of a block: as many as 128, 64 or 32 bytes hold, the most that divide cols; 16 of fp32.
+  static constexpr int wide = 128 / sizeof(T);
+  static constexpr int block_cols = sizeof(T) == 4           ? 16
+                                    : cols % wide == 0       ? wide
+                                    : cols % (wide / 2) == 0 ? wide / 2
+                                                             : wide / 4;
   static constexpr int row_bytes = block_cols * sizeof(T);
   static constexpr int block_bytes = rows * row_bytes;
 
@@ -40,7 +49,7 @@ template <Element T, int kRows, int kCols, Placement kPlacement = Placement::swi
   __host__ __device__ static constexpr int swizzle(int byte) {
     if constexpr (kPlacement == Placement::plain)
       return byte;
-    else if constexpr (Element16<T>)
+    else if constexpr (sizeof(T) < 4)
       return byte ^ ((byte >> 7 & (row_bytes / 16 - 1)) << 4);
     else
       return byte ^ ((byte >> 7 & 3) << 5);

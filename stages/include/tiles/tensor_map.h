@@ -38,8 +38,9 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
   using T = typename Tile::Elem;
   static_assert(Tile::placement == Placement::swizzled, "TMA brings swizzled tiles");
   static_assert(Tile::rows <= 256, "TMA brings at most 256 rows at a time");
-  constexpr bool fp16 = std::is_same_v<T, __half>;
-  constexpr auto element = fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  constexpr auto element = sizeof(T) == 1              ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                           : std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   constexpr auto swizzle = Tile::row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                            : Tile::row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                    : CU_TENSOR_MAP_SWIZZLE_32B;

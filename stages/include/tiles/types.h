@@ -29,6 +29,12 @@ enum class Layout { row, col };
 template <typename T>
 concept Element16 = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
 
+/// An 8-bit number of 4 exponent and 3 mantissa bits, up to 448: what wgmma multiplies twice as fast as 16
+/// bits. Tiles of it lie in shared memory or, as wgmma's first factor, in a Fragments8.
+struct E4M3 {
+  uint8_t bits;
+};
+
 template <typename T>
 concept Element = Element16<T> || std::is_same_v<T, float>;
 

@@ -79,8 +79,17 @@ inline constexpr bool swizzled_in_shared<S> = S::placement == Placement::swizzle
 template <typename S, int kRows, int kCols>
 inline constexpr bool swizzled_in_shared<SharedPart<S, kRows, kCols>> = swizzled_in_shared<S>;
 
-template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
-__device__ constexpr bool require_wgmma() {
+template <RegisterTile D, Factor A, Factor B> __device__ constexpr bool require_factors() {
+  constexpr bool bytes = std::is_same_v<typename A::Elem, E4M3>;
+  static_assert(bytes == std::is_same_v<typename B::Elem, E4M3>,
+                "warpgroup: given a factor of 8 bits and one of 16, wanted two of a kind");
+  if constexpr (bytes)
+    return std::is_same_v<typename B::Elem, E4M3>;
+  else
+    return require_elements<D, A, B>();
+}
+
+template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B> __device__ constexpr bool require_wgmma() {
   constexpr bool place = InSharedMemory<B>;
   static_assert(place, "warpgroup: b is given in registers, wanted in shared memory, where wgmma reads it: "
                        "store(b_smem, b) first, then fence_async_proxy() and sync()");
@@ -88,7 +97,8 @@ __device__ constexpr bool require_wgmma() {
   static_assert(swizzled, "warpgroup: given a plain shared tile, wanted Placement::swizzled");
   constexpr bool rows = D::rows == 16;
   static_assert(rows, "warpgroup: wanted a destination of 16 rows, a warp's share of the 64");
-  constexpr bool layout = InSharedMemory<A> || (InLayout<A, Layout::row> && kA == Inner::cols);
+  constexpr bool layout =
+      InSharedMemory<A> || ((InLayout<A, Layout::row> || is_fragments8<A>) && kA == Inner::cols);
   static_assert(layout,
                 "warpgroup: in registers a is wanted in row layout and as it is, not transposed: insert "
                 "swap_layout(a_row, a), or store it to shared memory");
@@ -97,26 +107,32 @@ __device__ constexpr bool require_wgmma() {
                 "warpgroup: wanted a of 64 rows in shared memory, or of 16 in registers, a warp's share");
   constexpr bool sizes = outer_length<kB, B> == D::cols && inner_length<kA, A> == inner_length<kB, B>;
   static_assert(sizes, "warpgroup: wanted dst m x n, a m x k, b k x n");
-  constexpr bool width = ptx::has_wgmma<D::cols>;
+  constexpr bool along = !std::is_same_v<typename B::Elem, E4M3> || (kA == Inner::cols && kB == Inner::cols);
+  static_assert(along, "warpgroup: 8-bit factors are multiplied along their columns: wanted mma_ABt");
+  constexpr bool width = ptx::has_wgmma_of<typename B::Elem, D::cols>;
   static_assert(width,
                 "warpgroup: wanted a destination of 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192 or 256 "
-                "columns");
-  return require_elements<D, A, B>() && place && swizzled && rows && layout && a_rows && sizes && width;
+                "columns, 32, 64, 128 or 256 of 8-bit factors");
+  return require_factors<D, A, B>() && along && place && swizzled && rows && layout && a_rows && sizes &&
+         width;
 }
 
 /// Begins dst (+)= a b.
-template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B>
 __device__ inline void wgmma(D &dst, const A &a, const B &b, bool add) {
   if constexpr (require_wgmma<kA, kB, D, A, B>()) {
     using Instruction = ptx::Wgmma<typename B::Elem, D::cols>;
     auto &acc = reinterpret_cast<float (&)[D::cols / 2]>(dst.pairs);
     written_here(dst);
     ptx::wgmma_fence();
+    constexpr int step = 32 / sizeof(typename B::Elem);
 #pragma unroll
-    for (int k = 0; k < inner_length<kB, B>; k += 16) {
+    for (int k = 0; k < inner_length<kB, B>; k += step) {
       const uint64_t b_k = descriptor<kB>(b, k);
       if constexpr (RegisterTile<A>)
-        Instruction::template rs<kB == Inner::rows>(acc, a.pairs[0][k / 16], b_k, add || k > 0);
+        Instruction::template rs<kB == Inner::rows>(acc, a.pairs[0][k / step], b_k, add || k > 0);
+      else if constexpr (is_fragments8<A>)
+        Instruction::template rs<false>(acc, a.words[k / step], b_k, add || k > 0);
       else
         Instruction::template ss<kA == Inner::rows, kB == Inner::rows>(acc, descriptor<kA>(a, k), b_k,
                                                                        add || k > 0);
@@ -125,11 +141,11 @@ __device__ inline void wgmma(D &dst, const A &a, const B &b, bool add) {
   }
 }
 
-template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B>
 __device__ inline void wgmma(D &dst, const A &a, const B &b) {
   wgmma<kA, kB>(dst, a, b, false);
 }
-template <Inner kA, Inner kB, RegisterTile D, AnyTile A, AnyTile B>
+template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B>
 __device__ inline void wgmma(D &dst, const A &a, const B &b, const D &c) {
   if (&dst != &c)
     dst = c;
@@ -144,19 +160,19 @@ struct warpgroup : group<4> {
   __device__ static int index() { return uniform(threadIdx.x / threads); }
 
   // As the functions of the same names in mma.h, with 64 rows, and begun.
-  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
   __device__ static void mma_AB(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::cols, detail::Inner::rows>(dst, a, b, c...);
   }
-  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
   __device__ static void mma_ABt(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::cols, detail::Inner::cols>(dst, a, b, c...);
   }
-  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
   __device__ static void mma_AtB(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::rows, detail::Inner::rows>(dst, a, b, c...);
   }
-  template <RegisterTile D, AnyTile A, AnyTile B, std::same_as<D>... C>
+  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
   __device__ static void mma_AtBt(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::rows, detail::Inner::cols>(dst, a, b, c...);
   }

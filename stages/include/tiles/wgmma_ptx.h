@@ -19,8 +19,9 @@ template <int kPending> __device__ inline void wgmma_wait() {
 
 /// Begins acc = a b, or acc += a b, of 64 x kN over 16; acc has kN / 2 registers a thread. `ss`: both factors
 /// are in shared memory and given by descriptors; `rs`: a is in registers, mma_m16n8k16's fragments. kTransA
-/// and kTransB are 1 where the 16 run along the shared tile's rows, 0 along its columns.
-template <Element16 T, int kN> struct Wgmma;
+/// and kTransB are 1 where the 16 run along the shared tile's rows, 0 along its columns. 8-bit elements: over
+/// 32, along the columns alone.
+template <typename T, int kN> struct Wgmma;
 template <int kN> constexpr bool has_wgmma = kN % 16 == 0 && kN >= 32 && (kN <= 192 || kN == 256);
 
 // Inline PTX numbers its operands and names each one: eight registers at a time.
@@ -96,6 +97,36 @@ TILES_WGMMA_BOTH(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 TILES_WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 TILES_WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
+// The same of e4m3.
+#define TILES_WGMMA_E4M3(kN, kRegisters, p0, p1, p2, p3, p4, p5)                                             \
+  template <> struct Wgmma<E4M3, kN> {                                                                       \
+    template <int kTransA, int kTransB>                                                                      \
+    __device__ static void ss(float (&acc)[kN / 2], uint64_t a, uint64_t b, bool add) {                      \
+      asm volatile("{.reg .pred add; setp.ne.b32 add, " p2 ", 0;"                                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #kN "k32.f32.e4m3.e4m3"                               \
+                   " {" TILES_TEXT_##kRegisters "}, " p0 ", " p1 ", add, 1, 1;}"                             \
+                   : TILES_ACC_##kRegisters                                                                  \
+                   : "l"(a), "l"(b), "r"(int(add)));                                                         \
+    }                                                                                                        \
+    template <int kTransB>                                                                                   \
+    __device__ static void rs(float (&acc)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool add) {          \
+      asm volatile("{.reg .pred add; setp.ne.b32 add, " p5 ", 0;"                                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #kN "k32.f32.e4m3.e4m3"                               \
+                   " {" TILES_TEXT_##kRegisters "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", add, 1, 1;}"   \
+                   : TILES_ACC_##kRegisters                                                                  \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)));                     \
+    }                                                                                                        \
+  };
+
+TILES_WGMMA_E4M3(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+TILES_WGMMA_E4M3(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+TILES_WGMMA_E4M3(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+TILES_WGMMA_E4M3(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+template <typename T, int kN>
+constexpr bool has_wgmma_of =
+    std::is_same_v<T, E4M3> ? kN == 32 || kN == 64 || kN == 128 || kN == 256 : has_wgmma<kN>;
+
+#undef TILES_WGMMA_E4M3
 #undef TILES_WGMMA_BOTH
 #undef TILES_WGMMA
 
