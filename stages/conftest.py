@@ -69,13 +69,15 @@ def spilled_bytes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, st
 
 
 @pytest.fixture(scope="session")
-def ptxas_report() -> Callable[[Stage], str]:
-    """What ptxas says of a stage for sm_90a: registers and spills, and which products it serialises."""
+def ptxas_report() -> Callable[..., str]:
+    """``ptxas_report(stage, flags...)``: what ptxas says of a stage for sm_90a, of registers and spills, and
+    which products it serialises.
+    """
 
-    def report(stage: Stage) -> str:
+    def report(stage: Stage, *flags: str) -> str:
         nvcc = toolchain.pinned_nvcc()
         command = [str(nvcc.path), "-std=c++20", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-cubin"]
-        command += ["-ccbin", toolchain.gxx(), f"-I{include_directory()}", "-Xptxas", "-v"]
+        command += ["-ccbin", toolchain.gxx(), f"-I{include_directory()}", "-Xptxas", "-v", *flags]
         with tempfile.TemporaryDirectory() as folder:
             command += [str(stage.kernel), "-o", f"{folder}/kernel.cubin"]
             return subprocess.run(command, check=True, capture_output=True, text=True).stderr

@@ -12,9 +12,9 @@ import torch
 
 import ladder
 from ladder.evaluation import Evaluation
-from ladder.operations import HstuProblem
+from ladder.operations import DTYPES, HstuProblem
 from ladder.operations.hstu.inputs import make_inputs
-from ladder.stages import Stage, discover
+from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -110,13 +110,13 @@ def test_nothing_of_another_sequence_reaches_this_one(d: int, fp8: bool, bad: fl
     assert not alone.isnan().any()
 
 
-def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
-    stage = discover()[NAME]
-    report = ptxas_report(stage)
+def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[..., str]) -> None:
+    """Of bf16; with fp16 the same registers are taken, and as much time to compile."""
+    report = ptxas_report(discover()[NAME], f"-DLADDER_DTYPES={1 << DTYPES.index('bf16')}")
     assert re.findall(r"\(C75\d+\)", report) == []
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
     kernels = 2 * (len(HEAD_DIMS) + len(FP8_HEAD_DIMS))  # with intervals and without
-    assert len(spills) == len(stage.dtypes) * (kernels + 3 * len(FP8_HEAD_DIMS))  # q, k and v are rounded
+    assert len(spills) == kernels + 3 * len(FP8_HEAD_DIMS)  # q, k and v are rounded
     assert set(spills) == {("0", "0")}
 
 
