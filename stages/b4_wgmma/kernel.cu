@@ -43,6 +43,7 @@ template <typename T, int d> struct Arrangement {
   static constexpr int consumers = 2, threads = 128 * (consumers + 1), keys = 64 * consumers;
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
   static constexpr int queries = QUERIES ? QUERIES : d == 128 ? 64 : 128; // of a tile
+  static constexpr int parts = queries / 64; // one after the other, where something can run meanwhile
   static constexpr int buffers = BUFFERS ? BUFFERS : 2;
 
   /// The consumers share a tile of dQ, 64 rows each if there are enough of them.
@@ -167,36 +168,55 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   auto &staged = smem.dq[consumer * warpgroup::warps + warp];
   Turn<A::buffers> turn;
   Turn<2> ds_turn;
+  const auto part_of_d_o = [&](int first) { return part<64, d>(smem.d_o.tiles[turn.buffer][0], first); };
 
-  // P^T = exp(scale S^T - lse)
-  const auto make_weights = [&](int step) {
-    mul(s, s, p.scale * kLog2E);
-    sub_col(s, s, smem.lse[turn.buffer]);
-    lower_fill(s, s, p.kv_len - key);
-    if (p.is_causal)
-      make_causal_t(s, s, key, steps.query(step));
-    exp2(s, s);
+  const auto begin_dv = [&](int part) {
+    const int first = 64 * part;
+    copy(columns<64>(p_16, first), columns<64>(s, first));
+    warpgroup::mma_AB(dv, columns<64>(p_16, first), part_of_d_o(first), dv);
   };
-  // dP^T, and of it dS^T = P^T (dP^T - delta), in registers and in shared memory; begins dV.
+  // P^T = exp(scale S^T - lse), 64 queries after the other. Of two such parts the first one's dV is begun.
+  const auto make_weights = [&](int step) {
+#pragma unroll
+    for (int part = 0; part < A::parts; part++) {
+      auto &x = columns<64>(s, 64 * part);
+      mul(x, x, p.scale * kLog2E);
+      sub_col(x, x, smem.lse[turn.buffer], 64 * part);
+      lower_fill(x, x, p.kv_len - key);
+      if (p.is_causal)
+        make_causal_t(x, x, key, steps.query(step) + 64 * part);
+      exp2(x, x);
+      if (part == 0)
+        smem.d_o.wait_full(turn);
+      if (part + 1 < A::parts)
+        begin_dv(part);
+    }
+  };
+  // dP^T, and of it dS^T = P^T (dP^T - delta), in registers and in shared memory. Begins the last part's dV.
   const auto make_ds = [&] {
-    auto &d_o = smem.d_o.wait_full(turn);
-    warpgroup::mma_ABt(dp, v, d_o);
-    warpgroup::mma_wait(dp);
-    mul(dp, dp, kUnshift);
-    sub_col(dp, dp, smem.delta[turn.buffer]);
-    mul(dp, dp, s);
-    copy(ds_16, dp);
-    auto ds_smem = part<16, A::queries>(smem.ds[ds_turn.buffer], row);
-    store(ds_smem, ds_16);
+#pragma unroll
+    for (int part = 0; part < A::parts; part++)
+      warpgroup::mma_ABt(columns<64>(dp, 64 * part), v, part_of_d_o(64 * part));
+#pragma unroll
+    for (int part = 0; part < A::parts; part++) {
+      auto &x = columns<64>(dp, 64 * part);
+      warpgroup::mma_wait<(A::parts > 1)>(x);
+      mul(x, x, kUnshift);
+      sub_col(x, x, smem.delta[turn.buffer], 64 * part);
+      mul(x, x, columns<64>(s, 64 * part));
+      copy(columns<64>(ds_16, 64 * part), x);
+      auto ds_smem = tiles::part<16, 64>(smem.ds[ds_turn.buffer], row, 64 * part);
+      store(ds_smem, columns<64>(ds_16, 64 * part));
+      if (part == 0)
+        begin_dv(A::parts - 1);
+    }
     fence_async_proxy();
     __syncwarp();
     if (lane_id() == 0)
       smem.ds_full[ds_turn.buffer].arrive();
-    copy(p_16, s);
-    warpgroup::mma_AB(dv, p_16, d_o, dv);
   };
   const auto begin_dq_and_dk = [&](Turn<A::buffers> turn) {
-    smem.ds_full[ds_turn.buffer].wait(ds_turn.parity); // the other consumer's half
+    smem.ds_full[ds_turn.buffer].wait(ds_turn.parity); // the other consumer's dS^T
     warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[ds_turn.buffer], 0, dq_query), k_cols);
     warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
     ds_turn.advance();
@@ -209,22 +229,21 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
     warpgroup::mma_wait(s);
     make_weights(0);
+    warpgroup::mma_wait(dv);
     for (int step = 1; step < steps.count(); step++) {
       make_ds();
       const auto last_turn = turn;
       turn.advance();
-      // This step's S^T is wanted first. dQ and dK of the last step run under its exponentials, which ptxas
-      // leaves before the next wait in a loop, that for d_o, and would move behind a wait for products.
+      // This step's S^T is wanted first; dQ and dK of the last step run under its exponentials.
       warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
       warpgroup::mma_wait<1>(dv);
       smem.d_o.release(last_turn);
       begin_dq_and_dk(last_turn);
       warpgroup::mma_wait<2>(s);
       make_weights(step);
-      smem.d_o.wait_full(turn);
-      warpgroup::mma_wait<1>(dq);
+      warpgroup::mma_wait<A::parts>(dq);
       add_dq(step - 1);
-      warpgroup::mma_wait(dk);
+      warpgroup::mma_wait(dk, dv);
       smem.q.release(last_turn);
     }
     make_ds();

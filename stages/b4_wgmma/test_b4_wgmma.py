@@ -44,14 +44,22 @@ def test_counts_by_formula(run_stage: RunStage, d: int, is_causal: bool) -> None
     row = run_stage(NAME, problem).row
     blocks, all_steps = steps(problem)
     queries, dq_cols = QUERIES[d], DQ_COLS[d]
-    # S^T and dP^T, dV and dK, dQ: a product is one wgmma for each 16 that it adds up.
-    products = 2 * d // 16 + 2 * queries // 16 + KEYS // 16
-    assert row["wgmma_instructions"] == all_steps * CONSUMERS * products * WARPS
-    # The first factor takes 16 wavefronts unless it is in registers.
-    wavefronts = (
-        2 * d // 16 * (16 + queries // 4) + 2 * queries // 16 * d // 4 + KEYS // 16 * (16 + dq_cols // 4)
-    )
-    assert row["wavefronts_gmma"] == all_steps * CONSUMERS * wavefronts
+    # A product is one wgmma for each 16 that it adds up. The first factor takes 16 wavefronts unless it is in
+    # registers; dP^T is made 64 queries after the other.
+    products = {  # how many, wavefronts of each
+        "S": (d // 16, 16 + queries // 4),
+        "dP": (queries // 64 * d // 16, 16 + 64 // 4),
+        "dV": (queries // 16, d // 4),
+        "dK": (queries // 16, d // 4),
+        "dQ": (KEYS // 16, 16 + dq_cols // 4),
+    }
+    assert row["wgmma_instructions"] == all_steps * CONSUMERS * WARPS * sum(n for n, _ in products.values())
+    assert row["wavefronts_gmma"] == all_steps * CONSUMERS * sum(n * each for n, each in products.values())
+    # Each warp loads lse and delta of all queries, 8 bytes of 4 lanes in two wavefronts. dS^T and dQ are
+    # stored a step, dK and dV a block: 128 bytes a wavefront.
+    assert row["wavefronts_ld"] == all_steps * CONSUMERS * WARPS * queries // 2
+    stored = all_steps * queries * (2 * KEYS + 4 * d) + blocks * 2 * KEYS * d * 2
+    assert row["wavefronts_st"] == stored // 128
     # K and V, dK and dV a block; Q, lse, dO and delta a step, and each warp's share of dQ.
     assert row["tma_load_instructions"] == 2 * blocks + 4 * all_steps
     assert row["tma_store_instructions"] == 2 * blocks + all_steps * CONSUMERS * WARPS

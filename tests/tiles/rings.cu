@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(64, 1)
     RegTile<__half, 16, 32> tile;
     RegTile<float, 16, 32> difference;
     load(tile, smem.ring.wait_full(turn));
-    copy(difference, tile);
+    copy(columns<16>(difference, 0), columns<16>(tile, 0));
+    copy(columns<16>(difference, 16), columns<16>(tile, 16));
     sub_col(difference, difference, smem.vectors[turn.buffer]);
     __syncwarp();
     smem.ring.release(turn);

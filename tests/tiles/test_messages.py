@@ -147,6 +147,16 @@ WRONG = [
         "given two tiles of the same layout, wanted two different ones: insert copy(dst, src)",
     ),
     (
+        "F16Row a;",
+        "columns<16>(a, 0)",
+        "wanted a row-layout tile of 16 rows",
+    ),
+    (
+        "RegTile<float, 16, 32> a;",
+        "columns<64>(a, 0)",
+        "columns: given fewer columns than wanted",
+    ),
+    (
         "F16Row a; F32Col b;",
         "swap_layout(a, b)",
         "given tiles of different element types, wanted the same: insert copy(same_type, tile)",

@@ -98,6 +98,17 @@ template <RegisterTile D, RegisterTile S> __device__ inline void swap_layout(D &
     detail::exchange_lines_and_span(dst, src);
 }
 
+/// The columns from `first`, a multiple of 16, on, in the registers in which they are.
+template <int kCols, RegisterTile S> __device__ inline auto &columns(S &tile, int first) {
+  constexpr bool one_run = S::row_layout && S::rows == 16, fits = kCols <= S::cols;
+  static_assert(one_run, "columns: given a tile whose columns are spread over its registers, wanted a "
+                         "row-layout tile of 16 rows");
+  static_assert(fits, "columns: given fewer columns than wanted");
+  using D = RegTile<typename S::Elem, 16, kCols>;
+  using Part = std::conditional_t<std::is_const_v<S>, const D, D>;
+  return reinterpret_cast<Part &>(tile.pairs[0][first / 16]);
+}
+
 /// The same registers as a tile of the transposed matrix in the other layout.
 template <RegisterTile S> __device__ inline auto &transposed(S &tile) {
   using D = RegTile<typename S::Elem, S::cols, S::rows, S::row_layout ? Layout::col : Layout::row>;
