@@ -15,7 +15,8 @@ from ladder.operations import AnyProblem, Tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Reverse order with blocks interleaved, another value in unwritten memory, and addresses aligned to no more than 16 bytes.
+#: Reverse order with blocks interleaved, another value in unwritten memory, and addresses aligned to no more
+#: than 16 bytes.
 _OTHERWISE = Treatment(backwards=True, unwritten=0x7B, offset_bytes=16)
 
 
