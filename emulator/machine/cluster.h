@@ -14,6 +14,7 @@
 namespace ladder::machine {
 
 inline constexpr int kClusterRankShift = 24;
+inline constexpr std::uint32_t kOffsetInBlock = (1u << kClusterRankShift) - 1;
 inline constexpr std::uint32_t kMostBlocksOfCluster = 16;
 
 constexpr std::uint32_t cluster_address(std::uint32_t rank, std::uint32_t offset) {

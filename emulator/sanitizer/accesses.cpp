@@ -1,5 +1,4 @@
 // Checks accesses against shadow memory: races, data in flight, reads of unwritten memory.
-#include "machine/cluster.h"
 #include "sanitizer/block_checker.h"
 
 #include <algorithm>
@@ -198,6 +197,7 @@ inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t
   // half a granule does not show that the other half has been written.
   const auto is_good = [&](const Access &write) {
     return write.epoch != 0 && write.bytes == kAllBytes && !(write.flags & Access::in_flight) &&
+           write.block == now.block &&
            (write.thread == now.thread ? !(now.flags & Access::collective)
                                        : touch.known(write.thread, write.epoch));
   };
@@ -238,40 +238,42 @@ void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigne
               [&](int lane) { touch_global(global, initialised, lane, reach.address[lane] + begin, bytes); });
   }
   for_lanes(reach.local, [&](int lane) { touch_local(at, lane, reach.address[lane] + begin, bytes, act); });
-  if (act == Act::write || act == Act::update)
-    for_lanes(reach.elsewhere, [&](int lane) { write_to_cluster(reach.address[lane] + begin, lane, bytes); });
+  if (reach.elsewhere)
+    touch_cluster(at, reach, act, begin, bytes);
 }
 
-/// Of the accesses to other blocks' shared memory, only that it was written is recorded.
-void BlockChecker::write_to_cluster(std::uint64_t address, int lane, unsigned bytes) {
-  if (address >> 32 || address >> machine::kClusterRankShift == 0)
-    return;
-  const auto [block, offset] = block_.owner(address, lane);
-  auto &other = static_cast<BlockChecker &>(*block->observer());
-  if (offset + bytes <= other.written_.size())
-    other.written_.mark(offset, bytes);
-}
-
-void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
+void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes,
+                                BlockChecker &owner) {
   const Act act = deed.act;
   const std::size_t events = events_.size();
-  if (!deed.reads())
-    if (const Access reader = async_.reader(address, bytes); reader.epoch)
+  const bool is_own = &owner == this;
+  if (!is_own)
+    owner.is_used_by_cluster_ = true;
+  if (!deed.reads()) {
+    const std::uint32_t thread = deed.at.thread(lane);
+    const Access reader = owner.async_.reader(
+        address, bytes, [&](std::uint32_t block, std::uint32_t past, std::uint32_t epoch) {
+          return knows(thread, {.epoch = epoch, .thread = std::uint16_t(past), .block = block});
+        });
+    if (reader.epoch)
       note({Kind::async_read, lane, address, "shared", reader, false, true});
-  const bool is_silent = act == Act::write && changes_nothing(deed.at, lane, address, true);
-  touch_cells(deed, lane, is_silent, shadow_, address, bytes);
+  }
+  const bool is_silent = is_own && act == Act::write && changes_nothing(deed.at, lane, address, true);
+  touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
     // Struct copies read padding that is never written, so a partly unwritten read is no fault; matrices have
     // no padding. Data in flight was reported with its copy.
-    const bool is_written =
-        deed.at.site.flags & Access::collective ? written_.all(address, bytes) : written_.any(address, bytes);
+    const bool is_written = deed.at.site.flags & Access::collective ? owner.written_.all(address, bytes)
+                                                                    : owner.written_.any(address, bytes);
     if (!is_written && events_.size() == events)
       note(Kind::uninitialised, lane, address, "shared");
   }
   if (act == Act::write || act == Act::update) {
-    written_.mark(address, bytes);
-    if (launch_.uses_async_proxy())
+    owner.written_.mark(address, bytes);
+    if (launch_.uses_async_proxy() && is_own)
       async_.wrote(address, bytes, deed.accesses[lane]);
+    else if (launch_.uses_async_proxy())
+      owner.async_.forget(address, bytes);
   }
 }
 

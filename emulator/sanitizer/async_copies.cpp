@@ -3,10 +3,12 @@
 
 #include "instructions/async_copy.h"
 #include "instructions/bulk_copy.h"
+#include "machine/cluster.h"
 
 #include <algorithm>
 #include <bit>
-#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 namespace ladder::sanitizer {
@@ -40,7 +42,7 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   const Deed write = deed(at, good & to.shared, Act::copy, "shared");
   for_lanes(good & to.shared, [&](int lane) {
     touch_shared(write, lane, to.address[lane], bytes);
-    copies.open.push_back({std::uint32_t(to.address[lane]), bytes, at.thread(lane)});
+    copies.open.push_back({std::uint32_t(to.address[lane]), bytes, write.accesses[lane], nullptr});
   });
   report(at, bytes);
   carry_out(at, good);
@@ -58,32 +60,43 @@ void BlockChecker::wait(Warp &warp, const Instruction &in) {
   const bool all = warp.source(in).has("wait_all");
   const std::size_t pending = all ? 0 : std::size_t(in.imm);
   for (; copies.groups.size() > pending; copies.groups.pop_front())
-    complete_copies(copies.groups.front());
+    complete_thread_copies(copies.groups.front());
   if (all)
-    complete_copies(copies.open);
+    complete_thread_copies(copies.open);
   carry_out(at, warp.active());
 }
 
+/// What a thread's cp.async wrote needs a fence before the async proxy reads it, like its stores.
+void BlockChecker::complete_thread_copies(std::vector<CopyInFlight> &copies) {
+  if (launch_.uses_async_proxy())
+    for (const CopyInFlight &copy : copies)
+      async_.wrote(copy.address, copy.bytes, copy.write);
+  complete_copies(copies);
+  copies.clear();
+}
+
 /// From now on the data counts as written by the lane that copied and waited.
-void BlockChecker::complete_copies(std::vector<CopyInFlight> &copies) {
+void BlockChecker::complete_copies(const std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
+    const std::uint32_t epoch = checker(copy.write.block).clocks_.epoch(copy.write.thread);
     shadow_.visit(copy.address, copy.bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
       Access &write = cell.write;
-      if (write.thread != copy.thread || !(write.flags & Access::in_flight))
+      if (write.thread != copy.write.thread || write.block != copy.write.block ||
+          !(write.flags & Access::in_flight))
         return;
       write.flags &= std::uint8_t(~Access::in_flight);
-      write.epoch = clocks_.epoch(copy.thread);
+      write.epoch = epoch;
     });
     written_.mark(copy.address, copy.bytes);
   }
-  copies.clear();
 }
 
 void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
   constexpr unsigned kAlignment = 16;
   const Context at = context(warp, in);
   unsigned bytes = 0;
-  std::map<std::uint64_t, int> first_lanes; // by destination in shared memory
+  // What only one lane may issue: loads to one place, one source's sums in one place.
+  std::set<std::tuple<std::uint64_t, std::uint64_t, decltype(instructions::BulkCopy::coordinates)>> issued;
   for_lanes(warp.active(), [&](int lane) {
     const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
     const bool loads = copy.kind == instructions::BulkKind::load;
@@ -92,20 +105,18 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     shared.address[lane] = copy.shared;
     place_lane(at, shared, lane, Space::shared, bytes, kAlignment, loads);
     const bool good = touch_bulk_global(at, copy, lane);
-    if (!shared.shared || !good)
+    if (!(shared.shared | shared.elsewhere) || !good)
       return;
-    if (!loads) {
-      begin_store(at, lane, copy.shared, bytes);
-      return;
-    }
-    if (const auto [first, is_first] = first_lanes.try_emplace(copy.shared, lane); !is_first) {
+    const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
+                           : std::tuple{copy.shared, copy.other, copy.coordinates};
+    if ((loads || copy.reduces) && !issued.insert(key).second)
       note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), "");
-      return;
-    }
-    touch_shared(deed(at, 1u << lane, Act::copy, "shared"), lane, copy.shared, bytes);
-    if (copy.map)
-      async_.copied(copy.shared, bytes, copy.map->swizzle);
-    bulk_copies_[copy.mbarrier].push_back({std::uint32_t(copy.shared), bytes, at.thread(lane)});
+    else if (loads)
+      begin_load(at, lane, copy);
+    else if (copy.kind == instructions::BulkKind::exchange)
+      begin_landing(at, lane, copy, copy.other, copy.mbarrier, begin_read(at, lane, copy.shared, bytes));
+    else
+      stores_[at.thread(lane)].open.push_back(begin_read(at, lane, copy.shared, bytes));
   });
   report(at, bytes);
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
@@ -142,24 +153,67 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
   return good;
 }
 
+/// A load lands in this block, in another one of the cluster, or at the same place in several.
+void BlockChecker::begin_load(const Context &at, int lane, const instructions::BulkCopy &copy) {
+  if (!copy.cta_mask)
+    return begin_landing(at, lane, copy, copy.shared, copy.mbarrier, nullptr);
+  const auto in_block = [](std::uint32_t rank, std::uint64_t address) {
+    return machine::cluster_address(rank, std::uint32_t(address) & machine::kOffsetInBlock);
+  };
+  for (std::uint32_t rank = 0; rank < block_.cluster().size(); ++rank)
+    if (*copy.cta_mask >> rank & 1)
+      begin_landing(at, lane, copy, in_block(rank, copy.shared), in_block(rank, copy.mbarrier), nullptr);
+}
+
+void BlockChecker::begin_landing(const Context &at, int lane, const instructions::BulkCopy &copy,
+                                 std::uint64_t to, std::uint64_t mbarrier, SharedRead source) {
+  const auto bytes = unsigned(copy.shared_extent);
+  const auto place = owner(to, bytes), signal = owner(mbarrier, sizeof(std::uint64_t));
+  if (!place || !signal || place->first != signal->first)
+    return; // rejected when it executes
+  BlockChecker &other = *place->first;
+  const std::uint64_t address = place->second;
+  const Deed write = deed(at, 1u << lane, Act::copy, "shared");
+  for (const auto &[awaited, copies] : other.bulk_copies_)
+    for (const CopyInFlight &coming : copies)
+      if (coming.address == address && !copy.reduces)
+        note({Kind::async_copy, lane, address, "shared", coming.write, true, true});
+  if (const auto init = other.inits_.find(signal->second); &other == this && init != inits_.end() &&
+                                                           !init->second.is_published &&
+                                                           init->second.access.thread == at.thread(lane))
+    note({Kind::proxy, lane, signal->second, "shared", init->second.access, true, false});
+  check_init_by_cluster(lane, other, signal->second);
+  if (!copy.reduces)
+    touch_shared(write, lane, address, bytes, other);
+  if (copy.map)
+    other.async_.copied(address, bytes, copy.map->swizzle);
+  other.bulk_copies_[signal->second].push_back(
+      {std::uint32_t(address), bytes, write.accesses[lane], std::move(source)});
+}
+
 /// Waiters at the mbarrier see the copies, and everything the copying threads did before.
 void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())
     return;
-  std::vector<std::uint32_t> threads;
-  for (const CopyInFlight &copy : found->second)
-    threads.push_back(copy.thread);
-  complete_copies(found->second);
-  for (const std::uint32_t thread : threads)
-    merge_into(objects_[mbarrier], {{block_index_, clocks_.release(thread)}});
+  const std::vector<CopyInFlight> copies = std::move(found->second);
+  bulk_copies_.erase(found);
+  complete_copies(copies);
+  std::vector<SharedRead> &sources = landed_[mbarrier];
+  sources.clear();
+  for (const CopyInFlight &copy : copies) {
+    const std::uint32_t block = copy.write.block;
+    merge_into(objects_[mbarrier], {{block, checker(block).clocks_.release(copy.write.thread)}});
+    if (copy.source)
+      sources.push_back(copy.source);
+  }
 }
 
 void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {
   WarpCopies &copies = copies_[std::size_t(warp.index())];
   for (; !copies.groups.empty(); copies.groups.pop_front())
-    complete_copies(copies.groups.front());
-  complete_copies(copies.open);
+    complete_thread_copies(copies.groups.front());
+  complete_thread_copies(copies.open);
   mbarrier(warp, in);
 }
 

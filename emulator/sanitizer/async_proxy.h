@@ -1,61 +1,93 @@
 // Shared memory as the async proxy (TMA, tensor cores) sees it: writes by threads that are not yet visible to
-// it, its reads in progress, and the swizzle of its writes.
+// it, its reads, and the swizzle of its writes.
 #pragma once
 
 #include "machine/swizzle.h"
 #include "sanitizer/shadow.h"
 
+#include <array>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <vector>
 
 namespace ladder::sanitizer {
 
+/// An asynchronous read and the threads that have waited for it. Whoever overwrites the memory must come
+/// after one of these waits.
+struct AsyncRead {
+  struct Wait {
+    std::uint32_t block;
+    int warp;
+    std::array<std::uint32_t, 32> epochs; ///< by lane; 0: it has not waited
+  };
+  Access reader;
+  std::vector<Wait> waits;
+};
+using SharedRead = std::shared_ptr<AsyncRead>;
+
 class AsyncProxy {
 public:
-  /// `shared_end` is 0 for kernels that do not use the async proxy.
-  AsyncProxy(std::uint32_t shared_end, std::uint32_t threads)
-      : chunks_(shared_end / kChunk + 1), fences_(threads) {}
+  /// `shared_end` is 0 for kernels that do not use the async proxy. Reads of one of the `parties` complete in
+  /// order.
+  AsyncProxy(std::uint32_t shared_end, std::uint32_t threads, std::size_t parties)
+      : parties_(parties), chunks_(shared_end / kChunk + 1), fences_(threads) {}
 
   // --- what threads do
   void wrote(std::uint64_t address, unsigned bytes, const Access &write);
+  /// A thread of another block wrote: whether that one has fenced it is not known here.
+  void forget(std::uint64_t address, unsigned bytes);
   /// fence.proxy.async
   void fenced(std::uint32_t thread) { fences_[thread] = ++time_; }
 
   // --- what the proxy does
   /// TMA wrote a box with this swizzle.
   void copied(std::uint64_t address, unsigned bytes, machine::Swizzle swizzle);
-  /// Starts a read; it lasts until end_read is called with the returned number.
-  std::uint64_t begin_read(std::vector<std::uint32_t> addresses, const Access &reader);
-  void end_read(std::uint64_t number);
+  void read(const std::vector<std::uint32_t> &addresses, std::size_t party, const SharedRead &read);
 
   // --- what is wrong
   /// The last write by a thread if neither that thread nor one of `lanes` of the reading warp has fenced it;
   /// epoch 0: none.
   Access unfenced(std::uint32_t address, int warp, std::uint32_t lanes) const;
-  /// A read in progress; epoch 0: none.
-  Access reader(std::uint64_t address, unsigned bytes) const;
-  std::vector<Access> going_on() const;
+  /// A reader of whose end the overwriting thread does not know; epoch 0: none. `knows(block, thread,
+  /// epoch)`.
+  template <typename Knows> Access reader(std::uint64_t address, unsigned bytes, Knows knows);
   /// True if TMA wrote the chunk last, with another swizzle.
   bool has_other_swizzle(std::uint32_t address, machine::Swizzle swizzle) const;
 
 private:
   struct Chunk {
-    Access write;            ///< last write by a thread
-    std::uint64_t time = 0;  ///< time of that write; 0: none since the last copy
-    std::uint64_t reads = 0; ///< reads in progress
-    std::uint64_t last_read = 0;
+    Access write;             ///< last write by a thread
+    std::uint64_t time = 0;   ///< time of that write; 0: none since the last copy
     std::uint8_t swizzle = 0; ///< 1 + mode of the copy that wrote it last; 0: none did
   };
-  struct Read {
-    std::vector<std::uint32_t> addresses;
-    Access reader;
-  };
 
+  std::size_t parties_;
   std::vector<Chunk> chunks_;
+  std::vector<SharedRead> reads_;     ///< [chunk][party]: the last read; empty before the first
   std::vector<std::uint64_t> fences_; ///< by thread: time of its last fence
-  std::map<std::uint64_t, Read> reads_;
-  std::uint64_t time_ = 0, next_read_ = 1;
+  std::uint64_t time_ = 0;
 };
+
+template <typename Knows> Access AsyncProxy::reader(std::uint64_t address, unsigned bytes, Knows knows) {
+  if (reads_.empty())
+    return {};
+  const auto is_over = [&](const AsyncRead &read) {
+    for (const AsyncRead::Wait &wait : read.waits)
+      for (std::uint32_t lane = 0; lane < 32; ++lane)
+        if (wait.epochs[lane] && knows(wait.block, std::uint32_t(wait.warp) * 32 + lane, wait.epochs[lane]))
+          return true;
+    return false;
+  };
+  for (std::uint64_t chunk = address / kChunk; chunk <= (address + bytes - 1) / kChunk; ++chunk)
+    for (std::size_t party = 0; party < parties_; ++party) {
+      SharedRead &read = reads_[chunk * parties_ + party];
+      if (!read)
+        continue;
+      if (!is_over(*read))
+        return read->reader;
+      read = nullptr; // whoever writes next must come after this write
+    }
+  return {};
+}
 
 } // namespace ladder::sanitizer

@@ -1,8 +1,7 @@
-// Block and warp barriers, mbarriers, and member masks of warp-wide instructions.
+// Block and warp barriers, and member masks of warp-wide instructions.
 #include "sanitizer/block_checker.h"
 
 #include "instructions/shuffle.h"
-#include "machine/cluster.h"
 
 #include <algorithm>
 #include <bit>
@@ -32,58 +31,6 @@ std::string lanes_text(std::uint32_t lanes) {
 }
 
 } // namespace
-
-/// An arrival at an mbarrier publishes everything its thread did.
-void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
-  const Context at = context(warp, in);
-  const Reach where = reach_operand(at, warp.active(), 8, true);
-  touch(at, where, at.site.flags ? Act::update : Act::write, 8);
-  report(at, 8);
-  if (at.site.flags) { // initialising one publishes nothing
-    for_lanes(where.shared, [&](int lane) {
-      merge_into(objects_[where.address[lane]], {{block_index_, clocks_.release(at.thread(lane))}});
-    });
-    for_lanes(where.elsewhere, [&](int lane) {
-      const auto [block, address] = block_.owner(where.address[lane], lane);
-      auto &other = static_cast<BlockChecker &>(*block->observer());
-      merge_into(other.objects_[address], {{block_index_, clocks_.release(at.thread(lane))}});
-    });
-  }
-  carry_out(at, where.lanes());
-}
-
-void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
-  const Context at = context(warp, in);
-  const Reach where = reach_operand(at, warp.active(), 8, true);
-  touch(at, where, Act::update, 8);
-  report(at, 8);
-  const std::vector<machine::BulkCopyInFlight> &copies = block_.bulk_copies();
-  const auto is_awaited = [&](const machine::BulkCopyInFlight &copy, int lane) {
-    return copy.mbarrier == where.address[lane];
-  };
-  std::map<std::uint64_t, std::vector<CopyInFlight>> awaited; // by mbarrier, those of other blocks included
-  for_lanes(where.shared, [&](int lane) {
-    if (awaited.contains(where.address[lane]))
-      return;
-    std::vector<CopyInFlight> &coming = awaited[where.address[lane]];
-    for (const machine::BulkCopyInFlight &copy : copies)
-      if (is_awaited(copy, lane))
-        coming.push_back({copy.place.address, copy.place.extent(std::uint32_t(copy.data.size())), 0});
-  });
-  carry_out(at, where.lanes());
-  for_lanes(where.shared, [&](int lane) {
-    if (std::any_of(copies.begin(), copies.end(),
-                    [&](const machine::BulkCopyInFlight &copy) { return is_awaited(copy, lane); }))
-      return; // not yet
-    for (const CopyInFlight &copy : awaited[where.address[lane]])
-      written_.mark(copy.address, copy.bytes);
-    complete_bulk_copies(where.address[lane]);
-  });
-  for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
-    if (const auto found = objects_.find(where.address[lane]); found != objects_.end())
-      acquire(at.thread(lane), found->second, true);
-  });
-}
 
 void BlockChecker::report_barrier(const Context &at, std::string message, std::uint32_t other) {
   launch_.findings().add(
@@ -138,6 +85,7 @@ void BlockChecker::barrier(Warp &warp, const Instruction &in) {
   check_arrival(at, id);
   finish_acquiring();
   clocks_.arrive(int(id), warp.index(), active);
+  publish_inits(warp, active);
   carry_out(at, active);
 }
 
@@ -193,23 +141,6 @@ void BlockChecker::check_sources(const Context &at) {
       note(Kind::mask, lane, from, "");
   });
   report(at, 4);
-}
-
-/// Everything the threads of a cluster did before arriving is known after the wait.
-void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
-  const Context at = context(warp, in);
-  Knowledge &barrier = launch_.objects[reinterpret_cast<std::uintptr_t>(&block_.cluster())];
-  for_lanes(warp.active(),
-            [&](int lane) { merge_into(barrier, {{block_index_, clocks_.release(at.thread(lane))}}); });
-  carry_out(at, warp.active());
-}
-
-void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
-  const Context at = context(warp, in);
-  const Knowledge &barrier = launch_.objects[reinterpret_cast<std::uintptr_t>(&block_.cluster())];
-  const std::uint32_t active = warp.active();
-  carry_out(at, active);
-  for_lanes(active, [&](int lane) { acquire(at.thread(lane), barrier, true); });
 }
 
 /// Reports lanes that execute an instruction whose mask omits them.

@@ -54,9 +54,10 @@ BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
       clocks_(block.thread_count(), machine::kBarriers),
       shadow_(0, kChunk * (block.shared_end() / kChunk + 1)), written_(block.shared_end()),
-      async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32),
+      async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32,
+             (block.warps().size() + 3) / 4 + 1),
       products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),
-      has_spun_(block.warps().size()) {
+      has_spun_(block.warps().size()), cluster_arrivals_(block.warps().size() * 32) {
   first_arrival_.fill(-1);
   // The reserved bytes belong to the system, which initialises them.
   written_.mark(0, block.shared_begin());
@@ -113,20 +114,22 @@ void BlockChecker::atomic(Warp &warp, const Instruction &in) {
 void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases) {
   if (at.warp.polled())
     has_spun_[std::size_t(at.warp.index())] = true;
-  const auto objects_of = [&](int lane) -> auto & {
-    return reach.shared >> lane & 1 ? objects_ : launch_.objects;
-  };
-  for_lanes(reach.shared | reach.global, [&](int lane) {
-    auto &objects = objects_of(lane);
+  for_lanes(reach.shared | reach.global | reach.elsewhere, [&](int lane) {
+    const bool is_global = reach.global >> lane & 1;
+    const auto place = is_global ? std::nullopt : owner(reach.address[lane], at.site.bytes);
+    if (!is_global && !place)
+      return;
+    auto &objects = is_global ? launch_.objects : place->first->objects_;
+    const std::uint64_t address = is_global ? reach.address[lane] : place->second;
     const std::uint32_t thread = at.thread(lane);
     if (acquires)
-      if (const auto found = objects.find(reach.address[lane]); found != objects.end())
-        acquire(thread, found->second, at.site.acquires || reach.shared >> lane & 1);
+      if (const auto found = objects.find(address); found != objects.end())
+        acquire(thread, found->second, at.site.acquires || !is_global);
     if (!releases)
       return;
     SharedClock own = at.site.releases ? clocks_.release(thread) : clocks_.fenced(thread);
     if (own)
-      merge_into(objects[reach.address[lane]], all_known(std::move(own)));
+      merge_into(objects[address], all_known(std::move(own)));
   });
 }
 
@@ -161,6 +164,12 @@ bool BlockChecker::knows_block(const Access &past, bool with_pending) const {
     return found != knowledge.end() && (*found->second)[past.thread] >= past.epoch;
   };
   return is_known(known_) || (with_pending && is_known(pending_));
+}
+
+bool BlockChecker::knows(std::uint32_t thread, const Access &past) const {
+  if (past.block != block_index_)
+    return knows_block(past, true);
+  return past.thread == thread || clocks_.knows(thread, past.thread, past.epoch);
 }
 
 void BlockChecker::heap_allocated(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) {
@@ -234,6 +243,7 @@ void BlockChecker::from_generic(Warp &warp, const Instruction &in) {
 void BlockChecker::fence(Warp &warp, const Instruction &in) {
   finish_acquiring();
   clocks_.fence(warp.index(), warp.active());
+  publish_inits(warp, warp.active());
   carry_out(context(warp, in), warp.active());
 }
 

@@ -113,21 +113,31 @@ private:
     bool past_wrote = false, now_writes = false;
   };
   struct CopyInFlight {
-    std::uint32_t address, bytes, thread;
+    std::uint32_t address, bytes;
+    Access write;
+    SharedRead source; ///< the read of another block's shared memory; nullptr: none
   };
+  struct Phase {
+    int lane; ///< the first at this mbarrier
+    std::uint32_t parity;
+  };
+  struct Init {
+    Access access;
+    bool is_published; ///< its thread has executed a fence or a barrier since
+  };
+  using Phases = std::map<std::pair<BlockChecker *, std::uint64_t>, Phase>; ///< by mbarrier
   struct WarpCopies {
     std::vector<CopyInFlight> open;
     std::deque<std::vector<CopyInFlight>> groups;
   };
   struct WarpProducts {
-    /// Product number, number of the read in async_.
-    std::deque<std::pair<std::uint64_t, std::uint64_t>> reads;
-    std::deque<std::uint64_t> groups; ///< by group: one past its last product
+    std::deque<std::pair<std::uint64_t, SharedRead>> reads; ///< product number; not waited for by this warp
+    std::deque<std::uint64_t> groups;                       ///< by group: one past its last product
     std::uint64_t issued = 0;
   };
   struct ThreadStores {
-    std::vector<std::uint64_t> open; ///< numbers of reads in async_
-    std::deque<std::vector<std::uint64_t>> groups;
+    std::vector<SharedRead> open;
+    std::deque<std::vector<SharedRead>> groups;
   };
   struct LocalShadow {
     std::uint64_t bytes = 0; ///< per lane
@@ -180,8 +190,15 @@ private:
   }
   /// Records the lanes' accesses to `bytes` bytes from offset `begin` on.
   void touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
-  void write_to_cluster(std::uint64_t address, int lane, unsigned bytes);
-  void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
+  /// The checker of the block that owns the address, and its address there. nullopt: there is none, which the
+  /// machine rejects.
+  std::optional<std::pair<BlockChecker *, std::uint64_t>> owner(std::uint64_t address, unsigned bytes);
+  void touch_cluster(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
+  void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
+    touch_shared(deed, lane, address, bytes, *this);
+  }
+  /// An access to the shared memory of `owner`, a block of the cluster.
+  void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes, BlockChecker &owner);
   void touch_global(const Deed &deed, InitialisedMemory::Locked &initialised, int lane, std::uint64_t address,
                     unsigned bytes);
   void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
@@ -209,13 +226,32 @@ private:
   void acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
   void finish_acquiring();
   bool knows_block(const Access &past, bool with_pending) const;
+  /// Whether the thread knows what a thread of any block did in that epoch.
+  bool knows(std::uint32_t thread, const Access &past) const;
   Knowledge all_known(SharedClock own) const;
 
-  void complete_copies(std::vector<CopyInFlight> &copies);
+  void complete_copies(const std::vector<CopyInFlight> &copies);
+  void complete_thread_copies(std::vector<CopyInFlight> &copies);
   void complete_bulk_copies(std::uint64_t mbarrier);
+  void check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier);
+  void publish_inits(const machine::Warp &warp, std::uint32_t lanes);
+  std::optional<std::uint32_t> phase_of(std::uint64_t mbarrier) const;
+  Phases phases(const Reach &where);
+  void check_phases(const Context &at, const Phases &before);
+  void begin_load(const Context &at, int lane, const instructions::BulkCopy &copy);
+  void begin_landing(const Context &at, int lane, const instructions::BulkCopy &copy, std::uint64_t to,
+                     std::uint64_t mbarrier, SharedRead source);
+  BlockChecker &checker(std::uint32_t block);
   void check_proxy(const Context &at, int lane, std::uint32_t address);
-  void begin_store(const Context &at, int lane, std::uint64_t address, unsigned bytes);
+  SharedRead issue(const Context &at, std::size_t first);
+  AsyncRead::Wait wait_of(const machine::Warp &warp, std::uint32_t lanes) const;
+  /// A block's stores, of all threads, are one party of its AsyncProxy; the warpgroups are the others.
+  std::size_t store_party() const { return (products_.size() + 3) / 4; }
+  SharedRead begin_read(const Context &at, int lane, std::uint64_t address, unsigned bytes);
   void check_end();
+  void check_use_by_cluster();
+  void report_end(Kind kind, const Access &access, const char *message);
+  std::array<std::uint32_t, 3> launch_place(std::uint32_t block) const;
   bool touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane);
   void meet(const Context &at);
   void check_own_mask(const Context &at);
@@ -236,8 +272,9 @@ private:
   machine::Block &block_;
   std::uint32_t block_index_;
   BlockClocks clocks_;
-  Shadow shadow_;        ///< shadow of shared memory
-  WrittenBytes written_; ///< shadow of shared memory
+  Shadow shadow_;                   ///< shadow of shared memory
+  WrittenBytes written_;            ///< shadow of shared memory
+  bool is_used_by_cluster_ = false; ///< another block has accessed the shared memory
   AsyncProxy async_;
   std::vector<WarpProducts> products_; ///< by warp
   std::map<std::uint32_t, ThreadStores> stores_;
@@ -245,6 +282,12 @@ private:
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
   std::vector<LocalShadow> local_;                                           ///< by warp
   std::vector<bool> has_spun_;                                               ///< by warp
+  std::vector<std::uint32_t> cluster_arrivals_;                              ///< by thread
+  /// By mbarrier: sources in other blocks' shared memory of the copies that landed last.
+  std::unordered_map<std::uint64_t, std::vector<SharedRead>> landed_;
+  std::unordered_map<std::uint64_t, Init> inits_; ///< by mbarrier
+  std::unordered_map<std::uint64_t, Access>
+      unseen_completions_; ///< by mbarrier: the arrival that completed it
   /// Synchronisation objects in shared memory: atomics, mbarriers.
   std::unordered_map<std::uint64_t, Knowledge> objects_;
   Knowledge known_;                                            ///< what this block knows of other blocks

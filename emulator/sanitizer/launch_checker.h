@@ -56,6 +56,8 @@ public:
   GlobalShadow shadow;
   /// Synchronisation objects in global memory: atomics and flags.
   std::unordered_map<std::uint64_t, Knowledge> objects;
+  /// What arrivals at a phase of a cluster's barrier publish.
+  std::map<std::pair<const machine::Cluster *, std::uint32_t>, Knowledge> cluster_barriers;
 
   /// The shared variable that contains the byte, and the byte's offset in it.
   std::pair<std::string, std::uint64_t> shared_variable(std::uint64_t offset) const;

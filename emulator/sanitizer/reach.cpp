@@ -110,8 +110,13 @@ void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::
                                 unsigned bytes) {
   reach.address[lane] = address;
   if (address >> machine::kClusterRankShift && address >> 32 == 0) {
-    reach.elsewhere |= 1u << lane; // another block of the cluster, which the machine checks
-    return;
+    const auto place = owner(address, bytes);
+    if (!place || place->first != this) {
+      reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it is there
+      return;
+    }
+    address = place->second;
+    reach.address[lane] = address;
   }
   if (address < block_.shared_first() || address + bytes > block_.shared_end() || address + bytes < address)
     return note(Kind::out_of_bounds, lane, address, "shared");

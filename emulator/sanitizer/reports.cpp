@@ -5,6 +5,19 @@
 
 namespace ladder::sanitizer {
 
+namespace {
+
+bool is_setup_of_mbarrier(const machine::Code &code, const Access &access) {
+  return access.epoch && code.sources[access.instruction]->row->effect == program::Effect::mbarrier_setup;
+}
+
+} // namespace
+
+std::array<std::uint32_t, 3> BlockChecker::launch_place(std::uint32_t block) const {
+  const machine::Dim3 grid = block_.launch().grid;
+  return {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
+}
+
 void BlockChecker::report(const Context &at, unsigned bytes) {
   while (!events_.empty()) {
     const Event first = events_.front();
@@ -28,17 +41,15 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   Finding finding;
   finding.kind = event.kind;
   finding.kernel = launch_.kernel();
-  const machine::Dim3 block = block_.index(), grid = block_.launch().grid;
+  const machine::Dim3 block = block_.index();
   finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
   finding.space = event.space;
   finding.address = event.address;
   finding.has_address = event.kind != Kind::mask && event.kind != Kind::election;
   finding.bytes = bytes;
   if (event.past.epoch) {
-    const std::uint32_t index = event.past.block;
-    finding.other =
-        launch_.party({index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y},
-                      event.past.thread / 32, 1u << event.past.thread % 32, event.past.instruction);
+    finding.other = launch_.party(launch_place(event.past.block), event.past.thread / 32,
+                                  1u << event.past.thread % 32, event.past.instruction);
   }
   if (finding.space == "shared") {
     const std::uint64_t offset = event.address - block_.shared_begin();
@@ -99,14 +110,19 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message = now + size + " that an asynchronous instruction may still read";
     break;
   case Kind::proxy:
-    finding.message = now + size + " that a thread wrote, with no fence.proxy.async between";
+    finding.message = is_setup_of_mbarrier(launch_.code(), event.past)
+                          ? "uses an mbarrier whose initialisation is not visible to TMA yet, with no "
+                            "fence.mbarrier_init or fence.proxy.async between"
+                          : now + size + " that a thread wrote, with no fence.proxy.async between";
     break;
   case Kind::swizzle:
     finding.message = "reads a tile that TMA wrote with another swizzle than the matrix descriptor's";
     break;
   case Kind::election:
-    finding.message = std::to_string(event.address) +
-                      " lanes of the warp each issue this copy, and the mbarrier gets all of their bytes";
+    finding.message =
+        std::to_string(event.address) + " lanes of the warp each issue this " +
+        (at.warp.source(at.in).has("reduce") ? "reduction, which takes effect as often"
+                                             : "copy, and the mbarrier gets all of their bytes");
     break;
   case Kind::race_warps:
     finding.message = now + size + " that another warp " + past + ", with no barrier between";
@@ -121,7 +137,15 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
         ", with nothing between that orders them; the value was the same, which other data will not be";
     break;
   case Kind::race_blocks:
-    finding.message = now + size + " that another block " + past + " in the same launch";
+    finding.message =
+        finding.space != "shared" ? now + size + " that another block " + past + " in the same launch"
+        : is_setup_of_mbarrier(launch_.code(), event.past)
+            ? "uses an mbarrier that another block initialised, with nothing between that makes it visible"
+            : now + size + " that another block of the cluster " + past + ", with nothing between";
+    break;
+  case Kind::barrier:
+    finding.message = "completes a phase of an mbarrier, although nobody has seen the end of the one before: "
+                      "who waits by parity cannot tell them apart";
     break;
   case Kind::mask:
     if (event.address == std::uint64_t(event.lane)) {

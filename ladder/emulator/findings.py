@@ -63,6 +63,22 @@ _LDMATRIX_ADVICE = (
     "Each lane gives ldmatrix the address of a row of 16 bytes, a multiple of 16: columns come in steps of 8 "
     "elements of 16 bits, and what is added to an address counts in bytes."
 )
+_WARPGROUP_ADVICE = (
+    "All four warps of the warpgroup must come to this line, with the same descriptors, and with registers "
+    "that the block has to give."
+)
+_MBARRIER_ADVICE = (
+    "Compare the count of mbarrier.init, and the bytes expected, with what arrives in each phase; and let "
+    "whoever begins a phase wait for the one before."
+)
+_CLUSTER_ADVICE = (
+    "Put a barrier of the cluster (arrive.release, wait.acquire) between, or let an mbarrier hand the memory "
+    "over; a block may exit only when no other one uses its shared memory."
+)
+_INIT_ADVICE = (
+    "Execute fence.mbarrier_init.release.cluster after mbarrier.init, then a barrier of all who use it."
+)
+_LOADED_ADVICE = "Wait first: let each reader see the phase of the mbarrier that the copy completes."
 _NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
 
 
@@ -112,6 +128,8 @@ class Finding:
             return _NULL_ADVICE
         if self.kind == "misaligned" and self.who is not None and self.who.opcode.startswith("ldmatrix"):
             return _LDMATRIX_ADVICE
+        if (special := self._advice_about_asynchronous()) is not None:
+            return special
         if self.kind in _BARRIERS and any(_is_copy(party) for party in (self.who, self.other)):
             return _COPY_RACE_ADVICE
         if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
@@ -122,6 +140,21 @@ class Finding:
                 turns=" the rounds" if self._is_at_one_place else "",
             )
         return ADVICE[self.kind]
+
+    def _advice_about_asynchronous(self) -> str | None:
+        """The advice that fits instructions of sm_90; None where that of the kind does."""
+        mine, theirs = (party.opcode if party else "" for party in (self.who, self.other))
+        if self.kind in ("proxy fence", "race between blocks") and theirs.startswith("mbarrier.init"):
+            return _INIT_ADVICE
+        if self.kind == "race between blocks" and self.space == "shared":
+            return _CLUSTER_ADVICE
+        if self.kind == "copy not waited for" and "cp.async.bulk" in mine + theirs:
+            return _LOADED_ADVICE
+        if self.kind == "mask" and mine.startswith(("wgmma.", "setmaxnreg.")):
+            return _WARPGROUP_ADVICE
+        if self.kind == "barrier" and mine.startswith("mbarrier."):
+            return _MBARRIER_ADVICE
+        return None
 
     @property
     def _is_at_one_place(self) -> bool:

@@ -27,6 +27,9 @@ HOPPER_ARCH = "sm_90a"
 FAULTS = ("faults", "faults_memory", "faults_order")
 CLEAN = ("clean", "clean_pipelines", "clean_programs")
 FILES = FAULTS + CLEAN
+#: The same of asynchronous programs.
+HOPPER_FAULTS = ("hopper_faults", "hopper_faults_rings", "hopper_faults_cluster")
+HOPPER_CLEAN = ("hopper_clean", "hopper_clean_rings", "hopper_clean_cluster")
 #: The exit code of a program of rungs.h if the result is wrong.
 WRONG_RESULT = 3
 _MARK = re.compile(r"fault\((\w+)\): ([a-z ]+)")

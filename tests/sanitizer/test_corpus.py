@@ -8,6 +8,8 @@ from corpus_runs import (
     CLEAN,
     CORPUS,
     FAULTS,
+    HOPPER_CLEAN,
+    HOPPER_FAULTS,
     Expected,
     Mutant,
     arch_of,
@@ -61,11 +63,18 @@ def test_every_planted_fault_is_caught(faults: dict[str, list[Finding]]) -> None
     assert {e.kind for e in expected.values()} >= set(ADVICE) - others
 
 
-def test_every_asynchronous_fault_is_caught() -> None:
-    found, expected = run_all("hopper_faults"), expectations(CORPUS / "hopper_faults.cu")
-    assert set(expected) == set(found) and len(found) >= 25
+@pytest.mark.parametrize("name", HOPPER_FAULTS)
+def test_every_asynchronous_fault_is_caught(name: str) -> None:
+    found, expected = run_all(name), expectations(CORPUS / f"{name}.cu")
+    assert set(expected) == set(found)
     assert missed(found, expected) == []
-    assert {e.kind for e in expected.values()} >= ASYNCHRONOUS
+
+
+def test_the_asynchronous_corpus_has_many_cases_of_each_kind() -> None:
+    planted = [e for name in HOPPER_FAULTS for e in expectations(CORPUS / f"{name}.cu").values()]
+    assert len(planted) >= 60
+    assert {e.kind for e in planted} >= ASYNCHRONOUS
+    assert sum(len(case_names(CORPUS / f"{name}.cu")) for name in HOPPER_CLEAN) >= 30
 
 
 def test_a_wrong_line_would_be_missed(faults: dict[str, list[Finding]]) -> None:
@@ -89,8 +98,9 @@ def test_no_false_alarms(name: str) -> None:
     assert {case: findings for case, findings in found.items() if findings} == {}
 
 
-def test_no_false_alarms_about_asynchronous_programs() -> None:
-    found = run_all("hopper_clean")
+@pytest.mark.parametrize("name", HOPPER_CLEAN)
+def test_no_false_alarms_about_asynchronous_programs(name: str) -> None:
+    found = run_all(name)
     assert len(found) >= 10
     assert {case: findings for case, findings in found.items() if findings} == {}
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from ladder.emulator import Finding, Party, likeliest_first
 
 
@@ -23,6 +27,23 @@ def test_a_race_comes_before_the_reads_that_it_explains() -> None:
     assert likeliest_first([unwritten, lanes, elsewhere, warps])[:2] == [elsewhere, warps]
     assert likeliest_first([unwritten, lanes]) == [lanes, unwritten]
     assert likeliest_first([unwritten]) == [unwritten]
+
+
+@pytest.mark.parametrize(
+    "kind, who, other, part",
+    [
+        ("proxy fence", "cp.async.bulk.shared::cluster.global", "mbarrier.init.b64", "fence.mbarrier_init"),
+        ("race between blocks", "mbarrier.arrive.b64", "mbarrier.init.b64", "fence.mbarrier_init"),
+        ("race between blocks", "ld.shared::cluster.u32", "st.shared.u32", "barrier of the cluster"),
+        ("copy not waited for", "ld.shared.u32", "cp.async.bulk.shared::cluster.global", "phase"),
+        ("mask", "wgmma.mma_async.sync", "", "warpgroup"),
+        ("barrier", "mbarrier.try_wait.b64", "", "mbarrier.init"),
+    ],
+)
+def test_advice_names_what_asynchronous_instructions_need(kind: str, who: str, other: str, part: str) -> None:
+    found = finding(kind, party(9, who), party(5, other) if other else None)
+    assert part in replace(found, space="shared").advice
+    assert part not in finding(kind, READ, WRITE).advice
 
 
 def test_advice_is_about_the_access() -> None:

@@ -77,6 +77,75 @@ __device__ inline unsigned long long descriptor(const void *tile, unsigned mode 
          (unsigned long long)mode << 62;
 }
 
+// --- clusters
+
+__device__ inline unsigned cluster_rank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void arrive_at_cluster_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ inline void sync_cluster() {
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+__device__ inline void fence_inits() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+/// The same variable of another block of the cluster.
+__device__ inline unsigned remote(const void *p, unsigned rank) {
+  unsigned address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(rank));
+  return address;
+}
+__device__ inline int read_remote(unsigned address) {
+  int value;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ inline void write_remote(unsigned address, int value) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ inline void arrive_remote(unsigned barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void load_multicast(void *to, const void *from, unsigned bytes, Barrier &barrier,
+                                      unsigned short ranks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], "
+      "%2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&barrier)), "h"(ranks)
+      : "memory");
+}
+/// From this block's shared memory to another one's, whose mbarrier gets the bytes.
+__device__ inline void send(unsigned to, const void *from, unsigned bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to),
+      "r"(shared_address(from)), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// --- cp.async
+
+__device__ inline void copy_16(void *to, const void *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ inline void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+/// A tile, each thread's chunks one after another.
+__device__ inline void copy_tile(Element *to, const Element *from) {
+  for (int i = 8 * int(threadIdx.x); i < kTile; i += 8 * kThreads)
+    copy_16(to + i, from + i);
+}
+
+// --- products
+
 using Accumulator = float[4]; // 64 x 8
 
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -1,0 +1,133 @@
+// mbarriers: what arrivals publish, what waiters learn, and phases that nobody has seen.
+#include "instructions/mbarrier.h"
+
+#include "sanitizer/block_checker.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ladder::sanitizer {
+
+using instructions::for_lanes;
+using machine::Instruction;
+using machine::Warp;
+
+/// An arrival at an mbarrier publishes everything its thread did.
+void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  const Reach where = reach_operand(at, warp.active(), 8, true);
+  touch(at, where, at.site.flags ? Act::update : Act::write, 8);
+  for_lanes(where.elsewhere, [&](int lane) {
+    if (const auto place = owner(where.address[lane], 8))
+      check_init_by_cluster(lane, *place->first, place->second);
+  });
+  report(at, 8);
+  if (!at.site.flags) { // initialising one publishes nothing
+    for_lanes(where.shared, [&](int lane) {
+      inits_[where.address[lane]] = {access(at, lane, Act::write), false};
+      unseen_completions_.erase(where.address[lane]);
+    });
+    return carry_out(at, where.lanes());
+  }
+  for_lanes(where.shared | where.elsewhere, [&](int lane) {
+    if (const auto place = owner(where.address[lane], 8))
+      merge_into(place->first->objects_[place->second], {{block_index_, clocks_.release(at.thread(lane))}});
+  });
+  const Phases before = phases(where);
+  carry_out(at, where.lanes());
+  check_phases(at, before);
+}
+
+void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  const Reach where = reach_operand(at, warp.active(), 8, true);
+  touch(at, where, Act::update, 8);
+  report(at, 8);
+  const std::vector<machine::BulkCopyInFlight> &copies = block_.bulk_copies();
+  const auto is_awaited = [&](const machine::BulkCopyInFlight &copy, int lane) {
+    return copy.mbarrier == where.address[lane];
+  };
+  std::map<std::uint64_t, std::vector<CopyInFlight>> awaited; // by mbarrier, those of other blocks included
+  for_lanes(where.shared, [&](int lane) {
+    if (awaited.contains(where.address[lane]))
+      return;
+    std::vector<CopyInFlight> &coming = awaited[where.address[lane]];
+    for (const machine::BulkCopyInFlight &copy : copies)
+      if (is_awaited(copy, lane))
+        coming.push_back(
+            {copy.place.address, copy.place.extent(std::uint32_t(copy.data.size())), {}, nullptr});
+  });
+  carry_out(at, where.lanes());
+  for_lanes(where.shared, [&](int lane) {
+    if (std::any_of(copies.begin(), copies.end(),
+                    [&](const machine::BulkCopyInFlight &copy) { return is_awaited(copy, lane); }))
+      return; // not yet
+    for (const CopyInFlight &copy : awaited[where.address[lane]])
+      written_.mark(copy.address, copy.bytes);
+    complete_bulk_copies(where.address[lane]);
+  });
+  for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
+    const std::uint64_t address = where.address[lane];
+    if (const auto found = objects_.find(address); found != objects_.end())
+      acquire(at.thread(lane), found->second, true);
+    if (const auto found = landed_.find(address); found != landed_.end())
+      for (const SharedRead &source : found->second)
+        source->waits.push_back(wait_of(warp, 1u << lane));
+    unseen_completions_.erase(address);
+  });
+}
+
+/// The incomplete phase's parity; nullopt if no mbarrier is there.
+std::optional<std::uint32_t> BlockChecker::phase_of(std::uint64_t mbarrier) const {
+  std::uint64_t bits;
+  std::memcpy(&bits, block_.shared_base() + mbarrier, sizeof bits);
+  if (!instructions::Mbarrier::is_valid(bits))
+    return std::nullopt;
+  return instructions::Mbarrier::unpack(bits).phase;
+}
+
+BlockChecker::Phases BlockChecker::phases(const Reach &where) {
+  Phases found;
+  for_lanes(where.shared | where.elsewhere, [&](int lane) {
+    if (const auto place = owner(where.address[lane], 8))
+      if (const auto phase = place->first->phase_of(place->second))
+        found.try_emplace(*place, Phase{lane, *phase});
+  });
+  return found;
+}
+
+/// Whoever waits by parity cannot tell a phase from the one after the next, so each must be seen before the
+/// next one completes.
+void BlockChecker::check_phases(const Context &at, const Phases &before) {
+  for (const auto &[place, phase] : before) {
+    const auto [checker, address] = place;
+    const auto parity = checker->phase_of(address);
+    if (!parity || *parity == phase.parity) // invalidated, or still incomplete
+      continue;
+    const Access now = access(at, phase.lane, Act::update);
+    const auto [earlier, is_first] = checker->unseen_completions_.try_emplace(address, now);
+    if (is_first)
+      continue;
+    note({Kind::barrier, phase.lane, address, "shared", earlier->second, true, true});
+    earlier->second = now;
+  }
+  report(at, 8);
+}
+
+/// Another block's initialisation must be known before its mbarrier is used. The cell in shadow memory does
+/// not tell: it holds the last use.
+void BlockChecker::check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier) {
+  const auto init = owner.inits_.find(mbarrier);
+  if (&owner != this && init != owner.inits_.end() && !knows_block(init->second.access, true))
+    note({Kind::race_blocks, lane, mbarrier, "shared", init->second.access, true, true});
+}
+
+/// Fences and barriers make a thread's initialised mbarriers visible.
+void BlockChecker::publish_inits(const Warp &warp, std::uint32_t lanes) {
+  for (auto &[mbarrier, init] : inits_) {
+    const std::uint32_t thread = init.access.thread;
+    init.is_published |= int(thread / 32) == warp.index() && lanes >> thread % 32 & 1;
+  }
+}
+
+} // namespace ladder::sanitizer

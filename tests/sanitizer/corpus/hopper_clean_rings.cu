@@ -1,0 +1,307 @@
+// Rings of buffers between TMA and products that look as if something were wrong, and are right.
+#include "hopper.h"
+
+namespace {
+
+constexpr int kStages = 2;
+
+#define RING(consumers)                                                                                      \
+  __shared__ alignas(1024) Element buffers[kStages][kTile];                                                  \
+  __shared__ Barrier full[kStages], empty[kStages];                                                          \
+  if (threadIdx.x == 0)                                                                                      \
+    for (int i = 0; i < kStages; ++i) {                                                                      \
+      init(full[i], 1);                                                                                      \
+      init(empty[i], consumers);                                                                             \
+    }                                                                                                        \
+  publish_barriers();                                                                                        \
+  Accumulator d = {};                                                                                        \
+  const bool is_producer = int(threadIdx.x) == int(blockDim.x) - 32;                                         \
+  if (int(threadIdx.x) >= int(blockDim.x) - 32 && !is_producer)                                              \
+  return
+
+__device__ void produce(Element (*buffers)[kTile], Barrier *full, Barrier *empty, const Element *in,
+                        int tiles) {
+  for (int i = 0; i < tiles; ++i) {
+    if (i >= kStages)
+      wait(empty[i % kStages], unsigned(i / kStages - 1) & 1);
+    expect(full[i % kStages], kTileBytes);
+    load(buffers[i % kStages], in + i * kTile, kTileBytes, full[i % kStages]);
+  }
+}
+
+/// Both warpgroups read each buffer, so both hand it back.
+__global__ void two_warpgroups(float *out, const Element *in, int tiles) {
+  RING(2);
+  if (is_producer)
+    return produce(buffers, full, empty, in, tiles);
+  for (int i = 0; i < tiles; ++i) {
+    wait(full[i % kStages], unsigned(i / kStages) & 1);
+    begin_products();
+    product(d, descriptor(buffers[i % kStages]), descriptor(buffers[i % kStages]));
+    commit_products();
+    wait_products<0>();
+    if (threadIdx.x % kThreads == 5)
+      arrive(empty[i % kStages]);
+  }
+  write_out(out, d);
+}
+CASE(two_warpgroups) {
+  Device<float> out(1024);
+  Device<Element> in(7 * kTile);
+  two_warpgroups<<<1, 2 * kThreads + 32>>>(out, in, 7);
+}
+
+/// The buffer of the group before is handed back while the newest group still reads its own.
+__global__ void handed_back_one_group_later(float *out, const Element *in, int tiles) {
+  RING(1);
+  if (is_producer)
+    return produce(buffers, full, empty, in, tiles);
+  for (int i = 0; i < tiles; ++i) {
+    wait(full[i % kStages], unsigned(i / kStages) & 1);
+    begin_products();
+    product(d, descriptor(buffers[i % kStages]), descriptor(buffers[i % kStages]));
+    commit_products();
+    wait_products<1>();
+    if (i > 0 && threadIdx.x == 0)
+      arrive(empty[(i - 1) % kStages]);
+  }
+  wait_products<0>();
+  write_out(out, d);
+}
+CASE(handed_back_one_group_later) {
+  Device<float> out(512);
+  Device<Element> in(7 * kTile);
+  handed_back_one_group_later<<<1, kThreads + 32>>>(out, in, 7);
+}
+
+/// The producer waits for the last buffers, too, though nothing else will be loaded.
+__global__ void producer_waits_for_the_tail(float *out, const Element *in, int tiles) {
+  RING(kThreads);
+  if (is_producer) {
+    produce(buffers, full, empty, in, tiles);
+    for (int i = tiles; i < tiles + kStages; ++i)
+      wait(empty[i % kStages], unsigned(i / kStages - 1) & 1);
+    return;
+  }
+  for (int i = 0; i < tiles; ++i) {
+    wait(full[i % kStages], unsigned(i / kStages) & 1);
+    d[0] += __bfloat162float(buffers[i % kStages][threadIdx.x]);
+    arrive(empty[i % kStages]);
+  }
+  write_out(out, d);
+}
+CASE(producer_waits_for_the_tail) {
+  Device<float> out(512);
+  Device<Element> in(6 * kTile);
+  producer_waits_for_the_tail<<<1, kThreads + 32>>>(out, in, 6);
+}
+
+/// The consumers hand the free buffers over first, so that the producer always waits.
+__global__ void buffers_begin_handed_back(float *out, const Element *in, int tiles) {
+  RING(1);
+  if (is_producer) {
+    for (int i = 0; i < tiles; ++i) {
+      wait(empty[i % kStages], unsigned(i / kStages) & 1);
+      expect(full[i % kStages], kTileBytes);
+      load(buffers[i % kStages], in + i * kTile, kTileBytes, full[i % kStages]);
+    }
+    return;
+  }
+  if (threadIdx.x == 0)
+    for (Barrier &barrier : empty)
+      arrive(barrier);
+  for (int i = 0; i < tiles; ++i) {
+    wait(full[i % kStages], unsigned(i / kStages) & 1);
+    begin_products();
+    product(d, descriptor(buffers[i % kStages]), descriptor(buffers[i % kStages]));
+    commit_products();
+    wait_products<0>();
+    if (threadIdx.x == 0)
+      arrive(empty[i % kStages]);
+  }
+  write_out(out, d);
+}
+CASE(buffers_begin_handed_back) {
+  Device<float> out(512);
+  Device<Element> in(5 * kTile);
+  buffers_begin_handed_back<<<1, kThreads + 32>>>(out, in, 5);
+}
+
+/// The producer's first waits pass at once: a fresh mbarrier counts as having completed the phase of
+/// parity 1.
+__global__ void the_first_wait_passes(float *out, const Element *in, int tiles) {
+  RING(1);
+  if (is_producer) {
+    for (int i = 0; i < tiles; ++i) {
+      wait(empty[i % kStages], unsigned(i / kStages + 1) & 1);
+      expect(full[i % kStages], kTileBytes);
+      load(buffers[i % kStages], in + i * kTile, kTileBytes, full[i % kStages]);
+    }
+    return;
+  }
+  for (int i = 0; i < tiles; ++i) {
+    wait(full[i % kStages], unsigned(i / kStages) & 1);
+    begin_products();
+    product(d, descriptor(buffers[i % kStages]), descriptor(buffers[i % kStages]));
+    commit_products();
+    wait_products<0>();
+    if (threadIdx.x == 0)
+      arrive(empty[i % kStages]);
+  }
+  write_out(out, d);
+}
+CASE(the_first_wait_passes) {
+  Device<float> out(512);
+  Device<Element> in(5 * kTile);
+  the_first_wait_passes<<<1, kThreads + 32>>>(out, in, 5);
+}
+
+/// One warp waits for the phase, and a barrier passes on what it knows.
+__global__ void one_warp_waits_for_all(Element *out, const Element *in) {
+  __shared__ alignas(1024) Element tile[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    fence_inits();
+    expect(full, kTileBytes);
+    load(tile, in, kTileBytes, full);
+    wait(full, 0);
+  }
+  __syncthreads();
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(one_warp_waits_for_all) {
+  Device<Element> in(kTile), out(kTile);
+  one_warp_waits_for_all<<<1, kThreads>>>(out, in);
+}
+
+__global__ void copied_tiles(float *out, const Element *in, int tiles) {
+  __shared__ alignas(1024) Element buffers[2][kTile];
+  Accumulator d = {};
+  for (int i = 0; i < tiles; ++i) {
+    copy_tile(buffers[i % 2], in + i * kTile);
+    wait_copies();
+    fence_proxy();
+    __syncthreads();
+    begin_products();
+    product(d, descriptor(buffers[i % 2]), descriptor(buffers[i % 2]));
+    commit_products();
+    wait_products<0>(); // the buffer is written in the round after the next, behind a barrier
+  }
+  write_out(out, d);
+}
+CASE(copied_tiles) {
+  Device<float> out(512);
+  Device<Element> in(5 * kTile);
+  copied_tiles<<<1, kThreads>>>(out, in, 5);
+}
+
+/// A store is waited for only before its buffer is written again.
+__global__ void store_awaited_a_round_later(Element *out, int tiles) {
+  __shared__ alignas(1024) Element buffers[2][kTile];
+  for (int i = 0; i < tiles; ++i) {
+    if (threadIdx.x == 0)
+      wait_stores_read<1>();
+    __syncthreads();
+    fill(buffers[i % 2], float(i));
+    fence_proxy();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      store(out + i * kTile, buffers[i % 2], kTileBytes);
+      commit_stores();
+    }
+  }
+  if (threadIdx.x == 0)
+    wait_stores_read<0>();
+}
+CASE(store_awaited_a_round_later) {
+  Device<Element> out(5 * kTile);
+  store_awaited_a_round_later<<<1, kThreads>>>(out, 5);
+}
+
+/// Each warp stores its own rows and needs no barrier of the block.
+__global__ void each_warp_stores_its_rows(Element *out) {
+  __shared__ alignas(1024) Element tile[kTile];
+  constexpr int kRows = 16 * 64;
+  Element *const own = tile + kRows * (threadIdx.x / 32);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = int(threadIdx.x % 32); i < kRows; i += 32)
+      own[i] = __float2bfloat16(float(i % 7 + round));
+    fence_proxy();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      store(out + round * kTile + kRows * (threadIdx.x / 32), own, kRows * sizeof(Element));
+      commit_stores();
+      wait_stores_read<0>();
+    }
+    __syncwarp();
+  }
+}
+CASE(each_warp_stores_its_rows) {
+  Device<Element> out(2 * kTile);
+  each_warp_stores_its_rows<<<1, kThreads>>>(out);
+}
+
+/// The operand's memory becomes the output's after the last product.
+__global__ void output_over_the_operand(Element *out, const Element *in) {
+  __shared__ alignas(1024) Element tile[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  publish_barriers();
+  if (threadIdx.x == 0) {
+    expect(full, kTileBytes);
+    load(tile, in, kTileBytes, full);
+  }
+  wait(full, 0);
+  Accumulator d = {};
+  begin_products();
+  product(d, descriptor(tile), descriptor(tile));
+  commit_products();
+  wait_products<0>();
+  __syncthreads();
+  for (int i = 0; i < 4; ++i)
+    tile[4 * threadIdx.x + i] = __float2bfloat16(d[i]);
+  fence_proxy();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    store(out, tile, 4 * kThreads * sizeof(Element));
+    commit_stores();
+    wait_stores_read<0>();
+  }
+}
+CASE(output_over_the_operand) {
+  Device<Element> in(kTile), out(kTile);
+  output_over_the_operand<<<1, kThreads>>>(out, in);
+}
+
+/// Two loads complete one phase.
+__global__ void two_loads_in_a_phase(float *out, const Element *in) {
+  __shared__ alignas(1024) Element a[kTile], b[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  publish_barriers();
+  Accumulator d = {};
+  for (unsigned i = 0; i < 3; ++i) {
+    if (threadIdx.x == 0) {
+      expect(full, 2 * kTileBytes);
+      load(a, in, kTileBytes, full);
+      load(b, in + kTile, kTileBytes, full);
+    }
+    wait(full, i & 1);
+    begin_products();
+    product(d, descriptor(a), descriptor(b));
+    commit_products();
+    wait_products<0>();
+    __syncthreads();
+  }
+  write_out(out, d);
+}
+CASE(two_loads_in_a_phase) {
+  Device<float> out(512);
+  Device<Element> in(2 * kTile);
+  two_loads_in_a_phase<<<1, kThreads>>>(out, in);
+}
+
+} // namespace
