@@ -38,8 +38,8 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  // Warpgroups that compute, each with 64 keys, beside the one that has tiles brought. A thread has d of the
-  // registers that dK and dV take, and queries / 2 each of S^T and dP^T, or of dQ and dS^T.
+  // Warpgroups that compute, each with 64 keys, beside the one that has tiles brought. dK and dV take d of a
+  // thread's registers, S^T and dP^T queries; dQ and dS^T are there when dP^T is not.
   static constexpr int consumers = 2, threads = 128 * (consumers + 1), keys = 64 * consumers;
   static constexpr int producer_registers = 24, consumer_registers = 240; // 24 + 2 x 240 = 3 x 168
   static constexpr int queries = QUERIES ? QUERIES : d == 128 ? 64 : 128; // of a tile
@@ -186,6 +186,8 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       if (p.is_causal)
         make_causal_t(x, x, key, steps.query(step) + 64 * part);
       exp2(x, x);
+      // Wanted for dV. And ptxas moves few exponentials past it, but most past a wait for products, which may
+      // come next.
       if (part == 0)
         smem.d_o.wait_full(turn);
       if (part + 1 < A::parts)
@@ -200,7 +202,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
 #pragma unroll
     for (int part = 0; part < A::parts; part++) {
       auto &x = columns<64>(dp, 64 * part);
-      warpgroup::mma_wait<(A::parts > 1)>(x);
+      warpgroup::mma_wait<(A::parts > 1)>(x); // all but the next part's, or the dV begun since
       mul(x, x, kUnshift);
       sub_col(x, x, smem.delta[turn.buffer], 64 * part);
       mul(x, x, columns<64>(s, 64 * part));

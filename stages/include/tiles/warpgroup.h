@@ -27,8 +27,8 @@ enum class Inner { cols, rows };
 template <Inner kInner, typename X> constexpr int inner_length = kInner == Inner::cols ? X::cols : X::rows;
 template <Inner kInner, typename X> constexpr int outer_length = kInner == Inner::cols ? X::rows : X::cols;
 
-/// The bytes from element (0, 0) of a tile to (row, col), multiples of 8 and of 16: there swizzling, which
-/// works on addresses and of which tiles begin a pattern, changes nothing.
+/// The bytes from the start of a tile to (row, col), multiples of 8 and 16, without the swizzle: it works on
+/// addresses, and its pattern begins where a tile does and again every 8 rows.
 template <SharedMemoryTile S> __device__ constexpr int plain_offset(int row, int col) {
   return col / S::block_cols * S::block_bytes + col % S::block_cols * int(sizeof(typename S::Elem)) +
          row * S::row_bytes;
