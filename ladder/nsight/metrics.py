@@ -21,7 +21,8 @@ import pandas as pd
 #: accesses whose lanes are all predicated off and, as loads, some of cp.async's work. ldmatrix_instructions
 #: and mma_instructions count warp instructions. conflicts is the sum of the kinds that the emulator's bank
 #: model covers. mma_instructions: the tensor pipe's HMMA count also includes HFMA2.MMA, which ptxas uses to
-#: set registers. global_sectors counts the 32-byte sectors that the L1 looked up for ld.global and st.global.
+#: set registers, and wgmma (reports for GPUs without it lack that metric). global_sectors counts the 32-byte
+#: sectors that the L1 looked up for ld.global and st.global.
 COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "shared_load_instructions": (
         ("smsp__sass_inst_executed_op_shared_ld.sum",),
@@ -48,6 +49,11 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "mma_instructions": (
+        (
+            "sm__inst_executed_pipe_tensor_op_hmma.sum",
+            "-sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
+            "-smsp__sass_inst_executed_op_shared_gmma.sum",
+        ),
         (
             "sm__inst_executed_pipe_tensor_op_hmma.sum",
             "-sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
