@@ -170,8 +170,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   Turn<2> ds_turn;
   const auto part_of_d_o = [&](int first) { return part<64, d>(smem.d_o.tiles[turn.buffer][0], first); };
 
-  const auto begin_dv = [&](int part) {
-    const int first = 64 * part;
+  const auto begin_dv = [&](int first) {
     copy(columns<64>(p_16, first), columns<64>(s, first));
     warpgroup::mma_AB(dv, columns<64>(p_16, first), part_of_d_o(first), dv);
   };
@@ -186,12 +185,11 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       if (p.is_causal)
         make_causal_t(x, x, key, steps.query(step) + 64 * part);
       exp2(x, x);
-      // Wanted for dV. And ptxas moves few exponentials past it, but most past a wait for products, which may
-      // come next.
+      // for dV; and ptxas moves fewer exponentials past this wait than past one for products
       if (part == 0)
         smem.d_o.wait_full(turn);
       if (part + 1 < A::parts)
-        begin_dv(part);
+        begin_dv(64 * part);
     }
   };
   // dP^T, and of it dS^T = P^T (dP^T - delta), in registers and in shared memory. Begins the last part's dV.
@@ -210,7 +208,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       auto ds_smem = tiles::part<16, 64>(smem.ds[ds_turn.buffer], row, 64 * part);
       store(ds_smem, columns<64>(ds_16, 64 * part));
       if (part == 0)
-        begin_dv(A::parts - 1);
+        begin_dv(A::queries - 64);
     }
     fence_async_proxy();
     __syncwarp();
