@@ -38,18 +38,42 @@ public:
 
   /// The chunk's address in shared memory.
   std::uint32_t chunk(std::uint32_t group, std::uint32_t row, std::uint32_t c) const {
-    std::uint32_t address = at_.start + row * span_;
-    if (at_.swizzle == Swizzle::none)
-      address += group * at_.stride + c * at_.leading;
-    else if (mn_major_)
-      address += group / (span_ / 16) * at_.leading + group % (span_ / 16) * 16 + c * at_.stride;
-    else
-      address += group * at_.stride + c * 16;
-    return swizzled(address, at_.swizzle, at_.base_offset);
+    return swizzled(first(group, c) + row * span_, at_.swizzle, at_.base_offset);
   }
+  /// Calls f(row, address) for the eight rows of a group's chunk.
+  template <typename F> void for_rows(std::uint32_t group, std::uint32_t c, F f) const {
+    const std::uint32_t bits = span_ / 16 - 1; // how many chunks of a line the swizzle permutes
+    std::uint32_t address = first(group, c);
+    for (std::uint32_t row = 0; row < 8; ++row, address += span_)
+      f(row, address ^ ((address >> 7) - at_.base_offset & bits) << 4);
+  }
+  /// An end that no chunk of the two along k reaches past. A chunk stays in its 128-byte line when swizzled.
+  std::uint32_t end(std::uint32_t groups) const {
+    constexpr std::uint32_t kLine = 128;
+    const std::uint32_t last = groups - 1, abreast = span_ / 16;
+    std::uint32_t address = at_.start + 7 * span_;
+    if (at_.swizzle == Swizzle::none)
+      address += last * at_.stride + at_.leading;
+    else if (mn_major_)
+      address += last / abreast * at_.leading + (abreast - 1) * 16 + at_.stride;
+    else
+      address += last * at_.stride + 16;
+    return (address + kLine) / kLine * kLine;
+  }
+  std::uint32_t begin() const { return at_.start / 128 * 128; }
   const MatrixDescriptor &descriptor() const { return at_; }
 
 private:
+  /// The address of row 0, before the swizzle.
+  std::uint32_t first(std::uint32_t group, std::uint32_t c) const {
+    if (at_.swizzle == Swizzle::none)
+      return at_.start + group * at_.stride + c * at_.leading;
+    if (!mn_major_)
+      return at_.start + group * at_.stride + c * 16;
+    const std::uint32_t abreast = span_ / 16;
+    return at_.start + group / abreast * at_.leading + group % abreast * 16 + c * at_.stride;
+  }
+
   MatrixDescriptor at_;
   bool mn_major_;
   std::uint32_t span_;

@@ -134,6 +134,39 @@ template <HalfFormat Format, int K> LADDER_AVX512 void mma(Warp &warp, const Ins
     _mm512_store_ps(warp.lanes<float>(d_slots[i / 4 + 2 * (i % 4 / 2)]) + 16 * (i % 2), out[i]);
 }
 
+template <HalfFormat Format>
+LADDER_AVX512 void unpack_images(const std::uint32_t *images, int count, bool negate, float *values) {
+  const __m512 sign = _mm512_set1_ps(negate ? -0.0f : 0.0f);
+  for (int i = 0; i < 4 * count; ++i)
+    _mm512_store_ps(values + 16 * i,
+                    _mm512_xor_ps(sign, to_floats<Format>(_mm256_load_si256(
+                                            reinterpret_cast<const __m256i *>(images + 8 * i)))));
+}
+
+template <HalfFormat Format>
+LADDER_AVX512 void multiply_images(const std::uint32_t *a, const float *b, int groups, float *const *d,
+                                   bool accumulates) {
+  alignas(64) static constexpr float kZeros[32] = {};
+  __m512 columns[16];
+  eight_columns<Format>(a, a + 32, columns);
+  eight_columns<Format>(a + 64, a + 96, columns + 8);
+  for (int group = 0; group < groups; ++group, b += 128, d += 4) {
+    __m512 sums[8] = {};
+#pragma GCC unroll 16
+    for (int k = 0; k < 16; ++k)
+#pragma GCC unroll 8
+      for (int n = 0; n < 8; ++n)
+        sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(b[k / 8 * 64 + 8 * n + k % 8]), sums[n]);
+    const float *const even[2] = {accumulates ? d[0] : kZeros, accumulates ? d[2] : kZeros};
+    const float *const odd[2] = {accumulates ? d[1] : kZeros, accumulates ? d[3] : kZeros};
+    __m512 out[8];
+    four_columns(sums[0], sums[2], sums[4], sums[6], even, out);
+    four_columns(sums[1], sums[3], sums[5], sums[7], odd, out + 4);
+    for (int i = 0; i < 8; ++i)
+      _mm512_store_ps(d[i / 4 + 2 * (i % 4 / 2)] + 16 * (i % 2), out[i]);
+  }
+}
+
 LADDER_AVX512 void product16(const float *a, const float *b, float *product) {
   __m512 rows[16] = {};
 #pragma GCC unroll 1
@@ -157,6 +190,12 @@ bool has_avx512() {
 
 Product16 product16_avx512() { return has_avx512() ? product16 : nullptr; }
 
+const HalfProduct *half_product_avx512(HalfFormat format) {
+  static constexpr HalfProduct kF16{unpack_images<HalfFormat::f16>, multiply_images<HalfFormat::f16>},
+      kBF16{unpack_images<HalfFormat::bf16>, multiply_images<HalfFormat::bf16>};
+  return !has_avx512() ? nullptr : format == HalfFormat::f16 ? &kF16 : &kBF16;
+}
+
 machine::Handler mma_avx512(HalfFormat format, int k) {
   if (!has_avx512())
     return nullptr;
@@ -173,6 +212,7 @@ namespace ladder::instructions {
 
 machine::Handler mma_avx512(HalfFormat, int) { return nullptr; }
 Product16 product16_avx512() { return nullptr; }
+const HalfProduct *half_product_avx512(HalfFormat) { return nullptr; }
 
 } // namespace ladder::instructions
 

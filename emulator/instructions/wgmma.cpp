@@ -8,6 +8,7 @@
 #include "instructions/fragments.h"
 #include "instructions/matrix_descriptor.h"
 #include "instructions/mma.h"
+#include "instructions/mma_avx512.h"
 #include "machine/warpgroup.h"
 
 #include <string>
@@ -44,8 +45,9 @@ constexpr std::uint32_t kScaleNegated = 1u << 6;
 /// Gathers 8 rows of a chunk in the layout of a fragment register.
 void gather(const std::uint8_t *shared, const OperandPlaces &places, std::uint32_t group, std::uint32_t c,
             std::uint32_t *image) {
-  for (std::uint32_t row = 0; row < 8; ++row)
-    std::memcpy(reinterpret_cast<std::uint8_t *>(image) + 16 * row, shared + places.chunk(group, row, c), 16);
+  places.for_rows(group, c, [&](std::uint32_t row, std::uint32_t address) {
+    std::memcpy(reinterpret_cast<std::uint8_t *>(image) + 16 * row, shared + address, 16);
+  });
 }
 
 void transpose_halves(std::uint32_t *image) {
@@ -57,23 +59,28 @@ void transpose_halves(std::uint32_t *image) {
   std::memcpy(image, to, sizeof to);
 }
 
+/// Rows 8 * group .. + 7 of A's chunk c.
+void gather_a(Block &block, const Instruction &in, const WholeProduct &product, std::uint32_t group,
+              std::uint32_t c, std::uint32_t *image) {
+  if (in.flags & kWgmmaAInRegisters) {
+    // Register r holds rows 8 * (r mod 2) .. + 7 and chunk r / 2.
+    const std::vector<std::uint32_t> &fragments = product[group / 2]->a_fragments;
+    std::memcpy(image, fragments.data() + (group % 2 + 2 * c) * 32, kImageBytes);
+    return;
+  }
+  const bool mn_major = in.flags & kWgmmaTransposesA;
+  gather(block.shared_base(), OperandPlaces(product[0]->a, mn_major), group, c, image);
+  if (mn_major)
+    transpose_halves(image);
+}
+
 template <typename Elements, typename Value>
 void read_a(Block &block, const Instruction &in, const WholeProduct &product,
             Value (&a)[kRowGroups][kChunksOfK][32 * Elements::kPerRegister]) {
-  const bool mn_major = in.flags & kWgmmaTransposesA;
-  const OperandPlaces places(product[0]->a, mn_major);
   for (std::uint32_t group = 0; group < kRowGroups; ++group)
     for (std::uint32_t c = 0; c < kChunksOfK; ++c) {
       alignas(64) std::uint32_t image[kImageBytes / 4];
-      if (in.flags & kWgmmaAInRegisters) {
-        // Register r holds rows 8 * (r mod 2) .. + 7 and chunk r / 2.
-        const std::vector<std::uint32_t> &fragments = product[group / 2]->a_fragments;
-        std::memcpy(image, fragments.data() + (group % 2 + 2 * c) * 32, sizeof image);
-      } else {
-        gather(block.shared_base(), places, group, c, image);
-        if (mn_major)
-          transpose_halves(image);
-      }
+      gather_a(block, in, product, group, c, image);
       Elements::unpack(image, a[group][c]);
       if (in.flags & kNegateA)
         for (Value &value : a[group][c])
@@ -138,6 +145,37 @@ void carry_out(Block &block, const WholeProduct &product) {
   }
 }
 
+/// The same for 16-bit floats with f32 accumulators on AVX-512.
+template <HalfFormat Format> void carry_out_halves(Block &block, const WholeProduct &product) {
+  static const HalfProduct &halves = *half_product_avx512(Format);
+  constexpr std::uint32_t kWords = kImageBytes / 4;
+  const Instruction &in = *product[0]->instruction;
+  const bool mn_major = in.flags & kWgmmaTransposesB;
+  const OperandPlaces places(product[0]->b, mn_major);
+  const std::uint32_t columns = in.op[0] / 8;
+  alignas(64) std::uint32_t images[kMostN / 8 * kChunksOfK * kWords];
+  for (std::uint32_t i = 0; i < columns * kChunksOfK; ++i) {
+    gather(block.shared_base(), places, i / kChunksOfK, i % kChunksOfK, images + i * kWords);
+    if (mn_major)
+      transpose_halves(images + i * kWords);
+  }
+  alignas(64) float b[kMostN * 16];
+  const bool negates = bool(in.flags & kNegateA) != bool(in.flags & kNegateB);
+  halves.unpack(images, int(columns) * kChunksOfK, negates, b);
+
+  const std::uint32_t *const slots = block.code().more.data() + in.more_begin;
+  for (std::uint32_t warp = 0; warp < machine::kWarpsOfGroup; ++warp) {
+    alignas(64) std::uint32_t a[kFragmentRegisters * kWords];
+    for (std::uint32_t r = 0; r < kFragmentRegisters; ++r)
+      gather_a(block, in, product, 2 * warp + r % 2, r / 2, a + r * kWords);
+    const Product &part = *product[warp];
+    float *d[kMostN / 2];
+    for (std::uint32_t i = 0; i < columns * 4; ++i)
+      d[i] = reinterpret_cast<float *>(part.frame->registers + slots[i]);
+    halves.multiply(a, b, int(columns), d, part.accumulates);
+  }
+}
+
 // --- issue, commit, wait
 
 std::uint64_t descriptor(Warp &warp, std::uint32_t slot) {
@@ -153,6 +191,8 @@ std::uint64_t descriptor(Warp &warp, std::uint32_t slot) {
 void check_places(Block &block, std::uint64_t descriptor, bool mn_major, std::uint32_t groups,
                   const char *name) {
   const OperandPlaces places(descriptor, mn_major);
+  if (places.begin() >= block.shared_first() && places.end(groups) <= block.shared_end())
+    return;
   std::uint32_t lowest = ~0u, highest = 0;
   for (std::uint32_t group = 0; group < groups; ++group)
     for (std::uint32_t c = 0; c < kChunksOfK; ++c)
@@ -252,6 +292,11 @@ void wait(Warp &warp, const Instruction &in) {
 // --- binding
 
 template <typename A, typename B> CarryOut by_accumulator(Type d) {
+  if constexpr (std::is_same_v<A, F16Elements> || std::is_same_v<A, BF16Elements>) {
+    constexpr HalfFormat kFormat = std::is_same_v<A, F16Elements> ? HalfFormat::f16 : HalfFormat::bf16;
+    if (d == Type::f32 && half_product_avx512(kFormat))
+      return carry_out_halves<kFormat>;
+  }
   if (d == Type::f32)
     return carry_out<A, B, PairAccumulator<F32Elements>>;
   if constexpr (!std::is_same_v<A, BF16Elements> && !std::is_same_v<A, TF32Elements>)

@@ -20,12 +20,16 @@ from ladder.emulator import Launch, Module, session
 from ladder.errors import BuildError, LadderError
 
 RUNS = 5
+HOPPER = "sm_90a"
+#: Multiplications and additions of one warp's instruction, in these kernels.
+OPERATIONS = {"mma_instructions": 2 * 16 * 8 * 16, "wgmma_instructions": 2 * 16 * 64 * 16}
 
 
 @dataclass(frozen=True)
 class Speed:
     """One kernel's speed on ``threads`` host threads. ``cpu_seconds`` is their total CPU time;
-    ``checked_cpu_seconds`` is the same under the sanitizer.
+    ``checked_cpu_seconds`` is the same under the sanitizer. ``operations`` are those of tensor cores, a
+    multiplication and an addition being two.
     """
 
     kernel: str
@@ -34,11 +38,17 @@ class Speed:
     seconds: float
     cpu_seconds: float
     checked_cpu_seconds: float
+    operations: int
 
     @property
     def per_second_and_core(self) -> float:
         """Warp instructions per second of CPU time, which the machine's other load does not affect."""
         return self.warp_instructions / self.cpu_seconds
+
+    @property
+    def operations_per_second_and_core(self) -> float:
+        """Operations of tensor cores per second of CPU time."""
+        return self.operations / self.cpu_seconds
 
     @property
     def slowdown_when_checked(self) -> float:
@@ -47,13 +57,16 @@ class Speed:
 
 
 def measure(threads: int = 1, runs: int = RUNS) -> list[Speed]:
-    """Median times of the kernels in ``kernels.cu``, without the first run of each, a warm-up."""
-    module = Module(_ptx())
-    return [_measure(name, run, threads, runs) for name, run in _workloads(module, threads).items()]
+    """Median times of the kernels in ``kernels.cu`` and ``wgmma.cu``, without a warm-up run of each."""
+    module = Module(_ptx("kernels.cu", "compute_80"))
+    hopper = Module(_ptx("wgmma.cu", "compute_90a"), HOPPER)
+    return [_measure(name, run, threads, runs) for name, run in _workloads(module, hopper, threads).items()]
 
 
 def _measure(name: str, run: Callable[[], Launch], threads: int, runs: int) -> Speed:
-    instructions = run().totals()["executed"]
+    launch = run()
+    counts = launch.totals()
+    instructions = counts["executed"]
     assert instructions is not None
     walls, cpus = [], []
     for _ in range(runs):
@@ -61,14 +74,17 @@ def _measure(name: str, run: Callable[[], Launch], threads: int, runs: int) -> S
         run()
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-    with session(check=True):
+    with session(launch.arch, check=True):
         cpu = time.process_time()
         run()
         checked = time.process_time() - cpu
-    return Speed(name, threads, instructions, statistics.median(walls), statistics.median(cpus), checked)
+    operations = sum((counts[counter] or 0) * each for counter, each in OPERATIONS.items())
+    return Speed(
+        name, threads, instructions, statistics.median(walls), statistics.median(cpus), checked, operations
+    )
 
 
-def _workloads(module: Module, threads: int) -> dict[str, Callable[[], Launch]]:
+def _workloads(module: Module, hopper: Module, threads: int) -> dict[str, Callable[[], Launch]]:
     n, rounds, blocks = 256, 200, 8
     generator = np.random.default_rng(0)
     a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
@@ -81,6 +97,9 @@ def _workloads(module: Module, threads: int) -> dict[str, Callable[[], Launch]]:
         "tensor": lambda: module.launch(
             "tensor", blocks, 128, [half[:4096], half[4096:], sums, rounds], threads=threads
         ),
+        "wgmma": lambda: hopper.launch(
+            "wgmma", blocks, 128, [half[:4096], half[4096:], sums, rounds], threads=threads
+        ),
         "wmma": lambda: module.launch(
             "wmma", blocks, 128, [half[:4096], half[4096:], sums, rounds // 4], threads=threads
         ),
@@ -90,11 +109,11 @@ def _workloads(module: Module, threads: int) -> dict[str, Callable[[], Launch]]:
     }
 
 
-def _ptx() -> str:
+def _ptx(source_name: str, arch: str) -> str:
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         output = Path(directory) / "kernels.ptx"
-        source = Path(__file__).parent / "kernels.cu"
-        command = [str(toolchain.pinned_nvcc().path), "-std=c++20", "-O3", "-arch=compute_80", "-ptx"]
+        source = Path(__file__).parent / source_name
+        command = [str(toolchain.pinned_nvcc().path), "-std=c++20", "-O3", f"-arch={arch}", "-ptx"]
         command += ["-ccbin", toolchain.gxx(), str(source), "-o", str(output)]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
@@ -108,7 +127,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measures and prints the table."""
-    table = Table("kernel", "warp instructions", "seconds", "million a second and core", "checked: x as long")
+    table = Table(
+        "kernel",
+        "warp instructions",
+        "seconds",
+        "million a second and core",
+        "Gop on tensor cores a second and core",
+        "checked: x as long",
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     if options.threads < 1:
@@ -119,6 +145,7 @@ def main(options: argparse.Namespace) -> int:
             f"{speed.warp_instructions:,}",
             f"{speed.seconds:.3f}",
             f"{speed.per_second_and_core / 1e6:.1f}",
+            f"{speed.operations_per_second_and_core / 1e9:.2f}" if speed.operations else "",
             f"{speed.slowdown_when_checked:.1f}",
         )
     Console().print(table)

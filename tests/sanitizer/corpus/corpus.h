@@ -33,6 +33,7 @@ template <typename T> struct Device {
   operator T *() const { return data; }
 };
 
+#ifndef CORPUS_HAS_OWN_MAIN
 int main(int count, char **words) {
   const char *wanted = count > 1 ? words[1] : "--list";
   for (const Case &one : cases()) {
@@ -51,3 +52,4 @@ int main(int count, char **words) {
   fprintf(stderr, "there is no case %s\n", wanted);
   return 2;
 }
+#endif
