@@ -189,7 +189,7 @@ apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=
 print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.2f}, at most {apart:.3f} apart")
 
 # %% [markdown]
-# **Practise:** the exercises begin with `h1_`, `h2_` and `h3_`.
+# **Practise:** the exercises begin with `h1_`, `h2_` and so on, up to `h6_`.
 # **Read on:** the READMEs of [h1](../stages/h1_silu/README.md) and [h2](../stages/h2_masks/README.md), and of the rungs above:
 # a bias and its gradients, warps over keys, keys in pages, wgmma and TMA. Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/14_h1_silu.ipynb).
