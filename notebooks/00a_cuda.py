@@ -178,8 +178,10 @@ lessons.predict("threads_without_element", threads_without_element)
 #   float *x, *out;
 #   cudaMallocManaged(&x, 256 * sizeof(float));
 #   cudaMallocManaged(&out, 256 * sizeof(float));
-#   for (int i = 0; i < 256; i++)
+#   for (int i = 0; i < 256; i++) {
 #     x[i] = i * i;
+#     out[i] = NAN; // what no thread writes stays so
+#   }
 #   difference<<<2, 128>>>(x, out);
 #   cudaDeviceSynchronize();
 #   const auto wanted = [&](int i) { return i % 128 == 0 ? x[i] : x[i] - x[i - 1]; };

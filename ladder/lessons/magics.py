@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,8 +64,15 @@ def run_program(line: str, cell: str) -> None:
     # A fault, too, is in stderr already: the runtime names it when it happens. The command to repeat names
     # files that are gone.
     unwanted = (f"Building {program.name}", "fault: ", "To repeat: ")
-    said = [line for line in done.stderr.splitlines() if not line.startswith(unwanted)]
+    said = [_folded(line) for line in done.stderr.splitlines() if not line.startswith(unwanted)]
     print("\n".join([done.stdout.rstrip(), *said]).replace(f"{program.parent}/", "").strip())
+
+
+def _folded(line: str) -> str:
+    """Breaks the line of a fault where a cell's output ends; other lines are left as they are."""
+    if not line.startswith("ladder: "):
+        return line
+    return textwrap.fill(line, 88, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def run_exercise(line: str, cell: str) -> str | None:

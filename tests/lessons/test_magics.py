@@ -52,6 +52,7 @@ def test_a_fault_is_told_once_with_the_line_of_the_cell(here: Path, capsys) -> N
     magics.run_program("", PROGRAM.replace("*x = 41", "x[1] = 41"))
     out = capsys.readouterr().out
     assert out.count("out of bounds") == 1 and "program.cu:4," in out
+    assert all(len(line) <= 88 for line in out.splitlines())
 
 
 def test_an_exercise_begins_with_its_task_and_leaves_no_trace(here: Path, capsys) -> None:
