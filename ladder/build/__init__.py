@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from ladder.build.messages import (
         shortened,
     )
+    from ladder.build.remarks import Remark
     from ladder.build.target import CudaTarget, EmulatorTarget, Target
 
 _NAMES = {
     "CudaTarget": "target",
     "EmulatorTarget": "target",
+    "Remark": "remarks",
     "Target": "target",
     "build": "extensions",
     "build_all": "extensions",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pybind11
 
-from ladder.build import housekeeping, toolchain
+from ladder.build import housekeeping, remarks, toolchain
 from ladder.build.messages import failure
 from ladder.build.plain_names import plain, refuse_comma
 from ladder.build.snapshot import Snapshot
@@ -216,8 +216,11 @@ def _compile_kernel(plan: _Plan, directory: Path) -> list[Path]:
         command = [str(plan.nvcc.path), *flags, "-c", str(source), "-o", "kernel.o"]
         keep = ("--keep", "--keep-dir", kept)
         used = _compile(command, directory, name, directory / "rule", plan.nvcc, keep)
-        for command in plan.target.machine_code(plan.nvcc, plan.flags, Path(kept, f"{source.stem}.ptx")):
-            _run(command, directory, name, "does not compile")
+        ptx = Path(kept, f"{source.stem}.ptx")
+        commands = plan.target.machine_code(plan.nvcc, plan.flags, ptx)
+        messages = [_run(command, directory, name, "does not compile") for command in commands]
+        if commands:
+            remarks.write(remarks.parse("".join(messages), ptx.read_text()), directory)
     return used
 
 
@@ -382,14 +385,14 @@ def _run(
     otherwise: str,
     more: Sequence[str] = (),
     scratch: Path | None = None,
-) -> None:
-    """Runs a compiler or linker; raises :class:`BuildError` if it fails.
+) -> str:
+    """Runs a compiler or linker and returns its messages; raises :class:`BuildError` if it fails.
 
     ``more`` flags are not part of the command that the error shows; ``scratch`` is for temporary files.
     """
     result = processes.run([*command, *more], directory, scratch or directory)
     if result.returncode == 0:
-        return
+        return result.stderr
     message = result.stderr + result.stdout
     if "No space left on device" in message:
         raise OSError(28, "No space left on device")

@@ -83,6 +83,8 @@ class Target(ABC):
 #: Shared-memory accesses that ptxas may merge or split; it leaves others, such as ldmatrix and cp.async,
 #: alone.
 _SHARED_ACCESS = re.compile(r"\b(?:ld|st|atom|red)\.(?:[\w:]+\.)*shared\b|\bwmma\.(?:load|store)\b")
+#: What ptxas has remarks on.
+_REMARKED = re.compile(r"\b(?:wgmma|setmaxnreg)\.")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class EmulatorTarget(Target):
 
     def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
         """Compiles only the PTX, not the source again; the result replaces the fat binary."""
-        if not _SHARED_ACCESS.search(ptx.read_text()):
+        text = ptx.read_text()
+        if not _SHARED_ACCESS.search(text) and not _REMARKED.search(text):
             return []
         return [
             [str(nvcc.path), *flags, "-fatbin", str(ptx), "-o", "kernel.fatbin"],

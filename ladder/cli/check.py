@@ -35,8 +35,8 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.evaluation import check_stage
-    from ladder.render import findings_lines
+    from ladder.evaluation import check_stage, stage_remarks
+    from ladder.render import findings_lines, remark_lines
     from ladder.stages import discover
 
     require_emulator(options, "sees every access")
@@ -64,6 +64,8 @@ def _run(options: argparse.Namespace) -> int:
         rows += [{"stage": name, **finding.as_row()} for finding in findings]
         if options.json != "-":
             print_lines(findings_lines(findings, name))
+            remarks = stage_remarks(ladder[name], arch=options.arch, options=chosen_options(options))
+            print_lines(remark_lines(remarks))
     if len(refused) == len(names):
         raise UnsupportedProblem("no stage takes this problem")
     write_rows(options.json, rows)

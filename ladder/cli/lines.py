@@ -15,7 +15,7 @@ from ladder.cli.options import (
     read_problem,
     require_emulator,
 )
-from ladder.cli.output import write_rows
+from ladder.cli.output import print_lines, write_rows
 from ladder.cli.problems import operation_of_stages
 from ladder.common import files
 from ladder.common.terminal import console, print_table, source_width
@@ -36,9 +36,9 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.evaluation import evaluate
+    from ladder.evaluation import evaluate, stage_remarks
     from ladder.lines import annotate, line_table
-    from ladder.render import page, source_note, source_table
+    from ladder.render import page, remark_lines, source_note, source_table
 
     require_emulator(options, "counts line by line")
     problem = read_problem(options, operation_of_stages([options.stage]))
@@ -57,6 +57,8 @@ def _run(options: argparse.Namespace) -> int:
             print_table(source_table(listing, annotated, context, source_width()))
             console.print()
         console.print(source_note(annotated), style="dim", highlight=False)
+        remarks = stage_remarks(options.stage, arch=options.arch, options=chosen_options(options))
+        print_lines(remark_lines(remarks))
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     write_rows(options.json, [{str(name): value for name, value in row.items()} for row in rows])
     return 0

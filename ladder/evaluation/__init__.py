@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ladder.evaluation.isolation import ProcessEnded, call
     from ladder.evaluation.sanitizing import (
         check_stage,
+        stage_remarks,
     )
     from ladder.evaluation.table import (
         COLUMNS,
@@ -48,6 +49,7 @@ _NAMES = {
     "make_row": "table",
     "rule_on": "comparison",
     "run_comparison": "comparison",
+    "stage_remarks": "sanitizing",
     "to_frame": "table",
     "to_json": "table",
 }

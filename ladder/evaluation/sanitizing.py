@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.backends import EmulatorBackend
-from ladder.build import Target, build
+from ladder.build import Remark, Target, build, remarks
 from ladder.common.progress import steps
 from ladder.emulator import Finding, merged
 from ladder.errors import ExecutionError, UnsupportedProblem
@@ -69,6 +69,15 @@ def check_stage(
     if len(refusals) == len(tried):
         raise refusals[0]
     return merged(findings)
+
+
+def stage_remarks(
+    stage: Stage | str, *, arch: str | None = None, options: Mapping[str, str] | None = None
+) -> tuple[Remark, ...]:
+    """Builds a stage for the emulator and returns ptxas's remarks on it. Raises :class:`BuildError`."""
+    stage = discover()[stage] if isinstance(stage, str) else stage
+    target = EmulatorBackend().target(stage, arch)
+    return remarks.read(build(stage, target, stage.chosen_options(options or {})).parent)
 
 
 def _failure(text: str, problem: AnyProblem) -> Finding:

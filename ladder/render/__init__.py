@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ladder.render.findings import (
         finding_table,
         findings_lines,
+        remark_lines,
     )
     from ladder.render.lines_page import (
         page,
@@ -49,6 +50,7 @@ _NAMES = {
     "exploration_lines": "access",
     "finding_table": "findings",
     "findings_lines": "findings",
+    "remark_lines": "findings",
     "launches_tables": "tables",
     "line_tables": "profile",
     "most_stalled": "profile",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ladder.build import Remark
 from ladder.emulator import Finding, Party
 from ladder.render.tables import short_kernel
 
@@ -25,6 +27,29 @@ def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[Renderabl
     for finding in findings:
         yield ""
         yield finding_table(finding)
+
+
+def remark_lines(remarks: Sequence[Remark]) -> Iterator[RenderableType]:
+    """Yields a small table for each remark of ptxas, in the order of lines; they are no faults."""
+    for remark in sorted(remarks, key=lambda one: (one.kernel_file, one.kernel_line, one.line)):
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(overflow="fold")
+        table.add_row(
+            Text(""), Text.assemble(("remark of ptxas", "bold yellow"), (f"   {remark.number}", "dim"))
+        )
+        table.add_row("at", _source_line(remark.kernel_file, remark.kernel_line))
+        if (remark.file, remark.line) != (remark.kernel_file, remark.kernel_line):
+            table.add_row("", _source_line(remark.file, remark.line))
+        table.add_row("what", remark.message)
+        table.add_row("advice", remark.advice)
+        yield ""
+        yield table
+
+
+def _source_line(file: str, line: int) -> Text:
+    text = linecache.getline(file, line).strip() if line else ""
+    return Text.assemble((f"{Path(file).name}:{line}" if line else "unknown", "cyan"), f"  {text}")
 
 
 def finding_table(finding: Finding) -> Table:

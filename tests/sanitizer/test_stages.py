@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from corpus_runs import Mutant, dtype_of, is_mutant_caught, mutants, write_rungs_stage
 
+from ladder.build import Remark
 from ladder.cli import main
 from ladder.emulator import Finding
 from ladder.evaluation import check_stage
@@ -60,6 +61,21 @@ def test_the_command_reports_and_fails(broken_stage: Path, capsys: pytest.Captur
     assert "race between warps" in text and "__syncthreads()" in text and "kernel.cu:" in text
     assert main(["check", "v1_minimal", *problem, "--json", "-"]) == 0
     assert capsys.readouterr().out.strip() == "[]"
+
+
+def test_remarks_of_ptxas_are_shown_beside_lines_and_are_no_findings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = str(STAGES / "v1_minimal" / "kernel.cu")
+    remark = Remark("C7519", "warpgroup.arrive is injected", kernel, 1, kernel, 1)
+    monkeypatch.setattr("ladder.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
+    words = ["v1_minimal", "--problem", "1,1,64,64,32"]
+    assert main(["check", *words]) == 0
+    checked = capsys.readouterr().out
+    assert main(["lines", *words]) == 0
+    for text in (checked, capsys.readouterr().out):
+        assert "C7519" in text and "kernel.cu:1" in text and "wgmma.fence is missing" in text
+    assert "clean" in checked
 
 
 @pytest.mark.parametrize("name", ["v1_m_uninitialised", "v1_workspace_freed_early"])
