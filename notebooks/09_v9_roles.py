@@ -78,8 +78,7 @@ lessons.counts(table)
 #
 # ## Timed
 #
-# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16 (medians of five runs,
-# of two for v11: `climb.csv` and `climb_tried.csv` in `results/h200`):
+# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16, in one run (`results/h200/speed.csv`; v11's README has five):
 
 # %%
 lessons.measured([*rungs, "torch cuDNN"])

@@ -4,10 +4,10 @@
     python3 results/measure_timeline.py --out results/h200/timeline.csv
     python results/measure_timeline.py --backend emulator --out results/timeline_emulator.csv
 
-Copies of the rungs note the clock of their SM at the borders of each step, for one block of a problem that
-fills the GPU. One row a mark: ``stage``, ``role`` (the consumers' numbers, then the producer's), ``mark``,
-``time``. On the GPU time is in clocks from the block's first mark on. The emulator has no time: there it is
-the number of marks made before.
+Copies of the rungs note the clock of their SM at the borders of each step, for one block (the second, since
+the first may have fewer rows) of a problem that fills the GPU. One row a mark: ``stage``, ``role`` (the
+consumers' numbers, then the producer's), ``mark``, ``time``. On the GPU time is in clocks from the block's
+first mark on. The emulator has no time: there it is the number of marks made before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ladder.operations import Problem
 HEAD_DIM = 64
 PROBLEMS = {
     "cuda": Problem(4, 16, 4096, 4096, HEAD_DIM, dtype="bf16"),
-    "emulator": Problem(1, 1, 192, 1024, HEAD_DIM, dtype="bf16"),
+    "emulator": Problem(1, 1, 384, 1024, HEAD_DIM, dtype="bf16"),
 }
 CLOCKS = {"cuda": "clock64()", "emulator": "atomicAdd(&made, 1ull)"}
 
@@ -52,7 +52,7 @@ __device__ unsigned long long made;
 struct Recorder {
   int role, count = 0;
   __device__ void operator()(int what) {
-    if (blockIdx.x + blockIdx.y + blockIdx.z == 0 && (role == kRoles - 1 || threadIdx.x % 128 == 0) &&
+    if (blockIdx.x + blockIdx.z == 0 && blockIdx.y == 1 && (role == kRoles - 1 || threadIdx.x % 128 == 0) &&
         count < kMarks)
       marks[role][count++] = {role, what, (long long)(%CLOCK%)};
   }

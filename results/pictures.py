@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from tables import climb_runs
 
 from ladder import nsight
 from ladder.evaluation import compare
@@ -36,6 +35,15 @@ PICTURES = ROOT / "docs" / "pictures"
 _WAVEFRONT_BYTES = 128
 
 _SPEED_PROBLEMS = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
+#: The units that may bound a rung, with their names in the picture.
+_UNITS = {
+    "tensor": "tensor cores",
+    "xu": "exp unit",
+    "shared": "shared memory",
+    "issue": "issue slots",
+    "l2": "L2",
+    "dram": "DRAM",
+}
 #: The problem that all rungs were measured on, each in its own dtype.
 _ROOFLINE_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
@@ -65,7 +73,7 @@ def rungs() -> pd.DataFrame:
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)
-    measured = pd.concat([speeds(), climb_runs(H200)])
+    measured = speeds()
     here = measured[_at(measured, _SPEED_PROBLEMS[0])].groupby("contender")["tflops"].median()
     # v1 takes only fp32, and was measured on a smaller problem.
     others = measured[measured["dtype"] == "f32"].set_index("contender")["tflops"]
@@ -82,19 +90,37 @@ def _at(measured: pd.DataFrame, problem: dict[str, Any]) -> pd.Series:
 
 
 def shared_memory() -> pd.DataFrame:
-    """Operations, wavefronts, conflicts and speed of each rung on one problem that fills the GPU, and the
-    ceilings: of mma.sync in TFLOP/s, of shared memory in wavefronts per second.
+    """Operations, wavefronts, conflicts and speed of v2 to v6 on one problem that fills the GPU, and
+    the ceilings: of mma.sync in TFLOP/s, of shared memory in wavefronts per second.
     """
     n, d = _ROOFLINE_PROBLEM.q_len, _ROOFLINE_PROBLEM.head_dim
     counted = pd.read_csv(H200 / "bounds.csv")
     counted = pd.concat([counted, nsight.counters(counted)], axis=1)
     counted["wavefronts"] = counted["wavefronts_ld"] + counted["wavefronts_st"]
-    here = counted[(counted["N"] == n) & (counted["d"] == d)]
+    mma_sync = [stage.name for stage in discover().computing("attention") if not stage.only_arch]
+    here = counted[(counted["N"] == n) & (counted["d"] == d) & counted["stage"].isin(mma_sync)]
     speed = speeds().rename(columns={"contender": "stage"})
     both = here.merge(speed, on=["stage", "N", "d", "dtype", "causal"])
     chosen = both[["stage", "wavefronts", "conflicts", "tflops", "ceiling"]]
     served = ceiling("ldmatrix") / _WAVEFRONT_BYTES
     return chosen.assign(flops=_ROOFLINE_PROBLEM.flops, wavefronts_per_second=served)
+
+
+def busy() -> pd.DataFrame:
+    """How busy each unit is in each rung, in percent, at the problems of the speed table."""
+    counted = pd.read_csv(H200 / "bounds.csv")
+    shares = nsight.bounds(counted)[[*_UNITS]].rename(columns=_UNITS)
+    table = pd.concat([counted[["stage", "N", "d", "dtype"]], shares], axis=1)
+    return table[(table["N"] == 4096) & (table["dtype"] == "bf16")].drop(columns=["N", "dtype"])
+
+
+def draw_busy(data: pd.DataFrame) -> Figure:
+    from ladder.plots import busy_picture
+
+    panels = {
+        f"d = {d}": rows.drop(columns="d").set_index("stage") for d, rows in data.groupby("d", sort=True)
+    }
+    return busy_picture(panels, "busy, % of the time on an H200, at B=4 H=16 N=M=4096 bf16")
 
 
 def draw_rungs(data: pd.DataFrame) -> Figure:
@@ -126,6 +152,7 @@ ALL = {
     "rungs": Picture(rungs, draw_rungs),
     "speed": Picture(speeds, draw_speeds),
     "roofline": Picture(shared_memory, draw_roofline),
+    "busy": Picture(busy, draw_busy),
 }
 
 

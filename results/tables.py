@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from count_arrangements import ARRANGEMENTS, predicted
@@ -25,8 +26,7 @@ from rich.console import Console
 
 from ladder import nsight
 from ladder.evaluation import evaluate, run_comparison
-from ladder.lessons.tables import climb_runs
-from ladder.operations import DEFAULT_PROBLEM, Problem
+from ladder.operations import DEFAULT_OPERATION, DEFAULT_PROBLEM, Operation, Problem, get_operation
 from ladder.render import comparison_tables, most_stalled
 from ladder.stages import Stage, discover, root
 
@@ -91,19 +91,23 @@ def _span(values: pd.Series) -> str:
 def speed() -> str:
     """TFLOP/s of the rungs and of torch's backends, and the multiple of torch's flash backend."""
     frame = pd.read_csv(H200 / "speed.csv")
-    measured = frame[frame.N.notna() & (frame.contender != "torch efficient")]
-    contenders = sorted(measured.contender.unique(), key=lambda name: (name.startswith("torch"), name))
-    problems = ["dtype", "N", "d", "causal"]
+    measured = frame[frame.N.notna() & (frame.contender != "torch efficient")].copy()
+    measured["problem"] = [
+        f"{row.dtype} N{row.N:.0f} d{row.d:.0f}{' causal' if row.causal in (True, 'True') else ''}"
+        for row in measured.itertuples()
+    ]
+    rungs = [stage.name for stage in discover().computing(DEFAULT_OPERATION)]
+    present = set(measured.contender)
+    names = [*(name for name in rungs if name in present), *sorted(present - set(rungs))]
     rows = []
-    for (dtype, n, d, causal), group in measured.groupby(problems, sort=False):
+    for name in names:
         cells = {}
-        for _, row in group.iterrows():
+        for row in measured[measured.contender == name].itertuples():
             ratio = f" ({row.of_flash:.2f})" if pd.notna(row.of_flash) and row.of_flash != 1 else ""
-            cells[row.contender] = f"{row.tflops:.3g}{ratio}"
-        title = f"{dtype} N{int(n)} d{int(d)}{' causal' if causal in (True, 'True') else ''}"
-        rows.append([title, *(cells.get(name, "") for name in contenders)])
-    # Short names of rungs, so that the table fits a laptop's screen.
-    return _markdown(["", *(name.partition("_")[0] for name in contenders)], rows)
+            cells[row.problem] = f"{row.tflops:.3g}{ratio}"
+        shown = name if name.startswith("torch") else f"`{name}`"
+        rows.append([shown, *(cells.get(problem, "") for problem in measured.problem.unique())])
+    return _markdown(["", *measured.problem.unique()], rows)
 
 
 #: Heading and column of nsight.BOUNDS, for the units that may bound a rung.
@@ -137,8 +141,9 @@ def bounds(stage: str) -> str:
     counted, shares = nsight.counters(chosen), nsight.bounds(chosen)
     units = [(heading, column) for heading, column in _UNITS if shares[column].notna().all()]
     rows = [[heading, *(f"{value:.0f}%" for value in shares[column])] for heading, column in units]
-    extra = counted.conflicts / (counted.wavefronts_ld + counted.wavefronts_st)
-    rows.append(["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
+    if not discover()[stage].only_arch:  # whose factors wgmma reads
+        extra = counted.conflicts / (counted.wavefronts_ld + counted.wavefronts_st)
+        rows.append(["wavefronts that conflicts add", *(f"{value:.0%}" for value in extra)])
     rows.append(["warps wait for", *(", ".join(most_stalled(row)[:2]) for row in shares.to_dict("records"))])
     head = [f"B4 H16 N{int(n)} d{int(d)}", *(f"`{name}`" for name in names)]
     title = "On an H200, by Nsight Compute's counters ([what the words mean](../../docs/glossary.md)):\n\n"
@@ -291,18 +296,17 @@ def _lesson_links(stage: Stage) -> str:
 
 def rung_speed(stage: str, head_dim: int) -> str:
     """TFLOP/s at B4 H16 N4096 in bf16, and relative to cuDNN's attention in the same run."""
-    measured = pd.concat([pd.read_csv(H200 / "speed.csv"), climb_runs(H200)])
+    measured = pd.read_csv(H200 / "speed.csv")
     at = (measured.N == 4096) & (measured.d == head_dim) & (measured.causal.astype(str) == "False")
     same = measured[at & (measured.contender == stage) & (measured.dtype == "bf16")]
     return "" if same.empty else f"{same.tflops.median():.3g} ({same.of_cudnn.median():.2f})"
 
 
 def climb() -> str:
-    """TFLOP/s of the sm_90a rungs, and relative to cuDNN."""
-    runs = climb_runs(H200)
+    """TFLOP/s of the sm_90a rungs, and relative to cuDNN: median, least and most of several runs."""
+    runs = pd.read_csv(H200 / "climb.csv").dropna(subset="N")
     rungs = runs.contender.str.startswith("v")
     frame = pd.concat([runs[rungs], runs[runs.contender == "torch cuDNN"]])
-    frame = frame[(frame.N == 4096) & frame.d.isin([64, 128])]
     rows = []
     for name, of_contender in frame.groupby("contender", sort=False):
         cells = []
@@ -313,6 +317,65 @@ def climb() -> str:
             )
         rows.append([f"`{name}`" if name.startswith("v") else name, *cells])
     return _markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
+
+
+def climb_lengths() -> str:
+    """TFLOP/s of the sm_90a rungs at other lengths and head dims, and relative to cuDNN."""
+    frame = pd.read_csv(H200 / "climb_lengths.csv").dropna(subset="N")
+    frame = frame[frame.contender.str.startswith("v") | (frame.contender == "torch cuDNN")]
+    rows = []
+    for (b, n, d, causal), same in frame.groupby(["B", "N", "d", "causal"], sort=False):
+        cells = same.set_index("contender")
+        shown = {str(name): f"{cell.tflops:.0f} ({cell.of_cudnn:.2f})" for name, cell in cells.iterrows()}
+        problem = f"B{b:.0f} N{n:.0f} d{d:.0f}" + (" causal" if causal else "")
+        rows.append([problem, *(shown.get(name, "") for name in frame.contender.unique())])
+    heads = (f"`{name}`" if name.startswith("v") else name for name in frame.contender.unique())
+    return _markdown(["", *heads], rows)
+
+
+def climb_ideas() -> str:
+    """The speed of v11_persistent, and its losses without each of its ideas: medians of the runs."""
+    frame = pd.read_csv(H200 / "climb_ideas.csv").dropna(subset="N")
+    own = frame[frame.contender.str.startswith("v")]
+    speeds = own.pivot_table(
+        index="contender", columns=["d", "causal"], values="tflops", aggfunc="median", sort=False
+    )
+    whole = speeds.loc["v11_persistent"]
+    rows = [["`v11_persistent`", *(f"{value:.0f}" for value in whole)]]
+    for name in speeds.index.drop("v11_persistent"):
+        idea = name.partition(":")[0].removeprefix("v11_without_").replace("_", " ")
+        shown = f"`{name}`" if name == "v10_pingpong" else f"without {idea}"
+        losses = (f"{v:.0f} ({v / w - 1:+.0%})" for v, w in zip(speeds.loc[name], whole, strict=True))
+        rows.append([shown, *losses])
+    return _markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
+
+
+def gradient_speeds() -> str:
+    """TFLOP/s of the gradients' rungs and of torch, and relative to torch's flash and cuDNN backends."""
+    frame = pd.read_csv(H200 / "backward.csv").dropna(subset="N")
+    frame = frame[frame.contender != "torch efficient"]
+    return _speeds_by_problem(
+        frame,
+        get_operation("attention_backward"),
+        lambda row: f"{row.tflops:.0f} ({row.of_flash:.2f}, {row.of_cudnn:.2f})",
+    )
+
+
+def hstu_speeds() -> str:
+    """TFLOP/s of the HSTU rungs, over the elements that the mask shows."""
+    frame = pd.read_csv(H200 / "hstu.csv").dropna(subset="N")
+    return _speeds_by_problem(frame, get_operation("hstu"), lambda row: f"{row.tflops:.0f}")
+
+
+def _speeds_by_problem(frame: pd.DataFrame, operation: Operation, cell: Callable[[Any], str]) -> str:
+    """One row a problem, one column a contender."""
+    names = list(frame.contender.unique())
+    rows = []
+    for problem, same in frame.groupby([*operation.columns], sort=False, dropna=False):
+        measured = {name: cell(runs.median(numeric_only=True)) for name, runs in same.groupby("contender")}
+        title = operation.title_of(dict(zip(operation.columns, problem, strict=True)))
+        rows.append([title, *(measured.get(name, "") for name in names)])
+    return _markdown(["", *(name if name.startswith("torch") else f"`{name}`" for name in names)], rows)
 
 
 def climb_arrangements() -> str:
@@ -362,6 +425,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "hstu-arrangements": hstu_arrangements,
     "climb": climb,
     "climb-arrangements": climb_arrangements,
+    "climb-lengths": climb_lengths,
+    "climb-ideas": climb_ideas,
+    "gradient-speeds": gradient_speeds,
+    "hstu-speeds": hstu_speeds,
     "ceilings": ceilings,
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ladder.lessons.listing import line_text
@@ -118,26 +117,8 @@ _MEASURED = {
 }
 
 
-#: The first value of climb_tried.csv's column session whose kernels were launched one at a time, as in the
-#: benchmark.
-_ONE_AT_A_TIME = 8
-
-
-def climb_runs(folder: Path) -> pd.DataFrame:
-    """All runs of the sm_90a rungs and of torch beside them; those of v11 come from climb_tried.csv.
-
-    ``folder`` is results/h200.
-    """
-    import pandas as pd
-
-    runs = pd.read_csv(folder / "climb.csv").dropna(subset="N")
-    tried = pd.read_csv(folder / "climb_tried.csv").rename(columns={"kernel": "contender"})
-    last = (tried["contender"] == "v11_persistent") & (tried["session"] >= _ONE_AT_A_TIME)
-    return pd.concat([runs, tried[last]])
-
-
 def measured_speeds() -> pd.DataFrame | None:
-    """The median speeds of rungs and torch in ``results/h200``, one row per contender and problem.
+    """The speeds of rungs and torch in ``results/h200/speed.csv``, one row per contender and problem.
 
     None if the project is installed without its results.
     """
@@ -149,11 +130,8 @@ def measured_speeds() -> pd.DataFrame | None:
     if not folder.is_dir():
         return None
     speed = pd.read_csv(folder / "speed.csv").dropna(subset="N")
-    hopper = climb_runs(folder)
-    hopper = hopper[~hopper["contender"].isin(speed["contender"])]
     keys = ["contender", "N", "d", "dtype", "causal"]
-    found = pd.concat([speed, hopper])[[*keys, "tflops", "of_flash"]]
-    return found.groupby(keys, sort=False, as_index=False).median()
+    return speed[[*keys, "tflops", "of_flash"]].groupby(keys, sort=False, as_index=False).median()
 
 
 def measured(stages: Sequence[str]) -> pd.DataFrame | Note:

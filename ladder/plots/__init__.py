@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ladder.plots.buffers import (
         buffers_picture,
     )
+    from ladder.plots.busy import (
+        busy_picture,
+    )
     from ladder.plots.comparison import (
         comparison_picture,
     )
@@ -73,6 +76,7 @@ _NAMES = {
     "ORANGE": "figure",
     "access_picture": "access",
     "buffers_picture": "buffers",
+    "busy_picture": "busy",
     "check_kind": "figure",
     "comparison_picture": "comparison",
     "costliest_lines": "costs",

@@ -15,6 +15,7 @@ from ladder import banks, plots
 from ladder.errors import LadderError
 from ladder.plots import (
     access_picture,
+    busy_picture,
     comparison_picture,
     mask_picture,
     roofline_picture,
@@ -133,6 +134,14 @@ def test_two_trainings() -> None:
     [axes] = figure.axes
     assert [list(line.get_ydata()) for line in axes.lines] == [[2.0, 1.0], [2.0, 1.1]]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["torch", "ladder"]
+
+
+def test_how_busy_the_units_are() -> None:
+    shares = pd.DataFrame({"tensor cores": [41.2, 93.6], "L2": [8.0, 100.0]}, index=["a", "b"])
+    figure = busy_picture({"d = 64": shares, "d = 128": shares + 0.0}, "busy")
+    assert {"a", "b", "d = 64", "d = 128", "41", "94", "8", "100", "tensor\ncores", "busy"} <= set(
+        texts(figure)
+    )
 
 
 def test_the_roofline_of_shared_memory() -> None:
