@@ -96,8 +96,14 @@ def explain_launches(
 
     Raises :class:`LadderError`.
     """
+    launches = tuple(launches)
     everything = [found for launch in launches for found in _instructions(launch)]
     at_line = [found for found in everything if (file_name, line) in _places(found)]
+    if not at_line and (asynchronous := _asynchronous(launches, file_name, line)):
+        raise LadderError(
+            f"line {line} of {file_name} has no lanes with addresses to show: {'; '.join(asynchronous)}",
+            "docs/hopper.md says what products and boxes cost.",
+        )
     if not at_line:
         raise LadderError(
             f"line {line} of {file_name} makes no access to shared memory",
@@ -171,6 +177,28 @@ def _instructions(launch: Launch) -> list[Instruction]:
             )
         )
     return found
+
+
+def _asynchronous(launches: Iterable[Launch], file_name: str, line: int) -> list[str]:
+    """What the line's products of a warpgroup and copies by TMA do to shared memory, in words."""
+    products: dict[str, None] = {}
+    sectors = 0
+    has_boxes = False
+    for launch in launches:
+        for row in launch.instructions().to_dict("records"):
+            places = ((row["file"], row["line"]), (row["kernel_file"], row["kernel_line"]))
+            if (file_name, line) not in ((Path(str(file)).name, number) for file, number in places):
+                continue
+            ptx = re.sub(r"^@!?%\w+\s+", "", str(row["ptx"]).strip())
+            if shape := re.match(r"wgmma\.mma_async\.\S*m64n(\d+)k16", ptx):
+                of_a = "" if re.search(r"}\s*,\s*{", ptx) else "A, 16 wavefronts, and "
+                text = f"a product m64n{shape[1]}k16 reads {of_a}B, {int(shape[1]) // 4} wavefronts"
+                products[f"{text}, 128 bytes each and never with a conflict"] = None
+            elif ptx.startswith("cp.async.bulk.tensor"):
+                has_boxes = True
+                sectors += _known(row["tma_sectors_ld"]) + _known(row["tma_sectors_st"])
+    boxes = f"TMA moves boxes, {sectors:,} sectors in all, with the swizzle of the tensor map"
+    return [*products, *([boxes] if has_boxes else [])]
 
 
 def _known(value: object) -> int:
