@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from count_arrangements import ARRANGEMENTS, predicted
@@ -26,7 +25,7 @@ from rich.console import Console
 
 from ladder import nsight
 from ladder.evaluation import evaluate, run_comparison
-from ladder.operations import DEFAULT_OPERATION, DEFAULT_PROBLEM, Operation, Problem, get_operation
+from ladder.operations import DEFAULT_OPERATION, DEFAULT_PROBLEM, Problem
 from ladder.render import comparison_tables, most_stalled
 from ladder.stages import Stage, discover, root
 
@@ -354,27 +353,32 @@ def gradient_speeds() -> str:
     """TFLOP/s of the gradients' rungs and of torch, and relative to torch's flash and cuDNN backends."""
     frame = pd.read_csv(H200 / "backward.csv").dropna(subset="N")
     frame = frame[frame.contender != "torch efficient"]
-    return _speeds_by_problem(
-        frame,
-        get_operation("attention_backward"),
-        lambda row: f"{row.tflops:.0f} ({row.of_flash:.2f}, {row.of_cudnn:.2f})",
-    )
+    frame["problem"] = [
+        f"{row.dtype} N{row.N:.0f} d{row.d:.0f}{' causal' if row.causal else ''}"
+        for row in frame.itertuples()
+    ]
+    return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f} ({row.of_flash:.2f}, {row.of_cudnn:.2f})")
 
 
 def hstu_speeds() -> str:
     """TFLOP/s of the HSTU rungs, over the elements that the mask shows."""
     frame = pd.read_csv(H200 / "hstu.csv").dropna(subset="N")
-    return _speeds_by_problem(frame, get_operation("hstu"), lambda row: f"{row.tflops:.0f}")
+    frame["problem"] = [
+        f"`{row.N.count('/') + 1} x {row.N.partition('/')[0]} d{row.d:.0f} "
+        + re.sub(r"\b(\d+)(/\1)+\b", r"\1", row.mask)  # the same in each sequence
+        + (f" bias of {row.bias:.0f}`" if row.bias else "`")
+        for row in frame.itertuples()
+    ]
+    return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f}")
 
 
-def _speeds_by_problem(frame: pd.DataFrame, operation: Operation, cell: Callable[[Any], str]) -> str:
-    """One row a problem, one column a contender."""
+def _speeds_by_problem(frame: pd.DataFrame, cell: Callable[[pd.Series], str]) -> str:
+    """One row a problem, one column a contender: the medians of its runs."""
     names = list(frame.contender.unique())
     rows = []
-    for problem, same in frame.groupby([*operation.columns], sort=False, dropna=False):
+    for problem, same in frame.groupby("problem", sort=False):
         measured = {name: cell(runs.median(numeric_only=True)) for name, runs in same.groupby("contender")}
-        title = operation.title_of(dict(zip(operation.columns, problem, strict=True)))
-        rows.append([title, *(measured.get(name, "") for name in names)])
+        rows.append([problem, *(measured.get(name, "") for name in names)])
     return _markdown(["", *(name if name.startswith("torch") else f"`{name}`" for name in names)], rows)
 
 
