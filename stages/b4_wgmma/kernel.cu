@@ -3,8 +3,8 @@
 // A producer has K and V brought by TMA once, and Q and dO tile by tile. Two consumers, warpgroups with 64
 // keys each, make S^T and dP^T from shared memory; P^T and dS^T stay in registers, where they are first
 // factors of dV and dK. dS^T is stored to shared memory, too, for dQ = dS K, which sums over the keys of
-// both. dK and dQ of a step run under the exponentials of the next one. What a warp has of dQ leaves through
-// shared memory, out of which TMA adds it to the sums of all blocks.
+// both. dK and dQ of a step run under the exponentials of the next one. What a warp has of dQ it adds to the
+// sums of all blocks from its registers, 16 bytes a lane.
 #include <climits>
 #include <cmath>
 
@@ -48,15 +48,14 @@ template <typename T, int d> struct Arrangement {
 
   /// The consumers share a tile of dQ, 64 rows each if there are enough of them.
   static constexpr int dq_cols = queries / 64 == consumers ? d : d / consumers;
-  using Dq = Fragments<16, dq_cols>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // a warp's
 
   using KTile = SharedTile<T, keys, d>;
   using QTile = SharedTile<T, queries, d>;
   struct Shared {
     Ring<KTile, 1> k, v;
     Ring<QTile, buffers> q, d_o;
-    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
-    Dq dq[consumers * warpgroup::warps];
+    alignas(1024) SharedTile<T, keys, queries> ds[2];       // dS^T
     SharedVec<float, queries> lse[buffers], delta[buffers]; // they come with q and d_o
     Barrier ds_full[2];
   };
@@ -83,11 +82,16 @@ template <typename A> struct Steps {
   __device__ int head(int step) const { return kv_head * heads + step / seen; }
   __device__ int tile(int step) const { return tiles - 1 - step % seen; }
   __device__ int query(int step) const { return tile(step) * A::queries; }
-  /// Where the warps' shares of the step's dQ begin.
-  __device__ int64_t dq(int step) const {
-    return (int64_t(head(step)) * tiles + tile(step)) * A::consumers * warpgroup::warps;
-  }
+  /// The tile's number among those of all heads.
+  __device__ int64_t dq_tile(int step) const { return int64_t(head(step)) * tiles + tile(step); }
 };
+
+/// The calling warp's place among the sums of all (batch, query head), tiles and warps.
+template <typename A>
+__device__ inline typename A::DqSums share_of_dq(float *dq_sums, int64_t tile, int consumer) {
+  const int64_t share = (tile * A::consumers + consumer) * warpgroup::warps + warpgroup::warp();
+  return {dq_sums + share * A::DqSums::size};
+}
 
 /// The producer, a single thread.
 template <typename A>
@@ -104,21 +108,6 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
     smem.d_o.wait_empty(turn);
     smem.d_o.load_async(turn, smem.delta[turn.buffer], statistics.delta_of(head), query);
     smem.d_o.load_async(turn, maps.d_o, query, head);
-  }
-}
-
-/// Begins dst += src of a warp, by way of `staged`, which is the warp's own.
-template <typename Dq, typename Tile>
-__device__ inline void add_through_shared(Dq &dst, const Tile &src, Dq &staged) {
-  if (lane_id() == 0)
-    tma::store_wait_read(); // what was staged last
-  __syncwarp();
-  store(staged, src);
-  fence_async_proxy();
-  __syncwarp();
-  if (lane_id() == 0) {
-    tma::add_async(dst, staged);
-    tma::store_commit();
   }
 }
 
@@ -142,16 +131,15 @@ __device__ inline void store_gradients(typename A::Shared &smem, const typename 
     tma::store_async(maps.dk, dk_smem, steps.key, steps.kv_head);
     tma::store_async(maps.dv, dv_smem, steps.key, steps.kv_head);
     tma::store_commit();
-  }
-  if (lane_id() == 0)
     tma::store_wait_read(); // shared memory is the block's until it ends
+  }
 }
 
 /// A consumer, a warpgroup with 64 keys. S^T and what follows from it are keys by queries.
 template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
-                               const AttentionBackwardProblem &p, typename A::Dq *dq_sums,
-                               const Steps<A> &steps, int consumer) {
+                               const AttentionBackwardProblem &p, float *dq_sums, const Steps<A> &steps,
+                               int consumer) {
   const int warp = warpgroup::warp(), row = 64 * consumer + 16 * warp, key = steps.key + row;
   RegTile<float, 16, A::queries> s, dp;
   RegTile<T, 16, A::queries> p_16, ds_16;
@@ -165,7 +153,6 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   // The consumer's share of dQ: its queries of the tile, or its columns.
   const auto k_cols = part<A::keys, A::dq_cols>(k.tile, 0, A::dq_cols == d ? 0 : A::dq_cols * consumer);
   const int dq_query = A::dq_cols == d ? 64 * consumer : 0;
-  auto &staged = smem.dq[consumer * warpgroup::warps + warp];
   Turn<A::buffers> turn;
   Turn<2> ds_turn;
   const auto part_of_d_o = [&](int first) { return part<64, d>(smem.d_o.tiles[turn.buffer][0], first); };
@@ -222,7 +209,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     ds_turn.advance();
   };
   const auto add_dq = [&](int step) {
-    add_through_shared(dq_sums[steps.dq(step) + consumer * warpgroup::warps + warp], dq, staged);
+    atomic_add(share_of_dq<A>(dq_sums, steps.dq_tile(step), consumer), dq);
   };
 
   if (steps.count() > 0) {
@@ -262,7 +249,7 @@ template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ typename A::Maps maps,
                   const __grid_constant__ AttentionBackwardProblem p,
-                  const __grid_constant__ RowStatistics statistics, typename A::Dq *dq_sums) {
+                  const __grid_constant__ RowStatistics statistics, float *dq_sums) {
   const Steps<A> steps(p);
   const int role = warpgroup::index();
 
@@ -292,15 +279,14 @@ __global__ void __launch_bounds__(A::threads, 1)
 /// dQ = scale * its sums, rounded; one block a tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(128 * A::consumers)
-    round_dq(const __grid_constant__ AttentionBackwardProblem p, const typename A::Dq *dq_sums) {
+    round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
   const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const int consumer = warpgroup::index(), warp = warpgroup::warp();
   const int row = (A::dq_cols == d ? 64 * consumer : 0) + 16 * warp,
             col = A::dq_cols == d ? 0 : A::dq_cols * consumer;
   RegTile<float, 16, A::dq_cols> dq;
   RegTile<T, 16, A::dq_cols> out;
-  const int64_t tile = head * gridDim.x + blockIdx.x;
-  load(dq, dq_sums[(tile * A::consumers + consumer) * warpgroup::warps + warp]);
+  load(dq, share_of_dq<A>(dq_sums, head * gridDim.x + blockIdx.x, consumer));
   mul(dq, dq, p.scale);
   copy(out, dq);
   store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, blockIdx.x * A::queries + row, col);
@@ -315,8 +301,8 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
     RowStatistics statistics(p, kShift);
     const size_t rows = size_t(p.batch) * p.heads * statistics.padded_len;
     const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b4_wgmma: workspace");
-    auto *dq_sums = reinterpret_cast<typename A::Dq *>(workspace.data());
-    statistics.lse_log2 = workspace.data() + rows * d;
+    float *dq_sums = workspace.data();
+    statistics.lse_log2 = dq_sums + rows * d;
     statistics.delta = statistics.lse_log2 + rows;
     ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b4_wgmma: workspace");
     ladder::row_statistics<T, d>

@@ -1,6 +1,6 @@
 // Tiles through a ring: brought by TMA, doubled by consumers, stored by TMA; vectors that come with tiles,
-// and fragments that TMA adds up; and warpgroups that work in turn. Prints what is wrong, and "ok" at the end
-// if nothing is.
+// and fragments that blocks add up; and warpgroups that work in turn. Prints what is wrong, and "ok" at the
+// end if nothing is.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -94,11 +94,10 @@ constexpr int kSums = 3; // of a block's vectors
 /// Each block adds, to the same sums, tiles whose columns are a vector's entries and whose rows are 0.
 __global__ void __launch_bounds__(64, 1)
     add_columns(const __grid_constant__ tma::TensorMap<SharedTile<__half, 16, 32>> zeros,
-                const float *vectors, Fragments<16, 32> *sums) {
+                const float *vectors, GlobalFragments<16, 32, 4> sums) {
   struct Shared {
     Ring<SharedTile<__half, 16, 32>, kBuffers> ring;
     SharedVec<float, 32> vectors[kBuffers];
-    Fragments<16, 32> part;
   };
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<Shared *>(bytes);
@@ -127,24 +126,13 @@ __global__ void __launch_bounds__(64, 1)
     sub_col(difference, difference, smem.vectors[turn.buffer]);
     __syncwarp();
     smem.ring.release(turn);
-    if (lane_id() == 0)
-      tma::store_wait_read();
-    __syncwarp();
-    store(smem.part, difference);
-    fence_async_proxy();
-    __syncwarp();
-    if (lane_id() == 0) {
-      tma::add_async(*sums, smem.part);
-      tma::store_commit();
-    }
+    atomic_add(sums, difference);
   }
-  if (lane_id() == 0)
-    tma::store_wait_read();
 }
 
-__global__ void put_in_order(const Fragments<16, 32> *sums, float *out) {
+__global__ void put_in_order(GlobalFragments<16, 32, 4> sums, float *out) {
   RegTile<float, 16, 32> tile;
-  load(tile, *sums);
+  load(tile, sums);
   store(GlobalMatrix<float, 32>{out, 16}, tile);
 }
 
@@ -231,15 +219,15 @@ void test_sums() {
   constexpr int kBlocks = 3, kSize = 16 * 32;
   float *vectors = nullptr, *out = nullptr;
   __half *zeros = nullptr;
-  Fragments<16, 32> *sums = nullptr;
+  GlobalFragments<16, 32, 4> sums{};
   cudaMallocManaged(&vectors, 32 * kSums * sizeof(float));
   cudaMallocManaged(&out, kSize * sizeof(float));
   cudaMalloc(&zeros, kSize * sizeof(__half));
-  cudaMalloc(&sums, sizeof *sums);
+  cudaMalloc(&sums.data, kSize * sizeof(float));
   for (int i = 0; i < 32 * kSums; i++)
     vectors[i] = float(i * i);
   cudaMemset(zeros, 0, kSize * sizeof(__half));
-  cudaMemset(sums, 0, sizeof *sums);
+  cudaMemset(sums.data, 0, kSize * sizeof(float));
   add_columns<<<kBlocks, 64, 16384>>>(tma::tensor_map<SharedTile<__half, 16, 32>>(zeros, 16, 1), vectors,
                                       sums);
   put_in_order<<<1, 32>>>(sums, out);
@@ -247,7 +235,7 @@ void test_sums() {
   for (int i = 0; i < kSize; i++)
     require(out[i] == -kBlocks * (vectors[i % 32] + vectors[i % 32 + 32] + vectors[i % 32 + 64]), "sums", 32,
             i);
-  for (void *memory : {(void *)vectors, (void *)out, (void *)zeros, (void *)sums})
+  for (void *memory : {(void *)vectors, (void *)out, (void *)zeros, (void *)sums.data})
     cudaFree(memory);
 }
 

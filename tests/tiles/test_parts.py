@@ -19,11 +19,14 @@ extern __shared__ __align__(128) unsigned char smem[];
 
 
 def run(
-    source: str, arguments: tuple[torch.Tensor | int, ...], *, blocks: int = 1, smem_bytes: int = 0
+    source: str,
+    arguments: tuple[torch.Tensor | int, ...],
+    *,
+    blocks: int = 1,
+    smem_bytes: int = 0,
+    arch: str = "sm_80",
 ) -> Launch:
-    return Module(compile_ptx(PRELUDE + source, "sm_80"), "sm_80").launch(
-        "k", blocks, 32, arguments, smem_bytes
-    )
+    return Module(compile_ptx(PRELUDE + source, arch), arch).launch("k", blocks, 32, arguments, smem_bytes)
 
 
 @pytest.mark.parametrize("cols", [32, 64, 128])
@@ -83,31 +86,33 @@ def test_loads_and_stores_of_parts() -> None:
     assert totals["conflicts"] == 0
 
 
+@pytest.mark.parametrize(("side_by_side", "arch"), [(1, "sm_80"), (4, "sm_90")])
 @pytest.mark.parametrize(("rows", "cols"), [(16, 16), (32, 64)])
-def test_sums_in_the_order_of_registers(rows: int, cols: int) -> None:
-    """Three blocks add, and loading gives the sum; each instruction adds 32 contiguous values."""
+def test_sums_in_the_order_of_registers(rows: int, cols: int, side_by_side: int, arch: str) -> None:
+    """Three blocks add, and loading gives the sum; each instruction adds 32 or 128 contiguous values."""
+    fragments = f"GlobalFragments<{rows}, {cols}, {side_by_side}>"
     add = f"""
     extern "C" __global__ void k(const float *in, float *sums) {{
       RegTile<float, {rows}, {cols}> x;
       load(x, GlobalMatrix<const float, {cols}>{{in, {rows}}}, 0);
       mul(x, x, float(blockIdx.x + 1));
-      atomic_add(GlobalFragments<{rows}, {cols}>{{sums}}, x);
+      atomic_add({fragments}{{sums}}, x);
     }}
     """
     read = f"""
     extern "C" __global__ void k(float *sums, float *out) {{
       RegTile<float, {rows}, {cols}> x;
-      load(x, GlobalFragments<{rows}, {cols}>{{sums}});
+      load(x, {fragments}{{sums}});
       store(GlobalMatrix<float, {cols}>{{out, {rows}}}, x);
     }}
     """
     x = torch.arange(rows * cols, dtype=torch.float).view(rows, cols)
     sums, out = torch.zeros(rows * cols), torch.full_like(x, torch.nan)
-    launch = run(add, (x, sums), blocks=3)
+    launch = run(add, (x, sums), blocks=3, arch=arch)
     instructions = launch.instructions()
     reds = instructions[instructions["ptx"].str.startswith("red.")]
-    assert int(reds["executed"].sum()) == 3 * rows * cols // 32
-    run(read, (sums, out))
+    assert int(reds["executed"].sum()) == 3 * rows * cols // (32 * side_by_side)
+    run(read, (sums, out), arch=arch)
     assert torch.equal(out, 6 * x)
 
 

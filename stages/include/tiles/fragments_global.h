@@ -1,5 +1,5 @@
-// Register tiles in global memory, in the order of their registers: 128 bytes hold one value of all 32 lanes.
-// Reading them back into the same kind of tile needs no knowledge of the layout.
+// Register tiles in global memory, in the order of their registers. Reading them back into the same kind of
+// tile needs no knowledge of the layout.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -7,26 +7,31 @@
 
 namespace tiles {
 
-/// Room for one row-layout fp32 tile of kRows x kCols, at a multiple of 128 bytes.
-template <int kRows, int kCols> struct GlobalFragments {
+/// Room for one row-layout fp32 tile of kRows x kCols, at a multiple of 128 bytes. kSideBySide of a lane's
+/// values are neighbours, and the 32 lanes follow each other: an instruction adds 128 bytes with 1, and 512
+/// with 4, which sm_90 has.
+template <int kRows, int kCols, int kSideBySide = 1>
+  requires(kSideBySide == 1 || kSideBySide == 4)
+struct GlobalFragments {
   static constexpr int size = kRows * kCols; ///< in floats
   float *data;
 };
 
 namespace detail {
 
-/// Calls f(pair of the tile, address of its first value); the second value is 32 floats further.
-template <typename Pairs, typename F>
+/// Calls f(pair, next pair, address of their first value) for the whole tile. The other three values follow
+/// side by side, or 32 floats apart.
+template <int kSideBySide, typename Pairs, typename F>
 __device__ inline void for_each_fragment(Pairs &pairs, float *data, F f) {
-  float *next = data + lane_id();
+  float *next = data + kSideBySide * lane_id();
 #pragma unroll
   for (auto &line : pairs)
 #pragma unroll
     for (auto &block : line)
 #pragma unroll
-      for (auto &pair : block) {
-        f(pair, next);
-        next += 64;
+      for (int pair = 0; pair < 4; pair += 2) {
+        f(block[pair], block[pair + 1], next);
+        next += 4 * 32;
       }
 }
 
@@ -34,19 +39,36 @@ __device__ inline void for_each_fragment(Pairs &pairs, float *data, F f) {
 
 /// dst += src, atomically, value by value, so that several warps may add at once; the order of the additions,
 /// and with it the last bits, is then open.
-template <int kRows, int kCols>
-__device__ inline void atomic_add(const GlobalFragments<kRows, kCols> &dst,
+template <int kRows, int kCols, int kSideBySide>
+__device__ inline void atomic_add(const GlobalFragments<kRows, kCols, kSideBySide> &dst,
                                   const RegTile<float, kRows, kCols> &src) {
-  detail::for_each_fragment(src.pairs, dst.data, [](const float2 &pair, float *place) {
-    ptx::atomic_add(place, pair.x);
-    ptx::atomic_add(place + 32, pair.y);
-  });
+  detail::for_each_fragment<kSideBySide>(
+      src.pairs, dst.data, [](const float2 &first, const float2 &second, float *place) {
+        if constexpr (kSideBySide == 4) {
+          ptx::atomic_add(place, float4{first.x, first.y, second.x, second.y});
+        } else {
+          ptx::atomic_add(place, first.x);
+          ptx::atomic_add(place + 32, first.y);
+          ptx::atomic_add(place + 64, second.x);
+          ptx::atomic_add(place + 96, second.y);
+        }
+      });
 }
 
-template <int kRows, int kCols>
-__device__ inline void load(RegTile<float, kRows, kCols> &dst, const GlobalFragments<kRows, kCols> &src) {
-  detail::for_each_fragment(dst.pairs, src.data,
-                            [](float2 &pair, const float *place) { pair = {place[0], place[32]}; });
+template <int kRows, int kCols, int kSideBySide>
+__device__ inline void load(RegTile<float, kRows, kCols> &dst,
+                            const GlobalFragments<kRows, kCols, kSideBySide> &src) {
+  detail::for_each_fragment<kSideBySide>(dst.pairs, src.data,
+                                         [](float2 &first, float2 &second, const float *place) {
+                                           if constexpr (kSideBySide == 4) {
+                                             const float4 values = *reinterpret_cast<const float4 *>(place);
+                                             first = {values.x, values.y};
+                                             second = {values.z, values.w};
+                                           } else {
+                                             first = {place[0], place[32]};
+                                             second = {place[64], place[96]};
+                                           }
+                                         });
 }
 
 } // namespace tiles

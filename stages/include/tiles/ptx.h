@@ -102,6 +102,14 @@ __device__ inline void atomic_add(float *gmem, float value) {
                : "memory");
 }
 
+/// The same for four neighbours, at a multiple of 16 bytes, each for itself; from sm_90 on.
+__device__ inline void atomic_add(float *gmem, float4 values) {
+  asm volatile(
+      "red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(gmem)),
+      "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w)
+      : "memory");
+}
+
 /// Waits until `threads` threads, a multiple of 32, have reached barrier `number` (0 to 15; 0 is that of
 /// __syncthreads).
 __device__ inline void barrier(int number, int threads) {

@@ -5,7 +5,6 @@
 #include <cuda.h>
 
 #include "barrier.h"
-#include "fragments.h"
 #include "memory_global.h"
 
 namespace tiles::tma {
@@ -95,15 +94,6 @@ __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int ro
           &dst.descriptor),
       "r"(0), "r"(row), "r"(0), "r"(matrix), "r"(ptx::shared_address(src.data))
       : "memory");
-}
-/// Begins dst += src, both fragments of one warp's tile, as a store. Several blocks may add at once; the
-/// order of the additions, and with it the last bits, is then open.
-template <int kRows, int kCols>
-__device__ inline void add_async(Fragments<kRows, kCols> &dst, const Fragments<kRows, kCols> &src) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
-                   __cvta_generic_to_global(dst.data)),
-               "r"(ptx::shared_address(src.data)), "n"(sizeof(src.data))
-               : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Waits until the tiles of this thread's stores, except for the last kPending groups, have been read and may
