@@ -201,10 +201,26 @@ template <Space S, typename Transfer>
   return false;
 }
 
-/// A load with unused bytes (`.pragma "used_bytes_mask"`): they may lie outside memory, and read as zeros. It
-/// costs as much as a full load.
+/// A load with unused bytes (`.pragma "used_bytes_mask"`): they may lie outside memory, and then read as
+/// zeros. It costs as much as a full load, and is one where all bytes are in memory: nvcc 13.0 also marks
+/// bytes whose registers it uses, as of a parameter that it loads once more elsewhere.
 template <Space S, typename From>
 void load_part(Warp &warp, const Instruction &in, unsigned bytes, From from) {
+  LaneAccess whole;
+  const auto is_in_memory = [&] {
+    try {
+      resolve(warp, S, address_base(in.flags), in.op[0], in.imm, warp.active(), bytes, bytes, Direction::read,
+              whole);
+      return true;
+    } catch (const machine::FaultError &) {
+      return false;
+    }
+  };
+  if (is_in_memory()) {
+    count<S>(warp, in, whole, bytes, true);
+    from(warp.active(), [&](int lane) { return whole.at<const std::uint8_t>(lane); });
+    return;
+  }
   const std::uint32_t used = in.op[5];
   const auto first = unsigned(std::countr_zero(used)), size = unsigned(std::bit_width(used)) - first;
   const unsigned alignment = first ? std::min(bytes, first & (~first + 1)) : bytes;

@@ -523,6 +523,19 @@ def test_bytes_that_do_not_count_may_lie_outside_memory(mask: int, offset: int) 
             assert result[i] == words[i]
 
 
+@pytest.mark.parametrize("threads", [1, 32])
+def test_bytes_that_do_not_count_are_read_where_they_are(threads: int) -> None:
+    """nvcc 13.0 uses registers whose bytes it has marked as unused."""
+    words, result = np.arange(100, 104, dtype=np.uint32), np.zeros(4, np.uint32)
+    body = """
+  .pragma "used_bytes_mask 240";
+  ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd0];
+  st.global.v4.u32 [%rd1], {%r10, %r11, %r12, %r13};
+"""
+    run(body, words, result, block=threads)
+    assert (result == words).all()
+
+
 def test_without_the_mask_the_same_load_is_out_of_bounds() -> None:
     storage = np.zeros(64, np.uint32)
     begin = -(storage.ctypes.data // 4) % 4
