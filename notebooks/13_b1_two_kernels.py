@@ -176,7 +176,7 @@ apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=
 print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.3f}, at most {apart:.3f} apart")
 
 # %% [markdown]
-# **Practise:** the exercises begin with `b1_`, `b2_` and `b3_`. **Read on:** the READMEs of
+# **Practise:** the exercises begin with `b1_`, `b2_`, `b3_` and `b4_`. **Read on:** the READMEs of
 # [b1](../stages/b1_two_kernels/README.md), [b2](../stages/b2_one_pass/README.md) and
 # [b3](../stages/b3_same_bits/README.md), and of [b4](../stages/b4_wgmma/README.md): the same on wgmma and TMA.
 # **Next:** [14, attention without a softmax](14_h1_silu.ipynb). Run this lesson

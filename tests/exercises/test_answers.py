@@ -53,6 +53,7 @@ TILES = {
     "b1_two_kernels": dict.fromkeys((32, 64, 128), (128, 128)),
     "b2_one_pass": dict.fromkeys((32, 64, 128), (64, 128)),
     "b3_same_bits": dict.fromkeys((32, 64, 128), (64, 128)),
+    "b4_wgmma": {64: (128, 128), 128: (64, 128)},
     "h1_silu": {64: (128, 64)},
     "h2_masks": {64: (128, 64)},
     "h3_rab": {64: (128, 64)},
