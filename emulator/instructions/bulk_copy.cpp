@@ -446,6 +446,18 @@ TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
   return *map;
 }
 
+/// An H200 reports an illegal address if the tensor's first byte is not in memory, wherever the box lies.
+void require_tensor_in_memory(Warp &warp, const TensorMap &map, int lane) {
+  const machine::GlobalMemory &memory = *warp.block().launch().memory;
+  if (!memory.find(map.base, 1))
+    throw FaultError(
+        FaultKind::out_of_bounds,
+        "a tensor map whose global address no allocation holds, which faults wherever the box lies: " +
+            memory.describe(map.base),
+        lane)
+        .at(map.base);
+}
+
 BulkCopy bulk_copy_of(Warp &warp, const Instruction &in, int lane) {
   const std::uint32_t *const words = warp.more(in);
   BulkCopy copy;
@@ -467,6 +479,8 @@ BulkCopy bulk_copy_of(Warp &warp, const Instruction &in, int lane) {
                            " dimensions for an instruction of " + std::to_string(words[kRank]),
                        lane)
           .at(copy.other);
+    if (copy.kind != BulkKind::prefetch)
+      require_tensor_in_memory(warp, *copy.map, lane);
     for (std::uint32_t d = 0; d < words[kRank]; ++d)
       copy.coordinates[d] = warp.lanes<std::int32_t>(words[kCoordinates + d])[lane];
     copy.bytes = copy.map->box_bytes();

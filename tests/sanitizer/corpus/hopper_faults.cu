@@ -495,4 +495,23 @@ CASE(swizzles_differ) {
   swizzles_differ<<<1, kThreads>>>(map_of(in, CU_TENSOR_MAP_SWIZZLE_128B, 64), out);
 }
 
+/// The box lies in memory, but the map begins before it.
+__global__ void map_before_memory(const __grid_constant__ CUtensorMap map, Element *out) {
+  __shared__ alignas(1024) Element tile[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    expect(full, kTileBytes);
+  }
+  publish_barriers();
+  if (threadIdx.x == 0)
+    load_box(tile, map, 0, 32, full); // fault(map_before_memory): out of bounds
+  wait(full, 0);
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(map_before_memory) {
+  Device<Element> in(kTile), out(kTile);
+  map_before_memory<<<1, kThreads>>>(map_of(in - 32 * 64, CU_TENSOR_MAP_SWIZZLE_128B, 64), out);
+}
+
 } // namespace
