@@ -42,7 +42,7 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   const Deed write = deed(at, good & to.shared, Act::copy, "shared");
   for_lanes(good & to.shared, [&](int lane) {
     touch_shared(write, lane, to.address[lane], bytes);
-    copies.open.push_back({std::uint32_t(to.address[lane]), bytes, write.accesses[lane], nullptr});
+    copies.open.push_back({std::uint32_t(to.address[lane]), bytes, write.accesses[lane], nullptr, nullptr});
   });
   report(at, bytes);
   carry_out(at, good);
@@ -75,10 +75,12 @@ void BlockChecker::complete_thread_copies(std::vector<CopyInFlight> &copies) {
   copies.clear();
 }
 
-/// From now on the data counts as written by the lane that copied and waited.
+/// From now on the data counts as written by the lane that copied: now, when it waited, or when it began a
+/// bulk copy, for which others wait.
 void BlockChecker::complete_copies(const std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
-    const std::uint32_t epoch = checker(copy.write.block).clocks_.epoch(copy.write.thread);
+    const std::uint32_t epoch =
+        copy.issuer ? copy.write.epoch : checker(copy.write.block).clocks_.epoch(copy.write.thread);
     shadow_.visit(copy.address, copy.bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
       Access &write = cell.write;
       if (write.thread != copy.write.thread || write.block != copy.write.block ||
@@ -187,11 +189,12 @@ void BlockChecker::begin_landing(const Context &at, int lane, const instructions
     touch_shared(write, lane, address, bytes, other);
   if (copy.map)
     other.async_.copied(address, bytes, copy.map->swizzle);
-  other.bulk_copies_[signal->second].push_back(
-      {std::uint32_t(address), bytes, write.accesses[lane], std::move(source)});
+  other.bulk_copies_[signal->second].push_back({std::uint32_t(address), bytes, write.accesses[lane],
+                                                std::move(source), clocks_.release(at.thread(lane))});
 }
 
-/// Waiters at the mbarrier see the copies, and everything the copying threads did before.
+/// Waiters at the mbarrier see the copies, and everything that the copying threads did before they began
+/// them.
 void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())
@@ -202,8 +205,7 @@ void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
   std::vector<SharedRead> &sources = landed_[mbarrier];
   sources.clear();
   for (const CopyInFlight &copy : copies) {
-    const std::uint32_t block = copy.write.block;
-    merge_into(objects_[mbarrier], {{block, checker(block).clocks_.release(copy.write.thread)}});
+    merge_into(objects_[mbarrier], {{copy.write.block, copy.issuer}});
     if (copy.source)
       sources.push_back(copy.source);
   }

@@ -115,7 +115,8 @@ private:
   struct CopyInFlight {
     std::uint32_t address, bytes;
     Access write;
-    SharedRead source; ///< the read of another block's shared memory; nullptr: none
+    SharedRead source;  ///< the read of another block's shared memory; nullptr: none
+    SharedClock issuer; ///< of a bulk copy: what its thread had done and known; nullptr: of another one
   };
   struct Phase {
     int lane; ///< the first at this mbarrier

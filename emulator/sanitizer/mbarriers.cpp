@@ -55,7 +55,7 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
     for (const machine::BulkCopyInFlight &copy : copies)
       if (is_awaited(copy, lane))
         coming.push_back(
-            {copy.place.address, copy.place.extent(std::uint32_t(copy.data.size())), {}, nullptr});
+            {copy.place.address, copy.place.extent(std::uint32_t(copy.data.size())), {}, nullptr, nullptr});
   });
   carry_out(at, where.lanes());
   for_lanes(where.shared, [&](int lane) {

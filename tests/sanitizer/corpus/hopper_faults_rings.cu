@@ -399,6 +399,29 @@ CASE(another_thread_waits_for_the_store) {
   another_thread_waits_for_the_store<<<1, kThreads>>>(out);
 }
 
+/// What the producer writes behind its request is not there when the request's bytes are.
+__global__ void written_behind_the_copy(Element *out, const Element *in, int offset) {
+  __shared__ alignas(128) Element tile[kTile];
+  __shared__ Barrier full;
+  __shared__ int first;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  publish_barriers();
+  if (threadIdx.x == 32) {
+    expect(full, kTileBytes);
+    load(tile, in, kTileBytes, full);
+    first = offset;
+  }
+  if (threadIdx.x < 32) {
+    wait(full, 0);
+    out[threadIdx.x] = tile[first]; // fault(written_behind_the_copy): race between warps
+  }
+}
+CASE(written_behind_the_copy) {
+  Device<Element> in(kTile), out(kTile);
+  written_behind_the_copy<<<1, 64>>>(out, in, 7);
+}
+
 __global__ void every_lane_adds(float *out) {
   __shared__ alignas(128) float part[kThreads];
   part[threadIdx.x] = 1;
