@@ -15,8 +15,18 @@ from ladder.exercises.programs import judge_program
 from ladder.stages import Stage, discover, read_stage
 
 EXERCISES = exercises()
-#: Whose solutions are tried by default: each first one of a rung below those for sm_90a, and of programs.
-SOME = [one for one in EXERCISES if one.number == 1 and not (one.rung and one.stage().only_arch)]
+
+
+def is_quick(exercise: Exercise) -> bool:
+    """Whether it compiles in seconds: programs, rungs of attention below those for sm_90a, b1 and h1."""
+    if exercise.rung is None or exercise.rung in ("b1_two_kernels", "h1_silu"):
+        return True
+    stage = exercise.stage()
+    return stage.computes == "attention" and not stage.only_arch
+
+
+#: Whose solutions are tried by default.
+SOME = [one for one in EXERCISES if one.number == 1 and is_quick(one)]
 T = TypeVar("T", Case, Run)
 
 
@@ -89,7 +99,11 @@ def test_solution_changes_the_marked_lines_alone(exercise: Exercise, tmp_path: P
     assert sum(text.count(BEGIN) for text in skeleton.values()) == 1
 
 
-WITH_BARS = [one for one in EXERCISES if any(tried.at_most for tried in (*one.cases, *one.runs))]
+WITH_BARS = [
+    pytest.param(one, marks=[] if is_quick(one) else [pytest.mark.full])
+    for one in EXERCISES
+    if any(tried.at_most for tried in (*one.cases, *one.runs))
+]
 
 
 def tighter(tried: T) -> T:
