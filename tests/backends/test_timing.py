@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ladder.backends import Timing, timing
 from ladder.evaluation import Comparison, make_row
-from ladder.operations import Problem, get_operation
+from ladder.operations import Problem, Tensors, get_operation
 from ladder.render import comparison_table
 from ladder.stages import discover
 
@@ -36,9 +36,28 @@ def test_contenders_take_turns_and_inputs_rotate(monkeypatch: pytest.MonkeyPatch
     assert timings["fast"].median_ms == 1.0 and timings["slow"].median_ms == 100.0
     # 50 ms in five rounds: ten launches of 1 ms in each, and never fewer than two.
     assert (timings["fast"].runs, timings["slow"].runs) == (50, 10)
-    measured = calls[6:]
-    assert [name for name, _ in measured[:12]] == ["fast"] * 10 + ["slow"] * 2
-    assert [inputs for _, inputs in measured[:5]] == [0, 1, 2, 3, 0]
+    names = [name for name, _ in calls[6:]]
+    rounds = [names[i : i + 12] for i in range(0, 60, 12)]
+    fast, slow = ["fast"] * 10, ["slow"] * 2
+    assert all(measured in (fast + slow, slow + fast) for measured in rounds)
+    assert [inputs for name, inputs in calls[6:] if name == "fast"][:5] == [0, 1, 2, 3, 0]
+
+
+def test_every_round_has_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def time_ms(run: timing.Run, inputs: Tensors) -> float:
+        calls.append(run(inputs))
+        return 1e3
+
+    monkeypatch.setattr(timing, "time_ms", time_ms)
+    contenders = [f"contender {i}" for i in range(20)]
+    timing.measure({name: lambda inputs, name=name: name for name in contenders}, [{}], seconds=0)  # type: ignore[misc]
+    measured = calls[len(contenders) :: 2]
+    rounds = [measured[i : i + 20] for i in range(0, 100, 20)]
+    assert all(set(names) == set(contenders) for names in rounds)
+    # Two of five shuffles of twenty are alike once in 10^17 runs.
+    assert len({tuple(names) for names in rounds}) == 5
 
 
 @pytest.mark.parametrize(("l2_bytes", "sets"), [(0, 2), (3 * 4 * 64 * 4, 8), (1 << 40, 64)])
