@@ -5,9 +5,9 @@
     python results/measure_timeline.py --backend emulator --out results/timeline_emulator.csv
 
 Copies of the rungs note the clock of their SM at the borders of each step, for one block (the second, since
-the first may have fewer rows) of a problem that fills the GPU. One row a mark: ``stage``, ``role`` (the
-consumers' numbers, then the producer's), ``mark``, ``time``. On the GPU time is in clocks from the block's
-first mark on. The emulator has no time: there it is the number of marks made before.
+the first may have fewer rows) of a problem that fills the GPU. One row a step: ``stage``, ``role`` (the
+consumers' numbers, then the producer's), ``step`` (see ``STEPS``), ``begin``, ``end``. On the GPU time is in
+clocks from the block's first mark on. The emulator has no time: there it is the number of marks made before.
 """
 
 from __future__ import annotations
@@ -37,8 +37,17 @@ PROBLEMS = {
 }
 CLOCKS = {"cuda": "clock64()", "emulator": "atomicAdd(&made, 1ull)"}
 
-#: Marks at the borders of a consumer's steps, and where the producer asks for a tile.
-MARKS = ("products", "softmax", "softmax_end", "o_ready", "load")
+#: The marks: a consumer's products begin, S is there, its weights are, O is; the producer asks for a tile.
+BEGUN, S_READY, P_READY, O_READY, LOAD = range(5)
+
+#: What a role does, with the marks at its beginning and end. v10's two products are in flight together.
+STEPS = {
+    "v9_roles": [
+        ("products", BEGUN, S_READY), ("softmax", S_READY, P_READY), ("products", P_READY, O_READY),
+        ("load", LOAD, LOAD),
+    ],
+    "v10_pingpong": [("products", BEGUN, O_READY), ("softmax", S_READY, P_READY), ("load", LOAD, LOAD)],
+}  # fmt: skip
 
 _RECORDER = """
 struct Mark {
@@ -73,32 +82,53 @@ void write_marks() {
 
 
 def replacements(stage: str, clock: str) -> dict[str, str]:
-    """Texts of the rung's kernel.cu, and what takes their place. v9_roles has no turns to wait for."""
+    """Texts of the rung's kernel.cu, and what takes their place.
+
+    In v10_pingpong the weights count as there when the consumer asks for its turn: ptxas moves exponentials
+    past the wait for O.
+    """
     recorder = _RECORDER.replace("%CLOCK%", clock)
     common = {
         "namespace {\n\nusing ladder::AttentionProblem;": "#include <cstdio>\n#include <cstdlib>\n\n"
         f"namespace {{\n{recorder}\nusing ladder::AttentionProblem;",
         "  Turn<A::buffers> turn;\n  for": "  Turn<A::buffers> turn;\n  Recorder mark{kRoles - 1};\n  for",
-        "    smem.k.load_async(turn, maps.k, key": "    mark(4);\n    smem.k.load_async(turn, maps.k, key",
+        "    smem.k.load_async(turn, maps.k": f"    mark({LOAD});\n    smem.k.load_async(turn, maps.k",
         ': launch");\n': ': launch");\n    write_marks();\n',
         "  zero(rows.l);\n": "  zero(rows.l);\n  Recorder mark{consumer};\n",
     }
     if stage == "v9_roles":
         return common | {
             "mma_ABt(s, q_smem, smem.k.wait_full(turn));\n    warpgroup::mma_wait(s);": (
-                "mma_ABt(s, q_smem, (smem.k.wait_full(turn), mark(0), smem.k.wait_full(turn)));\n"
-                "    warpgroup::mma_wait(s);\n    mark(1);"
+                f"mma_ABt(s, q_smem, (smem.k.wait_full(turn), mark({BEGUN}), smem.k.wait_full(turn)));\n"
+                f"    warpgroup::mma_wait(s);\n    mark({S_READY});"
             ),
-            "    copy(p, s);\n": "    copy(p, s);\n    mark(2);\n",
-            "    warpgroup::mma_wait(o);\n": "    warpgroup::mma_wait(o);\n    mark(3);\n",
+            "    copy(p, s);\n": f"    copy(p, s);\n    mark({P_READY});\n",
+            "    warpgroup::mma_wait(o);\n": f"    warpgroup::mma_wait(o);\n    mark({O_READY});\n",
         }
     return common | {
-        "in_turn.wait();\n    warpgroup::mma_ABt": "in_turn.wait();\n    mark(0);\n    warpgroup::mma_ABt",
-        "    warpgroup::mma_wait<1>(s);\n": "    warpgroup::mma_wait<1>(s);\n    mark(1);\n",
+        "in_turn.wait();\n    warpgroup::mma_ABt": (
+            f"mark({P_READY});\n    in_turn.wait();\n    mark({BEGUN});\n    warpgroup::mma_ABt"
+        ),
+        "    warpgroup::mma_wait<1>(s);\n": f"    warpgroup::mma_wait<1>(s);\n    mark({S_READY});\n",
         "row, key);\n    warpgroup::mma_wait(o);\n": (
-            "row, key);\n    mark(2);\n    warpgroup::mma_wait(o);\n    mark(3);\n"
+            f"row, key);\n    warpgroup::mma_wait(o);\n    mark({O_READY});\n"
         ),
     }
+
+
+def steps(marks: pd.DataFrame, stage: str) -> pd.DataFrame:
+    """Each role's steps: from each mark that begins one to the role's next mark that ends it."""
+    found = []
+    for role, own in marks.groupby("role"):
+        for step, first, last in STEPS[stage]:
+            begins, ends = (own.loc[own["mark"] == mark, "time"].to_numpy() for mark in (first, last))
+            after = ends.searchsorted(begins)
+            found += [
+                {"stage": stage, "role": role, "step": step, "begin": begin, "end": ends[index]}
+                for begin, index in zip(begins, after, strict=True)
+                if index < len(ends)
+            ]
+    return pd.DataFrame(found).sort_values(["role", "begin"], kind="stable", ignore_index=True)
 
 
 def timeline(stage: str, backend: str) -> pd.DataFrame:
@@ -109,10 +139,8 @@ def timeline(stage: str, backend: str) -> pd.DataFrame:
         name = make_variant(f"{stage}_marked", stage, replacements(stage, CLOCKS[backend]), folder)
         evaluate(name, PROBLEMS[backend], backend=backend)
         made = pd.read_csv(marks, names=["role", "mark", "time"])
-    made["mark"] = made["mark"].map(dict(enumerate(MARKS)))
     made["time"] -= made["time"].min()
-    made.insert(0, "stage", stage)
-    return made
+    return steps(made, stage)
 
 
 def main() -> int:
@@ -122,7 +150,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         files.require_target(options.out)
-        frame = pd.concat([timeline(stage, options.backend) for stage in ("v9_roles", "v10_pingpong")])
+        frame = pd.concat([timeline(stage, options.backend) for stage in STEPS])
         if options.backend == "cuda":
             for column, value in reversed(provenance.measured_on().items()):
                 frame.insert(0, column, value)

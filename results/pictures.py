@@ -123,6 +123,24 @@ def draw_busy(data: pd.DataFrame) -> Figure:
     return busy_picture(panels, "busy, % of the time on an H200, at B=4 H=16 N=M=4096 bf16")
 
 
+def turns() -> pd.DataFrame:
+    """What the roles of a block did in the emulator, step by step."""
+    return pd.read_csv(ROOT / "results" / "timeline_emulator.csv")
+
+
+def draw_turns(data: pd.DataFrame) -> Figure:
+    from ladder.plots import timeline_picture
+
+    panels = dict(iter(data.groupby("stage", sort=False)))
+    window = (0.0, 80.0)
+    return timeline_picture(
+        panels,
+        dict.fromkeys(panels, window),
+        "one block in the emulator: the order of events, not their time; products land as late as they may",
+        "events",
+    )
+
+
 def draw_rungs(data: pd.DataFrame) -> Figure:
     from ladder.plots import rungs_picture
 
@@ -153,6 +171,7 @@ ALL = {
     "speed": Picture(speeds, draw_speeds),
     "roofline": Picture(shared_memory, draw_roofline),
     "busy": Picture(busy, draw_busy),
+    "turns": Picture(turns, draw_turns),
 }
 
 

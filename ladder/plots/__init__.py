@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from ladder.plots.speed import (
         speed_picture,
     )
+    from ladder.plots.timeline import (
+        timeline_picture,
+    )
     from ladder.plots.training import (
         training_picture,
     )
@@ -91,6 +94,7 @@ _NAMES = {
     "save": "figure",
     "softmax_picture": "softmax",
     "speed_picture": "speed",
+    "timeline_picture": "timeline",
     "training_picture": "training",
     "walk_picture": "walk",
 }

@@ -20,6 +20,7 @@ from ladder.plots import (
     mask_picture,
     roofline_picture,
     speed_picture,
+    timeline_picture,
     training_picture,
 )
 
@@ -144,6 +145,24 @@ def test_how_busy_the_units_are() -> None:
         assert axes.get_title() == title
         assert [label.get_text() for label in axes.get_xticklabels()] == ["tensor\ncores", "L2"]
         assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+
+
+def test_what_each_role_does_when() -> None:
+    steps = pd.DataFrame(
+        [
+            (0, "products", 100, 130),
+            (0, "softmax", 120, 140),
+            (1, "products", 130, 160),
+            (2, "load", 110, 110),
+        ],
+        columns=["role", "step", "begin", "end"],
+    )
+    (axes,) = timeline_picture({"a": steps}, {"a": (100, 150)}, "one block", "clocks").axes
+    assert axes.get_xlim() == (0, 50)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["consumer 0", "consumer 1", "producer"]
+    spans = [path.get_extents().intervalx.tolist() for bars in axes.collections for path in bars.get_paths()]
+    assert spans == [[0, 30], [20, 40], [30, 60]]
+    assert [line.get_xydata().tolist() for line in axes.lines if len(line.get_xdata())] == [[[10, 2.5]]]
 
 
 def test_the_roofline_of_shared_memory() -> None:

@@ -38,8 +38,8 @@ def test_a_picture_of_other_data_is_noticed(tmp_path: Path, monkeypatch: pytest.
         pictures.write(name)
         assert pictures.path(name).read_bytes() == first
         data = picture.data()
-        measured = data.select_dtypes("float").columns[0]
-        data.loc[data[measured].last_valid_index(), measured] *= 1.01
+        measured = data.select_dtypes("number").columns[-1]
+        data.loc[data[measured].last_valid_index(), measured] *= 2
         other = pictures.Picture(lambda data=data: data, picture.draw)
         monkeypatch.setitem(pictures.ALL, name, other)
         assert pictures.is_stale(name)
