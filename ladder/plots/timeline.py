@@ -36,10 +36,10 @@ def timeline_picture(
         _draw(axes, steps, windows[stage])
         axes.set_title(stage, fontsize=15, color=INK, fontweight="bold", loc="left")
         axes.set_xlabel(unit, fontsize=12, color=INK)
-    handles = [Patch(color=_BARS[step][2], label=label) for step, label in _LABELS.items()]
-    handles.append(
-        Line2D([], [], color=GREY, marker="v", linestyle="", markersize=9, label="the producer asks for a K")
-    )
+    handles = [
+        *(Patch(color=_BARS[step][2], label=label) for step, label in _LABELS.items()),
+        Line2D([], [], color=GREY, marker="v", linestyle="", markersize=9, label="the producer asks for a K"),
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, labelcolor=INK)
     figure.suptitle(title, fontsize=13, color=INK)
     return figure
