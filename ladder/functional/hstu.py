@@ -142,7 +142,8 @@ class _HstuAttention(torch.autograd.Function):
         call: _Call = ctx.call
         inputs = dict(zip(call.names, ctx.saved_tensors, strict=True))
         inputs.update(d_o=d_o.contiguous(), d_rab=None)
-        wanted = _differentiated(call.problem)
+        bias_gradient = dict(zip((None, *call.names), ctx.needs_input_grad, strict=True))["rab"]
+        wanted = _differentiated(call.problem, bias_gradient=bias_gradient)
         outputs = run_stage(
             wanted,
             inputs,
@@ -152,11 +153,11 @@ class _HstuAttention(torch.autograd.Function):
             options=call.backward_options,
         )
         gradients = {name: outputs[f"d{name}"] for name in ("q", "k", "v")}
-        if call.problem.bias_heads:
+        if wanted.differentiates_bias:
             gradients["rab"] = outputs["d_rab"].to(d_o.dtype)
         return None, *(gradients.get(name) for name in call.names)
 
 
-def _differentiated(problem: HstuProblem) -> HstuBackwardProblem:
+def _differentiated(problem: HstuProblem, *, bias_gradient: bool = True) -> HstuBackwardProblem:
     """The backward problem of a forward problem."""
-    return HstuBackwardProblem(**asdict(problem))
+    return HstuBackwardProblem(**asdict(problem), bias_gradient=bias_gradient)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional.runs import run_stage
 
 HEADS, D = 2, 32
 #: The rungs that take a bias. The matrix of all stages tests the others.
@@ -119,6 +120,25 @@ def test_one_bias_for_all_heads_sums_their_gradients() -> None:
     ladder.hstu_attention(q, k, v, cu_seqlens, rab=rab, **RUNGS).sum().backward()
     plain(q.double(), k.double(), v.double(), cu_seqlens, rab=exact).sum().backward()
     require_close(rab.grad, exact.grad)
+
+
+def test_the_gradient_of_a_constant_bias_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[set[str]] = []
+
+    def recorded(*arguments: object, **choices: object) -> dict[str, Tensor]:
+        outputs = run_stage(*arguments, **choices)
+        computed.append(set(outputs))
+        return outputs
+
+    monkeypatch.setattr("ladder.functional.hstu.run_stage", recorded)
+    tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
+    rab = draw(1, HEADS, 20, 20, seed=2).half()
+    gradients = []
+    for bias in (rab, rab.clone().requires_grad_()):
+        o = ladder.hstu_attention(*tokens, ints(0, 20), rab=bias, **RUNGS)
+        gradients.append(torch.autograd.grad(o.sum(), tokens))
+    assert computed == [{"o"}, {"dq", "dk", "dv"}, {"o"}, {"dq", "dk", "dv", "d_rab"}]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
 @pytest.mark.full

@@ -164,14 +164,30 @@ class Hstu(Operation):
 
 @dataclass(frozen=True)
 class HstuBackwardProblem(HstuProblem):
-    """The gradients of an :class:`HstuProblem`'s o: dq, dk, dv and, with a bias, d_rab."""
+    """The gradients of an :class:`HstuProblem`'s o: dq, dk, dv and d_rab, the last if there is a bias and
+    ``bias_gradient`` asks for it.
+    """
 
     operation: ClassVar[str] = "hstu_backward"
+
+    bias_gradient: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.page_size:
             raise InvalidProblem("keys in pages have no gradient")
+
+    @property
+    def differentiates_bias(self) -> bool:
+        """Whether d_rab is an output."""
+        return bool(self.bias_heads) and self.bias_gradient
+
+    @property
+    def command_options(self) -> str:
+        return super().command_options + ("" if self.bias_gradient else " --no-bias-gradient")
+
+    def __str__(self) -> str:
+        return super().__str__() + ("" if self.bias_gradient else " without d_rab")
 
     @property
     def flops(self) -> float:
@@ -192,39 +208,56 @@ class HstuBackward(Hstu):
     calibration_problems = shapes.calibration_problems(HstuBackwardProblem)
     bench_problems = shapes.bench_problems(HstuBackwardProblem)
 
-    def make_inputs(self, problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
+    def make_inputs(self, problem: Any, device: str = "cpu") -> dict[str, Any]:
         import torch
 
         inputs = super().make_inputs(problem, device)
         generator = torch.Generator().manual_seed(1)
         shape = (sum(problem.q_lens), problem.heads, problem.head_dim)
         inputs["d_o"] = torch.randn(*shape, generator=generator).to(device, inputs["q"].dtype)
-        return inputs if problem.bias_heads else {**inputs, "d_rab": None}
+        return inputs if problem.differentiates_bias else {**inputs, "d_rab": None}
 
-    def outputs(self, problem: HstuProblem) -> Sequence[Output]:
+    def outputs(self, problem: Any) -> Sequence[Output]:
         from ladder.operations.hstu.inputs import bias_shape
 
         dtype, size = problem.dtype or "f16", (problem.heads, problem.head_dim)
         total_q, total_k = sum(problem.q_lens), sum(problem.all_kv_lens)
         found = [Output("dq", (total_q, *size), dtype), Output("dk", (total_k, *size), dtype)]
         found.append(Output("dv", (total_k, *size), dtype))
-        return [*found, Output("d_rab", bias_shape(problem), "f32")] if problem.bias_heads else found
+        return [*found, Output("d_rab", bias_shape(problem), "f32")] if problem.differentiates_bias else found
 
-    def reference(self, problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
+    def reference(self, problem: Any, inputs: Mapping[str, Any]) -> Reference:
         from ladder.operations.hstu.reference import gradients
 
-        return gradients(problem, inputs, bias=bool(problem.bias_heads))
+        return gradients(problem, inputs, bias=problem.differentiates_bias)
 
     def diagnose(
-        self, problem: HstuProblem, outputs: Mapping[str, Any], reference: Reference, owner: str
+        self, problem: Any, outputs: Mapping[str, Any], reference: Reference, owner: str
     ) -> list[str]:
         return Operation.diagnose(self, problem, outputs, reference, owner)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
-        return shapes.matrix(self.problem, dtypes, head_dims)
+        constant_bias = [
+            HstuBackwardProblem(2, d, (130, 70), bias_heads=heads, bias_gradient=False, dtype=dtypes[0])
+            for d in head_dims
+            for heads in (1, 2)
+        ]
+        return [*shapes.matrix(self.problem, dtypes, head_dims), *constant_bias]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
         return {"lengths": shapes.boundaries(self.problem, dtypes, head_dims)}
+
+    def add_options(self, group: Any) -> None:
+        super().add_options(group)
+        group.add_argument(
+            "--no-bias-gradient",
+            action="store_true",
+            default=None,
+            help="leave out d_rab, the bias's gradient",
+        )
+
+    def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
+        return {**super().fields_of(options), "bias_gradient": not options.no_bias_gradient}
 
 
 def _lengths(text: str) -> tuple[int, ...]:
