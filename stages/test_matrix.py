@@ -33,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         places = [(stage, part) for stage in LADDER for part in boundaries(stage)]
         metafunc.parametrize("stage, part", places, ids=[f"{stage.name}: {part}" for stage, part in places])
     elif "stage" in metafunc.fixturenames:
-        metafunc.parametrize("stage", LADDER, ids=lambda stage: stage.name)
+        metafunc.parametrize("stage", [*LADDER], ids=lambda stage: stage.name)
 
 
 def boundaries(stage: Stage) -> Mapping[str, Sequence[AnyProblem]]:

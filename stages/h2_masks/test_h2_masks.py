@@ -56,7 +56,7 @@ def random_problems(count: int) -> Iterator[HstuProblem]:
         yield HstuProblem(1, 64, q_lens, kv_lens, dtype="f16", **mask)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("problem", random_problems(20), ids=str)
+@pytest.mark.parametrize("problem", [*random_problems(20)], ids=str)
 def test_multiplies_the_tiles_that_the_mask_needs_and_no_others(
     run_stage: RunStage, problem: HstuProblem
 ) -> None:

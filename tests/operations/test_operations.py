@@ -56,7 +56,7 @@ def test_a_reference_is_of_the_outputs_and_refuses_wrong_ones(name):
         assert operation.diagnose(problem, wrong, reference, "thread")
 
 
-@pytest.mark.parametrize("problem", problems(), ids=str)
+@pytest.mark.parametrize("problem", [*problems()], ids=str)
 def test_a_problem_is_the_same_after_its_text(problem):
     text = problem.text
     assert type(problem).from_text(text) == problem and not set(" \"':/") & set(text)
