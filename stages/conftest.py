@@ -6,20 +6,19 @@ import functools
 import os
 import random
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable
 
 import pytest
 import torch
 from rich.console import Console
 
-from ladder.build import toolchain
+from ladder.backends import get_backend
+from ladder.build import PTXAS_REPORT, build
 from ladder.errors import LadderError
 from ladder.evaluation import Evaluation, evaluate, run_comparison
 from ladder.evaluation.isolation import call
 from ladder.render import comparison_tables
-from ladder.stages import Stage, discover, include_directory
+from ladder.stages import discover
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]
 
@@ -55,38 +54,36 @@ def run_stage() -> Callable[..., Evaluation]:
 
 
 @pytest.fixture(scope="session")
-def spilled_bytes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], list[int]]:
-    """``spilled_bytes(stage, arch)``: of each kernel of a stage what ptxas stores beside the registers."""
-
-    def compile_and_read(stage: str, arch: str) -> list[int]:
-        nvcc, cubin = toolchain.pinned_nvcc(), tmp_path_factory.mktemp("spills") / "kernel.cubin"
-        command = [str(nvcc.path), "-std=c++20", "-O3", f"-arch={arch}", "-cubin", "-Xptxas", "-v"]
-        command += [f"-I{include_directory()}", str(discover()[stage].kernel), "-o", str(cubin)]
-        report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-        return [int(number) for number in re.findall(r"(\d+) bytes spill stores", report)]
-
-    return compile_and_read
-
-
-@pytest.fixture(scope="session")
 def ptxas_report() -> Callable[..., str]:
-    """``ptxas_report(stage, flags...)``: what ptxas says of a stage for sm_90a, of registers and spills, and
-    which products it serialises.
+    """``ptxas_report(stage, arch)``: what ptxas says of a stage: registers and spills of each kernel, and
+    which products it serialises. The build is the emulator's, which other tests of the stage run.
     """
 
-    def report(stage: Stage, *flags: str) -> str:
-        nvcc = toolchain.pinned_nvcc()
-        command = [str(nvcc.path), "-std=c++20", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-cubin"]
-        command += ["-ccbin", toolchain.gxx(), f"-I{include_directory()}", "-Xptxas", "-v", *flags]
-        with tempfile.TemporaryDirectory() as folder:
-            command += [str(stage.kernel), "-o", f"{folder}/kernel.cubin"]
-            return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    def report(stage: str, arch: str = "") -> str:
+        found = discover()[stage]
+        target = get_backend("emulator").target(found, arch or None)
+        return (build(found, target, found.chosen_options({})).parent / PTXAS_REPORT).read_text()
 
     return report
 
 
+@pytest.fixture(scope="session")
+def spilled_bytes(ptxas_report: Callable[..., str]) -> Callable[..., list[int]]:
+    """``spilled_bytes(stage, arch)``: of each kernel of a stage what ptxas stores beside the registers and
+    what it loads from there.
+    """
+
+    def read(stage: str, arch: str = "") -> list[int]:
+        found = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", ptxas_report(stage, arch))
+        return [int(stores) + int(loads) for stores, loads in found]
+
+    return read
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table of the attention ladder below the tests' results."""
+    if terminalreporter.config.option.collectonly:
+        return
     console = Console(file=terminalreporter._tw._file, width=100)
     try:
         for table in comparison_tables(run_comparison(backend="emulator"), discover(), console.width):

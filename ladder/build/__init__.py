@@ -8,6 +8,7 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.build.extensions import (
+        PTXAS_REPORT,
         build,
         build_all,
         build_program,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "CudaTarget": "target",
     "EmulatorTarget": "target",
+    "PTXAS_REPORT": "extensions",
     "Remark": "remarks",
     "Target": "target",
     "build": "extensions",

@@ -31,6 +31,8 @@ _SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
 #: File suffixes that nvcc compiles as CUDA or C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _ATTEMPTS = 3
+#: Beside an extension with machine code: ptxas's messages, with each kernel's registers and spills.
+PTXAS_REPORT = "ptxas.txt"
 #: Prefixes of flags that do not depend on the working directory.
 _NO_RELATIVE_PATH = ("-D", "-I/", "-Xcompiler=-g")
 #: Environment variables that nvcc, g++ and the linker read.
@@ -194,11 +196,11 @@ def _carry_out(first: _Plan) -> Path:
         plan = _plan(stage, first.target, first.options)  # another process may have made it meanwhile
         if _is_there(plan.extension):
             return plan.extension
-        binding = _binding(stage.computes, plan.target)
+        bindings = _bindings(stage.computes, plan.target)
         with cache.unfinished(plan.extension.parent) as directory:
             used = _compile_kernel(plan, directory)
             after = _refuse_moved(plan.sources, [*_source_files(stage.path), *used])
-            _link_extension(stage.name, plan.target, binding, directory)
+            _link_extension(stage.name, plan.target, bindings, directory)
             extension = _finish(directory, plan.directory(after), "ladder_stage.so")
         cache.write_text(plan.dependencies, "\n".join(map(str, after.files)))
         housekeeping.tidy()
@@ -218,9 +220,10 @@ def _compile_kernel(plan: _Plan, directory: Path) -> list[Path]:
         used = _compile(command, directory, name, directory / "rule", plan.nvcc, keep)
         ptx = Path(kept, f"{source.stem}.ptx")
         commands = plan.target.machine_code(plan.nvcc, plan.flags, ptx)
-        messages = [_run(command, directory, name, "does not compile") for command in commands]
+        messages = "".join(_run(command, directory, name, "does not compile") for command in commands)
         if commands:
-            remarks.write(remarks.parse("".join(messages), ptx.read_text()), directory)
+            (directory / PTXAS_REPORT).write_text(messages)
+            remarks.write(remarks.parse(messages, ptx.read_text()), directory)
     return used
 
 
@@ -326,10 +329,15 @@ def _binding_sources() -> list[Path]:
     return _source_files(include_directory() / "ladder")
 
 
-def _binding(operation: str, target: Target) -> Path:
-    """Returns the object file of an operation's Python binding, compiled once per target."""
+def _bindings(operation: str, target: Target) -> list[Path]:
+    """Returns the object files of the Python module and of an operation's part in it."""
+    return [_host_object("binding", target), _host_object(f"{operation}_binding", target)]
+
+
+def _host_object(name: str, target: Target) -> Path:
+    """Returns the object file of ``ladder/<name>.cpp``, compiled once for all architectures."""
     include = include_directory()
-    source = include / "ladder" / f"{operation}_binding.cpp"
+    source = include / "ladder" / f"{name}.cpp"
     nvcc = target.nvcc()
     # nvcc passes a .cpp straight to g++, adding the include path of its toolkit.
     flags = ["-std=c++20", "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
@@ -338,8 +346,8 @@ def _binding(operation: str, target: Target) -> Path:
 
     def make() -> Path:
         sources = Snapshot.of(_binding_sources())
-        key = _key(target, nvcc, [*flags, *_python_abi()], sources)
-        final = housekeeping.builds() / f"{operation}-binding-{target.backend}-{key}"
+        key = cache.digest([*_compilers(nvcc), *flags, *_python_abi(), *sources.parts()])
+        final = housekeeping.builds() / f"{name}-{key}"
         result = final / "binding.o"
         if not _is_there(result):
             with cache.lock(final):
@@ -359,23 +367,21 @@ def _python_abi() -> list[str]:
     return [pybind11.__version__, sysconfig.get_config_var("SOABI") or ""]
 
 
-def _link_extension(name: str, target: Target, binding: Path, directory: Path) -> None:
-    command = [*target.linker(), "-shared", "kernel.o", str(binding), *target.link_inputs()]
+def _link_extension(name: str, target: Target, bindings: Sequence[Path], directory: Path) -> None:
+    command = [*target.linker(), "-shared", "kernel.o", *map(str, bindings), *target.link_inputs()]
     _run([*command, *target.shared_flags(), "-o", "ladder_stage.so"], directory, name, "does not link")
     target.check(directory / "ladder_stage.so", name)
 
 
 def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Snapshot | None = None) -> str:
-    parts: list[str | bytes] = [
-        target.backend,
-        target.arch,
-        str(nvcc.path),
-        nvcc.version,
-        toolchain.gxx_version(),
-        *(f"{name}={os.environ[name]}" for name in _HEEDED if name in os.environ),
-    ]
-    parts += [*flags]
-    return cache.digest([*parts, *target.linked(), *(sources.parts() if sources else ())])
+    parts = [target.backend, target.arch, *_compilers(nvcc), *flags, *target.linked()]
+    return cache.digest([*parts, *(sources.parts() if sources else ())])
+
+
+def _compilers(nvcc: toolchain.Nvcc) -> list[str]:
+    """What the compilers' output depends on besides sources and flags."""
+    heeded = (f"{name}={os.environ[name]}" for name in _HEEDED if name in os.environ)
+    return [str(nvcc.path), nvcc.version, toolchain.gxx_version(), *heeded]
 
 
 def _run(

@@ -113,7 +113,7 @@ class EmulatorTarget(Target):
         if not _SHARED_ACCESS.search(text) and not _REMARKED.search(text):
             return []
         return [
-            [str(nvcc.path), *flags, "-fatbin", str(ptx), "-o", "kernel.fatbin"],
+            [str(nvcc.path), *flags, "-Xptxas", "-v", "-fatbin", str(ptx), "-o", "kernel.fatbin"],
             ["objcopy", "--update-section", ".nv_fatbin=kernel.fatbin", "kernel.o"],
         ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from ladder.evaluation import Evaluation
 from ladder.operations import BackwardProblem
-from ladder.stages import Stage, discover
+from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -102,11 +102,12 @@ def test_options(run_stage: RunStage, d: int, options: dict[str, str]) -> None:
     assert run_stage(NAME, problem, options=options).row["conflicts"] == 0
 
 
-def test_products_are_not_serialised_and_nothing_is_spilled(ptxas_report: Callable[[Stage], str]) -> None:
-    report = ptxas_report(discover()[NAME])
-    assert re.findall(r"\(C75\d+\)", report) == []
-    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
-    assert len(spills) >= 6 and set(spills) == {("0", "0")}
+def test_products_are_not_serialised_and_nothing_is_spilled(
+    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
+) -> None:
+    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
+    spills = spilled_bytes(NAME)
+    assert len(spills) >= 6 and set(spills) == {0}
 
 
 def test_each_function_fits_a_page() -> None:

@@ -1,25 +1,23 @@
+#include "ladder/arguments.h"
 #include "ladder/attention.h"
-#include "ladder/binding.h"
 
-PYBIND11_MODULE(ladder_stage, module) {
-  ladder::define_launch(module, [](ladder::Arguments &arguments) {
-    ladder::AttentionProblem problem{};
-    arguments.tensor("q", problem.q);
-    arguments.tensor("k", problem.k);
-    arguments.tensor("v", problem.v);
-    arguments.tensor("o", problem.o);
-    arguments.tensor("lse", problem.lse);
-    arguments.size("batch", problem.batch);
-    arguments.size("heads", problem.heads);
-    arguments.size("kv_heads", problem.kv_heads);
-    arguments.size("q_len", problem.q_len);
-    arguments.size("kv_len", problem.kv_len);
-    arguments.size("head_dim", problem.head_dim);
-    arguments.dtype("dtype", problem.dtype);
-    arguments.flag("is_causal", problem.is_causal);
-    arguments.number("scale", problem.scale);
-    if (problem.heads % problem.kv_heads != 0)
-      throw std::invalid_argument("heads must be a multiple of kv_heads");
-    return problem;
-  });
+ladder::Launch ladder::bind_launch(Arguments &arguments) {
+  AttentionProblem problem{};
+  arguments.tensor("q", problem.q);
+  arguments.tensor("k", problem.k);
+  arguments.tensor("v", problem.v);
+  arguments.tensor("o", problem.o);
+  arguments.tensor("lse", problem.lse);
+  arguments.size("batch", problem.batch);
+  arguments.size("heads", problem.heads);
+  arguments.size("kv_heads", problem.kv_heads);
+  arguments.size("q_len", problem.q_len);
+  arguments.size("kv_len", problem.kv_len);
+  arguments.size("head_dim", problem.head_dim);
+  arguments.dtype("dtype", problem.dtype);
+  arguments.flag("is_causal", problem.is_causal);
+  arguments.number("scale", problem.scale);
+  if (problem.heads % problem.kv_heads != 0)
+    throw std::invalid_argument("heads must be a multiple of kv_heads");
+  return [problem](cudaStream_t stream) { launch(problem, stream); };
 }

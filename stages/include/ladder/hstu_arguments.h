@@ -1,7 +1,7 @@
 // The fields of an HstuProblem from Python.
 #pragma once
 
-#include "ladder/binding.h"
+#include "ladder/arguments.h"
 #include "ladder/hstu.h"
 
 namespace ladder {

@@ -1,9 +1,7 @@
 #include "ladder/hstu_arguments.h"
 
-PYBIND11_MODULE(ladder_stage, module) {
-  ladder::define_launch(module, [](ladder::Arguments &arguments) {
-    ladder::HstuProblem problem = ladder::hstu_problem(arguments);
-    arguments.tensor("o", problem.o);
-    return problem;
-  });
+ladder::Launch ladder::bind_launch(Arguments &arguments) {
+  HstuProblem problem = hstu_problem(arguments);
+  arguments.tensor("o", problem.o);
+  return [problem](cudaStream_t stream) { launch(problem, stream); };
 }

@@ -1,17 +1,15 @@
-#include "ladder/binding.h"
+#include "ladder/arguments.h"
 #include "ladder/linear_attention.h"
 
-PYBIND11_MODULE(ladder_stage, module) {
-  ladder::define_launch(module, [](ladder::Arguments &arguments) {
-    ladder::LinearAttentionProblem problem{};
-    arguments.tensor("q", problem.q);
-    arguments.tensor("k", problem.k);
-    arguments.tensor("v", problem.v);
-    arguments.tensor("o", problem.o);
-    arguments.size("heads", problem.heads);
-    arguments.size("length", problem.length);
-    arguments.size("head_dim", problem.head_dim);
-    arguments.dtype("dtype", problem.dtype);
-    return problem;
-  });
+ladder::Launch ladder::bind_launch(Arguments &arguments) {
+  LinearAttentionProblem problem{};
+  arguments.tensor("q", problem.q);
+  arguments.tensor("k", problem.k);
+  arguments.tensor("v", problem.v);
+  arguments.tensor("o", problem.o);
+  arguments.size("heads", problem.heads);
+  arguments.size("length", problem.length);
+  arguments.size("head_dim", problem.head_dim);
+  arguments.dtype("dtype", problem.dtype);
+  return [problem](cudaStream_t stream) { launch(problem, stream); };
 }

@@ -1,7 +1,7 @@
 // The fields of a NormGateProblem from Python.
 #pragma once
 
-#include "ladder/binding.h"
+#include "ladder/arguments.h"
 #include "ladder/norm_gate.h"
 
 namespace ladder {

@@ -1,9 +1,7 @@
 #include "ladder/norm_gate_arguments.h"
 
-PYBIND11_MODULE(ladder_stage, module) {
-  ladder::define_launch(module, [](ladder::Arguments &arguments) {
-    ladder::NormGateProblem problem = ladder::norm_gate_problem(arguments);
-    arguments.tensor("y", problem.y);
-    return problem;
-  });
+ladder::Launch ladder::bind_launch(Arguments &arguments) {
+  NormGateProblem problem = norm_gate_problem(arguments);
+  arguments.tensor("y", problem.y);
+  return [problem](cudaStream_t stream) { launch(problem, stream); };
 }

@@ -1,0 +1,84 @@
+// The Python side of a stage: module ladder_stage with one function, launch. The same for all operations;
+// what differs is bind_launch in <operation>_binding.cpp.
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <new>
+#include <pybind11/pybind11.h>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "ladder/arguments.h"
+
+namespace {
+
+/// Keyword arguments; each must be taken.
+class KeywordArguments final : public ladder::Arguments {
+public:
+  explicit KeywordArguments(pybind11::kwargs values) : values_(std::move(values)) {}
+
+  cudaStream_t stream() { return reinterpret_cast<cudaStream_t>(address("stream")); }
+
+  /// Throws std::invalid_argument if an argument was not taken.
+  void finish() const {
+    for (const auto &[name, value] : values_)
+      if (const auto text = pybind11::cast<std::string>(name); !taken_.contains(text))
+        throw std::invalid_argument("there is no argument " + text);
+  }
+
+private:
+  std::uintptr_t address(const char *name) override { return take<std::uintptr_t>(name); }
+  int integer(const char *name) override { return take<int>(name); }
+  float real(const char *name) override { return take<float>(name); }
+  bool boolean(const char *name) override { return take<bool>(name); }
+  std::string text(const char *name) override { return take<std::string>(name); }
+
+  template <typename T> T take(const char *name) {
+    if (!values_.contains(name))
+      throw std::invalid_argument(std::string("there is no ") + name);
+    taken_.insert(name);
+    try {
+      return pybind11::cast<T>(values_[name]);
+    } catch (const pybind11::cast_error &) {
+      throw std::invalid_argument(std::string(name) + " has a value that it cannot have");
+    }
+  }
+
+  pybind11::kwargs values_;
+  std::set<std::string> taken_;
+};
+
+/// Only std::invalid_argument says that a stage does not take the problem; whatever else it throws is an
+/// error.
+void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
+  try {
+    launch(stream);
+  } catch (const std::invalid_argument &) {
+    throw;
+  } catch (const std::bad_alloc &) {
+    throw std::runtime_error("its host code wants more memory than there is (std::bad_alloc)");
+  } catch (const std::exception &error) {
+    throw std::runtime_error(error.what());
+  } catch (...) {
+    throw std::runtime_error("its host code threw something that is no std::exception");
+  }
+}
+
+} // namespace
+
+PYBIND11_MODULE(ladder_stage, module) {
+  module.def(
+      "launch",
+      [](pybind11::kwargs values) {
+        KeywordArguments arguments(std::move(values));
+        const ladder::Launch launch = ladder::bind_launch(arguments);
+        const cudaStream_t stream = arguments.stream();
+        arguments.finish();
+        pybind11::gil_scoped_release others_may_run;
+        launch_or_say_why_not(launch, stream);
+      },
+      "Enqueues the stage's work on `stream`. Arguments go by the names of the problem struct's fields, "
+      "tensors as device pointers.\n\n"
+      "Raises ValueError for a problem that the stage does not support, RuntimeError when CUDA refuses it.");
+}
