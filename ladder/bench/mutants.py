@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ladder.backends import EmulatorBackend
-from ladder.build import build
+from ladder.build import build, emulator_library
 from ladder.common import cache
 from ladder.common.progress import steps
 from ladder.errors import BuildError, LadderError
@@ -203,7 +203,8 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
     that is missing because host code ended its process is not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
-    killed: dict[str, bool] = json.loads(known.read_text()) if known.exists() else {}
+    kept = cache.read_json(known)
+    killed: dict[str, bool] = kept if isinstance(kept, dict) else {}
     missing = [judge for judge in judges if judge not in killed]
     if not missing or killed.get("built") is False:
         return Outcome(mutant, {} if killed.get("built") is False else killed)
@@ -251,6 +252,7 @@ def _judges_digest(stage: str) -> str:
         *(root() / "include").rglob("*"),
     ]
     files = sorted(path for path in paths if path.is_file() and package / "bench" not in path.parents)
+    files += sorted(emulator_library().directory.rglob("*.so"))
     return cache.digest(path.read_bytes() for path in files)
 
 

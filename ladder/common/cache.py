@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -139,6 +140,15 @@ def write_text(path: Path, text: str) -> None:
     _make_parent(path)
     with guarded(path):
         files.replace(path, text.encode("utf-8", "surrogateescape"))
+
+
+def read_json(path: Path) -> object:
+    """The JSON in a file; None if there is none, or it is damaged."""
+    try:
+        value: object = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value
 
 
 @contextmanager

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         evaluate,
         rule_on,
         run_comparison,
+        verdict_key,
     )
     from ladder.evaluation.isolation import ProcessEnded, call
     from ladder.evaluation.sanitizing import (
@@ -52,6 +53,7 @@ _NAMES = {
     "stage_remarks": "sanitizing",
     "to_frame": "table",
     "to_json": "table",
+    "verdict_key": "comparison",
 }
 
 __getattr__ = door(__name__, _NAMES)

@@ -361,28 +361,20 @@ def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = F
     return Evaluation(job.problem, row, execution, expected, errors)
 
 
-def _row_file(extension: Path, job: _Job) -> Path:
-    """The file of a row, named by a hash of its dependencies: build, problem, emulator, torch, checks."""
+def verdict_key(extension: Path) -> str:
+    """A digest of what a verdict depends on besides the problem: build, emulator, torch, checks."""
     package = Path(__file__).parent.parent
     sources = sorted(path for folder in _ROW_FOLDERS for path in (package / folder).rglob("*.py"))
-    checks = [path.read_bytes() for path in sources]
     libraries = sorted(emulator_library().directory.rglob("*.so"))
-    parts = [
-        extension.parent.name,
-        job.problem.operation,
-        repr(job.problem),
-        importlib.metadata.version("torch"),
-    ]
-    return (
-        cache.root()
-        / "rows"
-        / f"{cache.digest([*parts, *checks, *(p.read_bytes() for p in libraries)])}.json"
-    )
+    files = [path.read_bytes() for path in [*sources, *libraries]]
+    return cache.digest([extension.parent.name, importlib.metadata.version("torch"), *files])
+
+
+def _row_file(extension: Path, job: _Job) -> Path:
+    name = cache.digest([verdict_key(extension), job.problem.operation, repr(job.problem)])
+    return cache.root() / "rows" / f"{name}.json"
 
 
 def _read_row(path: Path, operation: Operation) -> Row | None:
-    try:
-        row = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
+    row = cache.read_json(path)
     return row if isinstance(row, dict) and list(row) == list(columns(operation)) else None

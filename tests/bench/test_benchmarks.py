@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +13,10 @@ import pytest
 from ladder.bench import ceilings, gaps, mutants
 from ladder.bench.__main__ import main as bench
 from ladder.build import EmulatorTarget, build_program
+from ladder.common import cache
 from ladder.emulator import run_program
-from ladder.errors import ExecutionError
 from ladder.exercises import exercises, get_exercise, solution_text
-from ladder.operations import Problem
+from ladder.operations import AnyProblem
 from ladder.stages import Stage, discover, root
 
 WHERE = {"gpu": "a GPU", "sm_count": "4", "compiler": "nvcc", "date": "2026-01-01"}
@@ -55,26 +57,77 @@ def test_rates_of_ceilings() -> None:
     assert rows["gpu"][0] == "a GPU"
 
 
+class Rulings:
+    """Stands for running stages: some problems fail; after ``ends_after`` comes Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.tried: list[AnyProblem] = []
+        self.ends_after = math.inf
+
+    def __call__(self, stage: Stage, problems: list[AnyProblem], backend: str) -> Iterator[object]:
+        for problem in problems:
+            if len(self.tried) >= self.ends_after:
+                raise KeyboardInterrupt
+            self.tried.append(problem)
+            text = "it fell over" if problem.q_len % 5 == 3 else ""
+            yield SimpleNamespace(passed=not text, text=text)
+
+
+@pytest.fixture
+def rulings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rulings:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("ladder.bench.random.build", lambda stage, *_: tmp_path / stage.name / "stage.so")
+    stand_in = Rulings()
+    monkeypatch.setattr("ladder.bench.random.rule_on", stand_in)
+    return stand_in
+
+
+RANDOM = ["random", "v1_minimal", "v2_warp_mma", "--largest", "40", "--seed", "7"]
+
+
 def test_random_problems_print_seed_and_failures(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rulings: Rulings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same seed draws the same problems; a failing one is printed as a command."""
-    tried: list[Problem] = []
-
-    def run(stage: Stage, problem: Problem, backend: str) -> object:
-        tried.append(problem)
-        if len(tried) % 5 == 3:
-            raise ExecutionError("it fell over")
-        return SimpleNamespace(passed=True)
-
-    monkeypatch.setattr("ladder.bench.random.evaluate", run)
-    words = ["random", "v2_warp_mma", "--problems", "5", "--largest", "40", "--seed", "7"]
-    assert bench([*words]) == 1 and bench([*words]) == 1
-    assert tried[:5] == tried[5:] and len(set(tried)) == 5
-    assert all(max(p.q_len, p.kv_len) <= 40 and p.dtype in ("f16", "bf16") for p in tried)
+    assert bench([*RANDOM, "--problems", "121"]) == 1
+    assert len(rulings.tried) == 121
+    assert all(max(p.q_len, p.kv_len) <= 40 for p in rulings.tried)
+    wrong = [problem for problem in rulings.tried if problem.q_len % 5 == 3]
     out = capsys.readouterr().out
-    assert out.count("--seed 7") == 2 and out.count("1 failed") == 2
-    assert f"ladder run v2_warp_mma {tried[2].command_options}\n  it fell over\n" in out
+    assert "--seed 7" in out and f"{len(wrong)} failed" in out
+    for problem in wrong:
+        assert f"{problem.command_options}\n  it fell over\n" in out
+
+
+def test_random_problems_go_on_where_they_ended(rulings: Rulings, capsys: pytest.CaptureFixture[str]) -> None:
+    """Interrupted once, then run to the end: each problem is tried once, and all failures are told."""
+    rulings.ends_after = 77
+    assert bench([*RANDOM, "--problems", "121"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    rulings.ends_after = math.inf
+    assert bench([*RANDOM, "--problems", "121"]) == 1
+    in_pieces = capsys.readouterr().out.rpartition("--seed")[2]
+    tried = rulings.tried[:]
+    assert len(tried) == 121
+    rulings.tried.clear()
+    shutil.rmtree(cache.root() / "random")
+    assert bench([*RANDOM, "--problems", "121"]) == 1
+    at_once = capsys.readouterr().out.rpartition("--seed")[2]
+    assert sorted(map(repr, tried)) == sorted(map(repr, rulings.tried))
+    assert sorted(in_pieces.splitlines()) == sorted(at_once.splitlines())
+
+
+def test_random_problems_begin_anew_when_the_build_differs_or_the_record_is_damaged(
+    rulings: Rulings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench([*RANDOM, "--problems", "2"])
+    [*records] = (cache.root() / "random").iterdir()
+    assert len(records) == 2 == len(rulings.tried)
+    records[0].write_text('{"done": 1')
+    bench([*RANDOM, "--problems", "2"])
+    assert len(rulings.tried) == 3
+    monkeypatch.setattr("ladder.bench.random.build", lambda stage, *_: tmp_path / f"{stage.name}-2" / "x.so")
+    bench([*RANDOM, "--problems", "2"])
+    assert len(rulings.tried) == 5
 
 
 SOURCE = """#include <cmath>
