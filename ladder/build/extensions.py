@@ -27,7 +27,7 @@ from ladder.common.progress import steps
 from ladder.errors import BuildError, LadderError
 from ladder.stages import OptionValue, Stage, include_directory
 
-_SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"}
+_SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".inc", ".cpp", ".cc"}
 #: File suffixes that nvcc compiles as CUDA or C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _ATTEMPTS = 3
@@ -35,9 +35,10 @@ _ATTEMPTS = 3
 PTXAS_REPORT = "ptxas.txt"
 #: Prefixes of flags that do not depend on the working directory.
 _NO_RELATIVE_PATH = ("-D", "-I/", "-Xcompiler=-g")
-#: Environment variables that nvcc, g++ and the linker read.
+#: Environment variables that nvcc, g++ and the linker read; those of the second line through nvcc.profile.
 _HEEDED = (
     *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDA_HOME", "CUDA_PATH"),
+    *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CUDAFE_FLAGS", "PTXAS_FLAGS", "NVVM_FLAGS", "OCG_FLAGS"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH"),
     *("LD_RUN_PATH", "SOURCE_DATE_EPOCH"),
 )
@@ -259,8 +260,9 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     compile_flags = [*target.flags(), *flags]
     base = _place(sources[0].stem, target)
     here = Path.cwd()
-    # Relative paths in the flags make the result depend on the working directory.
-    place = [] if all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags) else [str(here)]
+    # Relative paths in flags and variables make the result depend on the working directory.
+    anywhere = not _environment() and all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags)
+    place = [] if anywhere else [str(here)]
     key = _key(target, nvcc, [*compile_flags, *place, *map(str, sources)])
     dependency_list = base.with_name(f"{base.name}-{key}.dependencies")
 
@@ -284,10 +286,9 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
             for source, object_file in zip(sources, objects, strict=True):
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
                 used += _compile(command, here, source.name, directory / "rule", nvcc)
+            command = [*target.linker(), *objects, *_link_flags(flags, here), *target.link_inputs()]
+            used += _link(command, sources[0], directory, nvcc)
             after = _refuse_moved(before, used)
-            inputs = [*objects, *_link_flags(flags, here), *target.link_inputs()]
-            command = [*target.linker(), *inputs, "-o", sources[0].stem]
-            _run(command, directory, sources[0].name, "does not link")
             program = _finish(directory, directory_for(after), sources[0].stem)
         cache.write_text(dependency_list, "\n".join(map(str, after.files)))
         housekeeping.tidy()
@@ -297,6 +298,17 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
         return program
     with cache.lock(dependency_list):
         return _until_settled(sources[0].name, make)
+
+
+def _link(command: Sequence[str], source: Path, directory: Path, nvcc: toolchain.Nvcc) -> list[Path]:
+    """Links a program named like ``source``; returns the user's libraries that the linker read."""
+    rule = directory / "linked"
+    names_libraries = any(word.startswith("-l") and word != "-lladder_emulator" for word in command)
+    listing = ("-Xlinker", f"--dependency-file={rule}") if names_libraries else ()
+    _run([*command, "-o", source.stem], directory, source.name, "does not link", listing)
+    read = _dependencies(os.fsdecode(rule.read_bytes()), directory, nvcc) if names_libraries else []
+    # Not the objects, nor what the compiler removed again.
+    return [path for path in read if path.exists() and directory not in path.parents]
 
 
 def _link_flags(flags: Sequence[str], here: Path) -> list[str]:
@@ -380,8 +392,12 @@ def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Sn
 
 def _compilers(nvcc: toolchain.Nvcc) -> list[str]:
     """What the compilers' output depends on besides sources and flags."""
-    heeded = (f"{name}={os.environ[name]}" for name in _HEEDED if name in os.environ)
-    return [str(nvcc.path), nvcc.version, toolchain.gxx_version(), *heeded]
+    return [str(nvcc.path), nvcc.version, toolchain.gxx_version(), *_environment()]
+
+
+def _environment() -> list[str]:
+    """The environment's variables that compilers heed, with their values."""
+    return [f"{name}={os.environ[name]}" for name in _HEEDED if name in os.environ]
 
 
 def _run(

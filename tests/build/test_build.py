@@ -67,12 +67,25 @@ def test_whatever_the_compiler_reads_counts(drop_stage, tmp_path):
 
 
 def test_flags_of_the_environment_count(drop_stage, monkeypatch):
+    """INCLUDES and the like are read through nvcc.profile."""
     drop_stage("mine")
     plain = build(discover()["mine"], TARGET)
-    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DSOMETHING")
-    assert build(discover()["mine"], TARGET) != plain
-    monkeypatch.delenv("NVCC_APPEND_FLAGS")
+    others = {}
+    for name, value in (("NVCC_APPEND_FLAGS", "-DSOMETHING"), ("INCLUDES", "-I/nowhere")):
+        monkeypatch.setenv(name, value)
+        others[name] = build(discover()["mine"], TARGET)
+        monkeypatch.delenv(name)
+    assert len({plain, *others.values()}) == 3
     assert build(discover()["mine"], TARGET) == plain
+
+
+def test_a_header_that_the_compiler_only_looks_for_counts(drop_stage):
+    question = '#if __has_include("table.inc")\n#error "it is there"\n#endif\n'
+    folder = drop_stage("mine", question + drop_stage.kernel)
+    build(discover()["mine"], TARGET)
+    (folder / "table.inc").touch()
+    with pytest.raises(BuildError, match="it is there"):
+        build(discover()["mine"], TARGET)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +269,34 @@ def test_a_program_is_built_again_when_a_header_changes(hello):
     assert subprocess.run([second], capture_output=True, text=True).stdout == "231 1\n"
     (hello.parent / "greeting.h").write_text("#define GREETING 100\n")
     assert build_program([hello], TARGET) == first
+
+
+def test_a_program_is_built_again_when_a_library_changes(hello):
+    folder = hello.parent
+    hello.write_text('#include <cstdio>\nint number();\nint main() { std::printf("%d", number()); }\n')
+
+    def output(number):
+        (folder / "number.cpp").write_text(f"int number() {{ return {number}; }}\n")
+        subprocess.run(["g++", "-c", "number.cpp"], cwd=folder, check=True)
+        subprocess.run(["ar", "rcs", "libnumber.a", "number.o"], cwd=folder, check=True)
+        program = build_program([hello], TARGET, [f"-L{folder}", "-lnumber"])
+        return subprocess.run([program], capture_output=True, text=True).stdout
+
+    assert [output(1), output(2), output(1)] == ["1", "2", "1"]
+
+
+def test_relative_paths_of_the_environment_begin_in_the_working_directory(hello, tmp_path, monkeypatch):
+    hello.write_text('#include <greeting.h>\n#include <cstdio>\nint main() { std::printf("%d", GREETING); }')
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-Ihere")
+    said = []
+    for number in (1, 2):
+        headers = tmp_path / f"{number}" / "here"
+        headers.mkdir(parents=True)
+        (headers / "greeting.h").write_text(f"#define GREETING {number}\n")
+        monkeypatch.chdir(headers.parent)
+        program = build_program([hello], TARGET)
+        said.append(subprocess.run([program], capture_output=True, text=True).stdout)
+    assert said == ["1", "2"]
 
 
 def test_a_program_in_a_folder_of_any_name(hello, tmp_path):
