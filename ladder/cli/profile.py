@@ -82,7 +82,7 @@ def _show_counted(counted: list[Counted], options: argparse.Namespace) -> int:
     if options.json != "-":
         for table in (*profile_tables(counted), bounds_table(counted)):
             if table is not None:
-                console.print(table, crop=False)
+                print_table(table)
         for table in line_tables(counted, source_width()):
             print_table(table)
         if note(counted):

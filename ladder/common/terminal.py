@@ -5,18 +5,34 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterable
 from typing import NoReturn
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from ladder.errors import LadderError
 
+#: Characters that a terminal obeys instead of showing them, and what stands for them: ESC and the other C0
+#: controls, C1 controls, and marks that reverse the direction of text.
+_OBEYED = {
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: "\u2421",
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"),
+}
+
 
 class _Console(Console):
+    """A console on which names from files, kernels and reports cannot act as commands to the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else text.translate(_OBEYED), style, control)
+
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError  # main() turns this into the exit code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from pathlib import Path
 
 from ladder.errors import LadderError
@@ -40,3 +41,14 @@ def number(cell: str) -> float | None:
         return float(word)
     except ValueError:
         return None
+
+
+def require_whole(line: str, cells: Sequence[str], header: Sequence[str]) -> None:
+    """Raises :class:`LadderError` if a row of a page, in which every cell is quoted, was cut off."""
+    if len(cells) < len(header):
+        raise LadderError(
+            f"this page was cut off: its last row has {len(cells):,} of {len(header):,} cells",
+            "Export it again.",
+        )
+    if not line.endswith('"'):
+        raise LadderError("this page was cut off in its last row", "Export it again.")

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from ladder.errors import LadderError
-from ladder.nsight.cells import number, read_text
+from ladder.nsight.cells import number, read_text, require_whole
 from ladder.nsight.metrics import metric_names
 from ladder.nsight.ncu import check_messages, why_empty
 
@@ -24,6 +24,8 @@ _TEXT_COLUMNS = {
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
     "Block Size", "Grid Size", "Device", "CC", "Section Name", "Rule Name", "Rule Type", "Rule Description",
 }  # fmt: skip
+
+_SIZES = ("Block Size", "Grid Size")
 
 _PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 # In the spellings of old and new versions of ncu; each may have a prefix.
@@ -62,6 +64,8 @@ def read_raw(source: str | Path) -> pd.DataFrame:
             if name in metric_names():
                 bad = cells[values.index(None)] if values else ""
                 raise LadderError(f"{bad!r} is no number; it stands under {name}", "Export the page again.")
+            if name in _SIZES and (bad := next(filter(_is_no_size, cells), "")):
+                raise LadderError(f"{bad!r} is no {name.lower()}", "Export the page again.")
             columns[name] = pd.Series(cells, dtype="object")
             continue
         factor, base_units[name] = base_unit(units[name])
@@ -69,6 +73,10 @@ def read_raw(source: str | Path) -> pd.DataFrame:
     frame = pd.DataFrame(columns)
     frame.attrs["units"] = base_units
     return frame
+
+
+def _is_no_size(cell: str) -> bool:
+    return bool(cell) and not re.fullmatch(r"\(\s*\d+,\s*\d+,\s*\d+\)", cell)
 
 
 def ranges(raw: pd.DataFrame, pattern: str) -> pd.Series:
@@ -93,13 +101,18 @@ def _table(text: str) -> tuple[list[str], list[list[str]]]:
         raise LadderError("there is no table of Nsight Compute in this text", why_empty(text))
     header: list[str] = []
     rows: list[list[str]] = []
-    for row in csv.reader(line for line in lines[starts[0] :] if not line.startswith("==")):
+    for line in lines[starts[0] :]:
+        if line.startswith("=="):
+            continue
+        row = next(csv.reader([line]), [""])
         if row[:1] == ["ID"]:
             if header and row != header:
                 raise LadderError("this text holds two tables of Nsight Compute with different columns")
             repeated = bool(header)
             header = row
             continue
+        if re.match(r'"\d+",', line):
+            require_whole(line, row, header)
         if len(row) != len(header) or not (row[0].strip().isdigit() or not row[0].strip()):
             continue  # printed by the program
         if not row[0].strip() and (repeated or rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from ladder.nsight.cells import read_text
 from ladder.nsight.ncu import check_messages, find_ncu, import_command, run
 from ladder.nsight.raw import base_unit, read_raw
 from ladder.nsight.source import SOURCE_COLUMNS, opcode, read_source
+
+#: How a .ncu-rep begins.
+_MAGIC = b"NVR\0"
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,22 @@ class Report:
 
 
 def load(path: Path) -> Report:
-    """Reads a report (``.ncu-rep``) or a CSV page of one. Raises :class:`LadderError`."""
+    """Reads a report (``.ncu-rep``) or a CSV page of one.
+
+    Raises :class:`LadderError`, which names the file.
+    """
     files.require_file(path)
-    if path.suffix == ".ncu-rep":
-        if not path.stat().st_size:
-            raise LadderError(f"{path} is empty")
-        return _load_report(path)
+    try:
+        return _load_report(path) if path.suffix == ".ncu-rep" else _load_page(path)
+    except csv.Error as error:
+        raise LadderError(f"{path} is no page of Nsight Compute: {error}") from error
+    except LadderError as error:
+        if path.name in error.message:
+            raise
+        raise type(error)(f"{path}: {error.message}", error.hint) from error
+
+
+def _load_page(path: Path) -> Report:
     text = read_text(path)
     check_messages(text)
     if re.search(r'^"?(Kernel Name|File Path|File Name)"?,', text, flags=re.MULTILINE):
@@ -46,6 +60,10 @@ def load(path: Path) -> Report:
 
 def _load_report(path: Path) -> Report:
     """Loads a report through ncu, which knows the most, or else through NVIDIA's Python module."""
+    with path.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+    if begin != _MAGIC:
+        raise LadderError(f"{path} is no report of Nsight Compute" if begin else f"{path} is empty")
     try:
         return _through_ncu(path, find_ncu())
     except LadderError as error:

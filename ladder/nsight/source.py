@@ -12,7 +12,7 @@ from typing import TypeVar
 import pandas as pd
 
 from ladder.errors import LadderError
-from ladder.nsight.cells import number, read_text
+from ladder.nsight.cells import number, read_text, require_whole
 from ladder.nsight.ncu import check_messages, why_empty
 
 #: The columns of :func:`read_source`, and their names on the source pages of several versions of ncu.
@@ -43,7 +43,10 @@ def read_source(source: str | Path, launches: int | None = None) -> pd.DataFrame
     frames = [_source_frame(number, launch) for number, launch in enumerate(tables)]
     if not frames:
         raise LadderError("there is no source page of Nsight Compute in this text", _why_no_source(text))
-    return pd.concat(frames, ignore_index=True)
+    page = pd.concat(frames, ignore_index=True)
+    if page.empty:
+        raise LadderError("this page has no instruction: it was cut off", "Export it again.")
+    return page
 
 
 def source_lines(source: pd.DataFrame) -> pd.DataFrame:
@@ -99,9 +102,12 @@ def _source_tables(text: str) -> Iterable[_SourceTable]:
                 yield table
             table = _SourceTable(kernel, file, tuple(next(csv.reader([line]))), [])
         elif table is not None and table.header[0] != "Line No":
-            table.rows.append(("", tuple(next(csv.reader([line])))))
+            cells = next(csv.reader([line]))
+            require_whole(line, cells, table.header)
+            table.rows.append(("", tuple(cells)))
         elif table is not None and line.startswith('"","",'):
             cells = next(csv.reader([line]))
+            require_whole(line, cells, table.header)
             if cells[2] != "...":
                 table.rows.append((number, tuple(cells)))
         elif table is not None and (marked := re.match(r'"(\d+)",', line)):

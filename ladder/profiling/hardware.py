@@ -5,6 +5,7 @@ A :class:`Counted` comes from profiling a stage here, or from a report made else
 
 from __future__ import annotations
 
+import csv
 import io
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,10 @@ def read(paths: Sequence[Path]) -> list[Counted]:
     for path in paths:
         measurements = _measurements(path)
         if measurements is not None:
-            found += _from_measurements(measurements)
+            try:
+                found += _from_measurements(measurements)
+            except LadderError as error:
+                raise type(error)(f"{path}: {error.message}", error.hint) from error
             continue
         report = nsight.load(path)
         before = reports[-1][1] if reports else None
@@ -152,9 +156,12 @@ def _measurements(path: Path) -> pd.DataFrame | None:
     if not {"kernel", *_PROBLEM} <= set(text.partition("\n")[0].strip().split(",")):
         return None
     try:
+        lengths = {len(row) for row in csv.reader(io.StringIO(text)) if row}
         table = pd.read_csv(io.StringIO(text))
-    except pd.errors.ParserError as error:
+    except (pd.errors.ParserError, csv.Error) as error:
         raise LadderError(f"{path} is no whole table: {error}") from error
+    if len(lengths) > 1:
+        raise LadderError(f"{path} is cut off: its rows have {min(lengths)} to {max(lengths)} cells")
     sizes = ["B", "H", "Hkv", "N", "M", "d"]
     if table.empty or table[_PROBLEM].isna().any(axis=None):
         raise LadderError(f"{path} is cut off: a row of it has no {', '.join(_PROBLEM)}")
@@ -162,8 +169,8 @@ def _measurements(path: Path) -> pd.DataFrame | None:
         if name in table and not pd.api.types.is_numeric_dtype(table[name]):
             bad = table[name][pd.to_numeric(table[name], errors="coerce").isna()].iloc[0]
             raise LadderError(f"{path}: {bad!r} is no number; it stands under {name}")
-    if (table[sizes] < 1).any(axis=None):
-        raise LadderError(f"{path}: a row has a size below 1 under {', '.join(sizes)}")
+    if not ((table[sizes] >= 1) & (table[sizes] < 2**31) & (table[sizes] % 1 == 0)).all(axis=None):
+        raise LadderError(f"{path}: a row has no whole number from 1 on under {', '.join(sizes)}")
     return table
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -81,30 +82,39 @@ def _stage_table(one: Counted) -> Table:
 
 
 def _differences_table(counted: Sequence[Counted]) -> Table:
-    """One row for each counter of a problem that differs, then the number of those that agree.
+    """One row for each problem with counters that differ, showing the worst of them, then the number of
+    problems that agree.
 
     Differences that lost arbitration cannot explain come first, then the relatively largest.
     """
-    differing = [
-        (column.startswith(_ARBITRATED), -abs(difference) / max(1, int(one.row[column])), one, column)
-        for one in counted
-        for column in COUNTERS
-        if (difference := one.difference(column))
-    ]
-    names = {one.name + str(one.problem) for _, _, one, _ in differing}
+    worst = [found for one in counted if (found := _worst_difference(one))]
     predicted = [one for one in counted if one.predicted is not None]
     table = plain_table(f"what differs, of {len(counted)} problems")
-    for heading in ("stage", "problem", "counter", "emulator", "GPU", "difference"):
-        table.add_column(heading, justify="left" if heading in ("stage", "problem", "counter") else "right")
-    for _, _, one, column in sorted(differing, key=lambda row: row[:2]):
+    for heading in ("stage", "problem", "counter", "emulator", "GPU", "difference", "others"):
+        justify: JustifyMethod = "left" if heading in ("stage", "problem", "counter") else "right"
+        table.add_column(heading, justify=justify, no_wrap=True)
+    for _, one, column, others in sorted(worst, key=lambda row: row[0]):
         cells = (_cell((one.predicted or {})[column]), _cell(one.row[column]))
         shown = f"{one.difference(column):+,}"
-        table.add_row(one.name, str(one.problem), _heading(column).strip(), *cells, shown)
-    equal = len(predicted) - len(names)
-    table.caption = f"{equal} of {len(predicted)} are equal in every counter"
+        heading = _heading(column).strip()
+        table.add_row(one.name, str(one.problem), heading, *cells, shown, f"{others or ''}")
+    table.caption = f"{len(predicted) - len(worst)} of {len(predicted)} are equal in every counter"
     if unknown := [one.why_not for one in counted if one.predicted is None]:
         table.caption += f"; {len(unknown)} have no prediction: {escape(unknown[0])}"
     return table
+
+
+def _worst_difference(one: Counted) -> tuple[tuple[bool, float], Counted, str, int] | None:
+    """The rank of a problem's worst difference, the problem, the counter, and how many others differ."""
+    ranks = [
+        ((column.startswith(_ARBITRATED), -abs(difference) / max(1, int(one.row[column]))), column)
+        for column in COUNTERS
+        if (difference := one.difference(column))
+    ]
+    if not ranks:
+        return None
+    rank, column = min(ranks, key=lambda row: row[0])
+    return rank, one, column, len(ranks) - 1
 
 
 def note(counted: Sequence[Counted]) -> str:

@@ -67,10 +67,34 @@ def test_a_file_that_holds_no_page(tmp_path) -> None:
         path.write_bytes(data)
         with pytest.raises(LadderError, match=message):
             nsight.load(path)
-    empty = tmp_path / "empty.ncu-rep"
-    empty.touch()
-    with pytest.raises(LadderError, match="is empty"):
-        nsight.load(empty)
+    report = tmp_path / "a.ncu-rep"
+    for data, message in ((b"", "is empty"), (bytes(range(256)), "is no report of Nsight Compute")):
+        report.write_bytes(data)
+        with pytest.raises(LadderError, match=message):
+            nsight.load(report)
+
+
+@pytest.mark.parametrize("name", ["transpose_raw", "transpose_source", "stages_source"])
+def test_a_page_that_was_cut_off_is_refused(tmp_path, name) -> None:
+    """Within its last row, after a cell, and after the header."""
+    path = tmp_path / "page.csv"
+    whole = page(name).rstrip("\n")
+    header = whole.index("\n", whole.index('"ID"' if name.endswith("raw") else '"Source"'))
+    for end in (len(whole) - 1, whole.rindex(","), whole.rindex(",") - 1, header):
+        path.write_text(whole[:end])
+        with pytest.raises(LadderError, match=r"page\.csv.*was cut off"):
+            nsight.load(path)
+
+
+def test_a_size_that_is_none_and_a_cell_without_end(tmp_path) -> None:
+    path = tmp_path / "raw.csv"
+    for text, message in (
+        (RAW.replace("(128, 1, 1)", "(128, 1"), r"raw\.csv: '\(128, 1' is no block size"),
+        (RAW.replace("other", "o" * 200_000), r"raw\.csv is no page of Nsight Compute: field larger"),
+    ):
+        path.write_text(text)
+        with pytest.raises(LadderError, match=message):
+            nsight.load(path)
 
 
 def test_raw_page_without_units_row() -> None:
@@ -370,7 +394,7 @@ def test_a_report_without_anything_to_read_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("ladder.nsight.report.find_ncu", no_ncu)
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     path = tmp_path / "a.ncu-rep"
-    path.write_bytes(b"a report")
+    path.write_bytes(b"NVR\0 a report")
     with pytest.raises(LadderError, match="not there") as caught:
         nsight.load(path)
     assert "pip install ncu-report" in caught.value.hint and "--page raw" in caught.value.hint
