@@ -28,7 +28,8 @@ def add(commands: Any) -> None:
     """Adds ``exercise`` and its own subcommands to the argparse subparsers ``commands``."""
     text = "kernels with a gap: list them, start one, check it, watch it, get a hint, begin anew"
     exercise = commands.add_parser("exercise", help=text, description=text[0].upper() + text[1:] + ".")
-    actions = exercise.add_subparsers(title="what to do", metavar="ACTION", required=True)
+    exercise.set_defaults(run=_list, folder=None)
+    actions = exercise.add_subparsers(title="what to do; without an ACTION, list", metavar="ACTION")
 
     def action(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = actions.add_parser(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from ladder.operations import (
 )
 from ladder.operations.attention.diagnosis import diagnose
 from ladder.operations.attention_backward.problem import BackwardProblem
+from ladder.operations.hstu.operation import HstuBackwardProblem
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import sequences
 
@@ -275,6 +277,125 @@ def test_slips_of_hstu_have_names() -> None:
     early = hstu_said(lambda s, seen: silu(alpha * s) * torch.ones_like(seen).tril())
     assert "where query i stands at position i" in early and "Only sequence 0 of 2 is wrong." in early
     assert "The first wrong one: o at sequence 0, row 0, head 0, column 0" in early
+
+
+def test_rows_of_gradients_that_lack_something() -> None:
+    def without_queries(s: Tensor, p: Tensor, dp: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        ds = p * (dp - delta)
+        ds[:, :, 4:8] = 0.0
+        return p, ds
+
+    text = backward_said(without_queries)
+    assert "dv is right." in text and "Row 0 of dk, head 0, is what comes out without queries 4-7." in text
+
+    def without_keys(s: Tensor, p: Tensor, dp: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        ds = p * (dp - delta)
+        ds[..., 9:] = 0.0
+        return p, ds
+
+    assert "Row 23 of dq, head 0, is what comes out without keys 9-23." in backward_said(without_keys)
+
+
+def test_keys_that_a_row_of_hstu_lacks_or_should_not_see() -> None:
+    alpha, silu = 1 / math.sqrt(32), torch.nn.functional.silu
+
+    def without_keys(s: Tensor, seen: Tensor) -> Tensor:
+        seen = seen.clone()
+        seen[:, 8:16] = False
+        return silu(alpha * s) * seen
+
+    def with_more(s: Tensor, seen: Tensor) -> Tensor:
+        return silu(alpha * s) * (seen | seen.roll(3, 1))
+
+    assert "Row 19 of it, head 0, is what comes out without keys 8-15." in hstu_said(without_keys)
+    assert "is what comes out with key 49, which the mask hides." in hstu_said(with_more)
+    twice = hstu_said(lambda s, seen: silu(alpha * s) * seen * (1 + (torch.arange(seen.shape[1]) < 4).int()))
+    assert "is what comes out where keys 0-3 count twice." in twice
+    generator = torch.Generator().manual_seed(0)
+    noisy = hstu_said(lambda s, seen: silu(alpha * s) * seen * torch.rand(seen.shape, generator=generator))
+    assert "o is wrong" in noisy and "is what comes out" not in noisy
+
+
+def gradients_said(
+    change: Callable[..., tuple[Tensor, Tensor]], alpha_in_dk: int = 1, *, dv_for_dk: bool = False
+) -> str:
+    """The diagnosis of HSTU's gradients whose weights and dS (H, n, m) are computed differently from the
+    logits, dP and the mask.
+    """
+    problem = HstuBackwardProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32")
+    operation = operation_of(problem)
+    inputs = operation.make_inputs(problem)
+    outputs = {one.name: torch.empty(one.shape) for one in operation.outputs(problem)}
+    for one in sequences(problem, inputs):
+        q, k, v, d_o = (x.double() for x in (one.q, one.k, one.v, inputs["d_o"][one.queries]))
+        s = problem.factor * torch.einsum("nhd,mhd->hnm", q, k)
+        p, ds = change(s, torch.einsum("nhd,mhd->hnm", d_o, v), one.seen)
+        of_logits = problem.factor / problem.length
+        outputs["dq"][one.queries] = (torch.einsum("hnm,mhd->nhd", ds, k) * of_logits).float()
+        of_logits *= problem.factor ** (alpha_in_dk - 1)
+        outputs["dk"][one.keys] = (torch.einsum("hnm,nhd->mhd", ds, q) * of_logits).float()
+        outputs["dv"][one.keys] = (torch.einsum("hnm,nhd->mhd", p, d_o) / problem.length).float()
+    if dv_for_dk:
+        outputs["dk"] = outputs["dv"]
+    return "\n".join(operation.diagnose(problem, outputs, operation.reference(problem, inputs), "fragments"))
+
+
+def test_slips_of_hstu_gradients_have_names() -> None:
+    silu = torch.nn.functional.silu
+
+    def slope(s: Tensor) -> Tensor:
+        sigmoid = torch.sigmoid(s)
+        return sigmoid * (1 + s * (1 - sigmoid))
+
+    def right(s: Tensor, dp: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        return silu(s) * seen, slope(s) * dp * seen
+
+    assert gradients_said(right) == ""
+    said = gradients_said(lambda s, dp, seen: (silu(s) * seen, dp * seen))
+    assert said.startswith("It is what comes out where dP stands for dS") and "dv is right." in said
+    said = gradients_said(lambda s, dp, seen: (silu(s) * seen, slope(s) * dp))
+    assert said.startswith("It is what comes out where the slopes are not masked.")
+    assert "Wrong rows of dq in sequence 0: 0-18 of 20, the first ones." in said
+    said = gradients_said(lambda s, dp, seen: (silu(s), slope(s) * dp * seen))
+    assert said.startswith("It is what comes out where the weights are not masked.")
+    assert "dq and dk are right." in said
+
+    def without_queries(s: Tensor, dp: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        p, ds = right(s, dp, seen)
+        ds[:, 5:9] = 0.0
+        return p, ds
+
+    said = gradients_said(without_queries)
+    assert "dv is right." in said and "dk[0, 0] is what comes out without queries 5-8." in said
+    said = gradients_said(right, alpha_in_dk=0)
+    assert "dq and dv are right." in said and "times 5.657, 1 / alpha: alpha is missing." in said
+    assert (
+        "dq and dv are right." in (said := gradients_said(right, dv_for_dk=True)) and "It holds dv." in said
+    )
+    said = gradients_said(right, alpha_in_dk=2)
+    assert "times 0.1768, alpha, which does not belong there." in said
+
+
+@pytest.mark.parametrize(
+    ("is_causal", "change", "words"),
+    [
+        (False, lambda seen, j: seen & ((j < 8) | (j >= 16)), "Row 63 of head 0 without keys 8-15."),
+        (True, lambda seen, j: seen & (j < 16), "Row 63 of head 0 without keys 16-39."),
+        (True, lambda seen, j: seen & (j != 5), "Row 63 of head 0 without key 5."),
+        (True, lambda seen, j: seen | (j < 4), "Row 2 of head 0 with key 3, which the mask hides."),
+    ],
+)
+def test_keys_that_a_row_lacks_or_should_not_see(
+    is_causal: bool, change: Callable[[Tensor, Tensor], Tensor], words: str
+) -> None:
+    problem = replace(PROBLEM, is_causal=is_causal)
+    q, k, v = (x.double() for x in make_inputs(problem))
+    i, j = torch.arange(64)[:, None], torch.arange(40)
+    seen = (j <= i) | torch.tensor(not is_causal)
+    s = (q @ k.mT * problem.softmax_scale).masked_fill(~change(seen, j), -math.inf)
+    exact = reference(*make_inputs(problem), is_causal=is_causal, scale=problem.softmax_scale)
+    said = diagnose(problem, (torch.softmax(s, -1) @ v).half(), s.logsumexp(-1).float(), exact, "fragments")
+    assert words in [one.replace("is what comes out ", "") for one in said]
 
 
 def test_digits_that_differ_show(right: Reference, o: Tensor, lse: Tensor) -> None:

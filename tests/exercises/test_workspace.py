@@ -57,7 +57,9 @@ def test_from_start_to_solved(home: Path, capsys) -> None:
     assert main(["exercise", "check", NAME]) == 0
     assert f"solved {NAME}" in capsys.readouterr().out
     assert main(["exercise", "list"]) == 0
-    assert f"solved  {NAME}" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert f"solved  {NAME}" in listed
+    assert main(["exercise"]) == 0 and capsys.readouterr().out == listed
     # The record keeps it as solved, and the next exercise is another one.
     assert Workspace().progress(get_exercise(NAME)).solved
     assert main(["exercise", "start"]) == 0

@@ -10,7 +10,7 @@ from torch import Tensor
 from ladder.common.words import MOST, describe, numbers, told_apart
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
-from ladder.operations.attention.slips import slip_of_lse, slip_of_o
+from ladder.operations.attention.slips import keys_of_o, slip_of_lse, slip_of_o
 from ladder.operations.base import never_written
 
 
@@ -31,8 +31,14 @@ def diagnose(
         sentences += _columns(bad_o, owner)
         sentences += _holders(bad_o, owner)
         slip = slip_of_o(problem, o, reference)
-        sentences += [slip] if slip else _values_of_o(o, reference, bad_o)
-        sentences.append(first_wrong(o, reference.o, bad_o, "o"))
+        simple = [slip] if slip else _values_of_o(o, reference, bad_o)
+        sentences += [*simple, first_wrong(o, reference.o, bad_o, "o")]
+        if not simple:
+            # Under a causal mask the last row sees the most keys.
+            batch, head = bad_o.nonzero()[0, :2].tolist()
+            row = int(bad_o[batch, head].any(-1).nonzero()[-1])
+            keys = keys_of_o(problem, o, reference, (batch, head, row))
+            sentences += [f"Row {row} of head {head} is what comes out {keys}."] if keys else []
     if bad_lse.any():
         o_is = "" if bad_o.any() else ", o is right everywhere"
         sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
@@ -98,7 +104,7 @@ def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
     sentences = []
     if unwritten.any():
         rows = _indices(unwritten.any(-1).flatten(0, 1).any(0))
-        everywhere = "" if unwritten.all() else f", in rows {describe(rows, o.shape[2])}"
+        everywhere = "" if len(rows) == o.shape[2] else f", in rows {describe(rows, o.shape[2])}"
         sentences.append(
             f"{int(unwritten.sum()):,} elements are never written: they still hold the NaN that o is filled "
             f"with before the launch{everywhere}."

@@ -11,6 +11,7 @@ from torch import Tensor
 from ladder.operations.attention.inputs import make_inputs
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
+from ladder.operations.terms import KEYS, range_of_terms
 
 #: Problems with more logits are not searched, which would take too long.
 _MOST_LOGITS = 2**22
@@ -54,6 +55,26 @@ def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str
         if _is_close(o.double(), wrong, tolerance):
             return says
     return _other_heads(problem, o, reference, scores, tolerance)
+
+
+def keys_of_o(problem: Problem, o: Tensor, reference: AttentionReference, place: tuple[int, int, int]) -> str:
+    """Describes the keys by which the row of o at (batch, head, row) is wrong; "" if it is not by some that
+    follow each other.
+    """
+    if _is_too_large(problem):
+        return ""
+    scores = _Scores(problem, o.device.type)
+    batch, head, row = place
+    got, hidden = o[place].double(), scores.masked[row]
+    s = scores.logits[place] * scores.scale
+    weights = (s - s.masked_fill(hidden, -math.inf).logsumexp(0)).exp()
+    shares = weights.masked_fill(hidden, 0.0)
+    # A row o is the softmax over just the keys whose w (v - o) add up to 0; over all keys they add up to the
+    # right row minus o. So these terms explain the error as those of a plain sum do.
+    terms = weights[:, None] * (scores.v[batch, head] - got)
+    error = got - reference.o[place]
+    seen, others = (terms.masked_fill(out[:, None], 0.0) for out in (hidden, ~hidden))
+    return range_of_terms(error, seen, others, 4 * reference.error_bound, KEYS, shares)
 
 
 def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) -> str:

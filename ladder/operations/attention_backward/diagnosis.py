@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ladder.operations.attention.diagnosis import first_wrong, where
 from ladder.operations.attention_backward.problem import BackwardProblem
-from ladder.operations.attention_backward.slips import slip
+from ladder.operations.attention_backward.slips import range_of, slip
 from ladder.operations.base import Reference, known_values
 
 
@@ -36,7 +36,14 @@ def diagnose(
         of_name = bad[name]
         sentences.append(f"{name} is wrong in {int(of_name.sum()):,} of {of_name.numel():,} elements.")
         sentences += where(of_name.any(-1), name)
-        if not known:
-            sentences += known_values(outputs[name], reference.outputs[name], of_name)
-        sentences.append(first_wrong(outputs[name], reference.outputs[name], of_name, name))
+        got, exact = outputs[name], reference.outputs[name]
+        simple = [] if known else known_values(got, exact, of_name)
+        sentences += [*simple, first_wrong(got, exact, of_name, name)]
+        if not known and not simple:
+            # Under a causal mask a query's last row has the most terms, and a key's first.
+            batch, head = of_name.nonzero()[0, :2].tolist()
+            row = int(of_name[batch, head].any(-1).nonzero()[-1 if name == "dq" else 0])
+            error = got[batch, head, row].double() - exact[batch, head, row]
+            terms = range_of(problem, inputs, name, (batch, head, row), error, reference.bounds[name])
+            sentences += [f"Row {row} of {name}, head {head}, is what comes out {terms}."] if terms else []
     return sentences

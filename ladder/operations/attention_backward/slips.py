@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ladder.operations.attention_backward.problem import BackwardProblem
+from ladder.operations.terms import KEYS, QUERIES, range_of_terms
 
 #: Problems with more logits are not searched, which would take too long.
 _MOST_LOGITS = 2**22
@@ -70,6 +71,32 @@ def slip(
         if all(_is_close(outputs[name], wrong[name], bounds[name]) for name in outputs):
             return f"It is what comes out {says}."
     return ""
+
+
+def range_of(
+    problem: BackwardProblem,
+    inputs: Mapping[str, Any],
+    name: str,
+    place: tuple[int, int, int],
+    error: Tensor,
+    bound: float,
+) -> str:
+    """Describes the keys, or queries, by which the row of a gradient at (batch, head, row) is wrong by
+    ``error`` (d); "" if it is not by some that follow each other.
+    """
+    if problem.batch * problem.heads * problem.q_len * problem.kv_len > _MOST_LOGITS:
+        return ""
+    one, (batch, head, row) = _Pass(problem, inputs), place
+    p = one.weights(one.s, torch.zeros_like(one.hidden))
+    weights = p if name == "dv" else p * (one.dp - one.delta) * one.scale
+    if name == "dq":
+        terms, hidden = weights[batch, head, row, :, None] * one.k[batch, head], one.hidden[row]
+    else:
+        heads = slice(head * one.group, (head + 1) * one.group)
+        factors = (one.d_o if name == "dv" else one.q)[batch, heads]
+        terms, hidden = (weights[batch, heads, :, row, None] * factors).sum(0), one.hidden[:, row]
+    seen, others = (terms.masked_fill(out[:, None], 0.0) for out in (hidden, ~hidden))
+    return range_of_terms(error, seen, others, bound, KEYS if name == "dq" else QUERIES)
 
 
 def _is_close(got: Tensor, wanted: Tensor, bound: float) -> bool:

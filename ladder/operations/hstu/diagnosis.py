@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from ladder.common.words import describe, numbers, told_apart
 from ladder.operations.base import Reference, known_values
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
+from ladder.operations.terms import KEYS, range_of_terms
 
 #: A slip's weights (H, n, m) of one sequence, from its products q k^T (H, n, m) in float64.
 _Weights = Callable[[JaggedSequence, Tensor], Tensor]
@@ -26,24 +27,50 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
         return []
     sentences = [f"o is wrong in {int(bad.sum()):,} of {bad.numel():,} elements."]
     found = list(sequences(problem, inputs))
-    wrong = [one for one in found if bool(bad[one.queries].any())]
-    if len(wrong) < len(found):
-        words = ("sequences", "are") if len(wrong) > 1 else ("sequence", "is")
-        which = numbers(one.number for one in wrong)
-        sentences.append(f"Only {words[0]} {which} of {len(found)} {words[1]} wrong.")
-    heads = [int(h) for h in bad.any(2).any(0).nonzero().flatten()]
-    if len(heads) < problem.heads:
-        sentences.append(f"Wrong heads: {describe(heads, problem.heads)}.")
-    first = wrong[0]
-    rows = [int(r) for r in bad[first.queries].any(2).any(1).nonzero().flatten()]
-    sentences.append(f"Wrong rows of sequence {first.number}: {describe(rows, len(bad[first.queries]))}.")
+    sentences += where(bad, [(one.number, one.queries) for one in found])
+    first = next(one for one in found if bool(bad[one.queries].any()))
     known = _slip(problem, inputs, found, o, 4 * bound)
-    sentences += [known] if known else known_values(o, exact, bad)
+    known_here = [known] if known else known_values(o, exact, bad)
     row, head, column = (int(place) for place in bad[first.queries].nonzero()[0])
-    got, wanted = (x[first.queries][row, head, column] for x in (o, exact))
-    texts = told_apart(float(got), float(wanted))
+    got, wanted = (x[first.queries][:, head].double() for x in (o, exact))
+    texts = told_apart(float(got[row, column]), float(wanted[row, column]))
     place = f"sequence {first.number}, row {row}, head {head}, column {column}"
-    return [*sentences, f"The first wrong one: o at {place} is {texts[0]}, should be {texts[1]}."]
+    sentences += [*known_here, f"The first wrong one: o at {place} is {texts[0]}, should be {texts[1]}."]
+    if not known_here:  # the last row tells the most: it mostly sees the most keys
+        row = int(bad[first.queries][:, head].any(1).nonzero()[-1])
+        keys = _keys(problem, first, row, head, got[row] - wanted[row], bound)
+        sentences += [f"Row {row} of it, head {head}, is what comes out {keys}."] if keys else []
+    return sentences
+
+
+def _keys(problem: HstuProblem, one: JaggedSequence, row: int, head: int, error: Tensor, bound: float) -> str:
+    """Describes the keys by which this row of o is wrong; "" if it is not by some that follow each other."""
+    s = one.k[:, head].double() @ one.q[row, head].double()
+    if one.bias is not None:
+        s += one.bias[head if len(one.bias) > 1 else 0, row].double()
+    terms = F.silu(problem.factor * s)[:, None] * one.v[:, head].double() / problem.length
+    seen = one.seen[row, :, None].double()
+    return range_of_terms(error, terms * seen, terms * (1 - seen), bound, KEYS)
+
+
+def where(bad: Tensor, parts: Sequence[tuple[int, slice]], name: str = "") -> list[str]:
+    """Describes the sequences, heads and rows of a (tokens, H, d) mask of wrong elements.
+
+    ``parts`` are the sequences' numbers and tokens, ``name`` is the output's, if there are several.
+    """
+    sentences = []
+    wrong = [(number, bad[tokens]) for number, tokens in parts if bool(bad[tokens].any())]
+    if len(wrong) < len(parts):
+        words = ("sequences", "are") if len(wrong) > 1 else ("sequence", "is")
+        which = numbers(number for number, _ in wrong)
+        sentences.append(f"Only {words[0]} {which} of {len(parts)} {words[1]} wrong.")
+    heads = [int(h) for h in bad.any(2).any(0).nonzero().flatten()]
+    if len(heads) < bad.shape[1]:
+        sentences.append(f"Wrong heads: {describe(heads, bad.shape[1])}.")
+    number, first = wrong[0]
+    rows = [int(r) for r in first.any(2).any(1).nonzero().flatten()]
+    of = f"{name} in " if name else ""
+    return [*sentences, f"Wrong rows of {of}sequence {number}: {describe(rows, len(first))}."]
 
 
 def _slip(

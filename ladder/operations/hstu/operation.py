@@ -234,7 +234,9 @@ class HstuBackward(Hstu):
     def diagnose(
         self, problem: Any, outputs: Mapping[str, Any], reference: Reference, owner: str
     ) -> list[str]:
-        return Operation.diagnose(self, problem, outputs, reference, owner)
+        from ladder.operations.hstu.gradients_diagnosis import diagnose_gradients
+
+        return diagnose_gradients(problem, self.make_inputs(problem), outputs, reference)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         constant_bias = [
