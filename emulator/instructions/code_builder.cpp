@@ -1,6 +1,7 @@
 #include "instructions/code_builder.h"
 
 #include "machine/fault.h"
+#include "machine/source_place.h"
 
 #include <algorithm>
 #include <cstring>
@@ -189,6 +190,7 @@ void CodeBuilder::refuse(const std::vector<Refusal> &refusals) const {
           fault.line = chain.front().line;
           fault.kernel_file = name(chain.back());
           fault.kernel_line = chain.back().line;
+          fault.own_line = machine::source_place(program_->module, *refusal.source).own_line;
         }
       }
     }

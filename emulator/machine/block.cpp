@@ -8,6 +8,8 @@
 #include <bit>
 #include <cstring>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace ladder::machine {
 
@@ -22,6 +24,19 @@ std::uint32_t launch_registers(const LaunchContext &launch) {
   const std::uint64_t threads = std::uint64_t(entry.max_threads[0]) * std::max(1u, entry.max_threads[1]) *
                                 std::max(1u, entry.max_threads[2]);
   return registers_at_launch(launch.gpu->registers_per_multiprocessor, threads, entry.min_blocks);
+}
+
+/// "warp 3" or "warps 0-3, 8"; the numbers ascend.
+std::string warps_text(const std::vector<int> &warps) {
+  std::string text = warps.size() > 1 ? "warps " : "warp ";
+  for (std::size_t first = 0, last = 0; first < warps.size(); first = last + 1) {
+    for (last = first; last + 1 < warps.size() && warps[last + 1] == warps[last] + 1;)
+      ++last;
+    text += (first ? ", " : "") + std::to_string(warps[first]);
+    if (last > first)
+      text += "-" + std::to_string(warps[last]);
+  }
+  return text;
 }
 
 } // namespace
@@ -269,6 +284,7 @@ FaultError Block::with_place(FaultError error, const Warp &warp) const {
   fault.line = place.line;
   fault.kernel_file = std::move(place.kernel_file);
   fault.kernel_line = place.kernel_line;
+  fault.own_line = place.own_line;
   return error;
 }
 
@@ -290,30 +306,31 @@ std::string Block::describe_wait(const Warp &warp) const {
     return text;
   std::uint64_t bits;
   std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
-  const SourcePlace place = source_place(*launch_->code, wait.instruction);
   if (!text.empty())
     text += "; ";
   text += lanes_text(wait.lanes) + " at the mbarrier at byte " +
           std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
           std::to_string(wait.parity) + ", which " + wait.describe(bits);
-  if (place.kernel_line)
-    text += " (" + place.kernel_file.substr(place.kernel_file.rfind('/') + 1) + ":" +
-            std::to_string(place.kernel_line) + ")";
-  return text;
+  return text + own_line_text(source_place(*launch_->code, wait.instruction));
 }
 
 std::string Block::describe_waits() const {
-  constexpr int kMostNamed = 4;
-  std::ostringstream out;
-  int waiting = 0;
+  constexpr std::size_t kMostNamed = 6;
+  std::vector<std::pair<std::string, std::vector<int>>> waits; // and the warps that wait so
   for (const Warp &warp : warps_) {
     if (warp.finished())
       continue;
-    if (++waiting <= kMostNamed)
-      out << (waiting > 1 ? "; " : "") << "warp " << warp.index() << ": " << describe_wait(warp);
+    std::string text = describe_wait(warp);
+    auto known = std::find_if(waits.begin(), waits.end(), [&](const auto &one) { return one.first == text; });
+    if (known == waits.end())
+      known = waits.insert(waits.end(), {std::move(text), {}});
+    known->second.push_back(warp.index());
   }
-  if (waiting > kMostNamed)
-    out << "; and " << waiting - kMostNamed << " more warps";
+  std::ostringstream out;
+  for (std::size_t i = 0; i < std::min(waits.size(), kMostNamed); ++i)
+    out << (i ? "; " : "") << warps_text(waits[i].second) << ": " << waits[i].first;
+  if (waits.size() > kMostNamed)
+    out << "; and others";
   return out.str();
 }
 

@@ -62,8 +62,10 @@ std::string Fault::describe() const {
   }
   if (!file.empty()) {
     text += ", at " + file + ":" + std::to_string(line);
+    // A header's caller is its line in the kernel's file; within that file, the kernel's call of the helper.
+    const int caller = kernel_file != file ? own_line : kernel_line;
     if (!kernel_file.empty() && (kernel_file != file || kernel_line != line))
-      text += " (from " + kernel_file + ":" + std::to_string(kernel_line) + ")";
+      text += " (from " + kernel_file + ":" + std::to_string(caller) + ")";
   }
   if (!opcode.empty())
     text += ", instruction " + opcode;

@@ -36,9 +36,9 @@ struct Fault {
   std::array<std::uint32_t, 3> thread{};
   std::uint64_t address = 0;
   bool has_address = false;
-  std::string opcode;            ///< of the instruction, dotted
-  std::string file, kernel_file; ///< innermost and outermost source line
-  int line = 0, kernel_line = 0;
+  std::string opcode;                          ///< of the instruction, dotted
+  std::string file, kernel_file;               ///< innermost and outermost source line
+  int line = 0, kernel_line = 0, own_line = 0; ///< own: the innermost one in kernel_file
   int ptx_line = 0;
 
   /// Everything on one line: kind, message, kernel, block, warp, lane, thread, source line, address, opcode.

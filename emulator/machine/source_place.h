@@ -8,15 +8,20 @@
 
 namespace ladder::machine {
 
-/// The innermost line and the kernel line it was inlined into. Without -lineinfo the lines are 0 and the
-/// files empty.
+/// The innermost line, the kernel line that it was inlined into, and between them the innermost line of the
+/// kernel's own file: where a kernel calls a function of its file that calls a header's, the call of the
+/// header's. Without -lineinfo the lines are 0 and the files empty.
 struct SourcePlace {
   std::string file, kernel_file;
-  int line = 0, kernel_line = 0;
+  int line = 0, kernel_line = 0, own_line = 0;
   auto operator<=>(const SourcePlace &) const = default;
 };
 
 /// The source lines of the instruction at this index.
 SourcePlace source_place(const Code &code, std::size_t index);
+SourcePlace source_place(const ptx::Module &module, const program::Instruction &instruction);
+
+/// " (kernel.cu:12)", the own line; "" without -lineinfo.
+std::string own_line_text(const SourcePlace &place);
 
 } // namespace ladder::machine

@@ -1,5 +1,6 @@
 // The paths of a warp: divergence, joins, calls, waiting.
 #include "machine/block.h"
+#include "machine/source_place.h"
 #include "machine/warp.h"
 
 #include <algorithm>
@@ -394,13 +395,7 @@ std::string Warp::describe_waits() const {
       out << " at " << instruction.full_opcode() << " for " << path.describe(const_cast<Warp &>(*this));
     else
       out << " at " << instruction.full_opcode() << " for " << lanes_text(path.members & live_ & ~path.mask);
-    if (instruction.location >= 0) {
-      const ptx::Module &module = block_->code().program->module;
-      const ptx::SourcePosition &place = module.locations[std::size_t(instruction.location)].chain.back();
-      const auto file = module.files.find(place.file);
-      const std::string path_text = file == module.files.end() ? "?" : file->second;
-      out << " (" << path_text.substr(path_text.rfind('/') + 1) << ":" << place.line << ")";
-    }
+    out << own_line_text(source_place(block_->code().program->module, instruction));
     first = false;
   }
   return out.str();

@@ -213,6 +213,7 @@ py::dict fault_dict(const machine::Fault &fault) {
   d["line"] = fault.line;
   d["kernel_file"] = fault.kernel_file;
   d["kernel_line"] = fault.kernel_line;
+  d["own_line"] = fault.own_line;
   d["ptx_line"] = fault.ptx_line;
   d["text"] = runtime::describe(fault);
   return d;
@@ -230,12 +231,14 @@ public:
     line_.append(place.line);
     kernel_file_.append(place.kernel_file);
     kernel_line_.append(place.kernel_line);
+    own_line_.append(place.own_line);
   }
   void put_places(py::dict &into) const {
     into["file"] = file_;
     into["line"] = line_;
     into["kernel_file"] = kernel_file_;
     into["kernel_line"] = kernel_line_;
+    into["own_line"] = own_line_;
   }
   void put_counts(py::dict &into) const {
     for (int i = 0; i < runtime::kColumns; ++i)
@@ -244,7 +247,7 @@ public:
 
 private:
   std::array<py::list, runtime::kColumns> columns_;
-  py::list file_, line_, kernel_file_, kernel_line_;
+  py::list file_, line_, kernel_file_, kernel_line_, own_line_;
 };
 
 py::dict total_counts(const runtime::LaunchRecord &record) {

@@ -44,7 +44,8 @@ std::string party_json(const Party &party) {
          ", \"line\": " + std::to_string(party.place.line) +
          ", \"kernel_file\": " + quoted(party.place.kernel_file) +
          ", \"kernel_line\": " + std::to_string(party.place.kernel_line) +
-         ", \"opcode\": " + quoted(party.opcode) + ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
+         ", \"own_line\": " + std::to_string(party.place.own_line) + ", \"opcode\": " + quoted(party.opcode) +
+         ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
 }
 
 std::string finding_json(const Finding &finding) {

@@ -41,7 +41,8 @@ std::string record_json(const LaunchRecord &record) {
   for (const auto &[place, row] : count_lines(*record.code, record.counters)) {
     text += std::string(first ? "" : ",") + "\n    {\"file\": " + quoted(place.file) +
             ", \"line\": " + std::to_string(place.line) + ", \"kernel_file\": " + quoted(place.kernel_file) +
-            ", \"kernel_line\": " + std::to_string(place.kernel_line) + ", " + cells(row) + "}";
+            ", \"kernel_line\": " + std::to_string(place.kernel_line) +
+            ", \"own_line\": " + std::to_string(place.own_line) + ", " + cells(row) + "}";
     first = false;
   }
   return text + "]}";

@@ -149,7 +149,8 @@ Finding from_fault(const machine::Fault &fault) {
                  .place = {.file = fault.file,
                            .kernel_file = fault.kernel_file,
                            .line = fault.line,
-                           .kernel_line = fault.kernel_line},
+                           .kernel_line = fault.kernel_line,
+                           .own_line = fault.own_line},
                  .opcode = fault.opcode,
                  .ptx_line = fault.ptx_line};
   finding.address = fault.address;

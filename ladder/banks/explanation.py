@@ -27,6 +27,7 @@ class Instruction:
     line: int
     kernel_file: Path
     kernel_line: int
+    own_line: int
     executed: int
     wavefronts: int
     conflicts: int
@@ -119,11 +120,7 @@ def explain_launches(
                 f"{stage}:{file_name}:{line} has no instruction {instruction}", f"It has {numbers}."
             )
         chosen = matching[0]
-    path = (
-        chosen.kernel_file
-        if (chosen.kernel_file.name, chosen.kernel_line) == (file_name, line)
-        else chosen.file
-    )
+    path = chosen.kernel_file if (file_name, line) in _places(chosen)[1:] else chosen.file
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     return Explanation(
         stage=stage,
@@ -153,8 +150,9 @@ def _op(name: str) -> str:
     return {"matrix": "ldmatrix", "wmma": "ldmatrix"}.get(name, name)
 
 
-def _places(found: Instruction) -> tuple[tuple[str, int], tuple[str, int]]:
-    return (found.file.name, found.line), (found.kernel_file.name, found.kernel_line)
+def _places(found: Instruction) -> tuple[tuple[str, int], ...]:
+    kernel = found.kernel_file.name
+    return (found.file.name, found.line), (kernel, found.own_line), (kernel, found.kernel_line)
 
 
 def _instructions(launch: Launch) -> list[Instruction]:
@@ -170,6 +168,7 @@ def _instructions(launch: Launch) -> list[Instruction]:
                 line=int(row["line"]),
                 kernel_file=Path(str(row["kernel_file"])),
                 kernel_line=int(row["kernel_line"]),
+                own_line=int(row["own_line"]),
                 executed=int(row["executed"]),
                 wavefronts=_known(row["wavefronts_ld"]) + _known(row["wavefronts_st"]),
                 conflicts=_known(row["conflicts"]),
@@ -186,8 +185,9 @@ def _asynchronous(launches: Iterable[Launch], file_name: str, line: int) -> list
     has_boxes = False
     for launch in launches:
         for row in launch.instructions().to_dict("records"):
-            places = ((row["file"], row["line"]), (row["kernel_file"], row["kernel_line"]))
-            if (file_name, line) not in ((Path(str(file)).name, number) for file, number in places):
+            kernel = Path(str(row["kernel_file"])).name
+            places = [(kernel, row["own_line"]), (kernel, row["kernel_line"])]
+            if (file_name, line) not in [(Path(str(row["file"])).name, row["line"]), *places]:
                 continue
             ptx = re.sub(r"^@!?%\w+\s+", "", str(row["ptx"]).strip())
             if shape := re.match(r"wgmma\.mma_async\.\S*m64n(\d+)k16", ptx):

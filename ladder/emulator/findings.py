@@ -87,8 +87,8 @@ class Party:
     """One of the parties to a fault: threads of a kernel, and their line.
 
     ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
-    it was inlined into; without ``-lineinfo`` they are empty and 0. ``warp`` is None if no single warp is to
-    blame; ``lanes`` are those of the first occurrence.
+    it was inlined into, ``own_line`` the innermost line in ``kernel_file``; without ``-lineinfo`` they are
+    empty and 0. ``warp`` is None if no single warp is to blame; ``lanes`` are those of the first occurrence.
     """
 
     block: tuple[int, int, int]
@@ -98,6 +98,7 @@ class Party:
     line: int
     kernel_file: str
     kernel_line: int
+    own_line: int
     opcode: str
     ptx_line: int
 

@@ -49,8 +49,9 @@ class Fault:
     """An operation of a kernel that a GPU rejects or leaves undefined, and its place.
 
     ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
-    it was inlined into; without ``-lineinfo`` they are empty and 0. ``warp`` and ``lane`` are -1 if no single
-    one is to blame; ``address`` is None if none is involved.
+    it was inlined into, ``own_line`` the innermost line in ``kernel_file``; without ``-lineinfo`` they are
+    empty and 0. ``warp`` and ``lane`` are -1 if no single one is to blame; ``address`` is None if none is
+    involved.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Fault:
     line: int
     kernel_file: str
     kernel_line: int
+    own_line: int
     ptx_line: int
     text: str
 
@@ -167,11 +169,13 @@ class Launch:
         return dict(self._record.totals())
 
     def instructions(self) -> pd.DataFrame:
-        """One row per PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line, counts."""
+        """One row per PTX instruction: index, ptx, ptx_line, file, line, kernel_file, kernel_line, own_line,
+        counts.
+        """
         return _frame(self._record.instructions())
 
     def lines(self) -> pd.DataFrame:
-        """The counters summed by file, line, kernel_file, kernel_line."""
+        """The counters summed by file, line, kernel_file, kernel_line, own_line."""
         return _frame(self._record.lines())
 
     def worst_accesses(self) -> list[WorstAccess]:

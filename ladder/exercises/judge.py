@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,15 @@ from ladder.exercises.verdict import Remark, Verdict
 from ladder.operations import DTYPES
 
 if TYPE_CHECKING:
-    from ladder.emulator import Finding
+    from ladder.emulator import Fault, Finding
     from ladder.evaluation import Evaluation
     from ladder.operations import AnyProblem
     from ladder.stages import Stage
+
+_DEADLOCK = (
+    "Who should arrive there, or let them go on? See whether it comes to that line, and as often as somebody "
+    "waits for it."
+)
 
 #: Exercises are small: a warp that runs this long is in an endless loop.
 MOST_INSTRUCTIONS = 2_000_000
@@ -139,13 +145,17 @@ def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer"
     places = []
     for party in (found.who, found.other):
         if party is not None:
-            path = Path(party.kernel_file)
-            lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-            text = lines[party.kernel_line - 1].strip() if 0 < party.kernel_line <= len(lines) else ""
-            places.append(f"{path.name}:{party.kernel_line}  {text}")
+            places.append(_quoted(Path(party.kernel_file), party.own_line))
     text = f"On {on}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
     text += f"\n{found.message}\n{found.advice}"
     return Remark(kind, text, (command,), found, on)
+
+
+def _quoted(path: Path, line: int) -> str:
+    """The place and its source: ``kernel.cu:12  wait(turn);``."""
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return f"{path.name}:{line}  {text}"
 
 
 def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
@@ -155,6 +165,8 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
 
     command = f"ladder check {stage.name} {problem.command_options}"
     fault = emulator.last_fault()
+    if fault is not None and fault.text == error.message and fault.kind == "deadlock":
+        return Remark("fault", _deadlock_text(stage, problem, fault), (command,))
     if fault is None or fault.text != error.message or fault.kind not in ADVICE:
         return Remark("fault", f"On {problem}:\n{error.message}", (command,))
     who = Party(
@@ -165,12 +177,22 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
         line=fault.line,
         kernel_file=fault.kernel_file,
         kernel_line=fault.kernel_line,
+        own_line=fault.own_line,
         opcode=fault.opcode,
         ptx_line=fault.ptx_line,
     )
     element = "" if fault.address is None else f"address {fault.address:#x}"
     found = Finding(fault.kind, fault.message, fault.kernel, 1, who, None, element)
     return access_remark(found, str(problem), command, "fault")
+
+
+def _deadlock_text(stage: Stage, problem: AnyProblem, fault: Fault) -> str:
+    """Says which warps wait for what, a line each, and quotes the kernel's lines on which they do."""
+    what, *waits = re.split(r"[:;] (?=warps? \d)", fault.message)
+    numbers = sorted({int(number) for number in re.findall(r"\(kernel\.cu:(\d+)\)", fault.message)})
+    lines = [f"On {problem}: deadlock, {what}", *(f"  {wait}" for wait in waits)]
+    quoted = [f"  {_quoted(stage.kernel, number)}" for number in numbers]
+    return "\n".join([*lines, *(["They wait at", *quoted] if quoted else []), _DEADLOCK])
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Remark:
@@ -201,11 +223,12 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
         line = _line_with_most(column, evaluation)
         commands = [f"ladder lines {stage.name} {case.problem.command_options}"]
         if line is not None:
-            number, source, share = line
-            text += f"\nMost are at kernel.cu:{number} ({share:,}): {source}"
+            place, share = line
+            text += f"\nMost, {share:,}, are at {place}"
             if column.startswith("conflicts"):
-                place = f"{stage.name}:{number} {case.problem.command_options}"
-                commands.insert(0, f"ladder explain {place} --picture conflicts.png")
+                number = place.split()[0].removeprefix("kernel.cu:")
+                options = f"{stage.name}:{number} {case.problem.command_options}"
+                commands.insert(0, f"ladder explain {options} --picture conflicts.png")
         yield Remark("counts", text, tuple(commands))
 
 
@@ -226,16 +249,21 @@ def _block_barriers(evaluation: Evaluation) -> dict[int, int]:
     return found
 
 
-def _line_with_most(column: str, evaluation: Evaluation) -> tuple[int, str, int] | None:
-    """Returns number, text and count of the line of kernel.cu with the highest count, including helpers'."""
-    from ladder.lines import by_kernel_line, line_table
+def _line_with_most(column: str, evaluation: Evaluation) -> tuple[str, int] | None:
+    """Returns the line of kernel.cu with the highest count, including headers' functions, and that count."""
+    found: dict[tuple[str, int], int] = {}
+    for launch in evaluation.execution.launches:
+        rows = launch.lines()
+        rows = rows[rows["kernel_file"].str.endswith("/kernel.cu")]
+        places = zip(rows["kernel_file"], rows["own_line"], strict=True)
+        for place, count in zip(places, rows.get(column, ()), strict=False):
+            found[place] = found.get(place, 0) + _known(count)
+    place, most = max(found.items(), key=lambda one: (one[1], one[0]), default=(("", 0), 0))
+    return (_quoted(Path(place[0]), int(place[1])), most) if most else None
 
-    found = [
-        (counts.counters.get(column) or 0, number, text.strip())
-        for file in by_kernel_line(line_table(evaluation.execution.launches))
-        if file.path.name == "kernel.cu"
-        for number, text, counts in file.listing()
-        if counts is not None
-    ]
-    most = max(found, default=(0, 0, ""))
-    return (most[1], most[2], most[0]) if most[0] else None
+
+def _known(count: object) -> int:
+    """The count, or 0 if it is unknown."""
+    import pandas as pd
+
+    return 0 if pd.isna(count) else int(str(count))  # type: ignore[call-overload]

@@ -69,7 +69,7 @@ def times_text(finding: Finding) -> str:
 
 
 def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
-    """Yields heading and text of where (the kernel's line, then the helper's), what, why, and the fix."""
+    """Yields heading and text of where (the kernel's line, then its helpers'), what, why, and the fix."""
     if finding.kernel:
         yield "kernel", Text(short_kernel(finding.kernel))
     for heading, party in (("at", finding.who), ("with", finding.other)):
@@ -85,7 +85,8 @@ def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
 
 def _party_text(party: Party) -> Text:
     text = Text()
-    for file, line in dict.fromkeys([(party.kernel_file, party.kernel_line), (party.file, party.line)]):
+    places = [(party.kernel_file, party.kernel_line), (party.kernel_file, party.own_line)]
+    for file, line in dict.fromkeys([*places, (party.file, party.line)]):
         if line:
             text.append(_source_text(f"{file}:{line}")).append("\n")
     if not party.line:

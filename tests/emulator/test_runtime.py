@@ -215,7 +215,13 @@ def test_assert_names_the_condition_and_the_thread(run):
         ("host", "cudaErrorIllegalAddress", ["it is memory of the host's, which a GPU cannot reach"]),
         ("freed", "cudaErrorIllegalAddress", ["at byte 40 of 'cudaMalloc' [", "which has been freed"]),
         ("far", "cudaErrorIllegalAddress", ["it is far from all of them"]),
-        ("deadlock", "cudaErrorLaunchTimeout", ["deadlock(int volatile*)", "warp 1"]),
+        (
+            "deadlock",
+            "cudaErrorLaunchTimeout",
+            ["warp 0: ", "(faults.cu:28); warps 1-4: lanes 0-31 in a loop (faults.cu:30)"],
+        ),
+        # The place in the header, and of the lines of this file the innermost one.
+        ("in_header", "cudaErrorIllegalAddress", [".hpp:", "faults.cu:40), instruction ld.global.cg"]),
     ],
 )
 def test_fault_is_reported_once_with_its_place(run, way, code, words):

@@ -10,7 +10,7 @@ from ladder.emulator import Finding, Party, likeliest_first
 
 
 def party(line: int, opcode: str = "ld.shared") -> Party:
-    return Party((0, 0, 0), 0, (0,), "kernel.cu", line, "kernel.cu", line, opcode, line)
+    return Party((0, 0, 0), 0, (0,), "kernel.cu", line, "kernel.cu", line, line, opcode, line)
 
 
 def finding(kind: str, who: Party, other: Party | None = None) -> Finding:

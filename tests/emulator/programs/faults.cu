@@ -36,6 +36,12 @@ __global__ void endless(volatile int *flag) {
   }
 }
 
+__device__ int peek(const int *place) {
+  return __ldcg(place); // a function of CUDA's headers
+}
+
+__global__ void in_header(const int *in, int *out) { out[threadIdx.x] = peek(in + 1000); }
+
 int main(int count, char **words) {
   const char *way = count > 1 ? words[1] : "";
   int *data, *out;
@@ -63,7 +69,9 @@ int main(int count, char **words) {
   } else if (!std::strcmp(way, "far"))
     write<<<1, 1>>>(reinterpret_cast<int *>(1ll << 40));
   else if (!std::strcmp(way, "deadlock"))
-    deadlock<<<1, 64>>>(data);
+    deadlock<<<1, 160>>>(data);
+  else if (!std::strcmp(way, "in_header"))
+    in_header<<<1, 32>>>(data, out);
   else if (!std::strcmp(way, "endless"))
     endless<<<1, 64>>>(data);
   const cudaError_t code = cudaDeviceSynchronize();
