@@ -51,8 +51,8 @@ class Snapshot:
         def same(path: Path, now: _State | None) -> bool:
             if path in self.files:
                 return now == self.files[path]
-            if now is None:
-                return False
+            if now is None:  # a name that a #line directive made up
+                return True
             return max(now.modified_ns, now.changed_ns) < self.moment_ns - _CLOCK_STEP_NS
 
         return [path for path, now in later.files.items() if not same(path, now)]
@@ -62,5 +62,5 @@ def _state(path: Path) -> _State | None:
     try:
         about = path.stat()
         return _State(about.st_ino, about.st_mtime_ns, about.st_ctime_ns, cache.digest([path.read_bytes()]))
-    except OSError:
+    except (OSError, ValueError):  # a damaged list of dependencies may hold what is no path
         return None

@@ -30,6 +30,7 @@ _REASONS = {
     errno.EPERM: "permission denied",
     errno.ENOTDIR: "a file stands where a directory is needed",
     errno.EEXIST: "a file stands where a directory is needed",
+    errno.EISDIR: "a directory stands where a file is needed",
 }
 
 #: A file in an unfinished directory, locked by the process that fills the directory.

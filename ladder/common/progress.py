@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,7 +17,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-console = Console(stderr=True, force_jupyter=False)
+from ladder.common.terminal import SafeConsole
+
+console = SafeConsole(stderr=True, force_jupyter=False)
 
 
 class Steps:

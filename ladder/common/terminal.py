@@ -26,13 +26,15 @@ _OBEYED = {
 }
 
 
-class _Console(Console):
+class SafeConsole(Console):
     """A console on which names from files, kernels and reports cannot act as commands to the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else text.translate(_OBEYED), style, control)
 
+
+class _Console(SafeConsole):
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError  # main() turns this into the exit code
 

@@ -18,7 +18,7 @@ from ladder.common import cache, files
 from ladder.errors import LadderError
 from ladder.exercises.definition import Exercise
 from ladder.exercises.table import ExerciseError
-from ladder.stages import OWN_EXERCISES, Stage, copy_sources, own_folder, stage_toml
+from ladder.stages import OWN_EXERCISES, Stage, copy_sources, own_folder, require_own, stage_toml
 
 _RECORD = ".progress.json"
 _BACKUPS = ".backups"
@@ -41,7 +41,10 @@ class Workspace:
     """
 
     def __init__(self, folder: Path | None = None, *, may_be_new: bool = False) -> None:
-        self.folder = files.expanded(folder or own_folder(OWN_EXERCISES) or Path.cwd() / OWN_EXERCISES)
+        found = None if folder else own_folder(OWN_EXERCISES)
+        if found:
+            require_own(found)
+        self.folder = files.expanded(folder or found or Path.cwd() / OWN_EXERCISES)
         if self.folder.exists() and not self.folder.is_dir():
             raise LadderError(f"{self.folder} is no folder", "Name the one that holds the exercises.")
         if folder is not None and not may_be_new and not self.folder.exists():

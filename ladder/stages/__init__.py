@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         parse_options,
         read_stage,
         require_arch,
+        require_own,
         root,
         stage_and_options,
     )
@@ -52,6 +53,7 @@ _NAMES = {
     "parse_options": "discovery",
     "read_stage": "discovery",
     "require_arch": "discovery",
+    "require_own": "discovery",
     "root": "discovery",
     "stage_and_options": "discovery",
     "stage_toml": "new",

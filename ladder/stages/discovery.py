@@ -248,8 +248,11 @@ def discover() -> Ladder:
     """
     stages: dict[str, Stage] = {}
     broken: dict[str, StageError] = {}
+    own = own_folder(OWN_STAGES)
     for folder in _folders():
         try:
+            if folder.parent == own:
+                require_own(folder)
             if folder.name in stages:
                 raise StageError(
                     f"{folder} has the name of the stage in {stages[folder.name].path}", "Rename it."
@@ -257,12 +260,8 @@ def discover() -> Ladder:
             stages[folder.name] = read_stage(folder)
         except StageError as error:
             broken[folder.name if folder.name not in stages else str(folder)] = error
-    own = own_folder(OWN_STAGES)
     if own is not None and not _is_users(own):
-        broken[str(own)] = StageError(
-            f"{own} belongs to somebody else, and what is in it was not run",
-            "Copy it into a folder of yours, or name it by LADDER_STAGES.",
-        )
+        broken[str(own)] = _of_somebody_else(own)
     misplaced = {}
     for stage in stages.values():
         try:
@@ -287,9 +286,21 @@ def own_folder(name: str) -> Path | None:
     return next((folder / name for folder in (here, *here.parents) if (folder / name).is_dir()), None)
 
 
+def require_own(folder: Path) -> None:
+    """Raises :class:`StageError` unless the user owns the folder: its code would run without being named."""
+    if not _is_users(folder):
+        raise _of_somebody_else(folder)
+
+
 def _is_users(folder: Path) -> bool:
-    """Whether the user owns the folder: code that is found without being named will run."""
     return folder.stat().st_uid == os.getuid()
+
+
+def _of_somebody_else(folder: Path) -> StageError:
+    return StageError(
+        f"{folder} belongs to somebody else, and what is in it was not run",
+        "Copy it into a folder of yours, or name it: rungs by LADDER_STAGES, exercises by --folder.",
+    )
 
 
 def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:
@@ -298,6 +309,7 @@ def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:
     for folder in _stage_folders(directory) if directory else ():
         if folder.name not in stages:
             try:
+                require_own(folder.parent)
                 found[folder.name] = read_stage(folder)
             except StageError as error:
                 found[folder.name] = error
@@ -334,7 +346,11 @@ def _all_folders() -> Iterator[Path]:
 
 
 def _stage_folders(directory: Path) -> Iterator[Path]:
-    for folder in sorted(directory.iterdir()):
+    try:
+        folders = sorted(directory.iterdir())
+    except OSError as error:
+        raise StageError(f"{directory} cannot be read: {error.strerror}") from error
+    for folder in folders:
         if (
             folder.is_dir()
             and folder.name != "include"
@@ -345,7 +361,10 @@ def _stage_folders(directory: Path) -> Iterator[Path]:
 
 
 def _holds_files(folder: Path) -> bool:
-    return any(entry.name[0] not in "._" for entry in folder.iterdir())
+    try:
+        return any(entry.name[0] not in "._" for entry in folder.iterdir())
+    except OSError:
+        return True  # reading the stage says why not
 
 
 def read_stage(folder: Path) -> Stage:
@@ -353,11 +372,13 @@ def read_stage(folder: Path) -> Stage:
     name = folder.name
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise StageError(f"the folder {folder} is no stage name", "Use letters, digits and underscores.")
+    _require_readable(folder, os.R_OK | os.X_OK)
     for needed in ("kernel.cu", "stage.toml"):
         if not (folder / needed).is_file():
             raise StageError(
                 f"stage {name} has no {needed}", f"Put one into {folder}; another stage's is a good start."
             )
+        _require_readable(folder / needed, os.R_OK)
     try:
         table = tomllib.loads((folder / "stage.toml").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -365,6 +386,11 @@ def read_stage(folder: Path) -> Stage:
     except OSError as error:
         raise StageError(f"{folder / 'stage.toml'} cannot be read: {error.strerror}") from error
     return _StageTable(name, folder, table).stage()
+
+
+def _require_readable(path: Path, mode: int) -> None:
+    if not os.access(path, mode):
+        raise StageError(f"{path} cannot be read: permission denied")
 
 
 class _StageTable:

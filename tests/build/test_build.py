@@ -99,6 +99,17 @@ def test_a_damaged_build_is_made_again(drop_stage, damage):
     assert build(discover()["mine"], TARGET) == extension and len(extension.read_bytes()) == len(whole)
 
 
+def test_a_damaged_list_of_dependencies_is_made_again(drop_stage):
+    from ladder.build import extensions
+
+    drop_stage("mine")
+    extension = build(discover()["mine"], TARGET)
+    listing = extensions._plan(discover()["mine"], TARGET, {}).dependencies
+    whole = listing.read_bytes()
+    listing.write_bytes(b"\0\xff\n/nowhere\n")
+    assert build(discover()["mine"], TARGET) == extension and listing.read_bytes() == whole
+
+
 def test_another_python_has_a_build_of_its_own(naive, monkeypatch):
     from ladder.build import extensions
 
@@ -268,6 +279,12 @@ def test_a_program_is_built_again_when_a_header_changes(hello):
     second = build_program([hello], TARGET)
     assert subprocess.run([second], capture_output=True, text=True).stdout == "231 1\n"
     (hello.parent / "greeting.h").write_text("#define GREETING 100\n")
+    assert build_program([hello], TARGET) == first
+
+
+def test_a_line_directive_may_name_a_file_that_is_not_there(hello):
+    hello.write_text(f'#line 1 "generated.y"\n{hello.read_text()}')
+    first = build_program([hello], TARGET)
     assert build_program([hello], TARGET) == first
 
 

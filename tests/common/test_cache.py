@@ -54,6 +54,7 @@ def test_the_first_of_two_makers_wins(root):
         (errno.EROFS, "read-only"),
         (errno.EACCES, "permission"),
         (errno.EDQUOT, "quota"),
+        (errno.EISDIR, "a directory stands"),
     ],
 )
 def test_a_disk_that_refuses_is_one_clear_error(root, number, reason):

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.table import Table
 
-from ladder.common import terminal
+from ladder.common import progress, terminal
 from ladder.errors import LadderError
 
 HOSTILE = "a\x1b[31m\x1b]0;title\x07\x9b2J\u202eb"
@@ -17,7 +17,7 @@ SHOWN = "a\u241b[31m\u241b]0;title\ufffd2J\ufffdb"
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     stream = io.StringIO()
-    for console in (terminal.console, terminal.errors):
+    for console in (terminal.console, terminal.errors, progress.console):
         monkeypatch.setattr(console, "_file", stream)
     return stream
 
@@ -25,8 +25,10 @@ def written(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def test_what_a_terminal_would_obey_is_shown(written: io.StringIO) -> None:
     terminal.console.print(Table(HOSTILE, title=HOSTILE))
     terminal.console.print(HOSTILE, markup=False)
+    with progress.steps("Building", 1) as building, building.step(HOSTILE):
+        pass
     terminal.show_error(LadderError(f"{HOSTILE}.cu does not compile", HOSTILE))
-    assert written.getvalue().replace("\u2407", "").count(SHOWN) == 4
+    assert written.getvalue().replace("\u2407", "").count(SHOWN) == 5
     assert not set(written.getvalue()) & set("\x1b\x07\x9b\u202e")
 
 

@@ -46,6 +46,15 @@ def solve(kernel: Path) -> None:
     kernel.write_text(get_exercise(NAME).sources(solved=True)["kernel.cu"])
 
 
+def test_exercises_of_somebody_else_are_not_run(kernel: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: kernel.stat().st_uid + 1)
+    assert main(["exercise", "check"]) == 2
+    assert "belongs to somebody else, and what is in it was not run" in capsys.readouterr().err
+    assert main(["run", NAME]) == 2
+    assert "belongs to somebody else" in capsys.readouterr().err
+    monkeypatch.undo()
+
+
 def test_from_start_to_solved(home: Path, capsys) -> None:
     assert main(["exercise", "start", NAME]) == 0
     kernel = home / "my_exercises" / NAME / "kernel.cu"

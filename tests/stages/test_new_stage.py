@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import filecmp
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from ladder.cli import main
 from ladder.errors import LadderError, StageError
 from ladder.evaluation import evaluate
 from ladder.operations import Problem
-from ladder.stages import new_stage
+from ladder.stages import discovery, new_stage
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +118,34 @@ def test_rungs_of_somebody_else_are_not_run(home: Path, monkeypatch: pytest.Monk
     assert "mine" not in [stage.name for stage in ladder]
     [error] = [error for name, error in ladder.broken.items() if name == str(home / "my_rungs")]
     assert "belongs to somebody else" in error.message
+
+
+def test_one_rung_of_somebody_else_is_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mine", "theirs"):
+        new_stage(name, "v1_minimal")
+    mine = discovery._is_users
+    monkeypatch.setattr(discovery, "_is_users", lambda folder: folder.name != "theirs" and mine(folder))
+    ladder = stages.discover()
+    assert "mine" in [stage.name for stage in ladder]
+    assert "belongs to somebody else" in ladder.broken["theirs"].message
+
+
+@pytest.mark.parametrize("hidden", ["theirs", "stage.toml", "kernel.cu"])
+def test_a_rung_that_cannot_be_read_fails_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    for name in ("mine", "theirs"):
+        new_stage(name, "v1_minimal")
+    path = home / "my_rungs" / "theirs" / ("" if hidden == "theirs" else hidden)
+    access, iterdir = os.access, Path.iterdir
+
+    def entries(folder: Path) -> Iterator[Path]:
+        if folder == path:
+            raise PermissionError(13, "Permission denied")
+        return iterdir(folder)
+
+    monkeypatch.setattr(os, "access", lambda file, mode: file != path and access(file, mode))
+    monkeypatch.setattr(Path, "iterdir", entries)
+    ladder = stages.discover()
+    assert "mine" in [stage.name for stage in ladder]
+    assert "cannot be read: permission denied" in ladder.broken["theirs"].message
