@@ -59,16 +59,16 @@ def _keys_found(weights: Tensor) -> list[str]:
     parts = []
     right = [i for i in range(len(found)) if i not in wrong]
     if right:
-        parts.append(f"queries {numbers(right)} do")
+        parts.append(f"queries {numbers(right)} do so")
     for i in wrong[:_SHOWN]:
         if len(found[i]) == keys:
             parts.append(f"query {i} finds all alike")
         elif found[i]:
-            parts.append(f"query {i} finds {numbers(found[i])}")
+            parts.append(f"query {i} finds key{'s' * (len(found[i]) > 1)} {numbers(found[i])}")
         else:
             parts.append(f"query {i} finds none")
     more = ", ..." if len(wrong) > _SHOWN else ""
-    return [f"A probe where query i is like key i alone and should find key i: {', '.join(parts)}{more}."]
+    return [f"On inputs where query i should find key i and no other, {', '.join(parts)}{more}."]
 
 
 def _columns_found(o: Tensor) -> list[str]:
@@ -83,16 +83,16 @@ def _columns_found(o: Tensor) -> list[str]:
     parts = []
     right = [c for c in range(len(found)) if c not in wrong]
     if right:
-        parts.append(f"columns {numbers(right)} do")
+        parts.append(f"columns {numbers(right)} are right")
     moved = [(c, source) for c, source in enumerate(found) if source is not None and source != c]
-    parts += [f"column {c} holds what belongs into {source}" for c, source in moved[:_SHOWN]]
+    parts += [f"column {c} holds what belongs in {source}" for c, source in moved[:_SHOWN]]
     if len(moved) > _SHOWN:
         parts.append("...")
     mixed = [c for c in wrong if found[c] is None]
     if mixed:
         columns = f"columns {numbers(mixed)} hold" if len(mixed) > 1 else f"column {mixed[0]} holds"
         parts.append(f"{columns} what belongs elsewhere, not all rows the same")
-    return [f"A probe where all rows of v are the same and should come out: {', '.join(parts)}."]
+    return [f"On inputs where all rows of v are the same one, which should come out, {', '.join(parts)}."]
 
 
 def _place(values: Tensor) -> int | None:

@@ -316,6 +316,23 @@ def test_keys_that_a_row_of_hstu_lacks_or_should_not_see() -> None:
     assert "o is wrong" in noisy and "is what comes out" not in noisy
 
 
+def test_the_bias_of_another_position() -> None:
+    problem = HstuProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32", bias_heads=1)
+    operation = operation_of(problem)
+    inputs = operation.make_inputs(problem)
+    o = torch.empty(50, 2, 32)
+    for one in sequences(problem, inputs):
+        n, m = one.q.shape[0], one.k.shape[0]
+        s = torch.einsum("nhd,mhd->hnm", one.q.double(), one.k.double())
+        s += inputs["rab"][one.number, 0, :n, :m].double()  # query i's position taken to be i
+        p = torch.nn.functional.silu(problem.factor * s) * one.seen
+        o[one.queries] = (torch.einsum("hnm,mhd->nhd", p, one.v.double()) / problem.length).float()
+    said = operation.diagnose(problem, {"o": o}, operation.reference(problem, inputs), "fragments")
+    assert "Only sequence 0 of 2 is wrong." in said
+    words = "Row 19 of it, head 0, is what comes out with the bias of position 19; it is at position 49."
+    assert words in said
+
+
 def gradients_said(
     change: Callable[..., tuple[Tensor, Tensor]], alpha_in_dk: int = 1, *, dv_for_dk: bool = False
 ) -> str:
@@ -416,7 +433,9 @@ def test_probes() -> None:
     weights = torch.eye(64)[:16]
     assert _keys_found(weights) == []
     [text] = _keys_found(weights.roll(8, 0))
-    assert "query 0 finds 8, query 1 finds 9" in text
+    assert text.startswith(
+        "On inputs where query i should find key i and no other, query 0 finds key 8, query 1"
+    )
     [text] = _keys_found(torch.full((16, 64), 1 / 64))
     assert "query 0 finds all alike" in text
     [text] = _keys_found(torch.full((16, 64), math.nan))
@@ -426,7 +445,7 @@ def test_probes() -> None:
     assert _columns_found(o) == []
     assert _columns_found(o * 0.25) == [] and _columns_found(o * torch.rand(16, 1)) == []
     [text] = _columns_found(torch.cat([o[:, 8:16], o[:, :8], o[:, 16:]], 1))
-    assert "columns 16-63 do" in text and "column 0 holds what belongs into 8" in text
+    assert "columns 16-63 are right, column 0 holds what belongs in 8" in text
     o[3, 5] = math.nan
     [text] = _columns_found(o)
     assert "column 5 holds what belongs elsewhere" in text

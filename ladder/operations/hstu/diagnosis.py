@@ -38,8 +38,9 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
     sentences += [*known_here, f"The first wrong one: o at {place} is {texts[0]}, should be {texts[1]}."]
     if not known_here:  # the last row tells the most: it mostly sees the most keys
         row = int(bad[first.queries][:, head].any(1).nonzero()[-1])
-        keys = _keys(problem, first, row, head, got[row] - wanted[row], bound)
-        sentences += [f"Row {row} of it, head {head}, is what comes out {keys}."] if keys else []
+        says = _keys(problem, first, row, head, got[row] - wanted[row], bound)
+        says = says or _bias(problem, inputs, first, row, head, got[row], bound)
+        sentences += [f"Row {row} of it, head {head}, is what comes out {says}."] if says else []
     return sentences
 
 
@@ -51,6 +52,29 @@ def _keys(problem: HstuProblem, one: JaggedSequence, row: int, head: int, error:
     terms = F.silu(problem.factor * s)[:, None] * one.v[:, head].double() / problem.length
     seen = one.seen[row, :, None].double()
     return range_of_terms(error, terms * seen, terms * (1 - seen), bound, KEYS)
+
+
+def _bias(
+    problem: HstuProblem,
+    inputs: Mapping[str, Any],
+    one: JaggedSequence,
+    row: int,
+    head: int,
+    got: Tensor,
+    bound: float,
+) -> str:
+    """Says so if the row of o has the bias of another position; "" if not."""
+    if one.bias is None:
+        return ""
+    m = one.k.shape[0]
+    biases = inputs["rab"][one.number, head if len(one.bias) > 1 else 0, :m, :m].double()
+    s = one.k[:, head].double() @ one.q[row, head].double() + biases
+    rows = F.silu(problem.factor * s) * one.seen[row] @ one.v[:, head].double() / problem.length
+    off = (rows - got).abs().amax(1)
+    position, found = m - one.q.shape[0] + row, int(off.argmin())
+    if found == position or float(off[found]) > min(bound, float(off[position]) / 4):
+        return ""
+    return f"with the bias of position {found}; it is at position {position}"
 
 
 def where(bad: Tensor, parts: Sequence[tuple[int, slice]], name: str = "") -> list[str]:
