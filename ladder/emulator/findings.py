@@ -106,7 +106,8 @@ class Party:
 @dataclass(frozen=True)
 class Finding:
     """One fault. ``other`` is the second party of a race, ``element`` the accessed element, ``count`` the
-    number of faulty thread accesses.
+    number of faulty thread accesses. ``between_warps_too``: it is a race in a warp at lines where warps race,
+    too.
     """
 
     kind: str
@@ -122,9 +123,12 @@ class Finding:
     object_offset: int = 0
     bytes: int = 0
     host_place: str = ""
+    between_warps_too: bool = False
 
     @property
     def advice(self) -> str:
+        if self.between_warps_too:
+            return "The __syncthreads() that warps need between the two lines is a barrier for lanes, too."
         if self.kind == "out of bounds" and "a null pointer" in self.message:
             return _NULL_ADVICE
         if self.kind == "misaligned" and self.who is not None and self.who.opcode.startswith("ldmatrix"):
@@ -254,14 +258,22 @@ def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
         return {_place(party) for finding in found for party in (finding.who, finding.other)}
 
     explained_by = {"race in a warp": places("race between"), "uninitialised read": places("race")}
+    of_warps = {_places(finding) for finding in findings if finding.kind == "race between warps"}
     return sorted(
-        findings,
+        (
+            replace(one, between_warps_too=one.kind == "race in a warp" and _places(one) in of_warps)
+            for one in findings
+        ),
         key=lambda one: (one.kind != "failure", _place(one.who) in explained_by.get(one.kind, ())),
     )
 
 
 def _is_copy(party: Party | None) -> bool:
     return party is not None and party.opcode.startswith("cp.async")
+
+
+def _places(finding: Finding) -> tuple[object, object]:
+    return _place(finding.who), _place(finding.other)
 
 
 def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:

@@ -29,6 +29,15 @@ def test_a_race_comes_before_the_reads_that_it_explains() -> None:
     assert likeliest_first([unwritten]) == [unwritten]
 
 
+def test_one_barrier_mends_races_of_lanes_and_of_warps() -> None:
+    lanes, warps = finding("race in a warp", READ, WRITE), finding("race between warps", READ, WRITE)
+    first, second = likeliest_first([lanes, warps])
+    assert first == warps and "__syncthreads()" in first.advice
+    assert "__syncthreads()" in second.advice and "__syncwarp()" not in second.advice
+    _, elsewhere = likeliest_first([lanes, finding("race between warps", READ, party(6))])
+    assert "__syncwarp()" in elsewhere.advice
+
+
 @pytest.mark.parametrize(
     "kind, who, other, part",
     [
