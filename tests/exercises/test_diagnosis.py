@@ -316,6 +316,18 @@ def test_keys_that_a_row_of_hstu_lacks_or_should_not_see() -> None:
     assert "o is wrong" in noisy and "is what comes out" not in noisy
 
 
+def test_a_nan_of_a_token_in_a_page() -> None:
+    problem = HstuProblem(1, 32, (20,), kv_lens=(50,), targets=(5,), dtype="f16", page_size=32)
+    operation = operation_of(problem)
+    exact = operation.reference(problem, operation.make_inputs(problem))
+    o = exact.outputs["o"].half()
+    o[3] = torch.tensor(0x7FFF, dtype=torch.int16).view(torch.float16)  # computed, not the fill
+    said = operation.diagnose(problem, {"o": o}, exact, "fragments")
+    assert "With pages, k and v are NaN but for the targets, and so is a last page past its last key." in said
+    o[3] = 0.0
+    assert not any("NaN" in one for one in operation.diagnose(problem, {"o": o}, exact, "fragments"))
+
+
 def test_the_bias_of_another_position() -> None:
     problem = HstuProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32", bias_heads=1)
     operation = operation_of(problem)

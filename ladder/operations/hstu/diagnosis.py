@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ladder.common.words import describe, numbers, told_apart
-from ladder.operations.base import Reference, known_values
+from ladder.operations.base import Reference, known_values, never_written
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
 from ladder.operations.terms import KEYS, range_of_terms
@@ -31,6 +31,10 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
     first = next(one for one in found if bool(bad[one.queries].any()))
     known = _slip(problem, inputs, found, o, 4 * bound)
     known_here = [known] if known else known_values(o, exact, bad)
+    if problem.page_size and bool((o.isnan() & ~never_written(o)).any()):
+        known_here.append(
+            "With pages, k and v are NaN but for the targets, and so is a last page past its last key."
+        )
     row, head, column = (int(place) for place in bad[first.queries].nonzero()[0])
     got, wanted = (x[first.queries][:, head].double() for x in (o, exact))
     texts = told_apart(float(got[row, column]), float(wanted[row, column]))
