@@ -14,7 +14,7 @@ from ladder.emulator import COUNTERS, instruction_limit
 from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
 from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
-from ladder.exercises.verdict import Remark, Verdict
+from ladder.exercises.verdict import Remark, Verdict, counter_words
 from ladder.operations import DTYPES
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
 def dear_text(on: str, column: str, value: int | None, most: int) -> str:
     """Says that ``on`` counts more than ``most`` in a column of the table; None is an unknown count."""
     count = "an unknown number of" if value is None else f"{value:,}"
-    return f"On {on}: right, but dearer than needed: {count} {column.replace('_', ' ')}, at most {most:,}."
+    return f"On {on}: right, but dearer than needed: {count} {counter_words(column)}, at most {most:,}."
 
 
 def _block_barriers(evaluation: Evaluation) -> dict[int, int]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ladder.exercises.answers import read_answers
 from ladder.exercises.markers import solution_text
-from ladder.exercises.verdict import Verdict
+from ladder.exercises.verdict import Verdict, counter_words
 from ladder.render import finding_table
 
 
@@ -51,17 +51,10 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
             yield Text(f"\nAlso right, {answer.why}:", "bold")
             yield Text("\n".join(f"  {line}" for line in answer.text.strip("\n").splitlines()))
     yield Text(f"\n{exercise.afterword}")
-    counted = [f"{count:,} {_words(name)}" for name, count in verdict.counts.items() if count]
+    counted = [f"{count:,} {counter_words(name)}" for name, count in verdict.counts.items() if count]
     if counted:
         yield Text(f"\nWhat the hardware would count, on {verdict.counted_on}:", "bold")
         yield from (Text(f"  {line}") for line in counted)
-
-
-def _words(counter: str) -> str:
-    """Names a column of the table in words."""
-    name, _, kind = counter.rpartition("_")
-    kinds = {"ld": "of loads", "st": "of stores", "atom": "of atomics", "gmma": "of wgmma"}
-    return f"{name} {kinds.get(kind, kind)}".replace("_", " ")
 
 
 def _code(text: str) -> list[str]:

@@ -48,3 +48,10 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return not self.findings
+
+
+def counter_words(column: str) -> str:
+    """Names a column of the table in words."""
+    name, _, kind = column.rpartition("_")
+    kinds = {"ld": "of loads", "st": "of stores", "atom": "of atomics", "gmma": "of wgmma"}
+    return f"{name} {kinds.get(kind, kind)}".replace("_", " ").strip()
