@@ -144,7 +144,12 @@ class _Copied:
 
 
 class Launch:
-    """One kernel launch and its counts. It can be pickled."""
+    """One kernel launch and its counts. It can be pickled.
+
+    ``findings`` is what the sanitizer found, for :meth:`Module.launch` with ``check``.
+    """
+
+    findings: Sequence[Finding] = ()
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -156,8 +161,8 @@ class Launch:
         self.static_smem_bytes: int = record.static_shared_bytes
         self.dynamic_smem_bytes: int = record.dynamic_shared_bytes
 
-    def __reduce__(self) -> tuple[type[Launch], tuple[_Copied]]:
-        return Launch, (_Copied.of(self._record),)
+    def __reduce__(self) -> tuple[type[Launch], tuple[_Copied], dict[str, Any]]:
+        return Launch, (_Copied.of(self._record),), {"findings": self.findings}
 
     @property
     def smem_bytes(self) -> int:
@@ -297,12 +302,15 @@ class Module:
         args: Sequence[Any] = (),
         smem_bytes: int = 0,
         threads: int | None = None,
+        check: bool = False,
     ) -> Launch:
         """Runs a kernel to its end.
 
         ``args`` has one value per parameter: an int or float, bytes for a struct, or a NumPy array or CPU
         tensor, whose memory the kernel may read and, unless it is read-only, write during the call.
-        ``smem_bytes`` is the amount of dynamic shared memory.
+        ``smem_bytes`` is the amount of dynamic shared memory. With ``check`` the sanitizer records faults in
+        the launch's ``findings``, and the kernel goes on where possible; it takes every array that may be
+        written for an output.
 
         Raises :class:`FaultError`, KeyError for an unknown kernel, TypeError or ValueError for arguments that
         do not fit.
@@ -316,13 +324,15 @@ class Module:
             data = _argument(value, kind, size, f"argument {number} of {name}", memory)
             block_of_arguments[offset : offset + size] = data
         # Views of one array may overlap, so merge them into one range.
-        with session(self.arch, merged_memory(memory), threads) as opened:
+        with session(self.arch, merged_memory(memory), threads, check) as opened:
             try:
                 self._module.launch(name, _size(grid), _size(block), bytes(block_of_arguments), smem_bytes)
             except _emulator.FaultError as error:
                 _emulator.raise_interrupt()
                 raise FaultError(Fault(**error.args[0])) from None
-        return opened.launches[-1]
+        launch = opened.launches[-1]
+        launch.findings = opened.findings
+        return launch
 
 
 def _size(size: Size) -> tuple[int, int, int]:

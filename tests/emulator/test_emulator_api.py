@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -195,3 +198,34 @@ def test_virtual_gpus():
     gpus = {gpu.arch: gpu for gpu in emulator.virtual_gpus()}
     assert tuple(gpus) == ARCHITECTURES
     assert gpus["sm_86"].shared_bytes_per_block_opt_in == 99 * 1024
+
+
+def test_the_example_of_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "other_kernels.md").read_text()
+    section = page.partition("## PTX of other compilers")[2]
+    exec(section.partition("```python\n")[2].partition("```")[0], {})
+    assert capsys.readouterr().out == "[0. 2. 4.] 64 []\n"
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_kernel_that_triton_compiled(check: bool) -> None:
+    """softmax over rows of at most 256, by Triton 3.9 for sm_80: the last two arguments are its own."""
+    module = Module((Path(__file__).parent / "data" / "triton_softmax.ptx").read_text())
+    x = np.random.default_rng(0).standard_normal((5, 200), dtype=np.float32)
+    x.flags.writeable = False
+    y = np.empty_like(x)
+    launch = module.launch("softmax", 5, 128, [x, y, 200, 0, 0], smem_bytes=16, check=check)
+    weights = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(y, weights / weights.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert launch.findings == []
+    too_few = module.launch("softmax", 4, 128, [x, y, 200, 0, 0], smem_bytes=16, check=check)
+    assert [finding.kind for finding in too_few.findings] == ["unwritten output"] * check
+
+
+def test_findings_of_a_launch_survive_pickling() -> None:
+    module = Module(AXPY)
+    x, y = np.zeros(10, np.float32), np.zeros(10, np.float32)
+    x.flags.writeable = False
+    launch = module.launch("axpy", 1, 32, [x, y[:4], 1.0, 0, 5], check=True)
+    [finding] = pickle.loads(pickle.dumps(launch)).findings
+    assert finding.kind == "out of bounds" and "argument 1" in str(finding.message)

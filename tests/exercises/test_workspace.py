@@ -55,6 +55,18 @@ def test_exercises_of_somebody_else_are_not_run(kernel: Path, capsys, monkeypatc
     monkeypatch.undo()
 
 
+def test_an_exercise_that_ends_the_process_is_not_solved(kernel: Path, capsys) -> None:
+    """Between the marks, by the initialiser of a global variable."""
+    solve(kernel)
+    before, mark, after = kernel.read_text().partition(END)
+    lines = before.splitlines(keepends=True)
+    ending = "}\nconst int gone = (::exit(0), 0);\n__device__ void rest() {\n"
+    kernel.write_text("".join(lines[:-1]) + ending + lines[-1] + mark + after)
+    assert main(["exercise", "check", NAME]) == 1
+    assert "exit code 0" in capsys.readouterr().out
+    assert not Workspace().progress(get_exercise(NAME)).solved
+
+
 def test_from_start_to_solved(home: Path, capsys) -> None:
     assert main(["exercise", "start", NAME]) == 0
     kernel = home / "my_exercises" / NAME / "kernel.cu"
