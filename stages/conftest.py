@@ -6,7 +6,7 @@ import functools
 import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -17,8 +17,9 @@ from ladder.build import PTXAS_REPORT, build
 from ladder.errors import LadderError
 from ladder.evaluation import Evaluation, evaluate, run_comparison
 from ladder.evaluation.isolation import call
+from ladder.operations import AnyProblem
 from ladder.render import comparison_tables
-from ladder.stages import discover
+from ladder.stages import Stage, discover
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]
 
@@ -45,7 +46,7 @@ def run_stage() -> Callable[..., Evaluation]:
     holds the counts, ``.execution`` the outputs and launches.
     """
 
-    def run(stage: str, problem: object, **choices: object) -> Evaluation:
+    def run(stage: Stage | str, problem: AnyProblem, **choices: object) -> Evaluation:
         result = call(functools.partial(evaluate, **{"backend": "emulator", **choices}), stage, problem)
         assert result.passed, result.describe()
         return result
@@ -55,12 +56,13 @@ def run_stage() -> Callable[..., Evaluation]:
 
 @pytest.fixture(scope="session")
 def ptxas_report() -> Callable[..., str]:
-    """``ptxas_report(stage, arch)``: what ptxas says of a stage: registers and spills of each kernel, and
-    which products it serialises. The build is the emulator's, which other tests of the stage run.
+    """``ptxas_report(stage, arch, problems)``: ptxas on a stage: registers and spills of each kernel, and
+    which products it serialises. The build is the emulator's, which other tests of the stage run; or,
+    with ``problems``, one of what they need alone.
     """
 
-    def report(stage: str, arch: str = "") -> str:
-        found = discover()[stage]
+    def report(stage: str, arch: str = "", problems: Sequence[AnyProblem] = ()) -> str:
+        found = discover()[stage].narrowed(problems) if problems else discover()[stage]
         target = get_backend("emulator").target(found, arch or None)
         return (build(found, target, found.chosen_options({})).parent / PTXAS_REPORT).read_text()
 
@@ -69,12 +71,12 @@ def ptxas_report() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def spilled_bytes(ptxas_report: Callable[..., str]) -> Callable[..., list[int]]:
-    """``spilled_bytes(stage, arch)``: of each kernel of a stage what ptxas stores beside the registers and
-    what it loads from there.
+    """``spilled_bytes(stage, arch, problems)``: of each kernel in that report what ptxas stores beside the
+    registers and what it loads from there.
     """
 
-    def read(stage: str, arch: str = "") -> list[int]:
-        found = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", ptxas_report(stage, arch))
+    def read(*build: object) -> list[int]:
+        found = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", ptxas_report(*build))
         return [int(stores) + int(loads) for stores, loads in found]
 
     return read

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedPr
 from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
 from ladder.exercises.verdict import Remark, Verdict, counter_words
-from ladder.operations import DTYPES
 
 if TYPE_CHECKING:
     from ladder.emulator import Fault, Finding
@@ -41,17 +39,8 @@ def judge(exercise: Exercise, stage: Stage) -> Verdict:
 
 
 def for_its_cases(exercise: Exercise, stage: Stage) -> Stage:
-    """The stage with options that compile only what the exercise's cases need, in a fraction of the time; see
-    ladder/dispatch.h.
-    """
-    problems = [stage.accept(case.problem) for case in exercise.cases]
-    head_dims = {getattr(problem, "head_dim", 0) for problem in problems}
-    dtypes = {DTYPES.index(problem.dtype or DTYPES[0]) for problem in problems}
-    needed = {
-        "LADDER_HEAD_DIMS": (sum(head_dims),),
-        "LADDER_DTYPES": (sum(1 << dtype for dtype in dtypes),),
-    }
-    return replace(stage, options={**stage.options, **needed})
+    """The stage with options that compile only what the exercise's cases need."""
+    return stage.narrowed([case.problem for case in exercise.cases])
 
 
 def _judge_here(exercise: Exercise, stage: Stage) -> Verdict:

@@ -84,12 +84,7 @@ def hstu_attention(
         fp8=fp8,
     )
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, rab)):
-        if problem.page_size:
-            raise UnsupportedProblem(
-                "a tensor requires a gradient, and keys in pages have none",
-                "Call it under torch.no_grad(), or pass detached tensors.",
-            )
-        require_backward(_differentiated(problem))
+        _require_gradients(problem)
     call = _Call(
         problem,
         query.device,
@@ -102,6 +97,16 @@ def hstu_attention(
     )
     o: Tensor = _HstuAttention.apply(call, *inputs.values())
     return o
+
+
+def _require_gradients(problem: HstuProblem) -> None:
+    """Raises :class:`UnsupportedProblem` if no stage computes the problem's gradients."""
+    if problem.page_size:
+        raise UnsupportedProblem(
+            "a tensor requires a gradient, and keys in pages have none",
+            "Call it under torch.no_grad(), or pass detached tensors.",
+        )
+    require_backward(_differentiated(problem))
 
 
 @dataclass(frozen=True)

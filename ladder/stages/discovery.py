@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -127,6 +127,19 @@ class Stage:
         except UnsupportedProblem:
             return False
         return True
+
+    def narrowed(self, problems: Sequence[AnyProblem]) -> Stage:
+        """The rung with options that compile only what these problems need, in a fraction of the time; see
+        ladder/dispatch.h. Raises :class:`UnsupportedProblem`.
+        """
+        accepted = [self.accept(problem) for problem in problems]
+        head_dims = {getattr(problem, "head_dim", 0) for problem in accepted}
+        dtypes = {DTYPES.index(problem.dtype or DTYPES[0]) for problem in accepted}
+        needed: dict[str, tuple[OptionValue, ...]] = {
+            "LADDER_HEAD_DIMS": (sum(head_dims),),
+            "LADDER_DTYPES": (sum(1 << dtype for dtype in dtypes),),
+        }
+        return replace(self, options={**self.options, **needed})
 
     def _check_features(self, features: frozenset[str]) -> None:
         refused = sorted(features - {*self.takes, *self.needs})

@@ -66,26 +66,17 @@ def test_whatever_the_compiler_reads_counts(drop_stage, tmp_path):
     assert build(discover()["mine"], TARGET) == builds[-1]
 
 
-def test_flags_of_the_environment_count(drop_stage, monkeypatch):
-    """INCLUDES and the like are read through nvcc.profile."""
-    drop_stage("mine")
-    plain = build(discover()["mine"], TARGET)
-    others = {}
-    for name, value in (("NVCC_APPEND_FLAGS", "-DSOMETHING"), ("INCLUDES", "-I/nowhere")):
-        monkeypatch.setenv(name, value)
-        others[name] = build(discover()["mine"], TARGET)
-        monkeypatch.delenv(name)
-    assert len({plain, *others.values()}) == 3
-    assert build(discover()["mine"], TARGET) == plain
+def test_flags_of_the_environment_count(naive, monkeypatch):
+    from ladder.build import extensions
 
+    def planned():
+        return extensions._plan(discover()["naive"], TARGET, {}).extension
 
-def test_a_header_that_the_compiler_only_looks_for_counts(drop_stage):
-    question = '#if __has_include("table.inc")\n#error "it is there"\n#endif\n'
-    folder = drop_stage("mine", question + drop_stage.kernel)
-    build(discover()["mine"], TARGET)
-    (folder / "table.inc").touch()
-    with pytest.raises(BuildError, match="it is there"):
-        build(discover()["mine"], TARGET)
+    plain = planned()
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DSOMETHING")
+    assert planned() != plain
+    monkeypatch.delenv("NVCC_APPEND_FLAGS")
+    assert planned() == plain
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,13 @@ def hstu_problem_of_tensors(
     """
     dtype = _check_tokens(query, key, value)
     q_lens = _lengths("cu_seqlens_q", cu_seqlens_q, query, "query")
-    numbers = {
-        name: None if tensor is None else tuple(_numbers(name, tensor, query, (len(q_lens),)))
-        for name, tensor in (("num_contexts", num_contexts), ("num_targets", num_targets))
-    }
+    contexts = _counts("num_contexts", num_contexts, query, len(q_lens))
+    targets = _counts("num_targets", num_targets, query, len(q_lens))
     if pages is not None:
-        _same_tokens(key, query, "with pages they have the same tokens")
         if cu_seqlens_k is not None:
             raise InvalidProblem("cu_seqlens_k and pages both say how many keys there are", "Leave it out.")
-        kv_lens = _paged_lengths(pages, query, numbers["num_targets"] or (0,) * len(q_lens))
+        _same_tokens(key, query, "with pages they have the same tokens")
+        kv_lens = _paged_lengths(pages, query, targets or (0,) * len(q_lens))
         cu_seqlens_k = torch.tensor([0, *kv_lens], device=query.device).cumsum(0).int()
     elif cu_seqlens_k is not None:
         kv_lens = _lengths("cu_seqlens_k", cu_seqlens_k, key, "key")
@@ -68,19 +66,14 @@ def hstu_problem_of_tensors(
         _same_tokens(key, query, "without cu_seqlens_k they have the same tokens")
         kv_lens, cu_seqlens_k = q_lens, cu_seqlens_q
     if intervals is not None:
-        _check_integers("intervals", intervals, query, None)
-        if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != len(query):
-            raise InvalidProblem(
-                f"intervals are {tuple(intervals.shape)}; "
-                f"wanted (an odd number of bounds, {len(query)} tokens)"
-            )
+        _check_intervals(intervals, query)
     problem = HstuProblem(
         query.shape[1],
         query.shape[2],
         q_lens,
         None if kv_lens == q_lens else kv_lens,
-        contexts=numbers["num_contexts"],
-        targets=numbers["num_targets"],
+        contexts=contexts,
+        targets=targets,
         intervals=intervals is not None,
         bias_heads=0 if rab is None else _bias_heads(rab),
         page_size=0 if pages is None else pages.kv_cache.shape[2],
@@ -168,6 +161,19 @@ def _check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, 
         raise InvalidProblem(f"{name} is {tuple(tensor.shape)}; it must be {shape}")
     if not tensor.is_contiguous():
         raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
+
+
+def _check_intervals(intervals: Tensor, query: Tensor) -> None:
+    _check_integers("intervals", intervals, query, None)
+    if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != len(query):
+        raise InvalidProblem(
+            f"intervals are {tuple(intervals.shape)}; wanted (an odd number of bounds, {len(query)} tokens)"
+        )
+
+
+def _counts(name: str, counts: Tensor | None, query: Tensor, sequences: int) -> tuple[int, ...] | None:
+    """The numbers of contexts or targets, one a sequence."""
+    return None if counts is None else tuple(_numbers(name, counts, query, (sequences,)))
 
 
 def _numbers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...]) -> list[int]:
