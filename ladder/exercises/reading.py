@@ -14,7 +14,7 @@ from ladder.errors import InvalidProblem, StageError
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run
 from ladder.exercises.table import ExerciseError, Table, read_table
 from ladder.operations import Operation, get_operation
-from ladder.stages import discover, exercises_root
+from ladder.stages import Ladder, discover, exercises_root
 
 
 @functools.cache
@@ -23,8 +23,9 @@ def exercises() -> tuple[Exercise, ...]:
 
     Raises :class:`ExerciseError`.
     """
-    order: list[str | None] = [None, *(stage.name for stage in discover())]
-    found = [read_exercise(path.parent) for path in exercises_root().glob("*/exercise.toml")]
+    ladder = discover()
+    order: list[str | None] = [None, *(stage.name for stage in ladder)]
+    found = [read_exercise(path.parent, ladder) for path in exercises_root().glob("*/exercise.toml")]
     for exercise in found:
         if exercise.rung not in order:
             raise ExerciseError(f"exercise {exercise.name}: there is no rung {exercise.rung}")
@@ -45,8 +46,11 @@ def get_exercise(name: str) -> Exercise:
     return found[name]
 
 
-def read_exercise(folder: Path) -> Exercise:
-    """Reads the exercise in ``folder``. Raises :class:`ExerciseError`."""
+def read_exercise(folder: Path, ladder: Ladder | None = None) -> Exercise:
+    """Reads the exercise in ``folder``, on a rung of ``ladder``, by default the one that is there. Raises
+    :class:`ExerciseError`.
+    """
+    ladder = discover() if ladder is None else ladder
     path = folder / "exercise.toml"
     table = read_table(path)
     rung = table.text("rung", "") or None
@@ -66,7 +70,7 @@ def read_exercise(folder: Path) -> Exercise:
             Edit(one.text("file", main_file), one.text("find"), one.text("replace"))
             for one in table.tables("edits", [])
         ),
-        cases=tuple(_case(one, rung) for one in table.tables("cases")) if rung else (),
+        cases=tuple(_case(one, rung, ladder) for one in table.tables("cases")) if rung else (),
         runs=() if rung else tuple(_run(one) for one in table.tables("runs")),
     )
     table.finish()
@@ -110,10 +114,10 @@ _FIELDS: dict[str, tuple[type, str]] = {
 }
 
 
-def _case(table: Table, rung: str) -> Case:
+def _case(table: Table, rung: str, ladder: Ladder) -> Case:
     at_most = table.take("at_most", dict, {})
     try:
-        operation = get_operation(discover()[rung].computes)
+        operation = get_operation(ladder[rung].computes)
         case = Case(operation.parse(table.text("size"), **_fields(table, operation)), at_most)
     except (InvalidProblem, StageError) as error:
         raise table.error(error.message) from error

@@ -6,6 +6,7 @@ A broken folder is set aside with its error, so that it does not affect the othe
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
 import sys
@@ -393,7 +394,7 @@ def read_stage(folder: Path) -> Stage:
             )
         _require_readable(folder / needed, os.R_OK)
     try:
-        table = tomllib.loads((folder / "stage.toml").read_text(encoding="utf-8"))
+        table = _parsed((folder / "stage.toml").read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StageError(f"{folder / 'stage.toml'} is not TOML: {error}") from error
     except OSError as error:
@@ -406,10 +407,16 @@ def _require_readable(path: Path, mode: int) -> None:
         raise StageError(f"{path} cannot be read: permission denied")
 
 
+@functools.lru_cache(maxsize=128)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """Parses TOML; commands read the same stage.toml many times."""
+    return tomllib.loads(text)
+
+
 class _StageTable:
     """The parsed stage.toml of one folder; each value is checked as it is taken out."""
 
-    def __init__(self, name: str, folder: Path, table: dict[str, Any]) -> None:
+    def __init__(self, name: str, folder: Path, table: Mapping[str, Any]) -> None:
         self._name = name
         self._folder = folder
         self._table = table
