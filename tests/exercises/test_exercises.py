@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from exercise_cost import is_quick
 
 from ladder.exercises import BEGIN, END, Exercise, exercises, source_changes, write_working_copy
 from ladder.exercises.definition import Case, Run
@@ -15,14 +16,6 @@ from ladder.exercises.programs import judge_program
 from ladder.stages import Stage, discover, read_stage
 
 EXERCISES = exercises()
-
-
-def is_quick(exercise: Exercise) -> bool:
-    """Whether it compiles in seconds: programs, rungs of attention below those for sm_90a, b1 and h1."""
-    if exercise.rung is None or exercise.rung in ("b1_two_kernels", "h1_silu"):
-        return True
-    stage = exercise.stage()
-    return stage.computes == "attention" and not stage.only_arch
 
 
 #: Whose solutions are tried by default.
