@@ -37,6 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -83,10 +84,20 @@ class _Rows:
     v: Tensor
     s: Tensor
 
-    def attention(self) -> tuple[Tensor, Tensor]:
-        """Computes o (n, d) and lse (n)."""
-        lse = torch.logsumexp(self.s, dim=-1)
-        return torch.exp(self.s - lse[:, None]) @ self.v, lse
+    @cached_property
+    def lse(self) -> Tensor:
+        """(n)."""
+        return torch.logsumexp(self.s, dim=-1)
+
+    @cached_property
+    def p(self) -> Tensor:
+        """The weights (n, M)."""
+        return torch.exp(self.s - self.lse[:, None])
+
+    @property
+    def o(self) -> Tensor:
+        """(n, d)."""
+        return self.p @ self.v
 
 
 def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[_Rows]:
@@ -114,7 +125,7 @@ def attention_float64(
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     for rows in _rows(q, k, v, is_causal, scale):
-        o[rows.place], lse[rows.place] = rows.attention()
+        o[rows.place], lse[rows.place] = rows.o, rows.lse
     return o, lse
 
 
@@ -128,18 +139,17 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     error_bound = lse_bound = 0.0
     for rows in _rows(q, k, v, is_causal, scale):
-        o[rows.place], lse[rows.place] = rows.attention()
-        bounds = _bounds(rows, o[rows.place], lse[rows.place], abs(scale), q.dtype)
+        o[rows.place], lse[rows.place] = rows.o, rows.lse
+        bounds = _bounds(rows, o[rows.place], abs(scale), q.dtype)
         error_bound, lse_bound = max(error_bound, bounds[0]), max(lse_bound, bounds[1])
     return AttentionReference({"o": o, "lse": lse}, {"o": error_bound, "lse": lse_bound})
 
 
-def _bounds(rows: _Rows, o: Tensor, lse: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
+def _bounds(rows: _Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
     """The bounds of o and lse, in the module docstring's notation; values per query are columns (n, 1)."""
     d, rounding = rows.q.shape[1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2
-    s, lse = rows.s, lse[:, None]
-    p = torch.exp(s - lse)
+    s, lse, p = rows.s, rows.lse[:, None], rows.p
     n = (s > -math.inf).sum(-1, keepdim=True)
     m = s.amax(-1, keepdim=True)
     products = rows.q.abs() @ rows.k.abs().T * scale
