@@ -140,16 +140,28 @@ void fill(const TensorMap &map, std::uint8_t *to, std::uint32_t bytes) {
     std::memcpy(to + at, &kNaN, sizeof kNaN);
 }
 
-/// With a swizzle, the lines of a box are the swizzle's width apart.
 machine::SharedPlace place_of(const BulkCopy &copy) {
+  if (copy.map)
+    return box_place(*copy.map, std::uint32_t(copy.shared));
   machine::SharedPlace place;
   place.address = std::uint32_t(copy.shared);
-  if (copy.map && copy.map->swizzle != machine::Swizzle::none) {
-    place.swizzle = copy.map->swizzle;
-    place.line_bytes = copy.map->box_elements(0) * copy.map->element_bytes();
-    place.pitch = machine::swizzle_span(place.swizzle);
-  }
   return place;
+}
+
+/// Keeps the box for whoever asks where it lies.
+void note_box(Warp &warp, const Instruction &in, const BulkCopy &copy) {
+  Block &block = warp.block();
+  machine::TensorBox box;
+  box.address = std::uint32_t(copy.shared);
+  box.element_bytes = copy.map->element_bytes();
+  box.swizzle = copy.map->swizzle;
+  for (unsigned d = 0; d < copy.map->rank; ++d) {
+    box.elements.push_back(copy.map->box_elements(d));
+    box.coordinates.push_back(copy.coordinates[d]);
+  }
+  box.block = block.linear_index();
+  box.warp = warp.index();
+  block.counters().note(std::uint32_t(&in - block.code().instructions.data()), box);
 }
 
 /// tf32 tensors are rounded on the way to shared memory.
@@ -306,6 +318,8 @@ void bulk_copy(Warp &warp, const Instruction &in) {
     }
     if (copy.bytes == 0)
       return;
+    if (copy.map && kind != BulkKind::prefetch)
+      note_box(warp, in, copy);
     switch (kind) {
     case BulkKind::load:
       load(warp, copy, lane);

@@ -36,9 +36,13 @@ public:
     span_ = swizzle_span(at_.swizzle);
   }
 
+  /// Where the descriptor's offsets alone would put the chunk.
+  std::uint32_t plain_chunk(std::uint32_t group, std::uint32_t row, std::uint32_t c) const {
+    return first(group, c) + row * span_;
+  }
   /// The chunk's address in shared memory.
   std::uint32_t chunk(std::uint32_t group, std::uint32_t row, std::uint32_t c) const {
-    return swizzled(first(group, c) + row * span_, at_.swizzle, at_.base_offset);
+    return swizzled(plain_chunk(group, row, c), at_.swizzle, at_.base_offset);
   }
   /// Calls f(row, address) for the eight rows of a group's chunk.
   template <typename F> void for_rows(std::uint32_t group, std::uint32_t c, F f) const {

@@ -148,4 +148,15 @@ std::optional<TensorMap> TensorMap::load(const std::uint8_t *bytes) {
   return map;
 }
 
+machine::SharedPlace box_place(const TensorMap &map, std::uint32_t address) {
+  machine::SharedPlace place;
+  place.address = address;
+  if (map.swizzle != Swizzle::none) {
+    place.swizzle = map.swizzle;
+    place.line_bytes = map.box_elements(0) * map.element_bytes();
+    place.pitch = swizzle_span(map.swizzle);
+  }
+  return place;
+}
+
 } // namespace ladder::instructions

@@ -2,6 +2,7 @@
 // Object Management"; PTX ISA, "Tensors".
 #pragma once
 
+#include "machine/bulk.h"
 #include "machine/swizzle.h"
 
 #include <algorithm>
@@ -66,6 +67,9 @@ struct TensorMap {
   /// fields one by one.
   static std::optional<TensorMap> load(const std::uint8_t *bytes);
 };
+
+/// Where a box lies in shared memory. With a swizzle, its lines are the swizzle's width apart.
+machine::SharedPlace box_place(const TensorMap &map, std::uint32_t address);
 
 /// A run of a box: contiguous bytes in shared memory that come from one line of the tensor.
 struct BoxRun {

@@ -244,6 +244,20 @@ void count(Warp &warp, const Instruction &in) {
   counters.passes += wavefronts;
 }
 
+/// Keeps the operands for whoever asks where they lie.
+void note_operands(Warp &warp, const Instruction &in, const Product &product) {
+  if (warp.index() % machine::kWarpsOfGroup != 0)
+    return;
+  Block &block = warp.block();
+  machine::ProductOperands operands;
+  if (!(in.flags & kWgmmaAInRegisters))
+    operands.a = {product.a, bool(in.flags & kWgmmaTransposesA), kRowGroups};
+  operands.b = {product.b, bool(in.flags & kWgmmaTransposesB), in.op[0] / 8};
+  operands.block = block.linear_index();
+  operands.warp = warp.index();
+  block.counters().note(std::uint32_t(&in - block.code().instructions.data()), operands);
+}
+
 void issue(Warp &warp, const Instruction &in) {
   if (!whole_warp(warp))
     return;
@@ -270,6 +284,7 @@ void issue(Warp &warp, const Instruction &in) {
   if (scale != 0 && scale != kAllLanes)
     throw FaultError(FaultKind::bad_operand, "scale-d is not the same in all lanes of a warp");
   product.accumulates = scale;
+  note_operands(warp, in, product);
   group.issue(warp, std::move(product), slots, d_count);
 }
 

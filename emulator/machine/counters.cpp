@@ -24,6 +24,22 @@ void Counters::note(std::uint32_t instruction, const SharedAccess &candidate) {
     known = candidate;
 }
 
+template <typename First>
+static void keep_first(std::unordered_map<std::uint32_t, First> &all, std::uint32_t instruction,
+                       const First &candidate) {
+  const auto [place, is_first] = all.try_emplace(instruction, candidate);
+  if (!is_first && candidate.block < place->second.block)
+    place->second = candidate;
+}
+
+void Counters::note(std::uint32_t instruction, const ProductOperands &candidate) {
+  keep_first(products, instruction, candidate);
+}
+
+void Counters::note(std::uint32_t instruction, const TensorBox &candidate) {
+  keep_first(boxes, instruction, candidate);
+}
+
 Counters &Counters::operator+=(const Counters &other) {
   executed.resize(std::max(executed.size(), other.executed.size()));
   idle_lanes.resize(std::max(idle_lanes.size(), other.idle_lanes.size()));
@@ -37,6 +53,10 @@ Counters &Counters::operator+=(const Counters &other) {
       if (other.access[i].kind[place] != AccessKind::none)
         access[i].of(other.access[i].kind[place]) += other.access[i].access[place];
   for (const auto &[instruction, candidate] : other.worst)
+    note(instruction, candidate);
+  for (const auto &[instruction, candidate] : other.products)
+    note(instruction, candidate);
+  for (const auto &[instruction, candidate] : other.boxes)
     note(instruction, candidate);
   return *this;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "machine/bank_model.h"
+#include "machine/swizzle.h"
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -69,6 +71,30 @@ struct SharedAccess {
   int warp = 0;
 };
 
+/// The operands in shared memory of a product of a warpgroup.
+struct ProductOperands {
+  struct Operand {
+    std::uint64_t descriptor = 0;
+    bool mn_major = false;
+    std::uint32_t groups = 0; ///< of 8 rows of A, 8 columns of B
+  };
+  std::optional<Operand> a; ///< nullopt: in registers
+  Operand b;
+  std::uint64_t block = 0; ///< linear index
+  int warp = 0;
+};
+
+/// A box of a tensor that TMA moves.
+struct TensorBox {
+  std::uint32_t address = 0; ///< in shared memory
+  unsigned element_bytes = 0;
+  Swizzle swizzle = Swizzle::none;
+  std::vector<std::uint32_t> elements; ///< by dimension, the innermost first
+  std::vector<std::int32_t> coordinates;
+  std::uint64_t block = 0; ///< linear index
+  int warp = 0;
+};
+
 /// Indexed by instruction in a Code.
 struct Counters {
   std::vector<std::uint64_t> executed; ///< warp instructions issued, predicated-off ones included
@@ -78,9 +104,15 @@ struct Counters {
   /// For each instruction that accessed shared memory, the access with the most conflicts; ties go to the
   /// lowest block, then to the first access.
   std::unordered_map<std::uint32_t, SharedAccess> worst;
+  /// For each instruction that has any, those of the first execution in the lowest block.
+  std::unordered_map<std::uint32_t, ProductOperands> products;
+  std::unordered_map<std::uint32_t, TensorBox> boxes;
 
   /// Keeps the access if it is the instruction's worst so far.
   void note(std::uint32_t instruction, const SharedAccess &candidate);
+  /// Keeps what is the instruction's first so far, in the lowest block.
+  void note(std::uint32_t instruction, const ProductOperands &candidate);
+  void note(std::uint32_t instruction, const TensorBox &candidate);
 
   explicit Counters(std::size_t instructions = 0)
       : executed(instructions), idle_lanes(instructions), access(instructions) {}

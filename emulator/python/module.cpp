@@ -3,6 +3,7 @@
 #include "machine/fault.h"
 #include "machine/gpu.h"
 #include "runtime/checking.h"
+#include "runtime/chunk_places.h"
 #include "runtime/counts.h"
 #include "runtime/device.h"
 #include "runtime/fat_binary.h"
@@ -332,6 +333,52 @@ py::dict worst_accesses(const runtime::LaunchRecord &record) {
   return all;
 }
 
+py::object operand_tuple(const machine::ProductOperands::Operand &operand) {
+  return py::make_tuple(operand.descriptor, operand.mn_major, operand.groups);
+}
+
+/// By instruction: the operands in shared memory of its first product in the lowest block.
+py::dict products(const runtime::LaunchRecord &record) {
+  py::dict all;
+  for (const auto &[instruction, product] : record.counters.products) {
+    py::dict d;
+    d["a"] = product.a ? operand_tuple(*product.a) : py::none();
+    d["b"] = operand_tuple(product.b);
+    d["block"] = product.block;
+    d["warp"] = product.warp;
+    all[py::int_(instruction)] = d;
+  }
+  return all;
+}
+
+unsigned swizzle_bytes(machine::Swizzle swizzle) {
+  return swizzle == machine::Swizzle::none ? 0 : machine::swizzle_span(swizzle);
+}
+
+/// By instruction: its first box in the lowest block.
+py::dict boxes(const runtime::LaunchRecord &record) {
+  py::dict all;
+  for (const auto &[instruction, box] : record.counters.boxes) {
+    py::dict d;
+    d["address"] = box.address;
+    d["elements"] = box.elements;
+    d["element_bytes"] = box.element_bytes;
+    d["swizzle"] = swizzle_bytes(box.swizzle);
+    d["coordinates"] = box.coordinates;
+    d["block"] = box.block;
+    d["warp"] = box.warp;
+    all[py::int_(instruction)] = d;
+  }
+  return all;
+}
+
+py::list pairs(const std::vector<runtime::ChunkPlace> &chunks) {
+  py::list all;
+  for (const runtime::ChunkPlace &chunk : chunks)
+    all.append(py::make_tuple(chunk.plain, chunk.address));
+  return all;
+}
+
 /// None for an inactive lane.
 using OptionalAddresses = std::vector<std::optional<std::uint32_t>>;
 
@@ -420,7 +467,9 @@ PYBIND11_MODULE(_emulator, m) {
       .def("totals", total_counts)
       .def("instructions", instruction_columns)
       .def("lines", line_columns)
-      .def("worst_accesses", worst_accesses);
+      .def("worst_accesses", worst_accesses)
+      .def("products", products)
+      .def("boxes", boxes);
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
@@ -455,6 +504,13 @@ PYBIND11_MODULE(_emulator, m) {
         "Raises what a signal handler raised during a launch, if it did.");
   m.def("shared_access", shared_access);
   m.def("shared_passes", shared_passes);
+  m.def("operand_chunks", [](std::uint64_t descriptor, bool mn_major, std::uint32_t groups) {
+    return pairs(runtime::operand_chunks(descriptor, mn_major, groups));
+  });
+  m.def("box_chunks", [](std::uint32_t address, const std::vector<std::uint32_t> &elements,
+                         unsigned element_bytes, unsigned swizzle) {
+    return pairs(runtime::box_chunks(address, elements, element_bytes, runtime::swizzle_of(swizzle)));
+  });
   m.def("select_ptx", select_ptx);
   m.def(
       "opcode_rows",

@@ -1,4 +1,6 @@
-"""One shared-memory access, bank by bank: written by hand, swizzled, or taken from a stage."""
+"""One shared-memory access, bank by bank: written by hand, swizzled, or taken from a stage. Where the chunks
+of a wgmma operand and of a TMA box lie.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         Instruction,
         explain,
         explain_launches,
+        explain_line,
         parse_place,
     )
     from ladder.banks.explorer import (
@@ -39,13 +42,34 @@ if TYPE_CHECKING:
         Expression,
         ExpressionError,
     )
+    from ladder.banks.placed_lines import (
+        PlacedInstruction,
+        PlacedLine,
+        placed_instructions,
+        placed_line,
+    )
+    from ladder.banks.placement import (
+        CHUNK_BYTES,
+        Chunk,
+        Descriptor,
+        Placement,
+        box,
+        operand,
+        parse_descriptor,
+        parse_shape,
+        parse_swizzle,
+        tile_descriptor,
+    )
 
 _NAMES = {
     "Access": "access",
     "AccessError": "access",
     "BANKS": "access",
     "BANK_BYTES": "access",
+    "CHUNK_BYTES": "placement",
     "Cell": "access",
+    "Chunk": "placement",
+    "Descriptor": "placement",
     "ELEMENT_SIZES": "explorer",
     "Explanation": "explanation",
     "Exploration": "explorer",
@@ -54,17 +78,29 @@ _NAMES = {
     "Instruction": "explanation",
     "LANES": "access",
     "Pass": "access",
+    "PlacedInstruction": "placed_lines",
+    "PlacedLine": "placed_lines",
+    "Placement": "placement",
     "ROW_BYTES": "access",
     "Service": "access",
     "Swizzle": "explorer",
+    "box": "placement",
     "explain": "explanation",
     "explain_launches": "explanation",
+    "explain_line": "explanation",
     "explore": "explorer",
     "lanes_text": "access",
+    "operand": "placement",
+    "parse_descriptor": "placement",
     "parse_mask": "access",
     "parse_op": "explorer",
     "parse_place": "explanation",
+    "parse_shape": "placement",
+    "parse_swizzle": "placement",
+    "placed_instructions": "placed_lines",
+    "placed_line": "placed_lines",
     "serve": "access",
+    "tile_descriptor": "placement",
 }
 
 __getattr__ = door(__name__, _NAMES)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.banks.access import Access, Service, serve
+from ladder.banks.placed_lines import PlacedLine, placed_instructions, placed_line
 from ladder.emulator import WorstAccess
 from ladder.errors import LadderError
 from ladder.operations import AnyProblem
@@ -80,14 +81,49 @@ def explain(
     kernel line that calls a helper stands for the accesses in the helper. ``instruction`` is an index into
     :attr:`Explanation.instructions`; the default is the one with the most conflicts.
 
+    Raises :class:`LadderError`, for a line of products of a warpgroup or of boxes of TMA, too:
+    :func:`explain_line` is for any.
+    """
+    found = explain_line(place, problem, arch=arch, options=options, instruction=instruction)
+    if isinstance(found, PlacedLine):
+        raise LadderError(
+            f"line {found.line} of {found.path.name} has no lanes with addresses to show: {found.cost}",
+            f"ladder explain {place} draws where its tiles lie.",
+        )
+    return found
+
+
+def explain_line(
+    place: str,
+    problem: AnyProblem | None = None,
+    *,
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+    instruction: int | None = None,
+) -> Explanation | PlacedLine:
+    """Does what :func:`explain` does; of a line of products of a warpgroup or of boxes of TMA, it tells where
+    their operands and boxes lie in shared memory. A line with both kinds is explained as the former, unless
+    ``instruction`` says otherwise.
+
     Raises :class:`LadderError`.
     """
     from ladder.evaluation import default_problem, evaluate
 
     stage, file_name, line = parse_place(place)
     problem = problem or default_problem(stage)
-    evaluation = evaluate(stage, problem, backend="emulator", arch=arch, options=options)
-    return explain_launches(evaluation.execution.launches, stage, file_name, line, instruction)
+    launches = tuple(
+        evaluate(stage, problem, backend="emulator", arch=arch, options=options).execution.launches
+    )
+    placed = placed_line(launches, stage, file_name, line, instruction)
+    if placed is not None and (
+        placed.chosen.number == instruction or not _has_access(launches, file_name, line)
+    ):
+        return placed
+    return explain_launches(launches, stage, file_name, line, instruction)
+
+
+def _has_access(launches: Iterable[Launch], file_name: str, line: int) -> bool:
+    return any((file_name, line) in _places(found) for launch in launches for found in _instructions(launch))
 
 
 def explain_launches(
@@ -100,15 +136,13 @@ def explain_launches(
     launches = tuple(launches)
     everything = [found for launch in launches for found in _instructions(launch)]
     at_line = [found for found in everything if (file_name, line) in _places(found)]
-    if not at_line and (asynchronous := _asynchronous(launches, file_name, line)):
-        raise LadderError(
-            f"line {line} of {file_name} has no lanes with addresses to show: {'; '.join(asynchronous)}",
-            "docs/hopper.md says what products and boxes cost.",
-        )
     if not at_line:
+        asynchronous = [place for one in placed_instructions(launches) for place in one.places]
         raise LadderError(
             f"line {line} of {file_name} makes no access to shared memory",
-            _lines_with_accesses(everything, file_name),
+            _lines_with_accesses(
+                [*(place for one in everything for place in _places(one)), *asynchronous], file_name
+            ),
         )
     at_line.sort(key=lambda found: (-found.conflicts, -found.wavefronts, found.number))
     chosen = at_line[0]
@@ -178,29 +212,6 @@ def _instructions(launch: Launch) -> list[Instruction]:
     return found
 
 
-def _asynchronous(launches: Iterable[Launch], file_name: str, line: int) -> list[str]:
-    """What the line's products of a warpgroup and copies by TMA do to shared memory, in words."""
-    products: dict[str, None] = {}
-    sectors = 0
-    has_boxes = False
-    for launch in launches:
-        for row in launch.instructions().to_dict("records"):
-            kernel = Path(str(row["kernel_file"])).name
-            places = [(kernel, row["own_line"]), (kernel, row["kernel_line"])]
-            if (file_name, line) not in [(Path(str(row["file"])).name, row["line"]), *places]:
-                continue
-            ptx = re.sub(r"^@!?%\w+\s+", "", str(row["ptx"]).strip())
-            if shape := re.match(r"wgmma\.mma_async\.\S*m64n(\d+)k16", ptx):
-                of_a = "" if re.search(r"}\s*,\s*{", ptx) else "A, 16 wavefronts, and "
-                text = f"a product m64n{shape[1]}k16 reads {of_a}B, {int(shape[1]) // 4} wavefronts"
-                products[f"{text}, 128 bytes each and never with a conflict"] = None
-            elif ptx.startswith("cp.async.bulk.tensor"):
-                has_boxes = True
-                sectors += _known(row["tma_sectors_ld"]) + _known(row["tma_sectors_st"])
-    boxes = f"TMA moves boxes, {sectors:,} sectors in all, with the swizzle of the tensor map"
-    return [*products, *([boxes] if has_boxes else [])]
-
-
 def _known(value: object) -> int:
     """The number, or 0 if the model does not cover all of the instruction's accesses."""
     import pandas as pd
@@ -208,9 +219,9 @@ def _known(value: object) -> int:
     return 0 if pd.isna(value) else int(str(value))  # type: ignore[call-overload]
 
 
-def _lines_with_accesses(everything: list[Instruction], file_name: str) -> str:
-    lines = sorted({line for found in everything for name, line in _places(found) if name == file_name})
+def _lines_with_accesses(places: list[tuple[str, int]], file_name: str) -> str:
+    lines = sorted({line for name, line in places if name == file_name})
     if not lines:
-        files = sorted({name for found in everything for name, _ in _places(found)})
+        files = sorted({name for name, _ in places})
         return f"There are accesses in {', '.join(files)}." if files else "The stage makes none at all."
     return f"Those of {file_name} that do: {', '.join(map(str, lines))}."

@@ -17,7 +17,7 @@ from ladder.common import files
 from ladder.common.terminal import console, errors, print_table
 
 if TYPE_CHECKING:
-    from ladder.banks import Service
+    from ladder.banks import Placement, Service
     from ladder.evaluation import Comparison
 
 
@@ -64,9 +64,14 @@ def print_lines(lines: Iterable[Any]) -> None:
         console.print(line, soft_wrap=not isinstance(line, Table), highlight=False)
 
 
-def save_picture(service: Service, title: str, path: Path) -> None:
+def save_picture(what: Service | Sequence[Placement], title: str, path: Path) -> None:
+    """Writes the picture of an access, or of tiles."""
     from ladder import plots
-    from ladder.plots import access_picture
+    from ladder.banks import Service
 
-    plots.save(access_picture(service, title), path)
+    if isinstance(what, Service):
+        figure = plots.access_picture(what, title)
+    else:
+        figure = plots.placement_picture(what, title)
+    plots.save(figure, path)
     errors.print(f"wrote {path}", style="dim", highlight=False)

@@ -111,6 +111,44 @@ class WorstAccess(SharedAccess):
 
 
 @dataclass(frozen=True)
+class ProductOperand:
+    """An operand of ``wgmma`` in shared memory: its descriptor's 64 bits, and how many rows it has."""
+
+    descriptor: int
+    mn_major: bool
+    rows: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """The first product of one ``wgmma`` instruction in the lowest block; ``a`` is None in registers."""
+
+    instruction: int
+    block: int
+    warp: int
+    a: ProductOperand | None
+    b: ProductOperand
+
+
+@dataclass(frozen=True)
+class TensorBox:
+    """The first box of one instruction of TMA in the lowest block.
+
+    ``elements`` and ``coordinates`` are by dimension, the innermost first; ``address`` is in shared memory;
+    ``swizzle`` is 0, 32, 64 or 128 bytes.
+    """
+
+    instruction: int
+    block: int
+    warp: int
+    address: int
+    elements: tuple[int, ...]
+    element_bytes: int
+    swizzle: int
+    coordinates: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class _Copied:
     """A picklable copy of the emulator's record of a launch."""
 
@@ -126,7 +164,7 @@ class _Copied:
     @classmethod
     def of(cls, record: Any) -> _Copied:
         names = [field.name for field in fields(cls) if field.name != "answers"]
-        asked = ("totals", "instructions", "lines", "worst_accesses")
+        asked = ("totals", "instructions", "lines", "worst_accesses", "products", "boxes")
         values = {name: getattr(record, name) for name in names}
         return cls(**values, answers={name: getattr(record, name)() for name in asked})
 
@@ -141,6 +179,12 @@ class _Copied:
 
     def worst_accesses(self) -> Any:
         return self.answers["worst_accesses"]
+
+    def products(self) -> Any:
+        return self.answers["products"]
+
+    def boxes(self) -> Any:
+        return self.answers["boxes"]
 
 
 class Launch:
@@ -189,6 +233,27 @@ class Launch:
         return [
             WorstAccess(instruction=index, **{**access, "addresses": tuple(access["addresses"])})
             for index, access in sorted(worst.items())
+        ]
+
+    def products(self) -> list[Product]:
+        """For each ``wgmma`` instruction, the operands of its first product."""
+
+        def operand(values: tuple[int, bool, int]) -> ProductOperand:
+            return ProductOperand(values[0], values[1], 8 * values[2])
+
+        return [
+            Product(index, one["block"], one["warp"], one["a"] and operand(one["a"]), operand(one["b"]))
+            for index, one in sorted(self._record.products().items())
+        ]
+
+    def boxes(self) -> list[TensorBox]:
+        """For each TMA instruction that loads or stores a box of a tensor, its first one."""
+        return [
+            TensorBox(
+                instruction=index,
+                **{**one, "elements": tuple(one["elements"]), "coordinates": tuple(one["coordinates"])},
+            )
+            for index, one in sorted(self._record.boxes().items())
         ]
 
     def __repr__(self) -> str:
@@ -427,6 +492,32 @@ def shared_passes(op: str, width: int, addresses: Sequence[int | None]) -> list[
     return list(_emulator.shared_passes(op, width, list(_lane_addresses(addresses))))
 
 
+def operand_chunks(descriptor: int, mn_major: bool, groups: int) -> list[tuple[int, int]]:
+    """Where a product finds an operand in shared memory: (address without the swizzle, address) of each 16
+    bytes, a chunk.
+
+    ``descriptor`` is the matrix descriptor of ``wgmma``; ``groups`` the operand's rows over 8. The chunks
+    come by group, then by the two along k, then by the 8 rows; MN-major by group of 8 elements, then by 8
+    lines along k, then by line.
+    """
+    return list(_emulator.operand_chunks(descriptor, mn_major, groups))
+
+
+def box_chunks(
+    address: int, elements: Sequence[int], element_bytes: int, swizzle: int
+) -> list[tuple[int, int]]:
+    """Where TMA keeps a box in shared memory: (address without the swizzle, address) of each 16 bytes of it.
+
+    ``elements`` are by dimension, the innermost first; ``swizzle`` is 0, 32, 64 or 128 bytes.
+
+    Raises ValueError with the rule that the box breaks.
+    """
+    numbers = (address, element_bytes, swizzle, *elements)
+    if any(not 0 <= number < 2**32 for number in numbers):
+        raise ValueError(f"{max(numbers, key=abs)} is no number of 32 bits")
+    return list(_emulator.box_chunks(address, list(elements), element_bytes, swizzle))
+
+
 def _lane_addresses(addresses: Sequence[int | None]) -> tuple[int | None, ...]:
     lanes = tuple(None if address is None else int(address) for address in addresses)
     if any(address is not None and not 0 <= address < 2**32 for address in lanes):
@@ -460,13 +551,18 @@ __all__ = [
     "FaultError",
     "Launch",
     "Module",
+    "Product",
+    "ProductOperand",
     "PtxError",
     "Session",
     "SharedAccess",
+    "TensorBox",
     "VirtualGpu",
     "WorstAccess",
+    "box_chunks",
     "last_fault",
     "merged_memory",
+    "operand_chunks",
     "session",
     "shared_access",
     "shared_passes",

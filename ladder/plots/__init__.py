@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from ladder.plots.mask import (
         mask_picture,
     )
+    from ladder.plots.placement import (
+        placement_picture,
+    )
     from ladder.plots.roofline import (
         roofline_picture,
     )
@@ -89,6 +92,7 @@ _NAMES = {
     "layout_picture": "layout",
     "mask_picture": "mask",
     "new_figure": "figure",
+    "placement_picture": "placement",
     "roofline_picture": "roofline",
     "rungs_picture": "rungs",
     "save": "figure",

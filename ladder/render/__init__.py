@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ladder.render.lines_page import (
         page,
     )
+    from ladder.render.placement import (
+        placed_line_lines,
+        placement_lines,
+    )
     from ladder.render.profile import (
         bounds_table,
         line_tables,
@@ -56,6 +60,8 @@ _NAMES = {
     "most_stalled": "profile",
     "note": "profile",
     "page": "lines_page",
+    "placed_line_lines": "placement",
+    "placement_lines": "placement",
     "profile_tables": "profile",
     "report_document": "report_page",
     "source_note": "tables",

@@ -35,26 +35,6 @@ def test_places() -> None:
             parse_place(place)
 
 
-@pytest.mark.parametrize(
-    "text, what",
-    [
-        ("warpgroup::mma_ABt(s, q_smem", "m64n128k16 reads A, 16 wavefronts, and B, 32 wavefronts"),
-        ("warpgroup::mma_AB(o, p,", "m64n64k16 reads B, 16 wavefronts"),
-        ("smem.q.", "TMA moves boxes, 512 sectors in all"),
-    ],
-)
-def test_products_and_boxes_are_told_in_words(text: str, what: str) -> None:
-    """128 rows of 128 bytes of Q are 512 sectors."""
-    source = (Path(__file__).parents[2] / "stages" / "v8_tma" / "kernel.cu").read_text().splitlines()
-    lines = [number for number, line in enumerate(source, start=1) if text in line]
-    messages = []
-    for line in lines:
-        with pytest.raises(LadderError) as caught:
-            explain(f"v8_tma:{line}", Problem(1, 1, 128, 128, 64))
-        messages.append(str(caught.value))
-    assert any(what in message for message in messages), messages
-
-
 def test_a_kernel_line_and_the_helper_behind_it() -> None:
     line = line_of("ldmatrix_x4(k_rmem")
     found = explain(f"v2_warp_mma:{line}", SMALL)
