@@ -1,10 +1,11 @@
 """Runs planted faults and clean kernels under the emulator's sanitizer and NVIDIA's, side by side.
 
     python results/compare_sanitizers.py --csv FILE            # ours: a row for each case, and the table
-    python results/compare_sanitizers.py --gpu --csv FILE      # on a GPU: adds compute-sanitizer's columns
+    python results/compare_sanitizers.py --gpu --csv FILE      # on a GPU: both
 
 Our sanitizer catches a case if it names the kind and the line; compute-sanitizer, if any of its tools reports
-any error. A case that hangs is killed after a while and counts as missed.
+any error. A case that hangs is killed after a while and counts as missed. FILE is written after each case,
+and what it has is kept, so that an interrupted run goes on where it was; --again runs ours anew.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from threading import Lock
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from ladder.bench import provenance
-from ladder.build import CudaTarget
+from ladder.build import CudaTarget, EmulatorTarget, Target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sanitizer"))
 import corpus_runs as corpus
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TOOL_OPTIONS = {"memcheck": ["--leak-check", "full"], "initcheck": [], "racecheck": [], "synccheck": []}
-TIMEOUT_S = 60
+TIMEOUT_S = 30
 #: The columns of the environment, which the tools' answers depend on.
 ENVIRONMENT = ("gpu", "driver", "compiler", "date")
 
@@ -52,7 +55,7 @@ class Case:
 
 def all_cases() -> list[Case]:
     cases = []
-    for name in corpus.FILES:
+    for name in (*corpus.FILES, *corpus.HOPPER_FAULTS, *corpus.HOPPER_CLEAN):
         source = corpus.CORPUS / f"{name}.cu"
         expected = corpus.expectations(source)
         cases += [
@@ -67,7 +70,7 @@ def all_cases() -> list[Case]:
 
 def ours(program: Path, case: Case) -> bool:
     """Whether the emulator's sanitizer reports the case; a planted fault by kind and line."""
-    result = corpus.run_case(program, case.name)
+    result = corpus.run_case(program, case.name, corpus.arch_of(case.source))
     findings = list(result.findings)
     if not case.expected:
         return bool(findings)
@@ -102,42 +105,74 @@ def is_report(answer: str) -> bool:
     return answer.isdigit() and int(answer) > 0
 
 
-def run_ours(cases: list[Case], jobs: int) -> list[dict[str, str]]:
-    programs = {source: corpus.build_corpus(source) for source in {case.source for case in cases}}
+class Rows:
+    """The rows of a file, one for each case, in their order. Those of cases that are no more are dropped."""
 
-    def row(case: Case) -> dict[str, str]:
-        told = ours(programs[case.source], case)
-        return {"case": case.name, "expected": case.expected or "clean", "ours": _word(told)}
+    def __init__(self, cases: list[Case], known: Path, output: Path) -> None:
+        self.output = output
+        self.lock = Lock()
+        self.of = {
+            case.name: {"case": case.name, "expected": case.expected or "clean", "ours": ""} for case in cases
+        }
+        if known.is_file():
+            with known.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    if row["case"] in self.of and row["expected"] == self.of[row["case"]]["expected"]:
+                        self.of[row["case"]] |= row
+
+    def all(self) -> list[dict[str, str]]:
+        return list(self.of.values())
+
+    def add(self, case: Case, answer: dict[str, str]) -> None:
+        with self.lock:
+            self.of[case.name] |= answer
+            write(self.all(), self.output)
+
+
+def built(cases: list[Case], target: type[Target], jobs: int) -> dict[Path, Path]:
+    """The program of each case's source."""
+    sources = list(dict.fromkeys(case.source for case in cases))
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(zip(sources, pool.map(corpus.build_corpus, sources, repeat(target)), strict=True))
+
+
+def ask(
+    rows: Rows,
+    left: list[Case],
+    programs: dict[Path, Path],
+    jobs: int,
+    answer: Callable[[Path, Case], dict[str, str]],
+    description: str,
+) -> None:
+    """Adds the answers about the cases that are ``left`` to their rows, as they come."""
+
+    def add(case: Case) -> None:
+        rows.add(case, answer(programs[case.source], case))
 
     with ThreadPoolExecutor(jobs) as pool:
-        return list(track(pool.map(row, cases), total=len(cases), description="ours"))
+        for _ in track(pool.map(add, left), total=len(left), description=description):
+            pass
 
 
-def add_theirs(rows: list[dict[str, str]], cases: list[Case], jobs: int, output: Path) -> None:
-    """Adds to each row the tools' verdicts, their combination "compute-sanitizer", and the environment.
+def add_ours(rows: Rows, cases: list[Case], jobs: int, again: bool) -> None:
+    def answer(program: Path, case: Case) -> dict[str, str]:
+        return {"ours": _word(ours(program, case))}
 
-    Complete rows are kept, and ``output`` is written after each case, so that an interrupted run can be
-    resumed.
-    """
+    left = [case for case in cases if again or not rows.of[case.name]["ours"]]
+    ask(rows, left, built(left, EmulatorTarget, jobs), jobs, answer, "ours")
+
+
+def add_theirs(rows: Rows, cases: list[Case], jobs: int) -> None:
+    """Adds the tools' verdicts, their combination "compute-sanitizer", and the environment."""
     environment = provenance.measured_on()
     where = {name: environment[name] for name in ENVIRONMENT}
-    sources = list({case.source for case in cases})
-    with ThreadPoolExecutor(jobs) as pool:
-        built = pool.map(corpus.build_corpus, sources, repeat(CudaTarget))
-        programs = dict(zip(sources, built, strict=True))
 
-        def answers(case: Case) -> dict[str, str]:
-            return {tool: theirs(programs[case.source], case, tool) for tool in TOOLS}
+    def answer(program: Path, case: Case) -> dict[str, str]:
+        told = {tool: theirs(program, case, tool) for tool in TOOLS}
+        return where | told | {"compute-sanitizer": _word(any(map(is_report, told.values())))}
 
-        by_name = {row["case"]: row for row in rows}
-        left = [case for case in cases if not by_name[case.name].get("compute-sanitizer")]
-        told = track(pool.map(answers, left), total=len(left), description="compute-sanitizer")
-        for case, answer in zip(left, told, strict=True):
-            row = by_name[case.name]
-            row |= (
-                where | answer | {"compute-sanitizer": _word(any(is_report(answer[tool]) for tool in TOOLS))}
-            )
-            write(rows, output)
+    left = [case for case in cases if not rows.of[case.name].get("compute-sanitizer")]
+    ask(rows, left, built(left, CudaTarget, jobs), jobs, answer, "compute-sanitizer")
 
 
 def write(rows: list[dict[str, str]], output: Path) -> None:
@@ -154,12 +189,12 @@ def _word(is_reported: bool) -> str:
 
 def summary(rows: list[dict[str, str]]) -> Table:
     """A table of caught, missed and false alarms for both sanitizers, by kind of fault."""
-    columns = [name for name in ("ours", "compute-sanitizer") if name in rows[0]]
+    columns = [name for name in ("ours", "compute-sanitizer") if any(row.get(name) for row in rows)]
     table = Table("planted", "cases", *columns)
     kinds = Counter(row["expected"] for row in rows)
     for kind in sorted(kinds, key=lambda kind: (kind == "clean", kind)):
         of_kind = [row for row in rows if row["expected"] == kind]
-        told = [str(sum(row[name] == "reported" for row in of_kind)) for name in columns]
+        told = [str(sum(row.get(name) == "reported" for row in of_kind)) for name in columns]
         table.add_row(kind, str(kinds[kind]), *told)
     return table
 
@@ -168,24 +203,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gpu", action="store_true", help="compute-sanitizer, to add to the rows of FILE")
+    parser.add_argument("--gpu", action="store_true", help="also compute-sanitizer's four tools")
     parser.add_argument("--csv", type=Path, metavar="FILE", required=True, help="a row for each case")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write them (the same FILE)")
+    parser.add_argument("--again", action="store_true", help="run ours anew where FILE has an answer")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time (2)")
     options = parser.parse_args()
+    if options.gpu and not shutil.which("compute-sanitizer"):
+        parser.error("compute-sanitizer is not on the PATH; it is in the bin folder of a CUDA toolkit")
     cases = all_cases()
+    table = Rows(cases, options.csv, options.output or options.csv)
+    add_ours(table, cases, options.jobs, options.again)
     if options.gpu:
-        if not shutil.which("compute-sanitizer"):
-            parser.error("compute-sanitizer is not on the PATH; it is in the bin folder of a CUDA toolkit")
-        if not options.csv.is_file():
-            parser.error(f"{options.csv} is not there; run this without --gpu first, to make it")
-        with options.csv.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        add_theirs(rows, cases, options.jobs, options.output or options.csv)
-    else:
-        rows = run_ours(cases, options.jobs)
+        add_theirs(table, cases, options.jobs)
+    rows = table.all()
     Console().print(summary(rows))
-    write(rows, options.output or options.csv)
     wrong = [row["case"] for row in rows if (row["ours"] == "reported") != (row["expected"] != "clean")]
     if wrong:
         print("ours is wrong about:", ", ".join(wrong), file=sys.stderr)

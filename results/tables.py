@@ -408,6 +408,7 @@ def output() -> str:
 def sanitizer() -> str:
     """How many of the corpus's planted faults, by kind, and of its clean kernels are reported."""
     frame = pd.read_csv(ROOT / "results" / "sanitizer.csv")
+    frame = frame[frame["compute-sanitizer"].notna()]
     told = frame[["ours", "compute-sanitizer"]] == "reported"
     kinds = told.groupby(frame.expected).sum()
     kinds.insert(0, "cases", frame.groupby("expected").size())
@@ -415,8 +416,8 @@ def sanitizer() -> str:
     rows = [(kind, *counts) for kind, counts in zip(planted.index, planted.to_numpy(), strict=True)]
     rows.append(("all planted faults", *planted.sum()))
     rows.append(("clean kernels", *kinds.loc["clean"]))
-    where = frame.iloc[0]
-    title = f"compute-sanitizer on an {where.gpu}, driver {where.driver}, {where.compiler}, {where.date}:\n\n"
+    where = [" and ".join(sorted(frame[name].unique())) for name in ("gpu", "driver", "compiler", "date")]
+    title = "compute-sanitizer on an {}, driver {}, {}, {}:\n\n".format(*where)
     return title + _markdown(["planted", "cases", "reported here", "by compute-sanitizer"], rows)
 
 

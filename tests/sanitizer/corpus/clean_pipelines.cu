@@ -390,7 +390,7 @@ CASE(coalesced) {
   expect(count, 1, [](int) { return 43; });
 }
 
-__global__ void grid_barrier(int *data, int *out, int n) {
+__global__ void grid_barrier_in_steps(int *data, int *out, int n) {
   const auto grid = cg::this_grid();
   for (int i = grid.thread_rank(); i < n; i += grid.size())
     data[i] = i * i;
@@ -398,12 +398,12 @@ __global__ void grid_barrier(int *data, int *out, int n) {
   for (int i = grid.thread_rank(); i < n; i += grid.size())
     out[i] = data[n - 1 - i];
 }
-CASE(grid_barrier) {
+CASE(grid_barrier_in_steps) {
   int n = 1000;
   Device<int> data(n), out(n);
   int *from = data, *to = out;
   void *arguments[] = {&from, &to, &n};
-  cudaLaunchCooperativeKernel(reinterpret_cast<void *>(grid_barrier), 4, kThreads, arguments);
+  cudaLaunchCooperativeKernel(reinterpret_cast<void *>(grid_barrier_in_steps), 4, kThreads, arguments);
   expect(out, n, [](int i) { return (999 - i) * (999 - i); });
 }
 

@@ -168,15 +168,15 @@ CASE(heap_freed_by_another_kernel) {
 
 // --- stacks ------------------------------------------------------------------------------------------------
 
-__global__ void local_past_end(int *out, int n) {
+__global__ void local_index_past_end(int *out, int n) {
   int values[8];
   for (int i = 0; i < n; ++i)
-    values[i] = i * n; // fault(local_past_end): out of bounds
+    values[i] = i * n; // fault(local_index_past_end): out of bounds
   out[threadIdx.x] = values[threadIdx.x % 8];
 }
-CASE(local_past_end) {
+CASE(local_index_past_end) {
   Device<int> out(32);
-  local_past_end<<<1, 32>>>(out, 100);
+  local_index_past_end<<<1, 32>>>(out, 100);
 }
 
 __global__ void local_uninitialised(int *out, int n) {
