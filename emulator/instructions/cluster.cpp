@@ -112,29 +112,29 @@ void wait_for_cluster(Warp &warp, const Instruction &) {
 constexpr std::uint32_t kBaseBits = 3;
 constexpr int kElementsShift = 6, kBytesShift = 10;
 
+std::uint32_t elements_of(const Instruction &in) { return in.flags >> kElementsShift & 15; }
+unsigned element_bytes_of(const Instruction &in) { return in.flags >> kBytesShift & 15; }
+
 void store_async(Warp &warp, const Instruction &in) {
-  const std::uint32_t *const more = warp.more(in);
-  const std::uint32_t elements = in.flags >> kElementsShift & 15, bytes = in.flags >> kBytesShift & 15;
-  std::uint64_t to[32], mbarriers[32];
-  const auto offset = [&](int i) { return std::int64_t(more[2 * i] | std::uint64_t(more[2 * i + 1]) << 32); };
-  lane_addresses(warp, Binder::Address::Base(in.flags & 7), in.op[0], offset(0), to);
-  lane_addresses(warp, Binder::Address::Base(in.flags >> kBaseBits & 7), in.op[1], offset(1), mbarriers);
+  const std::uint32_t *const slots = warp.more(in) + 4;
+  const unsigned bytes = element_bytes_of(in);
   for_lanes(warp.active(), [&](int lane) {
-    if (to[lane] % (elements * bytes))
+    const AsyncStore store = async_store_of(warp, in, lane);
+    if (store.to % store.bytes)
       throw FaultError(FaultKind::misaligned,
-                       "an access of " + std::to_string(elements * bytes) +
+                       "an access of " + std::to_string(store.bytes) +
                            " bytes at an address that is no multiple of that",
                        lane)
-          .at(to[lane]);
+          .at(store.to);
     BulkCopyInFlight flight;
-    flight.data.resize(std::size_t(elements) * bytes);
-    for (std::uint32_t i = 0; i < elements; ++i) {
-      const std::uint64_t value = bytes == 8 ? warp.lanes<std::uint64_t>(more[4 + i])[lane]
-                                             : warp.lanes<std::uint32_t>(more[4 + i])[lane];
+    flight.data.resize(store.bytes);
+    for (std::uint32_t i = 0; i < elements_of(in); ++i) {
+      const std::uint64_t value =
+          bytes == 8 ? warp.lanes<std::uint64_t>(slots[i])[lane] : warp.lanes<std::uint32_t>(slots[i])[lane];
       std::memcpy(flight.data.data() + i * bytes, &value, bytes);
     }
     flight.combine = reinterpret_cast<machine::Combine>(std::uintptr_t(in.imm));
-    send_to_cluster(warp, lane, to[lane], mbarriers[lane], std::move(flight));
+    send_to_cluster(warp, lane, store.to, store.mbarrier, std::move(flight));
   });
 }
 
@@ -193,6 +193,20 @@ bool bind_cluster_barrier(Binder &binder) {
     return false;
   binder.out.execute = binder.has("arrive") ? arrive_at_cluster : wait_for_cluster;
   return true;
+}
+
+AsyncStore async_store_of(Warp &warp, const Instruction &in, int lane) {
+  const std::uint32_t *const more = warp.more(in);
+  const auto address = [&](std::uint32_t base, std::uint32_t slot, const std::uint32_t *offset) {
+    std::uint64_t addresses[32];
+    lane_addresses(warp, Binder::Address::Base(base), slot,
+                   std::int64_t(offset[0] | std::uint64_t(offset[1]) << 32), addresses);
+    return addresses[lane];
+  };
+  return {.to = address(in.flags & 7, in.op[0], more),
+          .mbarrier = address(in.flags >> kBaseBits & 7, in.op[1], more + 2),
+          .bytes = elements_of(in) * element_bytes_of(in),
+          .reduces = in.imm != 0};
 }
 
 std::span<const TableEntry> cluster_table() { return kTable; }

@@ -1,4 +1,5 @@
-// barrier.cluster; control_table's barriers share its opcode.
+// barrier.cluster, whose opcode control_table's barriers share; st.async and red.async for those who inspect
+// them.
 #pragma once
 
 #include "instructions/binder.h"
@@ -6,5 +7,13 @@
 namespace ladder::instructions {
 
 bool bind_cluster_barrier(Binder &binder);
+
+/// One lane's st.async or red.async; shared::cluster addresses.
+struct AsyncStore {
+  std::uint64_t to, mbarrier;
+  unsigned bytes;
+  bool reduces; ///< red.async
+};
+AsyncStore async_store_of(machine::Warp &warp, const machine::Instruction &in, int lane);
 
 } // namespace ladder::instructions

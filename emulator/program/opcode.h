@@ -51,6 +51,7 @@ enum class Effect : std::uint8_t {
   copy_wait,
   copy_arrive, ///< the thread's copies arrive on an mbarrier
   bulk_copy,
+  async_store, ///< st.async, red.async
   mbarrier_setup,
   mbarrier,
   mbarrier_wait,

@@ -3,6 +3,7 @@
 
 #include "instructions/async_copy.h"
 #include "instructions/bulk_copy.h"
+#include "instructions/cluster.h"
 #include "machine/cluster.h"
 
 #include <algorithm>
@@ -116,7 +117,14 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     else if (loads)
       begin_load(at, lane, copy);
     else if (copy.kind == instructions::BulkKind::exchange)
-      begin_landing(at, lane, copy, copy.other, copy.mbarrier, begin_read(at, lane, copy.shared, bytes));
+      begin_landing(at, lane,
+                    {.to = copy.other,
+                     .mbarrier = copy.mbarrier,
+                     .bytes = bytes,
+                     .reduces = copy.reduces,
+                     .is_bulk = true,
+                     .swizzle = {},
+                     .source = begin_read(at, lane, copy.shared, bytes)});
     else
       stores_[at.thread(lane)].open.push_back(begin_read(at, lane, copy.shared, bytes));
   });
@@ -155,42 +163,76 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
   return good;
 }
 
+void BlockChecker::async_store(Warp &warp, const Instruction &in) {
+  const Context at = context(warp, in);
+  unsigned bytes = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    const instructions::AsyncStore store = instructions::async_store_of(warp, in, lane);
+    bytes = store.bytes;
+    Reach to;
+    to.address[lane] = store.to;
+    place_lane(at, to, lane, Space::shared, bytes, bytes, true);
+    if (to.shared | to.elsewhere)
+      begin_landing(at, lane,
+                    {.to = store.to,
+                     .mbarrier = store.mbarrier,
+                     .bytes = bytes,
+                     .reduces = store.reduces,
+                     .swizzle = {},
+                     .source = nullptr});
+  });
+  report(at, bytes);
+  carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
+}
+
 /// A load lands in this block, in another one of the cluster, or at the same place in several.
 void BlockChecker::begin_load(const Context &at, int lane, const instructions::BulkCopy &copy) {
+  const auto land = [&](std::uint64_t to, std::uint64_t mbarrier) {
+    begin_landing(at, lane,
+                  {.to = to,
+                   .mbarrier = mbarrier,
+                   .bytes = unsigned(copy.shared_extent),
+                   .is_bulk = true,
+                   .swizzle = copy.map ? std::optional(copy.map->swizzle) : std::nullopt,
+                   .source = nullptr});
+  };
   if (!copy.cta_mask)
-    return begin_landing(at, lane, copy, copy.shared, copy.mbarrier, nullptr);
+    return land(copy.shared, copy.mbarrier);
   const auto in_block = [](std::uint32_t rank, std::uint64_t address) {
     return machine::cluster_address(rank, std::uint32_t(address) & machine::kOffsetInBlock);
   };
   for (std::uint32_t rank = 0; rank < block_.cluster().size(); ++rank)
     if (*copy.cta_mask >> rank & 1)
-      begin_landing(at, lane, copy, in_block(rank, copy.shared), in_block(rank, copy.mbarrier), nullptr);
+      land(in_block(rank, copy.shared), in_block(rank, copy.mbarrier));
 }
 
-void BlockChecker::begin_landing(const Context &at, int lane, const instructions::BulkCopy &copy,
-                                 std::uint64_t to, std::uint64_t mbarrier, SharedRead source) {
-  const auto bytes = unsigned(copy.shared_extent);
-  const auto place = owner(to, bytes), signal = owner(mbarrier, sizeof(std::uint64_t));
+/// Reductions commute: they race with other accesses, but not with each other.
+void BlockChecker::begin_landing(const Context &at, int lane, const Landing &landing) {
+  const auto place = owner(landing.to, landing.bytes),
+             signal = owner(landing.mbarrier, sizeof(std::uint64_t));
   if (!place || !signal || place->first != signal->first)
     return; // rejected when it executes
   BlockChecker &other = *place->first;
   const std::uint64_t address = place->second;
-  const Deed write = deed(at, 1u << lane, Act::copy, "shared");
+  Deed write = deed(at, 1u << lane, Act::copy, "shared");
+  if (landing.reduces)
+    write.accesses[lane].flags |= Access::strong;
   for (const auto &[awaited, copies] : other.bulk_copies_)
     for (const CopyInFlight &coming : copies)
-      if (coming.address == address && !copy.reduces)
+      if (coming.address == address && !(landing.reduces && coming.write.flags & Access::strong))
         note({Kind::async_copy, lane, address, "shared", coming.write, true, true});
-  if (const auto init = other.inits_.find(signal->second); &other == this && init != inits_.end() &&
-                                                           !init->second.is_published &&
-                                                           init->second.access.thread == at.thread(lane))
+  if (const auto init = other.inits_.find(signal->second);
+      landing.is_bulk && &other == this && init != inits_.end() && !init->second.is_published &&
+      init->second.access.thread == at.thread(lane))
     note({Kind::proxy, lane, signal->second, "shared", init->second.access, true, false});
   check_init_by_cluster(lane, other, signal->second);
-  if (!copy.reduces)
-    touch_shared(write, lane, address, bytes, other);
-  if (copy.map)
-    other.async_.copied(address, bytes, copy.map->swizzle);
-  other.bulk_copies_[signal->second].push_back({std::uint32_t(address), bytes, write.accesses[lane],
-                                                std::move(source), clocks_.release(at.thread(lane))});
+  if (landing.reduces && !other.written_.any(address, landing.bytes))
+    note(Kind::uninitialised, lane, address, "shared");
+  touch_shared(write, lane, address, landing.bytes, other);
+  if (landing.swizzle)
+    other.async_.copied(address, landing.bytes, *landing.swizzle);
+  other.bulk_copies_[signal->second].push_back({std::uint32_t(address), landing.bytes, write.accesses[lane],
+                                                landing.source, clocks_.release(at.thread(lane))});
 }
 
 /// Waiters at the mbarrier see the copies, and everything that the copying threads did before they began

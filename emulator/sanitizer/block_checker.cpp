@@ -28,6 +28,7 @@ void checked_fragment_load(Warp &warp, const Instruction &in) { checker_of(warp)
 void checked_fragment_store(Warp &warp, const Instruction &in) { checker_of(warp).fragment(warp, in, true); }
 void checked_copy(Warp &warp, const Instruction &in) { checker_of(warp).copy(warp, in); }
 void checked_bulk_copy(Warp &warp, const Instruction &in) { checker_of(warp).bulk_copy(warp, in); }
+void checked_async_store(Warp &warp, const Instruction &in) { checker_of(warp).async_store(warp, in); }
 void checked_commit(Warp &warp, const Instruction &in) { checker_of(warp).commit(warp, in); }
 void checked_wait(Warp &warp, const Instruction &in) { checker_of(warp).wait(warp, in); }
 void checked_copy_arrive(Warp &warp, const Instruction &in) { checker_of(warp).copy_arrive(warp, in); }

@@ -30,6 +30,7 @@ void checked_fragment_load(machine::Warp &warp, const machine::Instruction &in);
 void checked_fragment_store(machine::Warp &warp, const machine::Instruction &in);
 void checked_copy(machine::Warp &warp, const machine::Instruction &in);
 void checked_bulk_copy(machine::Warp &warp, const machine::Instruction &in);
+void checked_async_store(machine::Warp &warp, const machine::Instruction &in);
 void checked_commit(machine::Warp &warp, const machine::Instruction &in);
 void checked_wait(machine::Warp &warp, const machine::Instruction &in);
 void checked_copy_arrive(machine::Warp &warp, const machine::Instruction &in);
@@ -74,6 +75,7 @@ public:
   void fragment(machine::Warp &warp, const machine::Instruction &in, bool writes);
   void copy(machine::Warp &warp, const machine::Instruction &in);
   void bulk_copy(machine::Warp &warp, const machine::Instruction &in);
+  void async_store(machine::Warp &warp, const machine::Instruction &in);
   void commit(machine::Warp &warp, const machine::Instruction &in);
   void wait(machine::Warp &warp, const machine::Instruction &in);
   void copy_arrive(machine::Warp &warp, const machine::Instruction &in);
@@ -117,6 +119,15 @@ private:
     Access write;
     SharedRead source;  ///< the read of another block's shared memory; nullptr: none
     SharedClock issuer; ///< of a bulk copy: what its thread had done and known; nullptr: of another one
+  };
+  /// Data on its way to shared memory of a block of the cluster, and the mbarrier that gets its bytes.
+  struct Landing {
+    std::uint64_t to, mbarrier;              ///< shared::cluster addresses
+    unsigned bytes;                          ///< from the first to the last
+    bool reduces = false;                    ///< combines with what is there
+    bool is_bulk = false;                    ///< by the async proxy
+    std::optional<machine::Swizzle> swizzle; ///< of a box
+    SharedRead source;                       ///< the read of shared memory; nullptr: none
   };
   struct Phase {
     int lane; ///< the first at this mbarrier
@@ -234,14 +245,14 @@ private:
   void complete_copies(const std::vector<CopyInFlight> &copies);
   void complete_thread_copies(std::vector<CopyInFlight> &copies);
   void complete_bulk_copies(std::uint64_t mbarrier);
+  void check_inits(const Context &at, const Reach &where);
   void check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier);
   void publish_inits(const machine::Warp &warp, std::uint32_t lanes);
   std::optional<std::uint32_t> phase_of(std::uint64_t mbarrier) const;
   Phases phases(const Reach &where);
   void check_phases(const Context &at, const Phases &before);
   void begin_load(const Context &at, int lane, const instructions::BulkCopy &copy);
-  void begin_landing(const Context &at, int lane, const instructions::BulkCopy &copy, std::uint64_t to,
-                     std::uint64_t mbarrier, SharedRead source);
+  void begin_landing(const Context &at, int lane, const Landing &landing);
   BlockChecker &checker(std::uint32_t block);
   void check_proxy(const Context &at, int lane, std::uint32_t address);
   SharedRead issue(const Context &at, std::size_t first);

@@ -21,8 +21,13 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
     if (const auto place = owner(where.address[lane], 8))
       check_init_by_cluster(lane, *place->first, place->second);
   });
+  const bool is_init = !at.site.flags;
+  if (is_init)
+    check_inits(at, where);
   report(at, 8);
-  if (!at.site.flags) { // initialising one publishes nothing
+  if (warp.source(in).has("inval"))
+    for_lanes(where.shared, [&](int lane) { inits_.erase(where.address[lane]); });
+  if (is_init) { // publishes nothing
     for_lanes(where.shared, [&](int lane) {
       inits_[where.address[lane]] = {access(at, lane, Act::write), false};
       unseen_completions_.erase(where.address[lane]);
@@ -36,6 +41,15 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
   const Phases before = phases(where);
   carry_out(at, where.lanes());
   check_phases(at, before);
+}
+
+/// An mbarrier is to be invalidated before its place is initialised again.
+void BlockChecker::check_inits(const Context &at, const Reach &where) {
+  for_lanes(where.shared, [&](int lane) {
+    const std::uint64_t address = where.address[lane];
+    if (const auto init = inits_.find(address); init != inits_.end() && phase_of(address))
+      note({Kind::barrier, lane, address, "shared", init->second.access, true, true});
+  });
 }
 
 void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {

@@ -158,6 +158,8 @@ Describe describer(Effect effect) {
     return mbarrier<checked_copy_arrive>;
   case Effect::bulk_copy:
     return plain<checked_bulk_copy>;
+  case Effect::async_store:
+    return plain<checked_async_store>;
   case Effect::mbarrier_setup:
   case Effect::mbarrier:
     return mbarrier<checked_mbarrier>;

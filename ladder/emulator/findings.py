@@ -78,6 +78,10 @@ _CLUSTER_ADVICE = (
 _INIT_ADVICE = (
     "Execute fence.mbarrier_init.release.cluster after mbarrier.init, then a barrier of all who use it."
 )
+_REINIT_ADVICE = (
+    "Initialise it once, by one thread: it goes on from phase to phase by itself. mbarrier.inval ends it, "
+    "when its place is wanted for something else."
+)
 _LOADED_ADVICE = "Wait first: let each reader see the phase of the mbarrier that the copy completes."
 _NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
 
@@ -153,10 +157,13 @@ class Finding:
             return _INIT_ADVICE
         if self.kind == "race between blocks" and self.space == "shared":
             return _CLUSTER_ADVICE
-        if self.kind == "copy not waited for" and "cp.async.bulk" in mine + theirs:
+        landing = ("cp.async.bulk", "cp.reduce.async.bulk", "st.async", "red.async")
+        if self.kind == "copy not waited for" and any(opcode in mine + theirs for opcode in landing):
             return _LOADED_ADVICE
         if self.kind == "mask" and mine.startswith(("wgmma.", "setmaxnreg.")):
             return _WARPGROUP_ADVICE
+        if self.kind == "barrier" and mine.startswith("mbarrier.init"):
+            return _REINIT_ADVICE
         if self.kind == "barrier" and mine.startswith("mbarrier."):
             return _MBARRIER_ADVICE
         return None

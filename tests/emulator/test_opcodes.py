@@ -11,8 +11,7 @@ EMULATOR = Path(__file__).parents[2] / "emulator"
 
 ROWS = _emulator.opcode_rows()
 
-#: Opcodes that the sanitizer ignores: they concern caches, order accesses that are not modelled, or write to
-#: the memory of another block of the cluster.
+#: Opcodes that the sanitizer ignores: they concern caches, or order accesses that are not modelled.
 EXEMPT = {
     "prefetch",
     "prefetchu",
@@ -21,8 +20,6 @@ EXEMPT = {
     "createpolicy",
     "cp.async.bulk.prefetch",
     "tensormap",
-    "st.async",
-    "red.async",
     "fence.proxy",
     "membar.proxy",
 }

@@ -77,6 +77,14 @@ def test_the_asynchronous_corpus_has_many_cases_of_each_kind() -> None:
     assert sum(len(case_names(CORPUS / f"{name}.cu")) for name in HOPPER_CLEAN) >= 30
 
 
+def test_no_two_cases_have_one_name() -> None:
+    """results/sanitizer.csv knows them by it."""
+    files = (*FAULTS, *CLEAN, *HOPPER_FAULTS, *HOPPER_CLEAN)
+    names = [case for name in files for case in case_names(CORPUS / f"{name}.cu")]
+    names += [mutant.name for mutant in mutants()]
+    assert len(names) == len(set(names))
+
+
 def test_a_wrong_line_would_be_missed(faults: dict[str, list[Finding]]) -> None:
     case, expected = next(iter(expectations(CORPUS / "faults.cu").items()))
     assert is_caught(expected, faults[case])

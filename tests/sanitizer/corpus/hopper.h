@@ -131,6 +131,19 @@ __device__ inline void send(unsigned to, const void *from, unsigned bytes, unsig
       "r"(shared_address(from)), "r"(bytes), "r"(barrier)
       : "memory");
 }
+/// A word to another block's shared memory, and its bytes to that block's mbarrier.
+__device__ inline void send_word(unsigned to, int value, unsigned barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to),
+               "r"(value), "r"(barrier)
+               : "memory");
+}
+/// The same, added to what is there.
+__device__ inline void add_word(unsigned to, int value, unsigned barrier) {
+  asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, "
+               "[%2];" ::"r"(to),
+               "r"(value), "r"(barrier)
+               : "memory");
+}
 
 // --- cp.async
 

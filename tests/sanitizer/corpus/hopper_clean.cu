@@ -228,4 +228,24 @@ CASE(neighbours) {
   neighbours<<<2, 32>>>(out);
 }
 
+/// An mbarrier's place becomes another one's.
+__global__ void initialised_anew(int *out) {
+  __shared__ Barrier barrier;
+  for (int i = 0; i < 2; ++i) {
+    if (threadIdx.x == 0)
+      init(barrier, kThreads);
+    publish_barriers();
+    arrive(barrier);
+    wait(barrier, 0);
+    __syncthreads();
+    if (threadIdx.x == 0)
+      asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier)) : "memory");
+  }
+  out[threadIdx.x] = 1;
+}
+CASE(initialised_anew) {
+  Device<int> out(kThreads);
+  initialised_anew<<<1, kThreads>>>(out);
+}
+
 } // namespace

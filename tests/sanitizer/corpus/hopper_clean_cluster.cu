@@ -198,10 +198,7 @@ CLUSTER words_sent(int *out) {
   fence_inits();
   sync_cluster();
   const unsigned other = cluster_rank() ^ 1;
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
-                   remote(box + threadIdx.x, other)),
-               "r"(threadIdx.x), "r"(remote(&full, other))
-               : "memory");
+  send_word(remote(box + threadIdx.x, other), int(threadIdx.x), remote(&full, other));
   wait(full, 0);
   out[blockIdx.x * kThreads + threadIdx.x] = box[kThreads - 1 - threadIdx.x];
   sync_cluster();
@@ -209,6 +206,107 @@ CLUSTER words_sent(int *out) {
 CASE(words_sent) {
   Device<int> out(2 * kThreads);
   words_sent<<<2, kThreads>>>(out);
+}
+
+/// Words come in rounds; the reader says when the box is free again.
+CLUSTER words_sent_in_rounds(int *out) {
+  __shared__ alignas(16) int box[kThreads];
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(empty, kThreads);
+  }
+  fence_inits();
+  sync_cluster();
+  const unsigned other = cluster_rank() ^ 1;
+  for (unsigned i = 0; i < 4; ++i) {
+    if (threadIdx.x == 0)
+      expect(full, sizeof box);
+    if (i > 0)
+      wait(empty, i - 1 & 1); // the neighbour has read what was sent before
+    send_word(remote(box + threadIdx.x, other), int(threadIdx.x + i), remote(&full, other));
+    wait(full, i & 1);
+    out[blockIdx.x * kThreads + threadIdx.x] = box[kThreads - 1 - threadIdx.x];
+    arrive_remote(remote(&empty, other));
+  }
+  wait(empty, 1);
+  sync_cluster();
+}
+CASE(words_sent_in_rounds) {
+  Device<int> out(2 * kThreads);
+  words_sent_in_rounds<<<2, kThreads>>>(out);
+}
+
+/// Additions to one word need no order among themselves.
+CLUSTER words_added(int *out) {
+  __shared__ int sum;
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    sum = 0;
+    init(full, 1);
+    expect(full, 2 * kThreads * sizeof(int));
+  }
+  fence_inits();
+  sync_cluster();
+  add_word(remote(&sum, 0), int(threadIdx.x), remote(&full, 0));
+  if (cluster_rank() == 0) {
+    wait(full, 0);
+    out[threadIdx.x] = sum;
+  }
+  sync_cluster();
+}
+CASE(words_added) {
+  Device<int> out(kThreads);
+  words_added<<<2, kThreads>>>(out);
+}
+
+/// The sum is used, zeroed and added to again.
+CLUSTER words_added_in_rounds(int *out) {
+  __shared__ int sum;
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  fence_inits();
+  for (unsigned i = 0; i < 3; ++i) {
+    if (threadIdx.x == 0) {
+      sum = 0;
+      expect(full, 2 * kThreads * sizeof(int));
+    }
+    sync_cluster();
+    add_word(remote(&sum, threadIdx.x & 1), 1, remote(&full, threadIdx.x & 1));
+    add_word(remote(&sum, threadIdx.x & 1), 1, remote(&full, threadIdx.x & 1));
+    wait(full, i & 1);
+    out[blockIdx.x * kThreads + threadIdx.x] = sum;
+    sync_cluster();
+  }
+}
+CASE(words_added_in_rounds) {
+  Device<int> out(2 * kThreads);
+  words_added_in_rounds<<<2, kThreads>>>(out);
+}
+
+/// What the sender wrote before it sent is known to who has waited for the word.
+CLUSTER word_sent_as_a_flag(int *out) {
+  __shared__ int data[kThreads], flag;
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    expect(full, sizeof flag);
+  }
+  fence_inits();
+  sync_cluster();
+  const unsigned other = cluster_rank() ^ 1;
+  data[threadIdx.x] = int(threadIdx.x);
+  __syncthreads();
+  if (threadIdx.x == 0)
+    send_word(remote(&flag, other), 1, remote(&full, other));
+  wait(full, 0);
+  out[blockIdx.x * kThreads + threadIdx.x] = read_remote(remote(data + threadIdx.x, other)) + flag;
+  sync_cluster();
+}
+CASE(word_sent_as_a_flag) {
+  Device<int> out(2 * kThreads);
+  word_sent_as_a_flag<<<2, kThreads>>>(out);
 }
 
 } // namespace

@@ -405,6 +405,16 @@ __global__ void mbarrier_never_initialised() {
 }
 CASE(mbarrier_never_initialised) { mbarrier_never_initialised<<<1, 1>>>(); }
 
+__global__ void mbarrier_initialised_twice() {
+  __shared__ Barrier barrier;
+  for (int i = 0; i < 2; ++i) {
+    init(barrier, 1); // fault(mbarrier_initialised_twice): barrier
+    arrive(barrier);
+    wait(barrier, 0);
+  }
+}
+CASE(mbarrier_initialised_twice) { mbarrier_initialised_twice<<<1, 1>>>(); }
+
 __global__ void every_lane_loads(Element *out, const Element *in) {
   __shared__ alignas(1024) Element tile[kTile];
   __shared__ Barrier full;
@@ -513,5 +523,19 @@ CASE(map_before_memory) {
   Device<Element> in(kTile), out(kTile);
   map_before_memory<<<1, kThreads>>>(map_of(in - 32 * 64, CU_TENSOR_MAP_SWIZZLE_128B, 64), out);
 }
+
+__global__ void no_tensor_map(const __grid_constant__ CUtensorMap map) {
+  __shared__ alignas(1024) Element tile[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    expect(full, kTileBytes);
+  }
+  publish_barriers();
+  if (threadIdx.x == 0)
+    load_box(tile, map, 0, 0, full); // fault(no_tensor_map): fault
+  wait(full, 0);
+}
+CASE(no_tensor_map) { no_tensor_map<<<1, kThreads>>>(CUtensorMap{{1, 2, 3}}); }
 
 } // namespace

@@ -332,4 +332,184 @@ CASE(sent_without_proxy_fence) {
   sent_without_proxy_fence<<<2, kThreads>>>(out);
 }
 
+// --- words between blocks ---------------------------------------------------------------------------------------------
+
+#define BOX                                                                                                  \
+  __shared__ alignas(16) int box[kThreads];                                                                  \
+  __shared__ Barrier full;                                                                                   \
+  const unsigned other = cluster_rank() ^ 1;                                                                 \
+  if (threadIdx.x == 0)                                                                                      \
+    init(full, 1);                                                                                           \
+  fence_inits()
+
+CLUSTER words_not_waited_for(int *out) {
+  BOX;
+  if (threadIdx.x == 0)
+    expect(full, sizeof box);
+  sync_cluster();
+  send_word(remote(box + threadIdx.x, other), int(threadIdx.x), remote(&full, other));
+  sync_cluster();
+  out[blockIdx.x * kThreads + threadIdx.x] = box[threadIdx.x]; // fault(words_not_waited_for): copy not waited for
+  wait(full, 0);
+}
+CASE(words_not_waited_for) {
+  Device<int> out(2 * kThreads);
+  words_not_waited_for<<<2, kThreads>>>(out);
+}
+
+/// The second round's words may come while block 0 still reads the first one's.
+CLUSTER words_sent_over_words_in_use(int *out) {
+  BOX;
+  if (threadIdx.x == 0)
+    expect(full, sizeof box);
+  sync_cluster();
+  if (cluster_rank() == 1) {
+    send_word(remote(box + threadIdx.x, other), 1, remote(&full, other));
+    sync_cluster();
+    send_word(remote(box + threadIdx.x, other), 2, remote(&full, other)); // fault(words_sent_over_words_in_use): race between blocks
+  } else {
+    wait(full, 0);
+    if (threadIdx.x == 0)
+      expect(full, sizeof box);
+    sync_cluster();
+    out[threadIdx.x] = box[kThreads - 1 - threadIdx.x];
+    wait(full, 1);
+  }
+  sync_cluster();
+}
+CASE(words_sent_over_words_in_use) {
+  Device<int> out(kThreads);
+  words_sent_over_words_in_use<<<2, kThreads>>>(out);
+}
+
+CLUSTER word_sent_before_the_init(int *out) {
+  BOX;
+  if (threadIdx.x == 0)
+    expect(full, sizeof box);
+  __syncthreads();
+  if (cluster_rank() == 1)
+    send_word(remote(box + threadIdx.x, 0), int(threadIdx.x), remote(&full, 0)); // fault(word_sent_before_the_init): race between blocks
+  if (cluster_rank() == 0)
+    wait(full, 0);
+  out[blockIdx.x * kThreads + threadIdx.x] = 1;
+  sync_cluster();
+}
+CASE(word_sent_before_the_init) {
+  Device<int> out(2 * kThreads);
+  word_sent_before_the_init<<<2, kThreads>>>(out);
+}
+
+CLUSTER two_words_sent_to_one_place(int *out) {
+  BOX;
+  if (threadIdx.x == 0)
+    expect(full, sizeof box);
+  sync_cluster();
+  send_word(remote(box + threadIdx.x / 2, other), int(threadIdx.x), remote(&full, other)); // fault(two_words_sent_to_one_place): copy not waited for
+  wait(full, 0);
+  if (threadIdx.x < kThreads / 2)
+    out[blockIdx.x * kThreads + threadIdx.x] = box[threadIdx.x];
+  sync_cluster();
+}
+CASE(two_words_sent_to_one_place) {
+  Device<int> out(2 * kThreads);
+  two_words_sent_to_one_place<<<2, kThreads>>>(out);
+}
+
+CLUSTER exit_before_the_words_land() {
+  BOX;
+  if (threadIdx.x == 0)
+    expect(full, sizeof box);
+  sync_cluster();
+  send_word(remote(box + threadIdx.x, other), int(threadIdx.x), remote(&full, other)); // fault(exit_before_the_words_land): copy not waited for
+  sync_cluster();
+}
+CASE(exit_before_the_words_land) { exit_before_the_words_land<<<2, kThreads>>>(); }
+
+CLUSTER word_past_the_neighbours_memory() {
+  BOX;
+  sync_cluster();
+  if (cluster_rank() == 0 && threadIdx.x == 0)
+    send_word(remote(box, 1) + (1 << 20), 1, remote(&full, 1)); // fault(word_past_the_neighbours_memory): out of bounds
+  sync_cluster();
+}
+CASE(word_past_the_neighbours_memory) { word_past_the_neighbours_memory<<<2, kThreads>>>(); }
+
+#define SUM(blocks)                                                                                             \
+  __shared__ int sum;                                                                                        \
+  __shared__ Barrier full;                                                                                   \
+  const unsigned rank = cluster_rank();                                                                      \
+  if (threadIdx.x == 0) {                                                                                    \
+    init(full, 1);                                                                                           \
+    expect(full, blocks * kThreads * sizeof(int));                                                           \
+  }                                                                                                          \
+  fence_inits()
+
+CLUSTER sum_read_before_the_additions(int *out) {
+  SUM(2);
+  if (threadIdx.x == 0)
+    sum = 0;
+  sync_cluster();
+  add_word(remote(&sum, 0), int(threadIdx.x), remote(&full, 0));
+  sync_cluster();
+  if (rank == 0) {
+    out[threadIdx.x] = sum; // fault(sum_read_before_the_additions): copy not waited for
+    wait(full, 0);
+  }
+}
+CASE(sum_read_before_the_additions) {
+  Device<int> out(kThreads);
+  sum_read_before_the_additions<<<2, kThreads>>>(out);
+}
+
+CLUSTER sum_zeroed_while_they_add(int *out) {
+  SUM(1);
+  sync_cluster();
+  if (rank == 0 && threadIdx.x == 0)
+    sum = 0; // fault(sum_zeroed_while_they_add): copy not waited for
+  if (rank == 1)
+    add_word(remote(&sum, 0), int(threadIdx.x), remote(&full, 0));
+  if (rank == 0) {
+    wait(full, 0);
+    out[threadIdx.x] = sum;
+  }
+  sync_cluster();
+}
+CASE(sum_zeroed_while_they_add) {
+  Device<int> out(kThreads);
+  sum_zeroed_while_they_add<<<2, kThreads>>>(out);
+}
+
+CLUSTER sum_of_nothing(int *out) {
+  SUM(2);
+  sync_cluster();
+  add_word(remote(&sum, 0), int(threadIdx.x), remote(&full, 0)); // fault(sum_of_nothing): uninitialised read
+  if (rank == 0) {
+    wait(full, 0);
+    out[threadIdx.x] = sum;
+  }
+  sync_cluster();
+}
+CASE(sum_of_nothing) {
+  Device<int> out(kThreads);
+  sum_of_nothing<<<2, kThreads>>>(out);
+}
+
+/// Who adds sees no end of the additions: only the owner's mbarrier tells.
+CLUSTER sum_read_by_the_one_who_added(int *out) {
+  SUM(2);
+  if (threadIdx.x == 0)
+    sum = 0;
+  sync_cluster();
+  add_word(remote(&sum, 0), int(threadIdx.x), remote(&full, 0));
+  if (rank == 1)
+    out[threadIdx.x] = read_remote(remote(&sum, 0)); // fault(sum_read_by_the_one_who_added): copy not waited for
+  if (rank == 0)
+    wait(full, 0);
+  sync_cluster();
+}
+CASE(sum_read_by_the_one_who_added) {
+  Device<int> out(kThreads);
+  sum_read_by_the_one_who_added<<<2, kThreads>>>(out);
+}
+
 } // namespace
