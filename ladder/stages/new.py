@@ -11,7 +11,10 @@ from typing import Any
 
 from ladder.common import cache, files
 from ladder.errors import LadderError, StageError
-from ladder.stages.discovery import OWN_STAGES, Stage, discover, exercises_root, own_folder, read_stage
+from ladder.stages.discovery import discover
+from ladder.stages.places import OWN_STAGES, exercises_root, own_folder
+from ladder.stages.reading import read_stage
+from ladder.stages.stage import Stage
 
 _LONGEST_NAME = 60  # it becomes part of build directories' names
 

@@ -8,7 +8,7 @@ import pytest
 from ladder.evaluation import evaluate
 from ladder.operations import get_operation
 from ladder.stages import discover
-from ladder.stages.discovery import examples_root
+from ladder.stages.places import examples_root
 
 EXAMPLES = [stage for stage in discover() if stage.path.parent == examples_root()]
 MOST_LINES = 60

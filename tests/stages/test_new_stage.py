@@ -14,7 +14,7 @@ from ladder.cli import main
 from ladder.errors import LadderError, StageError
 from ladder.evaluation import evaluate
 from ladder.operations import Problem
-from ladder.stages import discovery, new_stage
+from ladder.stages import new_stage, places
 
 
 @pytest.fixture(autouse=True)
@@ -123,8 +123,8 @@ def test_rungs_of_somebody_else_are_not_run(home: Path, monkeypatch: pytest.Monk
 def test_one_rung_of_somebody_else_is_not_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mine", "theirs"):
         new_stage(name, "v1_minimal")
-    mine = discovery._is_users
-    monkeypatch.setattr(discovery, "_is_users", lambda folder: folder.name != "theirs" and mine(folder))
+    mine = places.is_users
+    monkeypatch.setattr(places, "is_users", lambda folder: folder.name != "theirs" and mine(folder))
     ladder = stages.discover()
     assert "mine" in [stage.name for stage in ladder]
     assert "belongs to somebody else" in ladder.broken["theirs"].message
