@@ -154,10 +154,13 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
 
     command = f"ladder check {stage.name} {problem.command_options}"
     fault = emulator.last_fault()
-    if fault is not None and fault.text == error.message and fault.kind == "deadlock":
-        return Remark("fault", _deadlock_text(stage, problem, fault), (command,))
-    if fault is None or fault.text != error.message or fault.kind not in ADVICE:
+    if fault is None or fault.text != error.message:
         return Remark("fault", f"On {problem}:\n{error.message}", (command,))
+    if fault.kind == "deadlock":
+        return Remark("fault", _deadlock_text(stage, problem, fault), (command,))
+    if fault.kind not in ADVICE:
+        place = f", at {_quoted(Path(fault.kernel_file), fault.own_line)}" if fault.own_line else ""
+        return Remark("fault", f"On {problem}: {fault.kind}{place}\n{fault.message}", (command,))
     who = Party(
         block=fault.block,
         warp=fault.warp if fault.warp >= 0 else None,

@@ -328,7 +328,7 @@ def test_a_nan_of_a_token_in_a_page() -> None:
     assert not any("NaN" in one for one in operation.diagnose(problem, {"o": o}, exact, "fragments"))
 
 
-def test_the_bias_of_another_position() -> None:
+def test_the_bias_of_another_position_or_none() -> None:
     problem = HstuProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32", bias_heads=1)
     operation = operation_of(problem)
     inputs = operation.make_inputs(problem)
@@ -337,12 +337,18 @@ def test_the_bias_of_another_position() -> None:
         n, m = one.q.shape[0], one.k.shape[0]
         s = torch.einsum("nhd,mhd->hnm", one.q.double(), one.k.double())
         s += inputs["rab"][one.number, 0, :n, :m].double()  # query i's position taken to be i
+        if one.number == 1:
+            s[:, 29] -= inputs["rab"][1, 0, 29, :m].double()
         p = torch.nn.functional.silu(problem.factor * s) * one.seen
         o[one.queries] = (torch.einsum("hnm,mhd->nhd", p, one.v.double()) / problem.length).float()
-    said = operation.diagnose(problem, {"o": o}, operation.reference(problem, inputs), "fragments")
-    assert "Only sequence 0 of 2 is wrong." in said
+    exact = operation.reference(problem, inputs)
+    said = operation.diagnose(problem, {"o": o}, exact, "fragments")
     words = "Row 19 of it, head 0, is what comes out with the bias of position 19; it is at position 49."
     assert words in said
+    later = {"o": o.where(torch.arange(50)[:, None, None] >= 20, exact.outputs["o"].float())}
+    assert "Row 29 of it, head 0, is what comes out without the bias." in operation.diagnose(
+        problem, later, exact, "fragments"
+    )
 
 
 def gradients_said(

@@ -67,17 +67,20 @@ def _bias(
     got: Tensor,
     bound: float,
 ) -> str:
-    """Says so if the row of o has the bias of another position; "" if not."""
+    """Says so if the row of o has the bias of another position, or none; "" if not."""
     if one.bias is None:
         return ""
     m = one.k.shape[0]
     biases = inputs["rab"][one.number, head if len(one.bias) > 1 else 0, :m, :m].double()
+    biases = torch.cat([biases, torch.zeros_like(biases[:1])])
     s = one.k[:, head].double() @ one.q[row, head].double() + biases
     rows = F.silu(problem.factor * s) * one.seen[row] @ one.v[:, head].double() / problem.length
     off = (rows - got).abs().amax(1)
     position, found = m - one.q.shape[0] + row, int(off.argmin())
     if found == position or float(off[found]) > min(bound, float(off[position]) / 4):
         return ""
+    if found == m:
+        return "without the bias"
     return f"with the bias of position {found}; it is at position {position}"
 
 
