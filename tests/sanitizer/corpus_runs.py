@@ -24,8 +24,8 @@ ARCH = "sm_80"
 #: For files named hopper_...
 HOPPER_ARCH = "sm_90a"
 #: Files of planted faults, and of clean programs.
-FAULTS = ("faults", "faults_memory", "faults_order")
-CLEAN = ("clean", "clean_pipelines", "clean_programs")
+FAULTS = ("faults_accesses", "faults_races", "faults_waits", "faults_host", "faults_memory", "faults_order")
+CLEAN = ("clean_races", "clean_order", "clean_memory", "clean_host", "clean_pipelines", "clean_programs")
 FILES = FAULTS + CLEAN
 #: The same of asynchronous programs.
 HOPPER_FAULTS = ("hopper_faults", "hopper_faults_rings", "hopper_faults_cluster")
