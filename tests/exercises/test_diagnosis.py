@@ -251,7 +251,7 @@ def test_slips_of_gradients_have_names() -> None:
     assert "where the weights are made of logits that are not scaled" in backward_said(without_scale)
 
 
-def hstu_said(change: Callable[[Tensor, Tensor], Tensor]) -> str:
+def hstu_said(change: Callable[[Tensor, Tensor], Tensor], *, k_for_v: bool = False) -> str:
     """The diagnosis of HSTU attention whose weights (H, n, m) are computed differently from products and
     mask.
     """
@@ -261,7 +261,8 @@ def hstu_said(change: Callable[[Tensor, Tensor], Tensor]) -> str:
     o = torch.empty(50, 2, 32)
     for one in sequences(problem, inputs):
         s = torch.einsum("nhd,mhd->hnm", one.q.double(), one.k.double())
-        wrong = torch.einsum("hnm,mhd->nhd", change(s, one.seen), one.v.double()) / problem.length
+        values = (one.k if k_for_v else one.v).double()
+        wrong = torch.einsum("hnm,mhd->nhd", change(s, one.seen), values) / problem.length
         o[one.queries] = wrong.float()
     return "\n".join(operation.diagnose(problem, {"o": o}, operation.reference(problem, inputs), "fragments"))
 
@@ -274,6 +275,7 @@ def test_slips_of_hstu_have_names() -> None:
     assert "silu is left out" in hstu_said(lambda s, seen: alpha * s * seen)
     assert "not silu" in hstu_said(lambda s, seen: torch.sigmoid(alpha * s) * seen)
     assert "without the mask" in hstu_said(lambda s, seen: silu(alpha * s))
+    assert "where K stands for V." in hstu_said(lambda s, seen: silu(alpha * s) * seen, k_for_v=True)
     early = hstu_said(lambda s, seen: silu(alpha * s) * torch.ones_like(seen).tril())
     assert "where query i stands at position i" in early and "Only sequence 0 of 2 is wrong." in early
     assert "The first wrong one: o at sequence 0, row 0, head 0, column 0" in early

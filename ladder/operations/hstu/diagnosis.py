@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -111,6 +112,14 @@ def _slip(
     for says, weights in _slips(problem, has_bias=inputs["rab"] is not None):
         if all(_is_close(o[one.queries], one, weights, problem.length, tolerance) for one in found):
             return f"It is what comes out {says}."
+
+    def right(one: JaggedSequence, s: Tensor) -> Tensor:
+        bias = 0.0 if one.bias is None else one.bias.double()
+        return F.silu(problem.factor * (s + bias)) * one.seen
+
+    with_k = [replace(one, v=one.k) for one in found]
+    if all(_is_close(o[one.queries], one, right, problem.length, tolerance) for one in with_k):
+        return "It is what comes out where K stands for V."
     return ""
 
 
