@@ -18,10 +18,10 @@ from pathlib import Path
 import pybind11
 
 from ladder.build import housekeeping, remarks, toolchain
-from ladder.build.messages import failure
+from ladder.build.messages import clashes_with_newer_names, failure
 from ladder.build.plain_names import plain, refuse_comma
 from ladder.build.snapshot import Snapshot
-from ladder.build.target import Target, host_compiler_flags
+from ladder.build.target import CXX_STANDARD, Target, host_compiler_flags
 from ladder.common import cache, files, processes
 from ladder.common.progress import steps
 from ladder.errors import BuildError, LadderError
@@ -242,6 +242,19 @@ def _compile(
     return _dependencies(os.fsdecode(rule.read_bytes()), directory, nvcc)
 
 
+def _compile_of_any_age(
+    command: Sequence[str], directory: Path, name: str, rule: Path, nvcc: toolchain.Nvcc
+) -> list[Path]:
+    """As :func:`_compile`, but a program whose names C++20 took, such as ``lerp``, is compiled as C++17."""
+    try:
+        return _compile(command, directory, name, rule, nvcc)
+    except BuildError as error:
+        if not clashes_with_newer_names(str(error)):
+            raise
+    older = ["-std=c++17" if flag == CXX_STANDARD else flag for flag in command]
+    return _compile(older, directory, name, rule, nvcc)
+
+
 @processes.ended_by_signals()
 def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
     """Builds an executable from the user's ``.cu`` files; ``flags`` are passed to the compiler unchanged, and
@@ -285,7 +298,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
             used = [*sources]
             for source, object_file in zip(sources, objects, strict=True):
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
-                used += _compile(command, here, source.name, directory / "rule", nvcc)
+                used += _compile_of_any_age(command, here, source.name, directory / "rule", nvcc)
             command = [*target.linker(), *objects, *_link_flags(flags, here), *target.link_inputs()]
             used += _link(command, sources[0], directory, nvcc)
             after = _refuse_moved(before, used)
@@ -352,7 +365,7 @@ def _host_object(name: str, target: Target) -> Path:
     source = include / "ladder" / f"{name}.cpp"
     nvcc = target.nvcc()
     # nvcc passes a .cpp straight to g++, adding the include path of its toolkit.
-    flags = ["-std=c++20", "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
+    flags = [CXX_STANDARD, "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
     flags += host_compiler_flags()
     flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
 

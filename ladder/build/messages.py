@@ -38,7 +38,6 @@ def failure(name: str, what: str, message: str, command: Sequence[str]) -> Build
     hints = [
         missing_libraries(message),
         _not_offered(message),
-        _newer_names(message),
         f"To repeat: {shlex.join(command)}",
     ]
     return BuildError(f"{name} {what}:\n{shortened(message)}", "\n".join(hint for hint in hints if hint))
@@ -71,13 +70,9 @@ def refuse_undefined(binary: Path, name: str) -> None:
         raise not_in_runtime(name, undefined)
 
 
-def _newer_names(message: str) -> str:
-    """A remark on a program's own functions that clash with the standard library's since C++20, such as
-    ``lerp``.
-    """
-    if re.search(r"more than one instance of overloaded.*\n(?:.*\n)*?.*function \"std::", message):
-        return "--nvcc-flags=-std=c++17 takes an older C++, without the names that C++20 added."
-    return ""
+def clashes_with_newer_names(message: str) -> bool:
+    """Whether a program's own functions clash with the standard library's since C++20, such as ``lerp``."""
+    return bool(re.search(r"more than one instance of overloaded.*\n(?:.*\n)*?.*function \"std::", message))
 
 
 def _not_offered(message: str) -> str:

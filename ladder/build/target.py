@@ -22,6 +22,10 @@ def host_compiler_flags() -> list[str]:
     return [word for flag in (*_HOST_FLAGS, *toolchain.gxx_flags()) for word in ("-Xcompiler", flag)]
 
 
+#: What rungs and programs are compiled as.
+CXX_STANDARD = "-std=c++20"
+
+
 @dataclass(frozen=True)
 class Target(ABC):
     """A backend and the architecture ``arch`` of its GPU, such as ``sm_80``."""
@@ -37,7 +41,7 @@ class Target(ABC):
 
     def flags(self) -> list[str]:
         """The flags of every compilation for this target."""
-        common = ["-std=c++20", "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
+        common = [CXX_STANDARD, "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
         return [*common, *host_compiler_flags(), *self._code()]
 
     @abstractmethod

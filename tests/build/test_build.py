@@ -446,6 +446,17 @@ def test_a_program_that_is_not_there(tmp_path):
         build_program([tmp_path / "nothing.cu"], TARGET)
 
 
+def test_a_program_whose_names_the_standard_took_is_compiled_as_it_was(hello):
+    """As CUDA's samples do, whose helper_math.h has a lerp; std::lerp is C++20's."""
+    hello.write_text(
+        "#include <cmath>\n#include <cstdio>\nusing namespace std;\n"
+        "inline float lerp(float a, float b, float t) { return a + t * (b - a); }\n"
+        'int main() { std::printf("%g %ld\\n", lerp(1.f, 2.f, 0.5f), __cplusplus); }\n'
+    )
+    program = build_program([hello], TARGET)
+    assert subprocess.run([program], capture_output=True, text=True).stdout == "1.5 201703\n"
+
+
 def test_a_missing_header_is_shown(hello):
     (hello.parent / "greeting.h").unlink()
     with pytest.raises(BuildError, match=r"greeting\.h"):
