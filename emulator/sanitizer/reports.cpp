@@ -147,8 +147,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message = is_setup_of_mbarrier(launch_.code(), event.past)
                           ? "initialises an mbarrier that is one already: mbarrier.inval must come first"
                           : "completes a phase of an mbarrier, although nobody has seen the end of the one "
-                            "before: who waits "
-                            "by parity cannot tell them apart";
+                            "before: who waits by parity cannot tell them apart";
     break;
   case Kind::mask:
     if (event.address == std::uint64_t(event.lane)) {
