@@ -260,9 +260,11 @@ def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
     where warps race, so do lanes of one warp, which __syncwarp() would not fix. What ended the run is first.
     """
 
-    def places(kind: str) -> set[tuple[str, int, str, int, int] | None]:
-        found = [finding for finding in findings if finding.kind.startswith(kind)]
-        return {_place(party) for finding in found for party in (finding.who, finding.other)}
+    def places(kind: str) -> set[object]:
+        return {place for one in findings if one.kind.startswith(kind) for place in _places(one)}
+
+    def is_explained(finding: Finding) -> bool:
+        return not explained_by.get(finding.kind, set()).isdisjoint(_places(finding))
 
     explained_by = {"race in a warp": places("race between"), "uninitialised read": places("race")}
     of_warps = {_places(finding) for finding in findings if finding.kind == "race between warps"}
@@ -271,7 +273,7 @@ def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
             replace(one, between_warps_too=one.kind == "race in a warp" and _places(one) in of_warps)
             for one in findings
         ),
-        key=lambda one: (one.kind != "failure", _place(one.who) in explained_by.get(one.kind, ())),
+        key=lambda one: (one.kind != "failure", is_explained(one)),
     )
 
 
@@ -279,8 +281,8 @@ def _is_copy(party: Party | None) -> bool:
     return party is not None and party.opcode.startswith("cp.async")
 
 
-def _places(finding: Finding) -> tuple[object, object]:
-    return _place(finding.who), _place(finding.other)
+def _places(finding: Finding) -> tuple[object, ...]:
+    return tuple(_place(party) for party in (finding.who, finding.other) if party is not None)
 
 
 def _place(party: Party | None) -> tuple[str, int, str, int, int] | None:

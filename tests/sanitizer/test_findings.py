@@ -29,6 +29,13 @@ def test_a_race_comes_before_the_reads_that_it_explains() -> None:
     assert likeliest_first([unwritten]) == [unwritten]
 
 
+def test_one_barrier_between_loops_mends_the_races_of_all_their_lines() -> None:
+    """Of a product in tiles: lanes of a warp share the rows of A's tile, warps the columns of B's."""
+    lanes = finding("race in a warp", party(5, "st.shared"), READ)
+    warps = finding("race between warps", party(6, "st.shared"), READ)
+    assert likeliest_first([lanes, warps]) == [warps, lanes]
+
+
 def test_one_barrier_mends_races_of_lanes_and_of_warps() -> None:
     lanes, warps = finding("race in a warp", READ, WRITE), finding("race between warps", READ, WRITE)
     first, second = likeliest_first([lanes, warps])
