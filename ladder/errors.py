@@ -47,5 +47,9 @@ class ExecutionError(LadderError):
     """A kernel failed while it ran: a fault of the emulated GPU or a CUDA error."""
 
 
+class UnspecifiedOutput(ExecutionError):
+    """Outputs depend on what CUDA leaves unspecified: an order, or what nobody wrote."""
+
+
 class ProfilerError(LadderError):
     """Nsight Compute is missing, or cannot read the counters here."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ladder.backends import EmulatorBackend, Execution, Treatment, framed, is_unwritten
 from ladder.build import Target
-from ladder.errors import ExecutionError
+from ladder.errors import ExecutionError, UnspecifiedOutput
 from ladder.operations import AnyProblem, Tensors
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def run_otherwise(
 
 
 def require_same_outputs(first: Execution, again: Execution) -> None:
-    """Raises :class:`ExecutionError` unless both runs gave bit-identical outputs."""
+    """Raises :class:`UnspecifiedOutput` unless both runs gave bit-identical outputs."""
     differing = _differing(first.outputs, again.outputs)
     if differing:
-        raise ExecutionError(
+        raise UnspecifiedOutput(
             f"{_and(differing)}: other values in another order of blocks and warps, or with other values in "
             "memory that nobody wrote",
             "Look for a race or a missing initialisation: ladder check. If the order may matter, as with "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ladder.common.progress import Steps, steps
 from ladder.common.words import numbers
 from ladder.emulator import COUNTERS, instruction_limit
-from ladder.errors import BuildError, ExecutionError, LadderError, UnsupportedProblem
+from ladder.errors import BuildError, ExecutionError, LadderError, UnspecifiedOutput, UnsupportedProblem
 from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
 from ladder.exercises.verdict import Remark, Verdict, counter_words
@@ -56,7 +56,6 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
     verdict = Verdict(exercise)
     evaluations = _evaluate_cases(exercise, stage, verdict, progress)
     if verdict.findings:
-        del verdict.findings[1:]
         return verdict
     for case, evaluation in evaluations:
         if not evaluation.passed:
@@ -91,8 +90,10 @@ def _evaluate_cases(
             return evaluations
         except (ExecutionError, UnsupportedProblem) as error:
             verdict.wrong.append(name)
-            verdict.findings.append(_fault(stage, case.problem, error))
-            if _ran_too_long():
+            too_long = _ran_too_long()
+            if not verdict.findings:
+                verdict.findings += _failure(stage, case.problem, error)
+            if too_long:
                 return evaluations  # the other cases would take just as long
             continue
         evaluations.append((case, evaluation))
@@ -145,6 +146,17 @@ def _quoted(path: Path, line: int) -> str:
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return f"{path.name}:{line}  {text}"
+
+
+def _failure(stage: Stage, problem: AnyProblem, error: LadderError) -> list[Remark]:
+    """What ended the run, and before it the sanitizer's finding where that is rather the cause."""
+    from ladder import emulator
+
+    ended = _fault(stage, problem, error)
+    fault = emulator.last_fault()
+    is_deadlock = fault is not None and fault.text == error.message and fault.kind == "deadlock"
+    is_consequence = is_deadlock or isinstance(error, UnspecifiedOutput)
+    return [*(_sanitized(stage, [problem]) if is_consequence else []), ended]
 
 
 def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
