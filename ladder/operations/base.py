@@ -21,7 +21,7 @@ import ast
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -134,9 +134,23 @@ class Reference:
         """max |output - reference| of this output."""
         return largest(output.double() - self.outputs[name])
 
+    def wrong(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of each output with a wrong element, NaN included: which of its elements are wrong."""
+        places = {
+            name: ~((outputs[name].double() - exact).abs() <= self.bounds[name])
+            for name, exact in self.outputs.items()
+        }
+        return {name: bad for name, bad in places.items() if bad.any()}
+
     def passed(self, errors: Mapping[str, float]) -> bool:
         """Whether all errors are within their bounds; NaN is not."""
         return all(errors[name] <= bound for name, bound in self.bounds.items())
+
+
+def rest_is_right(reference: Reference, wrong: Collection[str]) -> list[str]:
+    """Says which outputs are right, if some are: "dk and dv are right."."""
+    right = [name for name in reference.outputs if name not in wrong]
+    return [f"{' and '.join(right)} {'is' if len(right) == 1 else 'are'} right."] if right else []
 
 
 def never_written(x: Tensor) -> Tensor:
@@ -255,10 +269,8 @@ class Operation(ABC):
         holds a row: a ``thread``, or the ``fragments`` of a warp.
         """
         sentences = []
-        for name, exact in reference.outputs.items():
-            bad = ~((outputs[name].double() - exact).abs() <= reference.bounds[name])
-            if not bad.any():
-                continue
+        for name, bad in reference.wrong(outputs).items():
+            exact = reference.outputs[name]
             place = tuple(int(index) for index in bad.nonzero()[0])
             got, wanted = told_apart(float(outputs[name][place]), float(exact[place]))
             sentences.append(

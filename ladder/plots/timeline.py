@@ -56,8 +56,9 @@ def _draw(axes: Axes, steps: pd.DataFrame, window: tuple[float, float]) -> None:
             axes.broken_barh(
                 spans, (lane + height, thickness), facecolor=colour, edgecolor="white", linewidth=0.8
             )
-        loads = own[own["step"] == "load"]
-        axes.plot(loads["begin"] - first, [lane + 0.5] * len(loads), "v", color=GREY, markersize=9)
+    loads = steps[(steps["step"] == "load") & steps["begin"].between(first, last)]
+    producer = [len(roles) - 0.5] * len(loads)
+    axes.plot(loads["begin"] - first, producer, "v", color=GREY, markersize=9, clip_on=False)
     axes.set_xlim(0, last - first)
     axes.set_ylim(len(roles), 0)
     names = [f"consumer {role}" for role in roles[:-1]] + ["producer"]

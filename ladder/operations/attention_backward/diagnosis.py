@@ -10,7 +10,7 @@ from torch import Tensor
 from ladder.operations.attention.diagnosis import first_wrong, where
 from ladder.operations.attention_backward.problem import BackwardProblem
 from ladder.operations.attention_backward.slips import range_of, slip
-from ladder.operations.base import Reference, known_values
+from ladder.operations.base import Reference, known_values, rest_is_right
 
 
 def diagnose(
@@ -20,20 +20,12 @@ def diagnose(
 
     A slip that explains all that is wrong is said first.
     """
-    bad = {
-        name: ~((outputs[name].double() - exact).abs() <= reference.bounds[name])
-        for name, exact in reference.outputs.items()
-    }
-    wrong = [name for name in bad if bad[name].any()]
+    wrong = reference.wrong(outputs)
     if not wrong:
         return []
-    right = [name for name in bad if name not in wrong]
     known = slip(problem, inputs, {name: outputs[name] for name in wrong}, reference.bounds)
-    sentences = [known] if known else []
-    if right:
-        sentences.append(f"{' and '.join(right)} {'is' if len(right) == 1 else 'are'} right.")
-    for name in wrong:
-        of_name = bad[name]
+    sentences = [*([known] if known else []), *rest_is_right(reference, wrong)]
+    for name, of_name in wrong.items():
         sentences.append(f"{name} is wrong in {int(of_name.sum()):,} of {of_name.numel():,} elements.")
         sentences += where(of_name.any(-1), name)
         got, exact = outputs[name], reference.outputs[name]

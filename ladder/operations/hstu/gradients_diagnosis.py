@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ladder.common.words import told_apart
-from ladder.operations.base import Reference, known_values
+from ladder.operations.base import Reference, known_values, rest_is_right
 from ladder.operations.hstu.diagnosis import where
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
@@ -81,20 +81,14 @@ def diagnose_gradients(
     """Describes what is wrong with dq (total_q, H, d), dk and dv (total_k, H, d) and d_rab; empty if all are
     right. A slip that explains all that is wrong is said first.
     """
-    bad = {
-        name: ~((outputs[name].double() - exact).abs() <= reference.bounds[name])
-        for name, exact in reference.outputs.items()
-    }
-    wrong = [name for name in bad if bad[name].any()]
+    wrong = reference.wrong(outputs)
     if not wrong:
         return []
     found = list(sequences(problem, inputs))
     known = _slip(problem, inputs, found, {name: outputs[name] for name in wrong}, reference)
-    sentences = [known] if known else []
-    if right := [name for name in bad if name not in wrong]:
-        sentences.append(f"{' and '.join(right)} {'is' if len(right) == 1 else 'are'} right.")
-    for name in wrong:
-        got, exact, of_name = outputs[name], reference.outputs[name], bad[name]
+    sentences = [*([known] if known else []), *rest_is_right(reference, wrong)]
+    for name, of_name in wrong.items():
+        got, exact = outputs[name], reference.outputs[name]
         sentences.append(f"{name} is wrong in {int(of_name.sum()):,} of {of_name.numel():,} elements.")
         if name != "d_rab":
             parts = [(one.number, one.queries if name == "dq" else one.keys) for one in found]
