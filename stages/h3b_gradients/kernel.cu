@@ -65,18 +65,19 @@ __device__ inline uint3 place() {
     return block_index();
 }
 
+template <uint3 (*kPlace)()> struct Where {
+  __device__ uint3 operator()() const { return kPlace(); }
+};
+
 /// A sequence with its gradients; kPlace() is the head and the sequence.
-template <typename T, int d, uint3 (*kPlace)()> struct Differentiated : ladder::Sequence<T, d> {
-  using Base = ladder::Sequence<T, d>;
+template <typename T, int d, uint3 (*kPlace)()>
+struct Differentiated : ladder::Sequence<T, d, Where<kPlace>> {
+  using Base = ladder::Sequence<T, d, Where<kPlace>>;
   using Base::p, Base::q_begin, Base::q_len, Base::k_begin, Base::k_len;
   const HstuBackwardProblem &gradients;
 
   __device__ explicit Differentiated(const HstuBackwardProblem &problem)
-      : Base(problem.forward, kPlace().y), gradients(problem) {}
-
-  template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
-    return {p, int(kPlace().y), k_len, q_begin, this->shift()};
-  }
+      : Base(problem.forward), gradients(problem) {}
 
   __device__ auto q() const { return rows(static_cast<const T *>(p.q), q_begin, q_len, p.q_stride); }
   __device__ auto k() const { return rows(static_cast<const T *>(p.k), k_begin, k_len, p.k_stride); }

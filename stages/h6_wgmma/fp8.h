@@ -111,15 +111,16 @@ struct Factors {
   float logit, weight;
 };
 
-/// The factors of the 64 rows from `row` on. Called by a warp.
+/// The factors of the 64 rows from `row` of the sequence on. Called by a warp.
 ///
 /// Weights, times v_scale, are rounded with one factor for all keys, or their tiles' products would not add
 /// up. Nobody has seen the largest weight yet, but |silu(x)| <= |x| <= |alpha| |q| |k|: the norms bound it.
 /// The bound becomes 384, to leave room below 448 for the roundings of q and k.
-template <typename T, int d>
-__device__ inline Factors factors(const ladder::HstuProblem &problem, const Quantised &quantised, int row) {
-  const ladder::Sequence<T, d> sequence(problem);
-  const int b = tiles::block_index().y, head = tiles::block_index().x;
+template <typename T, int d, typename Where>
+__device__ inline Factors factors(const ladder::Sequence<T, d, Where> &sequence, const Quantised &quantised,
+                                  int row) {
+  const ladder::HstuProblem &problem = sequence.p;
+  const int b = sequence.where().y, head = sequence.where().x;
   if (row >= sequence.q_len)
     return {0.f, 1.f};
   float largest = 0.f;

@@ -4,6 +4,8 @@
 // one tile are computed under the products of others. What is left of the softmax, silu, needs nothing of the
 // other tiles. What is new is what the producer knows: it reads the mask, and says of each tile that it has
 // brought which consumers need it and for which of them the mask cuts it.
+#include <algorithm>
+
 #include "fp8.h"
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
@@ -29,7 +31,6 @@ namespace {
 using ladder::HstuKeys;
 using ladder::HstuMask;
 using ladder::HstuProblem;
-using ladder::Sequence;
 using namespace tiles;
 
 /// What the producer says of a tile: its first key, and a bit for each consumer. After the last tile nobody
@@ -63,7 +64,7 @@ template <typename T, int d, bool kFp8> struct Arrangement {
                               : d <= 64  ? 128
                               : d == 128 ? 80
                                          : 64; // of a tile
-  static constexpr int buffers = BUFFERS ? BUFFERS : 2;
+  static constexpr int buffers = BUFFERS ? BUFFERS : d == 256 ? 2 : 3, q_buffers = d == 256 ? 1 : 2;
 
   using QTile = SharedTile<Elem, 64, d>;
   using KTile = SharedTile<Elem, keys, d>;
@@ -71,7 +72,7 @@ template <typename T, int d, bool kFp8> struct Arrangement {
   using VTile = std::conditional_t<kFp8, SharedTile<Elem, d, keys>, KTile>;
   using P = std::conditional_t<kFp8, Fragments8<keys>, RegTile<T, 16, keys>>;
   struct Shared {
-    Ring<QTile, 1, consumers> q;
+    Ring<QTile, q_buffers, consumers> q;
     Ring<KTile, buffers> k;
     Ring<VTile, buffers> v;
     Visit visits[buffers]; // of what is in k
@@ -87,6 +88,33 @@ template <typename T, int d, bool kFp8> struct Arrangement {
   static constexpr bool fits =
       d / 2 + keys / 2 + int(sizeof(P)) / 4 + 32 <= consumer_registers && sizeof(Shared) <= 227 * 1024;
 };
+
+/// A piece of work, in place of a block: block_rows queries of one head and sequence, if it has as many
+/// turns. As in v11_persistent they are dealt there and back, those that see the most keys first.
+template <typename A> struct Piece {
+  int number, heads, batch, max_q_len;
+
+  __device__ uint3 operator()() const {
+    return {unsigned(number % heads), unsigned(number / heads % batch), unsigned(number / heads / batch)};
+  }
+  __host__ __device__ int turns() const { return (max_q_len + A::block_rows - 1) / A::block_rows; }
+  __host__ __device__ int count() const { return heads * batch * turns(); }
+};
+template <typename T, int d, typename A> using Sequence = ladder::Sequence<T, d, Piece<A>>;
+
+/// Calls work(piece) for each of the block's pieces that has queries.
+template <typename T, int d, typename A, typename Work>
+__device__ inline void for_each_piece(const HstuProblem &p, const Work &work) {
+  for (int round = 0;; round++) {
+    const int dealt = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    const Piece<A> piece{dealt, p.heads, p.batch, p.max_q_len};
+    if (piece.number >= piece.count())
+      return;
+    const Sequence<T, d, A> sequence(p, piece);
+    if (sequence.block_row(A::block_rows) < sequence.q_len)
+      work(piece);
+  }
+}
 
 /// Who sees what of the tile at `key`. The block's rows are at the positions `first` to, at most, `last`.
 /// Called by a warp: without intervals its lane c looks at consumer c's rows; with them, where no two rows
@@ -113,59 +141,66 @@ __device__ inline Visit look_at(const HstuMask<kIntervals> &mask, int first, int
   return visit;
 }
 
-/// The producer, a warp: has the tiles brought that a row of the block sees.
+/// The producer, a warp: has the tiles brought that a row of the block's pieces sees.
 template <typename T, int d, typename A, bool kIntervals>
 __device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
                                const HstuProblem &problem, const Quantised &quantised) {
-  const Sequence<T, d> sequence(problem);
-  const int row = sequence.block_row(A::block_rows), head = blockIdx.x;
-  const auto mask = sequence.template mask<kIntervals>();
-  const int first = row + sequence.shift(), last = sequence.k_len - 1;
-  const HstuKeys block_keys(mask, first, min(last, first + A::block_rows - 1));
-  const tma::Segment kv{sequence.k_begin, sequence.k_len, head};
-
   const bool asks = elect_one();
-  if (asks)
-    smem.q.load_async({}, maps.q, row, tma::Segment{sequence.q_begin, sequence.q_len, head});
-  Turn<A::buffers> turn;
-  for (int key = block_keys.begin / A::keys * A::keys; key < block_keys.end; key += A::keys) {
-    Visit visit = look_at<A>(mask, first, last, key);
-    if (visit.seen == 0)
-      continue;
-    int tile = 0;
-    if constexpr (A::fp8) {
-      tile = KeyTiles{problem.heads}.number(blockIdx.y, kv.first, key, head);
-      visit.k_scale = quantised.k_scale[tile];
-      visit.v_scale = quantised.v_scale[tile];
+  Turn<A::q_buffers> q_turn;
+  Turn<A::buffers> k_turn, v_turn;
+  for_each_piece<T, d, A>(problem, [&](const Piece<A> &piece) {
+    const Sequence<T, d, A> sequence(problem, piece);
+    const int row = sequence.block_row(A::block_rows), head = piece().x, b = piece().y;
+    const auto mask = sequence.template mask<kIntervals>();
+    const int first = row + sequence.shift(), last = sequence.k_len - 1;
+    const HstuKeys block_keys(mask, first, min(last, first + A::block_rows - 1));
+    const tma::Segment kv{sequence.k_begin, sequence.k_len, head};
+
+    smem.q.wait_empty(q_turn);
+    if (asks)
+      smem.q.load_async(q_turn, maps.q, row, tma::Segment{sequence.q_begin, sequence.q_len, head});
+    q_turn.advance();
+    for (int key = block_keys.begin / A::keys * A::keys; key < block_keys.end; key += A::keys) {
+      Visit visit = look_at<A>(mask, first, last, key);
+      if (visit.seen == 0)
+        continue;
+      int tile = 0;
+      if constexpr (A::fp8) {
+        tile = KeyTiles{problem.heads}.number(b, kv.first, key, head);
+        visit.k_scale = quantised.k_scale[tile];
+        visit.v_scale = quantised.v_scale[tile];
+      }
+      smem.k.wait_empty(k_turn);
+      if (asks) {
+        smem.visits[k_turn.buffer] = visit;
+        smem.k.load_async(k_turn, maps.k, key, kv);
+      }
+      k_turn.advance();
+      smem.v.wait_empty(v_turn);
+      if (asks) {
+        if constexpr (A::fp8)
+          smem.v.load_async(v_turn, maps.v, 0, tile);
+        else
+          smem.v.load_async(v_turn, maps.v, key, kv);
+      }
+      v_turn.advance();
     }
-    smem.k.wait_empty(turn);
+    smem.k.wait_empty(k_turn);
     if (asks) {
-      smem.visits[turn.buffer] = visit;
-      smem.k.load_async(turn, maps.k, key, kv);
+      smem.visits[k_turn.buffer] = kNoTile;
+      smem.k.full[k_turn.buffer].arrive();
     }
-    smem.v.wait_empty(turn);
-    if (asks) {
-      if constexpr (A::fp8)
-        smem.v.load_async(turn, maps.v, 0, tile);
-      else
-        smem.v.load_async(turn, maps.v, key, kv);
-    }
-    turn.advance();
-  }
-  smem.k.wait_empty(turn);
-  if (asks) {
-    smem.visits[turn.buffer] = kNoTile;
-    smem.k.full[turn.buffer].arrive();
-  }
+    k_turn.advance();
+  });
 }
 
-/// The calling warp's first row of the block's: each has 16.
+/// The calling warp's first row of a piece's: each has 16.
 __device__ inline int warp_row() { return uniform(thread_index() / 32 * 16); }
 
 /// S becomes P = silu(alpha S), 0 where the mask hides a key. fp8: times the factors of weights.
 template <typename T, int d, typename A, bool kIntervals, RegisterTile S>
-__device__ inline void weigh(S &s, const HstuProblem &problem, const Visit &visit, bool is_cut,
-                             const Factors &factors) {
+__device__ inline void weigh(S &s, const HstuProblem &problem, const Piece<A> &piece, const Visit &visit,
+                             bool is_cut, const Factors &factors) {
   if constexpr (A::fp8) {
     silu(s, s, factors.logit * visit.k_scale);
     mul(s, s, factors.weight * visit.v_scale);
@@ -175,7 +210,7 @@ __device__ inline void weigh(S &s, const HstuProblem &problem, const Visit &visi
   if (!is_cut)
     return;
   // Read where it is needed, in few tiles: in between the tiles need the registers.
-  const Sequence<T, d> sequence(problem);
+  const Sequence<T, d, A> sequence(problem, piece);
   const auto mask = sequence.template mask<kIntervals>();
   const int first = sequence.block_row(A::block_rows) + warp_row() + sequence.shift();
   keep_bits(s, s, [&](int r) {
@@ -185,7 +220,7 @@ __device__ inline void weigh(S &s, const HstuProblem &problem, const Visit &visi
   });
 }
 
-/// A consumer, a warpgroup with 64 rows.
+/// A consumer, a warpgroup with 64 rows of each piece.
 template <typename T, int d, typename A, bool kIntervals>
 __device__ inline void consume(typename A::Shared &smem, const HstuProblem &problem,
                                const Quantised &quantised, int consumer) {
@@ -193,10 +228,10 @@ __device__ inline void consume(typename A::Shared &smem, const HstuProblem &prob
   typename A::P p;
   RegTile<float, 16, d> o;
   RegTile<T, 16, d> o_16;
-  zero(o);
 
   const InTurn<A::consumers, 1> in_turn{consumer};
   in_turn.start();
+  Turn<A::q_buffers> q_turn;
   Turn<A::buffers> k_turn, v_turn;
   const auto release_k = [&] {
     smem.k.release(k_turn);
@@ -233,62 +268,67 @@ __device__ inline void consume(typename A::Shared &smem, const HstuProblem &prob
       warpgroup::mma_AB(o, p, v_smem, o);
   };
 
-  Factors fp8{};
-  if constexpr (A::fp8)
-    fp8 = factors<T, d>(problem, quantised, Sequence<T, d>(problem).block_row(A::block_rows) + 64 * consumer);
-  auto &q_smem = smem.q.wait_full({}, consumer);
-  for (Visit visit = next_seen(); visit.is_tile(); visit = next_seen()) {
-    // S = Q K^T and P = silu(S), of the first of some tiles that these rows see
-    in_turn.wait();
-    warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
-    in_turn.pass();
-    warpgroup::mma_wait(s);
-    release_k();
-    weigh<T, d, A, kIntervals>(s, problem, visit, visit.is_cut_for(consumer), fp8);
-    copy(p, s);
-
-    while ((visit = next_tile()).is_seen_by(consumer)) {
-      // S = Q K^T, and O += P V with the P of the tile before
+  for_each_piece<T, d, A>(problem, [&](const Piece<A> &piece) {
+    Factors fp8{};
+    if constexpr (A::fp8) {
+      const Sequence<T, d, A> sequence(problem, piece);
+      fp8 = factors(sequence, quantised, sequence.block_row(A::block_rows) + 64 * consumer);
+    }
+    zero(o);
+    auto &q_smem = smem.q.wait_full(q_turn, consumer);
+    for (Visit visit = next_seen(); visit.is_tile(); visit = next_seen()) {
+      // S = Q K^T and P = silu(S), of the first of some tiles that these rows see
       in_turn.wait();
       warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
-      begin_pv();
       in_turn.pass();
-      warpgroup::mma_wait<1>(s);
+      warpgroup::mma_wait(s);
       release_k();
+      weigh<T, d, A, kIntervals>(s, problem, piece, visit, visit.is_cut_for(consumer), fp8);
+      copy(p, s);
 
-      // P = silu(S)
-      weigh<T, d, A, kIntervals>(s, problem, visit, visit.is_cut_for(consumer), fp8);
+      while ((visit = next_tile()).is_seen_by(consumer)) {
+        // S = Q K^T, and O += P V with the P of the tile before
+        in_turn.wait();
+        warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
+        begin_pv();
+        in_turn.pass();
+        warpgroup::mma_wait<1>(s);
+        release_k();
+
+        // P = silu(S)
+        weigh<T, d, A, kIntervals>(s, problem, piece, visit, visit.is_cut_for(consumer), fp8);
+        warpgroup::mma_wait(o);
+        release_v();
+        copy(p, s);
+      }
+
+      // O += P V of the last of them
+      begin_pv();
       warpgroup::mma_wait(o);
       release_v();
-      copy(p, s);
     }
+    release_k(); // what said that there is none
+    smem.q.release(q_turn);
+    q_turn.advance();
 
-    // O += P V of the last of them
-    begin_pv();
-    warpgroup::mma_wait(o);
-    release_v();
-  }
+    mul(o, o, A::fp8 ? problem.inv_length / fp8.weight : problem.inv_length);
+    copy(o_16, o);
+    const Sequence<T, d, A> sequence(problem, piece);
+    store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
+  });
   in_turn.stop();
-
-  mul(o, o, A::fp8 ? problem.inv_length / fp8.weight : problem.inv_length);
-  copy(o_16, o);
-  const Sequence<T, d> sequence(problem);
-  store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
 }
 
 template <typename T, int d, typename A, bool kIntervals>
 __global__ void __launch_bounds__(A::threads, 1)
     attend(const __grid_constant__ typename A::Maps maps, const __grid_constant__ HstuProblem problem,
            const Quantised quantised) {
-  const Sequence<T, d> sequence(problem);
-  if (sequence.block_row(A::block_rows) >= sequence.q_len)
-    return;
   const int role = warpgroup::index();
 
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   if (threadIdx.x == 0) {
-    smem.q.init(1);
+    smem.q.init(A::consumers * warpgroup::warps);
     smem.k.init(A::consumers * warpgroup::warps);
     smem.v.init(A::consumers * warpgroup::warps);
     publish_barriers();
@@ -305,6 +345,14 @@ __global__ void __launch_bounds__(A::threads, 1)
   }
 }
 
+int multiprocessors() {
+  int device = 0, count = 0;
+  ladder::check(cudaGetDevice(&device), "cudaGetDevice");
+  ladder::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+                "cudaDeviceGetAttribute");
+  return count;
+}
+
 template <typename T, int d, typename A>
 void launch_with(const HstuProblem &p, const typename A::Maps &maps, const Quantised &quantised,
                  cudaStream_t stream) {
@@ -312,8 +360,8 @@ void launch_with(const HstuProblem &p, const typename A::Maps &maps, const Quant
   constexpr int smem_bytes = sizeof(typename A::Shared);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "h6_wgmma: shared memory");
-  const dim3 grid = ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::block_rows - 1) / A::block_rows);
-  kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, quantised);
+  const int blocks = std::min(multiprocessors(), Piece<A>{0, p.heads, p.batch, p.max_q_len}.count());
+  kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, quantised);
   ladder::check(cudaGetLastError(), "h6_wgmma: launch");
 }
 

@@ -7,16 +7,21 @@
 
 namespace ladder {
 
-/// The rows of one sequence and head. k and v end after `keys` rows: what follows reads as zero, and nothing
-/// is fetched for it. silu(0) is 0, so rows of zeros need no mask.
-template <typename T, int d> struct Sequence {
+/// What a block works on: the head, the sequence and the turn of its rows, x, y and z of the grid.
+struct ThisBlock {
+  __device__ uint3 operator()() const { return tiles::block_index(); }
+  __device__ int turns() const { return gridDim.z; }
+};
+
+/// The rows of one sequence and head, those of `Where`. k and v end after `keys` rows: what follows reads as
+/// zero, and nothing is fetched for it. silu(0) is 0, so rows of zeros need no mask.
+template <typename T, int d, typename Where = ThisBlock> struct Sequence {
   const HstuProblem &p;
   int q_begin, q_len, k_begin, k_len;
+  Where where;
 
-  __device__ explicit Sequence(const HstuProblem &problem, int b = tiles::block_index().y)
-      : p(problem), q_begin(tiles::uniform(p.cu_seqlens_q[b])),
-        q_len(tiles::uniform(p.cu_seqlens_q[b + 1]) - q_begin), k_begin(tiles::uniform(p.cu_seqlens_k[b])),
-        k_len(tiles::uniform(p.cu_seqlens_k[b + 1]) - k_begin) {}
+  __device__ explicit Sequence(const HstuProblem &problem, Where where = {})
+      : Sequence(problem, where, where().y) {}
 
   /// Query i stands at position i + shift: the queries are the last of the sequence's tokens.
   __device__ int shift() const { return k_len - q_len; }
@@ -24,31 +29,28 @@ template <typename T, int d> struct Sequence {
   /// The first query of this block of `rows`. Those that see the most keys start first: the contexts, then
   /// the last ones.
   __device__ int block_row(int rows) const {
-    const uint3 block = tiles::block_index();
+    const uint3 block = where();
     const int contexts = p.num_contexts ? p.num_contexts[block.y] - shift() : 0;
     const int first = (max(contexts, 0) + rows - 1) / rows, turn = block.z;
-    return tiles::uniform(turn < first ? turn : gridDim.z - 1 - (turn - first)) * rows;
+    return tiles::uniform(turn < first ? turn : where.turns() - 1 - (turn - first)) * rows;
   }
 
   template <bool kIntervals> __device__ HstuMask<kIntervals> mask() const {
-    return {p, int(tiles::block_index().y), k_len, q_begin, shift()};
+    return {p, int(where().y), k_len, q_begin, shift()};
   }
 
   __device__ tiles::StridedMatrix<const T, d> q() const {
-    return {static_cast<const T *>(p.q) + int64_t(q_begin) * p.q_stride + tiles::block_index().x * d, q_len,
-            p.q_stride};
+    return {static_cast<const T *>(p.q) + int64_t(q_begin) * p.q_stride + where().x * d, q_len, p.q_stride};
   }
   __device__ tiles::StridedMatrix<const T, d> k(int keys) const {
-    return {static_cast<const T *>(p.k) + int64_t(k_begin) * p.k_stride + tiles::block_index().x * d, keys,
-            p.k_stride};
+    return {static_cast<const T *>(p.k) + int64_t(k_begin) * p.k_stride + where().x * d, keys, p.k_stride};
   }
   __device__ tiles::StridedMatrix<const T, d> v(int keys) const {
-    return {static_cast<const T *>(p.v) + int64_t(k_begin) * p.v_stride + tiles::block_index().x * d, keys,
-            p.v_stride};
+    return {static_cast<const T *>(p.v) + int64_t(k_begin) * p.v_stride + where().x * d, keys, p.v_stride};
   }
   __device__ tiles::StridedMatrix<T, d> o() const {
     const int stride = p.heads * d;
-    return {static_cast<T *>(p.o) + int64_t(q_begin) * stride + tiles::block_index().x * d, q_len, stride};
+    return {static_cast<T *>(p.o) + int64_t(q_begin) * stride + where().x * d, q_len, stride};
   }
 
   /// The bias of this head, or the one that all heads share: a row for each position.
@@ -58,10 +60,16 @@ template <typename T, int d> struct Sequence {
 
 protected:
   __device__ int64_t bias_offset() const {
-    const uint3 block = tiles::block_index();
+    const uint3 block = where();
     const int64_t head = int64_t(block.y) * p.rab_heads + (p.rab_heads == 1 ? 0 : block.x);
     return head * p.max_k_len * p.rab_stride;
   }
+
+private:
+  __device__ Sequence(const HstuProblem &problem, Where where, int b)
+      : p(problem), q_begin(tiles::uniform(p.cu_seqlens_q[b])),
+        q_len(tiles::uniform(p.cu_seqlens_q[b + 1]) - q_begin), k_begin(tiles::uniform(p.cu_seqlens_k[b])),
+        k_len(tiles::uniform(p.cu_seqlens_k[b + 1]) - k_begin), where(where) {}
 };
 
 } // namespace ladder
