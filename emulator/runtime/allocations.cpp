@@ -63,15 +63,18 @@ Allocations &Allocations::instance() {
 void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *name, unsigned flags) {
   if (bytes == 0)
     return nullptr;
+  const auto refuse = [bytes] {
+    throw CudaError(cudaErrorMemoryAllocation, {}, sanitizer::Kind::other, bytes);
+  };
   Device &device = Device::instance();
   const std::lock_guard lock(mutex_);
   const std::uint64_t limit = device.gpu().global_bytes;
   if (bytes > limit || (counts_as_device(kind) && bytes > limit - std::min(limit, used_)))
-    throw CudaError(cudaErrorMemoryAllocation);
+    refuse();
   Checking *const checking = watcher_of(kind);
   void *memory = checking ? HostGuard::instance().allocate(bytes, kind != MemoryKind::device) : obtain(bytes);
   if (!memory)
-    throw CudaError(cudaErrorMemoryAllocation);
+    refuse();
   if (const auto &liberties = machine::Liberties::current();
       liberties.fills_allocations && bytes <= kFillUpTo)
     std::memset(memory, liberties.unwritten, bytes);

@@ -88,7 +88,7 @@ std::unique_ptr<sanitizer::LaunchChecker> Checking::watch(machine::LaunchContext
     kernel = {launch.code, sanitizer::instrument(*launch.code)};
   auto checker = std::make_unique<sanitizer::LaunchChecker>(
       kernel.checked, demangle(launch.code->kernel), *launch.memory, findings_, initialised_, heap_,
-      stack_bytes_, [this](std::uint64_t address) { return explain(address); });
+      stack_bytes_, [this](std::uint64_t address) { return explain(address); }, after_failed_call());
   launch.code = kernel.checked->code;
   launch.observer = checker.get();
   return checker;
@@ -204,7 +204,7 @@ void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
     note_call(sanitizer::Kind::unwritten_output,
               std::to_string(gap->bytes) + " of the " + std::to_string(bytes) +
                   " bytes that are copied to the host have never been written, the first at byte " +
-                  std::to_string(gap->first - address));
+                  std::to_string(gap->first - address) + after_failed_call());
 }
 
 void Checking::launch_failed(const char *error) {

@@ -221,6 +221,8 @@ void Device::launch(const LaunchRequest &request) {
       logs_.back()->add(std::move(record));
   } catch (machine::FaultError &error) {
     error.fault.kernel = demangle(error.fault.kernel.empty() ? request.code->kernel : error.fault.kernel);
+    if (!is_refusal(error.fault))
+      error.fault.message += after_failed_call();
     if (Checking *const checking = Checking::active())
       checking->note(error.fault);
     report(error.fault);

@@ -48,6 +48,10 @@ public:
 /// Clears the error that cudaGetLastError would return on this host thread.
 void forget_last_error();
 
+/// The first call of this host thread that failed since the program last asked for errors, as the end of the
+/// message of a fault that it may have caused; empty if there is none.
+std::string after_failed_call();
+
 class Checking;
 
 class LADDER_API Device {

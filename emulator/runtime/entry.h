@@ -15,10 +15,11 @@ namespace ladder::runtime {
 class CudaError : public std::runtime_error {
 public:
   explicit CudaError(cudaError_t code, const std::string &message = {},
-                     sanitizer::Kind kind = sanitizer::Kind::other)
-      : std::runtime_error(message), code(code), kind(kind) {}
+                     sanitizer::Kind kind = sanitizer::Kind::other, std::uint64_t bytes = 0)
+      : std::runtime_error(message), code(code), kind(kind), bytes(bytes) {}
   cudaError_t code;
   sanitizer::Kind kind; ///< the sanitizer's kind of finding
+  std::uint64_t bytes;  ///< that the call asked for; 0: unknown
 };
 
 /// Throws CudaError(code) unless `holds`.
@@ -35,13 +36,18 @@ cudaError_t error_of(const machine::Fault &fault);
 cudaError_t record(cudaError_t code);
 
 namespace detail {
-cudaError_t run(bool needs_device, const std::function<void()> &body);
+cudaError_t run(bool needs_device, const char *call, const std::function<void()> &body);
 }
 
-/// Runs the body of an entry point that uses the device: fails at once if a fault has broken it.
-template <typename Body> cudaError_t on_device(Body &&body) { return detail::run(true, body); }
+/// Runs the body of an entry point that uses the device: fails at once if a fault has broken it. `call` is
+/// the function that calls this.
+template <typename Body> cudaError_t on_device(Body &&body, const char *call = __builtin_FUNCTION()) {
+  return detail::run(true, call, body);
+}
 
 /// Runs the body of an entry point that only queries.
-template <typename Body> cudaError_t query(Body &&body) { return detail::run(false, body); }
+template <typename Body> cudaError_t query(Body &&body, const char *call = __builtin_FUNCTION()) {
+  return detail::run(false, call, body);
+}
 
 } // namespace ladder::runtime

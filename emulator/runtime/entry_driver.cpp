@@ -37,19 +37,22 @@ void *find_driver_function(std::string_view name) {
   return nullptr;
 }
 
-cudaError_t find_entry_point(const char *symbol, void **function, cudaDriverEntryPointQueryResult *result) {
-  return query([&] {
-    require(symbol && function);
-    *function = find_driver_function(symbol);
-    if (result)
-      *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    if (!*function) {
-      Device::instance().complain("cudaGetDriverEntryPoint: the emulator has no driver function " +
-                                  std::string(symbol));
-      // Without `result`, the caller has only the return code.
-      require(result, cudaErrorSymbolNotFound);
-    }
-  });
+cudaError_t find_entry_point(const char *symbol, void **function, cudaDriverEntryPointQueryResult *result,
+                             const char *call = __builtin_FUNCTION()) {
+  return query(
+      [&] {
+        require(symbol && function);
+        *function = find_driver_function(symbol);
+        if (result)
+          *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+        if (!*function) {
+          Device::instance().complain("cudaGetDriverEntryPoint: the emulator has no driver function " +
+                                      std::string(symbol));
+          // Without `result`, the caller has only the return code.
+          require(result, cudaErrorSymbolNotFound);
+        }
+      },
+      call);
 }
 
 CUresult refuse(const std::string &function, const std::string &why) {

@@ -12,12 +12,32 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string_view>
 
 namespace ladder::runtime {
 
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+
+/// A call that failed.
+struct FailedCall {
+  cudaError_t code = cudaSuccess;
+  std::string name;
+  std::uint64_t bytes = 0; ///< that it asked for; 0: unknown
+};
+/// The first one that the program has not asked about since: what follows may be its consequence.
+thread_local FailedCall failed_call;
+
+void note_failure(const char *call, cudaError_t code, std::uint64_t bytes) {
+  constexpr std::string_view kPrefix = "ladder_"; // see cuda_api.h
+  if (failed_call.code != cudaSuccess || code == cudaSuccess || code == cudaErrorNotReady)
+    return;
+  std::string_view name = call;
+  if (name.starts_with(kPrefix))
+    name.remove_prefix(kPrefix.size());
+  failed_call = {code, std::string(name), bytes};
+}
 
 std::optional<cudaError_t> device_error() {
   const auto fault = Device::instance().broken();
@@ -89,7 +109,18 @@ cudaError_t error_of(const machine::Fault &fault) {
   return cudaErrorUnknown;
 }
 
-void forget_last_error() { last_error = cudaSuccess; }
+void forget_last_error() {
+  last_error = cudaSuccess;
+  failed_call = {};
+}
+
+std::string after_failed_call() {
+  if (failed_call.code == cudaSuccess)
+    return {};
+  return ", after " + failed_call.name +
+         (failed_call.bytes ? " of " + std::to_string(failed_call.bytes) + " bytes" : "") + " returned " +
+         error_name(failed_call.code) + " and the program went on";
+}
 
 cudaError_t record(cudaError_t code) {
   if (code != cudaSuccess && code != cudaErrorNotReady)
@@ -97,23 +128,28 @@ cudaError_t record(cudaError_t code) {
   return code;
 }
 
-cudaError_t detail::run(bool needs_device, const std::function<void()> &body) {
+namespace {
+
+/// Runs the body; returns its exception as an error. `bytes` is set to what a failed call asked for.
+cudaError_t code_of(bool needs_device, const std::function<void()> &body, std::uint64_t &bytes) {
   try {
     if (needs_device)
       if (const auto error = device_error())
-        return record(*error);
+        return *error;
     const OpenDeviceMemory open;
     body();
     return cudaSuccess;
   } catch (const CudaError &error) {
+    bytes = error.bytes;
     if (*error.what()) {
+      const std::string message = error.what() + after_failed_call();
       if (Checking *const checking = Checking::active())
-        checking->note_call(error.kind, error.what());
-      refuse(machine::FaultKind::launch, error.what());
+        checking->note_call(error.kind, message);
+      refuse(machine::FaultKind::launch, message);
     }
-    return record(error.code);
+    return error.code;
   } catch (const LaunchRefusal &refusal) {
-    return record(error_of(refusal.reason));
+    return error_of(refusal.reason);
   } catch (const machine::FaultError &error) {
     // Device::launch reported its own faults; those of binding come from elsewhere.
     if (error.fault.kind == machine::FaultKind::unsupported) {
@@ -121,22 +157,31 @@ cudaError_t detail::run(bool needs_device, const std::function<void()> &body) {
       fault.kernel = demangle(fault.kernel);
       Device::instance().report(fault);
     }
-    return record(error_of(error.fault));
+    return runtime::error_of(error.fault);
   } catch (const FatBinaryError &error) {
     refuse(machine::FaultKind::launch, error.what());
-    return record(cudaErrorNoKernelImageForDevice);
+    return cudaErrorNoKernelImageForDevice;
   } catch (const ptx::SyntaxError &error) {
     refuse(machine::FaultKind::launch, std::string("malformed PTX: ") + error.what(), error.line());
-    return record(cudaErrorInvalidPtx);
+    return cudaErrorInvalidPtx;
   } catch (const program::LinkError &error) {
     refuse(machine::FaultKind::launch, std::string("malformed PTX: ") + error.what(), error.ptx_line());
-    return record(cudaErrorInvalidPtx);
+    return cudaErrorInvalidPtx;
   } catch (const std::bad_alloc &) {
-    return record(cudaErrorMemoryAllocation);
+    return cudaErrorMemoryAllocation;
   } catch (const std::exception &error) {
     complain(error.what());
-    return record(cudaErrorInitializationError);
+    return cudaErrorInitializationError;
   }
+}
+
+} // namespace
+
+cudaError_t detail::run(bool needs_device, const char *call, const std::function<void()> &body) {
+  std::uint64_t bytes = 0;
+  const cudaError_t code = code_of(needs_device, body, bytes);
+  note_failure(call, code, bytes);
+  return record(code);
 }
 
 } // namespace ladder::runtime
@@ -145,13 +190,14 @@ using namespace ladder::runtime;
 
 cudaError_t cudaGetLastError() {
   const cudaError_t code = cudaPeekAtLastError();
-  last_error = cudaSuccess;
+  forget_last_error();
   return code;
 }
 
 cudaError_t cudaPeekAtLastError() {
   if (Checking *const checking = Checking::active())
     checking->error_seen();
+  failed_call = {};
   try {
     // Every thread sees a fault until the device is reset.
     if (const auto error = device_error())

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 namespace ladder::sanitizer {
 
@@ -74,6 +75,7 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   const Context &at = touch.deed.at;
   const Access &now = touch.now;
   const bool reads = touch.deed.reads(), is_silent = now.flags & Access::silent;
+  const bool is_global = std::string_view(touch.deed.space) == "global";
   const auto event = [&](Kind kind, const Access &past, bool past_wrote, bool now_writes) {
     return Event{kind, touch.lane, place, touch.deed.space, past, past_wrote, now_writes};
   };
@@ -86,9 +88,11 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
     const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
     if ((past_wrote && !reads && is_equal) || !races(past, now, reads, at.site.passes_l1) ||
-        (past_wrote && !reads && is_same_store(at, touch.lane, past)) ||
         (past_wrote == reads && is_same_flag(at, past)))
       return std::nullopt;
+    if (past_wrote && !reads && is_same_store(at, touch.lane, past))
+      return is_global && at.site.stores_constant ? std::optional(event(Kind::flag, past, true, true))
+                                                  : std::nullopt;
     const Kind kind = is_equal                              ? Kind::race_equal
                       : past.block != now.block             ? Kind::race_blocks
                       : past.thread / 32 == now.thread / 32 ? Kind::race_lanes
@@ -96,8 +100,9 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
     return event(kind, past, past_wrote, !reads);
   };
   auto found = meets(cell.write, true);
-  for (std::size_t i = 0; !found && !reads && i < 2; ++i)
-    found = meets(cell.reads[i], false);
+  for (std::size_t i = 0; (!found || found->kind == Kind::flag) && !reads && i < 2; ++i)
+    if (const auto fault = meets(cell.reads[i], false))
+      found = fault;
   return found;
 }
 
@@ -293,7 +298,7 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
     return;
   const bool is_silent = act == Act::write && changes_nothing(at, lane, address, false);
   if (is_silent && at.site.stores_constant)
-    return; // a flag that many threads set
+    return check_repeated_constant(deed, lane, address, bytes);
   touch_cells(deed, lane, is_silent, launch_.shadow, address, bytes);
 }
 
@@ -355,6 +360,22 @@ bool BlockChecker::is_same_store(const Context &at, int lane, const Access &past
   instructions::lane_addresses(at.warp, instructions::address_base(at.in.flags), at.in.op[0], at.in.imm,
                                addresses);
   return addresses[lane] == addresses[other] && same_value(at, lane, other);
+}
+
+/// A store of the constant already there orders nothing and harms nothing, so the shadow does not keep it.
+void BlockChecker::check_repeated_constant(const Deed &deed, int lane, std::uint64_t address,
+                                           unsigned bytes) {
+  const Access &now = deed.accesses[lane];
+  Access past = launch_.repeated_constants.try_emplace(address, now).first->second;
+  const auto is_others = [&](const Access &write) {
+    return (write.thread != now.thread || write.block != now.block) && races(write, now, false, true);
+  };
+  launch_.shadow.visit(address, bytes, [&](const Cell &cell, std::uint64_t, std::uint8_t) {
+    if (cell.write.epoch && launch_.site(cell.write.instruction).stores_constant && is_others(cell.write))
+      past = cell.write;
+  });
+  if (is_others(past))
+    note({Kind::flag, lane, address, "global", past, true, true});
 }
 
 /// Whether both test or raise one flag.

@@ -231,6 +231,7 @@ private:
   bool is_same_store(const Context &at, int lane, const Access &past) const;
   template <typename Same> static bool all_elements(const Context &at, int lane, Same same);
   bool is_same_flag(const Context &at, const Access &past) const;
+  void check_repeated_constant(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
   /// `is_fenced`: reads of what other blocks did are ordered too. Before the fence only writes are, and loads

@@ -24,6 +24,8 @@ std::string_view kind_name(Kind kind) {
     return "race between blocks";
   case Kind::race_equal:
     return "race of equal values";
+  case Kind::flag:
+    return "flag";
   case Kind::race_streams:
     return "race between streams";
   case Kind::race_host:

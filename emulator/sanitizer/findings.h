@@ -23,6 +23,7 @@ enum class Kind {
   race_lanes,    ///< between lanes of one warp
   race_blocks,   ///< between two blocks
   race_equal,    ///< any of these, if the write stores the value already there
+  flag,          ///< a remark: several threads store one constant at one place in global memory
   race_streams,  ///< between work on two streams
   race_host,     ///< between the host and work it has not waited for
   async_copy,    ///< data of a cp.async used before its wait

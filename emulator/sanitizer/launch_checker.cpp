@@ -37,6 +37,7 @@ bool LaunchChecker::take_fault(const machine::Fault &fault) {
   const auto make = [&] {
     Finding finding = from_fault(fault);
     finding.kernel = kernel_;
+    finding.message += after_;
     finding.count = 0;
     return finding;
   };

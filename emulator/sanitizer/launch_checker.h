@@ -30,13 +30,15 @@ struct Stray {
 
 class LaunchChecker final : public machine::LaunchObserver {
 public:
-  /// `kernel` is the name for reports. `explain` explains addresses outside all allocations.
+  /// `kernel` is the name for reports. `explain` explains addresses outside all allocations. `after` names a
+  /// failed call of the host's, as the end of messages on addresses and values that it may have caused.
   LaunchChecker(std::shared_ptr<const CheckedCode> code, std::string kernel,
                 const machine::GlobalMemory &memory, Findings &findings, InitialisedMemory &initialised,
                 HeapMemory &heap, std::uint64_t stack_bytes,
-                std::function<std::optional<Stray>(std::uint64_t)> explain)
+                std::function<std::optional<Stray>(std::uint64_t)> explain, std::string after)
       : code_(std::move(code)), kernel_(std::move(kernel)), memory_(memory), findings_(findings),
-        initialised_(initialised), heap_(heap), stack_bytes_(stack_bytes), explain_(std::move(explain)) {}
+        initialised_(initialised), heap_(heap), stack_bytes_(stack_bytes), explain_(std::move(explain)),
+        after_(std::move(after)) {}
 
   std::unique_ptr<machine::BlockObserver> watch(machine::Block &block) override;
   bool take_fault(const machine::Fault &fault) override;
@@ -52,10 +54,13 @@ public:
   /// A thread's stack for recursive functions: cudaLimitStackSize.
   std::uint64_t stack_bytes() const { return stack_bytes_; }
   std::optional<Stray> explain(std::uint64_t address) const { return explain_(address); }
+  const std::string &after() const { return after_; }
 
   GlobalShadow shadow;
   /// Synchronisation objects in global memory: atomics and flags.
   std::unordered_map<std::uint64_t, Knowledge> objects;
+  /// By address: the first store of a constant that was already there.
+  std::unordered_map<std::uint64_t, Access> repeated_constants;
   /// What arrivals at a phase of a cluster's barrier publish.
   std::map<std::pair<const machine::Cluster *, std::uint32_t>, Knowledge> cluster_barriers;
 
@@ -73,6 +78,7 @@ private:
   HeapMemory &heap_;
   std::uint64_t stack_bytes_;
   std::function<std::optional<Stray>(std::uint64_t)> explain_;
+  std::string after_;
 };
 
 } // namespace ladder::sanitizer

@@ -136,6 +136,10 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
         now + size + " that another thread " + past +
         ", with nothing between that orders them; the value was the same, which other data will not be";
     break;
+  case Kind::flag:
+    finding.message = "writes a constant, " + size + ", where another thread " + past +
+                      " the same one, with nothing between that orders them";
+    break;
   case Kind::race_blocks:
     finding.message =
         finding.space != "shared" ? now + size + " that another block " + past + " in the same launch"
@@ -162,6 +166,10 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   default:
     break;
   }
+  const bool may_follow = event.kind == Kind::out_of_bounds || event.kind == Kind::use_after_free ||
+                          event.kind == Kind::host_pointer || event.kind == Kind::uninitialised;
+  if (may_follow && finding.space == "global")
+    finding.message += launch_.after();
   return finding;
 }
 

@@ -64,8 +64,8 @@ class EmulatorBackend(Backend):
     def check(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
     ) -> tuple[Execution, list[Finding], ExecutionError | None]:
-        """Runs :meth:`execute` under the sanitizer; also returns findings, and the error that ended the run,
-        if any.
+        """Runs :meth:`execute` under the sanitizer; also returns findings, remarks among them, and the error
+        that ended the run, if any.
         """
         return self._run(extension, target, problem, inputs, Treatment(), check=True)
 
@@ -112,7 +112,7 @@ class EmulatorBackend(Backend):
                         raise failure
             launches = tuple(session.launches)
         totals = add_totals(launch.totals() for launch in launches)
-        return Execution(outputs, totals, launches=launches), session.findings, failure
+        return Execution(outputs, totals, launches=launches), [*session.findings, *session.remarks], failure
 
 
 def _extent_bytes(tensor: Tensor) -> int:

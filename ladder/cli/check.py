@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ladder.evaluation import check_stage, stage_remarks
+    from ladder.evaluation import checked_stage, stage_remarks
     from ladder.render import findings_lines, remark_lines
     from ladder.stages import discover
 
@@ -52,7 +52,9 @@ def _run(options: argparse.Namespace) -> int:
     failed: list[str] = []
     for name in names:
         try:
-            findings = check_stage(ladder[name], problems, arch=options.arch, options=chosen_options(options))
+            checked = checked_stage(
+                ladder[name], problems, arch=options.arch, options=chosen_options(options)
+            )
         except UnsupportedProblem as error:
             refused.append(error)
             errors.print(f"{name} is left out: {escape(error.message)}", highlight=False, soft_wrap=True)
@@ -61,9 +63,9 @@ def _run(options: argparse.Namespace) -> int:
             failed.append(name)
             show_error(error, name)
             continue
-        rows += [{"stage": name, **finding.as_row()} for finding in findings]
+        rows += [{"stage": name, **finding.as_row()} for finding in checked.findings]
         if options.json != "-":
-            print_lines(findings_lines(findings, name))
+            print_lines(findings_lines(checked.findings, name, checked.remarks))
             remarks = stage_remarks(ladder[name], arch=options.arch, options=chosen_options(options))
             print_lines(remark_lines(remarks))
     if len(refused) == len(names):

@@ -83,6 +83,6 @@ def _show_checked(options: argparse.Namespace, result: ProgramResult) -> int:
     from ladder.render import findings_lines
 
     if options.json != "-":
-        print_lines(findings_lines(result.findings, options.sources[0].name))
+        print_lines(findings_lines(result.findings, options.sources[0].name, result.remarks))
     write_rows(options.json, [finding.as_row() for finding in result.findings])
     return result.exit_code or (1 if result.findings or result.fault else 0)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Party,
         likeliest_first,
         merged,
+        split_remarks,
     )
     from ladder.emulator.programs import (
         CRASHES,
@@ -74,6 +75,7 @@ _NAMES = {
     "session": "sessions",
     "shared_access": "sessions",
     "shared_passes": "sessions",
+    "split_remarks": "findings",
     "virtual_gpus": "sessions",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,8 @@ ADVICE = {
     "race between warps": "Put __syncthreads() between the two lines.",
     "race in a warp": "Put __syncwarp() between the two lines: the lanes of a warp do not run in step.",
     "race of equal values": "Put the barrier there all the same: with other data the result is wrong.",
+    "flag": "No fault: a flag says the same whoever comes last. Where one thread is to write, let only "
+    "that one.",
     "race between streams": "Let the later stream wait: cudaEventRecord in the one, cudaStreamWaitEvent in "
     "the other.",
     "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host uses it.",
@@ -48,6 +51,9 @@ ADVICE = {
     "fault": "See the message.",
     "failure": "The run did not come to its end; mend this first.",
 }
+
+#: Kinds that are worth a word and are no faults.
+_REMARKS = frozenset({"flag"})
 
 #: Advice for races whose likeliest cause is not a missing barrier: at one place, or between two writes.
 _SAME_PLACE = (
@@ -83,6 +89,8 @@ _REINIT_ADVICE = (
     "when its place is wanted for something else."
 )
 _LOADED_ADVICE = "Wait first: let each reader see the phase of the mbarrier that the copy completes."
+_AFTER_FAILURE = re.compile(r", after (\w+).* returned cudaError\w+ and the program went on")
+_AFTER_FAILURE_ADVICE = "Check what {call} returns, and stop there: this is most likely its consequence."
 _NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
 
 
@@ -133,6 +141,8 @@ class Finding:
     def advice(self) -> str:
         if self.between_warps_too:
             return "The __syncthreads() that warps need between the two lines is a barrier for lanes, too."
+        if failed := _AFTER_FAILURE.search(self.message):
+            return _AFTER_FAILURE_ADVICE.format(call=failed[1])
         if self.kind == "out of bounds" and "a null pointer" in self.message:
             return _NULL_ADVICE
         if self.kind == "misaligned" and self.who is not None and self.who.opcode.startswith("ldmatrix"):
@@ -169,6 +179,11 @@ class Finding:
         return None
 
     @property
+    def is_remark(self) -> bool:
+        """Whether it is worth a word and no fault."""
+        return self.kind in _REMARKS
+
+    @property
     def _is_at_one_place(self) -> bool:
         return self.who is not None and _place(self.who) == _place(self.other)
 
@@ -183,9 +198,17 @@ class Finding:
         return {**row, **parties, "advice": self.advice}
 
 
-def parse_findings(text: str) -> list[Finding]:
-    """Parses the findings in the emulator's JSON."""
-    return [_finding(entry) for entry in json.loads(text)]
+def parse_findings(text: str) -> tuple[list[Finding], list[Finding]]:
+    """Parses the emulator's JSON: findings, and remarks."""
+    return split_remarks([_finding(entry) for entry in json.loads(text)])
+
+
+def split_remarks(everything: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Returns the faults, and the remarks."""
+    parts: tuple[list[Finding], list[Finding]] = ([], [])
+    for finding in everything:
+        parts[finding.is_remark].append(finding)
+    return parts
 
 
 def _finding(entry: dict[str, Any]) -> Finding:

@@ -44,7 +44,8 @@ class ProgramLaunches:
 @dataclass(frozen=True)
 class ProgramResult:
     """How a program ended. ``fault`` describes the fault of its kernels, if any; ``findings`` are the
-    sanitizer's, if it was on; ``signal`` is the one that killed it, such as ``SIGSEGV``.
+    sanitizer's, if it was on, as are ``remarks``, which are no faults; ``signal`` is the one that killed it,
+    such as ``SIGSEGV``.
     """
 
     exit_code: int
@@ -53,6 +54,7 @@ class ProgramResult:
     fault: str | None
     findings: tuple[Finding, ...] = ()
     signal: str | None = None
+    remarks: tuple[Finding, ...] = ()
 
 
 def emulate(
@@ -126,5 +128,13 @@ def run_program(
     )
     fault = report["fault"]
     code = exit_code if exit_code >= 0 else 128 - exit_code
-    findings = tuple(likeliest_first(parse_findings(json.dumps(report.get("findings", [])))))
-    return ProgramResult(code, report["arch"], launches, fault["text"] if fault else None, findings, died_by)
+    findings, remarks = parse_findings(json.dumps(report.get("findings", [])))
+    return ProgramResult(
+        code,
+        report["arch"],
+        launches,
+        fault["text"] if fault else None,
+        tuple(likeliest_first(findings)),
+        died_by,
+        tuple(remarks),
+    )

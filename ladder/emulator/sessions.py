@@ -283,7 +283,12 @@ class Session:
     @property
     def findings(self) -> list[Finding]:
         """The findings of a session with ``check``; empty until the session has ended."""
-        return parse_findings(self._session.findings())
+        return parse_findings(self._session.findings())[0]
+
+    @property
+    def remarks(self) -> list[Finding]:
+        """What the sanitizer says besides, which is no fault."""
+        return parse_findings(self._session.findings())[1]
 
 
 #: A process has one device, so sessions of other threads wait. One thread may nest sessions.

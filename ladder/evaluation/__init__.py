@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ladder.evaluation.isolation import ProcessEnded, call
     from ladder.evaluation.sanitizing import (
         check_stage,
+        checked_stage,
         stage_remarks,
     )
     from ladder.evaluation.table import (
@@ -44,6 +45,7 @@ _NAMES = {
     "columns": "table",
     "default_problem": "comparison",
     "check_stage": "sanitizing",
+    "checked_stage": "sanitizing",
     "compare": "comparison",
     "evaluate": "comparison",
     "fill_row": "table",

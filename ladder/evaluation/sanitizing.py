@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.backends import EmulatorBackend
 from ladder.build import Remark, Target, build, remarks
 from ladder.common.progress import steps
-from ladder.emulator import Finding, merged
+from ladder.emulator import Finding, merged, split_remarks
 from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.evaluation import verdict
 from ladder.evaluation.isolation import call
@@ -41,6 +41,25 @@ def check_stage(
 
     Raises :class:`UnsupportedProblem` if the stage takes none of the problems, and :class:`BuildError`.
     """
+    return checked_stage(stage, problems, arch=arch, options=options).findings
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the sanitizer says of a stage: faults, and remarks, which are none."""
+
+    findings: list[Finding]
+    remarks: list[Finding]
+
+
+def checked_stage(
+    stage: Stage | str,
+    problems: Sequence[AnyProblem] | None = None,
+    *,
+    arch: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Checked:
+    """Like :func:`check_stage`, with the remarks."""
     stage = discover()[stage] if isinstance(stage, str) else stage
     backend = EmulatorBackend()
     target = backend.target(stage, arch)
@@ -68,7 +87,7 @@ def check_stage(
                     findings.append(_failure(str(error), problem))
     if len(refusals) == len(tried):
         raise refusals[0]
-    return merged(findings)
+    return Checked(*split_remarks(merged(findings)))
 
 
 def stage_remarks(
@@ -90,18 +109,20 @@ def _check(extension: Path, target: Target, problem: AnyProblem) -> list[Finding
     with memory.guarded(problem):
         inputs = operation.make_inputs(problem, backend.device)
         before = verdict.copies(inputs)
-        execution, findings, failure = backend.check(extension, target, problem, inputs)
+        execution, everything, failure = backend.check(extension, target, problem, inputs)
+        tensors = {**inputs, **execution.outputs}
+        findings, remarks = split_remarks(_with_element(one, tensors) for one in everything)
         if failure is None and not findings:
             verdict.require_untouched(inputs, before)
             verdict.require_kernels(backend, extension, target, problem, inputs, execution)
-            return list(_wrong_results(execution, operation.reference(problem, inputs), problem))
-    tensors = {**inputs, **execution.outputs}
+            wrong = list(_wrong_results(execution, operation.reference(problem, inputs), problem))
+            return [*wrong, *remarks]
     if failure:
         # Outputs that the run did not reach are not findings, and the fault that ended it may already be one.
         findings = [finding for finding in findings if finding.kind != "unwritten output"]
         if not any(finding.message in failure.message for finding in findings):
             findings.append(_failure(str(failure), problem))
-    return [_with_element(finding, tensors) for finding in findings]
+    return [*findings, *remarks]
 
 
 def _with_element(finding: Finding, tensors: Tensors) -> Finding:

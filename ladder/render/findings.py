@@ -17,14 +17,14 @@ from ladder.emulator import Finding, Party
 from ladder.render.tables import short_kernel
 
 
-def findings_lines(findings: Sequence[Finding], name: str) -> Iterator[RenderableType]:
-    """Yields a verdict on ``name``, and a small table for each finding."""
-    if not findings:
-        yield Text.assemble((name, "bold"), ": ", ("clean", "green"))
-        return
+def findings_lines(
+    findings: Sequence[Finding], name: str, remarks: Sequence[Finding] = ()
+) -> Iterator[RenderableType]:
+    """Yields a verdict on ``name``, and a small table for each finding; then for each remark."""
     count = "one finding" if len(findings) == 1 else f"{len(findings)} findings"
-    yield Text.assemble((name, "bold"), ": ", (count, "bold red"))
-    for finding in findings:
+    verdict = (count, "bold red") if findings else ("clean", "green")
+    yield Text.assemble((name, "bold"), ": ", verdict)
+    for finding in [*findings, *remarks]:
         yield ""
         yield finding_table(finding)
 
@@ -57,7 +57,8 @@ def finding_table(finding: Finding) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    table.add_row(Text(""), Text.assemble((finding.kind, "bold red"), (times_text(finding), "dim")))
+    title = (f"remark: {finding.kind}", "bold yellow") if finding.is_remark else (finding.kind, "bold red")
+    table.add_row(Text(""), Text.assemble(title, (times_text(finding), "dim")))
     for heading, text in finding_facts(finding):
         table.add_row(heading, text)
     return table

@@ -42,6 +42,11 @@ int main(int argc, char **argv) {
     forever<<<1, 1>>>((int *)in);
   }
   if (argc > 1 && argv[1][0] == 'b') in += 100000;
+  if (argc > 1 && argv[1][0] == 'm') {
+    in = nullptr;
+    cudaMalloc(&in, size_t(1) << 45);
+    if (argv[1][1] == 'a') std::printf("%s\n", cudaGetErrorName(cudaPeekAtLastError()));
+  }
   for (int i = 0; i < 2; ++i) transpose<<<1, dim3(32, 32)>>>(in, out);
   if (argc > 1 && argv[1][0] == 'w') cudaMemcpy(in, (void *)8, 4, cudaMemcpyHostToDevice);
   if (argc > 1 && argv[1][0] == 'r') std::printf("%d\n", recurse(argc));
@@ -83,6 +88,17 @@ def test_a_fault_is_shown_with_its_line(program, capfd):
     captured = capfd.readouterr()
     assert "cudaErrorIllegalAddress" in captured.out
     assert "prog.cu:8" in captured.err
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_fault_names_the_failed_call_that_the_program_ignored(program, capfd, check):
+    options = ["--check"] if check else []
+    cause = "after cudaMalloc of 35184372088832 bytes returned cudaErrorMemoryAllocation"
+    for way in ("m", "ma"):  # ma asks for the error
+        assert main(["emulate", program, *options, "--", way]) == 1
+        captured = capfd.readouterr()
+        text = " ".join((captured.out if check else captured.err).split())
+        assert "a null pointer" in text and (cause in text) == (way == "m")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +148,19 @@ def test_an_endless_kernel_meets_a_limit(program, capfd, monkeypatch):
     monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
     main(["emulate", program, "--", "f"])
     assert "prog.cu:13" in capfd.readouterr().err
+
+
+def test_a_flag_is_a_remark_and_no_finding(tmp_path, capfd):
+    path = tmp_path / "flag.cu"
+    path.write_text(
+        "__global__ void raise(int *flag) { *flag = 1; }\n"
+        "int main() { int *flag; cudaMalloc(&flag, 4); raise<<<4, 64>>>(flag); cudaFree(flag); }\n"
+    )
+    assert main(["emulate", str(path), "--check"]) == 0
+    text = " ".join(capfd.readouterr().out.split())
+    assert "flag.cu: clean" in text and "remark: flag" in text and "flag.cu:1" in text
+    assert main(["emulate", str(path), "--check", "--json", "-"]) == 0
+    assert json.loads(capfd.readouterr().out) == []
 
 
 def test_a_program_that_leaves_no_counts_is_not_clean(program, capfd):

@@ -218,6 +218,23 @@ def test_a_launch_error_that_nobody_looked_at_is_told(drop_stage) -> None:
     assert "2048" in check_stage("mine", [PROBLEM])[0].message
 
 
+def test_an_allocation_that_failed_is_named_as_the_cause_of_a_fault(drop_stage) -> None:
+    kernel = changed(drop_stage.kernel, *workspace("", "cudaFree(more);"))
+    drop_stage(
+        "mine",
+        changed(
+            kernel,
+            (
+                "*more;\n  cudaMalloc(&more, p.q_len * 4)",
+                "*more = nullptr;\n  cudaMalloc(&more, size_t(1) << 45)",
+            ),
+        ),
+    )
+    cause = "after cudaMalloc of 35184372088832 bytes returned cudaErrorMemoryAllocation"
+    assert cause in ruling("mine")
+    assert any(cause in finding.message for finding in check_stage("mine", [PROBLEM]))
+
+
 def test_an_opcode_that_the_emulator_lacks_is_named(drop_stage) -> None:
     """Also by check, where outputs that were never written would hide it."""
     unknown = (

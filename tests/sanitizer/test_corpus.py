@@ -1,6 +1,7 @@
 """Planted faults are named by kind and line; kernels that only look wrong are not reported."""
 
 import functools
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -19,23 +20,34 @@ from corpus_runs import (
     expectations,
     is_caught,
     is_mutant_caught,
+    lines_of,
     mutants,
     run_case,
     rungs_source,
 )
 
-from ladder.emulator import ADVICE, Finding
+from ladder.emulator import ADVICE, Finding, ProgramResult
+
+_FLAG = re.compile(r"remark\((\w+)\): flag")
 
 
 @functools.cache
-def run_all(name: str) -> dict[str, list[Finding]]:
+def results_of(name: str) -> dict[str, ProgramResult]:
     source = CORPUS / f"{name}.cu"
     program = build_corpus(source)
     names = case_names(source)
     with ThreadPoolExecutor(2) as pool:
         arch = arch_of(source)
-        results = pool.map(lambda case: list(run_case(program, case, arch).findings), names)
+        results = pool.map(lambda case: run_case(program, case, arch), names)
         return dict(zip(names, results, strict=True))
+
+
+def run_all(name: str) -> dict[str, list[Finding]]:
+    return {case: list(result.findings) for case, result in results_of(name).items()}
+
+
+def remarks_of(name: str, case: str) -> list[Finding]:
+    return list(results_of(name)[case].remarks)
 
 
 def findings_of(case: str) -> list[Finding]:
@@ -64,7 +76,7 @@ def test_every_planted_fault_is_caught(name: str) -> None:
 
 def test_every_kind_is_planted() -> None:
     planted = [fault for name in FAULTS for fault in expectations(CORPUS / f"{name}.cu").values()]
-    others = {"wrong result", "fault", "failure"} | ASYNCHRONOUS
+    others = {"wrong result", "fault", "failure", "flag"} | ASYNCHRONOUS
     assert len(planted) >= 100 and {fault.kind for fault in planted} >= set(ADVICE) - others
 
 
@@ -119,6 +131,28 @@ def test_a_race_names_both_parties() -> None:
     between_blocks = next(f for f in findings_of("blocks_write_one_word") if f.kind == "race between blocks")
     assert between_blocks.who and between_blocks.other
     assert between_blocks.who.block != between_blocks.other.block
+
+
+def test_a_call_that_failed_before_is_named_as_the_cause() -> None:
+    found = findings_of("allocation_that_fails")[0]
+    assert found.message.endswith(
+        "a null pointer, after cudaMalloc of 35184372088832 bytes returned cudaErrorMemoryAllocation and the "
+        "program went on"
+    )
+    assert found.advice.startswith("Check what cudaMalloc returns")
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_constants_that_many_threads_write_are_remarks(name: str) -> None:
+    """To global memory; in shared memory, and between an atomic's lanes, nothing is said."""
+    source = CORPUS / f"{name}.cu"
+    lines = source.read_text().splitlines()
+    marked = {case: number for number, line in enumerate(lines, 1) for case in _FLAG.findall(line)}
+    said = {case: remarks_of(name, case) for case in case_names(source)}
+    assert {case for case in said if said[case]} == set(marked)
+    for case, number in marked.items():
+        [remark] = said[case]
+        assert remark.kind == "flag" and lines_of(remark) == {number}
 
 
 def test_an_address_below_shared_memory_is_told_as_one() -> None:

@@ -236,7 +236,7 @@ CASE(sum_by_swapping) {
 __global__ void flag_tested_first(const int *in, int *found, int *out) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (in[i] % 2 == 0 && *found == 0)
-    *found = 1;
+    *found = 1; // remark(flag_tested_first): flag
   out[i] = in[i];
 }
 CASE(flag_tested_first) {

@@ -48,7 +48,7 @@ CASE(reduction_of_zeros) {
 __global__ void found_one(const int *in, int *found, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n && in[i] == 0)
-    *found = 1; // all of them
+    *found = 1; // remark(many_raise_one_flag): flag, all of them
 }
 CASE(many_raise_one_flag) {
   Device<int> in(1000), found(1);

@@ -147,7 +147,7 @@ CASE(all_raise_a_flag) {
 
 __global__ void blocks_raise_a_flag(int *flag) {
   if (threadIdx.x < 5)
-    *flag = 1;
+    *flag = 1; // remark(blocks_raise_a_flag): flag
 }
 CASE(blocks_raise_a_flag) {
   Device<int> flag(1);

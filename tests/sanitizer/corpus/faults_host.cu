@@ -10,7 +10,7 @@ namespace {
 __global__ void add_one(float *values, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)
-    values[i] += 1.f; // fault(used_after_free): use after free; fault(host_pointer): host pointer
+    values[i] += 1.f; // fault(used_after_free): use after free; fault(host_pointer): host pointer; fault(allocation_that_fails): out of bounds
 }
 
 CASE(used_after_free) {
@@ -24,6 +24,12 @@ CASE(used_after_free) {
 CASE(host_pointer) {
   std::vector<float> values(128);
   add_one<<<1, 128>>>(values.data(), 128);
+}
+
+CASE(allocation_that_fails) {
+  float *values = nullptr;
+  cudaMalloc(&values, size_t(1) << 45);
+  add_one<<<1, 128>>>(values, 128);
 }
 
 CASE(host_reads_device_memory) {
