@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from ladder.errors import UnsupportedProblem
-from ladder.evaluation import rule_on
+from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.evaluation import faults_of_last_block, rule_on
 from ladder.operations import DTYPES, AnyProblem, get_operation
 from ladder.stages import Stage, discover
 
@@ -29,6 +29,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "problem" in metafunc.fixturenames:
         cases = [(stage, problem) for stage in LADDER for problem in refused(stage)]
         metafunc.parametrize("stage, problem", cases, ids=[f"{stage.name}: {p}" for stage, p in cases])
+    elif "huge" in metafunc.fixturenames:
+        found = [(stage, pair) for stage in LADDER for pair in huge_problems(stage)]
+        names = [f"{stage.name}: {problem}" for stage, (problem, _) in found]
+        metafunc.parametrize("stage, huge", found, ids=names)
     elif "part" in metafunc.fixturenames:
         places = [(stage, part) for stage in LADDER for part in boundaries(stage)]
         metafunc.parametrize("stage, part", places, ids=[f"{stage.name}: {part}" for stage, part in places])
@@ -41,6 +45,10 @@ def boundaries(stage: Stage) -> Mapping[str, Sequence[AnyProblem]]:
     parts = get_operation(stage.computes).boundaries(stage.dtypes, stage.head_dims)
     taken = {part: [*filter(stage.suits, problems)] for part, problems in parts.items()}
     return {part: problems for part, problems in taken.items() if problems}
+
+
+def huge_problems(stage: Stage) -> Sequence[tuple[AnyProblem, AnyProblem]]:
+    return get_operation(stage.computes).beyond_32_bits(stage.dtypes, stage.head_dims)
 
 
 def refused(stage: Stage) -> Sequence[AnyProblem]:
@@ -76,6 +84,20 @@ def test_random_problems(stage: Stage, backend: str) -> None:
     operation, seed = get_operation(stage.computes), int(os.environ["LADDER_SEED"])
     problems = operation.random(seed, stage.dtypes, stage.head_dims, largest=150)
     require_right(stage, list(itertools.islice(filter(stage.suits, problems), 12)), backend)
+
+
+def test_indices_beyond_32_bits(stage: Stage, huge: tuple[AnyProblem, AnyProblem]) -> None:
+    """In reserved memory, of which the last block alone uses a little."""
+    problem, last = huge
+    try:
+        faults = faults_of_last_block(stage, problem, last)
+    except ExecutionError as error:
+        if "instruction limit" not in str(error):
+            raise
+        pytest.skip("its last block has more to do: it is persistent")
+    except OSError as error:
+        pytest.skip(f"the memory cannot be reserved: {error}")
+    assert not faults, f"on {problem}, of which only the last head is computed: {faults}"
 
 
 @pytest.mark.full

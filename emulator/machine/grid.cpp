@@ -82,7 +82,8 @@ public:
   GridRun(LaunchContext &launch, const LaunchOptions &options)
       : launch_(launch), options_(options), total_(launch.grid.count() / launch.cluster.count()),
         limit_(std::max<std::uint64_t>(1, resident_limit(launch) / launch.cluster.count())),
-        room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())) {}
+        room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())),
+        next_(Liberties::current().only_last_block ? total_ - 1 : 0) {}
 
   Counters run() {
     unsigned threads =
@@ -248,7 +249,7 @@ private:
   LaunchContext &launch_;
   const LaunchOptions &options_;
   const std::uint64_t total_, limit_, room_;
-  std::atomic<std::uint64_t> next_{0}, finished_{0}, faulted_{kNoFault};
+  std::atomic<std::uint64_t> next_, finished_{0}, faulted_{kNoFault};
   /// By worker: kFirst + the launch's progress since which it has only polled, kBusy, or kDone.
   static constexpr std::uint64_t kBusy = 0, kDone = 1, kFirst = 2;
   std::vector<std::atomic<std::uint64_t>> idle_since_;

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Treatment:
     """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
-    of the outputs from a 64-byte boundary.
+    of the outputs from a 64-byte boundary; ``only_last_block`` runs nothing else of a launch.
     """
 
     backwards: bool = False
     unwritten: int = 0xFF
     skip_kernels: bool = False
+    only_last_block: bool = False
     offset_bytes: int = 0
 
 
@@ -59,7 +60,20 @@ class EmulatorBackend(Backend):
         timed: bool = False,
         treatment: Treatment = Treatment(),
     ) -> Execution:
-        return self._run(extension, target, problem, inputs, treatment, check=False)[0]
+        outputs = make_outputs(problem, self.device, offset_bytes=treatment.offset_bytes)
+        return self.execute_into(outputs, extension, target, problem, inputs, treatment)
+
+    def execute_into(
+        self,
+        outputs: dict[str, Tensor],
+        extension: Path,
+        target: Target,
+        problem: AnyProblem,
+        inputs: Tensors,
+        treatment: Treatment,
+    ) -> Execution:
+        """Like :meth:`execute`, with outputs that the caller has allocated."""
+        return self._run(outputs, extension, target, problem, inputs, treatment, check=False)[0]
 
     def check(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
@@ -67,10 +81,12 @@ class EmulatorBackend(Backend):
         """Runs :meth:`execute` under the sanitizer; also returns findings, remarks among them, and the error
         that ended the run, if any.
         """
-        return self._run(extension, target, problem, inputs, Treatment(), check=True)
+        outputs = make_outputs(problem, self.device)
+        return self._run(outputs, extension, target, problem, inputs, Treatment(), check=True)
 
     def _run(
         self,
+        outputs: dict[str, Tensor],
         extension: Path,
         target: Target,
         problem: AnyProblem,
@@ -81,7 +97,6 @@ class EmulatorBackend(Backend):
     ) -> tuple[Execution, list[Finding], ExecutionError | None]:
         from ladder import emulator
 
-        outputs = make_outputs(problem, self.device, offset_bytes=treatment.offset_bytes)
         failure: ExecutionError | None = None
         memory = [
             (tensor.data_ptr(), _extent_bytes(tensor), name, name in outputs)
@@ -95,6 +110,7 @@ class EmulatorBackend(Backend):
             backwards=treatment.backwards,
             unwritten=treatment.unwritten,
             skip_kernels=treatment.skip_kernels,
+            only_last_block=treatment.only_last_block,
         ) as session:
             try:
                 call(extension, problem, {**inputs, **outputs}, stream=0)

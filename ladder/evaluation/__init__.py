@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         checked_stage,
         stage_remarks,
     )
+    from ladder.evaluation.sparse import faults_of_last_block
     from ladder.evaluation.table import (
         COLUMNS,
         Row,
@@ -48,6 +49,7 @@ _NAMES = {
     "checked_stage": "sanitizing",
     "compare": "comparison",
     "evaluate": "comparison",
+    "faults_of_last_block": "sparse",
     "fill_row": "table",
     "make_row": "table",
     "rule_on": "comparison",

@@ -251,6 +251,18 @@ class Operation(ABC):
         """Problems that a stage that lists these, and its host code, must refuse."""
         return ()
 
+    def beyond_32_bits(
+        self, dtypes: Sequence[str], head_dims: Sequence[int]
+    ) -> Sequence[tuple[AnyProblem, AnyProblem]]:
+        """Problems with tensors of more than 2**32 elements, each with the one of its last block, whose
+        tensors are the ends of these.
+        """
+        return ()
+
+    def input_shapes(self, problem: Any) -> Mapping[str, Sequence[int]]:
+        """The shapes of the inputs, for an operation with problems :meth:`beyond_32_bits`."""
+        raise NotImplementedError
+
     def random(
         self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
     ) -> Iterator[AnyProblem]:

@@ -104,6 +104,15 @@ class Attention(Operation):
         unknown += [(dtypes[0], d) for d in (16, 32, 48, 64, 96, 128, 256) if d not in head_dims]
         return [Problem(1, 1, 16, 16, d, dtype=dtype) for dtype, d in unknown]
 
+    def beyond_32_bits(
+        self, dtypes: Sequence[str], head_dims: Sequence[int]
+    ) -> list[tuple[Problem, Problem]]:
+        return [shapes.beyond_32_bits(dtypes[-1], d) for d in head_dims]
+
+    def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
+        keys = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
+        return {"q": (problem.batch, problem.heads, problem.q_len, problem.head_dim), "k": keys, "v": keys}
+
     def needed_bytes(self, problem: Problem) -> int:
         from ladder.operations.attention.memory import needed_bytes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ladder.operations.attention.problem import INPUTS, Problem
@@ -89,6 +90,16 @@ def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Pro
             for b, h, kv in _HEADS
         ),
     ]
+
+
+def beyond_32_bits(dtype: str, head_dim: int) -> tuple[Problem, Problem]:
+    """So many heads of 16 rows and 40 keys that q, o, k and v have more than 2**32 elements; and the last
+    head.
+    """
+    heads, q_len = 32_772, 16  # rows that one block of every rung takes
+    batch = 2**32 // (heads * q_len * head_dim) + 1
+    whole = Problem(batch, heads, q_len, 40, head_dim, kv_heads=heads // 2, dtype=dtype)
+    return whole, replace(whole, batch=1, heads=1, kv_heads=1)
 
 
 def full_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:

@@ -76,6 +76,12 @@ class AttentionBackward(Attention):
         found = super().boundaries(dtypes, head_dims)
         return {name: [_of(problem) for problem in problems] for name, problems in found.items()}
 
+    def beyond_32_bits(
+        self, dtypes: Sequence[str], head_dims: Sequence[int]
+    ) -> list[tuple[Problem, Problem]]:
+        """None: a rung may fill a workspace of dq's size, which takes memory."""
+        return []
+
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return [_of(problem) for problem in super().full_matrix(dtypes, head_dims)]
 
