@@ -141,6 +141,24 @@ def draw_turns(data: pd.DataFrame) -> Figure:
     )
 
 
+def timeline() -> pd.DataFrame:
+    """What the roles of a block did on an H200, in clocks."""
+    return pd.read_csv(H200 / "timeline.csv")[["stage", "role", "step", "begin", "end"]]
+
+
+def draw_timeline(data: pd.DataFrame) -> Figure:
+    from ladder.plots import timeline_picture
+
+    panels = dict(iter(data.groupby("stage", sort=False)))
+    window = (40_000.0, 52_000.0)
+    return timeline_picture(
+        panels,
+        dict.fromkeys(panels, window),
+        "one block of many, in the middle of its work, on an H200, at B=4 H=16 N=M=4096 d=64 bf16",
+        "clocks of the SM",
+    )
+
+
 def draw_rungs(data: pd.DataFrame) -> Figure:
     from ladder.plots import rungs_picture
 
@@ -172,6 +190,7 @@ ALL = {
     "roofline": Picture(shared_memory, draw_roofline),
     "busy": Picture(busy, draw_busy),
     "turns": Picture(turns, draw_turns),
+    "timeline": Picture(timeline, draw_timeline),
 }
 
 

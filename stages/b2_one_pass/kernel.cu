@@ -15,6 +15,7 @@
 namespace {
 
 using ladder::AttentionBackwardProblem;
+using ladder::QueryTile;
 using ladder::RowStatistics;
 using namespace tiles;
 
@@ -67,34 +68,16 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// The steps of a block: for each head that reads its keys, the query tiles that see one of them, last ones
-/// first.
-template <typename A> struct Steps {
-  int tiles, seen, heads;
-
-  __device__ Steps(const AttentionBackwardProblem &p, int block_key)
-      : tiles((p.q_len + A::queries - 1) / A::queries),
-        seen(max(0, tiles - (p.is_causal ? block_key / A::queries : 0))), heads(p.heads / p.kv_heads) {}
-
-  __device__ int count() const { return heads * seen; }
-  __device__ int query_head(int kv_head, int step) const { return kv_head * heads + step / seen; }
-  __device__ int tile(int step) const { return tiles - 1 - step % seen; }
-  /// The tile's number among those of all heads.
-  __device__ int64_t dq_tile(int kv_head, int step) const {
-    return int64_t(query_head(kv_head, step)) * tiles + tile(step);
-  }
-};
-
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     differentiate(const __grid_constant__ AttentionBackwardProblem p, const RowStatistics statistics,
                   float *dq_sums) {
   using block = group<A::warps>;
   using pair = group<2>;
-  const int block_key = blockIdx.x * A::keys, pair_key = block::warp() / 2 * A::rows;
+  const int block_key = blockIdx.y * A::keys, pair_key = block::warp() / 2 * A::rows;
   const bool has_dv = block::warp() % 2 == 0; // the other one of the pair has dK
-  const int kv_head = blockIdx.z * p.kv_heads + blockIdx.y;
-  const Steps<A> steps(p, block_key);
+  const int kv_head = ladder::block_kv_head();
+  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
   const DqPart<d, A> mine;
 
   extern __shared__ __align__(128) unsigned char smem[];
@@ -102,16 +85,15 @@ __global__ void __launch_bounds__(A::warps * 32)
   auto &resident = allocator.allocate<typename A::Resident>();
   auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
   auto &exchanged = allocator.allocate<typename A::Exchanged, kBuffers>();
-  const auto fetch = [&](int step) {
+  const auto fetch = [&](int step, QueryTile tile) {
     if (step < steps.count()) {
-      const int head = steps.query_head(kv_head, step);
-      const ladder::BackwardHead<T, d> gmem{p, head, kv_head};
-      const int query = steps.tile(step) * A::queries;
+      const ladder::BackwardHead<T, d> gmem{p, tile.head, kv_head};
+      const int query = steps.query(tile);
       auto &buffer = buffers[step % kBuffers];
       block::load_async(buffer.q, gmem.q(), query);
       block::load_async(buffer.d_o, gmem.d_o(), query);
-      block::load_async(buffer.lse, statistics.lse_of(head), query);
-      block::load_async(buffer.delta, statistics.delta_of(head), query);
+      block::load_async(buffer.lse, statistics.lse_of(tile.head), query);
+      block::load_async(buffer.delta, statistics.delta_of(tile.head), query);
     }
     async_commit();
   };
@@ -129,11 +111,13 @@ __global__ void __launch_bounds__(A::warps * 32)
 
   block::load_async(resident.k, ladder::BackwardHead<T, d>{p, 0, kv_head}.k(), block_key);
   block::load_async(resident.v, ladder::BackwardHead<T, d>{p, 0, kv_head}.v(), block_key);
-  fetch(0);
+  QueryTile tile = steps.first(), before = tile;
+  fetch(0, tile);
   // A step's share of dQ waits for the next step, so that one barrier serves both.
   for (int step = 0; step <= steps.count(); step++) {
     block::async_wait();
-    fetch(step + 1);
+    const QueryTile after = steps.after(tile);
+    fetch(step + 1, after);
     if (step < steps.count()) {
       const auto &buffer = buffers[step % kBuffers];
 #pragma unroll 1
@@ -151,7 +135,7 @@ __global__ void __launch_bounds__(A::warps * 32)
         if (has_dv) {
           lower_fill(x, x, p.kv_len - block_key - pair_key);
           if (p.is_causal)
-            make_causal_t(x, x, block_key + pair_key, steps.tile(step) * A::queries + query);
+            make_causal_t(x, x, block_key + pair_key, steps.query(tile) + query);
           exp2(x, x);
           copy(weights, x);
           store(p_smem, weights);
@@ -174,8 +158,10 @@ __global__ void __launch_bounds__(A::warps * 32)
       zero(dq);
       mma_AtB(dq, part<A::keys, A::dq_rows>(ds_smem, 0, mine.row),
               part<A::keys, A::dq_cols>(resident.k, 0, mine.col), dq);
-      atomic_add(mine.sums(dq_sums, steps.dq_tile(kv_head, step - 1)), dq);
+      atomic_add(mine.sums(dq_sums, steps.dq_tile(before)), dq);
     }
+    before = tile;
+    tile = after;
   }
   const ladder::BackwardHead<T, d> gmem{p, 0, kv_head};
   mul(dv_or_dk, dv_or_dk, has_dv ? kUnshift : p.scale);
@@ -215,8 +201,7 @@ void launch_tiles(const AttentionBackwardProblem &p, cudaStream_t stream) {
   constexpr auto kernel = differentiate<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
                 "b2_one_pass: shared memory");
-  const dim3 grid = ladder::launch_grid((p.kv_len + A::keys - 1) / A::keys, p.kv_heads, p.batch);
-  kernel<<<grid, A::warps * 32, A::smem_bytes, stream>>>(p, statistics, dq_sums);
+  kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, A::smem_bytes, stream>>>(p, statistics, dq_sums);
   ladder::check(cudaGetLastError(), "b2_one_pass: launch");
   const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
   round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);

@@ -11,6 +11,7 @@
 namespace {
 
 using ladder::AttentionBackwardProblem;
+using ladder::QueryTile;
 using ladder::RowStatistics;
 using namespace tiles;
 
@@ -63,24 +64,6 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// The steps of a block: for each head that reads its keys, the query tiles that see one of them, last ones
-/// first.
-template <typename A> struct Steps {
-  int tiles, seen, heads;
-
-  __device__ Steps(const AttentionBackwardProblem &p, int block_key)
-      : tiles((p.q_len + A::queries - 1) / A::queries),
-        seen(max(0, tiles - (p.is_causal ? block_key / A::queries : 0))), heads(p.heads / p.kv_heads) {}
-
-  __device__ int count() const { return heads * seen; }
-  __device__ int query_head(int kv_head, int step) const { return kv_head * heads + step / seen; }
-  __device__ int tile(int step) const { return tiles - 1 - step % seen; }
-  /// The tile's number among those of all heads.
-  __device__ int64_t dq_tile(int kv_head, int step) const {
-    return int64_t(query_head(kv_head, step)) * tiles + tile(step);
-  }
-};
-
 /// Who may add to which part of dQ. All counters begin at 0.
 struct Turns {
   int *started; ///< how many blocks have
@@ -120,7 +103,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   const int key_tile = number % key_tiles, kv_head = number / key_tiles;
   const int block_key = key_tile * A::keys, pair_key = block::warp() / 2 * A::rows;
   const bool has_dv = block::warp() % 2 == 0; // the other one of the pair has dK
-  const Steps<A> steps(p, block_key);
+  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
   const DqPart<d, A> mine;
 
   extern __shared__ __align__(128) unsigned char smem[];
@@ -128,16 +111,15 @@ __global__ void __launch_bounds__(A::warps * 32)
   auto &resident = allocator.allocate<typename A::Resident>();
   auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
   auto &exchanged = allocator.allocate<typename A::Exchanged, kBuffers>();
-  const auto fetch = [&](int step) {
+  const auto fetch = [&](int step, QueryTile tile) {
     if (step < steps.count()) {
-      const int head = steps.query_head(kv_head, step);
-      const ladder::BackwardHead<T, d> gmem{p, head, kv_head};
-      const int query = steps.tile(step) * A::queries;
+      const ladder::BackwardHead<T, d> gmem{p, tile.head, kv_head};
+      const int query = steps.query(tile);
       auto &buffer = buffers[step % kBuffers];
       block::load_async(buffer.q, gmem.q(), query);
       block::load_async(buffer.d_o, gmem.d_o(), query);
-      block::load_async(buffer.lse, statistics.lse_of(head), query);
-      block::load_async(buffer.delta, statistics.delta_of(head), query);
+      block::load_async(buffer.lse, statistics.lse_of(tile.head), query);
+      block::load_async(buffer.delta, statistics.delta_of(tile.head), query);
     }
     async_commit();
   };
@@ -155,13 +137,16 @@ __global__ void __launch_bounds__(A::warps * 32)
 
   block::load_async(resident.k, ladder::BackwardHead<T, d>{p, 0, kv_head}.k(), block_key);
   block::load_async(resident.v, ladder::BackwardHead<T, d>{p, 0, kv_head}.v(), block_key);
-  fetch(0);
+  QueryTile tile = steps.first(), before = tile;
+  int64_t added = 0; // the tile of dQ that the block added to last
+  fetch(0, tile);
   // A step's share of dQ waits for the next step, so that one barrier serves both.
   for (int step = 0; step <= steps.count(); step++) {
     block::async_wait();
     if (step > 1)
-      turns.pass_on(steps.dq_tile(kv_head, step - 2), key_tile);
-    fetch(step + 1);
+      turns.pass_on(added, key_tile);
+    const QueryTile after = steps.after(tile);
+    fetch(step + 1, after);
     if (step < steps.count()) {
       const auto &buffer = buffers[step % kBuffers];
 #pragma unroll 1
@@ -179,7 +164,7 @@ __global__ void __launch_bounds__(A::warps * 32)
         if (has_dv) {
           lower_fill(x, x, p.kv_len - block_key - pair_key);
           if (p.is_causal)
-            make_causal_t(x, x, block_key + pair_key, steps.tile(step) * A::queries + query);
+            make_causal_t(x, x, block_key + pair_key, steps.query(tile) + query);
           exp2(x, x);
           copy(weights, x);
           store(p_smem, weights);
@@ -202,14 +187,16 @@ __global__ void __launch_bounds__(A::warps * 32)
       zero(dq);
       mma_AtB(dq, part<A::keys, A::dq_rows>(ds_smem, 0, mine.row),
               part<A::keys, A::dq_cols>(resident.k, 0, mine.col), dq);
-      const int64_t tile = steps.dq_tile(kv_head, step - 1);
-      turns.wait(tile, key_tile);
-      atomic_add(mine.sums(dq_sums, tile), dq);
+      added = steps.dq_tile(before);
+      turns.wait(added, key_tile);
+      atomic_add(mine.sums(dq_sums, added), dq);
     }
+    before = tile;
+    tile = after;
   }
   if (steps.count() > 0) {
     block::sync();
-    turns.pass_on(steps.dq_tile(kv_head, steps.count() - 1), key_tile);
+    turns.pass_on(added, key_tile);
   }
   const ladder::BackwardHead<T, d> gmem{p, 0, kv_head};
   mul(dv_or_dk, dv_or_dk, has_dv ? kUnshift : p.scale);

@@ -26,6 +26,7 @@
 namespace {
 
 using ladder::AttentionBackwardProblem;
+using ladder::QueryTile;
 using ladder::RowStatistics;
 using namespace tiles;
 
@@ -68,23 +69,7 @@ template <typename T, int d> struct Arrangement {
       d + queries + 32 <= consumer_registers && dq_cols >= 32 && sizeof(Shared) <= 227 * 1024;
 };
 
-/// The steps of a block: for each head that reads its keys, the query tiles that see one of them, last ones
-/// first.
-template <typename A> struct Steps {
-  int key, kv_head, tiles, seen, heads;
-
-  __device__ explicit Steps(const AttentionBackwardProblem &p)
-      : key(blockIdx.x * A::keys), kv_head(blockIdx.z * p.kv_heads + blockIdx.y),
-        tiles((p.q_len + A::queries - 1) / A::queries),
-        seen(max(0, tiles - (p.is_causal ? key / A::queries : 0))), heads(p.heads / p.kv_heads) {}
-
-  __device__ int count() const { return heads * seen; }
-  __device__ int head(int step) const { return kv_head * heads + step / seen; }
-  __device__ int tile(int step) const { return tiles - 1 - step % seen; }
-  __device__ int query(int step) const { return tile(step) * A::queries; }
-  /// The tile's number among those of all heads.
-  __device__ int64_t dq_tile(int step) const { return int64_t(head(step)) * tiles + tile(step); }
-};
+template <typename A> using Steps = ladder::Steps<A::queries>;
 
 /// The calling warp's place among the sums of all (batch, query head), tiles and warps.
 template <typename A>
@@ -100,8 +85,9 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
   smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
   smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   Turn<A::buffers> turn;
-  for (int step = 0; step < steps.count(); step++, turn.advance()) {
-    const int head = steps.head(step), query = steps.query(step);
+  QueryTile tile = steps.first();
+  for (int step = 0; step < steps.count(); step++, tile = steps.after(tile), turn.advance()) {
+    const int head = tile.head, query = steps.query(tile);
     smem.q.wait_empty(turn);
     smem.q.load_async(turn, smem.lse[turn.buffer], statistics.lse_of(head), query);
     smem.q.load_async(turn, maps.q, query, head);
@@ -162,7 +148,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     warpgroup::mma_AB(dv, columns<64>(p_16, first), part_of_d_o(first), dv);
   };
   // P^T = exp(scale S^T - lse), 64 queries after the other. Of two such parts the first one's dV is begun.
-  const auto make_weights = [&](int step) {
+  const auto make_weights = [&](QueryTile tile) {
 #pragma unroll
     for (int part = 0; part < A::parts; part++) {
       auto &x = columns<64>(s, 64 * part);
@@ -170,7 +156,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       sub_col(x, x, smem.lse[turn.buffer], 64 * part);
       lower_fill(x, x, p.kv_len - key);
       if (p.is_causal)
-        make_causal_t(x, x, key, steps.query(step) + 64 * part);
+        make_causal_t(x, x, key, steps.query(tile) + 64 * part);
       exp2(x, x);
       // for dV; and ptxas moves fewer exponentials past this wait than past one for products
       if (part == 0)
@@ -208,28 +194,31 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
     ds_turn.advance();
   };
-  const auto add_dq = [&](int step) {
-    atomic_add(share_of_dq<A>(dq_sums, steps.dq_tile(step), consumer), dq);
+  const auto add_dq = [&](QueryTile tile) {
+    atomic_add(share_of_dq<A>(dq_sums, steps.dq_tile(tile), consumer), dq);
   };
 
   if (steps.count() > 0) {
+    QueryTile tile = steps.first();
     warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
     warpgroup::mma_wait(s);
-    make_weights(0);
+    make_weights(tile);
     warpgroup::mma_wait(dv);
     for (int step = 1; step < steps.count(); step++) {
       make_ds();
       const auto last_turn = turn;
+      const auto last_tile = tile;
       turn.advance();
+      tile = steps.after(tile);
       // This step's S^T is wanted first; dQ and dK of the last step run under its exponentials.
       warpgroup::mma_ABt(s, k, smem.q.wait_full(turn));
       warpgroup::mma_wait<1>(dv);
       smem.d_o.release(last_turn);
       begin_dq_and_dk(last_turn);
       warpgroup::mma_wait<2>(s);
-      make_weights(step);
+      make_weights(tile);
       warpgroup::mma_wait<A::parts>(dq);
-      add_dq(step - 1);
+      add_dq(last_tile);
       warpgroup::mma_wait(dk, dv);
       smem.q.release(last_turn);
     }
@@ -237,7 +226,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     warpgroup::mma_wait(dv);
     begin_dq_and_dk(turn);
     warpgroup::mma_wait(dq, dk);
-    add_dq(steps.count() - 1);
+    add_dq(tile);
   }
 
   mul(dk, dk, p.scale);
@@ -250,7 +239,7 @@ __global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ typename A::Maps maps,
                   const __grid_constant__ AttentionBackwardProblem p,
                   const __grid_constant__ RowStatistics statistics, float *dq_sums) {
-  const Steps<A> steps(p);
+  const Steps<A> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
   const int role = warpgroup::index();
 
   extern __shared__ __align__(1024) unsigned char bytes[];
@@ -322,8 +311,7 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
         .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
         .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
     };
-    const dim3 grid = ladder::launch_grid((p.kv_len + A::keys - 1) / A::keys, p.kv_heads, p.batch);
-    kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
+    kernel<<<ladder::key_grid(p, A::keys), A::threads, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
     ladder::check(cudaGetLastError(), "b4_wgmma: launch");
     const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
     round_dq<T, d, A><<<dq_grid, 128 * A::consumers, 0, stream>>>(p, dq_sums);

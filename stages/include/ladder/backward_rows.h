@@ -4,6 +4,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <numeric>
 
 #include "ladder/attention_backward.h"
 #include "ladder/dispatch.h"
@@ -41,6 +42,43 @@ struct RowStatistics {
   __device__ tiles::GlobalVec<const float> delta_of(int64_t head) const {
     return {delta + head * padded_len, padded_len};
   }
+};
+
+/// Blocks of `keys` keys each, of as many heads as blockIdx.x counts side by side. With a causal mask a block
+/// of the first keys has the most steps: of these heads it begins first, so that no block is left alone at
+/// the end. They are few, so that their q and d_o stay in the L2 cache while all of their blocks read them.
+inline dim3 key_grid(const AttentionBackwardProblem &p, int keys) {
+  const int heads = p.batch * p.kv_heads, section = std::gcd(heads, 4);
+  return launch_grid(section, (p.kv_len + keys - 1) / keys, heads / section);
+}
+/// The calling block's key/value head.
+__device__ inline int block_kv_head() { return blockIdx.z * gridDim.x + blockIdx.x; }
+
+/// A tile of one query head's rows; the head is numbered across the batch.
+struct QueryTile {
+  int head, tile;
+};
+
+/// The steps of a block of keys: for each head that reads them, the tiles of `queries` rows that see one of
+/// them, last ones first. They are walked, since a step's head and tile from its number would take a
+/// division.
+template <int queries> struct Steps {
+  int kv_head, key; ///< whose keys, and the first of them
+  int heads, tiles, seen;
+
+  __device__ Steps(const AttentionBackwardProblem &p, int kv_head, int key)
+      : kv_head(kv_head), key(key), heads(p.heads / p.kv_heads), tiles((p.q_len + queries - 1) / queries),
+        seen(max(0, tiles - (p.is_causal ? key / queries : 0))) {}
+
+  __device__ int count() const { return heads * seen; }
+  __device__ QueryTile first() const { return {kv_head * heads, tiles - 1}; }
+  __device__ QueryTile after(QueryTile step) const {
+    return step.tile > tiles - seen ? QueryTile{step.head, step.tile - 1}
+                                    : QueryTile{step.head + 1, tiles - 1};
+  }
+  __device__ static int query(QueryTile step) { return step.tile * queries; }
+  /// The tile's number among those of all heads.
+  __device__ int64_t dq_tile(QueryTile step) const { return int64_t(step.head) * tiles + step.tile; }
 };
 
 /// One (batch, query head) and its key/value head, numbered across the batch.
