@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < k * n; i++)
     b[i] = float(i % 5 - 2);
   for (int i = 0; i < m * n; i++)
-    c[i] = NAN;
+    c[i] = NAN; // what no thread writes stays so
   const dim3 grid((n + kTile - 1) / kTile, (m + kTile - 1) / kTile), block(kTile, kTile);
   multiply<<<grid, block>>>(a, b, c, m, n, k);
   if (const cudaError_t error = cudaDeviceSynchronize()) {

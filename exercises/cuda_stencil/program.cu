@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
   cudaMallocManaged(&y, n * sizeof(float));
   for (int i = 0; i < n; i++) {
     x[i] = float(i % 10 + 1);
-    y[i] = NAN;
+    y[i] = NAN; // what no thread writes stays so
   }
   sum_of_three<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
   if (const cudaError_t error = cudaDeviceSynchronize()) {

@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
   cudaMallocManaged(&out, rows * cols * sizeof(float));
   for (int i = 0; i < rows * cols; i++) {
     in[i] = float(i);
-    out[i] = NAN;
+    out[i] = NAN; // what no thread writes stays so
   }
   const dim3 grid((cols + kTile - 1) / kTile, (rows + kTile - 1) / kTile), block(kTile, kTile);
   transpose<<<grid, block>>>(in, out, rows, cols);

@@ -157,6 +157,7 @@ def _show_task(workspace: Workspace, exercise: Exercise) -> None:
     _say(f"Write here: {_near(path / exercise.gap.file)}:{gap_line(exercise, path)}")
     folder = "" if _is_found(workspace) else f" --folder {_near(workspace.folder)}"
     _say(f"Then:  ladder exercise check {exercise.name}{folder}")
+    _say(f"Or:    ladder exercise watch{folder}    (checks each time you save)")
     _say(f"Stuck: ladder exercise hint {exercise.name}{folder}")
 
 

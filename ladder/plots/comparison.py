@@ -13,16 +13,19 @@ if TYPE_CHECKING:
 
 
 def comparison_picture(table: pd.DataFrame, title: str = "") -> Figure:
-    """Draws two bars per stage, on a logarithmic axis: the wavefronts that it needs, and its conflicts.
+    """Draws two bars per stage, on a logarithmic axis: the wavefronts that it needs, those of wgmma
+    among them, and its conflicts.
 
     ``table`` is the result of :func:`ladder.compare`. Stages without counts are left out. The axis is
     logarithmic because the rungs differ by orders of magnitude; bars of length 0 are labelled.
     """
-    wavefronts = table["wavefronts_ld"] + table["wavefronts_st"]
-    known = table[wavefronts.notna() & table["conflicts"].notna()]
+    # Only Hopper has wgmma: elsewhere its counts may be unknown.
+    wavefronts = table["wavefronts_ld"] + table["wavefronts_st"] + table["wavefronts_gmma"].fillna(0)
+    added = table["conflicts"] + table["conflicts_gmma"].fillna(0)
+    known = table[wavefronts.notna() & added.notna()]
     figure = new_figure(11, 1.6 + 0.85 * max(1, len(known)))
     axes = figure.subplots()
-    conflicts = [int(value) for value in known["conflicts"]]
+    conflicts = [int(value) for value in added[known.index]]
     needed = [int(value) - extra for value, extra in zip(wavefronts[known.index], conflicts, strict=True)]
     for offset, values, colour, label in (
         (-0.19, needed, BLUE, "wavefronts needed"),

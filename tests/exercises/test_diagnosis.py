@@ -193,6 +193,65 @@ def test_a_tile_on_another_maximum() -> None:
     assert "l is brought onto each new maximum and o is not, with tiles of 32" in text(weights @ v / true)
 
 
+def tile_by_tile(problem: Problem, factor: Callable[[Tensor], Tensor], *, forgets: bool = False) -> str:
+    """The diagnosis of an online softmax over tiles of 32 keys. ``factor`` is made of m_old - m_new; what
+    ``forgets`` the sum of the tiles before takes it for 1.
+    """
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    s = q.double() @ k.double().mT * problem.softmax_scale
+    o, l, m = torch.zeros_like(q).double(), 0.0, torch.full_like(s[..., :1], -math.inf)  # noqa: E741
+    for j in range(0, problem.kv_len, 32):
+        m_new = torch.maximum(m, s[..., j : j + 32].amax(-1, keepdim=True))
+        weights = (s[..., j : j + 32] - m_new).exp()
+        old = factor(m - m_new) if j > 0 else 0.0
+        old = old * (1.0 if forgets else l)
+        l, m = old + weights.sum(-1, keepdim=True), m_new  # noqa: E741
+        o = (old * o + weights @ v[:, :, j : j + 32].double()) / l
+    return "\n".join(diagnose(problem, o.float(), right.lse.float(), right, "thread"))
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (torch.exp2, "is made by exp2 instead of exp"),
+        (lambda m: (m / math.log(2)).exp(), "is made by exp instead of exp2"),
+        (lambda m: (-m).exp(), "is inverted"),
+        (lambda m: (2 * m).exp(), "is multiplied in twice"),
+        (lambda m: (m * 32**-0.5).exp(), "is made of maxima that are scaled once more"),
+        (lambda m: (m * 32**0.5).exp(), "is made of maxima that are not scaled"),
+    ],
+)
+def test_a_wrong_factor_onto_a_new_maximum(factor: Callable[[Tensor], Tensor], words: str) -> None:
+    problem = Problem(1, 1, 40, 70, 32, dtype="f32")
+    assert tile_by_tile(problem, torch.exp) == ""
+    assert f"factor onto each new maximum {words}, with tiles of 32 keys" in tile_by_tile(problem, factor)
+
+
+def test_the_sum_of_the_tiles_before_is_wrong() -> None:
+    problem = Problem(1, 1, 40, 70, 32, dtype="f32")
+    text = tile_by_tile(problem, torch.exp, forgets=True)
+    assert "where the sum of the tiles before counts as 1, with tiles of 32 keys" in text
+
+
+def test_only_whole_tiles_are_masked() -> None:
+    problem = Problem(1, 2, 40, 70, 32, dtype="f32", is_causal=True)
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=True, scale=problem.softmax_scale)
+    s = q.double() @ k.double().mT * problem.softmax_scale
+    i, j = torch.arange(40)[:, None], torch.arange(70)
+
+    def text(hidden: Tensor) -> str:
+        o = torch.softmax(s.masked_fill(hidden, -math.inf), -1) @ v.double()
+        return "\n".join(diagnose(problem, o.float(), right.lse.float(), right, "thread"))
+
+    assert "where the mask hides whole tiles of 16 keys alone" in text(j // 16 > i // 16)
+    # The first wrong row and the last one tell where a mask that follows no rule is wrong.
+    said = text((j > i) & ~((i > 3) & (i < 30) & (j < 32)))
+    assert "Row 4 of head 0 is what comes out with keys 5-31, which the mask hides." in said
+    assert "Row 29 of head 0 is what comes out with keys 30-31, which the mask hides." in said
+
+
 def test_what_is_missing_of_lse() -> None:
     problem = Problem(1, 1, 40, 70, 32, dtype="f32")
     q, k, v = make_inputs(problem)

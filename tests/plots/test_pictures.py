@@ -81,14 +81,16 @@ def test_comparison() -> None:
         ("wavefronts_ld", [90, 40, 1]),
         ("wavefronts_st", [10, 5, 1]),
         ("conflicts", [60, 0, None]),
+        ("wavefronts_gmma", [7, None, 0]),
+        ("conflicts_gmma", [2, None, 0]),
     ):
         table[column] = pd.array(values, dtype="Int64")
     figure = comparison_picture(table, "a title")
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert texts(figure) == ["40", "45", "60", "0"]
+    assert texts(figure) == ["45", "45", "62", "0"]
     # Bars begin at 1, like the axis; 0 has none.
-    assert sorted(round(bar.get_width()) for bar in axes.patches) == [0, 39, 44, 59]
+    assert sorted(round(bar.get_width()) for bar in axes.patches) == [0, 44, 44, 61]
     assert figure.axes[0].get_title(loc="left") == "a title"
 
 

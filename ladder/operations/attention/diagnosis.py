@@ -34,11 +34,12 @@ def diagnose(
         simple = [slip] if slip else _values_of_o(o, reference, bad_o)
         sentences += [*simple, first_wrong(o, reference.o, bad_o, "o")]
         if not simple:
-            # Under a causal mask the last row sees the most keys.
+            # Under a causal mask most keys are hidden from the first row, and the last one sees the most.
             batch, head = bad_o.nonzero()[0, :2].tolist()
-            row = int(bad_o[batch, head].any(-1).nonzero()[-1])
-            keys = keys_of_o(problem, o, reference, (batch, head, row))
-            sentences += [f"Row {row} of head {head} is what comes out {keys}."] if keys else []
+            rows = bad_o[batch, head].any(-1).nonzero().flatten()
+            for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
+                keys = keys_of_o(problem, o, reference, (batch, head, row))
+                sentences += [f"Row {row} of head {head} is what comes out {keys}."] if keys else []
     if bad_lse.any():
         o_is = "" if bad_o.any() else ", o is right everywhere"
         sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
@@ -177,7 +178,7 @@ def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> l
         sentences.append(f"{int(unwritten.sum()):,} of lse are never written.")
     if computed.any():
         sentences.append(
-            f"{int(computed.sum()):,} of lse are computed as NaN, for example log of a negative."
+            f"{int(computed.sum()):,} of lse are computed as NaN: log of a negative, inf - inf, ..."
         )
     if sentences:
         return sentences

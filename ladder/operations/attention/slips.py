@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from ladder.operations.terms import KEYS, range_of_terms
 #: Problems with more logits are not searched, which would take too long.
 _MOST_LOGITS = 2**22
 #: Heights of a tile of keys to try.
-_TILES = (16, 32, 48, 64)
+_TILES = (16, 32, 48, 64, 128)
 _LOG2E = 1 / math.log(2)
 
 
@@ -115,6 +115,10 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         yield "It is what comes out where a query sees the key after its own.", scores.attention(ahead > 1)
         yield "It is what comes out where a query does not see its own key.", scores.attention(ahead > -1)
         yield "It is what comes out of a mask aligned to the lower right.", scores.attention(ahead > corner)
+        for tile in _TILES:
+            left = -(torch.arange(problem.q_len)[:, None] + 1) % tile
+            says = f"It is what comes out where the mask hides whole tiles of {tile} keys alone."
+            yield says, scores.attention(ahead > left)
     else:
         yield "It is what comes out with a causal mask, and none is asked for.", scores.attention(ahead > 0)
     yield "It is what comes out without the last key.", scores.attention(scores.masked | is_last)
@@ -142,21 +146,65 @@ def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:
 
 
 def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
-    """Yields slips in which tiles of keys are not rescaled to a common maximum."""
+    """Yields slips in which tiles of keys are not rescaled to a common maximum, or not as they should be."""
     s = scores.scaled()
     running = torch.stack([part.amax(-1) for part in s.split(tile, -1)], -1).cummax(-1).values
-    weights = (s - running.repeat_interleave(tile, -1)[..., : s.shape[-1]]).exp()
-    true = (s - running[..., -1:]).exp()
-    l_added, l_true = weights.sum(-1, keepdim=True), true.sum(-1, keepdim=True)
+    of_keys = running.repeat_interleave(tile, -1)[..., : s.shape[-1]]
+
+    def weights(times: float) -> Tensor:
+        """Each key's weight if exp(times * (m_old - m_new)) is the factor onto a new maximum."""
+        return (s - of_keys + times * (of_keys - running[..., -1:])).exp()
+
+    added, true = weights(0.0), weights(1.0)
+    l_added, l_true = added.sum(-1, keepdim=True), true.sum(-1, keepdim=True)
     tiles = f"tiles of {tile} keys"
-    added = weights @ scores.v / l_added
-    yield f"It is what comes out where {tiles} are added up on different maxima.", added
+    yield f"It is what comes out where {tiles} are added up on different maxima.", added @ scores.v / l_added
     says = "It is what comes out where {} is brought onto each new maximum and {} is not, with " + tiles + "."
-    yield says.format("l", "o"), weights @ scores.v / l_true
+    yield says.format("l", "o"), added @ scores.v / l_true
     yield says.format("o", "l"), true @ scores.v / l_added
+    for what, times in _exponents_of_rescaling(scores.scale):
+        wrong = weights(times)
+        says = f"It is what comes out where the factor onto each new maximum is {what}, with {tiles}."
+        yield says, wrong @ scores.v / wrong.sum(-1, keepdim=True)
+    for what, old_sum in (
+        ("the sum of the tiles before counts as 1", lambda total, factor: factor),
+        (
+            "the factor onto each new maximum is added to the sum of the tiles before",
+            lambda total, factor: total + factor,
+        ),
+    ):
+        yield f"It is what comes out where {what}, with {tiles}.", _divided_by_tile(scores, s, tile, old_sum)
     first = (s.shape[-1] - 1) // tile * tile
     alone = torch.softmax(s[..., first:], -1) @ scores.v[..., first:, :]
     yield f"It is what comes out of the last {s.shape[-1] - first} keys alone.", alone
+
+
+def _exponents_of_rescaling(scale: float) -> Iterator[tuple[str, float]]:
+    """Yields what multiplies m_old - m_new in the exponent of each wrong factor."""
+    yield "made by exp2 instead of exp", 1 / _LOG2E
+    yield "made by exp instead of exp2", _LOG2E
+    yield "inverted", -1.0
+    yield "multiplied in twice", 2.0
+    if scale:
+        yield "made of maxima that are scaled once more", scale
+        yield "made of maxima that are not scaled", 1 / scale
+
+
+def _divided_by_tile(
+    scores: _Scores, s: Tensor, tile: int, old_sum: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Divides o by the sum after each tile, as v1 does; ``old_sum``, of that sum and the factor onto the new
+    maximum stands for the sum of the tiles before.
+    """
+    o, total = torch.zeros_like(scores.q), torch.zeros_like(s[..., :1])
+    m = torch.full_like(total, -math.inf)
+    for part, values in zip(s.split(tile, -1), scores.v.split(tile, 2), strict=True):
+        m_new = torch.maximum(m, part.amax(-1, keepdim=True))
+        weights = (part - m_new).exp()
+        old = old_sum(total, (m - m_new).exp())
+        m, total = m_new, old + weights.sum(-1, keepdim=True)
+        o = (old * o + weights @ values) / total
+    return o
 
 
 def _other_heads(
