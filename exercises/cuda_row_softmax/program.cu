@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
   cudaMallocManaged(&p, rows * cols * sizeof(float));
   for (int i = 0; i < rows * cols; i++) {
     s[i] = float(i * i % 97) * (i / cols % 2 ? 3.f : -0.1f); // large ones, and negative ones
-    p[i] = NAN; // what no thread writes stays so
+    p[i] = NAN;
   }
   softmax<<<(rows + kWarps - 1) / kWarps, kWarps * 32>>>(s, p, rows, cols);
   if (const cudaError_t error = cudaDeviceSynchronize()) {
