@@ -79,6 +79,13 @@ class Backend(ABC):
         Raises :class:`UnsupportedProblem` or :class:`ExecutionError`.
         """
 
+    def compute(
+        self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
+    ) -> dict[str, Tensor]:
+        """The outputs of :meth:`execute` by name; each owns its storage, as a compiled graph assumes."""
+        outputs = self.execute(extension, target, problem, inputs).outputs
+        return {name: output.clone() for name, output in outputs.items()}
+
 
 #: Size of each of the two frames that :func:`framed` puts around a tensor.
 _FRAME_BYTES = 512

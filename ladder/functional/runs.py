@@ -36,9 +36,7 @@ def run_stage(
         target = backend.target(chosen, arch or None)
         extension = build(chosen, target, chosen.chosen_options(options))
         detached = {name: None if tensor is None else tensor.detach() for name, tensor in inputs.items()}
-        outputs = backend.execute(extension, target, accepted, detached).outputs
-        # Outputs are views into framed memory, but a compiled graph assumes that they own their storage.
-        return {name: output.clone() for name, output in outputs.items()}
+        return backend.compute(extension, target, accepted, detached)
 
 
 def highest(problem: AnyProblem) -> Stage:

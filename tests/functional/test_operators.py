@@ -79,7 +79,7 @@ class TestOnTheGpu:
 
     @pytest.mark.parametrize("stage", [stage.name for stage in ladder.discover().computing("attention")])
     def test_a_cuda_graph_captures_it(self, stage: str) -> None:
-        dtype = torch.float32 if stage == "v1_minimal" else torch.float16
+        dtype = torch.float16 if "f16" in ladder.discover()[stage].dtypes else torch.float32
         q, k, v = tensors("cuda", dtype)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
