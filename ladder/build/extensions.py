@@ -299,7 +299,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
             for source, object_file in zip(sources, objects, strict=True):
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
                 used += _compile_of_any_age(command, here, source.name, directory / "rule", nvcc)
-            command = [*target.linker(), *objects, *_link_flags(flags, here), *target.link_inputs()]
+            command = [*target.linker(), *objects, *_link_flags(flags, here, target), *target.link_inputs()]
             used += _link(command, sources[0], directory, nvcc)
             after = _refuse_moved(before, used)
             program = _finish(directory, directory_for(after), sources[0].stem)
@@ -324,12 +324,14 @@ def _link(command: Sequence[str], source: Path, directory: Path, nvcc: toolchain
     return [path for path in read if path.exists() and directory not in path.parents]
 
 
-def _link_flags(flags: Sequence[str], here: Path) -> list[str]:
-    """The compiler's flags that also apply to linking; relative library directories are resolved from
-    ``here``.
+def _link_flags(flags: Sequence[str], here: Path, target: Target) -> list[str]:
+    """The compiler's flags that also apply to linking for ``target``; relative library directories are
+    resolved from ``here``.
     """
     folders = [f"-L{here / flag[2:]}" for flag in flags if flag.startswith("-L") and len(flag) > 2]
-    libraries = [flag for flag in flags if flag.startswith("-l") and flag != "-lineinfo"]
+    libraries = [
+        flag for flag in flags if flag.startswith("-l") and flag not in {"-lineinfo", *target.replaced}
+    ]
     openmp = ["-lgomp"] if any("-fopenmp" in flag for flag in flags) else []
     return [*folders, *libraries, *openmp]
 

@@ -32,6 +32,8 @@ class Target(ABC):
 
     #: The backend's name.
     backend: ClassVar[str]
+    #: Flags that name libraries whose place the link inputs take.
+    replaced: ClassVar[frozenset[str]] = frozenset()
 
     arch: str
 
@@ -98,6 +100,7 @@ class EmulatorTarget(Target):
     """
 
     backend = "emulator"
+    replaced = frozenset({"-lcuda", "-lcudart", "-lcudart_static"})
 
     def nvcc(self) -> toolchain.Nvcc:
         return toolchain.pinned_nvcc()

@@ -186,7 +186,7 @@ def test_flags_for_the_compiler(tmp_path, capfd):
         }
         """
     )
-    flags = "-DVALUE=6.0f --use_fast_math -Xcompiler=-fopenmp"
+    flags = "-DVALUE=6.0f --use_fast_math -Xcompiler=-fopenmp -lcuda -lcudart"
     assert main(["emulate", str(path), "--nvcc-flags", flags, "--json", "-"]) == 0
     assert capfd.readouterr().out.startswith("2\n")
     assert main(["emulate", str(path), "--nvcc-flags=--no-such-flag"]) == 2

@@ -64,7 +64,7 @@ def arch_of(source: Path) -> str:
 
 def build_corpus(source: Path, target: type[Target] = EmulatorTarget) -> Path:
     """The program that runs the cases of one file."""
-    flags = ["-Xcompiler", "-g1", *include_flags(source)]
+    flags = ["-Xcompiler", "-g1", *include_flags(source), "-lcuda"]  # of the driver, tensor maps
     return build_program([source], target(arch_of(source)), flags)
 
 
