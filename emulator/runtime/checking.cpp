@@ -205,6 +205,27 @@ void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
               std::to_string(gap->bytes) + " of the " + std::to_string(bytes) +
                   " bytes that are copied to the host have never been written, the first at byte " +
                   std::to_string(gap->first - address) + after_failed_call());
+  report_undefined(address, bytes, "that are copied to the host", "");
+}
+
+void Checking::report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
+                                const std::string &object) {
+  const auto found = initialised_.undefined(address, bytes);
+  if (!found)
+    return;
+  Finding finding;
+  finding.kind = sanitizer::Kind::uninitialised;
+  finding.message = "stores values of memory that nobody has written, among them " +
+                    std::to_string(found->bytes) + " of the " + std::to_string(bytes) + " bytes " + what;
+  finding.kernel = found->source.kernel;
+  finding.who = found->source.store;
+  finding.other = found->source.load;
+  finding.space = "global";
+  finding.address = found->first;
+  finding.has_address = true;
+  finding.object = object;
+  finding.object_offset = object.empty() ? 0 : std::int64_t(found->first - address);
+  findings_.add(std::move(finding));
 }
 
 void Checking::launch_failed(const char *error) {
@@ -238,6 +259,8 @@ void Checking::finish() {
       finding.object = output.name;
       finding.object_offset = gap->first - output.address;
       findings_.add(std::move(finding));
+    } else {
+      report_undefined(output.address, output.bytes, "of " + output.name, output.name);
     }
   outputs_.clear();
   if (watches_host_)

@@ -73,6 +73,9 @@ public:
 
 private:
   void finish_host();
+  /// Reports undefined values there, which `what` says the use of.
+  void report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
+                        const std::string &object);
   bool is_beside_allocation(std::uint64_t address) const;
   std::optional<sanitizer::Stray> explain(std::uint64_t address) const;
 

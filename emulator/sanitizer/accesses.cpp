@@ -228,11 +228,13 @@ BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Ac
 }
 
 void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes) {
+  partly_read_.begin = begin;
   if (reach.shared) {
     const Deed shared = deed(at, reach.shared, act, "shared");
+    const bool may_settle = act == Act::read && undefined_.empty();
     for_lanes(reach.shared, [&](int lane) {
       const std::uint64_t address = reach.address[lane] + begin;
-      if (act != Act::read || !read_settled(shared, lane, address, bytes))
+      if (!may_settle || !read_settled(shared, lane, address, bytes))
         touch_shared(shared, lane, address, bytes);
     });
   }
@@ -266,15 +268,21 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
   const bool is_silent = is_own && act == Act::write && changes_nothing(deed.at, lane, address, true);
   touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
-    // Struct copies read padding that is never written, so a partly unwritten read is no fault; matrices have
-    // no padding. Data in flight was reported with its copy.
-    const bool is_written = deed.at.site.flags & Access::collective ? owner.written_.all(address, bytes)
-                                                                    : owner.written_.any(address, bytes);
-    if (!is_written && events_.size() == events)
-      note(Kind::uninitialised, lane, address, "shared");
+    // Struct copies read padding that is never written, so a partly unwritten read is no fault of its own;
+    // matrices have no padding. Data in flight was reported with its copy.
+    const bool is_collective = deed.at.site.flags & Access::collective;
+    const bool is_whole = owner.written_.all(address, bytes) &&
+                          (owner.undefined_.empty() || !owner.undefined_.find(address, bytes));
+    if (!is_whole && (is_collective || !owner.written_.any(address, bytes))) {
+      if (events_.size() == events)
+        note(Kind::uninitialised, lane, address, "shared");
+    } else if (!is_whole && act == Act::read && bytes <= 32) {
+      partly_read_.add(lane, owner.written_.missing(address, bytes) | owner.undefined_.mask(address, bytes));
+    }
   }
   if (act == Act::write || act == Act::update) {
     owner.written_.mark(address, bytes);
+    owner.undefined_.clear(address, bytes);
     if (launch_.uses_async_proxy() && is_own)
       async_.wrote(address, bytes, deed.accesses[lane]);
     else if (launch_.uses_async_proxy())
@@ -286,8 +294,15 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
                                 std::uint64_t address, unsigned bytes) {
   const Context &at = deed.at;
   const Act act = deed.act;
-  if (act != Act::write && initialised.is_unwritten(address, bytes))
+  if (act == Act::read && bytes <= 32) {
+    const auto [unwritten, undefined] = initialised.missing(address, unsigned(bytes));
+    if (unwritten == low_bits(bytes))
+      note(Kind::uninitialised, lane, address, "global");
+    else if (unwritten | undefined)
+      partly_read_.add(lane, unwritten | undefined);
+  } else if (act != Act::write && initialised.is_unwritten(address, bytes)) {
     note(Kind::uninitialised, lane, address, "global");
+  }
   if (act != Act::read)
     initialised.mark(address, bytes);
   // Nothing writes read-only memory, so nothing can race there.
@@ -308,16 +323,23 @@ void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t addres
   if (top > shadow.bytes) {
     LocalShadow grown{2 * top, std::vector<std::uint8_t>(32 * 2 * top)};
     for (std::uint64_t i = 0; shadow.bytes && i < 32; ++i)
-      std::copy_n(shadow.written.data() + i * shadow.bytes, shadow.bytes,
-                  grown.written.data() + i * grown.bytes);
+      std::copy_n(shadow.states.data() + i * shadow.bytes, shadow.bytes,
+                  grown.states.data() + i * grown.bytes);
     shadow = std::move(grown);
   }
-  std::uint8_t *const written = shadow.written.data() + std::uint64_t(lane) * shadow.bytes + address;
-  // Struct copies read padding that is never written, so a partly unwritten read is no fault.
-  if (act == Act::read && std::none_of(written, written + bytes, [](std::uint8_t byte) { return byte; }))
-    note(Kind::uninitialised, lane, address, "local");
-  if (act != Act::read)
-    std::fill_n(written, bytes, std::uint8_t(1));
+  std::uint8_t *const states = shadow.states.data() + std::uint64_t(lane) * shadow.bytes + address;
+  if (act != Act::read) {
+    std::fill_n(states, bytes, std::uint8_t(LocalShadow::written));
+    return;
+  }
+  // Struct copies read padding that is never written, so a partly unwritten read is no fault of its own.
+  if (std::all_of(states, states + bytes, [](std::uint8_t byte) { return byte == LocalShadow::unwritten; }))
+    return note(Kind::uninitialised, lane, address, "local");
+  std::uint32_t mask = 0;
+  for (unsigned i = 0; i < std::min(bytes, 32u); ++i)
+    mask |= std::uint32_t(states[i] != LocalShadow::written) << i;
+  if (mask)
+    partly_read_.add(lane, mask);
 }
 
 // --- stores that change nothing ----------------------------------------------------------------------------

@@ -32,6 +32,7 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   const Reach from =
       reach(at, reading, in.flags & kSourceGeneric ? Space::generic : Space::global, bytes, false, sources);
   const std::uint32_t good = to.lanes() & (from.lanes() | ~reading);
+  partly_read_ = {};
   {
     const Deed read = deed(at, good & from.global, Act::read, "global");
     InitialisedMemory::Locked initialised(launch_.initialised());
@@ -43,6 +44,8 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   const Deed write = deed(at, good & to.shared, Act::copy, "shared");
   for_lanes(good & to.shared, [&](int lane) {
     touch_shared(write, lane, to.address[lane], bytes);
+    if (partly_read_.lanes >> lane & 1)
+      undefined_.set(to.address[lane], bytes, partly_read_.masks[lane], at.index);
     copies.open.push_back({std::uint32_t(to.address[lane]), bytes, write.accesses[lane], nullptr, nullptr});
   });
   report(at, bytes);

@@ -50,6 +50,7 @@ void checked_bulk_wait(Warp &warp, const Instruction &in) { checker_of(warp).bul
 void checked_proxy_fence(Warp &warp, const Instruction &in) { checker_of(warp).proxy_fence(warp, in); }
 void checked_cluster_arrive(Warp &warp, const Instruction &in) { checker_of(warp).cluster_arrive(warp, in); }
 void checked_cluster_wait(Warp &warp, const Instruction &in) { checker_of(warp).cluster_wait(warp, in); }
+void checked_values(Warp &warp, const Instruction &in) { checker_of(warp).values(warp, in); }
 
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
@@ -58,7 +59,8 @@ BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
       async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32,
              (block.warps().size() + 3) / 4 + 1),
       products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),
-      has_spun_(block.warps().size()), cluster_arrivals_(block.warps().size() * 32) {
+      undefined_registers_(block.warps().size()), has_spun_(block.warps().size()),
+      cluster_arrivals_(block.warps().size() * 32) {
   first_arrival_.fill(-1);
   // The reserved bytes belong to the system, which initialises them.
   written_.mark(0, block.shared_begin());
@@ -81,6 +83,7 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
   const Reach where = reach_load(at);
   if (at.site.flags & Access::strong)
     order_by_atomics(at, where, true, false);
+  partly_read_.lanes = 0;
   // Each run of used bytes is a read of its own.
   for (std::uint32_t left = at.site.used; left;) {
     const auto begin = unsigned(std::countr_zero(left)), bytes = unsigned(std::countr_one(left >> begin));
@@ -89,12 +92,16 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
   }
   report(at, at.site.bytes);
   carry_out(at, where.lanes());
+  if (partly_read_.lanes || !undefined_registers(warp).empty()) [[unlikely]]
+    define_loaded(at, where.lanes());
 }
 
 void BlockChecker::store(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   const Reach where = reach_operand(at, warp.active(), at.site.bytes, true);
   touch(at, where, Act::write, at.site.bytes);
+  if (!undefined_registers(warp).empty()) [[unlikely]]
+    keep_undefined(at, where);
   if (at.site.flags & Access::strong)
     order_by_atomics(at, where, false, true);
   report(at, at.site.bytes);
@@ -195,6 +202,7 @@ void BlockChecker::call(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   carry_out(at, warp.active());
   const machine::Frame &frame = warp.frame();
+  undefined_registers(warp).forget(frame); // of an earlier call, which had its storage
   bool is_recursive = false;
   for (const machine::Frame *caller = frame.caller.get(); caller && !is_recursive;
        caller = caller->caller.get())

@@ -12,6 +12,7 @@
 #include "sanitizer/findings.h"
 #include "sanitizer/launch_checker.h"
 #include "sanitizer/shadow.h"
+#include "sanitizer/undefined.h"
 
 #include <deque>
 #include <map>
@@ -52,6 +53,8 @@ void checked_bulk_commit(machine::Warp &warp, const machine::Instruction &in);
 void checked_bulk_wait(machine::Warp &warp, const machine::Instruction &in);
 void checked_proxy_fence(machine::Warp &warp, const machine::Instruction &in);
 void checked_cluster_wait(machine::Warp &warp, const machine::Instruction &in);
+/// Before every instruction, and before its own checks.
+void checked_values(machine::Warp &warp, const machine::Instruction &in);
 
 class BlockChecker final : public machine::BlockObserver {
 public:
@@ -97,6 +100,7 @@ public:
   void bulk_wait(machine::Warp &warp, const machine::Instruction &in);
   void proxy_fence(machine::Warp &warp, const machine::Instruction &in);
   void cluster_wait(machine::Warp &warp, const machine::Instruction &in);
+  void values(machine::Warp &warp, const machine::Instruction &in);
 
 private:
   enum class Act { read, async_read, write, update, copy };
@@ -106,6 +110,8 @@ private:
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
+  /// In place of a space: an undefined value decides a branch, or is an address. `past` is its load.
+  static constexpr const char *kBranch = "branch", *kAddress = "address";
   struct Event {
     Kind kind;
     int lane;
@@ -152,8 +158,19 @@ private:
     std::deque<std::vector<SharedRead>> groups;
   };
   struct LocalShadow {
+    enum Byte : std::uint8_t { unwritten, written, undefined };
     std::uint64_t bytes = 0; ///< per lane
-    std::vector<std::uint8_t> written;
+    std::vector<std::uint8_t> states;
+  };
+  /// What the lanes of a load read of memory that has been written in part: by lane, bit i is set if byte i
+  /// is undefined.
+  struct PartlyRead {
+    std::uint32_t lanes = 0, masks[32];
+    unsigned begin = 0; ///< of the run of bytes that is being read
+    void add(int lane, std::uint32_t mask) {
+      masks[lane] = (lanes >> lane & 1 ? masks[lane] : 0) | mask << begin;
+      lanes |= 1u << lane;
+    }
   };
   /// The instruction being checked.
   struct Context {
@@ -233,6 +250,25 @@ private:
   bool is_same_flag(const Context &at, const Access &past) const;
   void check_repeated_constant(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
 
+  // Undefined values, in registers.
+  UndefinedRegisters &undefined_registers(const machine::Warp &warp) {
+    return undefined_registers_[std::size_t(warp.index())];
+  }
+  std::uint64_t undefined_bits(const Context &at, const program::Operand &operand, int lane);
+  Input input(const Context &at, const program::Operand &operand, int lane);
+  void propagate(const Context &at);
+  void propagate_lanes(const Context &at, Rule rule);
+  void unpack(const Context &at);
+  void propagate_shuffle(const Context &at);
+  void propagate_warp(const Context &at);
+  void define(const Context &at, const program::Operand &operand, std::uint32_t lanes, const LaneBits &bits,
+              std::uint32_t origin);
+  const UndefinedRegisters::Value *first_undefined(const Context &at);
+  void check_uses(const Context &at);
+  void check_use(const Context &at, const program::Register &reg, std::uint32_t lanes, const char *use);
+  void define_loaded(const Context &at, std::uint32_t lanes);
+  void keep_undefined(const Context &at, const Reach &where);
+
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
   /// `is_fenced`: reads of what other blocks did are ordered too. Before the fence only writes are, and loads
   /// that bypass the L1.
@@ -294,8 +330,11 @@ private:
   std::vector<WarpCopies> copies_;                                           ///< by warp
   std::unordered_map<std::uint64_t, std::vector<CopyInFlight>> bulk_copies_; ///< by mbarrier
   std::vector<LocalShadow> local_;                                           ///< by warp
-  std::vector<bool> has_spun_;                                               ///< by warp
-  std::vector<std::uint32_t> cluster_arrivals_;                              ///< by thread
+  std::vector<UndefinedRegisters> undefined_registers_;                      ///< by warp
+  UndefinedBytes undefined_;                                                 ///< of shared memory
+  PartlyRead partly_read_;
+  std::vector<bool> has_spun_;                  ///< by warp
+  std::vector<std::uint32_t> cluster_arrivals_; ///< by thread
   /// By mbarrier: sources in other blocks' shared memory of the copies that landed last.
   std::unordered_map<std::uint64_t, std::vector<SharedRead>> landed_;
   std::unordered_map<std::uint64_t, Init> inits_; ///< by mbarrier

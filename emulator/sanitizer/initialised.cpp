@@ -1,8 +1,10 @@
 #include "sanitizer/initialised.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <new>
+#include <utility>
 
 namespace ladder::sanitizer {
 
@@ -17,7 +19,10 @@ void InitialisedMemory::track(std::uint64_t begin, std::uint64_t bytes) {
 
 void InitialisedMemory::forget(std::uint64_t begin) {
   const std::lock_guard lock(mutex_);
-  by_begin_.erase(begin);
+  if (const auto found = by_begin_.find(begin); found != by_begin_.end()) {
+    undefined_.clear(begin, found->second.bytes);
+    by_begin_.erase(found);
+  }
 }
 
 std::pair<const InitialisedMemory::Tracked *, std::uint64_t>
@@ -53,6 +58,21 @@ void InitialisedMemory::Locked::mark(std::uint64_t address, std::uint64_t bytes)
     word |= bits;
     return true;
   });
+  if (!memory_.undefined_.empty()) [[unlikely]]
+    memory_.undefined_.clear(address, bytes);
+}
+
+InitialisedMemory::Locked::Missing InitialisedMemory::Locked::missing(std::uint64_t address, unsigned bytes) {
+  Missing missing;
+  unsigned done = 0;
+  for_words(address, bytes, [&](std::uint64_t word, std::uint64_t bits) {
+    missing.unwritten |= std::uint32_t((~word & bits) >> std::countr_zero(bits)) << done;
+    done += unsigned(std::popcount(bits));
+    return true;
+  });
+  if (!memory_.undefined_.empty()) [[unlikely]]
+    missing.undefined = memory_.undefined_.mask(address, bytes);
+  return missing;
 }
 
 bool InitialisedMemory::Locked::is_unwritten(std::uint64_t address, std::uint64_t bytes) {
@@ -71,8 +91,11 @@ void InitialisedMemory::mark(std::uint64_t address, std::uint64_t bytes) {
 void InitialisedMemory::copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes) {
   const auto first = gap(source, bytes);
   if (!first)
-    return mark(destination, bytes);
+    mark(destination, bytes);
   const std::lock_guard lock(mutex_);
+  undefined_.copy(destination, source, bytes);
+  if (!first)
+    return;
   const auto [to, to_offset] = find(destination);
   const auto [from, from_offset] = find(source);
   if (!to || !from)
@@ -84,6 +107,21 @@ void InitialisedMemory::copy(std::uint64_t destination, std::uint64_t source, st
     else
       to->written[at / 64] &= ~bit;
   }
+}
+
+std::uint32_t InitialisedMemory::add_source(Source source) {
+  const std::lock_guard lock(mutex_);
+  sources_.push_back(std::move(source));
+  return std::uint32_t(sources_.size() - 1);
+}
+
+std::optional<InitialisedMemory::Undefined> InitialisedMemory::undefined(std::uint64_t address,
+                                                                         std::uint64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = undefined_.find(address, bytes);
+  if (!found)
+    return std::nullopt;
+  return Undefined{found->first, found->bytes, sources_[found->origin]};
 }
 
 std::optional<InitialisedMemory::Gap> InitialisedMemory::gap(std::uint64_t address,

@@ -1,12 +1,17 @@
 // Tracks which bytes of allocations have been written, by a kernel or by the host.
 #pragma once
 
+#include "sanitizer/findings.h"
+#include "sanitizer/undefined.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace ladder::sanitizer {
 
@@ -25,6 +30,20 @@ public:
   };
   std::optional<Gap> gap(std::uint64_t address, std::uint64_t bytes) const;
 
+  /// A store of values that derive from memory which nobody has written.
+  struct Source {
+    std::string kernel;
+    Party store, load; ///< the load brought them
+  };
+  /// Returns the source's number.
+  std::uint32_t add_source(Source source);
+  struct Undefined {
+    std::uint64_t first = 0, bytes = 0; ///< address of the first undefined byte, number of all
+    Source source;                      ///< of the first
+  };
+  /// Bytes that were written, with undefined values.
+  std::optional<Undefined> undefined(std::uint64_t address, std::uint64_t bytes) const;
+
   /// For many accesses in a row: holds the lock during its lifetime.
   class Locked;
 
@@ -41,6 +60,8 @@ private:
 
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Tracked> by_begin_;
+  UndefinedBytes undefined_; ///< their origins are indices into sources_
+  std::vector<Source> sources_;
 };
 
 class InitialisedMemory::Locked {
@@ -49,6 +70,14 @@ public:
   void mark(std::uint64_t address, std::uint64_t bytes);
   /// True if no byte has been written.
   bool is_unwritten(std::uint64_t address, std::uint64_t bytes);
+  /// By byte, of at most 32: whether nobody has written it, and whether an undefined value was written.
+  struct Missing {
+    std::uint32_t unwritten = 0, undefined = 0;
+  };
+  Missing missing(std::uint64_t address, unsigned bytes);
+  void set_undefined(std::uint64_t address, unsigned bytes, std::uint32_t mask, std::uint32_t source) {
+    memory_.undefined_.set(address, bytes, mask, source);
+  }
 
 private:
   /// Calls f(word, mask of its bits) for the tracked bytes; stops once it returns false.

@@ -57,6 +57,15 @@ std::pair<std::string, std::uint64_t> LaunchChecker::shared_variable(std::uint64
   return found;
 }
 
+std::uint32_t LaunchChecker::source_of(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
+                                       std::uint32_t store, std::uint32_t load) {
+  const auto [found, is_new] = sources_.try_emplace({store, load}, 0);
+  if (is_new)
+    found->second =
+        initialised_.add_source({kernel_, party(block, warp, lanes, store), party(block, warp, lanes, load)});
+  return found->second;
+}
+
 Party LaunchChecker::party(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
                            std::size_t instruction) const {
   const program::Instruction &source = *code().sources[instruction];

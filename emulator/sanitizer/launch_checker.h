@@ -59,6 +59,10 @@ public:
   GlobalShadow shadow;
   /// Synchronisation objects in global memory: atomics and flags.
   std::unordered_map<std::uint64_t, Knowledge> objects;
+  /// Number in `initialised` of the undefined values that a store writes and a load brought.
+  std::uint32_t source_of(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
+                          std::uint32_t store, std::uint32_t load);
+
   /// By address: the first store of a constant that was already there.
   std::unordered_map<std::uint64_t, Access> repeated_constants;
   /// What arrivals at a phase of a cluster's barrier publish.
@@ -79,6 +83,7 @@ private:
   std::uint64_t stack_bytes_;
   std::function<std::optional<Stray>(std::uint64_t)> explain_;
   std::string after_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> sources_; ///< by store and load
 };
 
 } // namespace ladder::sanitizer

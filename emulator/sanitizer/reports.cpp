@@ -45,7 +45,8 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
   finding.space = event.space;
   finding.address = event.address;
-  finding.has_address = event.kind != Kind::mask && event.kind != Kind::election;
+  const bool is_value = event.space == kBranch || event.space == kAddress;
+  finding.has_address = event.kind != Kind::mask && event.kind != Kind::election && !is_value;
   finding.bytes = bytes;
   if (event.past.epoch) {
     finding.other = launch_.party(launch_place(event.past.block), event.past.thread / 32,
@@ -101,7 +102,11 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
                                 "this launch wrote it";
     break;
   case Kind::uninitialised:
-    finding.message = "reads " + size + " that nobody has written";
+    finding.message = event.space == kBranch    ? "branches on a value of memory that nobody has written"
+                      : event.space == kAddress ? "uses an address from memory that nobody has written"
+                                                : "reads " + size + " that nobody has written";
+    if (is_value)
+      finding.space.clear();
     break;
   case Kind::async_copy:
     finding.message = now + size + " that a copy is still on its way to";

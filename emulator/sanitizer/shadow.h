@@ -138,6 +138,13 @@ public:
                [&](std::uint64_t at, std::uint64_t end) { found |= written_[at / kChunk] & bits(at, end); });
     return found;
   }
+  /// Bit i is set if byte i has not been written; of at most 32 bytes.
+  std::uint32_t missing(std::uint64_t address, unsigned bytes) const {
+    std::uint32_t mask = 0;
+    for (unsigned i = 0; i < bytes; ++i)
+      mask |= std::uint32_t(!any(address + i, 1)) << i;
+    return mask;
+  }
   bool all(std::uint64_t address, std::uint64_t bytes) const {
     std::uint16_t missing = 0;
     for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {

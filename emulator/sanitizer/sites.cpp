@@ -217,6 +217,13 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
     const Describe describe = describer(effect);
     if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
       site.original = std::exchange(instruction.execute, handler);
+    // So that a branch is seen whose undefined guard lets no lane take it.
+    site.is_guarded =
+        instruction.prologue & machine::kPrologueGuard && !(instruction.prologue & machine::kPrologueSettle);
+    if (site.is_guarded)
+      instruction.prologue &= ~machine::kPrologueGuard;
+    if (site.is_guarded || !code.sources[i]->operands.empty() || code.sources[i]->is(program::Trait::returns))
+      site.next = std::exchange(instruction.execute, checked_values);
   }
   find_origins(code, checked->sites);
   checked->code = std::move(copy);

@@ -12,6 +12,8 @@ namespace ladder::sanitizer {
 /// Static facts of an instruction beyond its operands. Computed once per kernel.
 struct Site {
   machine::Handler original = nullptr;        ///< nullptr: not checked
+  machine::Handler next = nullptr;            ///< after the guard, and what values are undefined
+  bool is_guarded = false;                    ///< the sanitizer applies the guard
   unsigned bytes = 0;                         ///< per lane
   unsigned element_bytes = 0, lane_bytes = 0; ///< stores: size in memory, in a register
   std::uint32_t used = ~0u;                   ///< loads: mask of used bytes

@@ -268,4 +268,68 @@ CASE(leader_waits_for_warp_1) {
   leader_waits_for_warp_1<<<1, 64>>>(in, out);
 }
 
+// --- memory that is written in part ------------------------------------------------------------------------
+
+__global__ void write_xyz(float4 *points) {
+  float4 &p = points[threadIdx.x];
+  p.x = threadIdx.x;
+  p.y = 2;
+  p.z = 3;
+}
+__global__ void use_xyz(const float4 *points, float4 *copies, float *out, int with_fourth) {
+  __shared__ float4 tile[32];
+  const float4 p = points[threadIdx.x];
+  tile[threadIdx.x] = copies[threadIdx.x] = p;
+  __syncthreads();
+  const float4 q = tile[31 - threadIdx.x];
+  float mine = threadIdx.x < 16 ? q.x : q.w;
+  mine = __shfl_sync(0xffffffff, mine, threadIdx.x % 16);
+  if (q.x + q.y > 1000)
+    mine += 1;
+  out[threadIdx.x] = mine + q.y * p.z + (with_fourth ? q.w : 0.f);
+}
+CASE(fourth_loaded_and_not_used) {
+  Device<float> out(32);
+  float4 *points, *copies;
+  float host[32];
+  cudaMalloc(&points, 32 * sizeof(float4));
+  cudaMalloc(&copies, 32 * sizeof(float4));
+  write_xyz<<<1, 32>>>(points);
+  use_xyz<<<1, 32>>>(points, copies, out, 0);
+  cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+  cudaFree(copies);
+  cudaFree(points);
+}
+
+__global__ void fourth_written_later(float4 *points, float *out) {
+  float4 p = points[threadIdx.x];
+  p.w = p.x * 2;
+  points[threadIdx.x] = p;
+  out[threadIdx.x] = points[threadIdx.x].w;
+}
+CASE(fourth_written_later) {
+  Device<float> out(32);
+  float4 *points, host[32];
+  cudaMalloc(&points, sizeof host);
+  write_xyz<<<1, 32>>>(points);
+  fourth_written_later<<<1, 32>>>(points, out);
+  cudaMemcpy(host, points, sizeof host, cudaMemcpyDeviceToHost);
+  cudaFree(points);
+}
+
+__global__ void copy_padded(Padded *out, int n) {
+  Padded all[4];
+  for (int i = 0; i < 4; i++) {
+    all[i].tag = char(i);
+    all[i].value = i * 2.0;
+  }
+  out[threadIdx.x] = all[(n + threadIdx.x) % 4];
+}
+CASE(padding_copied_to_the_host) {
+  Device<Padded> out(32);
+  Padded host[32];
+  copy_padded<<<1, 32>>>(out, 7);
+  cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+}
+
 } // namespace

@@ -355,4 +355,84 @@ CASE(fragment_half_filled) {
   fragment_half_filled<<<1, 32>>>(out);
 }
 
+// --- values of memory that is written in part --------------------------------------------------------------
+
+__global__ void write_xyz(float4 *points) {
+  float4 &p = points[threadIdx.x];
+  p.x = threadIdx.x;
+  p.y = 2;
+  p.z = 3;
+}
+struct Points {
+  float4 *data;
+  Points() {
+    cudaMalloc(&data, 32 * sizeof(float4));
+    write_xyz<<<1, 32>>>(data);
+  }
+  ~Points() { cudaFree(data); }
+};
+
+__global__ void fourth_as_an_index(const float4 *points, float *out) {
+  const float4 p = points[threadIdx.x];
+  out[int(p.w) & 31] = p.x + p.y; // fault(fourth_as_an_index): uninitialised read
+}
+CASE(fourth_as_an_index) {
+  Points points;
+  Device<float> out(32);
+  fourth_as_an_index<<<1, 32>>>(points.data, out);
+}
+
+__global__ void fourth_in_a_branch(const float4 *points, float *out) {
+  const float4 p = points[threadIdx.x];
+  if (p.w > 0) // fault(fourth_in_a_branch): uninitialised read
+    for (int i = 0; i < 100; ++i)
+      atomicAdd(&out[i % 32], p.x);
+}
+CASE(fourth_in_a_branch) {
+  Points points;
+  Device<float> out(32);
+  fourth_in_a_branch<<<1, 32>>>(points.data, out);
+}
+
+__global__ void sum_of_four(const float4 *points, float *out) {
+  const float4 p = points[threadIdx.x];
+  out[threadIdx.x] = p.x + p.y + p.z + p.w; // fault(fourth_in_a_sum): uninitialised read
+}
+CASE(fourth_in_a_sum) {
+  Points points;
+  Device<float> out(32);
+  float host[32];
+  sum_of_four<<<1, 32>>>(points.data, out);
+  cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+}
+
+__global__ void copy_points(const float4 *points, float4 *out) {
+  __shared__ float4 tile[32];
+  tile[threadIdx.x] = points[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = tile[31 - threadIdx.x]; // fault(fourth_copied_twice): uninitialised read
+}
+CASE(fourth_copied_twice) {
+  Points points;
+  Device<float4> out(32), again(32);
+  float4 host[32];
+  copy_points<<<1, 32>>>(points.data, out);
+  cudaMemcpy(again, out, out.bytes, cudaMemcpyDeviceToDevice);
+  cudaMemcpy(host, again, sizeof host, cudaMemcpyDeviceToHost);
+}
+
+__global__ void fourth_of_another_lane(const float4 *points, float *out) {
+  const float4 p = points[threadIdx.x];
+  float mine = threadIdx.x < 16 ? p.x : p.w;
+  mine = __shfl_sync(0xffffffff, mine, 31 - threadIdx.x);
+  out[threadIdx.x] = mine; // fault(fourth_of_another_lane): uninitialised read
+}
+CASE(fourth_of_another_lane) {
+  Points points;
+  Device<float> out(32);
+  float host[32];
+  fourth_of_another_lane<<<1, 32>>>(points.data, out);
+  cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+}
+
 } // namespace
