@@ -30,7 +30,12 @@ class AttentionBackward(Attention):
     default_gpu_problem = _of(shapes.DEFAULT_GPU_PROBLEM)
     check_problems = tuple(map(_of, shapes.CHECK_PROBLEMS))
     calibration_problems = tuple(map(_of, shapes.CALIBRATION_PROBLEMS))
-    bench_problems = tuple(_of(problem) for problem in shapes.BENCH_PROBLEMS if problem.dtype != "f32")
+    bench_problems = tuple(
+        BackwardProblem(batch, 16, n, n, d, dtype="bf16", is_causal=is_causal)
+        for batch, n in ((4, 4096), (16, 1024), (1, 16384))
+        for d in (64, 128)
+        for is_causal in (False, True)
+    )
     has_probes = False
 
     def parse(self, size: str, **fields: Any) -> BackwardProblem:

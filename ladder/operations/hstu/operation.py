@@ -41,7 +41,11 @@ class Hstu(Operation):
         *shapes.calibration_problems(HstuProblem),
         *shapes.paged(("f16",), (64,)),
     )
-    bench_problems: Sequence[HstuProblem] = shapes.bench_problems(HstuProblem)
+    bench_problems: Sequence[HstuProblem] = [
+        *shapes.bench_problems(HstuProblem),
+        HstuProblem(16, 256, (4096,) * 4, dtype="bf16"),
+        *(HstuProblem(16, d, (4096,) * 4, dtype="bf16", fp8=True) for d in (64, 128)),
+    ]
 
     def parse(self, size: str, **fields: Any) -> HstuProblem:
         words = size.split(",")
