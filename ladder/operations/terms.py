@@ -1,7 +1,10 @@
-"""Explains a wrong row of a sum over keys, or over queries, by the terms that it lacks or has too many of."""
+"""Explains a wrong row of a sum over keys, or over queries, by the terms that it lacks, has too many of, or
+has with a wrong factor.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -11,6 +14,8 @@ from torch import Tensor
 _MOST_TERMS = 2048
 #: A row of less than this share of its terms is no row that a kernel makes.
 _LEAST_SHARE = 1e-6
+#: How many terms one after the other those that share a sum may take at once.
+_STEPS = (8, 16, 32, 64)
 KEYS, QUERIES = ("key", "keys"), ("query", "queries")
 
 
@@ -30,20 +35,91 @@ def range_of_terms(
     off in each element. ``shares`` (n) are those of the seen terms in what the sum is divided by, if it is.
     All are float64.
     """
-    if not 0 < len(seen) <= _MOST_TERMS or not bool(error.isfinite().all()):
+    if not _is_searched(error, seen):
         return ""
-    size = float(error.abs().max())
     for says, terms, wanted, of_divisor in (
         ("without {}", seen, -error, shares),
         ("with {}, which the mask hides", hidden, error, None),
         ("where {} count twice", seen, error, None),
     ):
-        off = _distances(terms, wanted, of_divisor)
-        first, end = divmod(int(off.argmin()), len(off))
-        if float(off[first, end]) <= min(tolerance, size / 4):
-            there = (terms[first:end].abs().amax(1) > 0).nonzero().flatten() + first
+        there = _range(terms, wanted, _limit(error, tolerance), of_divisor)
+        if there is not None:
             return says.format(_named(there, words))
+    return "" if shares is not None else _share_of_terms(error, seen, _limit(error, tolerance), words)
+
+
+def _share_of_terms(error: Tensor, seen: Tensor, limit: float, words: tuple[str, str]) -> str:
+    """Describes the terms that are wrong if they are those of one of several that share all; "" if not."""
+    j, whole = torch.arange(len(seen)), seen.sum(0)
+    for step, count in itertools.product(_STEPS, (2, 4, 8)):
+        if len(seen) <= step:
+            break
+        parts = [seen[j // step % count == number].sum(0) for number in range(count)]
+        for says, times, of_whole in (
+            ("with {} alone", 1, -1),
+            ("without {}", -1, 0),
+            ("where {} count twice", 1, 0),
+            ("where all but {} count twice", -1, 1),
+        ):
+            for number, part in enumerate(parts):
+                if float((times * part + of_whole * whole - error).abs().max()) <= limit:
+                    first = number * step
+                    return says.format(f"{words[1]} {first}-{first + step - 1} of every {count * step}")
     return ""
+
+
+def range_of_others(
+    error: Tensor, terms: Tensor, others: Tensor, tolerance: float, words: tuple[str, str]
+) -> str:
+    """Names the terms, one after the other, for which those of ``others`` (n, d) stand; "" if it is not by
+    such a range that the row is wrong.
+    """
+    if not _is_searched(error, terms):
+        return ""
+    there = _range(others - terms, error, _limit(error, tolerance))
+    return "" if there is None else _named(there, words)
+
+
+def factor_of_first_terms(
+    error: Tensor, terms: Tensor, tolerance: float, words: tuple[str, str], shares: Tensor | None = None
+) -> str:
+    """Describes by which factor the first terms, up to some number, are in a wrong row: "where keys 0-63
+    count 2.5 times"; "" if it is not that. ``shares`` are as for :func:`range_of_terms`.
+    """
+    if not _is_searched(error, terms) or len(terms) < 2:
+        return ""
+    first = terms.cumsum(0)[:-1]
+    # What is too much of the first terms is the whole error.
+    extra = (first * error).sum(1) / (first * first).sum(1).clamp_min(1e-30)
+    off = (error - extra[:, None] * first).abs().amax(1)
+    impossible = extra < -1
+    if shares is not None:
+        left = 1 + extra * shares.cumsum(0)[:-1]
+        off, impossible = off / left, impossible | (left < _LEAST_SHARE)
+    off = off.masked_fill(impossible | off.isnan(), math.inf)
+    last = int(off.argmin())
+    if float(off[last]) > _limit(error, tolerance):
+        return ""
+    there = (terms[: last + 1].abs().amax(1) > 0).nonzero().flatten()
+    return f"where {_named(there, words)} count {1 + float(extra[last]):.3g} times"
+
+
+def _is_searched(error: Tensor, terms: Tensor) -> bool:
+    return 0 < len(terms) <= _MOST_TERMS and bool(error.isfinite().all())
+
+
+def _limit(error: Tensor, tolerance: float) -> float:
+    """How far an explanation may be off in each element of a row that is wrong by ``error``."""
+    return min(tolerance, float(error.abs().max()) / 4)
+
+
+def _range(terms: Tensor, wanted: Tensor, limit: float, shares: Tensor | None = None) -> Tensor | None:
+    """The numbers of the terms, one after the other, whose sum is ``wanted``; None if there are none."""
+    off = _distances(terms, wanted, shares)
+    first, end = divmod(int(off.argmin()), len(off))
+    if float(off[first, end]) > limit:
+        return None
+    return (terms[first:end].abs().amax(1) > 0).nonzero().flatten() + first
 
 
 def _distances(terms: Tensor, wanted: Tensor, shares: Tensor | None) -> Tensor:

@@ -171,6 +171,14 @@ def test_slips_have_names() -> None:
     padded = slip(plain, lambda q, k, v: (q, torch.cat([k, zeros], 2), torch.cat([v, zeros], 2)))
     assert "26 keys past the end take part, with logits of 0" in padded
     assert "of the last 6 keys alone" in slip(plain, lambda q, k, v: (q, k[:, :, 64:], v[:, :, 64:]))
+    assert "where V stands for K." in slip(plain, lambda q, k, v: (q, v, v))
+    assert "where K stands for Q." in slip(plain, lambda q, k, v: (k[:, :, :40], k, v))
+    shifted = torch.tensor([*range(32), *range(1, 33), *range(2, 8)])
+    tiles = slip(plain, lambda q, k, v: (q, k[:, :, shifted], v[:, :, shifted]))
+    assert "tiles of 32 keys begin at keys 0, 1, 2 and so on" in tiles
+    first = torch.arange(70) % 32
+    again = slip(plain, lambda q, k, v: (q, k[:, :, first], v[:, :, first]))
+    assert "each tile of 32 keys is the first one" in again
     swapped = slip(plain, lambda q, k, v: (q, k.flip(1), v.flip(1)))
     assert "Head 0 of batch 0 reads kv head 1 of batch 0; it should read kv head 0 of batch 0." in swapped
 
@@ -250,6 +258,50 @@ def test_only_whole_tiles_are_masked() -> None:
     said = text((j > i) & ~((i > 3) & (i < 30) & (j < 32)))
     assert "Row 4 of head 0 is what comes out with keys 5-31, which the mask hides." in said
     assert "Row 29 of head 0 is what comes out with keys 30-31, which the mask hides." in said
+
+
+@pytest.mark.parametrize(
+    ("o_of", "words"),
+    [
+        (lambda p, k, v: p[..., 32:] @ v[:, :, 32:], "without keys 0-31, in o alone: l is right."),
+        (lambda p, k, v: p @ v + p[..., 32:48] @ v[:, :, 32:48], "where keys 32-47 count twice, in o alone"),
+        (
+            lambda p, k, v: p @ v + 0.7 * p[..., :32] @ v[:, :, :32],
+            "where keys 0-31 count 1.7 times, in o alone",
+        ),
+        (
+            lambda p, k, v: p @ torch.cat([k[:, :, :32], v[:, :, 32:]], 2),
+            "where K stands for V at keys 0-31.",
+        ),
+    ],
+)
+def test_products_that_are_wrong_beside_a_right_sum(
+    o_of: Callable[[Tensor, Tensor, Tensor], Tensor], words: str
+) -> None:
+    problem = Problem(1, 2, 40, 70, 64, dtype="f32")
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    p = torch.softmax(q.double() @ k.double().mT * problem.softmax_scale, -1)
+    o = o_of(p, k.double(), v.double())
+    text = "\n".join(diagnose(problem, o.float(), right.lse.float(), right, "thread"))
+    assert f"Row 39 of head 0 is what comes out {words}" in text
+
+
+def test_an_lse_that_is_right_says_where_to_look(right: Reference, o: Tensor, lse: Tensor) -> None:
+    text = said(right, o + torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).half(), lse)
+    assert "The scores and l are right: look at the product P V" in text
+    assert "The scores and l are right" not in said(right, o + 1, lse + 1)
+
+
+def test_keys_that_count_too_much_in_o_and_in_l() -> None:
+    problem = Problem(1, 2, 40, 70, 64, dtype="f32")
+    q, k, v = make_inputs(problem)
+    right = reference(q, k, v, is_causal=False, scale=problem.softmax_scale)
+    p = torch.softmax(q.double() @ k.double().mT * problem.softmax_scale, -1)
+    p[..., :32] *= 1.7
+    o, lse = p @ v.double() / p.sum(-1, keepdim=True), right.lse + p.sum(-1).log()
+    text = "\n".join(diagnose(problem, o.float(), lse.float(), right, "thread"))
+    assert "Row 39 of head 0 is what comes out where keys 0-31 count 1.7 times." in text
 
 
 def test_what_is_missing_of_lse() -> None:
@@ -370,8 +422,27 @@ def test_keys_that_a_row_of_hstu_lacks_or_should_not_see() -> None:
 
     assert "Row 19 of it, head 0, is what comes out without keys 8-15." in hstu_said(without_keys)
     assert "is what comes out with key 49, which the mask hides." in hstu_said(with_more)
+    ones = hstu_said(lambda s, seen: silu(alpha * s) * seen + ~seen)
+    assert (
+        "Row 0 of it, head 0, is what comes out where keys 31-49, which the mask hides, have the weight 1."
+        in ones
+    )
     twice = hstu_said(lambda s, seen: silu(alpha * s) * seen * (1 + (torch.arange(seen.shape[1]) < 4).int()))
     assert "is what comes out where keys 0-3 count twice." in twice
+    for count, words in (
+        (0, "with keys 0-7 of every 16 alone."),
+        (2, "where keys 8-15 of every 16 count twice."),
+    ):
+        share = torch.where(torch.arange(50) // 8 % 2 == 1, count, 1)
+        text = hstu_said(lambda s, seen, share=share: silu(alpha * s) * seen * share[: seen.shape[1]])  # type: ignore[misc]
+        assert f"Row 19 of it, head 0, is what comes out {words}" in text
+    share = (torch.arange(50) // 8 % 4 == 2).int()
+    alone = hstu_said(lambda s, seen: silu(alpha * s) * seen * share[: seen.shape[1]])
+    assert "Row 19 of it, head 0, is what comes out with keys 16-23 of every 32 alone." in alone
+    without = hstu_said(lambda s, seen: silu(alpha * s) * seen * (1 - share[: seen.shape[1]]))
+    assert "is what comes out without keys 16-23 of every 32." in without
+    others = hstu_said(lambda s, seen: silu(alpha * s) * seen * (2 - share[: seen.shape[1]]))
+    assert "is what comes out where all but keys 16-23 of every 32 count twice." in others
     generator = torch.Generator().manual_seed(0)
     noisy = hstu_said(lambda s, seen: silu(alpha * s) * seen * torch.rand(seen.shape, generator=generator))
     assert "o is wrong" in noisy and "is what comes out" not in noisy
@@ -387,6 +458,29 @@ def test_a_nan_of_a_token_in_a_page() -> None:
     assert "With pages, k and v are NaN but for the targets, and so is a last page past its last key." in said
     o[3] = 0.0
     assert not any("NaN" in one for one in operation.diagnose(problem, {"o": o}, exact, "fragments"))
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (2.0, "where the bias is added twice"),
+        (-1.0, "where the bias is taken off"),
+        (32**-0.5, "where the bias is multiplied by alpha twice"),
+        (32**0.5, "where the bias is not multiplied by alpha"),
+    ],
+)
+def test_a_bias_with_a_wrong_factor(times: float, words: str) -> None:
+    problem = HstuProblem(2, 32, (20, 30), kv_lens=(50, 30), dtype="f32", bias_heads=2)
+    operation = operation_of(problem)
+    inputs = operation.make_inputs(problem)
+    o = torch.empty(50, 2, 32)
+    for one in sequences(problem, inputs):
+        assert one.bias is not None
+        s = torch.einsum("nhd,mhd->hnm", one.q.double(), one.k.double()) + times * one.bias.double()
+        p = torch.nn.functional.silu(problem.factor * s) * one.seen
+        o[one.queries] = (torch.einsum("hnm,mhd->nhd", p, one.v.double()) / problem.length).float()
+    said = operation.diagnose(problem, {"o": o}, operation.reference(problem, inputs), "fragments")
+    assert f"It is what comes out {words}." in said
 
 
 def test_the_bias_of_another_position_or_none() -> None:

@@ -33,13 +33,7 @@ def diagnose(
         slip = slip_of_o(problem, o, reference)
         simple = [slip] if slip else _values_of_o(o, reference, bad_o)
         sentences += [*simple, first_wrong(o, reference.o, bad_o, "o")]
-        if not simple:
-            # Under a causal mask most keys are hidden from the first row, and the last one sees the most.
-            batch, head = bad_o.nonzero()[0, :2].tolist()
-            rows = bad_o[batch, head].any(-1).nonzero().flatten()
-            for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
-                keys = keys_of_o(problem, o, reference, (batch, head, row))
-                sentences += [f"Row {row} of head {head} is what comes out {keys}."] if keys else []
+        sentences += [] if simple else _keys(problem, o, reference, bad_o, bad_lse)
     if bad_lse.any():
         o_is = "" if bad_o.any() else ", o is right everywhere"
         sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
@@ -49,6 +43,25 @@ def diagnose(
         sentences += [slip] if slip else _values_of_lse(lse, reference, bad_lse)
         sentences.append(first_wrong(lse, reference.lse, bad_lse, "lse"))
     return sentences
+
+
+def _keys(
+    problem: Problem, o: Tensor, reference: AttentionReference, bad_o: Tensor, bad_lse: Tensor
+) -> list[str]:
+    """Describes the keys by which two rows are wrong; without any, what follows from an lse that is right."""
+    # Under a causal mask most keys are hidden from the first row, and the last one sees the most.
+    batch, head = bad_o.nonzero()[0, :2].tolist()
+    rows = bad_o[batch, head].any(-1).nonzero().flatten()
+    sentences = []
+    for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
+        place, is_right = (batch, head, row), not bool(bad_lse[batch, head, row])
+        keys = keys_of_o(problem, o, reference, place, lse_is_right=is_right)
+        sentences += [f"Row {row} of head {head} is what comes out {keys}."] if keys else []
+    if sentences or bad_lse.any():
+        return sentences
+    return [
+        "The scores and l are right: look at the product P V, at what rescales o, and at where it is stored."
+    ]
 
 
 def where(bad_rows: Tensor, name: str) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ladder.operations.attention.inputs import make_inputs
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
-from ladder.operations.terms import KEYS, range_of_terms
+from ladder.operations.terms import KEYS, factor_of_first_terms, range_of_others, range_of_terms
 
 #: Problems with more logits are not searched, which would take too long.
 _MOST_LOGITS = 2**22
@@ -57,7 +57,14 @@ def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str
     return _other_heads(problem, o, reference, scores, tolerance)
 
 
-def keys_of_o(problem: Problem, o: Tensor, reference: AttentionReference, place: tuple[int, int, int]) -> str:
+def keys_of_o(
+    problem: Problem,
+    o: Tensor,
+    reference: AttentionReference,
+    place: tuple[int, int, int],
+    *,
+    lse_is_right: bool,
+) -> str:
     """Describes the keys by which the row of o at (batch, head, row) is wrong; "" if it is not by some that
     follow each other.
     """
@@ -69,12 +76,24 @@ def keys_of_o(problem: Problem, o: Tensor, reference: AttentionReference, place:
     s = scores.logits[place] * scores.scale
     weights = (s - s.masked_fill(hidden, -math.inf).logsumexp(0)).exp()
     shares = weights.masked_fill(hidden, 0.0)
+    error, tolerance = got - reference.o[place], 4 * reference.error_bound
+    v = scores.v[batch, head]
+    if lse_is_right:
+        terms, k = weights[:, None] * v, scores.k[batch, head // (problem.heads // scores.k.shape[1])]
+        seen, others = (terms.masked_fill(out[:, None], 0.0) for out in (hidden, ~hidden))
+        says = range_of_terms(error, seen, others, tolerance, KEYS)
+        says = says or factor_of_first_terms(error, seen, tolerance, KEYS)
+        if says:
+            return f"{says}, in o alone: l is right"
+        keys = range_of_others(error, seen, shares[:, None] * k, tolerance, KEYS)
+        if keys:
+            return f"where K stands for V at {keys}"
     # A row o is the softmax over just the keys whose w (v - o) add up to 0; over all keys they add up to the
     # right row minus o. So these terms explain the error as those of a plain sum do.
-    terms = weights[:, None] * (scores.v[batch, head] - got)
-    error = got - reference.o[place]
+    terms = weights[:, None] * (v - got)
     seen, others = (terms.masked_fill(out[:, None], 0.0) for out in (hidden, ~hidden))
-    return range_of_terms(error, seen, others, 4 * reference.error_bound, KEYS, shares)
+    says = range_of_terms(error, seen, others, tolerance, KEYS, shares)
+    return says or factor_of_first_terms(error, seen, tolerance, KEYS, shares)
 
 
 def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) -> str:
@@ -131,9 +150,11 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         factors |= {"not scaled": 1 / scores.scale, "scaled twice": scores.scale}
     for what, factor in factors.items():
         yield f"It is what comes out with logits that are {what}.", scores.attention(factor=factor)
+    yield from _other_factors(scores)
     for tile in _TILES:
         if problem.kv_len > tile:
             yield from _of_tiles(scores, tile)
+            yield from _misplaced(scores, tile)
         if problem.kv_len % tile and not problem.is_causal:
             padded = tile - problem.kv_len % tile
             yield _padded(scores, padded)
@@ -143,6 +164,32 @@ def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:
     s = scores.scaled()
     says = f"It is what comes out where {count} keys past the end take part, with logits of 0."
     return says, (s.exp() @ scores.v) / (s.exp().sum(-1, keepdim=True) + count)
+
+
+def _other_factors(scores: _Scores) -> Iterator[tuple[str, Tensor]]:
+    """Yields slips in which a tile of another matrix is multiplied; K stands for V is one of keys_of_o's."""
+    group = scores.q.shape[1] // scores.k.shape[1]
+    k = scores.k.repeat_interleave(group, 1)
+
+    def attention(q: Tensor, k: Tensor) -> Tensor:
+        s = (q @ k.mT * scores.scale).masked_fill(scores.masked, -math.inf)
+        return torch.softmax(s, -1) @ scores.v
+
+    yield "It is what comes out where V stands for K.", attention(scores.q, scores.v)
+    rows = scores.q.shape[2]
+    if k.shape[2] >= rows:
+        yield "It is what comes out where K stands for Q.", attention(k[:, :, :rows], k)
+
+
+def _misplaced(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
+    """Yields slips in which the tiles of K and V are not those that they should be."""
+    j = torch.arange(scores.logits.shape[-1])
+    for says, found in (
+        (f"tiles of {tile} keys begin at keys 0, 1, 2 and so on", j % tile + j // tile),
+        (f"each tile of {tile} keys is the first one", j % tile),
+    ):
+        s = (scores.logits[..., found] * scores.scale).masked_fill(scores.masked, -math.inf)
+        yield f"It is what comes out where {says}.", torch.softmax(s, -1) @ scores.v[:, :, found]
 
 
 def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:

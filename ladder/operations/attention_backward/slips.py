@@ -139,6 +139,7 @@ def _exponents(one: _Pass) -> Iterator[tuple[str, Tensor]]:
     """Yields the exponents of each slip, from which lse is subtracted."""
     yield "logits that are log2(e) times too large: exp and exp2 are mixed up", one.s * _LOG2E
     yield "logits that are log2(e) times too small: exp and exp2 are mixed up", one.s / _LOG2E
+    yield "logits that are divided by log2(e), and should be multiplied by it", one.s / _LOG2E**2
     if one.scale:
         yield "logits that are not scaled", one.s / one.scale
         yield "logits that are scaled twice", one.s * one.scale

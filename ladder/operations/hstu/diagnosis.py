@@ -14,7 +14,7 @@ from ladder.common.words import describe, numbers, told_apart
 from ladder.operations.base import Reference, known_values, never_written
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
-from ladder.operations.terms import KEYS, range_of_terms
+from ladder.operations.terms import KEYS, range_of_others, range_of_terms
 
 #: A slip's weights (H, n, m) of one sequence, from its products q k^T (H, n, m) in float64.
 _Weights = Callable[[JaggedSequence, Tensor], Tensor]
@@ -41,11 +41,13 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
     texts = told_apart(float(got[row, column]), float(wanted[row, column]))
     place = f"sequence {first.number}, row {row}, head {head}, column {column}"
     sentences += [*known_here, f"The first wrong one: o at {place} is {texts[0]}, should be {texts[1]}."]
-    if not known_here:  # the last row tells the most: it mostly sees the most keys
-        row = int(bad[first.queries][:, head].any(1).nonzero()[-1])
-        says = _keys(problem, first, row, head, got[row] - wanted[row], bound)
-        says = says or _bias(problem, inputs, first, row, head, got[row], bound)
-        sentences += [f"Row {row} of it, head {head}, is what comes out {says}."] if says else []
+    if not known_here:  # most keys are hidden from the first row, and the last one mostly sees the most
+        rows = bad[first.queries][:, head].any(1).nonzero().flatten()
+        got, error = o[first.queries][:, head].double(), (o.double() - exact)[first.queries][:, head]
+        for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
+            says = _keys(problem, first, row, head, error[row], bound)
+            says = says or _bias(problem, inputs, first, row, head, got[row], bound)
+            sentences += [f"Row {row} of it, head {head}, is what comes out {says}."] if says else []
     return sentences
 
 
@@ -54,9 +56,13 @@ def _keys(problem: HstuProblem, one: JaggedSequence, row: int, head: int, error:
     s = one.k[:, head].double() @ one.q[row, head].double()
     if one.bias is not None:
         s += one.bias[head if len(one.bias) > 1 else 0, row].double()
-    terms = F.silu(problem.factor * s)[:, None] * one.v[:, head].double() / problem.length
-    seen = one.seen[row, :, None].double()
-    return range_of_terms(error, terms * seen, terms * (1 - seen), bound, KEYS)
+    values = one.v[:, head].double() / problem.length
+    terms, seen = F.silu(problem.factor * s)[:, None] * values, one.seen[row, :, None].double()
+    says = range_of_terms(error, terms * seen, terms * (1 - seen), bound, KEYS)
+    if says:
+        return says
+    keys = range_of_others(error, torch.zeros_like(values), values * (1 - seen), bound, KEYS)
+    return f"where {keys}, which the mask hides, have the weight 1" if keys else ""
 
 
 def _bias(
@@ -172,6 +178,12 @@ def _slips(problem: HstuProblem, *, has_bias: bool) -> Iterator[tuple[str, _Weig
             "where the bias is not multiplied by alpha",
             lambda one, s: F.silu(alpha * s + bias(one)) * one.seen,
         )
+        yield (
+            "where the bias is multiplied by alpha twice",
+            lambda one, s: F.silu(alpha * s + alpha**2 * bias(one)) * one.seen,
+        )
+        yield "where the bias is added twice", lambda one, s: F.silu(alpha * (s + 2 * bias(one))) * one.seen
+        yield "where the bias is taken off", lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
 
 
 def _ahead(one: JaggedSequence) -> Tensor:
