@@ -95,6 +95,8 @@ def test_indices_beyond_32_bits(stage: Stage, huge: tuple[AnyProblem, AnyProblem
         if "instruction limit" not in str(error):
             raise
         pytest.skip("its last block has more to do: it is persistent")
+    except UnsupportedProblem:
+        return  # a rung need not take more rows than a grid has blocks for
     except OSError as error:
         pytest.skip(f"the memory cannot be reserved: {error}")
     assert not faults, f"on {problem}, of which only the last head is computed: {faults}"

@@ -107,7 +107,7 @@ class Attention(Operation):
     def beyond_32_bits(
         self, dtypes: Sequence[str], head_dims: Sequence[int]
     ) -> list[tuple[Problem, Problem]]:
-        return [shapes.beyond_32_bits(dtypes[-1], d) for d in head_dims]
+        return [pair for d in head_dims for pair in shapes.beyond_32_bits(dtypes[-1], d)]
 
     def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
         keys = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)

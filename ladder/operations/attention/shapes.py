@@ -59,6 +59,9 @@ _CAUSAL_BOUNDARIES = (
 #: B, H and Hkv, which index arithmetic can mix up: several of each, and no two sizes alike.
 _HEADS = ((3, 10, 2), (2, 5, 5), (5, 4, 1), (1, 12, 3))
 
+#: A multiple of the rows of a block of every rung.
+_LARGEST_TILE = 768
+
 #: At most one block per SM of an H200 (132) for every rung, so that the hardware's counters are exact.
 CALIBRATION_PROBLEMS = tuple(
     Problem(1, heads, q_len, kv_len, head_dim, is_causal=is_causal)
@@ -92,14 +95,19 @@ def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Pro
     ]
 
 
-def beyond_32_bits(dtype: str, head_dim: int) -> tuple[Problem, Problem]:
-    """So many heads of 16 rows and 40 keys that q, o, k and v have more than 2**32 elements; and the last
-    head.
+def beyond_32_bits(dtype: str, head_dim: int) -> list[tuple[Problem, Problem]]:
+    """More than 2**32 elements in q and o, of many heads (then also in k and v) or of many rows; and what the
+    last block computes: the last 16 rows.
     """
-    heads, q_len = 32_772, 16  # rows that one block of every rung takes
+    heads, q_len = 32_772, 16
     batch = 2**32 // (heads * q_len * head_dim) + 1
-    whole = Problem(batch, heads, q_len, 40, head_dim, kv_heads=heads // 2, dtype=dtype)
-    return whole, replace(whole, batch=1, heads=1, kv_heads=1)
+    of_heads = Problem(batch, heads, q_len, 40, head_dim, kv_heads=heads // 2, dtype=dtype)
+    tiles = 2**32 // (head_dim * _LARGEST_TILE) + 1
+    of_rows = Problem(1, 1, tiles * _LARGEST_TILE + q_len, 40, head_dim, dtype=dtype)
+    return [
+        (of_heads, replace(of_heads, batch=1, heads=1, kv_heads=1)),
+        (of_rows, replace(of_rows, q_len=q_len)),
+    ]
 
 
 def full_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
