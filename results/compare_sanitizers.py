@@ -39,7 +39,7 @@ import corpus_runs as corpus
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TOOL_OPTIONS = {"memcheck": ["--leak-check", "full"], "initcheck": [], "racecheck": [], "synccheck": []}
-TIMEOUT_S = 30
+TIMEOUT_S = 15
 #: The columns of the environment, which the tools' answers depend on.
 ENVIRONMENT = ("gpu", "driver", "compiler", "date")
 
