@@ -332,9 +332,8 @@ void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t addres
     std::fill_n(states, bytes, std::uint8_t(LocalShadow::written));
     return;
   }
-  // Struct copies read padding that is never written, so a partly unwritten read is no fault of its own.
   if (std::all_of(states, states + bytes, [](std::uint8_t byte) { return byte == LocalShadow::unwritten; }))
-    return note(Kind::uninitialised, lane, address, "local");
+    partly_read_.is_unwritten = true;
   std::uint32_t mask = 0;
   for (unsigned i = 0; i < std::min(bytes, 32u); ++i)
     mask |= std::uint32_t(states[i] != LocalShadow::written) << i;

@@ -84,6 +84,7 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
   if (at.site.flags & Access::strong)
     order_by_atomics(at, where, true, false);
   partly_read_.lanes = 0;
+  partly_read_.is_unwritten = false;
   // Each run of used bytes is a read of its own.
   for (std::uint32_t left = at.site.used; left;) {
     const auto begin = unsigned(std::countr_zero(left)), bytes = unsigned(std::countr_one(left >> begin));

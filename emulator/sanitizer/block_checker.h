@@ -17,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -111,7 +112,7 @@ private:
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
   /// In place of a space: an undefined value decides a branch, or is an address. `past` is its load.
-  static constexpr const char *kBranch = "branch", *kAddress = "address";
+  static constexpr const char *kBranch = "branch", *kAddress = "address", *kStored = "stored";
   struct Event {
     Kind kind;
     int lane;
@@ -166,7 +167,8 @@ private:
   /// is undefined.
   struct PartlyRead {
     std::uint32_t lanes = 0, masks[32];
-    unsigned begin = 0; ///< of the run of bytes that is being read
+    bool is_unwritten = false; ///< some lane read local memory of which no byte is written
+    unsigned begin = 0;        ///< of the run of bytes that is being read
     void add(int lane, std::uint32_t mask) {
       masks[lane] = (lanes >> lane & 1 ? masks[lane] : 0) | mask << begin;
       lanes |= 1u << lane;
@@ -266,6 +268,7 @@ private:
   const UndefinedRegisters::Value *first_undefined(const Context &at);
   void check_uses(const Context &at);
   void check_use(const Context &at, const program::Register &reg, std::uint32_t lanes, const char *use);
+  void check_early_loads(const Context &at, std::uint32_t lanes);
   void define_loaded(const Context &at, std::uint32_t lanes);
   void keep_undefined(const Context &at, const Reach &where);
 
@@ -333,6 +336,9 @@ private:
   std::vector<UndefinedRegisters> undefined_registers_;                      ///< by warp
   UndefinedBytes undefined_;                                                 ///< of shared memory
   PartlyRead partly_read_;
+  /// Loads of local memory that nobody has written at all. Compilers load a variable before they know whether
+  /// it has a value, so these are followed, too.
+  std::set<std::uint32_t> early_loads_;
   std::vector<bool> has_spun_;                  ///< by warp
   std::vector<std::uint32_t> cluster_arrivals_; ///< by thread
   /// By mbarrier: sources in other blocks' shared memory of the copies that landed last.

@@ -45,7 +45,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
   finding.space = event.space;
   finding.address = event.address;
-  const bool is_value = event.space == kBranch || event.space == kAddress;
+  const bool is_value = event.space == kBranch || event.space == kAddress || event.space == kStored;
   finding.has_address = event.kind != Kind::mask && event.kind != Kind::election && !is_value;
   finding.bytes = bytes;
   if (event.past.epoch) {
@@ -104,6 +104,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   case Kind::uninitialised:
     finding.message = event.space == kBranch    ? "branches on a value of memory that nobody has written"
                       : event.space == kAddress ? "uses an address from memory that nobody has written"
+                      : event.space == kStored  ? "stores a value of memory that nobody has written"
                                                 : "reads " + size + " that nobody has written";
     if (is_value)
       finding.space.clear();

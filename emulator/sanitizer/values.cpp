@@ -111,7 +111,24 @@ void BlockChecker::check_use(const Context &at, const Register &reg, std::uint32
     registers.set(at.warp.frame(), reg.offset, lanes, {}, 0);
 }
 
-/// Addresses, and where a branch goes.
+/// Of a store: the elements that early loads brought, and of which nothing is defined.
+void BlockChecker::check_early_loads(const Context &at, std::uint32_t lanes) {
+  for (const Operand &part : parts_of(at.warp.source(at.in).operands.at(1))) {
+    const auto *const value = part.kind == Operand::Kind::reg
+                                  ? undefined_registers(at.warp).find(at.warp.frame(), part.reg.offset)
+                                  : nullptr;
+    if (!value || !early_loads_.contains(value->origin))
+      continue;
+    std::uint32_t undefined = 0;
+    for_lanes(lanes, [&](int lane) {
+      const std::uint64_t all = all_bits(part.reg.type);
+      undefined |= std::uint32_t((value->bits[std::size_t(lane)] & all) == all) << lane;
+    });
+    check_use(at, part.reg, undefined, kStored);
+  }
+}
+
+/// Addresses, values of atomics, and where a branch goes.
 void BlockChecker::check_uses(const Context &at) {
   const program::Instruction &source = at.warp.source(at.in);
   for (const Operand &operand : source.operands)
@@ -121,6 +138,13 @@ void BlockChecker::check_uses(const Context &at) {
   const bool may_jump = source.is(program::Trait::by_index) || source.is(program::Trait::calls);
   if (may_jump && target < source.operands.size() && source.operands[target].kind == Operand::Kind::reg)
     check_use(at, source.operands[target].reg, at.warp.active(), kBranch);
+  if (source.row->effect == Effect::atomic)
+    for (std::size_t i = has_destination(source) ? 1 : 0; i < source.operands.size(); ++i)
+      for (const Operand &part : parts_of(source.operands[i]))
+        if (part.kind == Operand::Kind::reg)
+          check_use(at, part.reg, at.warp.active(), kStored);
+  if (source.row->effect == Effect::store && !at.site.original) // arguments and results of functions
+    check_early_loads(at, at.warp.active());
   if (source.is(program::Trait::returns) && at.warp.frame().caller)
     undefined_registers(at.warp).forget(at.warp.frame());
   report(at, 0);
@@ -343,6 +367,8 @@ void BlockChecker::define_loaded(const Context &at, std::uint32_t lanes) {
     });
     undefined_registers(at.warp).set(at.warp.frame(), *slot, lanes, bits, at.index);
   }
+  if (partly_read_.is_unwritten)
+    early_loads_.insert(at.index);
 }
 
 /// Marks the bytes of a store whose values are undefined. In global memory, what is undefined in a part of an
@@ -351,6 +377,7 @@ void BlockChecker::keep_undefined(const Context &at, const Reach &where) {
   const program::Instruction &source = at.warp.source(at.in);
   const unsigned bytes = at.site.element_bytes, elements = at.site.bytes / bytes;
   const machine::Dim3 block = block_.index();
+  check_early_loads(at, where.global);
   for (unsigned element = 0; element < elements; ++element) {
     const auto slot = slot_of(source.operands.at(1), element);
     const auto *const value = slot ? undefined_registers(at.warp).find(at.warp.frame(), *slot) : nullptr;

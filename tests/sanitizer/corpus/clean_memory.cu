@@ -301,6 +301,23 @@ CASE(fourth_loaded_and_not_used) {
   cudaFree(points);
 }
 
+__noinline__ __device__ bool pop(const int *values, int &value, int i) {
+  if (i % 3 == 0)
+    return false;
+  value = values[i];
+  return true;
+}
+__global__ void value_with_a_condition(const int *values, int *out) {
+  int value;
+  out[threadIdx.x] = pop(values, value, threadIdx.x) ? value : -1;
+}
+CASE(value_loaded_before_its_condition) {
+  Device<int> in(32), out(32);
+  int host[32];
+  value_with_a_condition<<<1, 32>>>(in, out);
+  cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+}
+
 __global__ void fourth_written_later(float4 *points, float *out) {
   float4 p = points[threadIdx.x];
   p.w = p.x * 2;

@@ -421,6 +421,26 @@ CASE(fourth_copied_twice) {
   cudaMemcpy(host, again, sizeof host, cudaMemcpyDeviceToHost);
 }
 
+__noinline__ __device__ void find(const int *values, int &value, int i) {
+  if (i % 3)
+    value = values[i];
+}
+__global__ void value_without_its_condition(const int *values, int *out) {
+  int value, sum;
+  find(values, value, threadIdx.x);
+  find(values, sum, threadIdx.x + 32);
+  out[threadIdx.x] = value; // fault(value_without_its_condition): uninitialised read
+  atomicAdd(&out[32], sum); // fault(sum_without_its_condition): uninitialised read
+}
+CASE(value_without_its_condition) {
+  Device<int> in(64), out(33);
+  value_without_its_condition<<<1, 32>>>(in, out);
+}
+CASE(sum_without_its_condition) {
+  Device<int> in(64), out(33);
+  value_without_its_condition<<<1, 32>>>(in, out);
+}
+
 __global__ void fourth_of_another_lane(const float4 *points, float *out) {
   const float4 p = points[threadIdx.x];
   float mine = threadIdx.x < 16 ? p.x : p.w;
