@@ -17,6 +17,7 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kBuffers = 2;
+constexpr int64_t kNoTile = -1ll << 32; // a number that no tile has
 
 /// The first warp of a pair passes the weights, P <= 1, to the second: always as fp16, which is finer than
 /// bf16, and as 2^kShift * P, so that they are normal numbers down to 2^-26.
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   block::load_async(resident.k, ladder::BackwardHead<T, d>{p, 0, kv_head}.k(), block_key);
   block::load_async(resident.v, ladder::BackwardHead<T, d>{p, 0, kv_head}.v(), block_key);
   QueryTile tile = steps.first(), before = tile;
-  int64_t added = 0; // the tile of dQ that the block added to last
+  int64_t added = kNoTile; // the tile of dQ that the block added to last
   fetch(0, tile);
   // A step's share of dQ waits for the next step, so that one barrier serves both.
   for (int step = 0; step <= steps.count(); step++) {
