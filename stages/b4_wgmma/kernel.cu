@@ -133,7 +133,6 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   RegTile<float, 16, A::dq_cols> dq;
   zero(dv);
   zero(dk);
-
   const auto k = part<64, d>(smem.k.wait_full({}), 64 * consumer);
   const auto v = part<64, d>(smem.v.wait_full({}), 64 * consumer);
   // The consumer's share of dQ: its queries of the tile, or its columns.
