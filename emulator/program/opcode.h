@@ -30,6 +30,7 @@ enum Trait : std::uint32_t {
   adds = 1 << 14,           ///< first operand = sum of the next two
   moves = 1 << 15,          ///< first operand = second operand
   offsets = 1 << 16,        ///< the result of an address operand points into the same variable
+  fragments = 1 << 17,      ///< a matrix product of which the PTX manual says what each lane holds
 };
 } // namespace trait
 using trait::Trait;

@@ -232,14 +232,14 @@ std::uint64_t of_selp(const Instruction &, Inputs inputs, std::uint64_t all) {
 
 Rule rule_of(const Instruction &source) {
   static const std::unordered_map<std::string_view, Rule> rules{
-      {"mov", of_mov},   {"not", of_mov}, {"and", of_and},   {"or", of_or},   {"xor", of_xor},
-      {"lop3", of_lop3}, {"shl", of_shl}, {"shr", of_shr},   {"shf", of_shf}, {"prmt", of_prmt},
-      {"bfe", of_bfe},   {"bfi", of_bfi}, {"selp", of_selp}, {"cvt", of_cvt},
+      {"mov", of_mov},   {"not", of_mov},   {"and", of_and},      {"or", of_or},
+      {"xor", of_xor},   {"lop3", of_lop3}, {"shl", of_shl},      {"shr", of_shr},
+      {"shf", of_shf},   {"prmt", of_prmt}, {"bfe", of_bfe},      {"bfi", of_bfi},
+      {"selp", of_selp}, {"cvt", of_cvt},   {"setp", everything}, {"set", everything},
   };
   if (const auto found = rules.find(source.opcode); found != rules.end())
     return found->second;
-  const bool is_set = source.opcode == "setp" || source.opcode == "set";
-  return !is_set && (source.has("f16x2") || source.has("bf16x2")) ? by_halves : everything;
+  return source.has("f16x2") || source.has("bf16x2") ? by_halves : everything;
 }
 
 } // namespace ladder::sanitizer

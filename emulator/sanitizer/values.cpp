@@ -240,7 +240,7 @@ void BlockChecker::propagate(const Context &at) {
   }
   if (source.is(program::Trait::calls))
     return define(at, to, at.warp.active(), {}, 0);
-  if (source.is(program::Trait::mma) || source.opcode == "movmatrix")
+  if (source.is(program::Trait::warp_wide))
     return propagate_warp(at);
   if (source.is(program::Trait::moves) &&
       (to.kind == Operand::Kind::vector || source.operands[1].kind == Operand::Kind::vector))
@@ -324,7 +324,7 @@ void BlockChecker::propagate_shuffle(const Context &at) {
 void BlockChecker::propagate_warp(const Context &at) {
   const program::Instruction &source = at.warp.source(at.in);
   const std::uint32_t load = first_undefined(at)->origin, lanes = at.warp.active();
-  const bool has_rows = source.opcode == "mma";
+  const bool has_rows = source.is(program::Trait::fragments);
   LaneBits bits{};
   const auto spoil = [&](auto is_spoiled) {
     for (int lane = 0; lane < 32; ++lane)
