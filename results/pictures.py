@@ -129,16 +129,10 @@ def turns() -> pd.DataFrame:
 
 
 def draw_turns(data: pd.DataFrame) -> Figure:
-    from ladder.plots import timeline_picture
-
-    panels = dict(iter(data.groupby("stage", sort=False)))
-    window = (0.0, 80.0)
-    return timeline_picture(
-        panels,
-        dict.fromkeys(panels, window),
-        "one block in the emulator: the order of events, not their time; products land as late as they may",
-        "events",
+    title = (
+        "one block in the emulator: the order of events, not their time; products land as late as they may"
     )
+    return _draw_roles(data, (0.0, 80.0), title, "events")
 
 
 def timeline() -> pd.DataFrame:
@@ -147,16 +141,15 @@ def timeline() -> pd.DataFrame:
 
 
 def draw_timeline(data: pd.DataFrame) -> Figure:
+    title = "one block of many, in the middle of its work, on an H200, at B=4 H=16 N=M=4096 d=64 bf16"
+    return _draw_roles(data, (40_000.0, 52_000.0), title, "clocks of the SM")
+
+
+def _draw_roles(data: pd.DataFrame, window: tuple[float, float], title: str, unit: str) -> Figure:
     from ladder.plots import timeline_picture
 
     panels = dict(iter(data.groupby("stage", sort=False)))
-    window = (40_000.0, 52_000.0)
-    return timeline_picture(
-        panels,
-        dict.fromkeys(panels, window),
-        "one block of many, in the middle of its work, on an H200, at B=4 H=16 N=M=4096 d=64 bf16",
-        "clocks of the SM",
-    )
+    return timeline_picture(panels, dict.fromkeys(panels, window), title, unit)
 
 
 def draw_rungs(data: pd.DataFrame) -> Figure:

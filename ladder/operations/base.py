@@ -260,8 +260,8 @@ class Operation(ABC):
         return ()
 
     def input_shapes(self, problem: Any) -> Mapping[str, Sequence[int]]:
-        """The shapes of the inputs, for an operation with problems :meth:`beyond_32_bits`."""
-        raise NotImplementedError
+        """The shapes of the inputs of a problem of :meth:`beyond_32_bits`; none where it has none."""
+        return {}
 
     def random(
         self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
