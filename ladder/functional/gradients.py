@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional.runs import run_stage
+from ladder.functional.runs import AUTO, run_stage
 from ladder.operations import BackwardProblem, problem_of_tensors
 
 _SCHEMA = (
     "(Tensor d_o, Tensor? d_lse, Tensor query, Tensor key, Tensor value, Tensor o, Tensor lse, "
-    "bool is_causal=False, float? scale=None, str stage='', str arch='') "
+    "bool is_causal=False, float? scale=None, str stage='auto', str arch='') "
     "-> (Tensor d_query, Tensor d_key, Tensor d_value)"
 )
 
@@ -34,7 +34,7 @@ def run(
     lse: Tensor,
     is_causal: bool = False,
     scale: float | None = None,
-    stage: str = "",
+    stage: str = AUTO,
     arch: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes d_query (B, H, N, d), d_key and d_value (B, Hkv, M, d) from d_o (B, H, N, d) and d_lse (B, H,

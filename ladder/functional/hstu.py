@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.errors import UnsupportedProblem
-from ladder.functional.runs import require_backward, run_stage
+from ladder.functional.runs import AUTO, require_backward, run_stage
 from ladder.operations import (
     HstuBackwardProblem,
     HstuPages,
@@ -38,10 +38,10 @@ def hstu_attention(
     scaling_seqlen: int | None = None,
     fp8: bool = False,
     deterministic: bool = False,
-    stage: str | None = None,
+    stage: str = AUTO,
     arch: str | None = None,
     options: Mapping[str, str] | None = None,
-    backward: str | None = None,
+    backward: str = AUTO,
 ) -> Tensor:
     """HSTU attention: query (total_q, H, d), key and value (total_k, H, d) -> o (total_q, H, d).
 
@@ -59,9 +59,9 @@ def hstu_attention(
     with the GPU. With ``fp8`` the products' factors are rounded to e4m3; this has no gradient.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
-    the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients; the
-    defaults are the highest that take the problem. The result is differentiable once, with respect to query,
-    key, value and rab. With ``deterministic``, these gradients are bitwise identical in every run.
+    the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
+    "auto" is the highest that takes the problem there. The result is differentiable once, with respect to
+    query, key, value and rab. With ``deterministic``, these gradients are bitwise identical in every run.
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
@@ -89,10 +89,10 @@ def hstu_attention(
         problem,
         query.device,
         tuple(inputs),
-        stage or "",
+        stage,
         arch or "",
         options or {},
-        backward or "",
+        backward,
         {"SAME_BITS": "1"} if deterministic else {},
     )
     o: Tensor = _HstuAttention.apply(call, *inputs.values())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ladder.functional import gradients
-from ladder.functional.runs import run_stage
+from ladder.functional.runs import AUTO, run_stage
 from ladder.operations import problem_of_tensors
 from ladder.stages import discover, parse_options
 
@@ -33,15 +33,14 @@ def run(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    stage: str = "",
+    stage: str = AUTO,
     arch: str = "",
     options: str = "",
-    backward: str = "",
+    backward: str = AUTO,
 ) -> tuple[Tensor, Tensor]:
     """:func:`ladder.attention` with argument types that operators support.
 
-    An empty ``stage`` or ``backward`` stands for the highest that takes the problem; ``options`` is
-    ``NAME=VALUE,...``. ``backward`` is used only by autograd.
+    ``options`` is ``NAME=VALUE,...``. ``backward`` is used only by autograd.
     """
     problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
     inputs = {"q": query, "k": key, "v": value}
@@ -72,7 +71,7 @@ def _operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], argumen
 
 #: ``torch.ops.ladder.attention``.
 attention = _operator(
-    "attention", run, f"{_ARGUMENTS}, str stage='', str arch='', str options='', str backward=''"
+    "attention", run, f"{_ARGUMENTS}, str stage='auto', str arch='', str options='', str backward='auto'"
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from ladder.build import build
 from ladder.errors import UnsupportedProblem
 from ladder.operations import AnyProblem, Tensors
 from ladder.stages import Stage, discover
+
+#: Instead of a stage's name: the highest, and so the fastest, that takes the problem there.
+AUTO = "auto"
 
 
 def run_stage(
@@ -24,23 +28,24 @@ def run_stage(
     arch: str,
     options: Mapping[str, str] = {},
 ) -> dict[str, Tensor]:
-    """Returns the outputs by name; an empty ``stage`` stands for the highest that takes the problem.
+    """Returns the outputs by name; ``stage`` may be :data:`AUTO`.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. Raises
     :class:`UnsupportedProblem` if the stage does not take the problem.
     """
     with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
         backend = get_backend("emulator" if device.type == "cpu" else "cuda")
-        chosen = discover()[stage] if stage else highest(problem)
+        target_of = partial(backend.target, arch=arch or None)
+        chosen = highest(problem, target_of) if stage == AUTO else discover()[stage]
         accepted = chosen.accept(problem)
-        target = backend.target(chosen, arch or None)
+        target = target_of(chosen)
         extension = build(chosen, target, chosen.chosen_options(options))
         detached = {name: None if tensor is None else tensor.detach() for name, tensor in inputs.items()}
         return backend.compute(extension, target, accepted, detached)
 
 
-def highest(problem: AnyProblem) -> Stage:
-    """The highest stage that takes the problem.
+def highest(problem: AnyProblem, require: Callable[[Stage], object] = lambda stage: None) -> Stage:
+    """The highest stage that takes the problem and that ``require`` does not refuse.
 
     Raises :class:`UnsupportedProblem`, listing what each stage takes.
     """
@@ -48,6 +53,7 @@ def highest(problem: AnyProblem) -> Stage:
     for stage in reversed(discover().computing(problem.operation)):
         try:
             stage.accept(problem)
+            require(stage)
             return stage
         except UnsupportedProblem as error:
             refusals.append(error.message)

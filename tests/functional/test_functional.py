@@ -97,3 +97,16 @@ def test_unknown_stage():
 def test_head_dim_that_no_stage_takes():
     with pytest.raises(UnsupportedProblem):
         ladder.attention(*tensors((1, 1, 16, 48)))
+
+
+def test_auto_is_the_highest_stage_that_runs_there() -> None:
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, 1, 16, 32, generator=generator).half() for _ in range(3))
+    ours = ladder.attention(q, k, v, stage="auto", arch="sm_80")
+    v6 = ladder.attention(q, k, v, stage="v6_lean", arch="sm_80")
+    assert all(map(torch.equal, ours, v6))
+    default, v11 = ladder.attention(q, k, v), ladder.attention(q, k, v, stage="v11_persistent")
+    assert all(map(torch.equal, default, v11))
+    wide = torch.zeros(1, 1, 16, 256).half()
+    with pytest.raises(UnsupportedProblem, match="v11_persistent runs on sm_90a alone, not on sm_80"):
+        ladder.attention(wide, wide, wide, arch="sm_80")
