@@ -57,9 +57,10 @@ def refused(stage: Stage) -> Sequence[AnyProblem]:
 
 def require_right(stage: Stage, problems: Sequence[AnyProblem], backend: str) -> None:
     rulings = rule_on(stage, problems, backend=backend, thoroughly=True)
+    # Rulings come first, so that they are read to their end: before it, closing them kills their server.
     wrong = (
         f"ladder run {stage.name} {problem.command_options}\n  {ruling.text}"
-        for problem, ruling in zip(problems, rulings, strict=False)
+        for ruling, problem in zip(rulings, problems, strict=True)
         if not ruling.passed
     )
     shown = list(itertools.islice(wrong, SHOWN))

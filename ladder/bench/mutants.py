@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -198,9 +199,10 @@ def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
     return judge(stage)
 
 
-def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
-    """Builds the mutant in a temporary folder and asks each judge, unless its answer is cached. A verdict
-    that is missing because host code ended its process is not a pass.
+def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome:
+    """Builds the mutant in a folder of its own or of mutants before it, whose objects it reuses, and asks
+    each judge, unless its answer is cached. A verdict that is missing because host code ended its process is
+    not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
     kept = cache.read_json(known)
@@ -208,18 +210,17 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str]) -> Outcome:
     missing = [judge for judge in judges if judge not in killed]
     if not missing or killed.get("built") is False:
         return Outcome(mutant, {} if killed.get("built") is False else killed)
-    with tempfile.TemporaryDirectory(prefix="ladder-mutant-") as directory:
-        folder = Path(directory) / "stages"
-        _copy_with(mutant, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    _copy_with(mutant, folder)
+    try:
+        call(_ask, _build, mutant.stage, str(folder))
+    except BuildError:
+        killed, missing = {"built": False}, []
+    for judge in missing:
         try:
-            call(_ask, _build, mutant.stage, str(folder))
-        except BuildError:
-            killed, missing = {"built": False}, []
-        for judge in missing:
-            try:
-                killed[judge] = call(_ask, JUDGES[judge], mutant.stage, str(folder))
-            except ProcessEnded:
-                killed[judge] = True
+            killed[judge] = call(_ask, JUDGES[judge], mutant.stage, str(folder))
+        except ProcessEnded:
+            killed[judge] = True
     cache.write_text(known, json.dumps(killed))
     return Outcome(mutant, {} if killed.get("built") is False else killed)
 
@@ -229,7 +230,7 @@ def _copy_with(mutant: Mutant, folder: Path) -> None:
     keep = {mutant.stage, "include"}
     for path in root().iterdir():
         if path.is_file():
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder)
         elif path.name in keep:
             shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -281,11 +282,15 @@ def main(options: argparse.Namespace) -> int:
             print(f"{mutant.name}:{mutant.line}\n-{mutant.old}\n+{mutant.new}")
         return 0
     judges = options.judge or list(JUDGES)
-    with steps("Judging", len(found), elsewhere=False) as progress, ThreadPoolExecutor(options.jobs) as pool:
+    with (
+        steps("Judging", len(found), elsewhere=False) as progress,
+        tempfile.TemporaryDirectory(prefix="ladder-mutants-") as directory,
+        ThreadPoolExecutor(options.jobs) as pool,
+    ):
 
         def judge(mutant: Mutant) -> Outcome:
             with progress.step(f"{mutant.stage}:{mutant.line}"):
-                return judge_mutant(mutant, judges)
+                return judge_mutant(mutant, judges, Path(directory) / f"stages{threading.get_ident()}")
 
         outcomes = list(pool.map(judge, found))
     survivors = report(outcomes, judges)

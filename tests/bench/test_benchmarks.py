@@ -193,7 +193,8 @@ def test_a_mutant_is_judged_once_and_its_end_is_no_pass(
     ends = mutants.Mutant("naive", line, "arithmetic", old, '    s *= p.scale; asm("trap;");')
     same = mutants.Mutant("naive", line, "arithmetic", old, "    s = p.scale * s;")
     broken = mutants.Mutant("naive", line, "arithmetic", old, "    s *= p.scales;")
-    outcomes = [mutants.judge_mutant(mutant, ["compare"]).killed for mutant in (wrong, ends, same, broken)]
+    folder = tmp_path / "mutants"
+    outcomes = [mutants.judge_mutant(m, ["compare"], folder).killed for m in (wrong, ends, same, broken)]
     assert outcomes == [{"compare": True}, {"compare": True}, {"compare": False}, {}]
     monkeypatch.setattr(mutants, "call", None)
-    assert mutants.judge_mutant(wrong, ["compare"]).killed == {"compare": True}
+    assert mutants.judge_mutant(wrong, ["compare"], folder).killed == {"compare": True}
