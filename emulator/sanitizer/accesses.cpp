@@ -1,5 +1,5 @@
 // Checks accesses against shadow memory: races, data in flight, reads of unwritten memory.
-#include "sanitizer/block_checker.h"
+#include "sanitizer/cells.h"
 
 #include <algorithm>
 #include <cstring>
@@ -26,19 +26,6 @@ bool are_equal(const std::uint8_t *a, const std::uint8_t *b, unsigned bytes) {
 }
 
 } // namespace
-
-Access BlockChecker::access(const Context &at, int lane, Act act) const {
-  Access now;
-  now.bytes = kAllBytes;
-  now.thread = std::uint16_t(at.thread(lane));
-  now.epoch = clocks_.epoch(now.thread);
-  now.flags = at.site.flags;
-  if (act == Act::copy)
-    now.flags |= Access::in_flight;
-  now.instruction = at.index;
-  now.block = block_index_;
-  return now;
-}
 
 bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const {
   if (past.epoch == 0 || !(past.bytes & now.bytes))
@@ -106,58 +93,6 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   return found;
 }
 
-[[gnu::always_inline]] inline void BlockChecker::remember_read(Cell &cell, const Touch &touch) const {
-  const Access &now = touch.now;
-  const auto is_past = [&](const Access &read) {
-    return read.epoch == 0 ||
-           (read.block == now.block && (read.thread == now.thread || touch.known(read.thread, read.epoch)));
-  };
-  auto &[first, second] = cell.reads;
-  if (is_past(first)) {
-    first = now;
-    return;
-  }
-  // A race of two warps or blocks takes precedence over one of two lanes of a warp.
-  const auto is_near = [&](const Access &read) {
-    return read.block == now.block && read.thread / 32 == now.thread / 32;
-  };
-  if (is_near(first) && !is_near(second) && !is_past(second))
-    return;
-  second = now;
-}
-
-void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
-  const Access &now = touch.now;
-  // Prefer a write that changed something to one that did not, as long as it can still race.
-  if (now.flags & Access::silent && cell.write.epoch && !(cell.write.flags & Access::silent) &&
-      (cell.write.flags & Access::in_flight || races(cell.write, now, false, true)))
-    return;
-  // An atomic does not make an earlier plain write by the same thread atomic.
-  const bool stays_weak = cell.write.thread == now.thread && cell.write.epoch == now.epoch &&
-                          cell.write.block == now.block && !(cell.write.flags & Access::strong);
-  cell.write = now;
-  if (stays_weak)
-    cell.write.flags &= std::uint8_t(~Access::strong);
-}
-
-/// True if an access to the whole cell certainly has no conflict: all previous accesses by others are known
-/// to have happened. Most accesses are like this and skip `conflict`.
-[[gnu::always_inline]] inline bool BlockChecker::is_settled(const Touch &touch, const Cell &cell) const {
-  const auto is_past = [&](const Access &past) {
-    if (past.epoch == 0)
-      return true;
-    if (past.block != block_index_)
-      return false;
-    return past.thread == touch.now.thread ? !(touch.now.flags & Access::collective)
-                                           : touch.known(past.thread, past.epoch);
-  };
-  if (!is_past(cell.write) || cell.write.flags & Access::in_flight)
-    return false;
-  if (touch.deed.reads())
-    return !(touch.deed.at.site.is_read_only_path && cell.write.epoch);
-  return is_past(cell.reads[0]) && is_past(cell.reads[1]);
-}
-
 /// Returns true if the lane has noted an event; one per lane is enough.
 inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted) {
   if (!noted && !is_settled(touch, cell)) [[unlikely]]
@@ -189,64 +124,6 @@ void BlockChecker::touch_cells(const Deed &deed, int lane, bool is_silent, Memor
     now.flags |= is_silent ? Access::silent : 0;
     noted = touch_cell({deed, lane, now, known}, cell, place, noted);
   });
-}
-
-/// Fast path of shared memory reads: whole cells whose last write is ordered before. Returns false if
-/// touch_shared must handle the access.
-inline bool BlockChecker::read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
-  if (address % kChunk + bytes > kChunk)
-    return false;
-  const Access &now = deed.accesses[lane];
-  const Touch touch{deed, lane, now, clocks_.known_to(deed.at.thread(lane))};
-  // Like is_settled, with fewer cases: nothing reads shared memory through the read-only path. But a write of
-  // half a granule does not show that the other half has been written.
-  const auto is_good = [&](const Access &write) {
-    return write.epoch != 0 && write.bytes == kAllBytes && !(write.flags & Access::in_flight) &&
-           write.block == now.block &&
-           (write.thread == now.thread ? !(now.flags & Access::collective)
-                                       : touch.known(write.thread, write.epoch));
-  };
-  return shadow_.all_cells(address, bytes, [&](Cell &cell) {
-    if (!is_good(cell.write))
-      return false;
-    remember_read(cell, touch); // touch_shared may repeat this harmlessly
-    return true;
-  });
-}
-
-BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Act act,
-                                      const char *space) const {
-  Deed deed{at, act, space, {}};
-  const Access of_lane_0 = access(at, 0, act);
-  for_lanes(lanes, [&](int lane) {
-    Access &access = deed.accesses[lane];
-    access = of_lane_0;
-    access.thread = std::uint16_t(at.thread(lane));
-    access.epoch = clocks_.epoch(access.thread);
-  });
-  return deed;
-}
-
-void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes) {
-  partly_read_.begin = begin;
-  if (reach.shared) {
-    const Deed shared = deed(at, reach.shared, act, "shared");
-    const bool may_settle = act == Act::read && undefined_.empty();
-    for_lanes(reach.shared, [&](int lane) {
-      const std::uint64_t address = reach.address[lane] + begin;
-      if (!may_settle || !read_settled(shared, lane, address, bytes))
-        touch_shared(shared, lane, address, bytes);
-    });
-  }
-  if (reach.global) {
-    const Deed global = deed(at, reach.global, act, "global");
-    InitialisedMemory::Locked initialised(launch_.initialised());
-    for_lanes(reach.global,
-              [&](int lane) { touch_global(global, initialised, lane, reach.address[lane] + begin, bytes); });
-  }
-  for_lanes(reach.local, [&](int lane) { touch_local(at, lane, reach.address[lane] + begin, bytes, act); });
-  if (reach.elsewhere)
-    touch_cluster(at, reach, act, begin, bytes);
 }
 
 void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes,

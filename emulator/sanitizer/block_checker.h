@@ -224,7 +224,16 @@ private:
   /// The checker of the block that owns the address, and its address there. nullopt: there is none, which the
   /// machine rejects.
   std::optional<std::pair<BlockChecker *, std::uint64_t>> owner(std::uint64_t address, unsigned bytes);
+  void touch_shared(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
+  void touch_global(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
   void touch_cluster(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
+  template <typename TouchRow>
+  std::uint32_t for_rows(const Deed &deed, const Reach &reach, std::uint32_t lanes, unsigned begin,
+                         unsigned bytes, TouchRow touch_row) const;
+  bool touch_row(const Deed &deed, int lane, Cell &row, unsigned bytes) const;
+  bool touch_shared_row(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
+  bool touch_global_row(const Deed &deed, InitialisedMemory::Locked &initialised, int lane,
+                        std::uint64_t address, unsigned bytes);
   void touch_shared(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
     touch_shared(deed, lane, address, bytes, *this);
   }
@@ -234,10 +243,13 @@ private:
                     unsigned bytes);
   void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
   Deed deed(const Context &at, std::uint32_t lanes, Act act, const char *space) const;
+  void record(Deed &deed, std::uint32_t lanes) const; ///< fills in their records
   template <typename Memory>
   void touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory, std::uint64_t address,
                    unsigned bytes);
-  bool read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
+  void read_shared(const Deed &deed, const Reach &reach, std::uint32_t lanes, unsigned begin, unsigned bytes);
+  bool read_together(const Deed &deed, int first, int last, std::uint64_t address, unsigned bytes);
+  bool read_settled(const Deed &deed, int lane, std::uint64_t address, unsigned bytes, bool in_step);
   bool touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted);
   bool is_settled(const Touch &touch, const Cell &cell) const;
   std::optional<Event> conflict(const Touch &touch, const Cell &cell, std::uint64_t place) const;
@@ -246,6 +258,8 @@ private:
   Access access(const Context &at, int lane, Act act) const;
   bool races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const;
   bool changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const;
+  bool any_changes_nothing(const Context &at, int first, std::uint64_t address, unsigned bytes,
+                           bool in_shared) const;
   bool same_value(const Context &at, int lane, int other) const;
   bool is_same_store(const Context &at, int lane, const Access &past) const;
   template <typename Same> static bool all_elements(const Context &at, int lane, Same same);

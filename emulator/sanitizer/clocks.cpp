@@ -35,13 +35,32 @@ SharedClock merge(const SharedClock &a, const SharedClock &b) {
 
 BlockClocks::BlockClocks(std::uint32_t threads, int barriers)
     : threads_(threads), epochs_(threads, 1), bases_(threads, std::make_shared<const Clock>(threads, 0)),
-      rows_(threads), fences_(threads, 0), gathering_(std::size_t(barriers)),
-      completed_(std::size_t(barriers)) {
+      rows_(threads), has_met_((threads + kLanes - 1) / kLanes), fences_(threads, 0),
+      gathering_(std::size_t(barriers)), completed_(std::size_t(barriers)) {
   for (Row &row : rows_)
     row.fill(0);
 }
 
+bool BlockClocks::is_in_step(int warp) const {
+  const std::size_t first = std::size_t(warp) * kLanes;
+  std::uint32_t differs = 0;
+  for (std::size_t i = 1; i < kLanes; ++i)
+    differs |= (epochs_[first + i] ^ epochs_[first]) | (bases_[first + i] != bases_[first]);
+  return !differs;
+}
+
+bool BlockClocks::agree(std::uint32_t now, std::uint32_t past, std::uint32_t epoch,
+                        std::uint32_t count) const {
+  const std::uint32_t *const base = bases_[now]->data() + past;
+  std::uint32_t known = 0;
+  for (std::uint32_t i = 0; i < count; ++i)
+    known += base[i] >= epoch;
+  // Of its own warp, each lane may know something else.
+  return known == count || (known == 0 && past / kLanes != now / kLanes);
+}
+
 void BlockClocks::meet(int warp, std::uint32_t lanes) {
+  has_met_[std::size_t(warp)] = true;
   Row joined{};
   SharedClock base;
   for_threads(warp, lanes, [&](std::uint32_t thread) {
@@ -72,6 +91,7 @@ void BlockClocks::give(int warp, std::uint32_t lanes, std::uint32_t members) {
 }
 
 void BlockClocks::take(int warp, std::uint32_t lanes, std::uint32_t members) {
+  has_met_[std::size_t(warp)] = true;
   const Meeting &meeting = meetings_[{warp, members}];
   for_threads(warp, lanes, [&](std::uint32_t thread) {
     for (std::size_t i = 0; i < kLanes; ++i)
@@ -86,13 +106,16 @@ void BlockClocks::arrive(int barrier, int warp, std::uint32_t lanes) {
     gathering.clock.assign(threads_, 0);
   Clock &clock = gathering.clock;
   const std::uint32_t first = std::uint32_t(warp) * kLanes, count = std::min(kLanes, threads_ - first);
+  const bool has_met = has_met_[std::size_t(warp)];
   for_threads(warp, lanes, [&](std::uint32_t thread) {
     const SharedClock &base = bases_[thread];
-    if (std::find(gathering.merged.begin(), gathering.merged.end(), base) == gathering.merged.end()) {
+    std::vector<SharedClock> &merged = gathering.merged;
+    if (merged.empty() ||
+        (base != merged.back() && std::find(merged.begin(), merged.end(), base) == merged.end())) {
       raise(clock, *base);
-      gathering.merged.push_back(base);
+      merged.push_back(base);
     }
-    for (std::uint32_t i = 0; i < count; ++i)
+    for (std::uint32_t i = 0; has_met && i < count; ++i)
       clock[first + i] = std::max(clock[first + i], rows_[thread][i]);
     clock[thread] = epochs_[thread];
     end_epoch(thread);

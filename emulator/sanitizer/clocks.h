@@ -31,8 +31,10 @@ public:
   public:
     /// True if the thread knows of `past`'s accesses in that epoch.
     bool operator()(std::uint32_t past, std::uint32_t epoch) const {
-      return base_[past] >= epoch || (past / kLanes == warp_ && row_[past % kLanes] >= epoch);
+      return through_block(past, epoch) || (past / kLanes == warp_ && row_[past % kLanes] >= epoch);
     }
+    /// The same without what it learned from the lanes of its warp.
+    bool through_block(std::uint32_t past, std::uint32_t epoch) const { return base_[past] >= epoch; }
 
   private:
     friend BlockClocks;
@@ -49,6 +51,13 @@ public:
   bool knows(std::uint32_t now, std::uint32_t past, std::uint32_t epoch) const {
     return known_to(now)(past, epoch);
   }
+
+  /// True if all lanes of a warp, which must have 32, are in one epoch and have learned the same through the
+  /// block.
+  bool is_in_step(int warp) const;
+  /// For lanes in step, `count` of them from thread `now` on: true if all know, or all do not know, what the
+  /// thread at the same place from `past` on did in that epoch.
+  bool agree(std::uint32_t now, std::uint32_t past, std::uint32_t epoch, std::uint32_t count) const;
 
   /// Lanes of a warp synchronise.
   void meet(int warp, std::uint32_t lanes);
@@ -87,6 +96,7 @@ private:
   std::vector<std::uint32_t> epochs_;
   std::vector<SharedClock> bases_;
   std::vector<Row> rows_;
+  std::vector<bool> has_met_;         ///< by warp: whether its rows hold anything
   std::vector<std::uint32_t> fences_; ///< by thread: the epoch that its last fence ended
   std::vector<Gathering> gathering_;
   std::vector<SharedClock> completed_;

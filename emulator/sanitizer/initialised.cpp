@@ -75,6 +75,11 @@ InitialisedMemory::Locked::Missing InitialisedMemory::Locked::missing(std::uint6
   return missing;
 }
 
+bool InitialisedMemory::Locked::is_defined(std::uint64_t address, std::uint64_t bytes) {
+  return memory_.undefined_.empty() &&
+         for_words(address, bytes, [](std::uint64_t word, std::uint64_t bits) { return !(~word & bits); });
+}
+
 bool InitialisedMemory::Locked::is_unwritten(std::uint64_t address, std::uint64_t bytes) {
   bool is_tracked = false;
   const bool has_none = for_words(address, bytes, [&](std::uint64_t word, std::uint64_t bits) {

@@ -70,6 +70,8 @@ public:
   void mark(std::uint64_t address, std::uint64_t bytes);
   /// True if no byte has been written.
   bool is_unwritten(std::uint64_t address, std::uint64_t bytes);
+  /// True if no byte is unwritten or undefined.
+  bool is_defined(std::uint64_t address, std::uint64_t bytes);
   /// By byte, of at most 32: whether nobody has written it, and whether an undefined value was written.
   struct Missing {
     std::uint32_t unwritten = 0, undefined = 0;

@@ -60,12 +60,14 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
     return carry_out(at, warp.active()); // which waits for the others, or rejects it
   const Deed read = deed(at, 1, Act::async_read, "shared");
+  const bool in_step = clocks_.is_in_step(warp.index());
   std::vector<std::uint32_t> chunks;
   bool is_swizzle_noted = false;
   for (const instructions::OperandChunk &chunk : instructions::operand_chunks(warp, in)) {
     if (chunk.address < block_.shared_first() || chunk.address + kChunk > block_.shared_end())
       continue; // rejected when it executes
-    touch_shared(read, 0, chunk.address, kChunk);
+    if (!undefined_.empty() || !read_settled(read, 0, chunk.address, kChunk, in_step))
+      touch_shared(read, 0, chunk.address, kChunk);
     check_proxy(at, 0, chunk.address);
     if (!is_swizzle_noted && async_.has_other_swizzle(chunk.address, chunk.swizzle)) {
       note(Kind::swizzle, 0, chunk.address, "shared");

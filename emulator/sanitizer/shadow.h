@@ -39,6 +39,8 @@ struct Cell {
 
 /// Memory is divided into chunks, as wide as the widest access of a lane.
 inline constexpr std::uint64_t kChunk = 16;
+/// What the lanes of a warp access side by side is kept by the row: half a warp's words.
+inline constexpr std::uint64_t kRow = 64;
 
 /// Calls f(begin, end) for the part of [begin, begin + bytes) in each chunk.
 template <typename F> inline void for_chunks(std::uint64_t begin, std::uint64_t bytes, F f) {
@@ -52,14 +54,16 @@ template <typename F> inline void for_chunks(std::uint64_t begin, std::uint64_t 
 
 /// Who accessed a piece of memory.
 ///
-/// A cell represents bytes that were only ever accessed together. A chunk starts as one cell, which is
-/// halved, down to 2-byte granules, when an access covers only part of it.
+/// A cell represents bytes that were only ever accessed together. A row whose cells were only ever accessed
+/// by neighbouring threads side by side is whole, and one cell stands for all: that of its first bytes, the
+/// others differing by their threads, which are the next ones. An access of any other shape divides the row
+/// into chunks. A chunk starts as one cell, which is halved, down to 2-byte granules, when an access covers
+/// only part of it.
 class Shadow {
 public:
-  /// `begin` and `bytes` must be multiples of kChunk.
-  Shadow(std::uint64_t begin, std::uint64_t bytes) : begin_(begin), log2_bytes_(bytes / kChunk, kLog2Chunk) {
-    cells_[0].resize(log2_bytes_.size());
-  }
+  /// `begin` and `bytes` must be multiples of kRow.
+  Shadow(std::uint64_t begin, std::uint64_t bytes)
+      : begin_(begin), rows_(bytes / kRow), log2_bytes_(bytes / kChunk, kInRow) {}
 
   /// Calls f(cell, address of its first accessed byte, mask of accessed bytes in its granule) for each cell
   /// of the bytes from `address` on.
@@ -67,6 +71,8 @@ public:
     for_chunks(address, bytes, [&](std::uint64_t at, std::uint64_t end) {
       const std::size_t chunk = (at - begin_) / kChunk;
       const auto needed = std::max(unsigned(std::countr_zero(at | end | kChunk)), kLog2Granule);
+      if (log2_bytes_[chunk] == kInRow)
+        divide_row(chunk / kChunksOfRow);
       if (needed < log2_bytes_[chunk])
         divide(chunk, needed);
       const unsigned log2 = log2_bytes_[chunk];
@@ -81,6 +87,8 @@ public:
   /// the first for which it is not.
   template <typename F> [[gnu::always_inline]] bool all_cells(std::uint64_t address, unsigned bytes, F f) {
     const std::size_t chunk = (address - begin_) / kChunk;
+    if (log2_bytes_[chunk] == kInRow) [[unlikely]]
+      divide_row(chunk / kChunksOfRow);
     const unsigned log2 = log2_bytes_[chunk];
     if ((address | bytes) & ((1u << log2) - 1))
       return false;
@@ -91,21 +99,68 @@ public:
     return true;
   }
 
-  /// Calls f(address, bytes, cell) for all cells, in order.
+  /// The cell that stands for the row at `address`, a multiple of kRow, for threads that access `bytes` (2,
+  /// 4, 8 or 16) each; nullptr if the row is divided, or was accessed by other sizes.
+  Cell *row(std::uint64_t address, unsigned bytes) {
+    const std::size_t number = (address - begin_) / kRow;
+    Row &row = rows_[number];
+    if (row.cell_bytes == bytes)
+      return &row.cell;
+    if (row.cell_bytes || log2_bytes_[number * kChunksOfRow] != kInRow)
+      return nullptr;
+    row.cell_bytes = bytes;
+    return &row.cell;
+  }
+
+  /// Calls f(address, bytes, cell) for all cells of memory that was accessed, in order.
   template <typename F> void for_cells(F f) const {
-    for (std::size_t chunk = 0; chunk < log2_bytes_.size(); ++chunk)
-      for (std::size_t i = 0; i < kChunk >> log2_bytes_[chunk]; ++i) {
-        const std::uint64_t bytes = std::uint64_t(1) << log2_bytes_[chunk];
-        f(begin_ + chunk * kChunk + i * bytes, bytes, cells_[i][chunk]);
-      }
+    for (std::size_t chunk = 0; chunk < log2_bytes_.size(); ++chunk) {
+      const Row &row = rows_[chunk / kChunksOfRow];
+      const bool is_whole = log2_bytes_[chunk] == kInRow;
+      if (is_whole && !row.cell_bytes)
+        continue;
+      const std::size_t bytes = is_whole ? row.cell_bytes : std::size_t(1) << log2_bytes_[chunk];
+      for (std::size_t at = 0; at < kChunk; at += bytes)
+        f(begin_ + chunk * kChunk + at, bytes,
+          is_whole ? cell_of_row(row, chunk % kChunksOfRow * kChunk + at) : cells_[at / bytes][chunk]);
+    }
   }
 
 private:
   static constexpr unsigned kLog2Chunk = 4, kLog2Granule = 1;
+  static constexpr std::size_t kChunksOfRow = kRow / kChunk;
+  static constexpr std::uint8_t kInRow = 0; ///< in place of a chunk's log2_bytes_: its row is whole
+  struct Row {
+    Cell cell;
+    std::uint32_t cell_bytes = 0; ///< 0: nobody accessed it, or it is divided
+  };
 
   /// Mask of the bytes of the granule at or before `at` that lie in [at, end).
   static std::uint8_t granule_bytes(std::uint64_t at, std::uint64_t end) {
     return at % 2 ? 2 : end - at == 1 ? 1 : kAllBytes;
+  }
+
+  /// The cell `offset` bytes into a whole row.
+  static Cell cell_of_row(const Row &row, std::size_t offset) {
+    const auto threads = std::uint16_t(offset / row.cell_bytes);
+    Cell cell = row.cell;
+    for (Access *const access : {&cell.write, &cell.reads[0], &cell.reads[1]})
+      if (access->epoch)
+        access->thread = std::uint16_t(access->thread + threads);
+    return cell;
+  }
+
+  [[gnu::noinline]] void divide_row(std::size_t number) {
+    Row &row = rows_[number];
+    const std::size_t bytes = row.cell_bytes ? row.cell_bytes : kChunk, cells = kChunk / bytes;
+    for (std::size_t i = 0; i < cells; ++i)
+      cells_[i].resize(log2_bytes_.size());
+    for (std::size_t chunk = 0; chunk < kChunksOfRow; ++chunk) {
+      log2_bytes_[number * kChunksOfRow + chunk] = std::uint8_t(std::countr_zero(bytes));
+      for (std::size_t i = 0; row.cell_bytes && i < cells; ++i)
+        cells_[i][number * kChunksOfRow + chunk] = cell_of_row(row, chunk * kChunk + i * bytes);
+    }
+    row.cell_bytes = 0;
   }
 
   void divide(std::size_t chunk, unsigned log2) {
@@ -118,7 +173,8 @@ private:
   }
 
   std::uint64_t begin_;
-  std::vector<std::uint8_t> log2_bytes_; ///< by chunk: size of its cells
+  std::vector<Row> rows_;
+  std::vector<std::uint8_t> log2_bytes_; ///< by chunk: size of its cells, or kInRow
   /// The first cells of all chunks, then the second ones, and so on; empty while no chunk has that many.
   std::array<std::vector<Cell>, (kChunk >> kLog2Granule)> cells_;
 };
@@ -173,6 +229,9 @@ public:
       address = stop;
     }
   }
+
+  /// Like Shadow::row.
+  Cell *row(std::uint64_t address, unsigned bytes) { return page(address / kPageBytes).row(address, bytes); }
 
   /// Calls f(address, bytes, cell) for the cells of all touched pages, in order.
   template <typename F> void for_cells(F f) const {

@@ -68,20 +68,23 @@ def _measure(name: str, run: Callable[[], Launch], threads: int, runs: int) -> S
     counts = launch.totals()
     instructions = counts["executed"]
     assert instructions is not None
+    wall, cpu = _medians(run, runs)
+    with session(launch.arch, check=True):
+        run()
+        _, checked = _medians(run, runs)
+    operations = sum((counts[counter] or 0) * each for counter, each in OPERATIONS.items())
+    return Speed(name, threads, instructions, wall, cpu, checked, operations)
+
+
+def _medians(run: Callable[[], Launch], runs: int) -> tuple[float, float]:
+    """Seconds by the clock, and of CPU time."""
     walls, cpus = [], []
     for _ in range(runs):
         wall, cpu = time.perf_counter(), time.process_time()
         run()
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-    with session(launch.arch, check=True):
-        cpu = time.process_time()
-        run()
-        checked = time.process_time() - cpu
-    operations = sum((counts[counter] or 0) * each for counter, each in OPERATIONS.items())
-    return Speed(
-        name, threads, instructions, statistics.median(walls), statistics.median(cpus), checked, operations
-    )
+    return statistics.median(walls), statistics.median(cpus)
 
 
 def _workloads(module: Module, hopper: Module, threads: int) -> dict[str, Callable[[], Launch]]:
