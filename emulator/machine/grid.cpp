@@ -76,6 +76,12 @@ std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
   return std::min(resident_limit(launch), room * std::uint64_t(launch.gpu->multiprocessors));
 }
 
+/// The first block (or cluster) to run of `total`.
+std::uint64_t first_of(std::uint64_t total) {
+  const std::uint64_t last = Liberties::current().last_blocks;
+  return last ? total - std::min(last, total) : 0;
+}
+
 /// A launch in progress.
 class GridRun {
 public:
@@ -83,7 +89,7 @@ public:
       : launch_(launch), options_(options), total_(launch.grid.count() / launch.cluster.count()),
         limit_(std::max<std::uint64_t>(1, resident_limit(launch) / launch.cluster.count())),
         room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())),
-        next_(Liberties::current().only_last_block ? total_ - 1 : 0) {}
+        next_(first_of(total_)) {}
 
   Counters run() {
     unsigned threads =

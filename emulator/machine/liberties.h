@@ -16,9 +16,9 @@ struct Liberties {
   bool fills_allocations = false;
   /// Checks launches but does not run them: memory then holds only what the host wrote.
   bool skips_kernels = false;
-  /// Runs only the last block (or cluster) of a launch, whose addresses are the largest: for tensors that are
-  /// too large for all of them.
-  bool only_last_block = false;
+  /// Unless 0, runs no more than so many of a launch's last blocks (or clusters), whose addresses are the
+  /// largest: for tensors that are too large for all of them.
+  std::uint64_t last_blocks = 0;
 
   static Liberties &current();
 };

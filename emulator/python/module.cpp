@@ -76,7 +76,7 @@ class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
-          bool skip_kernels, bool only_last_block)
+          bool skip_kernels, std::uint64_t last_blocks)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
         lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
@@ -90,7 +90,7 @@ public:
                                                   .unwritten = unwritten,
                                                   .fills_allocations = true,
                                                   .skips_kernels = skip_kernels,
-                                                  .only_last_block = only_last_block});
+                                                  .last_blocks = last_blocks});
     device.reset();
     device.open_log(log_);
     if (checking_)
@@ -474,10 +474,10 @@ PYBIND11_MODULE(_emulator, m) {
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
-                    std::uint8_t, bool, bool>(),
+                    std::uint8_t, bool, std::uint64_t>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
            py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"),
-           py::arg("only_last_block"))
+           py::arg("last_blocks"))
       .def("end", &Session::end)
       .def("launches", &Session::launches)
       .def("findings", &Session::findings, "What the sanitizer found, as JSON.");

@@ -19,8 +19,9 @@ namespace {
 constexpr std::uint64_t kAlignment = 512; // as in cudaMalloc
 /// Larger blocks come straight from the system: zeroed, and untouched until used.
 constexpr std::uint64_t kMapFrom = 1 << 20;
-/// Larger blocks are never filled.
-constexpr std::uint64_t kFillUpTo = 1 << 26;
+/// Larger blocks are never filled, and zeroed without touching them.
+constexpr std::uint64_t kFillUpTo = 1 << 26, kFreshFrom = kFillUpTo;
+static_assert(kFreshFrom >= kMapFrom);
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
@@ -135,6 +136,20 @@ bool Allocations::add_registered(void *pointer, std::uint64_t bytes, unsigned fl
 }
 
 bool Allocations::remove_registered(void *pointer) { return free(pointer, {MemoryKind::registered}); }
+
+bool Allocations::make_fresh(void *pointer, std::uint64_t bytes) {
+  const std::optional<Allocation> found = find(pointer);
+  if (bytes < kFreshFrom || !found || found->kind != MemoryKind::device || watcher_of(found->kind))
+    return false;
+  static const std::uint64_t page = std::uint64_t(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uint64_t>(pointer), end = begin + bytes;
+  const std::uint64_t first = round_up(begin, page), last = end / page * page;
+  if (madvise(reinterpret_cast<void *>(first), last - first, MADV_DONTNEED) != 0)
+    return false;
+  std::memset(pointer, 0, first - begin);
+  std::memset(reinterpret_cast<void *>(last), 0, end - last);
+  return true;
+}
 
 std::optional<Allocation> Allocations::find(const void *pointer) const {
   const std::lock_guard lock(mutex_);

@@ -168,7 +168,8 @@ void fill_box(const Pitched &destination, int value, const Box &box) {
     for (std::size_t y = 0; y < box.height; ++y) {
       note_write(destination.row(y, z), box.width);
       note_work("a fill", destination.row(y, z), nullptr, box.width);
-      std::memset(destination.row(y, z), value, box.width);
+      if (value != 0 || !Allocations::instance().make_fresh(destination.row(y, z), box.width))
+        std::memset(destination.row(y, z), value, box.width);
     }
 }
 

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Treatment:
     """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
-    of the outputs from a 64-byte boundary; ``only_last_block`` runs nothing else of a launch.
+    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all
+    if it is 0.
     """
 
     backwards: bool = False
     unwritten: int = 0xFF
     skip_kernels: bool = False
-    only_last_block: bool = False
+    last_blocks: int = 0
     offset_bytes: int = 0
 
 
@@ -110,7 +111,7 @@ class EmulatorBackend(Backend):
             backwards=treatment.backwards,
             unwritten=treatment.unwritten,
             skip_kernels=treatment.skip_kernels,
-            only_last_block=treatment.only_last_block,
+            last_blocks=treatment.last_blocks,
         ) as session:
             try:
                 call(extension, problem, {**inputs, **outputs}, stream=0)

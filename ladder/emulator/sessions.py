@@ -304,7 +304,7 @@ def session(
     backwards: bool = False,
     unwritten: int = 0xFF,
     skip_kernels: bool = False,
-    only_last_block: bool = False,
+    last_blocks: int = 0,
 ) -> Iterator[Session]:
     """Gives the process a virtual GPU of this architecture for the duration of the block.
 
@@ -316,7 +316,7 @@ def session(
     the next one has run; it uses one host thread, so that the order is the same on every machine.
     ``unwritten`` is the value of every byte that has not been written (0xFF is NaN in every format). A
     correct kernel's results depend on neither. ``skip_kernels`` validates launches without running them, so
-    that only the host writes. ``only_last_block`` runs nothing of a launch but its last block or cluster.
+    that only the host writes. Unless it is 0, only so many ``last_blocks`` (or clusters) of a launch run.
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.
@@ -333,7 +333,7 @@ def session(
             backwards=backwards,
             unwritten=unwritten,
             skip_kernels=skip_kernels,
-            only_last_block=only_last_block,
+            last_blocks=last_blocks,
         )
         try:
             yield Session(arch, handle)

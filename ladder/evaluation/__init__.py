@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         checked_stage,
         stage_remarks,
     )
-    from ladder.evaluation.sparse import faults_of_last_block
+    from ladder.evaluation.sparse import faults_of_last_blocks
     from ladder.evaluation.table import (
         COLUMNS,
         Row,
@@ -49,7 +49,7 @@ _NAMES = {
     "checked_stage": "sanitizing",
     "compare": "comparison",
     "evaluate": "comparison",
-    "faults_of_last_block": "sparse",
+    "faults_of_last_blocks": "sparse",
     "fill_row": "table",
     "make_row": "table",
     "rule_on": "comparison",

@@ -180,6 +180,17 @@ def known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
     return []
 
 
+@dataclass(frozen=True)
+class Huge:
+    """A problem with tensors of more than 2**32 elements. The last ``blocks`` blocks of each launch compute
+    ``last``, whose tensors are the ends of these in each dimension; before them the inputs are zeros.
+    """
+
+    problem: AnyProblem
+    last: AnyProblem
+    blocks: int = 1
+
+
 class Operation(ABC):
     """Something that stages compute. Operations must define every attribute without a default."""
 
@@ -251,16 +262,16 @@ class Operation(ABC):
         """Problems that a stage that lists these, and its host code, must refuse."""
         return ()
 
-    def beyond_32_bits(
-        self, dtypes: Sequence[str], head_dims: Sequence[int]
-    ) -> Sequence[tuple[AnyProblem, AnyProblem]]:
-        """Problems with tensors of more than 2**32 elements, each with the one of its last block, whose
-        tensors are the ends of these.
-        """
+    def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[Huge]:
+        """Problems with tensors of more than 2**32 elements, for a stage that takes these."""
         return ()
 
     def input_shapes(self, problem: Any) -> Mapping[str, Sequence[int]]:
         """The shapes of the inputs of a problem of :meth:`beyond_32_bits`; none where it has none."""
+        return {}
+
+    def indices(self, problem: Any, last: Mapping[str, Tensor | None]) -> Mapping[str, Tensor]:
+        """The inputs of such a problem that say where others lie; ``last`` are those of its last blocks."""
         return {}
 
     def random(

@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.operations.attention import shapes
 from ladder.operations.attention.problem import SIZE_TEXT, Problem
-from ladder.operations.base import DTYPES, Operation, Output, Reference, Tensors
+from ladder.operations.base import DTYPES, Huge, Operation, Output, Reference, Tensors
 
 _CHECKED_HEADS = 2
 
@@ -104,10 +104,8 @@ class Attention(Operation):
         unknown += [(dtypes[0], d) for d in (16, 32, 48, 64, 96, 128, 256) if d not in head_dims]
         return [Problem(1, 1, 16, 16, d, dtype=dtype) for dtype, d in unknown]
 
-    def beyond_32_bits(
-        self, dtypes: Sequence[str], head_dims: Sequence[int]
-    ) -> list[tuple[Problem, Problem]]:
-        return [pair for d in head_dims for pair in shapes.beyond_32_bits(dtypes[-1], d)]
+    def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
+        return [huge for d in head_dims for huge in shapes.beyond_32_bits(dtypes[-1], d)]
 
     def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
         keys = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ladder.operations.attention.problem import INPUTS, Problem
-from ladder.operations.base import DTYPES
+from ladder.operations.base import DTYPES, Huge
 from ladder.operations.pairwise import pairwise, product
 
 #: The default of ``ladder compare`` on the emulator: about a second of emulation per rung.
@@ -95,7 +95,7 @@ def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Pro
     ]
 
 
-def beyond_32_bits(dtype: str, head_dim: int) -> list[tuple[Problem, Problem]]:
+def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
     """More than 2**32 elements in q and o, of many heads (then also in k and v) or of many rows; and what the
     last block computes: the last 16 rows.
     """
@@ -105,8 +105,8 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[tuple[Problem, Problem]]:
     tiles = 2**32 // (head_dim * _LARGEST_TILE) + 1
     of_rows = Problem(1, 1, tiles * _LARGEST_TILE + q_len, 40, head_dim, dtype=dtype)
     return [
-        (of_heads, replace(of_heads, batch=1, heads=1, kv_heads=1)),
-        (of_rows, replace(of_rows, q_len=q_len)),
+        Huge(of_heads, replace(of_heads, batch=1, heads=1, kv_heads=1)),
+        Huge(of_rows, replace(of_rows, q_len=q_len)),
     ]
 
 

@@ -51,6 +51,42 @@ def make_inputs(problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
     return {name: None if x is None else x.to(device) for name, x in inputs.items()}
 
 
+def indices(problem: HstuProblem, last_page_ids: Tensor | None) -> dict[str, Tensor]:
+    """Offsets and numbers of a problem whose cache ends in the pages of a smaller one, in their order."""
+    found = {
+        "cu_seqlens_q": _offsets(problem.q_lens),
+        "cu_seqlens_k": _offsets(problem.all_kv_lens),
+        "num_contexts": _numbers(problem.contexts),
+        "num_targets": _numbers(problem.targets),
+    }
+    if last_page_ids is not None:
+        counts = pages_of(problem)
+        first = sum(counts) - len(last_page_ids)
+        found["page_offsets"] = _offsets(counts)
+        found["page_ids"] = torch.cat([torch.arange(first, dtype=torch.int32), last_page_ids + first])
+        found["last_page_lens"] = _last_page_lens(problem)
+    return {name: x for name, x in found.items() if x is not None}
+
+
+def pages_of(problem: HstuProblem) -> tuple[int, ...]:
+    """The number of pages of each sequence's history; none without a cache."""
+    if not problem.page_size:
+        return ()
+    return tuple(-(-length // problem.page_size) for length in _histories(problem))
+
+
+def _histories(problem: HstuProblem) -> list[int]:
+    return [problem.sequence(b)[1] - problem.sequence(b)[3] for b in range(problem.batch)]
+
+
+def _last_page_lens(problem: HstuProblem) -> Tensor:
+    lengths = [
+        length - (count - 1) * problem.page_size
+        for length, count in zip(_histories(problem), pages_of(problem), strict=True)
+    ]
+    return torch.tensor(lengths, dtype=torch.int32)
+
+
 def row_stride(longest: int) -> int:
     """Elements from one row of the bias to the next: the longest sequence, rounded up to 16 bytes."""
     return -(-longest // 8) * 8
@@ -95,14 +131,13 @@ def _to_pages(
     the end of each sequence.
     """
     size = problem.page_size
-    history = [problem.sequence(b)[1] - problem.sequence(b)[3] for b in range(problem.batch)]
-    counts = [-(-length // size) for length in history]
+    counts = pages_of(problem)
     ids = torch.randperm(sum(counts), generator=generator)
     cache = torch.full((sum(counts), 2, size, problem.heads, problem.head_dim), torch.nan)
     rest_k = torch.full((sum(problem.q_lens), *k.shape[1:]), torch.nan)
     rest_v = rest_k.clone()
     page = k_first = q_end = 0
-    for b, length in enumerate(history):
+    for b, length in enumerate(_histories(problem)):
         q_len, kv_len, _, targets = problem.sequence(b)
         q_end += q_len
         for x, (tensor, rest) in enumerate(((k, rest_k), (v, rest_v))):
@@ -113,11 +148,8 @@ def _to_pages(
         k_first += kv_len
     tables: dict[str, Tensor | None] = {
         "kv_cache": cache,
-        "page_offsets": _offsets(tuple(counts)),
+        "page_offsets": _offsets(counts),
         "page_ids": ids.int(),
-        "last_page_lens": torch.tensor(
-            [length - (count - 1) * size for length, count in zip(history, counts, strict=True)],
-            dtype=torch.int32,
-        ),
+        "last_page_lens": _last_page_lens(problem),
     }
     return tables, rest_k, rest_v

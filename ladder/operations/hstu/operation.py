@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ladder.errors import InvalidProblem
-from ladder.operations.base import DTYPES, Operation, Output, Reference
+from ladder.operations.base import DTYPES, Huge, Operation, Output, Reference
 from ladder.operations.hstu import shapes
 from ladder.operations.hstu.problem import SIZE_TEXT, HstuProblem, parse_lengths
 
@@ -128,6 +128,24 @@ class Hstu(Operation):
         unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
         unknown += [(dtypes[0], d) for d in (16, 48, 96) if d not in head_dims]
         return [self.problem(1, d, (16,), dtype=dtype) for dtype, d in unknown]
+
+    def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
+        return shapes.beyond_32_bits(dtypes[-1], head_dims)
+
+    def input_shapes(self, problem: Any) -> Mapping[str, Sequence[int]]:
+        from ladder.operations.hstu.inputs import bias_shape, pages_of
+
+        size = (problem.heads, problem.head_dim)
+        queries, keys = (sum(problem.q_lens), *size), (sum(problem.all_kv_lens), *size)
+        cache = (sum(pages_of(problem)), 2, problem.page_size, *size)
+        keys = queries if problem.page_size else keys
+        found = dict.fromkeys(("q", "d_o"), queries) | dict.fromkeys("kv", keys)
+        return {**found, "rab": bias_shape(problem), "kv_cache": cache}
+
+    def indices(self, problem: Any, last: Mapping[str, Any]) -> Mapping[str, Any]:
+        from ladder.operations.hstu.inputs import indices
+
+        return indices(problem, last["page_ids"])
 
     def add_options(self, group: Any) -> None:
         for option, what in (
@@ -252,6 +270,9 @@ class HstuBackward(Hstu):
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
         return {"lengths": shapes.boundaries(self.problem, dtypes, head_dims)}
+
+    def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
+        return shapes.gradients_beyond_32_bits(HstuBackwardProblem, dtypes[-1], head_dims)
 
     def add_options(self, group: Any) -> None:
         super().add_options(group)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from ladder.operations.base import Huge
 from ladder.operations.hstu.problem import HstuProblem
 
 DEFAULT_PROBLEM = HstuProblem(2, 64, (200, 17, 128))
@@ -106,6 +108,47 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
     return [
         HstuProblem(1, head_dims[0], **_PAGED_EDGES, page_size=page_size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
         for i, page_size in enumerate((32, 64))
+    ]
+
+
+def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
+    """More than 2**32 elements of many tokens; of many keys and few queries, few enough for the blocks of a
+    persistent kernel; of the bias; and of the cache. The last blocks compute the short last sequence.
+    """
+    heads, d, length = 32, 64, 40
+    if d not in head_dims:
+        return []
+    tokens = 2**32 // (heads * d) + length
+    short = HstuProblem(heads, d, (length,), scaling_seqlen=length, dtype=dtype)
+    paged = replace(short, kv_lens=(130,), targets=(16,), page_size=64)
+    # A head's bias has a row for each of the keys, as wide as they are many.
+    biased = replace(short, heads=2, kv_lens=(64,), window=(30, 0), bias_heads=2)
+    return [
+        Huge(replace(short, q_lens=(tokens // 2, tokens // 2, length)), short, heads),
+        Huge(replace(short, q_lens=(0, length), kv_lens=(tokens, length)), short, heads),
+        Huge(replace(biased, kv_lens=(2**16 + 64,)), biased, biased.heads),
+        Huge(
+            replace(paged, q_lens=(0, length), kv_lens=(tokens // 2, 130), targets=(0, 16)),
+            paged,
+            heads,
+        ),
+    ]
+
+
+def gradients_beyond_32_bits(problem: type[HstuProblem], dtype: str, head_dims: Sequence[int]) -> list[Huge]:
+    """More than 2**32 elements of many tokens, and of the bias and its gradient. The last blocks have the
+    last keys of the last sequence, which its last queries alone see.
+    """
+    heads, d, length, seen = 64, 128, 2**14, 32
+    if d not in head_dims:
+        return []
+    short = problem(heads, d, (seen,), scaling_seqlen=seen, dtype=dtype)
+    biased = replace(short, heads=2, q_lens=(64,), window=(-1, -1), bias_heads=2)
+    return [
+        Huge(replace(short, q_lens=(length,) * 33), short, heads),
+        Huge(
+            replace(biased, kv_lens=(2**16 + 64,)), biased, 2 * biased.heads
+        ),  # two tiles of queries, at most
     ]
 
 

@@ -1,6 +1,7 @@
 // Pitched and three-dimensional copies and fills, managed and registered memory, attributes of pointers.
 #include "check.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -115,8 +116,24 @@ void sizes() {
   CUDA(cudaFree(device));
 }
 
+void zeros_in_large_memory() {
+  const size_t size = 80 << 20, first = 4099, bytes = size - 12345; // no whole number of pages
+  std::vector<unsigned char> out(size);
+  unsigned char *gmem;
+  CUDA(cudaMalloc(&gmem, size));
+  CUDA(cudaMemset(gmem, 7, size));
+  CUDA(cudaMemset(gmem + first, 0, bytes));
+  CUDA(cudaMemcpy(out.data(), gmem, size, cudaMemcpyDeviceToHost));
+  const auto count = [&](unsigned char value, size_t begin, size_t end) {
+    return size_t(std::count(out.begin() + begin, out.begin() + end, value)) == end - begin;
+  };
+  CHECK(count(7, 0, first) && count(0, first, first + bytes) && count(7, first + bytes, size));
+  CUDA(cudaFree(gmem));
+}
+
 int main() {
   two_dimensions();
+  zeros_in_large_memory();
   three_dimensions();
   kinds_of_memory();
   sizes();
