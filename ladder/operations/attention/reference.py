@@ -75,7 +75,7 @@ class AttentionReference(Reference):
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Query rows of one head in float64: q (n, d), k and v (M, d), logits s (n, M), -inf where masked."""
 
     place: tuple[int, int, slice]
@@ -100,7 +100,7 @@ class _Rows:
         return self.p @ self.v
 
 
-def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[_Rows]:
+def query_rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[Rows]:
     """Yields all query rows, in chunks that fit into memory."""
     batch, heads, q_len, _ = q.shape
     kv_len, group = k.shape[2], heads // k.shape[1]
@@ -115,7 +115,7 @@ def _rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Ite
                 if is_causal:
                     queries = torch.arange(first, first + len(q64), device=q.device)
                     s.masked_fill_(keys > queries[:, None], -math.inf)
-                yield _Rows((b, h, slice(first, first + len(q64))), q64, k64, v64, s)
+                yield Rows((b, h, slice(first, first + len(q64))), q64, k64, v64, s)
 
 
 def attention_float64(
@@ -124,7 +124,7 @@ def attention_float64(
     """Computes o (B, H, N, d) and lse (B, H, N) in float64."""
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
-    for rows in _rows(q, k, v, is_causal, scale):
+    for rows in query_rows(q, k, v, is_causal, scale):
         o[rows.place], lse[rows.place] = rows.o, rows.lse
     return o, lse
 
@@ -138,14 +138,14 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     error_bound = lse_bound = 0.0
-    for rows in _rows(q, k, v, is_causal, scale):
+    for rows in query_rows(q, k, v, is_causal, scale):
         o[rows.place], lse[rows.place] = rows.o, rows.lse
         bounds = _bounds(rows, o[rows.place], abs(scale), q.dtype)
         error_bound, lse_bound = max(error_bound, bounds[0]), max(lse_bound, bounds[1])
     return AttentionReference({"o": o, "lse": lse}, {"o": error_bound, "lse": lse_bound})
 
 
-def _bounds(rows: _Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
+def _bounds(rows: Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
     """The bounds of o and lse, in the module docstring's notation; values per query are columns (n, 1)."""
     d, rounding = rows.q.shape[1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ladder.operations.attention import shapes
 from ladder.operations.attention.operation import Attention
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention_backward.problem import BackwardProblem
-from ladder.operations.base import Output, Reference
+from ladder.operations.base import Huge, Output, Reference
 
 
 def _of(problem: Problem, lse_gradient: bool = False) -> BackwardProblem:
     """The backward problem of a forward problem."""
     return BackwardProblem(**{"lse_gradient": lse_gradient, **asdict(problem)})
+
+
+#: Gradients so much smaller than their terms that errors of delta, or of weights with large logits, decide.
+_CANCELLING = (
+    BackwardProblem(1, 2, 31, 32, 128, kv_heads=2, dtype="bf16", is_causal=True, scale=1.0, inputs="equal"),
+    BackwardProblem(2, 1, 3, 3, 32, dtype="f16", is_causal=True, scale=0.784, inputs="equal"),
+    BackwardProblem(1, 4, 1, 1, 128, kv_heads=2, dtype="f32", scale=1.0, inputs="dominant"),
+    BackwardProblem(1, 2, 4, 1, 64, kv_heads=1, dtype="f32", is_causal=True, scale=4.0, inputs="dominant"),
+)
+#: As many as the last query heads' rows need in the kernel that has 8 of them a block.
+_LAST_BLOCKS = 48
 
 
 class AttentionBackward(Attention):
@@ -75,17 +86,27 @@ class AttentionBackward(Attention):
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         """The forward pass's problems, every other one with a gradient of lse."""
         problems = super().matrix(dtypes, head_dims)
-        return [_of(problem, number % 2 == 1) for number, problem in enumerate(problems)]
+        found = [_of(problem, number % 2 == 1) for number, problem in enumerate(problems)]
+        return [*found, *_CANCELLING]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
         found = super().boundaries(dtypes, head_dims)
         return {name: [_of(problem) for problem in problems] for name, problems in found.items()}
 
-    def beyond_32_bits(
-        self, dtypes: Sequence[str], head_dims: Sequence[int]
-    ) -> list[tuple[Problem, Problem]]:
-        """None: a rung may fill a workspace of dq's size, which takes memory."""
-        return []
+    def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
+        """Of as many heads as a grid has blocks for; of the last ones, each rung computes the last group."""
+        batch, kv_heads, group, q_len, kv_len, d = 60, 4369, 3, 90, 260, 64
+        if d not in head_dims:
+            return []
+        problem = BackwardProblem(
+            batch, group * kv_heads, q_len, kv_len, d, kv_heads=kv_heads, dtype=dtypes[0], lse_gradient=True
+        )
+        return [Huge(problem, replace(problem, batch=1, heads=group, kv_heads=1), _LAST_BLOCKS)]
+
+    def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
+        shapes = super().input_shapes(problem)
+        rows = shapes["q"][:3]
+        return {**shapes, "o": shapes["q"], "d_o": shapes["q"], "lse": rows, "d_lse": rows}
 
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return [_of(problem) for problem in super().full_matrix(dtypes, head_dims)]

@@ -1,17 +1,32 @@
 """Attention's gradients in float64, and bounds on the errors of a correct kernel.
 
-A kernel recomputes the weights P from the logits and lse in fp32, rounds P and dS to 16 bits for the tensor
-cores, and sums in fp32. torch's CPU backward pass does the same in another order. So each gradient's bound is
+The bounds are derived as in :mod:`ladder.operations.attention.reference`: u = 2^-24, u_T is the rounding
+error of the tensors' dtype, t = 1 in f32 and 2 on tensor cores. For query i and key j, with logits s_ij,
+weights p_ij, A_ij = |scale| sum_x |q_ix k_jx|, dP_ij = sum_x dO_ix v_jx and delta_i = sum_x dO_ix o_ix -
+d_lse_i, a kernel gets o and lse and computes
 
-    2 * (error of torch's gradient, in the same dtype)
-    + u_T * max |gradient|                                   its last rounding, which torch's may miss by luck
-    + 2^-22 * (1 + max |s|) * (largest sum of |terms|)       fp32: what logits and sums err by
+    P = exp(s - lse)    dS = P (dP - delta)    dV = P^T dO    dQ = scale dS K    dK = scale dS^T Q
 
-u_T is the largest rounding error relative to the number: 2^-11 in f16, 2^-8 in bf16, 2^-24 in fp32. The terms
-of dV_j are P_ij dO_i, those of dQ_i are scale dS_ij K_j, those of dK_j scale dS_ij Q_i, with |dO| |V| +
-|delta| in place of the difference dP - delta, whose parts may cancel. For dK and dV, the sum runs over all
-heads of a group, so the bound grows with the group's size, as does the error of an fp32 sum. A logit s has an
-error of a few roundings of |s|, which is the weight's relative error.
+* Nothing normalises P, as lse is given. By the steps of the forward pass its relative error is at most e_ij =
+  u (5/4 t d A_ij + 6 |s_ij| + 6 |lse_i| + 4).
+* dP_ij errs by h_ij = 5/4 t d u sum_x |dO_ix v_jx|.
+* o was rounded, so delta_i errs by a sum of r_x dO_ix o_ix, |r_x| <= u_T, the same for all keys; and by u
+  ((d + 2) sum_x |dO_ix o_ix| + 2 |d_lse_i|).
+* P and dS are rounded to 16 bits, in f32 not at all. The roundings of P may all be the same; those of dS are
+  independent of each other, with a deviation of at most u_T / 3^(1/2).
+* A sum of n products errs by 5/4 t n u times its largest partial sum. The result is rounded.
+
+A sum of terms a whose signs are independent, as those of dO, v and roundings are, exceeds 7 (sum a^2)^(1/2)
+once in 4 * 10^11 times, and never exceeds sum |a|: R(a) is the smaller of the two. The roundings of P and dS
+together count 2 u_T in the latter and (1 + 1/3)^(1/2) u_T in the former; R' is R with these factors. Hence,
+with dS without its factor scale,
+
+    |dV - ref| <= u_T R(p dO) + sum_i p e |dO| + 5/4 t n u R(p dO) + u_T |dV|
+    |dQ - ref| <= |scale| (u_T R'(dS K) + sum_j p (e |dP - delta| + h) |K| + |error of delta| |sum_j p K|
+                  + 5/4 t n u R(dS K)) + (u_T + 2 u) |dQ|
+
+and dK as dQ with Q for K, where the error of delta counts as one of dP, and with the queries of all heads of
+a group. f16 is less precise below 2^-14: each number rounded to it errs by 2^-25 more.
 """
 
 from __future__ import annotations
@@ -21,90 +36,100 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ladder.operations.attention.memory import LOGITS_AT_ONCE
+from ladder.operations.attention.reference import Rows, query_rows
 from ladder.operations.base import Reference, largest
 
-_ROUNDING = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-_FP32 = 2.0**-22
-NAMES = ("dq", "dk", "dv")
+_U = 2.0**-24
+#: Relative rounding errors of the dtypes; below 2^-14, f16's is absolute.
+_ROUNDING = {torch.float32: _U, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+_F16_SUBNORMAL = 2.0**-25
+#: The number of standard deviations that a normal variable practically never exceeds.
+_DEVIATIONS = 7.0
+
+
+class _Sums:
+    """The sums that are a gradient's elements, those of errors that may all have the same sign, and those of
+    the terms' sizes and squares, of which R is made.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.exact, self.errors, self.sizes, self.squares = (
+            torch.zeros(like.shape, dtype=torch.float64, device=like.device) for _ in range(4)
+        )
+
+    def add(self, place: tuple[Any, ...], factor: Tensor, other: Tensor, errors: Tensor) -> None:
+        """Adds a product of matrices; ``errors`` are those of the first factor."""
+        self.exact[place] += factor @ other
+        self.errors[place] += errors @ other.abs()
+        self.sizes[place] += factor.abs() @ other.abs()
+        self.squares[place] += factor.square() @ other.square()
+
+    def bound(self, rounded_linear: float, rounded_square: float, summed: float) -> Tensor:
+        """The errors, plus R of the terms' roundings, plus ``summed`` times R of the terms."""
+        deviations = _DEVIATIONS * self.squares.sqrt()
+        roundings = torch.minimum(rounded_linear * self.sizes, rounded_square * deviations)
+        return self.errors + roundings + summed * torch.minimum(self.sizes, deviations)
 
 
 def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Reference:
     """Computes the gradients dq (B, H, N, d), dk and dv (B, Hkv, M, d) of these inputs, on their device.
 
     ``inputs`` holds q, k, v, d_o and d_lse, which may be None; o and lse, which stages also get, are
-    recomputed in float64.
+    recomputed in float64. The bounds assume v and d_o to be standard normal and independent of the others.
     """
     q, k, v, d_o, d_lse = (inputs[name] for name in ("q", "k", "v", "d_o", "d_lse"))
-    gradients = {name: torch.zeros(x.shape, dtype=torch.float64, device=x.device) for name, x in _like(q, k)}
-    sizes = {name: torch.zeros_like(x) for name, x in gradients.items()}
-    largest_logit = 0.0
-    heads, kv_len = q.shape[1], k.shape[2]
-    keys = torch.arange(kv_len, device=q.device)
-    step = max(1, LOGITS_AT_ONCE // max(kv_len, q.shape[3]))
-    for b in range(q.shape[0]):
-        for h in range(heads):
-            of_kv = b, h * k.shape[1] // heads
-            k64, v64 = k[of_kv].double(), v[of_kv].double()
-            for first in range(0, q.shape[2], step):
-                rows = b, h, slice(first, first + step)
-                q64, d_o64 = q[rows].double(), d_o[rows].double()
-                s = q64 @ k64.T * scale
-                if is_causal:
-                    queries = torch.arange(first, first + len(q64), device=q.device)
-                    s.masked_fill_(keys > queries[:, None], -math.inf)
-                p = torch.softmax(s, dim=-1)
-                dp = d_o64 @ v64.T
-                delta = (p * dp).sum(-1, keepdim=True)
-                if d_lse is not None:
-                    delta -= d_lse[rows].double()[:, None]
-                ds = scale * p * (dp - delta)
-                ds_size = abs(scale) * p * (d_o64.abs() @ v64.abs().T + delta.abs())
-                gradients["dq"][rows] = ds @ k64
-                gradients["dk"][of_kv] += ds.T @ q64
-                gradients["dv"][of_kv] += p.T @ d_o64
-                sizes["dq"][rows] = ds_size @ k64.abs()
-                sizes["dk"][of_kv] += ds_size.T @ q64.abs()
-                sizes["dv"][of_kv] += p.T @ d_o64.abs()
-                largest_logit = max(largest_logit, largest(s[s > -math.inf]))
-    torch_gradients = _torch_gradients(q, k, v, d_o, d_lse, is_causal, scale)
-    bounds = {}
-    for name, exact in gradients.items():
-        torch_error = largest(torch_gradients[name].double() - exact.cpu())
-        if not math.isfinite(torch_error):
-            torch_error = 0.0  # a failed baseline must not loosen the bound
-        fp32 = _FP32 * (1 + largest_logit) * largest(sizes[name])
-        bounds[name] = 2 * torch_error + _ROUNDING[q.dtype] * largest(exact) + fp32
+    dq, dk, dv = _Sums(q), _Sums(k), _Sums(v)
+    group = q.shape[1] // k.shape[1]
+    for rows in query_rows(q, k, v, is_causal, scale):
+        b, h, _ = rows.place
+        of_rows = d_o[rows.place].double()
+        of_lse = torch.zeros_like(rows.lse) if d_lse is None else d_lse[rows.place].double()
+        _add(rows, (b, h // group), of_rows, of_lse[:, None], abs(scale), q.dtype, (dq, dk, dv))
+    rounding = _ROUNDING[q.dtype]
+    inner = 0.0 if q.dtype == torch.float32 else rounding
+    subnormal = _F16_SUBNORMAL if q.dtype == torch.float16 else 0.0
+    of_sum = 1.25 * _truncation(q.dtype) * _U
+    of_queries, of_keys = of_sum * k.shape[2], of_sum * q.shape[2] * group
+    bounds = {"dv": largest(dv.bound(inner, inner, of_keys) + rounding * dv.exact.abs()) + subnormal}
+    gradients = {"dq": scale * dq.exact, "dk": scale * dk.exact, "dv": dv.exact}
+    for name, sums, summed in (("dq", dq, of_queries), ("dk", dk, of_keys)):
+        error = abs(scale) * sums.bound(2 * inner, math.sqrt(4 / 3) * inner, summed)
+        bounds[name] = largest(error + (rounding + 2 * _U) * gradients[name].abs()) + subnormal
     return Reference(gradients, bounds)
 
 
-def _like(q: Tensor, k: Tensor) -> tuple[tuple[str, Tensor], ...]:
-    return (("dq", q), ("dk", k), ("dv", k))
-
-
-def _torch_gradients(
-    q: Tensor, k: Tensor, v: Tensor, d_o: Tensor, d_lse: Tensor | None, is_causal: bool, scale: float
-) -> dict[str, Tensor]:
-    """Computes torch's own gradients on the CPU, in the dtype of the tensors.
-
-    torch masks the logits before it scales them, so a negative scale with a causal mask would attend to
-    masked keys: the sign goes into q instead, where it is exact. With a scale of 0, dq and dk are 0. The
-    gradient of lse goes through logits that are computed separately and rounded to the dtype.
+def _add(
+    rows: Rows,
+    of_kv: tuple[int, int],
+    d_o: Tensor,
+    d_lse: Tensor,
+    scale: float,
+    dtype: torch.dtype,
+    sums: tuple[_Sums, _Sums, _Sums],
+) -> None:
+    """Adds the terms of these rows to dq, dk and dv, in the module docstring's notation, without the factor
+    scale; values per query are columns (n, 1).
     """
-    leaves = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
-    signed = -leaves[0] if scale < 0 else leaves[0] * 0 if scale == 0 else leaves[0]
-    group = q.shape[1] // k.shape[1]
-    k_of_heads, v_of_heads = (x.repeat_interleave(group, dim=1) for x in leaves[1:])
-    factor = abs(scale) or 1.0
-    o = F.scaled_dot_product_attention(signed, k_of_heads, v_of_heads, is_causal=is_causal, scale=factor)
-    outputs, gradients = [o], [d_o.cpu()]
-    if d_lse is not None:
-        s = (signed @ k_of_heads.mT).float() * factor
-        if is_causal:
-            s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf)
-        outputs.append(torch.logsumexp(s, dim=-1))
-        gradients.append(d_lse.cpu())
-    return dict(zip(NAMES, torch.autograd.grad(outputs, leaves, gradients), strict=True))
+    dq, dk, dv = sums
+    p, d = rows.p, rows.q.shape[1]
+    products = d_o * rows.o
+    gap = d_o @ rows.v.T - (products.sum(-1, keepdim=True) - d_lse)  # dP - delta
+    of_sum = 1.25 * _truncation(dtype) * d * _U
+    logits = of_sum * scale * (rows.q.abs() @ rows.k.abs().T)
+    e = logits + _U * (6 * rows.s.abs().nan_to_num(posinf=0) + 6 * rows.lse.abs()[:, None] + 4)
+    h = of_sum * (d_o.abs() @ rows.v.abs().T)
+    size, norm = products.abs().sum(-1, keepdim=True), products.norm(dim=-1, keepdim=True)
+    of_delta = _ROUNDING[dtype] * torch.minimum(size, _DEVIATIONS * norm)
+    of_delta += _U * ((d + 2) * size + 2 * d_lse.abs())
+    subnormal = (p > 0) * (_F16_SUBNORMAL if dtype == torch.float16 else 0.0)
+    of_ds = p * (e * gap.abs() + h) + subnormal
+    dq.add(rows.place, p * gap, rows.k, of_ds)
+    dq.errors[rows.place] += of_delta * (p @ rows.k).abs()
+    dk.add(of_kv, (p * gap).T, rows.q, (of_ds + p * of_delta).T)
+    dv.add(of_kv, p.T, d_o, (p * e + subnormal).T)
+
+
+def _truncation(dtype: torch.dtype) -> int:
+    return 1 if dtype == torch.float32 else 2
