@@ -116,6 +116,7 @@ struct TableEntry {
 
 // One table per group of opcodes, each in its own file.
 std::span<const TableEntry> integer_table();
+std::span<const TableEntry> bits_table();
 std::span<const TableEntry> float_table();         // f32, f64
 std::span<const TableEntry> half_table();          // f16, f16x2, bf16, bf16x2
 std::span<const TableEntry> compare_table();       // set setp selp slct

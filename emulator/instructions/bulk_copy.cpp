@@ -2,7 +2,6 @@
 
 #include "instructions/addressing.h"
 #include "instructions/elementwise.h"
-#include "instructions/mbarrier.h"
 #include "instructions/reduction.h"
 #include "machine/address_space.h"
 #include "machine/cluster.h"
@@ -30,7 +29,6 @@ namespace {
 
 constexpr std::uint64_t kGranularity = 16; // of addresses and sizes
 constexpr std::uint64_t kBoxAlignment = 128;
-constexpr std::uint64_t kMapAlignment = 64;
 constexpr std::uint64_t kSectorBytes = 32;
 
 // Flags, and positions of the operands in Code::more. An address takes four words: Binder::Address::Base,
@@ -422,56 +420,6 @@ bool bind_group(Binder &binder) {
 
 BulkKind bulk_kind(const Instruction &in) { return BulkKind(in.flags & kKindBits); }
 
-TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
-  if (address % kMapAlignment)
-    throw FaultError(FaultKind::misaligned, "a tensor map at an address that is no multiple of 64", lane)
-        .at(address);
-  const std::uint64_t window = address & machine::kWindowMask, offset = address - window;
-  const std::uint8_t *bytes = nullptr;
-  if (window == machine::kParamWindow) {
-    const std::vector<std::uint8_t> &params = warp.block().launch().params;
-    if (offset > params.size() || params.size() - offset < kTensorMapBytes)
-      throw FaultError(FaultKind::out_of_bounds, "a tensor map outside the kernel's parameters", lane)
-          .at(address);
-    bytes = params.data() + offset;
-  } else if (window == 0) {
-    warp.global_range(address, kTensorMapBytes, false, lane);
-    bytes = reinterpret_cast<const std::uint8_t *>(address);
-  } else if (window == machine::kLocalWindow) {
-    throw FaultError(FaultKind::bad_operand,
-                     "a tensor map in local memory: the kernel's parameter must be "
-                     "`const __grid_constant__ CUtensorMap`, or the compiler makes a copy of it",
-                     lane)
-        .at(address);
-  } else {
-    throw FaultError(FaultKind::bad_operand,
-                     "a tensor map must be a parameter of the kernel or lie in global or constant memory",
-                     lane)
-        .at(address);
-  }
-  const std::optional<TensorMap> map = TensorMap::load(bytes);
-  if (!map)
-    throw FaultError(
-        FaultKind::bad_operand,
-        "the 128 bytes at this address are no tensor map: cuTensorMapEncodeTiled did not make them", lane)
-        .at(address);
-  if (const auto why = map->broken_rule())
-    throw FaultError(FaultKind::bad_operand, "a tensor map that breaks a rule: " + *why, lane).at(address);
-  return *map;
-}
-
-/// An H200 reports an illegal address if the tensor's first byte is not in memory, wherever the box lies.
-void require_tensor_in_memory(Warp &warp, const TensorMap &map, int lane) {
-  const machine::GlobalMemory &memory = *warp.block().launch().memory;
-  if (!memory.find(map.base, 1))
-    throw FaultError(
-        FaultKind::out_of_bounds,
-        "a tensor map whose global address no allocation holds, which faults wherever the box lies: " +
-            memory.describe(map.base),
-        lane)
-        .at(map.base);
-}
-
 BulkCopy bulk_copy_of(Warp &warp, const Instruction &in, int lane) {
   const std::uint32_t *const words = warp.more(in);
   BulkCopy copy;
@@ -504,50 +452,6 @@ BulkCopy bulk_copy_of(Warp &warp, const Instruction &in, int lane) {
   }
   check_alignment(copy, lane);
   return copy;
-}
-
-void send_to_cluster(Warp &warp, int lane, std::uint64_t destination, std::uint64_t mbarrier,
-                     BulkCopyInFlight copy) {
-  const auto [block, address] = warp.block().owner(destination, lane);
-  const auto [other, barrier] = warp.block().owner(mbarrier, lane);
-  if (block != other)
-    throw FaultError(FaultKind::bad_operand,
-                     "data for one block of the cluster and the mbarrier of another one", lane)
-        .at(mbarrier);
-  copy.place.address = address;
-  block->shared(address, copy.place.extent(std::uint32_t(copy.data.size())), lane);
-  load_mbarrier(block->shared(barrier, sizeof(std::uint64_t), lane), barrier, lane);
-  copy.mbarrier = barrier;
-  block->bulk_copies().push_back(std::move(copy));
-}
-
-void land_bulk_copies(Block &block, std::uint32_t address) {
-  std::vector<BulkCopyInFlight> &copies = block.bulk_copies();
-  for (std::size_t i = 0; i < copies.size();) {
-    BulkCopyInFlight &copy = copies[i];
-    if (copy.mbarrier != address) {
-      ++i;
-      continue;
-    }
-    if (copy.late_source)
-      std::memcpy(copy.data.data(), copy.late_source, copy.data.size());
-    constexpr std::size_t kChunk = 16;
-    for (std::size_t at = 0; at < copy.data.size(); at += kChunk) {
-      const std::size_t bytes = std::min(kChunk, copy.data.size() - at);
-      std::uint8_t *const to = block.shared_base() + copy.place.of(std::uint32_t(at));
-      if (copy.combine)
-        copy.combine(to, copy.data.data() + at, bytes);
-      else
-        std::memcpy(to, copy.data.data() + at, bytes);
-    }
-    std::uint8_t *const host = block.shared(address, sizeof(std::uint64_t), 0);
-    Mbarrier barrier = load_mbarrier(host, address, 0);
-    expect_bytes(barrier, -std::int64_t(copy.data.size()), 0);
-    settle(block, barrier);
-    const std::uint64_t bits = barrier.pack();
-    std::memcpy(host, &bits, sizeof bits);
-    copies.erase(copies.begin() + std::ptrdiff_t(i));
-  }
 }
 
 bool bind_bulk_copy(Binder &binder) {

@@ -48,6 +48,9 @@ void send_to_cluster(machine::Warp &warp, int lane, std::uint64_t destination, s
 /// Reads the tensor map at a generic address. Throws FaultError that explains what is wrong.
 TensorMap read_tensor_map(machine::Warp &warp, std::uint64_t address, int lane);
 
+/// An H200 reports an illegal address if the tensor's first byte is not in memory, wherever the box lies.
+void require_tensor_in_memory(machine::Warp &warp, const TensorMap &map, int lane);
+
 bool bind_bulk_copy(Binder &binder);
 
 } // namespace ladder::instructions

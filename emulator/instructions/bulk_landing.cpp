@@ -1,0 +1,62 @@
+// The data of bulk copies on its way to shared memory of the cluster.
+#include "instructions/bulk_copy.h"
+#include "instructions/mbarrier.h"
+
+#include "machine/block.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ladder::instructions {
+
+using machine::Block;
+using machine::BulkCopyInFlight;
+using machine::FaultError;
+using machine::FaultKind;
+using machine::Warp;
+
+void send_to_cluster(Warp &warp, int lane, std::uint64_t destination, std::uint64_t mbarrier,
+                     BulkCopyInFlight copy) {
+  const auto [block, address] = warp.block().owner(destination, lane);
+  const auto [other, barrier] = warp.block().owner(mbarrier, lane);
+  if (block != other)
+    throw FaultError(FaultKind::bad_operand,
+                     "data for one block of the cluster and the mbarrier of another one", lane)
+        .at(mbarrier);
+  copy.place.address = address;
+  block->shared(address, copy.place.extent(std::uint32_t(copy.data.size())), lane);
+  load_mbarrier(block->shared(barrier, sizeof(std::uint64_t), lane), barrier, lane);
+  copy.mbarrier = barrier;
+  block->bulk_copies().push_back(std::move(copy));
+}
+
+void land_bulk_copies(Block &block, std::uint32_t address) {
+  std::vector<BulkCopyInFlight> &copies = block.bulk_copies();
+  for (std::size_t i = 0; i < copies.size();) {
+    BulkCopyInFlight &copy = copies[i];
+    if (copy.mbarrier != address) {
+      ++i;
+      continue;
+    }
+    if (copy.late_source)
+      std::memcpy(copy.data.data(), copy.late_source, copy.data.size());
+    constexpr std::size_t kChunk = 16;
+    for (std::size_t at = 0; at < copy.data.size(); at += kChunk) {
+      const std::size_t bytes = std::min(kChunk, copy.data.size() - at);
+      std::uint8_t *const to = block.shared_base() + copy.place.of(std::uint32_t(at));
+      if (copy.combine)
+        copy.combine(to, copy.data.data() + at, bytes);
+      else
+        std::memcpy(to, copy.data.data() + at, bytes);
+    }
+    std::uint8_t *const host = block.shared(address, sizeof(std::uint64_t), 0);
+    Mbarrier barrier = load_mbarrier(host, address, 0);
+    expect_bytes(barrier, -std::int64_t(copy.data.size()), 0);
+    settle(block, barrier);
+    const std::uint64_t bits = barrier.pack();
+    std::memcpy(host, &bits, sizeof bits);
+    copies.erase(copies.begin() + std::ptrdiff_t(i));
+  }
+}
+
+} // namespace ladder::instructions
