@@ -37,14 +37,6 @@ const std::unordered_map<std::string_view, std::vector<BindFunction>> &bind_func
   return all;
 }
 
-/// True for instructions that spin loops poll with: another thread may change their result.
-bool is_poll(const program::Instruction &instruction) {
-  if (instruction.is(program::Trait::polls_if_strong))
-    return instruction.has("volatile") || instruction.has("relaxed") || instruction.has("acquire") ||
-           instruction.has("mmio");
-  return instruction.is(program::Trait::polls);
-}
-
 } // namespace
 
 CodeBuilder::CodeBuilder(std::shared_ptr<const program::Program> program, std::uint32_t entry,
@@ -103,7 +95,7 @@ void CodeBuilder::add_function(std::uint32_t frame_index, std::vector<Refusal> &
     }
     if (source.row->effect != program::Effect::none)
       out.site = code_->memory_sites++;
-    if (is_poll(source))
+    if (source.is_poll())
       code_->polls.push_back(std::uint32_t(code_->instructions.size()));
     code_->instructions.push_back(out);
     code_->sources.push_back(&source);

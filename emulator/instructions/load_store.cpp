@@ -32,7 +32,7 @@ std::uint32_t element_slot(Warp &warp, const Instruction &in, unsigned element) 
 void count_divided(Warp &warp, const Instruction &in, const machine::LaneAddresses &addresses,
                    std::uint32_t lanes, bool is_load) {
   const AccessKind kind = is_load ? AccessKind::shared_load : AccessKind::shared_store;
-  if (in.flags & kPartOfAnother)
+  if (in.flags & kNotCounted)
     return;
   if (in.flags & kUnknownWidth)
     return count_unmodelled(warp, in, kind);
@@ -66,7 +66,7 @@ void count(Warp &warp, const Instruction &in, const LaneAccess &access, unsigned
         count_unmodelled(warp, in, is_load ? AccessKind::shared_load : AccessKind::shared_store);
     }
   if constexpr (S == Space::global || S == Space::generic)
-    if (access.global_lanes)
+    if (access.global_lanes && !(in.flags & kNotCounted))
       count_global(warp, in, is_load ? AccessKind::global_load : AccessKind::global_store, access, bytes);
   if constexpr (S == Space::local)
     ++warp.access(in, is_load ? AccessKind::local_load : AccessKind::local_store).executed;
@@ -183,7 +183,7 @@ template <Space S, typename Transfer>
     alignas(64) std::uint64_t addresses[32];
     alignas(64) std::uint32_t sectors[32];
     const machine::MemoryRange *range = nullptr;
-    if (!whole_warp_global(warp, in, bytes, !is_load, addresses, sectors, range))
+    if (in.flags & kNotCounted || !whole_warp_global(warp, in, bytes, !is_load, addresses, sectors, range))
       return false;
     if constexpr (S != Space::constant)
       warp.block()

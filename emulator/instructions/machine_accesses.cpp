@@ -127,6 +127,9 @@ public:
         const machine::Instruction &in = code_.instructions[i];
         groups[{is_load, place.base, source->guarded ? in.guard : machine::kNoGuard, in.guard_invert}]
             .push_back({i, is_load, place.offset, access_bytes(*source, in), made(*source)});
+      } else if (is_global_load(*source, code_.instructions[i])) {
+        if (!made(*source))
+          set(i, kNotCounted);
       } else if (source->row->effect == Effect::atomic) {
         mark_atomic(*source, code_.instructions[i]);
       }
@@ -165,6 +168,9 @@ private:
     return (source.row->effect == Effect::load || source.row->effect == Effect::store) &&
            address_space(in.flags) == Space::shared && !source.has("volatile");
   }
+  static bool is_global_load(const program::Instruction &source, const machine::Instruction &in) {
+    return source.row->effect == Effect::load && address_space(in.flags) == Space::global;
+  }
   static unsigned access_bytes(const program::Instruction &source, const machine::Instruction &in) {
     for (const std::string &modifier : source.modifiers)
       if (const auto type = ptx::type_from_name(modifier))
@@ -178,10 +184,11 @@ private:
     return found == accesses_.end() ? nullptr : &found->second;
   }
 
-  void set(const Access &access, std::uint32_t flags) {
-    code_.instructions[access.index].flags |= flags;
+  void set(std::size_t index, std::uint32_t flags) {
+    code_.instructions[index].flags |= flags;
     changed_ = true;
   }
+  void set(const Access &access, std::uint32_t flags) { set(access.index, flags); }
 
   /// Accesses that are wider in the machine code absorb neighbours that are missing there.
   void divide(Group &group) {
@@ -202,7 +209,7 @@ private:
       for (std::size_t i = 0; i < group.size(); ++i)
         if (!taken[i] && !group[i].made && is_within(group[i], begin, made.bytes)) {
           taken[i] = true;
-          set(group[i], kPartOfAnother);
+          set(group[i], kNotCounted);
         }
       set(wide, (made.bytes == 8 ? kCountedAs8 : kCountedAs16) | std::uint32_t(wide.offset - begin)
                                                                      << kBackShift);
@@ -213,7 +220,7 @@ private:
         if (std::any_of(group.begin(), group.end(), [&](const Access &other) {
               return other.made && other.offset == group[i].offset && other.bytes == group[i].bytes;
             }))
-          set(group[i], kPartOfAnother);
+          set(group[i], kNotCounted);
   }
 
   static bool is_within(const Access &access, std::int64_t begin, unsigned bytes) {

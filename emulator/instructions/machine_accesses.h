@@ -1,5 +1,5 @@
-// How the machine code splits a kernel's shared memory accesses if it differs from the PTX: ptxas merges
-// scalar accesses at neighbouring addresses into one wide access.
+// How the machine code's memory accesses differ from the PTX's: ptxas merges scalar accesses to shared memory
+// at neighbouring addresses into one wide access, and drops loads of what a register already holds.
 #pragma once
 
 #include "machine/code.h"
@@ -11,10 +11,11 @@
 
 namespace ladder::instructions {
 
-/// A machine instruction that accesses shared memory.
+/// A machine instruction that accesses memory.
 struct MachineAccess {
   enum class Kind {
-    load,
+    global_load,
+    load, ///< this and the following: shared memory
     store,
     atomic,    ///< ATOMS
     increment, ///< ATOMS.POPC.INC
@@ -28,8 +29,7 @@ struct MachineAccess {
 using MachineAccesses = std::unordered_map<int, std::vector<MachineAccess>>;
 
 // Bits of Instruction::flags for loads and stores: how to count an access. All zero: as written.
-inline constexpr std::uint32_t kPartOfAnother = 1u
-                                                << 15;   ///< merged into another instruction, which counts it
+inline constexpr std::uint32_t kNotCounted = 1u << 15;   ///< ptxas drops it, or another access counts for it
 inline constexpr std::uint32_t kUnknownWidth = 1u << 16; ///< the machine code's widths differ or do not fit
 inline constexpr std::uint32_t kCountedAs8 = 1u << 17, kCountedAs16 = 1u << 18;
 inline constexpr int kBackShift = 19; ///< 4 bits: this address minus the wide access's start, in bytes

@@ -2,6 +2,7 @@
 // Synchronization" of the PTX manual.
 #include "instructions/addressing.h"
 #include "instructions/load_store.h"
+#include "instructions/machine_accesses.h"
 
 #include <algorithm>
 #include <atomic>
@@ -116,6 +117,8 @@ bool bind_ld(Binder &binder) {
   binder.out.execute = is_entry_param ? handlers.entry_param : handlers.by_address;
   if (binder.has("acquire"))
     binder.out.flags |= kAcquire;
+  if (binder.source.is_dead)
+    binder.out.flags |= kNotCounted;
   const unsigned bytes = form.elements * ptx::type_bytes(form.type);
   const std::uint32_t all = bytes >= 32 ? ptx::kAllBytes : (1u << bytes) - 1;
   if (const std::uint32_t used = binder.source.used_bytes & all; used != all && used != 0) {

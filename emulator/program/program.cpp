@@ -8,6 +8,12 @@ bool Instruction::has(std::string_view modifier) const {
   return std::find(modifiers.begin(), modifiers.end(), modifier) != modifiers.end();
 }
 
+bool Instruction::is_poll() const {
+  if (is(Trait::polls_if_strong))
+    return has("volatile") || has("relaxed") || has("acquire") || has("mmio");
+  return is(Trait::polls);
+}
+
 std::string Instruction::full_opcode() const {
   std::string name = opcode;
   for (const std::string &modifier : modifiers)

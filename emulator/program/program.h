@@ -146,11 +146,14 @@ struct Instruction {
   std::vector<std::uint32_t> targets;
   /// True if some branch reconverges here: the machine merges waiting lanes before it executes this one.
   bool is_reconvergence_point = false;
+  bool is_dead = false; ///< a load whose values nothing uses: see find_dead_loads
 
   bool has(std::string_view modifier) const;
   bool is(Trait trait) const { return row->is(trait); }
   /// True if they differ at most in guard and operands.
   bool is_like(const Instruction &other) const { return row == other.row && modifiers == other.modifiers; }
+  /// True for what spin loops poll with: another thread may change its result.
+  bool is_poll() const;
   std::string full_opcode() const;
 };
 

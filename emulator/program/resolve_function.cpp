@@ -2,6 +2,7 @@
 
 #include "program/align.h"
 #include "program/cfg.h"
+#include "program/dead_loads.h"
 #include "program/registers.h"
 #include "program/scopes.h"
 #include "program/special.h"
@@ -436,6 +437,7 @@ private:
     check_calls();
     const ControlFlow flow = build_control_flow(code);
     find_reconvergence(code, flow);
+    find_dead_loads(code, registers_.size());
     function_.frame_bytes = allocate_registers(code, flow, registers_);
   }
 

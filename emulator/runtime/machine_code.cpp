@@ -231,6 +231,9 @@ std::optional<MachineAccess> decode(Bytes code, std::uint64_t offset) {
   constexpr unsigned kSizes[] = {1, 1, 2, 2, 4, 8, 16, 0};
   const unsigned bytes = kSizes[high >> 9 & 7];
   switch (low & 0xfff) {
+  case 0x381:
+  case 0x981:
+    return MachineAccess{MachineAccess::Kind::global_load, bytes};
   case 0x984:
     return MachineAccess{MachineAccess::Kind::load, bytes};
   case 0x388:
