@@ -54,6 +54,7 @@ from ladder.stages import discover, root  # noqa: E402
 OTHER_METRICS = (
     "smsp__inst_executed.sum",
     "smsp__sass_inst_executed_op_ldgsts.sum",
+    "smsp__sass_inst_executed_op_global_red.sum",
     "l1tex__data_pipe_lsu_wavefronts.sum",
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "launch__grid_size",

@@ -186,8 +186,7 @@ template <typename T, int d> void launch_tiles(const AttentionBackwardProblem &p
   statistics.lse_log2 = workspace.data();
   statistics.delta = workspace.data() + rows;
   ladder::row_statistics<T, d>
-      <<<ladder::launch_grid(rows / ladder::kRowWarps, 1), ladder::kRowWarps * 32, 0, stream>>>(p,
-                                                                                                statistics);
+      <<<ladder::row_grid<T, d>(rows), ladder::kRowThreads, 0, stream>>>(p, statistics);
   ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
 
   using K = KeysOutside<T, d>;

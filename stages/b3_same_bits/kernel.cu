@@ -230,8 +230,7 @@ void launch_tiles(const AttentionBackwardProblem &p, cudaStream_t stream) {
   float *dq_sums = workspace.data() + 2 * rows;
   ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b3_same_bits: workspace");
   ladder::row_statistics<T, d>
-      <<<ladder::launch_grid(rows / ladder::kRowWarps, 1), ladder::kRowWarps * 32, 0, stream>>>(p,
-                                                                                                statistics);
+      <<<ladder::row_grid<T, d>(rows), ladder::kRowThreads, 0, stream>>>(p, statistics);
   ladder::check(cudaGetLastError(), "b3_same_bits: launch");
 
   constexpr auto kernel = differentiate<T, d, A>;

@@ -294,8 +294,7 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
     statistics.delta = statistics.lse_log2 + rows;
     ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b4_wgmma: workspace");
     ladder::row_statistics<T, d>
-        <<<ladder::launch_grid(rows / ladder::kRowWarps, 1), ladder::kRowWarps * 32, 0, stream>>>(p,
-                                                                                                  statistics);
+        <<<ladder::row_grid<T, d>(rows), ladder::kRowThreads, 0, stream>>>(p, statistics);
     ladder::check(cudaGetLastError(), "b4_wgmma: launch");
 
     constexpr auto kernel = differentiate<T, d, A>;

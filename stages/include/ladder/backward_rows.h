@@ -106,30 +106,38 @@ private:
   }
 };
 
-/// Two neighbours of a tensor of T, the first at an even place.
-template <typename T> __device__ inline float2 pair_at(const void *tensor, int64_t place) {
-  return tiles::unpack<T>(*reinterpret_cast<const tiles::Pair<T> *>(static_cast<const T *>(tensor) + place));
+/// Threads of a block that makes rows' statistics, and how many share a row: each reads 16 bytes of it.
+constexpr int kRowThreads = 256;
+template <typename T, int d> constexpr int kLanesPerRow = d * sizeof(T) / 16;
+
+/// Blocks for `rows` rows of all heads, padding included.
+template <typename T, int d> dim3 row_grid(size_t rows) {
+  return launch_grid(rows * kLanesPerRow<T, d> / kRowThreads, 1);
 }
 
-/// A warp makes a row's statistics; blockIdx.x counts kRowWarps rows of all heads.
-constexpr int kRowWarps = 8;
-
 template <typename T, int d>
-__global__ void __launch_bounds__(kRowWarps * 32)
+__global__ void __launch_bounds__(kRowThreads)
     row_statistics(const __grid_constant__ AttentionBackwardProblem p, RowStatistics rows) {
   constexpr float kLog2E = 1.4426950408889634f;
-  const int64_t padded = int64_t(blockIdx.x) * kRowWarps + threadIdx.x / 32;
+  constexpr int lanes = kLanesPerRow<T, d>;
+  const int64_t padded = (int64_t(blockIdx.x) * kRowThreads + threadIdx.x) / lanes;
+  const int lane = threadIdx.x % lanes;
   const int64_t head = padded / rows.padded_len;
   const int row = padded % rows.padded_len;
-  const int64_t first = (head * p.q_len + row) * d;
   float sum = 0.f;
-  if (row < p.q_len)
-    for (int x = 2 * tiles::lane_id(); x < d; x += 64) {
-      const float2 o = pair_at<T>(p.o, first + x), d_o = pair_at<T>(p.d_o, first + x);
-      sum += o.x * d_o.x + o.y * d_o.y;
+  if (row < p.q_len) {
+    const int64_t place = (head * p.q_len + row) * lanes + lane;
+    const uint4 o = static_cast<const uint4 *>(p.o)[place], d_o = static_cast<const uint4 *>(p.d_o)[place];
+    using Pair = tiles::Pair<T>;
+#pragma unroll
+    for (int i = 0; i < int(sizeof(o) / sizeof(Pair)); i++) {
+      const float2 x = tiles::unpack<T>(reinterpret_cast<const Pair *>(&o)[i]);
+      const float2 y = tiles::unpack<T>(reinterpret_cast<const Pair *>(&d_o)[i]);
+      sum += x.x * y.x + x.y * y.y;
     }
-  sum = tiles::detail::reduce_lanes<tiles::detail::Add, 31>(sum);
-  if (tiles::lane_id() != 0)
+  }
+  sum = tiles::detail::reduce_lanes<tiles::detail::Add, lanes - 1>(sum);
+  if (lane != 0)
     return;
   const int64_t unpadded = head * p.q_len + row;
   const bool is_row = row < p.q_len;
