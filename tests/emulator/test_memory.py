@@ -304,6 +304,30 @@ def aligned(count: int, kind: type = np.uint32) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
+    ("code", "sectors"),
+    [
+        ("ld.global.u32 %r10, [%rd1];", 0),
+        (
+            "ld.global.u32 %r10, [%rd1]; shfl.sync.idx.b32 %r11|%p1, %r10, 0, 31, -1; add.u32 %r12, %r11, 1;",
+            0,
+        ),
+        ("ld.global.u64 %rd10, [%rd1]; ld.global.u32 %r10, [%rd10];", 0),
+        ("ld.global.v2.u32 {%r10, %r11}, [%rd1]; st.global.u32 [%rd0], %r11;", 1),
+        ("ld.global.u32 %r10, [%rd1]; setp.eq.u32 %p1, %r10, 7; @%p1 st.global.u32 [%rd0], 1;", 1),
+        ("ld.global.u32 %r10, [%rd1]; setp.eq.u32 %p1, %r10, 7; @%p1 bra NEXT; bar.sync 0; NEXT:", 1),
+        ("ld.volatile.global.u32 %r10, [%rd1];", 1),
+        ("ld.acquire.gpu.global.u32 %r10, [%rd1];", 1),
+    ],
+)
+def test_a_load_that_reaches_nothing_is_not_counted(code: str, sectors: int) -> None:
+    """As ptxas drops it, and hardware counts nothing."""
+    source = aligned(2, np.uint64)
+    source[0] = source.ctypes.data
+    launch = run(code.replace("; ", ";\n"), source, aligned(2))
+    assert launch.totals()["global_sectors_ld"] == sectors
+
+
+@pytest.mark.parametrize(
     ("size", "offsets", "sectors"),
     [
         (4, LANES * 4, 4),
