@@ -311,8 +311,8 @@ def aligned(count: int, kind: type = np.uint32) -> np.ndarray:
             "ld.global.u32 %r10, [%rd1]; shfl.sync.idx.b32 %r11|%p1, %r10, 0, 31, -1; add.u32 %r12, %r11, 1;",
             0,
         ),
-        ("ld.global.u64 %rd10, [%rd1]; ld.global.u32 %r10, [%rd10];", 0),
-        ("ld.global.v2.u32 {%r10, %r11}, [%rd1]; st.global.u32 [%rd0], %r11;", 1),
+        ("ld.global.u64 %rd10, [%rd0]; ld.global.u32 %r10, [%rd10];", 0),
+        ("ld.global.v2.u32 {%r10, %r11}, [%rd1]; st.global.u32 [%rd0], %r11;", 2),
         ("ld.global.u32 %r10, [%rd1]; setp.eq.u32 %p1, %r10, 7; @%p1 st.global.u32 [%rd0], 1;", 1),
         ("ld.global.u32 %r10, [%rd1]; setp.eq.u32 %p1, %r10, 7; @%p1 bra NEXT; bar.sync 0; NEXT:", 1),
         ("ld.volatile.global.u32 %r10, [%rd1];", 1),
@@ -374,7 +374,8 @@ def test_global_sectors(size: int, offsets: np.ndarray, sectors: int) -> None:
 
 def test_predicated_off_lanes_do_not_count() -> None:
     launch = run(
-        lane_address("%rd0", "%rd10", 32) + "setp.lt.u32 %p1, %r0, 5; @%p1 ld.global.u32 %r10, [%rd10];",
+        lane_address("%rd0", "%rd10", 32) + "setp.lt.u32 %p1, %r0, 5; @%p1 ld.global.u32 %r10, [%rd10];"
+        "st.global.u32 [%rd10], %r10;",
         aligned(4096),
     )
     assert launch.totals()["global_sectors_ld"] == 5
@@ -389,6 +390,8 @@ def test_generic_shared_accesses_count_as_shared() -> None:
   cvta.shared.u64 %rd11, %rd11;
   st.u32 [%rd11], %r0;
   ld.u32 %r10, [%rd11];
+  setp.ne.u32 %p1, %r10, %r0;
+  @%p1 trap;
 """,
         shared_bytes=4096,
     )
