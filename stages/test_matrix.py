@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from ladder.errors import ExecutionError, UnsupportedProblem
-from ladder.evaluation import faults_of_last_blocks, rule_on
+from ladder.evaluation import check_stage, faults_of_last_blocks, rule_on, rule_on_misaligned
 from ladder.operations import DTYPES, AnyProblem, Huge, get_operation
 from ladder.stages import Stage, discover
 
@@ -25,6 +26,10 @@ LADDER = discover()
 SHOWN = 3
 #: Their blocks take numbers as they start, so that the last blocks alone begin with the first keys.
 NUMBERED = ("b3_same_bits",)
+#: Operations whose host code checks alignment itself; that of the others leaves it to the caller.
+CHECK_ALIGNMENT = ("attention", "attention_backward")
+#: How the host code of a stage refuses a tensor that begins at the wrong address.
+REFUSED = re.compile(r"UnsupportedProblem: .* must be aligned to \d+ bytes")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -35,6 +40,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         found = [(stage, huge) for stage in LADDER for huge in huge_problems(stage)]
         names = [f"{stage.name}: {huge.problem}" for stage, huge in found]
         metafunc.parametrize("stage, huge", found, ids=names)
+    elif "aligned" in metafunc.fixturenames:
+        tried = [(stage, typical(stage)) for stage in LADDER if stage.computes in CHECK_ALIGNMENT]
+        metafunc.parametrize("stage, aligned", tried, ids=[stage.name for stage, _ in tried])
     elif "part" in metafunc.fixturenames:
         places = [(stage, part) for stage in LADDER for part in boundaries(stage)]
         metafunc.parametrize("stage, part", places, ids=[f"{stage.name}: {part}" for stage, part in places])
@@ -56,6 +64,14 @@ def huge_problems(stage: Stage) -> Sequence[Huge]:
 
 def refused(stage: Stage) -> Sequence[AnyProblem]:
     return get_operation(stage.computes).refused(stage.dtypes, stage.head_dims)
+
+
+def typical(stage: Stage) -> AnyProblem:
+    """Of the problems of ``ladder check``, the one of middling work: several warps and tiles, yet quick."""
+    operation = get_operation(stage.computes)
+    checked = [*filter(stage.suits, operation.check_problems)]
+    problems = checked or [*filter(stage.suits, operation.matrix(stage.dtypes, stage.head_dims))]
+    return sorted(problems, key=lambda problem: problem.flops)[(len(problems) - 1) // 2]
 
 
 def require_right(stage: Stage, problems: Sequence[AnyProblem], backend: str) -> None:
@@ -103,6 +119,22 @@ def test_indices_beyond_32_bits(stage: Stage, huge: Huge) -> None:
     except OSError as error:
         pytest.skip(f"the memory cannot be reserved: {error}")
     assert not faults, f"on {huge.problem}, of which only {huge.last} is computed: {faults}"
+
+
+def test_no_race_or_other_fault(stage: Stage) -> None:
+    """Results may be right in every order of whole warps between barriers although warps overwrite each
+    other's memory: the sanitizer looks for that.
+    """
+    findings = check_stage(stage, [typical(stage)])
+    shown = [f"{finding.kind}: {finding.message}" for finding in findings[:SHOWN]]
+    assert not findings, "\n".join([f"ladder check {stage.name} {typical(stage).command_options}", *shown])
+
+
+def test_misaligned_tensors(stage: Stage, aligned: AnyProblem) -> None:
+    """Each is refused with the alignment that the stage needs, unless the result is right: nothing faults."""
+    outcomes = rule_on_misaligned(stage, aligned)
+    wrong = {name: text for name, text in outcomes.items() if text and not REFUSED.match(text)}
+    assert not wrong, f"on {aligned}, one element off: {wrong}"
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         default_problem,
         evaluate,
         rule_on,
+        rule_on_misaligned,
         run_comparison,
         verdict_key,
     )
@@ -53,6 +54,7 @@ _NAMES = {
     "fill_row": "table",
     "make_row": "table",
     "rule_on": "comparison",
+    "rule_on_misaligned": "comparison",
     "run_comparison": "comparison",
     "stage_remarks": "sanitizing",
     "to_frame": "table",

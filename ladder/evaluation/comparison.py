@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder.backends import Backend, EmulatorBackend, Execution, get_backend
+from ladder.backends import Backend, EmulatorBackend, Execution, Treatment, get_backend
 from ladder.build import Target, build, build_all, emulator_library
 from ladder.common import cache
 from ladder.common.progress import Steps, steps
@@ -21,7 +21,16 @@ from ladder.errors import CacheError, InvalidProblem, LadderError, StageError, U
 from ladder.evaluation import verdict
 from ladder.evaluation.isolation import ProcessEnded, call, iterate
 from ladder.evaluation.table import Row, columns, fill_row, make_row, to_frame
-from ladder.operations import DEFAULT_OPERATION, AnyProblem, Operation, get_operation, memory, operation_of
+from ladder.operations import (
+    DEFAULT_OPERATION,
+    AnyProblem,
+    Operation,
+    Tensors,
+    get_operation,
+    memory,
+    operation_of,
+    torch_dtypes,
+)
 from ladder.stages import OptionValue, Stage, discover
 
 if TYPE_CHECKING:
@@ -171,6 +180,40 @@ def _ruling(job: _Job, backend: Backend, extension: Path, thoroughly: bool = Fal
     evaluation = _evaluate(job, backend, extension, thoroughly)
     text = "" if evaluation.passed else evaluation.describe()
     return Ruling(evaluation.row, text, evaluation.execution.timing)
+
+
+def rule_on_misaligned(stage: Stage, problem: AnyProblem) -> dict[str, str]:
+    """What comes of it on the emulator when one tensor is misaligned: by input, and for the outputs together;
+    "" if the result is right, or else the error.
+
+    Such a tensor begins one element past a 64-byte boundary; the outputs, one of their smallest elements.
+
+    Raises like :func:`evaluate` before anything has run, and :class:`ProcessEnded` if host code ends it.
+    """
+    backend = EmulatorBackend()
+    job = _job(stage, problem, backend, None, {})
+    return call(_misaligned, job, backend, build(job.stage, job.target, job.options))
+
+
+def _misaligned(job: _Job, backend: EmulatorBackend, extension: Path) -> dict[str, str]:
+    operation = operation_of(job.problem)
+    inputs = operation.make_inputs(job.problem, backend.device)
+    expected = operation.reference(job.problem, inputs)
+
+    def result(inputs: Tensors, treatment: Treatment) -> str:
+        try:
+            outputs = backend.execute(extension, job.target, job.problem, inputs, treatment=treatment).outputs
+        except LadderError as error:
+            return f"{type(error).__name__}: {error}"
+        return ", ".join(f"{name} is wrong" for name in expected.wrong(outputs))
+
+    found = {
+        name: result({**inputs, name: verdict.moved(tensor, tensor.element_size())}, Treatment())
+        for name, tensor in inputs.items()
+        if tensor is not None
+    }
+    element = min(torch_dtypes()[one.dtype].itemsize for one in operation.outputs(job.problem))
+    return {**found, "outputs": result(inputs, Treatment(offset_bytes=element))}
 
 
 def compare(

@@ -25,6 +25,11 @@ def copies(tensors: Tensors) -> Tensors:
     return {name: None if tensor is None else tensor.clone() for name, tensor in tensors.items()}
 
 
+def moved(tensor: Tensor, offset_bytes: int) -> Tensor:
+    """Copies the tensor to other memory, ``offset_bytes`` past a 64-byte boundary."""
+    return framed(tensor.shape, tensor.dtype, tensor.device, offset_bytes=offset_bytes).copy_(tensor)
+
+
 def require_untouched(inputs: Tensors, before: Tensors) -> None:
     """Raises :class:`ExecutionError` if a stage has changed its inputs, which the reference depends on."""
     written = _differing(inputs, before)
@@ -59,8 +64,9 @@ def run_otherwise(
     backend: EmulatorBackend, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
 ) -> Execution:
     """Runs again, with other choices wherever CUDA leaves behaviour unspecified."""
-    moved = {name: None if tensor is None else _moved(tensor) for name, tensor in inputs.items()}
-    return backend.execute(extension, target, problem, moved, treatment=_OTHERWISE)
+    offset = _OTHERWISE.offset_bytes
+    elsewhere = {name: None if tensor is None else moved(tensor, offset) for name, tensor in inputs.items()}
+    return backend.execute(extension, target, problem, elsewhere, treatment=_OTHERWISE)
 
 
 def require_same_outputs(first: Execution, again: Execution) -> None:
@@ -96,11 +102,6 @@ def _differing(some: Tensors, others: Tensors) -> list[str]:
         return torch.equal(a.view(kind), b.view(kind))
 
     return [name for name, tensor in some.items() if not same(tensor, others[name])]
-
-
-def _moved(tensor: Tensor) -> Tensor:
-    other = framed(tensor.shape, tensor.dtype, tensor.device, offset_bytes=_OTHERWISE.offset_bytes)
-    return other.copy_(tensor)
 
 
 def _and(names: Sequence[str]) -> str:
