@@ -121,6 +121,8 @@ public:
         flush(), bases = {};
       if (!source)
         continue;
+      if (source->is_dead && made(*source)) // code that is not optimised keeps it
+        clear(i, kNotCounted);
       if (is_shared_access(*source, code_.instructions[i])) {
         const bool is_load = source->row->effect == Effect::load;
         const auto place = bases.place(source->operands.at(is_load ? 1 : 0));
@@ -186,6 +188,10 @@ private:
 
   void set(std::size_t index, std::uint32_t flags) {
     code_.instructions[index].flags |= flags;
+    changed_ = true;
+  }
+  void clear(std::size_t index, std::uint32_t flags) {
+    code_.instructions[index].flags &= ~flags;
     changed_ = true;
   }
   void set(const Access &access, std::uint32_t flags) { set(access.index, flags); }

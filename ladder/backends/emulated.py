@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Treatment:
     """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
-    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all
-    if it is 0.
+    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all if it is 0.
     """
 
     backwards: bool = False

@@ -200,9 +200,9 @@ def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
 
 
 def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome:
-    """Builds the mutant in a folder of its own or of mutants before it, whose objects it reuses, and asks
-    each judge, unless its answer is cached. A verdict that is missing because host code ended its process is
-    not a pass.
+    """Builds the mutant in ``folder``, which it empties first, and asks each judge, unless its answer is
+    cached. Mutants that share a folder reuse each other's unchanged objects. A verdict that is missing
+    because host code ended its process is not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
     kept = cache.read_json(known)

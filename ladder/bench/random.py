@@ -127,7 +127,7 @@ def _turn(stage: Stage, draw: _Draw, record: _Record, goal: int, progress: Steps
             record.add(text)
         if text:
             yield Failure(stage.name, problem, text)
-    next(rulings, None)  # their end; before it, closing them kills the server, which takes seconds to start
+    next(rulings, None)  # to the end: closing them early kills the server, which takes seconds to start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,10 @@ and what wgmma reads. So are other wavefronts and conflicts, except for
   producer says. That adds wavefronts, not conflicts.
 - sectors of polls: in b3 a block that waits for its turn reads the turn until it comes, on an H200 as on the
   emulator as often as it takes.
-- loads that ptxas moves: of the offsets, past the exit of blocks without rows (h1, h3b).
+- loads that ptxas moves: in h1 and h3b it reads the keys' offsets only after the exit of blocks without rows,
+  so that the emulator counts up to 1% more sectors.
+- h3's bias at d = 128, which cp.async brings from rows that begin in the middle of a sector: the emulator
+  counts up to 3% more sectors.
 """
 
 from __future__ import annotations
@@ -65,13 +68,13 @@ SEVERAL = 3
 #: What stores may lose to a TMA store is not counted apart; it is at most what TMA reads meanwhile. What
 #: loads may lose is at most what TMA writes, a wavefront for two sectors or more, and wgmma reads.
 MET_BY_TMA = {"wavefronts_st", "conflicts_st", "conflicts"}
+WAITING_LOADS = {"b4_wgmma", "h6_wgmma"}
 SECTORS_A_WAVEFRONT = 4
 TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
 
 #: A block that waits for its turn polls global memory.
 POLLS = {"b3_same_bits"}
-#: By how much of its sectors the hardware may read fewer. h3's bias at d = 128 comes by cp.async from rows
-#: that begin in the middle of a sector; what the hardware counts for that is not known.
+#: By how much of its sectors the hardware may read fewer.
 FEWER_SECTORS = {"h1_silu": 0.01, "h3b_gradients": 0.01, "h3_rab": 0.03}
 
 REDS = "smsp__sass_inst_executed_op_global_red.sum"
@@ -113,7 +116,7 @@ def measured() -> list[Any]:
                 lost = min(lost, MOST_LOST)
             name = f"{stage}-{problem}".replace(" ", "-")
             counted = launches[[*COMPARED, *TRAFFIC]].min()
-            heavy = file != files()[0] and problem.head_dim != 64
+            heavy = file.name != "counters.csv" and problem.head_dim != 64
             marks = [pytest.mark.full] if heavy else []
             parameters.append(pytest.param(stage, problem, counted, lost, id=name, marks=marks))
     return parameters
@@ -126,6 +129,7 @@ def allowed_excess(stage: str, counted: pd.Series, lost: int) -> dict[str, tuple
     if pd.notna(counted["tma_sectors_st"]):
         for name in MET_BY_TMA:
             most[name] += int(counted["tma_sectors_st"]) // SECTORS_A_WAVEFRONT
+    if stage in WAITING_LOADS:
         most["wavefronts_ld"] += int(counted["tma_sectors_ld"]) // 2 + int(counted["wavefronts_gmma"])
     if stage in FEWER_SECTORS:
         least["global_sectors_ld"] = -int(FEWER_SECTORS[stage] * counted["global_sectors_ld"])
@@ -185,7 +189,7 @@ def test_the_gpu_adds_dq_as_often_as_the_formula_says(stage: str, floats: int) -
     [BackwardProblem(1, 2, 256, 256, 64, is_causal=True), BackwardProblem(1, 3, 100, 77, 128)],
     ids=str,
 )
-def test_the_emulator_does_too(stage: str, floats: int, problem: BackwardProblem) -> None:
+def test_the_emulator_adds_dq_as_often(stage: str, floats: int, problem: BackwardProblem) -> None:
     arch = "sm_90" + ("a" if discover()[stage].only_arch else "")
     execution = evaluate(stage, problem, backend="emulator", arch=arch).execution
     assert execution is not None

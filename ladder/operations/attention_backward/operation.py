@@ -26,8 +26,8 @@ _CANCELLING = (
     BackwardProblem(1, 4, 1, 1, 128, kv_heads=2, dtype="f32", scale=1.0, inputs="dominant"),
     BackwardProblem(1, 2, 4, 1, 64, kv_heads=1, dtype="f32", is_causal=True, scale=4.0, inputs="dominant"),
 )
-#: As many as the last query heads' rows need in the kernel that has 8 of them a block.
-_LAST_BLOCKS = 48
+#: As many as the last query heads' rows need in row_statistics, which has the fewest a block: 32.
+_LAST_BLOCKS = 12
 
 
 class AttentionBackward(Attention):

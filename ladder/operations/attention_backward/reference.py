@@ -10,10 +10,11 @@ d_lse_i, a kernel gets o and lse and computes
 * Nothing normalises P, as lse is given. By the steps of the forward pass its relative error is at most e_ij =
   u (5/4 t d A_ij + 6 |s_ij| + 6 |lse_i| + 4).
 * dP_ij errs by h_ij = 5/4 t d u sum_x |dO_ix v_jx|.
-* o was rounded, so delta_i errs by a sum of r_x dO_ix o_ix, |r_x| <= u_T, the same for all keys; and by u
-  ((d + 2) sum_x |dO_ix o_ix| + 2 |d_lse_i|).
-* P and dS are rounded to 16 bits, in f32 not at all. The roundings of P may all be the same; those of dS are
-  independent of each other, with a deviation of at most u_T / 3^(1/2).
+* The o that a kernel gets was rounded, so delta_i errs by sum_x dO_ix (that o_ix - o_ix), the same for all
+  keys; and by u ((d + 2) sum_x |dO_ix o_ix| + 2 |d_lse_i|).
+* P and dS are rounded to 16 bits, in f32 not at all. The roundings of P may have a part in common, at most
+  u_T, which changes a gradient by as much of itself; those of dS are independent of each other, with a
+  deviation of at most u_T / 3^(1/2).
 * A sum of n products errs by 5/4 t n u times its largest partial sum. The result is rounded.
 
 A sum of terms a whose signs are independent, as those of dO, v and roundings are, exceeds 7 (sum a^2)^(1/2)
@@ -23,7 +24,7 @@ with dS without its factor scale,
 
     |dV - ref| <= u_T R(p dO) + sum_i p e |dO| + 5/4 t n u R(p dO) + u_T |dV|
     |dQ - ref| <= |scale| (u_T R'(dS K) + sum_j p (e |dP - delta| + h) |K| + |error of delta| |sum_j p K|
-                  + 5/4 t n u R(dS K)) + (u_T + 2 u) |dQ|
+                  + 5/4 t n u R(dS K)) + (2 u_T + 2 u) |dQ|
 
 and dK as dQ with Q for K, where the error of delta counts as one of dP, and with the queries of all heads of
 a group. f16 is less precise below 2^-14: each number rounded to it errs by 2^-25 more.
@@ -76,8 +77,9 @@ class _Sums:
 def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Reference:
     """Computes the gradients dq (B, H, N, d), dk and dv (B, Hkv, M, d) of these inputs, on their device.
 
-    ``inputs`` holds q, k, v, d_o and d_lse, which may be None; o and lse, which stages also get, are
-    recomputed in float64. The bounds assume v and d_o to be standard normal and independent of the others.
+    ``inputs`` holds q, k, v, o, d_o and d_lse, which may be None; lse, which stages also get, is recomputed
+    in float64, and so is o, but for its rounding. The bounds assume v and d_o to be standard normal and
+    independent of the others.
     """
     q, k, v, d_o, d_lse = (inputs[name] for name in ("q", "k", "v", "d_o", "d_lse"))
     dq, dk, dv = _Sums(q), _Sums(k), _Sums(v)
@@ -86,7 +88,8 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
         b, h, _ = rows.place
         of_rows = d_o[rows.place].double()
         of_lse = torch.zeros_like(rows.lse) if d_lse is None else d_lse[rows.place].double()
-        _add(rows, (b, h // group), of_rows, of_lse[:, None], abs(scale), q.dtype, (dq, dk, dv))
+        rounded_o = inputs["o"][rows.place].double()
+        _add(rows, (b, h // group), rounded_o, of_rows, of_lse[:, None], abs(scale), (dq, dk, dv), q.dtype)
     rounding = _ROUNDING[q.dtype]
     inner = 0.0 if q.dtype == torch.float32 else rounding
     subnormal = _F16_SUBNORMAL if q.dtype == torch.float16 else 0.0
@@ -96,18 +99,19 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
     gradients = {"dq": scale * dq.exact, "dk": scale * dk.exact, "dv": dv.exact}
     for name, sums, summed in (("dq", dq, of_queries), ("dk", dk, of_keys)):
         error = abs(scale) * sums.bound(2 * inner, math.sqrt(4 / 3) * inner, summed)
-        bounds[name] = largest(error + (rounding + 2 * _U) * gradients[name].abs()) + subnormal
+        bounds[name] = largest(error + (rounding + inner + 2 * _U) * gradients[name].abs()) + subnormal
     return Reference(gradients, bounds)
 
 
 def _add(
     rows: Rows,
     of_kv: tuple[int, int],
+    rounded_o: Tensor,
     d_o: Tensor,
     d_lse: Tensor,
     scale: float,
-    dtype: torch.dtype,
     sums: tuple[_Sums, _Sums, _Sums],
+    dtype: torch.dtype,
 ) -> None:
     """Adds the terms of these rows to dq, dk and dv, in the module docstring's notation, without the factor
     scale; values per query are columns (n, 1).
@@ -120,9 +124,8 @@ def _add(
     logits = of_sum * scale * (rows.q.abs() @ rows.k.abs().T)
     e = logits + _U * (6 * rows.s.abs().nan_to_num(posinf=0) + 6 * rows.lse.abs()[:, None] + 4)
     h = of_sum * (d_o.abs() @ rows.v.abs().T)
-    size, norm = products.abs().sum(-1, keepdim=True), products.norm(dim=-1, keepdim=True)
-    of_delta = _ROUNDING[dtype] * torch.minimum(size, _DEVIATIONS * norm)
-    of_delta += _U * ((d + 2) * size + 2 * d_lse.abs())
+    of_delta = (d_o * (rounded_o - rows.o)).sum(-1, keepdim=True).abs()
+    of_delta += _U * ((d + 2) * products.abs().sum(-1, keepdim=True) + 2 * d_lse.abs())
     subnormal = (p > 0) * (_F16_SUBNORMAL if dtype == torch.float16 else 0.0)
     of_ds = p * (e * gap.abs() + h) + subnormal
     dq.add(rows.place, p * gap, rows.k, of_ds)

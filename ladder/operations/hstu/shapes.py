@@ -146,9 +146,8 @@ def gradients_beyond_32_bits(problem: type[HstuProblem], dtype: str, head_dims: 
     biased = replace(short, heads=2, q_lens=(64,), window=(-1, -1), bias_heads=2)
     return [
         Huge(replace(short, q_lens=(length,) * 33), short, heads),
-        Huge(
-            replace(biased, kv_lens=(2**16 + 64,)), biased, 2 * biased.heads
-        ),  # two tiles of queries, at most
+        # two tiles of queries, at most
+        Huge(replace(biased, kv_lens=(2**16 + 64,)), biased, 2 * biased.heads),
     ]
 
 

@@ -115,6 +115,7 @@ template <typename T, int d> dim3 row_grid(size_t rows) {
   return launch_grid(rows * kLanesPerRow<T, d> / kRowThreads, 1);
 }
 
+/// A row for each kLanesPerRow lanes.
 template <typename T, int d>
 __global__ void __launch_bounds__(kRowThreads)
     row_statistics(const __grid_constant__ AttentionBackwardProblem p, RowStatistics rows) {
