@@ -111,7 +111,8 @@ def instruction(access: str) -> str:
     if op == "cp.async":
         return f"@%p1 cp.async.cg.shared.global [%r1], [%rd1], {width};\n  cp.async.wait_all;"
     if op == "ld":
-        return f"@%p1 ld.shared.{BYTES[width]} {REGISTERS[width]}, [%r1];"
+        extend = "\n  cvt.u32.u16 %r10, %rs10;" if width < 4 else ""
+        return f"@%p1 ld.shared.{BYTES[width]} {REGISTERS[width]}, [%r1];{extend}"
     return f"@%p1 st.shared.{BYTES[width]} [%r1], {REGISTERS[width]};"
 
 
@@ -167,6 +168,7 @@ LOOP:
   add.u32 %r20, %r20, 1;
   setp.lt.u32 %p1, %r20, {len(patterns)};
   @%p1 bra LOOP;
+  st.shared.u32 [%r9], %r10;
 """
     module = Module(kernel_text(body, 1, shared_bytes=16384))
     totals = module.launch("k", 1, 32, [patterns.astype(np.uint32)]).totals()
