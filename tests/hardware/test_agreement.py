@@ -74,8 +74,8 @@ TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
 
 #: A block that waits for its turn polls global memory.
 POLLS = {"b3_same_bits"}
-#: The rows of a block of h1, queries, and of h3b, keys, by head dimension. If a sequence has none for it, each
-#: of its warps reads two sectors fewer.
+#: The rows of a block of h1, queries, and of h3b, keys, by head dimension. If a sequence has none for it,
+#: each of its warps reads two sectors fewer.
 ROWS_A_BLOCK = {"h1_silu": {64: 128, 128: 128}, "h3b_gradients": {64: 128, 128: 64}}
 SECTORS_OF_A_BLOCK = 2 * 4
 #: By how much of its sectors h3 may read fewer at d = 128.
