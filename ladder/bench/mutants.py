@@ -18,8 +18,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -28,6 +29,7 @@ from ladder.backends import EmulatorBackend
 from ladder.build import build, emulator_library
 from ladder.common import cache
 from ladder.common.progress import steps
+from ladder.emulator import instruction_limit
 from ladder.errors import BuildError, LadderError
 from ladder.evaluation import ProcessEnded, call, check_stage, run_comparison
 from ladder.operations import DEFAULT_PROBLEM
@@ -41,7 +43,9 @@ else:
 STAGES = ("v1_minimal", "v2_warp_mma")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 #: Stops mutants that loop forever; no warp of a correct rung comes near it on the problems tried.
-_INSTRUCTION_LIMIT = "20000000"
+_MOST_INSTRUCTIONS = 20_000_000
+#: Stops mutants that write all over reserved memory. Judges of correct rungs use 1.3 GiB at most.
+_MEMORY_BYTES = 4 * 2**30
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: For each kind of change, the pattern and its replacements.
@@ -108,6 +112,8 @@ class Outcome:
 
     mutant: Mutant
     killed: dict[str, bool]
+    #: How judges' processes ended before they answered, by judge; such a mutant counts as found.
+    ends: dict[str, str] = field(default_factory=dict)
 
 
 def mutants(stage: str, source: str) -> list[Mutant]:
@@ -194,35 +200,36 @@ JUDGES: dict[str, Callable[[str], bool]] = {"compare": _compare, "check": _check
 
 def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
     """Asks a judge about the stage in that folder of stages; runs in a process of its own."""
-    os.environ.update(LADDER_STAGES_ROOT=folder, LADDER_WARP_INSTRUCTION_LIMIT=_INSTRUCTION_LIMIT)
-    os.environ.update(LADDER_SEED="1", LADDER_THREADS="1")
-    return judge(stage)
+    os.environ.update(LADDER_STAGES_ROOT=folder, LADDER_SEED="1", LADDER_THREADS="1")
+    with instruction_limit(_MOST_INSTRUCTIONS):
+        return judge(stage)
 
 
 def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome:
     """Builds the mutant in ``folder``, which it empties first, and asks each judge, unless its answer is
     cached. Mutants that share a folder reuse each other's unchanged objects. A verdict that is missing
-    because host code ended its process is not a pass.
+    because the judge's process ended, or took too much memory, is not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
-    kept = cache.read_json(known)
-    killed: dict[str, bool] = kept if isinstance(kept, dict) else {}
-    missing = [judge for judge in judges if judge not in killed]
-    if not missing or killed.get("built") is False:
-        return Outcome(mutant, {} if killed.get("built") is False else killed)
+    kept: Any = cache.read_json(known) or {"builds": True, "killed": {}, "ends": {}}
+    outcome = Outcome(mutant, kept["killed"], kept["ends"])
+    missing = [judge for judge in judges if judge not in outcome.killed] if kept["builds"] else []
+    if not missing:
+        return outcome
     shutil.rmtree(folder, ignore_errors=True)
     _copy_with(mutant, folder)
     try:
         call(_ask, _build, mutant.stage, str(folder))
     except BuildError:
-        killed, missing = {"built": False}, []
+        kept["builds"], missing = False, []
     for judge in missing:
+        asked = (_ask, JUDGES[judge], mutant.stage, str(folder))
         try:
-            killed[judge] = call(_ask, JUDGES[judge], mutant.stage, str(folder))
-        except ProcessEnded:
-            killed[judge] = True
-    cache.write_text(known, json.dumps(killed))
-    return Outcome(mutant, {} if killed.get("built") is False else killed)
+            outcome.killed[judge] = call(*asked, memory_bytes=_MEMORY_BYTES)
+        except ProcessEnded as error:
+            outcome.killed[judge], outcome.ends[judge] = True, error.message
+    cache.write_text(known, json.dumps(kept))
+    return outcome
 
 
 def _copy_with(mutant: Mutant, folder: Path) -> None:
@@ -308,6 +315,8 @@ def report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
         print(f"{mutant.name} passes {last}: {mutant.stage}/kernel.cu:{mutant.line}")
         print(f"- {mutant.old.strip()}\n+ {mutant.new.strip()}")
     for outcome in built:
+        for judge, end in outcome.ends.items():
+            print(f"{outcome.mutant.name} ends {judge}: {end}")
         if outcome.mutant.name in same and any(outcome.killed.values()):
             print(f"{outcome.mutant.name} is said to be equivalent and was found wrong", file=sys.stderr)
     table = Table(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib
+import mmap
 import os
 import pickle
 import select
@@ -21,6 +22,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ladder.errors import ExecutionError, LadderError
@@ -31,7 +33,10 @@ T = TypeVar("T")
 _PRELOADED = ("torch", "ladder.evaluation.comparison")
 _PR_SET_PDEATHSIG = 1
 _HEADER = struct.Struct("<cQ")  # kind, number of bytes that follow
-_ITEM, _RAISED, _RETURNED, _ENDED = b"i", b"x", b"r", b"e"
+_LIMIT = struct.Struct("<Q")  # of a call's memory, in bytes; 0: none
+_ITEM, _RAISED, _RETURNED, _ENDED, _TOO_LARGE = b"i", b"x", b"r", b"e", b"m"
+#: How often a child's memory is read; in the meantime it may take some 100 MB more.
+_MEMORY_INTERVAL_MS = 50
 
 
 class ProcessEnded(ExecutionError):
@@ -42,12 +47,18 @@ class ProcessEnded(ExecutionError):
         self.code = code
 
 
-def call(function: Callable[..., T], *arguments: Any) -> T:
+class MemoryExceeded(ProcessEnded):
+    """The process took more memory than it was allowed to."""
+
+
+def call(function: Callable[..., T], *arguments: Any, memory_bytes: int = 0) -> T:
     """Calls ``function(*arguments)`` in a child process. Both are pickled.
 
-    Raises whatever ``function`` raises, and :class:`ProcessEnded` if the child ends without an answer.
+    Raises whatever ``function`` raises, :class:`ProcessEnded` if the child ends without an answer, and
+    :class:`MemoryExceeded` if it uses more than ``memory_bytes``, unless that is 0. Memory that is reserved
+    and never touched does not count, as it would in the system's own limits.
     """
-    results = list(iterate(_one_item, function, *arguments))
+    results = list(iterate(_one_item, function, *arguments, memory_bytes=memory_bytes))
     result: T = results[0]
     return result
 
@@ -56,7 +67,7 @@ def _one_item(function: Callable[..., T], *arguments: Any) -> Iterator[T]:
     yield function(*arguments)
 
 
-def iterate(function: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:
+def iterate(function: Callable[..., Iterator[T]], *arguments: Any, memory_bytes: int = 0) -> Iterator[T]:
     """Yields, one by one, the items that the generator ``function(*arguments)`` yields in a child process.
 
     Raises like :func:`call`, after the items that arrived.
@@ -67,17 +78,20 @@ def iterate(function: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T
     server = _Server.of_this_thread()
     done = False
     try:
-        server.request((function, arguments, dict(os.environ), _working_directory(), list(sys.path)))
+        call = (function, arguments, dict(os.environ), _working_directory(), list(sys.path))
+        server.request(call, memory_bytes)
         while not done:
             kind, data = server.answer()
             if kind == _ITEM:
                 yield pickle.loads(data)
                 continue
-            if kind != _ENDED:
+            if kind not in (_ENDED, _TOO_LARGE):
                 server.answer()  # how it ended no longer matters
             done = True
             if kind == _RAISED:
                 raise pickle.loads(data)
+            if kind == _TOO_LARGE:
+                raise MemoryExceeded(f"it used more than {memory_bytes / 2**30:.3g} GiB of memory")
             if kind == _ENDED:
                 raise _process_ended(struct.unpack("<i", data)[0])
     finally:
@@ -146,8 +160,8 @@ class _Server:
             atexit.register(server.kill)
         return server
 
-    def request(self, what: object) -> None:
-        data = pickle.dumps(what)
+    def request(self, call: object, memory_bytes: int) -> None:
+        data = _LIMIT.pack(memory_bytes) + pickle.dumps(call)
         _write(self._requests, _HEADER.pack(b"q", len(data)) + data)
 
     def answer(self) -> tuple[bytes, bytes]:
@@ -191,23 +205,36 @@ def serve(requests: int, answers: int) -> None:
         child = os.fork()
         if child == 0:
             reader.close()
-            _run(frame[1], answers)
-        code = _wait(child, requests)
-        _write(answers, _HEADER.pack(_ENDED, 4) + struct.pack("<i", code))
+            _run(frame[1][_LIMIT.size :], answers)
+        kind, code = _wait(child, requests, *_LIMIT.unpack_from(frame[1]))
+        _write(answers, _HEADER.pack(kind, 4) + struct.pack("<i", code))
 
 
-def _wait(child: int, requests: int) -> int:
-    """Returns the child's exit code, or minus the signal; kills the child if the parent ends meanwhile."""
+def _wait(child: int, requests: int, memory_bytes: int) -> tuple[bytes, int]:
+    """Returns whether the child ended or was too large, and its exit code, or minus the signal; kills it if
+    it is too large or the parent ends meanwhile.
+    """
     descriptor = os.pidfd_open(child)
+    kind = _ENDED
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         poll.register(requests, select.POLLHUP)
-        if all(fd != descriptor for fd, _ in poll.poll()):
+        while not (events := poll.poll(_MEMORY_INTERVAL_MS if memory_bytes else None)):
+            if _used_bytes(child) > memory_bytes:
+                kind = _TOO_LARGE
+                break
+        if all(fd != descriptor for fd, _ in events):
             os.kill(child, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return kind, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     finally:
         os.close(descriptor)
+
+
+def _used_bytes(process: int) -> int:
+    """The memory that a process has, without files' pages, which the system can take back."""
+    _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_text().split()
+    return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
 def _run(request: bytes, answers: int) -> None:

@@ -176,6 +176,26 @@ def test_mutants_of_a_gap_are_of_its_lines() -> None:
     assert all(mutant.old.strip() in gap for mutant in found)
 
 
+def test_a_judge_that_takes_too_much_memory_has_found_the_mutant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(mutants, "_build", len)
+    monkeypatch.setattr(mutants, "_MEMORY_BYTES", 2**30)
+    monkeypatch.setitem(mutants.JUDGES, "check", bytearray_of_2_gib)
+    mutant = mutants.mutants("v1_minimal", discover()["v1_minimal"].kernel.read_text())[0]
+    for _ in range(2):
+        outcome = mutants.judge_mutant(mutant, ["check"], tmp_path / "mutant")
+        assert outcome.killed == {"check": True}
+        assert mutants.report([outcome], ["check"]) == []
+        assert f"{mutant.name} ends check: it used more than 1 GiB of memory" in capsys.readouterr().out
+        monkeypatch.setattr(mutants, "call", None)  # the second answer is a kept one
+
+
+def bytearray_of_2_gib(stage: str) -> bool:
+    return not bytearray(b"x" * 2**31)
+
+
 @pytest.mark.full
 def test_a_mutant_is_judged_once_and_its_end_is_no_pass(
     naive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

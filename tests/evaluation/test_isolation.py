@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ladder.errors import UnsupportedProblem
-from ladder.evaluation.isolation import ProcessEnded, call, iterate
+from ladder.evaluation.isolation import MemoryExceeded, ProcessEnded, call, iterate
 
 
 def test_a_result_comes_back_from_another_process() -> None:
@@ -38,6 +39,23 @@ def test_a_crash_has_its_name() -> None:
     assert caught.value.code == -signal.SIGSEGV
     with pytest.raises(ProcessEnded, match="SIGABRT"):
         call(os.abort)
+
+
+def take_memory(touched_bytes: int) -> str:
+    reserved = mmap.mmap(-1, 64 * 2**30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # NORESERVE
+    for place in range(0, touched_bytes, mmap.PAGESIZE):
+        reserved[place] = 1
+    time.sleep(0.2)
+    return "done"
+
+
+def test_memory_that_a_child_touches_is_limited() -> None:
+    """Memory that is only reserved does not count."""
+    limit = 2**30
+    assert call(take_memory, 2**20, memory_bytes=limit) == "done"
+    with pytest.raises(MemoryExceeded, match="more than 1 GiB of memory"):
+        call(take_memory, 2**30, memory_bytes=limit)
+    assert call(take_memory, 2**20, memory_bytes=limit) == "done"
 
 
 def refuse() -> None:
