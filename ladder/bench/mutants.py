@@ -158,6 +158,11 @@ def _changes(code: str) -> Iterator[tuple[str, str]]:
         yield "dropped line", ";"
 
 
+def _unchanged(stage: str, source: str) -> Mutant:
+    first = source.splitlines()[0]
+    return Mutant(stage, 1, "none", first, first)
+
+
 def equivalent() -> dict[str, str]:
     """The reasons why mutants compute the same as their rung, by name of the mutant."""
     table = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))
@@ -233,21 +238,21 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome
 
 
 def _copy_with(mutant: Mutant, folder: Path) -> None:
-    """Copies the mutated stage, with the files that tests and headers need beside it."""
-    keep = {mutant.stage, "include"}
-    for path in root().iterdir():
-        if path.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, folder)
-        elif path.name in keep:
-            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
-    table = folder / mutant.stage / "stage.toml"
-    table.write_text(re.sub(r"^before = .*\n", "", table.read_text(), flags=re.MULTILINE))
+    """Copies all stages, some of which the tests of others run, and mutates one."""
+    shutil.copytree(root(), folder, ignore=shutil.ignore_patterns("__pycache__"))
     kernel = folder / mutant.stage / "kernel.cu"
     lines = kernel.read_text().splitlines()
     assert lines[mutant.line - 1] == mutant.old
     lines[mutant.line - 1] = mutant.new
     kernel.write_text("\n".join(lines) + "\n")
+
+
+def _require_passed(unchanged: Outcome) -> None:
+    """Raises :class:`LadderError` if a judge finds the rung itself wrong, and so would find all mutants."""
+    for judge, found in unchanged.killed.items():
+        if found:
+            stage, end = unchanged.mutant.stage, unchanged.ends.get(judge)
+            raise LadderError(f"{judge} finds {stage} wrong without any change" + (f": {end}" if end else ""))
 
 
 def _judges_digest(stage: str) -> str:
@@ -277,11 +282,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Prints the table and the surviving mutants; returns 1 if one survives pytest."""
     ladder = discover()
-    found = [
-        mutant
-        for name in options.stages or STAGES
-        for mutant in mutants(name, ladder[name].kernel.read_text(encoding="utf-8"))
-    ]
+    sources = {name: ladder[name].kernel.read_text(encoding="utf-8") for name in options.stages or STAGES}
+    found = [mutant for name, source in sources.items() for mutant in mutants(name, source)]
     if options.sample is not None:
         found = sorted(random.Random(0).sample(found, min(options.sample, len(found))), key=lambda m: m.line)
     if options.list:
@@ -289,8 +291,9 @@ def main(options: argparse.Namespace) -> int:
             print(f"{mutant.name}:{mutant.line}\n-{mutant.old}\n+{mutant.new}")
         return 0
     judges = options.judge or list(JUDGES)
+    originals = [_unchanged(name, source) for name, source in sources.items()]
     with (
-        steps("Judging", len(found), elsewhere=False) as progress,
+        steps("Judging", len(originals) + len(found), elsewhere=False) as progress,
         tempfile.TemporaryDirectory(prefix="ladder-mutants-") as directory,
         ThreadPoolExecutor(options.jobs) as pool,
     ):
@@ -299,6 +302,8 @@ def main(options: argparse.Namespace) -> int:
             with progress.step(f"{mutant.stage}:{mutant.line}"):
                 return judge_mutant(mutant, judges, Path(directory) / f"stages{threading.get_ident()}")
 
+        for outcome in pool.map(judge, originals):
+            _require_passed(outcome)
         outcomes = list(pool.map(judge, found))
     survivors = report(outcomes, judges)
     return 1 if survivors else 0

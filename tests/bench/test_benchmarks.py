@@ -192,6 +192,17 @@ def test_a_judge_that_takes_too_much_memory_has_found_the_mutant(
         monkeypatch.setattr(mutants, "call", None)  # the second answer is a kept one
 
 
+def test_a_judge_that_finds_the_rung_itself_wrong_is_no_judge(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judge_all(mutant: mutants.Mutant, judges: list[str], folder: Path) -> mutants.Outcome:
+        return mutants.Outcome(mutant, {"check": True}, {"check": "it fell over"})
+
+    monkeypatch.setattr(mutants, "judge_mutant", judge_all)
+    assert bench(["mutants", "v1_minimal", "--judge", "check", "--sample", "1"]) == 2
+    assert "check finds v1_minimal wrong without any change: it fell over" in capsys.readouterr().err
+
+
 def bytearray_of_2_gib(stage: str) -> bool:
     return not bytearray(b"x" * 2**31)
 
