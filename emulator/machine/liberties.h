@@ -17,7 +17,8 @@ struct Liberties {
   /// Checks launches but does not run them: memory then holds only what the host wrote.
   bool skips_kernels = false;
   /// Unless 0, runs no more than so many of a launch's last blocks (or clusters), whose addresses are the
-  /// largest: for tensors that are too large for all of them.
+  /// largest: for tensors that are too large for all of them. The GPU then says that it has a multiprocessor
+  /// for each block.
   std::uint64_t last_blocks = 0;
 
   static Liberties &current();

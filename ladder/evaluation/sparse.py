@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Absent from Python's mmap before 3.13: the system need not be able to back all of the memory.
 _MAP_NORESERVE = 0x4000
-#: Of one warp; a persistent kernel's last blocks, which have much to do on large tensors, exceed it.
+#: Of one warp; a block that walks over all rows exceeds it.
 _MOST_INSTRUCTIONS = 1 << 20
 
 

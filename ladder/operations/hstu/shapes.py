@@ -112,8 +112,8 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
 
 
 def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
-    """More than 2**32 elements of many tokens; of many keys and few queries, few enough for the blocks of a
-    persistent kernel; of the bias; and of the cache. The last blocks compute the short last sequence.
+    """More than 2**32 elements of many tokens; of many keys and few queries; of the bias; of the cache; and
+    of many tokens in e4m3. The last blocks compute the short last sequence.
     """
     heads, d, length = 32, 64, 40
     if d not in head_dims:
@@ -131,6 +131,10 @@ def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
             replace(paged, q_lens=(0, length), kv_lens=(tokens // 2, 130), targets=(0, 16)),
             paged,
             heads,
+        ),
+        # All sequences are short: the last blocks round the last sequence, too.
+        Huge(
+            replace(short, q_lens=(length,) * (tokens // length), fp8=True), replace(short, fp8=True), heads
         ),
     ]
 
