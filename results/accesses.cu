@@ -81,7 +81,8 @@ __global__ void increment(const int *index, int *out) {
   out[threadIdx.x] = bins[threadIdx.x];
 }
 
-enum class Atomic { add, add_used, inc, max, or_, exch, min_used };
+// Those that are generic do not know that the address is in shared memory.
+enum class Atomic { add, add_used, inc, max, or_, exch, min_used, generic_add, generic_max, generic_cas };
 
 template <Atomic kWhat> __global__ void atomic(const int *index, int *out) {
   __shared__ int bins[8192];
@@ -103,8 +104,17 @@ template <Atomic kWhat> __global__ void atomic(const int *index, int *out) {
     atomicOr(bin, value);
   else if (kWhat == Atomic::exch)
     atomicExch(bin, value);
-  else
+  else if (kWhat == Atomic::min_used)
     old = atomicMin(bin, value);
+  else if (kWhat == Atomic::generic_add)
+    asm volatile("atom.relaxed.cta.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(bin), "r"(value) : "memory");
+  else if (kWhat == Atomic::generic_max)
+    asm volatile("red.relaxed.cta.max.s32 [%0], %1;" ::"l"(bin), "r"(value) : "memory");
+  else
+    asm volatile("atom.relaxed.cta.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(old)
+                 : "l"(bin), "r"(value), "r"(value + 1)
+                 : "memory");
   __syncwarp();
   out[threadIdx.x] = bins[threadIdx.x] + old;
 }
@@ -314,6 +324,9 @@ void add_all() {
   ATOMIC(or_);
   ATOMIC(exch);
   ATOMIC(min_used);
+  ATOMIC(generic_add);
+  ATOMIC(generic_max);
+  ATOMIC(generic_cas);
   using A16 = wmma::fragment<wmma::matrix_a, 16, 16, 16, half, row_major>;
   using A16c = wmma::fragment<wmma::matrix_a, 16, 16, 16, half, col_major>;
   using B8 = wmma::fragment<wmma::matrix_b, 8, 32, 16, half, row_major>;

@@ -239,7 +239,9 @@ std::optional<MachineAccess> decode(Bytes code, std::uint64_t offset) {
   case 0x388:
   case 0x988:
     return MachineAccess{MachineAccess::Kind::store, bytes};
-  case 0x38c:
+  case 0x38a: // ATOM, to whatever memory the address is in, costs the same in shared memory
+  case 0x98a:
+  case 0x38c: // ATOMS
   case 0x98c:
     return MachineAccess{MachineAccess::Kind::atomic, 4};
   case 0xf8c:
