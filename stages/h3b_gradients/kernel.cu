@@ -91,8 +91,11 @@ struct Differentiated : ladder::Sequence<T, d, Where<kPlace>> {
   __device__ WideMatrix<const T> rab() const {
     return {static_cast<const T *>(p.rab) + bias_offset(), k_len, p.rab_stride, p.rab_stride};
   }
+  /// Whether no other head adds to d_rab.
+  __device__ bool owns_d_rab() const { return gradients.d_rab && p.rab_heads != 1; }
+  /// Whoever owns it writes the columns past the last key, too.
   __device__ WideMatrix<float> d_rab() const {
-    return {gradients.d_rab + bias_offset(), k_len, k_len, p.rab_stride};
+    return {gradients.d_rab + bias_offset(), k_len, owns_d_rab() ? p.rab_stride : k_len, p.rab_stride};
   }
 
   /// The number of the sequence's first tile of `queries` among all tiles of all sequences and heads; there
@@ -120,6 +123,15 @@ private:
     return {tensor + int64_t(begin) * stride + kPlace().x * d, count, stride};
   }
 };
+
+/// Rows first .. end - 1 of the columns of key tile `key` become 0, by all threads of the block.
+template <typename A>
+__device__ inline void clear_rows(const WideMatrix<float> &d_rab, int first, int end, int key) {
+  constexpr int quads = A::keys / 4, step = A::warps * 32 / quads;
+  const int col = key + threadIdx.x % quads * 4;
+  for (int row = first + threadIdx.x / quads; row < end && col < d_rab.stride; row += step)
+    *reinterpret_cast<float4 *>(d_rab.at(row, col)) = {};
+}
 
 /// The calling warp's part of a tile of dQ.
 template <int d, typename A> struct DqPart {
@@ -154,9 +166,20 @@ __global__ void __launch_bounds__(A::warps * 32)
     turns.take();
   const Differentiated<T, d, place> sequence(problem);
   const int block_key = place().z * A::keys, warp_key = block_key + block::warp() * A::rows;
-  if (block_key >= sequence.k_len)
+  // The block writes all of d_rab's rows in its columns, unless heads share them: those of queries that see
+  // none of its keys, and those of no query, become 0.
+  const bool owns_d_rab = A::bias && sequence.owns_d_rab();
+  const int rab_rows = problem.forward.max_k_len;
+  if (block_key >= sequence.k_len) {
+    if (owns_d_rab)
+      clear_rows<A>(sequence.d_rab(), 0, rab_rows, block_key);
     return;
+  }
   const int shift = sequence.shift(), last = sequence.q_len - 1;
+  if (owns_d_rab) {
+    clear_rows<A>(sequence.d_rab(), 0, shift, block_key);
+    clear_rows<A>(sequence.d_rab(), sequence.k_len, rab_rows, block_key);
+  }
   const auto mask = sequence.template mask<kIntervals>();
   const DqPart<d, A> mine;
 
@@ -167,9 +190,13 @@ __global__ void __launch_bounds__(A::warps * 32)
   auto &slopes = allocator.allocate<typename A::Slopes, 2>();
   /// The last tile up to `tile` of which a query sees a key of the block, or -1.
   const auto needed = [&](int tile) {
-    while (tile >= 0 && !block_sees(mask, shift, tile * A::queries, min(last + 1, (tile + 1) * A::queries),
-                                    block_key, A::keys))
-      tile--;
+    for (; tile >= 0; tile--) {
+      const int first = tile * A::queries, end = min(last + 1, first + A::queries);
+      if (block_sees(mask, shift, first, end, block_key, A::keys))
+        break;
+      if (owns_d_rab)
+        clear_rows<A>(sequence.d_rab(), first + shift, end + shift, block_key);
+    }
     return tile;
   };
   /// Of the key tiles before the block's the last one that adds to this tile of dQ, counted from 1, or 0.
@@ -223,6 +250,10 @@ __global__ void __launch_bounds__(A::warps * 32)
       if (query > last || (!kIntervals && !seen.any_in(warp_key, A::rows))) {
         zero(ds_16);
         store(ds_smem, ds_16);
+        if (owns_d_rab) {
+          zero(ds_t);
+          store(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+        }
         continue;
       }
       const auto q = part<A::part_queries, d>(buffers[turn].q, at),
@@ -255,10 +286,10 @@ __global__ void __launch_bounds__(A::warps * 32)
           if constexpr (kSameBits)
             if (problem.forward.rab_heads == 1)
               turns.wait(turns.d_rab + sequence.pair(tile, A::queries), place().x);
-          if (problem.forward.rab_heads == 1)
-            atomic_add(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
-          else
+          if (owns_d_rab)
             store(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+          else
+            atomic_add(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
         }
     }
     if (before >= 0) {
@@ -307,7 +338,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(sequence.dq(), out, tile * A::queries + mine.row, mine.col);
 }
 
-/// The bias of a pair that is masked has the gradient 0.
+/// Where heads share a bias its gradient is a sum, which begins at 0.
 __global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < quads; i += step)
@@ -325,8 +356,8 @@ void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream)
   const ladder::Workspace<float> dq_sums(sums + counters, stream, "h3b_gradients: workspace");
   ladder::check(cudaMemsetAsync(dq_sums.data(), 0, (sums + counters) * sizeof(float), stream),
                 "h3b_gradients: workspace");
-  if (problem.d_rab) {
-    const int64_t quads = int64_t(p.batch) * p.rab_heads * p.max_k_len * p.rab_stride / 4;
+  if (problem.d_rab && p.rab_heads == 1) {
+    const int64_t quads = int64_t(p.batch) * p.max_k_len * p.rab_stride / 4;
     clear_d_rab<<<unsigned(std::min<int64_t>((quads + 255) / 256, 4096)), 256, 0, stream>>>(
         reinterpret_cast<float4 *>(problem.d_rab), quads);
     ladder::check(cudaGetLastError(), "h3b_gradients: launch");
