@@ -29,7 +29,7 @@ NUMBERED = ("b3_same_bits",)
 #: Its first blocks have the last rows.
 BACKWARDS = ("v11_persistent",)
 #: Operations whose host code checks alignment itself; that of the others leaves it to the caller.
-CHECK_ALIGNMENT = ("attention", "attention_backward")
+CHECK_ALIGNMENT = ("attention", "attention_backward", "hstu", "hstu_backward")
 #: How the host code of a stage refuses a tensor that begins at the wrong address.
 REFUSED = re.compile(r"UnsupportedProblem: .* must be aligned to \d+ bytes")
 

@@ -27,16 +27,20 @@ class Arguments {
 public:
   virtual ~Arguments() = default;
 
-  /// A device pointer.
-  template <typename T> void tensor(const char *name, T *&field) {
-    optional_tensor(name, field);
+  /// A device pointer, a multiple of `alignment` bytes.
+  template <typename T> void tensor(const char *name, T *&field, unsigned alignment = 1) {
+    optional_tensor(name, field, alignment);
     if (field == nullptr)
       throw std::invalid_argument(std::string(name) + " must not be null");
   }
 
   /// The same, or null for a tensor that the problem does not have.
-  template <typename T> void optional_tensor(const char *name, T *&field) {
-    field = reinterpret_cast<T *>(address(name));
+  template <typename T> void optional_tensor(const char *name, T *&field, unsigned alignment = 1) {
+    const std::uintptr_t pointer = address(name);
+    if (pointer % alignment != 0)
+      throw std::invalid_argument(std::string(name) + " must be aligned to " + std::to_string(alignment) +
+                                  " bytes");
+    field = reinterpret_cast<T *>(pointer);
   }
 
   /// A whole number of at least `least`.

@@ -6,18 +6,21 @@
 
 namespace ladder {
 
+/// Every rung reads and writes its matrices 16 bytes at a time.
+constexpr unsigned kHstuAlignment = 16;
+
 inline HstuProblem hstu_problem(Arguments &arguments) {
   HstuProblem p{};
-  arguments.tensor("q", p.q);
-  arguments.tensor("k", p.k);
-  arguments.tensor("v", p.v);
-  arguments.optional_tensor("rab", p.rab);
+  arguments.tensor("q", p.q, kHstuAlignment);
+  arguments.tensor("k", p.k, kHstuAlignment);
+  arguments.tensor("v", p.v, kHstuAlignment);
+  arguments.optional_tensor("rab", p.rab, kHstuAlignment);
   arguments.tensor("cu_seqlens_q", p.cu_seqlens_q);
   arguments.tensor("cu_seqlens_k", p.cu_seqlens_k);
   arguments.optional_tensor("num_contexts", p.num_contexts);
   arguments.optional_tensor("num_targets", p.num_targets);
   arguments.optional_tensor("intervals", p.intervals);
-  arguments.optional_tensor("kv_cache", p.kv_cache);
+  arguments.optional_tensor("kv_cache", p.kv_cache, kHstuAlignment);
   arguments.optional_tensor("page_offsets", p.page_offsets);
   arguments.optional_tensor("page_ids", p.page_ids);
   arguments.optional_tensor("last_page_lens", p.last_page_lens);

@@ -4,10 +4,10 @@
 ladder::Launch ladder::bind_launch(Arguments &arguments) {
   HstuBackwardProblem problem{};
   problem.forward = hstu_problem(arguments);
-  arguments.tensor("d_o", problem.d_o);
-  arguments.tensor("dq", problem.dq);
-  arguments.tensor("dk", problem.dk);
-  arguments.tensor("dv", problem.dv);
-  arguments.optional_tensor("d_rab", problem.d_rab);
+  arguments.tensor("d_o", problem.d_o, kHstuAlignment);
+  arguments.tensor("dq", problem.dq, kHstuAlignment);
+  arguments.tensor("dk", problem.dk, kHstuAlignment);
+  arguments.tensor("dv", problem.dv, kHstuAlignment);
+  arguments.optional_tensor("d_rab", problem.d_rab, kHstuAlignment);
   return [problem](cudaStream_t stream) { launch(problem, stream); };
 }
