@@ -25,7 +25,7 @@ def test_five_products_where_the_forward_pass_has_two(run_stage: RunStage) -> No
     assert row["conflicts"] == 0
 
 
-#: Of one head dim, whose kernels compile in a third of the time.
+#: Of one dtype and head dim, whose kernels compile in seconds.
 ORDERED = [
     # Heads share a bias, and the mask leaves gaps between the key tiles that a query tile needs.
     HstuBackwardProblem(
@@ -38,12 +38,11 @@ ORDERED = [
         bias_heads=1,
         dtype="f16",
     ),
-    HstuBackwardProblem(2, 32, (150, 260), (300, 300), window=(100, 5), dtype="bf16"),
-    HstuBackwardProblem(2, 32, (150, 260), (300, 300), intervals=True, bias_heads=1, dtype="bf16"),
+    HstuBackwardProblem(2, 32, (150, 260), (300, 300), window=(100, 5), dtype="f16"),
+    HstuBackwardProblem(2, 32, (150, 260), (300, 300), intervals=True, bias_heads=1, dtype="f16"),
 ]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("problem", ORDERED, ids=str)
 def test_the_same_bits(
     run_stage: RunStage, monkeypatch: pytest.MonkeyPatch, problem: HstuBackwardProblem
