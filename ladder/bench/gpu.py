@@ -135,7 +135,7 @@ def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: f
     for name, run in runs.items():
         make_outputs(problem, "cuda")  # NaN where the next allocation of this size will be
         _, outputs = operation.part(problem, {first: run(sets[0])})
-        errors[name] = bounds.error(first, outputs[first])
+        errors[name] = bounds.deviation(first, outputs[first])
     timings = timing.measure(runs, sets, _SECONDS)
     tflops = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
     return [
@@ -146,9 +146,9 @@ def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: f
             "tflops": tflops[name],
             "of_matmul": tflops[name] / matmul_tflops,
             **{_ratio_column(baseline): tflops[name] / tflops[baseline] for baseline in baselines},
-            "error": errors[name],
+            "error": errors[name].largest,
             "error_bound": bounds.bounds[first],
-            "passed": errors[name] <= bounds.bounds[first],
+            "passed": errors[name].is_allowed,
         }
         for name, timed in timings.items()
     ]

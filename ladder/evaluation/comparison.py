@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ladder.backends import Timing
-    from ladder.operations import Reference
+    from ladder.operations import Deviation, Reference
 
 
 #: The subpackages that a row depends on, besides the build.
@@ -52,18 +52,17 @@ class Evaluation:
     row: Row
     execution: Execution
     reference: Reference
-    #: max |output - reference| of each output.
-    errors: Mapping[str, float]
+    errors: Mapping[str, Deviation]
 
     @property
     def passed(self) -> bool:
         return bool(self.row["passed"])
 
     def describe(self) -> str:
-        """All errors with their bounds, for the message of a failing test."""
+        """The error of each output that is nearest to its bound, for the message of a failing test."""
         errors = "; ".join(
-            f"|{name} - ref| = {error:.3g}, bound {self.reference.bounds[name]:.3g}"
-            for name, error in self.errors.items()
+            f"|{name} - ref| = {found.error:.3g}, bound {found.bound:.3g}"
+            for name, found in self.errors.items()
         )
         return f"{self.row['stage']}: {errors}"
 
@@ -398,7 +397,7 @@ def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = F
                 if job.stage.deterministic:
                     verdict.require_same_outputs(execution, again)
                 else:
-                    errors = verdict.largest_errors(errors, expected.errors(again.outputs))
+                    errors = verdict.larger_errors(errors, expected.errors(again.outputs))
     row = make_row(job.stage.name, backend.name, job.target.arch, job.problem)
     fill_row(row, job.problem, expected, errors, execution.counters, execution.time_ms)
     return Evaluation(job.problem, row, execution, expected, errors)

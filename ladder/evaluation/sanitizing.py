@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -143,20 +142,15 @@ def _element(name: str, tensor: Tensor, number: int) -> str:
 
 
 def _wrong_results(execution: Execution, expected: Reference, problem: AnyProblem) -> Iterator[Finding]:
-    for name, right in expected.outputs.items():
-        actual, bound = execution.outputs[name], expected.bounds[name]
-        difference = (actual.double() - right).abs().nan_to_num(nan=math.inf)
-        if float(difference.max()) <= bound:
-            continue
-        wrong = int((difference > bound).sum())
-        element = _element(name, actual, int(difference.argmax()))
+    for name, bad in expected.wrong(execution.outputs).items():
+        worst = expected.deviation(name, execution.outputs[name])
         yield Finding(
             kind="wrong result",
-            message=f"{wrong:,} of {actual.numel():,} elements of {name} are off by more than {bound:.3g}, "
-            f"this one by {float(difference.max()):.3g}, on {problem}",
+            message=f"{int(bad.sum()):,} of {bad.numel():,} elements of {name} are off by too much, this one "
+            f"by {worst.error:.3g} where {worst.bound:.3g} is allowed, on {problem}",
             kernel="",
-            count=wrong,
+            count=int(bad.sum()),
             who=None,
             other=None,
-            element=element,
+            element=_element(name, bad, worst.place),
         )

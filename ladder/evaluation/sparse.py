@@ -64,9 +64,9 @@ def _faults(extension: Path, target: Target, huge: Huge) -> str:
         backend.execute_into(outputs, extension, target, problem, inputs, treatment)
     expected = operation.reference(last, small)
     return "; ".join(
-        f"|{name} - ref| = {error:.3g}, bound {expected.bounds[name]:.3g}"
-        for name, error in expected.errors(ends).items()
-        if not error <= expected.bounds[name]
+        f"|{name} - ref| = {found.error:.3g}, bound {found.bound:.3g}"
+        for name, found in expected.errors(ends).items()
+        if not found.is_allowed
     )
 
 

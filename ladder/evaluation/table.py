@@ -19,7 +19,7 @@ from ladder.operations import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ladder.operations import Reference
+    from ladder.operations import Deviation, Reference
 
 Row = dict[str, Any]
 
@@ -61,14 +61,15 @@ def fill_row(
     row: Row,
     problem: AnyProblem,
     reference: Reference,
-    errors: Mapping[str, float],
+    errors: Mapping[str, Deviation],
     counters: Mapping[str, int | None],
     time_ms: float | None,
 ) -> None:
     """Enters the results of a run. A NaN error or a missing output fails it and leaves the cell empty."""
     operation = operation_of(problem)
     for name, column in operation.error_columns.items():
-        row[column] = errors[name] if math.isfinite(errors.get(name, math.nan)) else None
+        error = errors[name].largest if name in errors else math.nan
+        row[column] = error if math.isfinite(error) else None
     row.update(
         error_bound=reference.bounds[operation.output_names[0]],
         passed=reference.passed(errors),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ from ladder.operations import AnyProblem, Tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ladder.operations import Deviation
 
 #: Reverse order with blocks interleaved, another value in unwritten memory, and addresses aligned to no more
 #: than 16 bytes.
@@ -81,11 +82,11 @@ def require_same_outputs(first: Execution, again: Execution) -> None:
         )
 
 
-def largest_errors(first: Mapping[str, float], again: Mapping[str, float]) -> dict[str, float]:
-    """The larger error of two runs for each output; NaN if either is NaN."""
+def larger_errors(first: Mapping[str, Deviation], again: Mapping[str, Deviation]) -> dict[str, Deviation]:
+    """For each output the larger error of two runs, the first of which is allowed."""
     return {
-        name: math.nan if math.isnan(error + again[name]) else max(error, again[name])
-        for name, error in first.items()
+        name: found if again[name].is_allowed and again[name].largest <= found.largest else again[name]
+        for name, found in first.items()
     }
 
 

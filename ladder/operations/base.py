@@ -23,9 +23,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ladder.common.words import told_apart
 from ladder.errors import InvalidProblem
@@ -119,32 +119,67 @@ class Output:
     dtype: str
 
 
+class Deviation(NamedTuple):
+    """How far an output is off: its largest |error|; and the |error| and the bound of the element that comes
+    nearest to its bound, or is furthest beyond it. NaN if the output contains NaN.
+    """
+
+    largest: float
+    error: float
+    bound: float
+    #: The number of that element.
+    place: int
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.error <= self.bound
+
+
 @dataclass(frozen=True)
 class Reference:
-    """The exact outputs in float64, by name, with a bound on a correct kernel's |error| in each."""
+    """The exact outputs in float64, by name, with the limits of a correct kernel's |error|: of each output
+    one for all of its elements, or a tensor with one for each.
+    """
 
     outputs: Mapping[str, Tensor]
-    bounds: Mapping[str, float]
+    limits: Mapping[str, float | Tensor]
 
-    def errors(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """max |output - reference| of each output; NaN if the output contains NaN."""
-        return {name: self.error(name, outputs[name]) for name in self.outputs}
+    @cached_property
+    def bounds(self) -> dict[str, float]:
+        """The largest limit of each output."""
+        return {
+            name: limit if isinstance(limit, float) else largest(limit) for name, limit in self.limits.items()
+        }
+
+    def errors(self, outputs: Mapping[str, Tensor]) -> dict[str, Deviation]:
+        return {name: self.deviation(name, outputs[name]) for name in self.outputs}
 
     def error(self, name: str, output: Tensor) -> float:
-        """max |output - reference| of this output."""
+        """max |output - reference| of this output; NaN if it contains NaN."""
         return largest(output.double() - self.outputs[name])
+
+    def deviation(self, name: str, output: Tensor) -> Deviation:
+        import torch
+
+        off = (output.double() - self.outputs[name]).abs()
+        limits = torch.as_tensor(self.limits[name], dtype=off.dtype, device=off.device).expand_as(off)
+        # Where nothing is allowed an error is infinitely too large, and none is none; NaN is never allowed.
+        shares = off / limits
+        allowed, others = shares.nan_to_num(nan=0.0), shares.nan_to_num(nan=math.inf)
+        place = int(torch.where(off <= limits, allowed, others).argmax())
+        return Deviation(largest(off), float(off.flatten()[place]), float(limits.flatten()[place]), place)
 
     def wrong(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Of each output with a wrong element, NaN included: which of its elements are wrong."""
         places = {
-            name: ~((outputs[name].double() - exact).abs() <= self.bounds[name])
+            name: ~((outputs[name].double() - exact).abs() <= self.limits[name])
             for name, exact in self.outputs.items()
         }
         return {name: bad for name, bad in places.items() if bad.any()}
 
-    def passed(self, errors: Mapping[str, float]) -> bool:
-        """Whether all errors are within their bounds; NaN is not."""
-        return all(errors[name] <= bound for name, bound in self.bounds.items())
+    def passed(self, errors: Mapping[str, Deviation]) -> bool:
+        """Whether all errors are within their limits; NaN is not."""
+        return all(errors[name].is_allowed for name in self.outputs)
 
 
 def rest_is_right(reference: Reference, wrong: Collection[str]) -> list[str]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ladder.emulator import COUNTERS
 from ladder.evaluation import COLUMNS, fill_row, make_row, to_frame, to_json
-from ladder.operations import Problem, get_operation, make_inputs, reference
+from ladder.operations import Deviation, Problem, get_operation, make_inputs, reference
 
 SCHEMA = """
 stage, backend, arch, B, H, Hkv, N, M, d, dtype, causal, error, error_bound, passed, lse_error,
@@ -24,7 +24,11 @@ def row(error=1e-9, lse_error=1e-9, counters=None, time_ms=None):
     expected = reference(q, k, v, is_causal=False, scale=1.0)
     result = make_row("mine", "emulator", "sm_80", PROBLEM)
     counted = dict.fromkeys(COUNTERS, 7) if counters is None else counters
-    fill_row(result, PROBLEM, expected, {"o": error, "lse": lse_error}, counted, time_ms)
+    errors = {
+        name: Deviation(error, error, expected.bounds[name], 0)
+        for name, error in (("o", error), ("lse", lse_error))
+    }
+    fill_row(result, PROBLEM, expected, errors, counted, time_ms)
     return result
 
 

@@ -114,7 +114,8 @@ class AttentionBackward(Attention):
     def random(
         self, seed: int, dtypes: Sequence[str], head_dims: Sequence[int], largest: int
     ) -> Iterator[Problem]:
-        return map(_of, super().random(seed, dtypes, head_dims, largest))
+        problems = super().random(seed, dtypes, head_dims, largest)
+        return (_of(problem, number % 2 == 1) for number, problem in enumerate(problems))
 
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return [_of(problem) for problem in super().refused(dtypes, head_dims)]

@@ -27,7 +27,13 @@ with dS without its factor scale,
                   + 5/4 t n u R(dS K)) + (2 u_T + 2 u) |dQ|
 
 and dK as dQ with Q for K, where the error of delta counts as one of dP, and with the queries of all heads of
-a group. f16 is less precise below 2^-14: each number rounded to it errs by 2^-25 more.
+a group. f16 is less precise below 2^-14: each number rounded to it errs by 2^-25 more, also P for bf16, which
+a kernel may keep in f16. Below 2^-126 a number may become 0: P, dS, each product of the n and the result err
+by so much more. Errors of errors come to 4 u_T of all of this, and to e h, and e and the roundings times the
+error of delta.
+
+Each step holds for a single element, so each has a limit of its own: under a causal mask, the last rows of dK
+and dV are smaller than the errors that the first ones may have.
 """
 
 from __future__ import annotations
@@ -40,12 +46,14 @@ import torch
 from torch import Tensor
 
 from ladder.operations.attention.reference import Rows, query_rows
-from ladder.operations.base import Reference, largest
+from ladder.operations.base import Reference
 
 _U = 2.0**-24
 #: Relative rounding errors of the dtypes; below 2^-14, f16's is absolute.
 _ROUNDING = {torch.float32: _U, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 _F16_SUBNORMAL = 2.0**-25
+#: The smallest normal number of f32 and bf16.
+_SMALLEST = 2.0**-126
 #: The number of standard deviations that a normal variable practically never exceeds.
 _DEVIATIONS = 7.0
 
@@ -67,11 +75,14 @@ class _Sums:
         self.sizes[place] += factor.abs() @ other.abs()
         self.squares[place] += factor.square() @ other.square()
 
-    def bound(self, rounded_linear: float, rounded_square: float, summed: float) -> Tensor:
-        """The errors, plus R of the terms' roundings, plus ``summed`` times R of the terms."""
+    def limit(self, rounded_linear: float, rounded_square: float, of_sum: float, terms: int) -> Tensor:
+        """The errors, plus R of the terms' roundings, plus ``of_sum`` of a sum of so many ``terms`` times R
+        of the terms.
+        """
         deviations = _DEVIATIONS * self.squares.sqrt()
         roundings = torch.minimum(rounded_linear * self.sizes, rounded_square * deviations)
-        return self.errors + roundings + summed * torch.minimum(self.sizes, deviations)
+        summed = of_sum * terms * torch.minimum(self.sizes, deviations)
+        return self.errors + roundings + summed + (terms + 1) * _SMALLEST
 
 
 def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Reference:
@@ -94,13 +105,13 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
     inner = 0.0 if q.dtype == torch.float32 else rounding
     subnormal = _F16_SUBNORMAL if q.dtype == torch.float16 else 0.0
     of_sum = 1.25 * _truncation(q.dtype) * _U
-    of_queries, of_keys = of_sum * k.shape[2], of_sum * q.shape[2] * group
-    bounds = {"dv": largest(dv.bound(inner, inner, of_keys) + rounding * dv.exact.abs()) + subnormal}
+    keys, queries = k.shape[2], q.shape[2] * group
     gradients = {"dq": scale * dq.exact, "dk": scale * dk.exact, "dv": dv.exact}
-    for name, sums, summed in (("dq", dq, of_queries), ("dk", dk, of_keys)):
-        error = abs(scale) * sums.bound(2 * inner, math.sqrt(4 / 3) * inner, summed)
-        bounds[name] = largest(error + (rounding + inner + 2 * _U) * gradients[name].abs()) + subnormal
-    return Reference(gradients, bounds)
+    limits = {"dv": dv.limit(inner, inner, of_sum, queries) + rounding * dv.exact.abs() + subnormal}
+    for name, sums, terms in (("dq", dq, keys), ("dk", dk, queries)):
+        error = abs(scale) * sums.limit(2 * inner, math.sqrt(4 / 3) * inner, of_sum, terms)
+        limits[name] = error + (rounding + inner + 2 * _U) * gradients[name].abs() + subnormal + _SMALLEST
+    return Reference(gradients, {name: (1 + 4 * rounding) * limit for name, limit in limits.items()})
 
 
 def _add(
@@ -126,12 +137,14 @@ def _add(
     h = of_sum * (d_o.abs() @ rows.v.abs().T)
     of_delta = (d_o * (rounded_o - rows.o)).sum(-1, keepdim=True).abs()
     of_delta += _U * ((d + 2) * products.abs().sum(-1, keepdim=True) + 2 * d_lse.abs())
-    subnormal = (p > 0) * (_F16_SUBNORMAL if dtype == torch.float16 else 0.0)
-    of_ds = p * (e * gap.abs() + h) + subnormal
+    small_ds = (p > 0) * (_F16_SUBNORMAL if dtype == torch.float16 else _SMALLEST)
+    small_p = (p > 0) * (_SMALLEST if dtype == torch.float32 else _F16_SUBNORMAL)
+    of_ds = p * (e * (gap.abs() + h + of_delta) + h) + small_p * gap.abs() + small_ds
     dq.add(rows.place, p * gap, rows.k, of_ds)
-    dq.errors[rows.place] += of_delta * (p @ rows.k).abs()
+    roundings = 2 * _ROUNDING[dtype] * (p @ rows.k.abs())
+    dq.errors[rows.place] += of_delta * ((p @ rows.k).abs() + roundings)
     dk.add(of_kv, (p * gap).T, rows.q, (of_ds + p * of_delta).T)
-    dv.add(of_kv, p.T, d_o, (p * e + subnormal).T)
+    dv.add(of_kv, p.T, d_o, (p * e + small_p).T)
 
 
 def _truncation(dtype: torch.dtype) -> int:
