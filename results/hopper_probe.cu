@@ -642,10 +642,12 @@ void count_all() {
                   c.height, c.swizzle, c.l2, c.x, c.y, c.copies, c.lanes);
     if (labelled("load %s", label))
       count_loads<<<1, 32, kSharedBytes>>>(map, what);
-    if (labelled("store %s", label))
-      count_stores<<<1, 32, kSharedBytes>>>(map, what, 0);
-    if (labelled("reduce %s", label))
-      count_stores<<<1, 32, kSharedBytes>>>(map, what, 1);
+    if (c.x >= 0) { // the hardware refuses to store to the left of the tensor
+      if (labelled("store %s", label))
+        count_stores<<<1, 32, kSharedBytes>>>(map, what, 0);
+      if (labelled("reduce %s", label))
+        count_stores<<<1, 32, kSharedBytes>>>(map, what, 1);
+    }
     if (c.copies == 1 && c.lanes == 1 && c.x == 0 && c.y == 0) {
       if (labelled("multicast %s", label))
         count_multicast<<<2, 32, kSharedBytes>>>(map, bytes);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace ladder::instructions {
 
@@ -261,9 +262,12 @@ void store(Warp &warp, const BulkCopy &copy, Combine combine, int lane) {
 
 /// Sectors that a box moves between shared memory and the L2, as an H200 counts them. Each line of the box is
 /// split where a 128-byte line of shared memory ends; parts left or right of the tensor count like the rest.
-/// With multicast a piece takes at least two sectors per destination. nullopt for cases not measured.
-std::optional<std::uint64_t> sectors_of(const BulkCopy &copy) {
-  if (!copy.map || copy.kind == BulkKind::prefetch)
+/// With multicast a piece takes at least two sectors per destination. Loads of 16 bytes without a map take
+/// one each, even side by side. nullopt for cases not measured.
+std::optional<std::uint64_t> sectors_of(const BulkCopy &copy, bool is_elected) {
+  if (!copy.map && copy.kind == BulkKind::load && !copy.cta_mask && copy.bytes == kGranularity)
+    return 1;
+  if (!copy.map || !is_elected || copy.kind == BulkKind::prefetch)
     return std::nullopt;
   const TensorMap &map = *copy.map;
   for (unsigned d = 1; d < map.rank; ++d) {
@@ -300,15 +304,27 @@ std::optional<std::uint64_t> sectors_of(const BulkCopy &copy) {
   return sectors * std::uint64_t(copy.cta_mask ? std::popcount(*copy.cta_mask) : 1);
 }
 
+/// The machine code of sm_90 issues the copies of a warp in a loop, lane by lane; equal stores, and equal
+/// prefetches, only once. `once` holds those that the loop has issued.
+bool is_issued(const BulkCopy &copy, std::vector<BulkCopy> &once) {
+  if (copy.reduces || (copy.kind != BulkKind::store && copy.kind != BulkKind::prefetch))
+    return true;
+  if (std::find(once.begin(), once.end(), copy) != once.end())
+    return false;
+  once.push_back(copy);
+  return true;
+}
+
 void bulk_copy(Warp &warp, const Instruction &in) {
   const BulkKind kind = bulk_kind(in);
   AccessCounters &counters =
       warp.access(in, kind == BulkKind::store ? AccessKind::tma_store : AccessKind::tma_load);
-  ++counters.executed;
   const bool is_elected = std::popcount(warp.active()) == 1;
+  std::vector<BulkCopy> once;
   for_lanes(warp.active(), [&](int lane) {
     const BulkCopy copy = bulk_copy_of(warp, in, lane);
-    if (const auto sectors = is_elected ? sectors_of(copy) : std::nullopt) {
+    counters.executed += is_issued(copy, once);
+    if (const auto sectors = sectors_of(copy, is_elected)) {
       counters.sectors += *sectors;
       counters.bytes += *sectors * kSectorBytes;
     } else {

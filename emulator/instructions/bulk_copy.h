@@ -31,6 +31,8 @@ struct BulkCopy {
   std::optional<TensorMap> map;    ///< boxes only
   std::array<std::int32_t, kMostDimensions> coordinates{};
   std::optional<std::uint32_t> cta_mask; ///< multicast: the destinations' ranks in the cluster
+
+  bool operator==(const BulkCopy &) const = default;
 };
 
 BulkKind bulk_kind(const machine::Instruction &in);

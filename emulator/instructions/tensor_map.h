@@ -53,6 +53,8 @@ struct TensorMap {
   std::uint8_t l2_promotion = 0;
   Fill fill = Fill::zeros;
 
+  bool operator==(const TensorMap &) const = default;
+
   unsigned element_bytes() const;
   /// Number of elements that a box transfers along a dimension.
   std::uint32_t box_elements(unsigned dimension) const;

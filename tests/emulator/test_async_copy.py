@@ -374,7 +374,7 @@ def run_bulk(body: str) -> tuple[np.ndarray, np.ndarray]:
     copies = launch.instructions()
     copies = copies[copies.ptx.str.contains("cp.async.bulk.(?:shared|global)")]
     assert copies.executed.tolist() == [1, 1, 1]
-    # The hardware's counts for these without a tensor map are unknown.
+    # Not measured for this size.
     assert (copies.tma_sectors_ld.isna() | copies.tma_sectors_st.isna()).all()
     return source, result
 
@@ -382,6 +382,40 @@ def run_bulk(body: str) -> tuple[np.ndarray, np.ndarray]:
 def test_bulk_copies_to_and_from_shared_memory() -> None:
     source, result = run_bulk(bulk_kernel())
     assert np.array_equal(result, 2 * source)
+
+
+LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd10], 16, [%r10];"
+STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd{to}], [smem], 16;"
+ADD = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd0], [smem], 16;"
+
+
+@pytest.mark.parametrize(
+    ("copy", "loads", "stores", "sectors"),
+    [
+        (LOAD, 12, 0, 12),
+        (STORE.format(to=10), 0, 12, None),
+        (STORE.format(to=0), 0, 1, None),
+        (ADD, 0, 12, None),
+    ],
+    ids=["loads", "stores", "equal stores", "equal reductions"],
+)
+def test_each_lane_issues_its_own_bulk_copy(copy: str, loads: int, stores: int, sectors: int | None) -> None:
+    body = (
+        ".shared .align 8 .b64 bar;\nmov.u32 %r10, bar;\nmov.u32 %r12, smem;\n"
+        + lane_address("%rd0", "%rd10", 16)
+        + f"""
+  mad.lo.u32 %r11, %r0, 16, %r12;
+  setp.eq.u32 %p0, %r0, 0;
+  @%p0 mbarrier.init.shared::cta.b64 [%r10], 1;
+  bar.sync 0;
+  setp.lt.u32 %p1, %r0, 12;
+  @%p1 {copy}
+"""
+    )
+    totals = run(body, np.zeros(128, np.uint32), shared_bytes=512, arch="sm_90").totals()
+    assert totals["tma_load_instructions"] == loads
+    assert totals["tma_store_instructions"] == stores
+    assert totals["tma_sectors_ld" if loads else "tma_sectors_st"] == sectors
 
 
 def test_a_bulk_copy_that_nobody_waits_for_has_not_come() -> None:
