@@ -197,6 +197,10 @@ class Cell:
     def measured(self) -> str:
         return f"{self.least:,}" if self.least == self.most else f"{self.least:,} to {self.most:,}"
 
+    @property
+    def emulated(self) -> str:
+        return "" if self.counted is None else f"{self.counted:,}"
+
 
 def differences(launches: pd.DataFrame, counted: pd.DataFrame) -> list[Cell]:
     """The cells where the least of the GPU's launches is not what the emulator counts.
@@ -231,7 +235,7 @@ def _cause(column: str, least: int, most: int, counted: int | None, lost: int) -
 def report(cells: Sequence[Cell], kernels: int) -> str:
     """The cells as an aligned table, and how many kernels agree."""
     head = ["kernel", "column", "measured", "emulator", ""]
-    rows = [[c.kernel, c.column, c.measured, _number(c.counted), c.cause] for c in cells]
+    rows = [[c.kernel, c.column, c.measured, c.emulated, c.cause] for c in cells]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in [head, *rows]] if rows else []
     return "\n".join([*lines, summary(cells, kernels)])
@@ -239,16 +243,14 @@ def report(cells: Sequence[Cell], kernels: int) -> str:
 
 def summary(cells: Sequence[Cell], kernels: int) -> str:
     """How many kernels agree, and how many more but for a cause outside the kernel."""
-    text = f"{kernels - len({c.kernel for c in cells})} of {kernels} kernels are equal in every column"
-    unknown = {c.kernel for c in cells if not c.cause}
-    for cause in (LOST_ARBITRATION, TIMING):
-        more = {c.kernel for c in cells if c.cause == cause} - unknown
-        text += f", {len(more)} but for {cause}" if more else ""
+    causes: dict[str, set[str]] = {}
+    for cell in cells:
+        causes.setdefault(cell.kernel, set()).add(cell.cause)
+    text = f"{kernels - len(causes)} of {kernels} kernels are equal in every column"
+    for excuses in ({LOST_ARBITRATION}, {TIMING}, {LOST_ARBITRATION, TIMING}):
+        count = list(causes.values()).count(excuses)
+        text += f", {count} but for {' and '.join(sorted(excuses))}" if count else ""
     return text
-
-
-def _number(count: int | None) -> str:
-    return "" if count is None else f"{count:,}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import re
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import measure_other_kernels as other
 import pandas as pd
 from count_arrangements import ARRANGEMENTS, predicted
 from rich.console import Console
@@ -35,6 +37,7 @@ H200 = ROOT / "results" / "h200"
 #: The files that contain tables.
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "other_kernels.md",
     ROOT / "docs" / "sanitizer.md",
     *sorted((ROOT / "stages").glob("*/README.md")),
 )
@@ -422,7 +425,51 @@ def sanitizer() -> str:
     return title + _markdown(["planted", "cases", "reported here", "by compute-sanitizer"], rows)
 
 
+#: Headings of the counts that kernels of public repositories have.
+_COUNTS = {
+    "shared_load_instructions": "shared loads",
+    "shared_store_instructions": "shared stores",
+    "ldmatrix_instructions": "ldmatrix",
+    "wavefronts_ld": "wavefronts ld",
+    "wavefronts_st": "wavefronts st",
+    "conflicts_ld": "conflicts ld",
+    "conflicts_st": "conflicts st",
+    "conflicts_atom": "conflicts of atomics",
+    "mma_instructions": "mma",
+    "global_sectors_ld": "sectors read",
+    "global_sectors_st": "sectors written",
+    "tma_load_instructions": "bulk loads",
+    "tma_sectors_ld": "sectors of bulk loads",
+}
+
+
+def other_kernels() -> str:
+    """The counts of kernels of public repositories; where GPU and emulator differ, both and the cause."""
+    launches, counted = other.read()
+    cells = other.differences(launches, counted)
+    differing = {(cell.repository, cell.kernel, cell.column): cell for cell in cells}
+    columns = [name for name in other.COLUMNS if counted[name].any()]
+    rows = []
+    for kernel in counted.to_dict("records"):
+        shown, causes = [], []
+        for column in columns:
+            cell = differing.get((kernel["repository"], kernel["kernel"], column))
+            shown.append(f"{kernel[column]:,}" if cell is None else f"{cell.measured} / {cell.emulated}")
+            if cell and cell.cause not in causes:
+                causes.append(cell.cause)
+        sizes = " x ".join(str(math.prod(map(int, kernel[of].split("x")))) for of in ("grid", "block"))
+        name = f"{kernel['repository'].partition('/')[2]} `{kernel['kernel']}`"
+        rows.append([name, sizes, *shown, ", ".join(causes)])
+    where = launches[["gpu", "driver", "compiler", "ncu", "date"]].drop_duplicates()
+    [(gpu, driver, compiler, ncu, date)] = where.itertuples(index=False)
+    title = f"{gpu} (driver {driver}), {compiler}, Nsight Compute {ncu}, {date}: "
+    title += f"{other.summary(cells, len(counted))}.\n\n"
+    head = ["kernel", "blocks x threads", *(_COUNTS[name] for name in columns), "cause"]
+    return title + _markdown(head, rows).replace("---: |\n", "--- |\n", 1)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "other-kernels": other_kernels,
     "sanitizer": sanitizer,
     "v4-kernel": lambda: _beside_the_algorithm("v4_tk_tiles"),
     "v6-kernel": lambda: _beside_the_algorithm("v6_lean"),

@@ -116,6 +116,20 @@ def test_the_emulator_and_ncu_name_a_kernel_alike(demangled: str, name: str) -> 
     assert other.plain_name(demangled) == name
 
 
+def test_a_kernel_with_two_causes_is_counted_once() -> None:
+    launches = [launch(lost=1, conflicts=1, sectors=sectors) for sectors in (20, 21)]
+    cells = other.differences(pd.DataFrame(launches), counted(global_sectors_ld=24))
+    assert other.summary(cells, 1) == (
+        "0 of 1 kernels are equal in every column, 1 but for lost arbitration and timing"
+    )
+
+
+def test_no_count_differs_from_the_h200_s_but_for_lost_arbitration_and_timing() -> None:
+    launches, ours = other.read()
+    assert len(launches) == other.LAUNCHES * len(ours)
+    assert all(cell.cause for cell in other.differences(launches, ours))
+
+
 def test_every_driver_belongs_to_one_program_of_a_repository_with_a_commit() -> None:
     drivers = [program.driver for program in other.programs()]
     assert sorted(drivers) == sorted(other.DRIVERS.glob("*.cu"))
