@@ -130,12 +130,16 @@ def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: f
     baselines = operation.baselines(problem, sets[0])
     runs = {**runs, **baselines}
     part, inputs = operation.part(problem, sets[0])
-    bounds = operation.reference(part, inputs)
-    errors = {}
+    expected = operation.reference(part, inputs)
+    bound, errors, passed = expected.bounds[first], {}, {}
     for name, run in runs.items():
         make_outputs(problem, "cuda")  # NaN where the next allocation of this size will be
         _, outputs = operation.part(problem, {first: run(sets[0])})
-        errors[name] = bounds.deviation(first, outputs[first])
+        deviation = expected.deviation(first, outputs[first])
+        errors[name], passed[name] = deviation.largest, deviation.is_allowed
+        if name in baselines:
+            # A library's gradients are made of its own o, for which single elements have other limits.
+            passed[name] = deviation.largest <= bound
     timings = timing.measure(runs, sets, _SECONDS)
     tflops = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
     return [
@@ -146,9 +150,9 @@ def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: f
             "tflops": tflops[name],
             "of_matmul": tflops[name] / matmul_tflops,
             **{_ratio_column(baseline): tflops[name] / tflops[baseline] for baseline in baselines},
-            "error": errors[name].largest,
-            "error_bound": bounds.bounds[first],
-            "passed": errors[name].is_allowed,
+            "error": errors[name],
+            "error_bound": bound,
+            "passed": passed[name],
         }
         for name, timed in timings.items()
     ]
