@@ -56,9 +56,10 @@ def test_torch_passes(dtype: str, is_causal: bool) -> None:
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
-@pytest.mark.parametrize("scale", [None, 4.0])
-def test_what_is_too_small_for_f32_may_be_0(inputs: str, scale: float | None) -> None:
-    problem = BackwardProblem(1, 1, 70, 60, 32, dtype="bf16", is_causal=True, inputs=inputs, scale=scale)
+@pytest.mark.parametrize(("dtype", "smallest"), [("f32", 2.0**-126), ("bf16", 2.0**-40)])
+def test_what_is_too_small_may_be_0(inputs: str, dtype: str, smallest: float) -> None:
+    """In f32, and in bf16 too, where weights that a kernel keeps in f16 are 0 below 2^-25."""
+    problem = BackwardProblem(1, 1, 70, 60, 32, dtype=dtype, is_causal=True, inputs=inputs, scale=4.0)
     expected = OPERATION.reference(problem, OPERATION.make_inputs(problem))
     for name, exact in expected.outputs.items():
-        assert expected.deviation(name, exact.masked_fill(exact.abs() < 2.0**-126, 0)).is_allowed, name
+        assert expected.deviation(name, exact.masked_fill(exact.abs() < smallest, 0)).is_allowed, name
