@@ -251,8 +251,8 @@ __global__ void __launch_bounds__(A::warps * 32)
         zero(ds_16);
         store(ds_smem, ds_16);
         if (owns_d_rab) {
-          zero(ds_t);
-          store(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+          zero(slope);
+          store(sequence.d_rab(), transposed(slope), query + shift, warp_key);
         }
         continue;
       }
