@@ -120,6 +120,7 @@ class Hstu(Operation):
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
         return {
             "lengths": shapes.boundaries(self.problem, dtypes, head_dims),
+            "masks": shapes.mask_boundaries(self.problem, dtypes, head_dims),
             "pages": shapes.paged_boundaries(dtypes, head_dims),
         }
 
@@ -269,7 +270,10 @@ class HstuBackward(Hstu):
         return [*shapes.matrix(self.problem, dtypes, head_dims), *constant_bias]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
-        return {"lengths": shapes.boundaries(self.problem, dtypes, head_dims)}
+        return {
+            "lengths": shapes.boundaries(self.problem, dtypes, head_dims),
+            "masks": shapes.mask_boundaries(self.problem, dtypes, head_dims),
+        }
 
     def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
         return shapes.gradients_beyond_32_bits(HstuBackwardProblem, dtypes[-1], head_dims)

@@ -27,11 +27,16 @@ _PAGED: tuple[dict[str, object], ...] = (
     {"q_lens": (0, 4, 17, 100), "kv_lens": (0, 8, 17, 230), "targets": (0, 2, 16, 60)},
     {"q_lens": (90, 1), "kv_lens": (300, 65), "targets": (90, 0)},
 )
-_PAGED_EDGES: dict[str, object] = {
-    "q_lens": (3, 16, 33, 64, 65),
-    "kv_lens": (32, 33, 64, 127, 129),
-    "targets": (0, 16, 31, 63, 64),
-}
+#: In the first one's last sequence, a warp's last row alone sees a page's first key; in the other one, it
+#: alone does not see a tile before its group.
+_PAGED_EDGES: tuple[dict[str, object], ...] = (
+    {
+        "q_lens": (3, 16, 33, 64, 65, 64),
+        "kv_lens": (32, 33, 64, 127, 129, 129),
+        "targets": (0, 16, 31, 63, 64, 0),
+    },
+    {"q_lens": (400,), "targets": (272,), "target_group_size": 255},
+)
 
 
 def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
@@ -76,6 +81,32 @@ def boundaries(
     ]
 
 
+#: Where of a warp's rows, 16, 32 or 64, the first or the last one alone sees a key tile of 32, 64, 80 or 128
+#: keys, or alone does not see all of it: queries begin so many keys late, and windows end there; the last row
+#: is the first one of a group, or the first one that is no context.
+_LATE = (1, 14, 17, 62)
+_MASK_EDGES: tuple[dict[str, object], ...] = (
+    {"q_lens": (130,) * len(_LATE), "kv_lens": tuple(130 + late for late in _LATE)},
+    {"q_lens": (130,), "kv_lens": (147,), "window": (2, 0)},
+    {"q_lens": (130,), "kv_lens": (147,), "window": (18, 0)},
+    {"q_lens": (130,), "kv_lens": (147,), "window": (79, 0)},
+    {"q_lens": (400,), "targets": (272,), "target_group_size": 255},
+    {"q_lens": (300,), "contexts": (63,)},
+)
+
+
+def mask_boundaries(
+    problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequence[int]
+) -> list[HstuProblem]:
+    """The masks' edges, without a bias and with one, for each head dim: their tiles differ."""
+    return [
+        problem(1, d, **size, bias_heads=bias, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
+        for d in head_dims
+        for bias in (0, 1)
+        for i, size in enumerate(_MASK_EDGES)
+    ]
+
+
 def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     return [
         HstuProblem(2, d, **size, page_size=page_size, dtype=dtypes[(i + j) % len(dtypes)])  # type: ignore[arg-type]
@@ -106,7 +137,8 @@ def fp8(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
 def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     """Histories and targets that end on either side of a page boundary."""
     return [
-        HstuProblem(1, head_dims[0], **_PAGED_EDGES, page_size=page_size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
+        HstuProblem(1, head_dims[0], **edges, page_size=page_size, dtype=dtypes[i % len(dtypes)])  # type: ignore[arg-type]
+        for edges in _PAGED_EDGES
         for i, page_size in enumerate((32, 64))
     ]
 
