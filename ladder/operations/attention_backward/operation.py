@@ -84,10 +84,17 @@ class AttentionBackward(Attention):
         return reference(inputs, is_causal=problem.is_causal, scale=problem.softmax_scale)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        """The forward pass's problems, every other one with a gradient of lse."""
+        """The forward pass's problems, every other one with a gradient of lse; and some with logits so
+        negative that a key past the end, of a tile after the first, would have an infinite weight.
+        """
         problems = super().matrix(dtypes, head_dims)
         found = [_of(problem, number % 2 == 1) for number, problem in enumerate(problems)]
-        return [*found, *_CANCELLING]
+        past_end = [
+            BackwardProblem(1, 1, 70, 300, d, dtype=dtype, inputs="negative")
+            for d in head_dims
+            for dtype in dtypes
+        ]
+        return [*found, *_CANCELLING, *past_end]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
         found = super().boundaries(dtypes, head_dims)
