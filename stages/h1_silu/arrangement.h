@@ -18,9 +18,10 @@
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = ROWS ? ROWS : d == 256 ? 16 : 32; // queries a warp
   static constexpr int workers = WORKERS ? WORKERS : 4;         // warps a block
-  static constexpr int blocks =
-      workers <= 4 && d < 256 ? 2 : 1; // an SM, for the compiler's share of registers
-  static constexpr int keys = KEYS ? KEYS : d == 128 ? 48 : d == 256 ? 32 : 64; // a tile of K and V
+  static constexpr int keys = KEYS ? KEYS : d == 128 ? 48 : 32; // a tile of K and V
+  /// An SM, for the compiler's share of registers. Where small tiles leave them, a third block hides more of
+  /// silu's latency.
+  static constexpr int blocks = workers > 4 || d == 256 ? 1 : d <= 64 && keys <= 32 ? 3 : 2;
   static constexpr int block_rows = workers * rows;
 
   /// Q is kept in registers or, from d = 128 on, where these are taken, in shared memory.

@@ -15,7 +15,7 @@ from ladder.operations import HstuProblem
 RunStage = Callable[..., Evaluation]
 
 #: A warp's queries and a tile's keys at d = 64.
-ROWS, KEYS = 32, 64
+ROWS, KEYS = 32, 32
 
 
 def masks(problem: HstuProblem, intervals: torch.Tensor | None) -> Iterator[torch.Tensor]:

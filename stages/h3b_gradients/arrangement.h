@@ -3,23 +3,18 @@
 
 #include "tiles/tiles.h"
 
-// Options of stage.toml, set when building; 0 leaves them to Arrangement.
-#ifndef QUERIES
-#define QUERIES 0
-#endif
-#ifndef PART_QUERIES
-#define PART_QUERIES 0
-#endif
-
-/// The arrangement for elements T and head dimension d, with a bias or without.
-template <typename T, int d, bool kBias> struct Arrangement {
+/// The arrangement for elements T and head dimension d, with a bias or without. The large form takes the
+/// shared memory of an sm_90, the small one no more than the 99 KB of an sm_86 or sm_89.
+template <typename T, int d, bool kBias, bool kLarge> struct Arrangement {
   static constexpr bool bias = kBias;
-  static constexpr int warps = 4;
-  static constexpr int rows = d == 128 ? 16 : 32, keys = warps * rows; // of a warp, and of a block
-  // A tile of queries, and what a warp takes of it at a time: S^T and dP^T of that much are in registers
-  // beside dK and dV.
-  static constexpr int queries = QUERIES ? QUERIES : d == 128 || (kBias && d == 64) ? 32 : 64;
-  static constexpr int part_queries = PART_QUERIES ? PART_QUERIES : d == 64 ? 32 : queries;
+  // A warp has room for dK and dV of 32 keys, or at d = 128 for one of the two.
+  static constexpr bool in_pairs = d == 128;
+  static constexpr int rows = 32, warps = in_pairs && kLarge ? 8 : 4;
+  static constexpr int keys = warps / (in_pairs ? 2 : 1) * rows; // of a block
+  // A tile of queries, and what a warp takes of it at a time: S^T and dP^T of that much are in registers,
+  // too.
+  static constexpr int queries = (in_pairs && !kLarge) || (kBias && d == 64) ? 32 : 64;
+  static constexpr int part_queries = d == 32 ? 64 : 32;
 
   struct Resident {
     tiles::SharedTile<T, keys, d> k, v;
@@ -32,10 +27,13 @@ template <typename T, int d, bool kBias> struct Arrangement {
   };
   /// A tile of queries: one is in use while the other is on its way.
   using Buffer = std::conditional_t<kBias, Biased, Plain>;
-  using Slopes = tiles::SharedTile<T, keys, queries>; // dS^T
+  union Exchanged {
+    tiles::SharedTile<__half, keys, queries> slopes; // from one of a pair to the other
+    tiles::SharedTile<T, keys, queries> gradients;   // dS^T, each part in the place of its slopes
+  };
   static constexpr int smem_bytes = tiles::SharedAllocator::bytes<Resident> +
                                     tiles::SharedAllocator::bytes<Buffer, 2> +
-                                    tiles::SharedAllocator::bytes<Slopes, 2>;
+                                    tiles::SharedAllocator::bytes<Exchanged, 2>;
 
   /// The warps share a tile of dQ: the nearer to a square each part is, the fewer fragments a warp loads.
   static constexpr int dq_cols = queries * d / warps < 16 * 32 ? 16 : 32;

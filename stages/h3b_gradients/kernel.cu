@@ -31,7 +31,7 @@ struct Turns {
   int *dq;      ///< of each tile of dQ: the key tile that was the last to add, counted from 1
   int *d_rab;   ///< of each pair of a key tile and a tile of queries: how many heads have added
 
-  /// The calling block's head, sequence and key tile.
+  /// The calling block's head, sequence and key tile; as grid they are x, z and y.
   __device__ static uint3 &taken() {
     __shared__ uint3 place;
     return place;
@@ -40,8 +40,8 @@ struct Turns {
   /// block that waits only for earlier ones waits for blocks that run or have run.
   __device__ void take() const {
     if (threadIdx.x == 0) {
-      const unsigned number = atomicAdd(started, 1), head = number / gridDim.z;
-      taken() = {head % gridDim.x, head / gridDim.x, number % gridDim.z};
+      const unsigned number = atomicAdd(started, 1), head = number / gridDim.y;
+      taken() = {head % gridDim.x, head / gridDim.x, number % gridDim.y};
     }
     __syncthreads();
   }
@@ -58,11 +58,12 @@ struct Turns {
   }
 };
 
+/// The blocks of a sequence follow each other: its q and d_o, which all of them read, stay in the L2 cache.
 __device__ inline uint3 place() {
   if constexpr (kSameBits)
     return Turns::taken();
-  else
-    return block_index();
+  const uint3 block = block_index();
+  return {block.x, block.z, block.y};
 }
 
 template <uint3 (*kPlace)()> struct Where {
@@ -108,7 +109,7 @@ struct Differentiated : ladder::Sequence<T, d, Where<kPlace>> {
   __device__ int64_t pair(int tile, int queries) const {
     const uint3 block = kPlace();
     const int tiles = (p.max_q_len + queries - 1) / queries;
-    return (int64_t(block.y) * gridDim.z + block.z) * tiles + tile;
+    return (int64_t(block.y) * gridDim.y + block.z) * tiles + tile;
   }
 
 private:
@@ -144,6 +145,136 @@ template <int d, typename A> struct DqPart {
   }
 };
 
+/// A warp that has its keys to itself: what becomes of a part of a query tile, and the sums of both
+/// gradients. All is transposed, keys by queries: P^T and dS^T leave their products as first factors of the
+/// next ones.
+template <typename T, int d, typename A> struct Alone {
+  static constexpr bool has_dk = true;
+  RegTile<float, A::rows, A::part_queries> slope, ds_t;
+  RegTile<T, A::rows, A::part_queries> p_16, ds_16;
+  RegTile<float, A::rows, d> dk, dv;
+
+  /// The first of the warp's keys among the block's.
+  __device__ static int first_key() { return group<A::warps>::warp() * A::rows; }
+
+  /// Queries at, at + 1, .. of `buffer` and the keys from `key` on; ds_t becomes dS^T. bits(c) are the keys
+  /// that query c sees, where not all see all.
+  template <typename Bits>
+  __device__ void add(const typename A::Resident &resident, const typename A::Buffer &buffer,
+                      typename A::Exchanged &exchanged, int key, int at, float alpha, bool is_cut,
+                      Bits bits) {
+    const auto q = part<A::part_queries, d>(buffer.q, at), d_o = part<A::part_queries, d>(buffer.d_o, at);
+    auto ds_smem = part<A::rows, A::part_queries>(exchanged.gradients, key, at);
+    if constexpr (A::bias) {
+      load(transposed(p_16), part<A::part_queries, A::rows>(buffer.rab, at, key));
+      copy(slope, p_16);
+    } else {
+      zero(slope);
+    }
+    mma_ABt(slope, part<A::rows, d>(resident.k, key), q, slope);
+    silu_and_slope(p_16, slope, alpha);
+    if (is_cut) {
+      keep_bits_t(p_16, p_16, bits);
+      keep_bits_t(slope, slope, bits);
+    }
+    mma_AB(dv, p_16, d_o, dv);
+    zero(ds_t);
+    mma_ABt(ds_t, part<A::rows, d>(resident.v, key), d_o, ds_t);
+    mul(ds_t, ds_t, slope);
+    copy(ds_16, ds_t);
+    store(ds_smem, ds_16);
+    mma_AB(dk, ds_16, q, dk);
+  }
+
+  /// Where no query sees one of the keys.
+  __device__ void add_nothing(typename A::Exchanged &exchanged, int key, int at) {
+    auto ds_smem = part<A::rows, A::part_queries>(exchanged.gradients, key, at);
+    zero(ds_t);
+    copy(ds_16, ds_t);
+    store(ds_smem, ds_16);
+  }
+
+  template <typename Sequence>
+  __device__ void finish(const Sequence &sequence, int key, float alpha, float inv_length) {
+    RegTile<T, A::rows, d> out;
+    // Multiplied in last: earlier, 1 / length would push what is rounded towards fp16's subnormals.
+    mul(dv, dv, inv_length);
+    copy(out, dv);
+    store(sequence.dv(), out, key);
+    mul(dk, dk, alpha * inv_length);
+    copy(out, dk);
+    store(sequence.dk(), out, key);
+  }
+};
+
+/// One of two warps that have the same keys, as in b2_one_pass: twice as many as one could, so that each
+/// fragment serves twice. The first computes S^T, P^T and dV, and passes the slopes, as fp16; the second
+/// computes dP^T, dS^T and dK.
+template <typename T, int d, typename A> struct OneOfPair {
+  using pair = group<2>;
+  const bool has_dk = group<A::warps>::warp() % 2;
+  RegTile<float, A::rows, A::part_queries> ds_t; // in the first warp, S^T and then the slopes
+  RegTile<T, A::rows, A::part_queries> x_16;     // P^T, or dS^T
+  RegTile<__half, A::rows, A::part_queries> slopes;
+  RegTile<float, A::rows, d> dv_or_dk;
+
+  __device__ static int first_key() { return group<A::warps>::warp() / 2 * A::rows; }
+
+  /// As Alone's; ds_t becomes dS^T in the second warp.
+  template <typename Bits>
+  __device__ void add(const typename A::Resident &resident, const typename A::Buffer &buffer,
+                      typename A::Exchanged &exchanged, int key, int at, float alpha, bool is_cut,
+                      Bits bits) {
+    const auto keys = part<A::rows, d>(has_dk ? resident.v : resident.k, key);
+    const auto made_of = part<A::part_queries, d>(has_dk ? buffer.d_o : buffer.q, at);
+    const auto summed_with = part<A::part_queries, d>(has_dk ? buffer.q : buffer.d_o, at);
+    auto slopes_smem = part<A::rows, A::part_queries>(exchanged.slopes, key, at);
+    auto ds_smem = part<A::rows, A::part_queries>(exchanged.gradients, key, at);
+    zero(ds_t);
+    if constexpr (A::bias)
+      if (!has_dk) {
+        load(transposed(x_16), part<A::part_queries, A::rows>(buffer.rab, at, key));
+        copy(ds_t, x_16);
+      }
+    mma_ABt(ds_t, keys, made_of, ds_t);
+    if (!has_dk) {
+      silu_and_slope(x_16, ds_t, alpha);
+      if (is_cut) {
+        keep_bits_t(x_16, x_16, bits);
+        keep_bits_t(ds_t, ds_t, bits);
+      }
+      copy(slopes, ds_t);
+      store(slopes_smem, slopes);
+    }
+    pair::sync(1 + group<A::warps>::warp() / 2);
+    if (has_dk) {
+      load(slopes, slopes_smem);
+      mul(ds_t, ds_t, slopes);
+      copy(x_16, ds_t);
+      __syncwarp();
+      store(ds_smem, x_16);
+    }
+    mma_AB(dv_or_dk, x_16, summed_with, dv_or_dk);
+  }
+
+  __device__ void add_nothing(typename A::Exchanged &exchanged, int key, int at) {
+    if (!has_dk)
+      return;
+    auto ds_smem = part<A::rows, A::part_queries>(exchanged.gradients, key, at);
+    zero(ds_t);
+    copy(x_16, ds_t);
+    store(ds_smem, x_16);
+  }
+
+  template <typename Sequence>
+  __device__ void finish(const Sequence &sequence, int key, float alpha, float inv_length) {
+    RegTile<T, A::rows, d> out;
+    mul(dv_or_dk, dv_or_dk, (has_dk ? alpha : 1.f) * inv_length);
+    copy(out, dv_or_dk);
+    store(has_dk ? sequence.dk() : sequence.dv(), out, key);
+  }
+};
+
 /// Whether one of the queries query .. end - 1 sees one of the keys key .. key + keys - 1. All threads of the
 /// block ask.
 template <bool kIntervals>
@@ -165,7 +296,8 @@ __global__ void __launch_bounds__(A::warps * 32)
   if constexpr (kSameBits)
     turns.take();
   const Differentiated<T, d, place> sequence(problem);
-  const int block_key = place().z * A::keys, warp_key = block_key + block::warp() * A::rows;
+  using Share = std::conditional_t<A::in_pairs, OneOfPair<T, d, A>, Alone<T, d, A>>;
+  const int block_key = place().z * A::keys, key = Share::first_key(), warp_key = block_key + key;
   // The block writes all of d_rab's rows in its columns, unless heads share them: those of queries that see
   // none of its keys, and those of no query, become 0.
   const bool owns_d_rab = A::bias && sequence.owns_d_rab();
@@ -187,7 +319,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   SharedAllocator allocator(smem);
   auto &resident = allocator.allocate<typename A::Resident>();
   auto &buffers = allocator.allocate<typename A::Buffer, 2>();
-  auto &slopes = allocator.allocate<typename A::Slopes, 2>();
+  auto &exchanged = allocator.allocate<typename A::Exchanged, 2>();
   /// The last tile up to `tile` of which a query sees a key of the block, or -1.
   const auto needed = [&](int tile) {
     for (; tile >= 0; tile--) {
@@ -217,14 +349,8 @@ __global__ void __launch_bounds__(A::warps * 32)
     async_commit();
   };
 
-  // All transposed, keys by queries: P^T and dS^T leave their products as first factors of the next ones.
-  RegTile<float, A::rows, A::part_queries> slope, ds_t;
-  RegTile<T, A::rows, A::part_queries> p_16, ds_16;
-  RegTile<float, A::rows, d> dk, dv;
+  Share share{};
   RegTile<float, A::dq_rows, A::dq_cols> dq;
-  RegTile<T, A::rows, d> out;
-  zero(dk);
-  zero(dv);
 
   block::load_async(resident.k, sequence.k(), block_key);
   block::load_async(resident.v, sequence.v(), block_key);
@@ -245,55 +371,29 @@ __global__ void __launch_bounds__(A::warps * 32)
 #pragma unroll 1
     for (int at = 0; tile >= 0 && at < A::queries; at += A::part_queries) {
       const int query = tile * A::queries + at;
-      auto ds_smem = part<A::rows, A::part_queries>(slopes[turn], warp_key - block_key, at);
       const HstuKeys seen(mask, min(query, last) + shift, min(query + A::part_queries - 1, last) + shift);
-      if (query > last || (!kIntervals && !seen.any_in(warp_key, A::rows))) {
-        zero(ds_16);
-        store(ds_smem, ds_16);
-        if (owns_d_rab) {
-          zero(slope);
-          store(sequence.d_rab(), transposed(slope), query + shift, warp_key);
-        }
-        continue;
-      }
-      const auto q = part<A::part_queries, d>(buffers[turn].q, at),
-                 d_o = part<A::part_queries, d>(buffers[turn].d_o, at);
-      if constexpr (A::bias) {
-        load(transposed(p_16), part<A::part_queries, A::rows>(buffers[turn].rab, at, warp_key - block_key));
-        copy(slope, p_16);
+      const bool is_seen = query <= last && (kIntervals || seen.any_in(warp_key, A::rows));
+      if (is_seen) {
+        share.add(resident, buffers[turn], exchanged[turn], key, at, problem.forward.alpha,
+                  kIntervals || !seen.all_in(warp_key, A::rows),
+                  [&](int c) { return mask.row_bits(min(query + c, last) + shift, warp_key, A::rows); });
       } else {
-        zero(slope);
+        share.add_nothing(exchanged[turn], key, at);
       }
-      mma_ABt(slope, part<A::rows, d>(resident.k, warp_key - block_key), q, slope);
-      silu_and_slope(p_16, slope, problem.forward.alpha);
-      if (kIntervals || !seen.all_in(warp_key, A::rows)) {
-        const auto bits = [&](int c) {
-          return mask.row_bits(min(query + c, last) + shift, warp_key, A::rows);
-        };
-        keep_bits_t(p_16, p_16, bits);
-        keep_bits_t(slope, slope, bits);
-      }
-      mma_AB(dv, p_16, d_o, dv);
-      zero(ds_t);
-      mma_ABt(ds_t, part<A::rows, d>(resident.v, warp_key - block_key), d_o, ds_t);
-      mul(ds_t, ds_t, slope);
-      copy(ds_16, ds_t);
-      store(ds_smem, ds_16);
-      mma_AB(dk, ds_16, q, dk);
       if constexpr (A::bias)
-        if (problem.d_rab) {
-          mul(ds_t, ds_t, problem.forward.alpha * problem.forward.inv_length);
+        if (problem.d_rab && share.has_dk && (is_seen || owns_d_rab)) {
+          mul(share.ds_t, share.ds_t, problem.forward.alpha * problem.forward.inv_length);
           if constexpr (kSameBits)
             if (problem.forward.rab_heads == 1)
               turns.wait(turns.d_rab + sequence.pair(tile, A::queries), place().x);
           if (owns_d_rab)
-            store(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+            store(sequence.d_rab(), transposed(share.ds_t), query + shift, warp_key);
           else
-            atomic_add(sequence.d_rab(), transposed(ds_t), query + shift, warp_key);
+            atomic_add(sequence.d_rab(), transposed(share.ds_t), query + shift, warp_key);
         }
     }
     if (before >= 0) {
-      const auto &ds_smem = slopes[turn ^ 1];
+      const auto &ds_smem = exchanged[turn ^ 1].gradients;
       zero(dq);
       mma_AtB(dq, part<A::keys, A::dq_rows>(ds_smem, 0, mine.row),
               part<A::keys, A::dq_cols>(resident.k, 0, mine.col), dq);
@@ -312,13 +412,7 @@ __global__ void __launch_bounds__(A::warps * 32)
       block::sync();
       turns.pass_on(turns.dq + sequence.first_tile(A::queries) + added, place().z + 1);
     }
-  // Multiplied in last: earlier, 1 / length would push what is rounded to 16 bits towards fp16's subnormals.
-  mul(dv, dv, problem.forward.inv_length);
-  copy(out, dv);
-  store(sequence.dv(), out, warp_key);
-  mul(dk, dk, problem.forward.alpha * problem.forward.inv_length);
-  copy(out, dk);
-  store(sequence.dk(), out, warp_key);
+  share.finish(sequence, warp_key, problem.forward.alpha, problem.forward.inv_length);
 }
 
 /// dQ = alpha * inv_length * its sums, rounded; one block a tile.
@@ -345,13 +439,12 @@ __global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
     d_rab[i] = {};
 }
 
-template <typename T, int d, bool kBias>
+template <typename A, typename T, int d>
 void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream) {
-  using A = Arrangement<T, d, kBias>;
   const HstuProblem &p = problem.forward;
-  const dim3 grid = ladder::launch_grid(p.heads, p.batch, (p.max_k_len + A::keys - 1) / A::keys);
+  const dim3 grid = ladder::launch_grid(p.heads, (p.max_k_len + A::keys - 1) / A::keys, p.batch);
   const size_t dq_tiles = size_t(p.heads) * (p.total_q / A::queries + p.batch),
-               pairs = size_t(p.batch) * grid.z * ((p.max_q_len + A::queries - 1) / A::queries);
+               pairs = size_t(p.batch) * grid.y * ((p.max_q_len + A::queries - 1) / A::queries);
   const size_t sums = dq_tiles * A::queries * d, counters = kSameBits ? 1 + dq_tiles + pairs : 0;
   const ladder::Workspace<float> dq_sums(sums + counters, stream, "h3b_gradients: workspace");
   ladder::check(cudaMemsetAsync(dq_sums.data(), 0, (sums + counters) * sizeof(float), stream),
@@ -374,15 +467,31 @@ void launch_arrangement(const HstuBackwardProblem &problem, cudaStream_t stream)
   ladder::check(cudaGetLastError(), "h3b_gradients: launch");
 }
 
+template <typename T, int d, bool kBias>
+void launch_large_or_small(const HstuBackwardProblem &problem, cudaStream_t stream) {
+  using Small = Arrangement<T, d, kBias, false>;
+  using Large = Arrangement<T, d, kBias, true>;
+  static_assert(Small::smem_bytes <= 99 * 1024);
+  if constexpr (Large::smem_bytes > Small::smem_bytes) {
+    int device = 0, most_bytes = 0;
+    ladder::check(cudaGetDevice(&device), "cudaGetDevice");
+    ladder::check(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                  "cudaDeviceGetAttribute");
+    if (Large::smem_bytes <= most_bytes)
+      return launch_arrangement<Large, T, d>(problem, stream);
+  }
+  launch_arrangement<Small, T, d>(problem, stream);
+}
+
 } // namespace
 
 void ladder::launch(const HstuBackwardProblem &p, cudaStream_t stream) {
   dispatch_16_bit(p.forward, [&](auto element) {
     dispatch_head_dim<32, 64, 128>(p.forward, [&](auto d) {
       if (p.forward.rab)
-        launch_arrangement<decltype(element), d, true>(p, stream);
+        launch_large_or_small<decltype(element), d, true>(p, stream);
       else
-        launch_arrangement<decltype(element), d, false>(p, stream);
+        launch_large_or_small<decltype(element), d, false>(p, stream);
     });
   });
 }

@@ -66,6 +66,10 @@ template <typename T, int d, bool kFp8> struct Arrangement {
                                          : 64; // of a tile
   static constexpr int buffers = BUFFERS ? BUFFERS : d == 256 ? 2 : 3, q_buffers = d == 256 ? 1 : 2;
 
+  /// Whether O leaves in whole rows of 16-byte pieces instead of from registers, a word a lane: at d = 64
+  /// that is no faster.
+  static constexpr bool stores_rows = !kFp8 && d >= 128;
+
   using QTile = SharedTile<Elem, 64, d>;
   using KTile = SharedTile<Elem, keys, d>;
   /// wgmma takes 8-bit factors along their columns alone: V comes transposed.
@@ -212,12 +216,17 @@ __device__ inline void weigh(S &s, const HstuProblem &problem, const Piece<A> &p
   // Read where it is needed, in few tiles: in between the tiles need the registers.
   const Sequence<T, d, A> sequence(problem, piece);
   const auto mask = sequence.template mask<kIntervals>();
-  const int first = sequence.block_row(A::block_rows) + warp_row() + sequence.shift();
-  keep_bits(s, s, [&](int r) {
-    return [=, row = mask.row(min(first + r, sequence.k_len - 1))](int col) {
-      return row.bits(visit.key + col, min(64, A::keys - col));
-    };
-  });
+  const int first = sequence.block_row(A::block_rows) + warp_row() + sequence.shift(),
+            last = sequence.k_len - 1;
+  const auto only_ends = [&] { return mask.all_before_end(first + 15, visit.key, A::keys); };
+  if (only_ends())
+    keep_before(s, s, [&](int r) { return mask.end(first + r) - visit.key; });
+  if (!only_ends()) // asked again: kept in a register, it has ptxas spill
+    keep_bits(s, s, [&](int r) {
+      return [=, row = mask.row(min(first + r, last))](int col) {
+        return row.bits(visit.key + col, min(64, A::keys - col));
+      };
+    });
 }
 
 /// A consumer, a warpgroup with 64 rows of each piece.
@@ -308,13 +317,23 @@ __device__ inline void consume(typename A::Shared &smem, const HstuProblem &prob
       release_v();
     }
     release_k(); // what said that there is none
-    smem.q.release(q_turn);
-    q_turn.advance();
 
     mul(o, o, A::fp8 ? problem.inv_length / fp8.weight : problem.inv_length);
     copy(o_16, o);
     const Sequence<T, d, A> sequence(problem, piece);
-    store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
+    if constexpr (A::stores_rows) {
+      // By way of Q's place, once all warps are done with Q.
+      warpgroup::sync(8 + consumer);
+      warpgroup::store(q_smem, o_16);
+      warpgroup::sync(8 + consumer);
+      group<warpgroup::warps>::store(sequence.o(), q_smem, sequence.block_row(A::block_rows) + 64 * consumer);
+      fence_async_proxy();
+      __syncwarp();
+    } else {
+      store(sequence.o(), o_16, sequence.block_row(A::block_rows) + warp_row());
+    }
+    smem.q.release(q_turn);
+    q_turn.advance();
   });
   in_turn.stop();
 }

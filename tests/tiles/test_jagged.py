@@ -92,6 +92,22 @@ def test_masks_by_bits() -> None:
     assert torch.equal(out, torch.where(keep[:, :48], 1.0, -2.0))
 
 
+def test_masks_by_each_rows_end() -> None:
+    source = """
+    extern "C" __global__ void k(const int *ends, float *out) {
+      RegTile<float, 32, 80> x;
+      zero(x);
+      add(x, x, 1.f);
+      keep_before(x, x, [&](int r) { return ends[r]; }, -2.f);
+      store(GlobalMatrix<float, 80>{out, 32}, x);
+    }
+    """
+    ends = torch.tensor([-(2**31) + 8, -1, 0, 1, 2, 7, 8, 9, 79, 80, 81, 2**31 - 1, *range(20, 60, 2)])
+    out = torch.full((32, 80), torch.nan)
+    run(source, (ends.int(), out))
+    assert torch.equal(out, torch.where(torch.arange(80) < ends[:, None], 1.0, -2.0))
+
+
 @pytest.mark.parametrize("cols", [80, 128, 176])
 def test_masks_by_words_of_64_bits(cols: int) -> None:
     words = -(-cols // 64)

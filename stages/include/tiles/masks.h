@@ -60,7 +60,27 @@ __device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f
     }
 }
 
-/// The same for a transposed tile: bit r of bits(c). For tiles of up to 64 rows.
+/// Keeps the columns of each row r before end(r), which may be negative or past the tile.
+template <RegisterTile D, RegisterTile S, typename F>
+__device__ inline void keep_before(D &dst, const S &src, F end, float value = 0.f) {
+  static_assert(D::row_layout, "keep_before wants a row-layout tile");
+  detail::require_same_places<D, S>();
+#pragma unroll
+  for (int i = 0; i < D::lines / 16; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int columns = end(16 * i + pair_line(half)) - pair_span(0);
+#pragma unroll
+      for (int j = 0; j < D::span / 8; j++) {
+        const int pair = half + j % 2 * 2;
+        const float2 values = unpack<typename S::Elem>(src.pairs[i][j / 2][pair]);
+        dst.pairs[i][j / 2][pair] = pack<typename D::Elem>(
+            {8 * j < columns ? values.x : value, 8 * j + 1 < columns ? values.y : value});
+      }
+    }
+}
+
+/// keep_bits for a transposed tile: bit r of bits(c). For tiles of up to 64 rows.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_bits_t(D &dst, const S &src, F bits, float value = 0.f) {
   static_assert(D::row_layout && D::rows <= 64, "keep_bits_t wants a row-layout tile of up to 64 rows");
