@@ -181,17 +181,21 @@ def plain_name(demangled: str) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A count that differs. ``least`` and ``most`` are of the GPU's launches; ``counted`` is None where the
-    emulator leaves it empty; ``cause`` is LOST_ARBITRATION, TIMING or, if it is neither, empty.
+    """A count that differs, of the kernel with this KEY. ``least`` and ``most`` are of the GPU's launches;
+    ``counted`` is None where the emulator leaves it empty; ``cause`` is LOST_ARBITRATION, TIMING or, if it is
+    neither, empty.
     """
 
-    repository: str
-    kernel: str
+    key: tuple[str, ...]
     column: str
     least: int
     most: int
     counted: int | None
     cause: str
+
+    @property
+    def kernel(self) -> str:
+        return self.key[KEY.index("kernel")]
 
     @property
     def measured(self) -> str:
@@ -220,7 +224,7 @@ def differences(launches: pd.DataFrame, counted: pd.DataFrame) -> list[Cell]:
                 continue
             number = None if pd.isna(mine) else int(mine)
             cause = _cause(column, int(low), int(high), number, int(most.at[key, LOST]))
-            cells.append(Cell(key[0], key[1], column, int(low), int(high), number, cause))
+            cells.append(Cell(key, column, int(low), int(high), number, cause))
     return cells
 
 
@@ -243,9 +247,9 @@ def report(cells: Sequence[Cell], kernels: int) -> str:
 
 def summary(cells: Sequence[Cell], kernels: int) -> str:
     """How many kernels agree, and how many more but for a cause outside the kernel."""
-    causes: dict[str, set[str]] = {}
+    causes: dict[tuple[str, ...], set[str]] = {}
     for cell in cells:
-        causes.setdefault(cell.kernel, set()).add(cell.cause)
+        causes.setdefault(cell.key, set()).add(cell.cause)
     text = f"{kernels - len(causes)} of {kernels} kernels are equal in every column"
     for excuses in ({LOST_ARBITRATION}, {TIMING}, {LOST_ARBITRATION, TIMING}):
         count = list(causes.values()).count(excuses)

@@ -447,13 +447,13 @@ def other_kernels() -> str:
     """The counts of kernels of public repositories; where GPU and emulator differ, both and the cause."""
     launches, counted = other.read()
     cells = other.differences(launches, counted)
-    differing = {(cell.repository, cell.kernel, cell.column): cell for cell in cells}
+    differing = {(cell.key, cell.column): cell for cell in cells}
     columns = [name for name in other.COLUMNS if counted[name].any()]
     rows = []
     for kernel in counted.to_dict("records"):
-        shown, causes = [], []
+        key, shown, causes = tuple(kernel[name] for name in other.KEY), [], []
         for column in columns:
-            cell = differing.get((kernel["repository"], kernel["kernel"], column))
+            cell = differing.get((key, column))
             shown.append(f"{kernel[column]:,}" if cell is None else f"{cell.measured} / {cell.emulated}")
             if cell and cell.cause not in causes:
                 causes.append(cell.cause)

@@ -248,7 +248,11 @@ def _copy_with(mutant: Mutant, folder: Path) -> None:
 
 
 def _require_passed(unchanged: Outcome) -> None:
-    """Raises :class:`LadderError` if a judge finds the rung itself wrong, and so would find all mutants."""
+    """Raises :class:`LadderError` if the rung itself does not build, or if a judge finds it wrong, and so
+    would find all mutants.
+    """
+    if not unchanged.killed:
+        raise LadderError(f"{unchanged.mutant.stage} does not build without any change")
     for judge, found in unchanged.killed.items():
         if found:
             stage, end = unchanged.mutant.stage, unchanged.ends.get(judge)

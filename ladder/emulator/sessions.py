@@ -316,7 +316,8 @@ def session(
     the next one has run; it uses one host thread, so that the order is the same on every machine.
     ``unwritten`` is the value of every byte that has not been written (0xFF is NaN in every format). A
     correct kernel's results depend on neither. ``skip_kernels`` validates launches without running them, so
-    that only the host writes. Unless it is 0, only so many ``last_blocks`` (or clusters) of a launch run.
+    that only the host writes. Unless it is 0, only so many ``last_blocks`` (or clusters) of a launch run,
+    and the GPU says that it has a multiprocessor for each block.
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.

@@ -56,7 +56,8 @@ def call(function: Callable[..., T], *arguments: Any, memory_bytes: int = 0) -> 
 
     Raises whatever ``function`` raises, :class:`ProcessEnded` if the child ends without an answer, and
     :class:`MemoryExceeded` if it uses more than ``memory_bytes``, unless that is 0. Memory that is reserved
-    and never touched does not count, as it would in the system's own limits.
+    and never touched does not count, as it would in the system's own limits. A child calls the
+    function itself, under its own limit.
     """
     results = list(iterate(_one_item, function, *arguments, memory_bytes=memory_bytes))
     result: T = results[0]

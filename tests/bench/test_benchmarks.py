@@ -203,6 +203,14 @@ def test_a_judge_that_finds_the_rung_itself_wrong_is_no_judge(
     assert "check finds v1_minimal wrong without any change: it fell over" in capsys.readouterr().err
 
 
+def test_a_rung_that_does_not_build_has_no_mutants_to_judge(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mutants, "judge_mutant", lambda mutant, judges, folder: mutants.Outcome(mutant, {}))
+    assert bench(["mutants", "v1_minimal", "--judge", "check", "--sample", "1"]) == 2
+    assert "v1_minimal does not build without any change" in capsys.readouterr().err
+
+
 def bytearray_of_2_gib(stage: str) -> bool:
     return not bytearray(b"x" * 2**31)
 

@@ -124,6 +124,13 @@ def test_a_kernel_with_two_causes_is_counted_once() -> None:
     )
 
 
+def test_one_kernel_on_two_grids_is_two_kernels() -> None:
+    first, second = launch(loads=3), {**launch(loads=3), "grid": "8x1x1"}
+    ours = pd.concat([counted(), counted().assign(grid="8x1x1")])
+    cells = other.differences(pd.DataFrame([first, second]), ours)
+    assert other.summary(cells, 2) == "0 of 2 kernels are equal in every column"
+
+
 def test_no_count_differs_from_the_h200_s_but_for_lost_arbitration_and_timing() -> None:
     launches, ours = other.read()
     assert len(launches) == other.LAUNCHES * len(ours)
