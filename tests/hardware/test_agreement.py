@@ -9,12 +9,12 @@ and what wgmma reads. So are other wavefronts and conflicts, except for
   With sixteen warps this is frequent; with four or fewer it hardly ever happens once the minimum of several
   launches is taken, and a constant bounds it, too.
 - stores that meet TMA, which reads the tiles that it stores a wavefront at a time: v11's, while others write
-  theirs. Loads wait as well, while TMA writes or wgmma reads tiles: b4's of lse and delta, h6's of what the
-  producer says. That adds wavefronts, not conflicts.
+  theirs. While TMA writes or wgmma reads tiles others wait as well: b4's loads of lse and delta, h6's loads
+  of what the producer says and its stores of O. That adds wavefronts, not conflicts.
 - sectors of polls: in b3 a block that waits for its turn reads the turn until it comes, on an H200 as on the
   emulator as often as it takes.
-- loads that ptxas moves: in h1 and h3b it reads the keys' offsets only after the exit of blocks without rows,
-  so that the emulator counts two sectors more for each of their warps.
+- loads that ptxas moves: in h1, and in h3b without a bias, it reads the keys' offsets only after the exit of
+  blocks without rows, so that the emulator counts two sectors more for each of their warps.
 - h3's bias at d = 128, which cp.async brings from rows that begin in the middle of a sector: the emulator
   counts up to 3% more sectors.
 """
@@ -66,18 +66,18 @@ FEW_THREADS = 128
 SEVERAL = 3
 
 #: What stores may lose to a TMA store is not counted apart; it is at most what TMA reads meanwhile. What
-#: loads may lose is at most what TMA writes, a wavefront for two sectors or more, and wgmma reads.
+#: waits for TMA or wgmma loses at most what TMA writes, a wavefront for two sectors or more, and wgmma reads.
 MET_BY_TMA = {"wavefronts_st", "conflicts_st", "conflicts"}
-WAITING_LOADS = {"b4_wgmma", "h6_wgmma"}
+WAITING = {"b4_wgmma": ("wavefronts_ld",), "h6_wgmma": ("wavefronts_ld", "wavefronts_st")}
 SECTORS_A_WAVEFRONT = 4
 TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
 
 #: A block that waits for its turn polls global memory.
 POLLS = {"b3_same_bits"}
-#: The rows of a block of h1, queries, and of h3b, keys, by head dimension. If a sequence has none for it,
-#: each of its warps reads two sectors fewer.
-ROWS_A_BLOCK = {"h1_silu": {64: 128, 128: 128}, "h3b_gradients": {64: 128, 128: 64}}
-SECTORS_OF_A_BLOCK = 2 * 4
+#: The rows of a block of h1, queries, and of h3b, keys, and its warps, by head dimension. If a sequence has
+#: no rows for it and there is no bias, each of its warps reads SECTORS_OF_A_WARP fewer.
+BLOCKS = {"h1_silu": dict.fromkeys((64, 128), (128, 4)), "h3b_gradients": {64: (128, 4), 128: (128, 8)}}
+SECTORS_OF_A_WARP = 2
 #: By how much of its sectors h3 may read fewer at d = 128.
 FEWER_SECTORS = 0.03
 
@@ -126,10 +126,11 @@ def measured() -> list[Any]:
     return parameters
 
 
-def blocks_without_rows(stage: str, problem: Any) -> int:
+def warps_without_rows(stage: str, problem: Any) -> int:
     lengths = problem.q_lens if stage == "h1_silu" else problem.kv_lens or problem.q_lens
-    tiles = [-(-length // ROWS_A_BLOCK[stage][problem.head_dim]) for length in lengths]
-    return int(problem.heads * sum(max(tiles) - count for count in tiles))
+    rows, warps = BLOCKS[stage][problem.head_dim]
+    tiles = [-(-length // rows) for length in lengths]
+    return int(warps * problem.heads * sum(max(tiles) - count for count in tiles))
 
 
 def allowed_excess(stage: str, problem: Any, counted: pd.Series, lost: int) -> dict[str, tuple[int, int]]:
@@ -139,10 +140,10 @@ def allowed_excess(stage: str, problem: Any, counted: pd.Series, lost: int) -> d
     if pd.notna(counted["tma_sectors_st"]):
         for name in MET_BY_TMA:
             most[name] += int(counted["tma_sectors_st"]) // SECTORS_A_WAVEFRONT
-    if stage in WAITING_LOADS:
-        most["wavefronts_ld"] += int(counted["tma_sectors_ld"]) // 2 + int(counted["wavefronts_gmma"])
-    if stage in ROWS_A_BLOCK:
-        fewer = SECTORS_OF_A_BLOCK * blocks_without_rows(stage, problem)
+    for name in WAITING.get(stage, ()):
+        most[name] += int(counted["tma_sectors_ld"]) // 2 + int(counted["wavefronts_gmma"])
+    if stage in BLOCKS and not problem.bias_heads:
+        fewer = SECTORS_OF_A_WARP * warps_without_rows(stage, problem)
         least["global_sectors_ld"] = most["global_sectors_ld"] = -fewer
     if stage == "h3_rab" and problem.head_dim == 128:
         least["global_sectors_ld"] = -int(FEWER_SECTORS * counted["global_sectors_ld"])
