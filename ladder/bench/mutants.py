@@ -215,7 +215,7 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome
     cached. Mutants that share a folder reuse each other's unchanged objects. A verdict that is missing
     because the judge's process ended, or took too much memory, is not a pass.
     """
-    known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest(mutant.stage)])}.json"
+    known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest()])}.json"
     kept: Any = cache.read_json(known) or {"builds": True, "killed": {}, "ends": {}}
     outcome = Outcome(mutant, kept["killed"], kept["ends"])
     missing = [judge for judge in judges if judge not in outcome.killed] if kept["builds"] else []
@@ -259,18 +259,16 @@ def _require_passed(unchanged: Outcome) -> None:
             raise LadderError(f"{judge} finds {stage} wrong without any change" + (f": {end}" if end else ""))
 
 
-def _judges_digest(stage: str) -> str:
-    """A digest of everything besides the mutant's own source that affects the judges' answers."""
+def _judges_digest() -> str:
+    """A digest of everything besides the mutants' own sources that affects the judges' answers: they see all
+    rungs, since the tests of some run their neighbours.
+    """
     package = Path(__file__).resolve().parents[1]
-    paths = [
-        *package.rglob("*.py"),
-        *root().glob("*.py"),
-        *(root() / stage).rglob("*"),
-        *(root() / "include").rglob("*"),
-    ]
-    files = sorted(path for path in paths if path.is_file() and package / "bench" not in path.parents)
-    files += sorted(emulator_library().directory.rglob("*.so"))
-    return cache.digest(path.read_bytes() for path in files)
+    paths = [*package.rglob("*.py"), *root().rglob("*"), *emulator_library().directory.rglob("*.so")]
+    others = package / "bench"  # this module alone judges
+    files = {path for path in paths if path.is_file() and "__pycache__" not in path.parts}
+    files = {path for path in files if others not in path.parents} | {Path(__file__).resolve()}
+    return cache.digest(path.read_bytes() for path in sorted(files))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

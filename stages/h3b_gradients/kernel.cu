@@ -31,7 +31,7 @@ struct Turns {
   int *dq;      ///< of each tile of dQ: the key tile that was the last to add, counted from 1
   int *d_rab;   ///< of each pair of a key tile and a tile of queries: how many heads have added
 
-  /// The calling block's head, sequence and key tile; as grid they are x, z and y.
+  /// The calling block's head, sequence and key tile; in the grid they are x, z and y.
   __device__ static uint3 &taken() {
     __shared__ uint3 place;
     return place;

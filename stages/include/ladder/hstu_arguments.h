@@ -6,7 +6,7 @@
 
 namespace ladder {
 
-/// Every rung reads and writes its matrices 16 bytes at a time.
+/// Rungs read and write matrices up to 16 bytes at a time.
 constexpr unsigned kHstuAlignment = 16;
 
 inline HstuProblem hstu_problem(Arguments &arguments) {
