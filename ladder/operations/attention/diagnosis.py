@@ -21,7 +21,7 @@ def diagnose(
 
     ``owner`` says what holds a row: a ``thread``, or the ``fragments`` of a warp.
     """
-    bad_o = ~((o.double() - reference.o).abs() <= reference.error_bound)
+    bad_o = ~((o.double() - reference.o).abs() <= reference.limits["o"])
     bad_lse = ~((lse.double() - reference.lse).abs() <= reference.lse_bound)
     sentences = []
     if bad_o.any():

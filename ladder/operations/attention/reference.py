@@ -23,13 +23,18 @@ lse) and A_j = |scale| sum_x |q_x k_jx|:
   contribute p_j (f_j - sum_i p_i f_i), which vanishes if one key has all the weight. So with c_j = e_j + E -
   2 p_j e_j, and r_j = u_T max(1, 2 - 2 p_j) for weights rounded to 16 bits before or after they are summed,
   |o - ref| <= R(p (c + r)) + 2 t n u R(p) + (g + u_T + 8 u) |o_x|: sums over keys and n / 16 rescales, then
-  the division and the rounding of o. f16 is less precise below 2^-14, which adds 2^-25 (1 + R(1) / l), l with
-  the true maximum. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that are independent of v. The sum is
-  at most sum_j a_j |v_jx|. As v is standard normal and drawn independently of q and k, the sum is also normal
-  with at most the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a) is the
-  smaller of the two.
+  the division and the rounding of o. f16 is less precise below 2^-14, which adds w (1 + R(1) / l) with w =
+  2^-25 and l with the true maximum; in f32 and bf16 what is below 2^-126 may become 0, and w = n 2^-126, as
+  each rescale may do so. R(a) bounds |sum_j a_j' v_jx| for all |a_j'| <= a_j that are independent of v. The
+  sum is at most sum_j a_j |v_jx|. As v is standard normal and drawn independently of q and k, the sum is also
+  normal with at most the deviation |a| = (sum_j a_j^2)^(1/2), and exceeds 7 |a| once in 4 * 10^11 times: R(a)
+  is the smaller of the two.
 
-Not covered: logits beyond the range of fp32. The bound of a whole tensor is the largest over all queries.
+The steps hold for each element of o alone: o_x is made of column x of v and of weights that do not depend on
+v. So each has a limit of its own: under a causal mask the last rows, in which many values average out, are
+smaller than the errors that the first ones may have. lse has one bound for all queries, the largest.
+
+Not covered: logits beyond the range of fp32.
 """
 
 from __future__ import annotations
@@ -49,6 +54,8 @@ _U = 2.0**-24
 #: Relative rounding errors of the dtype of weights and o; below 2^-14, f16's is absolute.
 _ROUNDING = {torch.float32: 0.0, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 _F16_SUBNORMAL = 2.0**-25
+#: The smallest normal number of f32 and bf16.
+_SMALLEST = 2.0**-126
 #: The number of standard deviations that a normal variable practically never exceeds.
 _DEVIATIONS = 7.0
 
@@ -66,7 +73,7 @@ class AttentionReference(Reference):
 
     @property
     def error_bound(self) -> float:
-        """The error bound of o."""
+        """The largest error bound of an element of o."""
         return self.bounds["o"]
 
     @property
@@ -137,16 +144,18 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
     """
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
-    error_bound = lse_bound = 0.0
+    limits, lse_bound = torch.empty_like(o), 0.0
     for rows in query_rows(q, k, v, is_causal, scale):
         o[rows.place], lse[rows.place] = rows.o, rows.lse
-        bounds = _bounds(rows, o[rows.place], abs(scale), q.dtype)
-        error_bound, lse_bound = max(error_bound, bounds[0]), max(lse_bound, bounds[1])
-    return AttentionReference({"o": o, "lse": lse}, {"o": error_bound, "lse": lse_bound})
+        limits[rows.place], of_lse = _bounds(rows, o[rows.place], abs(scale), q.dtype)
+        lse_bound = max(lse_bound, of_lse)
+    return AttentionReference({"o": o, "lse": lse}, {"o": limits, "lse": lse_bound})
 
 
-def _bounds(rows: Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The bounds of o and lse, in the module docstring's notation; values per query are columns (n, 1)."""
+def _bounds(rows: Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, float]:
+    """The bounds of each element of o (n, d), and the largest of lse, in the module docstring's notation;
+    values per query are columns (n, 1).
+    """
     d, rounding = rows.q.shape[1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2
     s, lse, p = rows.s, rows.lse[:, None], rows.p
@@ -163,7 +172,7 @@ def _bounds(rows: Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[fl
 
     c, r = e_j + e - 2 * p * e_j, rounding * (2 - 2 * p).clamp_min(1)
     o_bounds = sums(p * (c + r)) + 2 * truncation * n * _U * sums(p) + (g + rounding + 8 * _U) * o.abs()
-    if dtype == torch.float16:
-        seen = (s > -math.inf).double()
-        o_bounds += _F16_SUBNORMAL * (1 + sums(seen) * torch.exp(m - lse))
-    return largest(o_bounds), largest(lse_bounds)
+    seen = (s > -math.inf).double()
+    small = _F16_SUBNORMAL if dtype == torch.float16 else n * _SMALLEST
+    o_bounds += small * (1 + sums(seen) * torch.exp(m - lse))
+    return o_bounds, largest(lse_bounds)

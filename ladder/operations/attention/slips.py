@@ -260,7 +260,7 @@ def _other_heads(
     """Reports if each wrong head is right for the keys and values of another kv head."""
     group = problem.heads // scores.k.shape[1]
     sentences = []
-    wrong = ((o.double() - reference.o).abs() > reference.error_bound).flatten(2).any(-1)
+    wrong = ((o.double() - reference.o).abs() > reference.limits["o"]).flatten(2).any(-1)
     for batch, head in wrong.nonzero().tolist():
         found = _source_of(o[batch, head].double(), scores, batch, head, tolerance)
         if found is None:
