@@ -83,7 +83,6 @@ def typical(stage: Stage) -> AnyProblem:
 
 def require_right(stage: Stage, problems: Sequence[AnyProblem], backend: str) -> None:
     rulings = rule_on(stage, problems, backend=backend, thoroughly=True)
-    # Rulings come first, so that they are read to the end: closing them early kills their server.
     wrong = (
         f"ladder run {stage.name} {problem.command_options}\n  {ruling.text}"
         for ruling, problem in zip(rulings, problems, strict=True)

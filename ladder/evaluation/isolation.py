@@ -3,6 +3,9 @@
 A stage's ``launch`` may call exit(), crash, or write anywhere. Here this affects only its own call: each call
 runs in a child process, forked from a server that has already imported torch, and counts only if it returns a
 result. Everything that it prints goes to stderr. A nested call stays in the same child.
+
+Every answer carries the number of its question. A thread's server works on one question at a time: a new one
+ends what is left of the last, even if its consumer stopped early and still holds the iterator.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ T = TypeVar("T")
 #: Modules that every call needs and that are slow to import.
 _PRELOADED = ("torch", "ladder.evaluation.comparison")
 _PR_SET_PDEATHSIG = 1
-_HEADER = struct.Struct("<cQ")  # kind, number of bytes that follow
+_HEADER = struct.Struct("<cQQ")  # kind, number of the question, number of bytes that follow
 _LIMIT = struct.Struct("<Q")  # of a call's memory, in bytes; 0: none
 _ITEM, _RAISED, _RETURNED, _ENDED, _TOO_LARGE = b"i", b"x", b"r", b"e", b"m"
 #: How often a child's memory is read; in the meantime it may take some 100 MB more.
@@ -77,26 +80,26 @@ def iterate(function: Callable[..., Iterator[T]], *arguments: Any, memory_bytes:
         yield from function(*arguments)
         return
     server = _Server.of_this_thread()
-    done = False
+    call = (function, arguments, dict(os.environ), _working_directory(), list(sys.path))
+    question = server.ask(call, memory_bytes)
     try:
-        call = (function, arguments, dict(os.environ), _working_directory(), list(sys.path))
-        server.request(call, memory_bytes)
-        while not done:
-            kind, data = server.answer()
+        while True:
+            kind, data = server.answer(question)
             if kind == _ITEM:
                 yield pickle.loads(data)
                 continue
             if kind not in (_ENDED, _TOO_LARGE):
-                server.answer()  # how it ended no longer matters
-            done = True
+                server.answer(question)  # how it ended no longer matters
+            server.unanswered = None
             if kind == _RAISED:
                 raise pickle.loads(data)
             if kind == _TOO_LARGE:
                 raise MemoryExceeded(f"it used more than {memory_bytes / 2**30:.3g} GiB of memory")
             if kind == _ENDED:
                 raise _process_ended(struct.unpack("<i", data)[0])
+            return
     finally:
-        if not done:  # interrupted, or the consumer stopped early
+        if server.unanswered == question:  # interrupted, or the consumer stopped early
             server.kill()
 
 
@@ -134,9 +137,14 @@ _threads = threading.local()
 
 
 class _Server:
-    """The process that forks a thread's children; it is started with the first one."""
+    """The process that forks a thread's children; it is started with the first one.
+
+    ``unanswered`` is the number of the question that it still works on.
+    """
 
     def __init__(self) -> None:
+        self.unanswered: int | None = None
+        self._asked = 0
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         program = (
@@ -155,24 +163,40 @@ class _Server:
 
     @classmethod
     def of_this_thread(cls) -> _Server:
+        """The thread's server, idle."""
         server: _Server | None = getattr(_threads, "server", None)
+        if server is not None and server.unanswered is not None:
+            server.kill()
         if server is None or server._process.poll() is not None:
             server = _threads.server = cls()
             atexit.register(server.kill)
         return server
 
-    def request(self, call: object, memory_bytes: int) -> None:
+    def ask(self, call: object, memory_bytes: int) -> int:
+        """Sends a question and returns its number."""
         data = _LIMIT.pack(memory_bytes) + pickle.dumps(call)
-        _write(self._requests, _HEADER.pack(b"q", len(data)) + data)
+        self._asked += 1
+        self.unanswered = self._asked
+        _write(self._requests, _HEADER.pack(b"q", self._asked, len(data)) + data)
+        return self._asked
 
-    def answer(self) -> tuple[bytes, bytes]:
+    def answer(self, question: int) -> tuple[bytes, bytes]:
+        """The next part of the answer to the question; raises :class:`ProcessEnded` if the server died, and
+        RuntimeError if the thread has asked another question since.
+        """
+        if self.unanswered != question:
+            raise RuntimeError(f"question {question} was given up for a later one")
         frame = _read(self._reader)
         if frame is None:
             raise ProcessEnded("the process that runs stages is gone")
-        return frame
+        kind, number, data = frame
+        if number != question:
+            raise RuntimeError(f"an answer to question {number} came where one to {question} was due")
+        return kind, data
 
     def kill(self) -> None:
         """Kills the server and the running child."""
+        self.unanswered = None
         if self._reader.closed:
             return
         self._process.kill()
@@ -186,14 +210,16 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _read(reader: BinaryIO) -> tuple[bytes, bytes] | None:
-    """Reads the next frame; None at the end, or if the writer died within a frame."""
+def _read(reader: BinaryIO) -> tuple[bytes, int, bytes] | None:
+    """Reads the next frame: its kind, the number of the question, its data. None at the end, or if the writer
+    died within a frame.
+    """
     header = reader.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
-    kind, size = _HEADER.unpack(header)
+    kind, number, size = _HEADER.unpack(header)
     data = reader.read(size)
-    return (kind, data) if len(data) == size else None
+    return (kind, number, data) if len(data) == size else None
 
 
 def serve(requests: int, answers: int) -> None:
@@ -203,12 +229,13 @@ def serve(requests: int, answers: int) -> None:
         importlib.import_module(name)
     reader = open(requests, "rb")  # noqa: SIM115 - open as long as the process
     while (frame := _read(reader)) is not None:
+        _, question, data = frame
         child = os.fork()
         if child == 0:
             reader.close()
-            _run(frame[1][_LIMIT.size :], answers)
-        kind, code = _wait(child, requests, *_LIMIT.unpack_from(frame[1]))
-        _write(answers, _HEADER.pack(kind, 4) + struct.pack("<i", code))
+            _run(data[_LIMIT.size :], answers, question)
+        kind, code = _wait(child, requests, *_LIMIT.unpack_from(data))
+        _write(answers, _HEADER.pack(kind, question, 4) + struct.pack("<i", code))
 
 
 def _wait(child: int, requests: int, memory_bytes: int) -> tuple[bytes, int]:
@@ -238,11 +265,11 @@ def _used_bytes(process: int) -> int:
     return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
-def _run(request: bytes, answers: int) -> None:
+def _run(request: bytes, answers: int, question: int) -> None:
     """Carries out one request in the child, then ends the process without running exit handlers."""
 
     def send(kind: bytes, data: bytes = b"") -> None:
-        _write(answers, _HEADER.pack(kind, len(data)) + data)
+        _write(answers, _HEADER.pack(kind, question, len(data)) + data)
 
     global _is_child
     _is_child = True

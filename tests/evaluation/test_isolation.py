@@ -109,6 +109,20 @@ def test_who_wants_no_more_ends_it(tmp_path: Path) -> None:
     assert call(math.sqrt, 4.0) == 2.0
 
 
+def count() -> Iterator[int]:
+    yield from range(1000, 2000)
+
+
+def test_an_answer_belongs_to_its_question() -> None:
+    """Even where the consumer of an earlier one stopped early and its iterator is still there."""
+    kept = iterate(count)
+    assert [next(kept), next(kept)] == [1000, 1001]
+    assert call(math.sqrt, 4.0) == 2.0
+    with pytest.raises(RuntimeError, match="given up for a later one"):
+        next(kept)
+    assert call(math.sqrt, 9.0) == 3.0
+
+
 def endless(path: Path) -> Iterator[int]:
     path.write_text(str(os.getpid()))
     yield 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def after_launch(drop_stage, statement: str) -> None:
 
 def test_a_right_stage_passes(naive) -> None:
     assert ruling("naive") == ""
+
+
+def test_a_ruling_is_on_the_stage_that_was_asked_about(drop_stage) -> None:
+    """Not on one before, whose rulings nobody read to their end."""
+    drop_stage("wrong", changed(drop_stage.kernel, ("= m + logf(l)", "= m + log2f(l)")))
+    problems = [PROBLEM, replace(PROBLEM, q_len=3), replace(PROBLEM, q_len=65)]
+    stages = discover()
+    kept = rule_on(stages["wrong"], problems, backend="emulator")
+    assert "wrong" in next(kept).text
+    assert [found.text for found in rule_on(stages["naive"], problems, backend="emulator")] == [""] * 3
 
 
 @pytest.mark.parametrize(
