@@ -97,7 +97,7 @@ def counted(a: Arrangement, stage: Stage) -> dict[str, int]:
     """The same by the emulator."""
     result = evaluate(stage, PROBLEM, backend="emulator", options=a.options)
     if not result.passed:
-        raise SystemExit(f"{a.title}: {result.describe()}")
+        raise SystemExit(f"{a.title}: {result.text}")
     [launch] = result.execution.launches
     instructions = launch.instructions()
     copies = instructions[instructions["ptx"].str.contains(r"cp\.async\.c[ag]\.")]

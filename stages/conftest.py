@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import re
@@ -16,7 +15,6 @@ from ladder.backends import get_backend
 from ladder.build import PTXAS_REPORT, build
 from ladder.errors import LadderError
 from ladder.evaluation import Evaluation, evaluate, run_comparison
-from ladder.evaluation.isolation import call
 from ladder.operations import AnyProblem
 from ladder.render import comparison_tables
 from ladder.stages import Stage, discover
@@ -42,13 +40,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 def run_stage() -> Callable[..., Evaluation]:
     """``run_stage(stage, problem, arch=..., options=...)`` on the emulator; a wrong result fails the test.
 
-    In a process of its own, since host code may end the one that it runs in. ``.row`` of what it returns
-    holds the counts, ``.execution`` the outputs and launches.
+    ``.row`` of what it returns holds the counts, ``.execution`` the outputs and launches.
     """
 
     def run(stage: Stage | str, problem: AnyProblem, **choices: object) -> Evaluation:
-        result = call(functools.partial(evaluate, **{"backend": "emulator", **choices}), stage, problem)
-        assert result.passed, result.describe()
+        result = evaluate(stage, problem, **{"backend": "emulator", **choices})
+        assert result.passed, result.text
         return result
 
     return run

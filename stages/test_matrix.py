@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from ladder.errors import ExecutionError, UnsupportedProblem
-from ladder.evaluation import check_stage, faults_of_last_blocks, rule_on, rule_on_misaligned
+from ladder.evaluation import check_stage, evaluate_all, evaluate_misaligned, faults_of_last_blocks
 from ladder.operations import DTYPES, AnyProblem, Huge, get_operation
 from ladder.stages import Stage, discover
 
@@ -82,11 +82,10 @@ def typical(stage: Stage) -> AnyProblem:
 
 
 def require_right(stage: Stage, problems: Sequence[AnyProblem], backend: str) -> None:
-    rulings = rule_on(stage, problems, backend=backend, thoroughly=True)
     wrong = (
-        f"ladder run {stage.name} {problem.command_options}\n  {ruling.text}"
-        for ruling, problem in zip(rulings, problems, strict=True)
-        if not ruling.passed
+        f"ladder run {stage.name} {found.problem.command_options}\n  {found.text}"
+        for found in evaluate_all(stage, problems, backend=backend, thoroughly=True)
+        if not found.passed
     )
     shown = list(itertools.islice(wrong, SHOWN))
     assert not shown, "\n".join(["wrong, some of all:", *shown])
@@ -138,7 +137,7 @@ def test_no_race_or_other_fault(stage: Stage) -> None:
 
 def test_misaligned_tensors(stage: Stage, aligned: AnyProblem) -> None:
     """Each is refused with the alignment that the stage needs, unless the result is right: nothing faults."""
-    outcomes = rule_on_misaligned(stage, aligned)
+    outcomes = evaluate_misaligned(stage, aligned)
     wrong = {name: text for name, text in outcomes.items() if text and not REFUSED.match(text)}
     assert not wrong, f"on {aligned}, one element off: {wrong}"
 
@@ -153,8 +152,8 @@ def test_refuses_what_it_does_not_list(stage: Stage, problem: AnyProblem) -> Non
     """Through the kernel's own host code too, which must not trust the harness."""
     supported = stage.dtypes if problem.dtype not in stage.dtypes else stage.head_dims
     with pytest.raises(UnsupportedProblem, match=", ".join(map(str, supported))):
-        list(rule_on(stage, [problem], backend="emulator"))
+        list(evaluate_all(stage, [problem], backend="emulator"))
     head_dims = (*stage.head_dims, getattr(problem, "head_dim", 0))
     claims_everything = replace(stage, dtypes=DTYPES, head_dims=head_dims, needs=())
-    [ruling] = rule_on(claims_everything, [problem], backend="emulator")
-    assert ruling.text.startswith("UnsupportedProblem"), ruling.text
+    [found] = evaluate_all(claims_everything, [problem], backend="emulator")
+    assert found.text.startswith("UnsupportedProblem"), found.text

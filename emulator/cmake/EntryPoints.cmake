@@ -2,6 +2,7 @@
 #   entry_points.h   #define cudaMalloc ladder_cudaMalloc ..., included before NVIDIA's headers, so that the
 #                    definitions use NVIDIA's own prototypes;
 #   forwards.S       hidden functions cudaMalloc ... that jump to ladder_cudaMalloc ... in the shared library.
+# And main.cpp, for programs that are linked with --wrap=main: their launch log then says what main returned.
 set(ladder_entry_list ${CMAKE_CURRENT_SOURCE_DIR}/runtime/entry_points.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ladder_entry_list})
 set(LADDER_GENERATED_DIR ${CMAKE_CURRENT_BINARY_DIR}/generated)
@@ -40,5 +41,17 @@ foreach(entry IN LISTS ladder_entries)
 endforeach()
 string(APPEND ladder_forwards ".section .note.GNU-stack, \"\", %progbits\n")
 
+set(LADDER_MAIN_SOURCE ${LADDER_GENERATED_DIR}/main.cpp)
+file(CONFIGURE OUTPUT ${LADDER_MAIN_SOURCE} CONTENT [[
+extern "C" {
+int __real_main(int, char **, char **);
+void ladder_main_returned(int code);
+int __wrap_main(int count, char **arguments, char **environment) {
+  const int code = __real_main(count, arguments, environment);
+  ladder_main_returned(code);
+  return code;
+}
+}
+]] @ONLY)
 file(CONFIGURE OUTPUT ${LADDER_ENTRY_POINTS_HEADER} CONTENT "${ladder_header}" @ONLY)
 file(CONFIGURE OUTPUT ${LADDER_FORWARDS_SOURCE} CONTENT "${ladder_forwards}" @ONLY)

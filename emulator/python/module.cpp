@@ -8,6 +8,7 @@
 #include "runtime/chunk_places.h"
 #include "runtime/device.h"
 #include "runtime/fat_binary.h"
+#include "runtime/host_watch.h"
 #include "runtime/launch_log.h"
 #include "runtime/liberties.h"
 #include "runtime/loaded_module.h"
@@ -20,6 +21,7 @@
 
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -73,12 +75,24 @@ private:
   std::vector<std::uint64_t> begins_;
 };
 
+const char *host_use_name(runtime::HostWatch::Use use) {
+  switch (use) {
+  case runtime::HostWatch::Use::touched:
+    return "touched";
+  case runtime::HostWatch::Use::copied_to_host:
+    return "copied to the host";
+  case runtime::HostWatch::Use::copied_from_host:
+    return "copied from the host";
+  }
+  return "";
+}
+
 /// A session: a chosen virtual GPU, lent memory, and a launch log.
 class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
-          bool skip_kernels, std::uint64_t last_blocks)
+          bool skip_kernels, std::uint64_t last_blocks, bool watch_host)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
         lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
@@ -99,6 +113,12 @@ public:
       for (const auto &[address, bytes, name, writable] : memory)
         if (writable)
           checking_->track_output(address, bytes, name);
+    if (watch_host) {
+      std::vector<machine::MemoryRange> lent;
+      for (const auto &[address, bytes, name, writable] : memory)
+        lent.push_back({address, address + bytes, writable, name});
+      watch_ = std::make_unique<runtime::HostWatch>(std::move(lent));
+    }
   }
   ~Session() { end(); }
 
@@ -111,6 +131,9 @@ public:
     device.set_threads(previous_threads_);
     device.set_warp_instruction_limit(previous_limit_);
     runtime::set_liberties(previous_liberties_);
+    if (watch_)
+      host_uses_ = watch_->uses();
+    watch_.reset();
     lent_.reset();
     if (checking_)
       checking_->finish(), findings_ = checking_->to_json();
@@ -119,8 +142,11 @@ public:
   const std::vector<runtime::LaunchRecord> &launches() const { return log_->records(); }
   /// Valid once the session has ended.
   const std::string &findings() const { return findings_; }
+  const auto &host_uses() const { return host_uses_; }
 
 private:
+  std::unique_ptr<runtime::HostWatch> watch_;
+  std::set<std::pair<std::string, runtime::HostWatch::Use>> host_uses_;
   std::unique_ptr<runtime::Checking> checking_;
   std::string findings_ = "[]";
   std::unique_ptr<LentMemory> lent_;
@@ -280,13 +306,19 @@ PYBIND11_MODULE(_emulator, m) {
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
-                    std::uint8_t, bool, std::uint64_t>(),
+                    std::uint8_t, bool, std::uint64_t, bool>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
            py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"),
-           py::arg("last_blocks"))
+           py::arg("last_blocks"), py::arg("watch_host"))
       .def("end", &Session::end)
       .def("launches", &Session::launches)
-      .def("findings", &Session::findings, "What the sanitizer found, as JSON.");
+      .def("findings", &Session::findings, "What the sanitizer found, as JSON.")
+      .def("host_uses", [](const Session &self) {
+        py::list all;
+        for (const auto &[name, use] : self.host_uses())
+          all.append(py::make_tuple(name, host_use_name(use)));
+        return all;
+      });
 
   py::class_<Module>(m, "Module")
       .def(py::init<const std::string &, const std::string &>(), py::arg("ptx"), py::arg("arch"))

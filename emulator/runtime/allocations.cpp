@@ -4,6 +4,7 @@
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/host_guard.h"
+#include "runtime/host_watch.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -72,8 +73,9 @@ void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *na
   const std::uint64_t limit = device.gpu().global_bytes;
   if (bytes > limit || (counts_as_device(kind) && bytes > limit - std::min(limit, used_)))
     refuse();
-  Checking *const checking = watcher_of(kind);
-  void *memory = checking ? HostGuard::instance().allocate(bytes, kind != MemoryKind::device) : obtain(bytes);
+  const bool is_guarded = watcher_of(kind) || (HostWatch::active() && kind == MemoryKind::device);
+  void *memory =
+      is_guarded ? HostGuard::instance().allocate(bytes, kind != MemoryKind::device) : obtain(bytes);
   if (!memory)
     refuse();
   if (const auto &liberties = machine::Liberties::current();
@@ -81,7 +83,7 @@ void *Allocations::allocate(std::uint64_t bytes, MemoryKind kind, const char *na
     std::memset(memory, liberties.unwritten, bytes);
   const auto begin = reinterpret_cast<std::uint64_t>(memory);
   device.memory().add({.begin = begin, .end = begin + bytes, .writable = true, .name = name});
-  by_begin_[begin] = {begin, bytes, kind, flags};
+  by_begin_[begin] = {begin, bytes, kind, flags, is_guarded};
   if (counts_as_device(kind))
     used_ += bytes;
   if (Checking *const tracker = tracker_of(kind))
@@ -99,7 +101,7 @@ void Allocations::release(const Allocation &allocation) {
   Checking *const tracker = tracker_of(allocation.kind);
   if (tracker)
     tracker->freed(allocation.begin, allocation.bytes);
-  if (watcher_of(allocation.kind)) {
+  if (allocation.is_guarded) {
     HostGuard::instance().retire(memory);
   } else if (tracker) {
     // Kept until the process ends, so that a later use never hits a new block.

@@ -16,6 +16,7 @@ struct Allocation {
   std::uint64_t begin = 0, bytes = 0;
   MemoryKind kind = MemoryKind::device;
   unsigned flags = 0;
+  bool is_guarded = false; ///< HostGuard's
 };
 
 /// All of it is host memory, initially zeroed. The device's GlobalMemory lists what kernels may access.

@@ -300,8 +300,8 @@ void Device::write_log_file() {
   const std::string half_written = log_path_ + ".part";
   {
     std::ofstream file(half_written, std::ios::trunc);
-    file << to_json(*file_log_, std::string(gpu_->arch), last_fault_,
-                    checking_ ? checking_->to_json() : "[]");
+    file << to_json(*file_log_, std::string(gpu_->arch), last_fault_, checking_ ? checking_->to_json() : "[]",
+                    main_returned_);
     if (!file.flush())
       return;
   }
@@ -309,3 +309,7 @@ void Device::write_log_file() {
 }
 
 } // namespace ladder::runtime
+
+extern "C" LADDER_API void ladder_main_returned(int code) {
+  ladder::runtime::Device::instance().main_returned(code);
+}

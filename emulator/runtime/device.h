@@ -110,6 +110,8 @@ public:
 
   /// Writes the log with all findings at the end of a checked process.
   void finish_checking();
+  /// The program's main has returned.
+  void main_returned(int code) { main_returned_ = code; }
 
 private:
   Device();
@@ -132,6 +134,7 @@ private:
   std::vector<std::shared_ptr<LaunchLog>> logs_;
   std::function<bool(std::uint64_t, std::uint64_t)> tick_;
   std::uint64_t launches_ = 0;
+  std::optional<int> main_returned_;
   std::string log_path_;                ///< LADDER_LAUNCH_LOG
   std::shared_ptr<LaunchLog> file_log_; ///< its contents
   std::unique_ptr<Checking> checking_;  ///< LADDER_CHECK

@@ -3,6 +3,7 @@
 #include "runtime/checking.h"
 #include "runtime/copies.h"
 #include "runtime/entry.h"
+#include "runtime/host_watch.h"
 #include "runtime/streams.h"
 
 #include <cstring>
@@ -73,6 +74,11 @@ void check_sides(const Direction &direction, const void *destination, const void
 void note_write(const void *destination, std::size_t bytes) {
   if (Checking *const checking = Checking::active())
     checking->initialised().mark(reinterpret_cast<std::uint64_t>(destination), bytes);
+}
+
+void note_copy_by_host(const void *destination, const void *source) {
+  if (HostWatch *const watch = HostWatch::active())
+    watch->copied(destination, source);
 }
 
 void note_read(const void *source, std::size_t bytes, const Direction &direction) {
@@ -150,6 +156,7 @@ void copy_box(const Pitched &destination, const Pitched &source, const Box &box,
   check_box(source, box, direction.source);
   check_box(destination, box, direction.destination);
   check_sides(direction, destination.pointer, source.pointer);
+  note_copy_by_host(destination.pointer, source.pointer);
   for (std::size_t z = 0; z < box.depth; ++z)
     for (std::size_t y = 0; y < box.height; ++y) {
       note_read(source.row(y, z), box.width, direction);
@@ -197,6 +204,7 @@ void ladder::runtime::copy(void *destination, const void *source, std::size_t by
   check_range(source, bytes, direction.source);
   check_range(destination, bytes, direction.destination);
   check_sides(direction, destination, source);
+  note_copy_by_host(destination, source);
   note_read(source, bytes, direction);
   note_copy(destination, source, bytes);
   note_work("a copy", destination, source, bytes);

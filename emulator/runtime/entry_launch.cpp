@@ -2,6 +2,7 @@
 #include "runtime/checking.h"
 #include "runtime/entry.h"
 #include "runtime/error_names.h"
+#include "runtime/host_guard.h"
 #include "runtime/kernels.h"
 #include "runtime/registry.h"
 #include "runtime/streams.h"
@@ -123,6 +124,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     require(function);
     if (Checking *const checking = Checking::active())
       checking->streams().host_waits(id); // before the function runs
+    const ClosedDeviceMemory closed;
     function(data);
   });
 }

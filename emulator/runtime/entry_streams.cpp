@@ -1,6 +1,7 @@
 // Streams and events. All work is synchronous and in order.
 #include "runtime/checking.h"
 #include "runtime/entry.h"
+#include "runtime/host_guard.h"
 #include "runtime/streams.h"
 
 #include <atomic>
@@ -158,6 +159,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
   return on_device([&] {
     host_waits(stream);
     require(callback && flags == 0);
+    const ClosedDeviceMemory closed;
     callback(stream, cudaSuccess, data);
   });
 }

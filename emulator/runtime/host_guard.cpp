@@ -1,6 +1,7 @@
 #include "runtime/host_guard.h"
 
 #include "runtime/checking.h"
+#include "runtime/host_watch.h"
 
 #include <algorithm>
 #include <array>
@@ -140,14 +141,39 @@ void *HostGuard::allocate(std::uint64_t bytes, bool is_shared) {
   if (memory == MAP_FAILED)
     return nullptr;
   mprotect(memory, room, PROT_READ | PROT_WRITE);
-  if (const std::size_t number = guarded_count.load(); number < kMostGuarded) {
-    guarded[number].begin = reinterpret_cast<std::uint64_t>(memory);
-    guarded[number].end = reinterpret_cast<std::uint64_t>(memory) + room;
-    guarded[number].is_shared = is_shared;
-    guarded_count = number + 1;
-    live.push_back(number);
-  }
+  const auto begin = reinterpret_cast<std::uint64_t>(memory);
+  add(begin, begin + room, is_shared);
   return memory;
+}
+
+void HostGuard::add(std::uint64_t begin, std::uint64_t end, bool is_shared) {
+  const std::size_t number = guarded_count.load();
+  if (number == kMostGuarded)
+    return;
+  guarded[number].begin = begin;
+  guarded[number].end = end;
+  guarded[number].is_shared = is_shared;
+  guarded_count = number + 1;
+  live.push_back(number);
+}
+
+void HostGuard::adopt(std::uint64_t begin, std::uint64_t end) {
+  const std::lock_guard lock(mutex);
+  add(begin, end, /*is_shared=*/false);
+  if (open_calls == 0)
+    mprotect(reinterpret_cast<void *>(begin), end - begin, PROT_NONE);
+}
+
+void HostGuard::release(std::uint64_t begin) {
+  const std::lock_guard lock(mutex);
+  std::erase_if(live, [&](std::size_t number) {
+    Guarded &memory = guarded[number];
+    if (memory.begin != begin)
+      return false;
+    protect(memory, PROT_READ | PROT_WRITE);
+    memory.begin = memory.end = 0;
+    return true;
+  });
 }
 
 void HostGuard::retire(void *memory) {
@@ -200,7 +226,18 @@ std::vector<HostGuard::Touch> HostGuard::touches() const {
   return all;
 }
 
-OpenDeviceMemory::OpenDeviceMemory() : is_on_(Checking::active() && Checking::active()->watches_host()) {
+void HostGuard::forget_touches() { hit_count = 0; }
+
+namespace {
+
+bool guards() {
+  const Checking *const checking = Checking::active();
+  return HostWatch::active() || (checking && checking->watches_host());
+}
+
+} // namespace
+
+OpenDeviceMemory::OpenDeviceMemory() : is_on_(guards()) {
   if (is_on_)
     HostGuard::instance().open();
 }
@@ -208,6 +245,16 @@ OpenDeviceMemory::OpenDeviceMemory() : is_on_(Checking::active() && Checking::ac
 OpenDeviceMemory::~OpenDeviceMemory() {
   if (is_on_)
     HostGuard::instance().close();
+}
+
+ClosedDeviceMemory::ClosedDeviceMemory() : is_on_(guards()) {
+  if (is_on_)
+    HostGuard::instance().close();
+}
+
+ClosedDeviceMemory::~ClosedDeviceMemory() {
+  if (is_on_)
+    HostGuard::instance().open();
 }
 
 } // namespace ladder::runtime

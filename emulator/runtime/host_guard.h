@@ -22,6 +22,10 @@ public:
   void *allocate(std::uint64_t bytes, bool is_shared = false);
   /// Closes the pages for good; their addresses are never reused.
   void retire(void *memory);
+  /// Closes whole pages that the caller has mapped.
+  void adopt(std::uint64_t begin, std::uint64_t end);
+  /// Opens such pages for good.
+  void release(std::uint64_t begin);
 
   void open();
   void close();
@@ -31,11 +35,13 @@ public:
     HostPlace place;
     bool is_early = false; ///< memory shared with the host, still in use by unfinished work
   };
-  /// The host's forbidden accesses so far.
+  /// The host's forbidden accesses so far, or since the last call of forget_touches.
   std::vector<Touch> touches() const;
+  void forget_touches();
 
 private:
   HostGuard();
+  void add(std::uint64_t begin, std::uint64_t end, bool is_shared);
 };
 
 /// Opens device memory during its lifetime; may be nested.
@@ -44,6 +50,17 @@ public:
   OpenDeviceMemory();
   ~OpenDeviceMemory();
   OpenDeviceMemory(const OpenDeviceMemory &) = delete;
+
+private:
+  bool is_on_;
+};
+
+/// Closes it again, for code of the program that a call of the runtime calls.
+class ClosedDeviceMemory {
+public:
+  ClosedDeviceMemory();
+  ~ClosedDeviceMemory();
+  ClosedDeviceMemory(const ClosedDeviceMemory &) = delete;
 
 private:
   bool is_on_;

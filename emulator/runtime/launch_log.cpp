@@ -80,9 +80,10 @@ void LaunchLog::add(LaunchRecord record) {
 }
 
 std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
-                    const std::string &findings) {
-  std::string text = "{\"arch\": " + quoted(arch) +
-                     ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") + ",\n \"kernels\": [";
+                    const std::string &findings, std::optional<int> returned) {
+  std::string text =
+      "{\"arch\": " + quoted(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
+      ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"kernels\": [";
   bool first = true;
   for (const LaunchRecord &record : log.records()) {
     text += std::string(first ? "" : ",") + "\n  " + record_json(record);

@@ -42,10 +42,10 @@ private:
   std::vector<LaunchRecord> records_;
 };
 
-/// {"arch", "fault", "kernels": [{"kernel", "mangled", "grid", "block", "static_shared_bytes",
+/// {"arch", "fault", "returned", "kernels": [{"kernel", "mangled", "grid", "block", "static_shared_bytes",
 /// "dynamic_shared_bytes", "launches", "totals": {...}, "lines": [{...}]}], "findings": [...]}; `findings` is
-/// the sanitizer's list.
+/// the sanitizer's list; `returned` is what main returned, if it is known to have.
 std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
-                    const std::string &findings);
+                    const std::string &findings, std::optional<int> returned);
 
 } // namespace ladder::runtime

@@ -1,20 +1,20 @@
-"""The backend interface, and what all backends share: loading extensions, NaN-filled outputs, launching."""
+"""The backend interface, and what all backends share: NaN-filled outputs, comparisons of bits."""
 
 from __future__ import annotations
 
-import functools
-import importlib.machinery
-import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
+from ladder.backends.extension import launch
 from ladder.build import Target
-from ladder.errors import ExecutionError, UnsupportedProblem
+from ladder.common.isolation import Child
+from ladder.common.words import listed
+from ladder.errors import ExecutionError
 from ladder.operations import AnyProblem, Operation, Tensors, operation_of, torch_dtypes
 
 if TYPE_CHECKING:
@@ -22,23 +22,102 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ladder.backends.timing import Timing
-    from ladder.emulator import Launch
+    from ladder.emulator import Finding, Launch
     from ladder.stages import Stage
 
 
 @dataclass(frozen=True)
+class Treatment:
+    """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
+    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all if it is 0.
+    With ``check`` the sanitizer watches.
+    """
+
+    backwards: bool = False
+    unwritten: int = 0xFF
+    skip_kernels: bool = False
+    last_blocks: int = 0
+    offset_bytes: int = 0
+    check: bool = False
+
+
+AS_USUAL = Treatment()
+
+
+@dataclass(frozen=True)
 class Execution:
-    """One run's outputs by name, with its counts or its timing."""
+    """One run's outputs by name, with its counts or its timing.
+
+    ``host_uses`` says what the stage's host code did with the tensors, a sentence each; ``protections`` what
+    its process had given up, see :func:`ladder.common.sandbox.enter`. A run under the sanitizer also has its
+    ``findings``, remarks among them, and the ``failure`` that ended it, if any.
+    """
 
     outputs: Mapping[str, Tensor]
     counters: Mapping[str, int | None] = field(default_factory=dict)
     timing: Timing | None = None
     launches: tuple[Launch, ...] = ()
+    host_uses: tuple[str, ...] = ()
+    protections: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    failure: ExecutionError | None = None
 
     @property
     def time_ms(self) -> float | None:
         """The median time, or None if nothing was timed."""
         return None if self.timing is None else self.timing.median_ms
+
+
+Self = TypeVar("Self", bound="Runner")
+
+
+class Runner(ABC):
+    """Runs one build of a stage in a process of its own, which begins with the first run and ends with the
+    ``with`` block. This process never loads the build.
+    """
+
+    def __init__(self, extension: Path, target: Target) -> None:
+        self.extension = extension
+        self.target = target
+        self._child: Child | None = None
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._child is not None:
+            self._child.close()
+
+    @property
+    def child(self) -> Child:
+        """The process; a new one if it has ended."""
+        if self._child is None or not self._child.is_alive:
+            self._child = self._new_child()
+        return self._child
+
+    @abstractmethod
+    def _new_child(self) -> Child: ...
+
+    @abstractmethod
+    def run(
+        self,
+        problem: AnyProblem,
+        inputs: Tensors,
+        *,
+        treatment: Treatment = AS_USUAL,
+        timed: bool = False,
+        details: bool = False,
+    ) -> Execution:
+        """Runs the stage on inputs on the backend's device; the outputs are there, too.
+
+        ``timed`` and ``details`` ask for the timing, and for counts by line of each launch; a backend that
+        does not time or count has none. ``treatment`` is for backends that :attr:`Backend.varies`.
+
+        Raises :class:`UnsupportedProblem` and :class:`ExecutionError`, of which :class:`ProcessEnded` says
+        that the process ended or exceeded a limit.
+        """
 
 
 class Backend(ABC):
@@ -51,6 +130,8 @@ class Backend(ABC):
     times: bool
     #: Whether a problem always gives the same row, so that rows can be cached.
     is_exact: bool
+    #: Whether a run can be treated otherwise than a GPU would, see :class:`Treatment`.
+    varies: bool
 
     @abstractmethod
     def default_problem(self, operation: Operation) -> AnyProblem:
@@ -65,26 +146,18 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def execute(
-        self,
-        extension: Path,
-        target: Target,
-        problem: AnyProblem,
-        inputs: Tensors,
-        *,
-        timed: bool = False,
-    ) -> Execution:
-        """Runs the extension on contiguous inputs on this backend's device.
+    def runner(self, extension: Path, target: Target) -> Runner:
+        """Runs this build of a stage, whose host code is not trusted."""
 
-        Raises :class:`UnsupportedProblem` or :class:`ExecutionError`.
-        """
-
+    @abstractmethod
     def compute(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
     ) -> dict[str, Tensor]:
-        """The outputs of :meth:`execute` by name; each owns its storage, as a compiled graph assumes."""
-        outputs = self.execute(extension, target, problem, inputs).outputs
-        return {name: output.clone() for name, output in outputs.items()}
+        """The outputs by name of a run in this process, for callers that trust the stage; each owns its
+        storage, as a compiled graph assumes.
+
+        Raises :class:`UnsupportedProblem` or :class:`ExecutionError`.
+        """
 
 
 #: Size of each of the two frames that :func:`framed` puts around a tensor.
@@ -107,10 +180,8 @@ def framed(
     return memory[first : first + items].view(*shape)
 
 
-def frame_is_whole(tensor: Tensor) -> bool:
-    """Whether the frames of a tensor of :func:`framed` are intact."""
-    memory = tensor._base
-    assert memory is not None
+def frame_is_whole(memory: Tensor, tensor: Tensor) -> bool:
+    """Whether the frames of a tensor of :func:`framed`, which has all of ``memory``, are intact there."""
     first = tensor.storage_offset()
     return is_unwritten(memory[:first]) and is_unwritten(memory[first + tensor.numel() :])
 
@@ -144,42 +215,32 @@ def make_outputs(
     }
 
 
-#: How the name of the function that a kernel.cu defines begins in a library.
-_LAUNCH = "_ZN6ladder6launchE"
-
-
-@functools.cache
-def _load(extension: Path) -> ModuleType:
-    # pybind11 keeps one module per full name, but derives the init function from the last component only.
-    name = f"{extension.parent.name}.ladder_stage"
-    loader = importlib.machinery.ExtensionFileLoader(name, str(extension))
-    spec = importlib.util.spec_from_file_location(name, extension, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 def call(extension: Path, problem: AnyProblem, tensors: Tensors, stream: int) -> None:
     """Calls the extension's ``launch`` once, with inputs and outputs by name.
 
-    Raises :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA
-    fails.
+    Raises like :func:`ladder.backends.extension.launch`.
     """
-    try:
-        launch = _load(extension).launch
-    except (ImportError, AttributeError) as error:
-        if _LAUNCH in str(error):
-            raise ExecutionError(
-                "its kernel.cu defines no ladder::launch for this problem",
-                "Another rung of the operation shows what it takes: void ladder::launch(const ...Problem &p, "
-                "cudaStream_t stream).",
-            ) from None
-        raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
-    pointers = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
-    try:
-        launch(**pointers, **operation_of(problem).arguments(problem, tensors), stream=stream)
-    except ValueError as error:
-        raise UnsupportedProblem(str(error)) from error
-    except Exception as error:
-        raise ExecutionError(str(error)) from error
+    addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+    launch(extension, addresses, operation_of(problem).arguments(problem, tensors), stream)
+
+
+def require_untouched(inputs: Tensors, afterwards: Tensors) -> None:
+    """Raises :class:`ExecutionError` if a stage has changed its inputs, which the reference depends on."""
+    written = differing(inputs, afterwards)
+    if written:
+        raise ExecutionError(f"it writes to {listed(written)}, which it is only given to read")
+
+
+def differing(some: Tensors, others: Tensors) -> list[str]:
+    """The names of tensors that are not bit-identical."""
+    import torch
+
+    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+    def same(a: Tensor | None, b: Tensor | None) -> bool:
+        if a is None or b is None:
+            return a is b
+        kind = integers[a.element_size()]
+        return torch.equal(a.view(kind), b.view(kind))
+
+    return [name for name, tensor in some.items() if not same(tensor, others[name])]

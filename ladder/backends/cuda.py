@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ladder.backends import timing
-from ladder.backends.base import Backend, Execution, call, frame_is_whole, make_outputs
+from ladder.backends.arena import Arena, Place, mapped, view
+from ladder.backends.base import (
+    AS_USUAL,
+    Backend,
+    Execution,
+    Runner,
+    Treatment,
+    call,
+    frame_is_whole,
+    make_outputs,
+    require_untouched,
+)
 from ladder.build import CudaTarget, Target
+from ladder.common import isolation
+from ladder.common.isolation import Child, ProcessEnded
 from ladder.errors import ExecutionError, InvalidProblem
 from ladder.operations import AnyProblem, Operation, Tensors
 
 if TYPE_CHECKING:
     from ladder.stages import Stage
 
-_SECONDS = 0.3
+#: What a child needs, to be imported before it is forked.
+_PRELOAD = (__name__,)
+_TIMED_SECONDS = 0.3
+#: A run may take so many seconds, with the start of CUDA in its process.
+_MOST_SECONDS = 600.0
 
 
 class CudaBackend(Backend):
-    """Runs the stage on torch's current CUDA device, in its current stream."""
+    """Runs the stage on torch's current CUDA device."""
 
     name = "cuda"
     device = "cuda"
     counts = False
     times = True
     is_exact = False
+    varies = False
 
     def default_problem(self, operation: Operation) -> AnyProblem:
         return operation.default_gpu_problem
@@ -39,29 +58,8 @@ class CudaBackend(Backend):
             )
         return CudaTarget(stage.arch(here))
 
-    def execute(
-        self,
-        extension: Path,
-        target: Target,
-        problem: AnyProblem,
-        inputs: Tensors,
-        *,
-        timed: bool = False,
-    ) -> Execution:
-        device = next(tensor.device for tensor in inputs.values() if tensor is not None)
-        with torch.cuda.device(device):
-            outputs = make_outputs(problem, device)
-            stream = torch.cuda.current_stream()
-            try:
-                call(extension, problem, {**inputs, **outputs}, stream.cuda_stream)
-                for name, output in outputs.items():
-                    if not frame_is_whole(output):
-                        raise ExecutionError(f"it writes past the ends of {name}")
-                if timed:
-                    return Execution(outputs, timing=_timing(extension, problem, inputs))
-            except RuntimeError as error:
-                raise ExecutionError(str(error)) from error
-            return Execution(outputs)
+    def runner(self, extension: Path, target: Target) -> Runner:
+        return CudaRunner(extension, target)
 
     def compute(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
@@ -70,14 +68,91 @@ class CudaBackend(Backend):
         device = next(tensor.device for tensor in inputs.values() if tensor is not None)
         with torch.cuda.device(device):
             outputs = make_outputs(problem, device, filled=False)
-            call(extension, problem, {**inputs, **outputs}, torch.cuda.current_stream().cuda_stream)
+            call(extension, problem, {**inputs, **outputs}, _stream())
             return outputs
+
+
+class CudaRunner(Runner):
+    """Runs a build on the GPU. Inputs and outputs travel through the host's memory."""
+
+    def __init__(self, extension: Path, target: Target) -> None:
+        super().__init__(extension, target)
+        isolation.warm_up(_PRELOAD)
+
+    def _new_child(self) -> Child:
+        return Child(preload=_PRELOAD)
+
+    def run(
+        self,
+        problem: AnyProblem,
+        inputs: Tensors,
+        *,
+        treatment: Treatment = AS_USUAL,
+        timed: bool = False,
+        details: bool = False,
+    ) -> Execution:
+        assert treatment == AS_USUAL, "a GPU makes its own choices"
+        device = next(tensor.device for tensor in inputs.values() if tensor is not None)
+        outputs = make_outputs(problem, device)
+        with Arena.of({**inputs, **outputs}) as arena:
+            answer = self.child.ask(
+                *(run_shared, self.extension, problem, arena.places),
+                *(
+                    [name for name, tensor in inputs.items() if tensor is None],
+                    [*outputs],
+                    device.index,
+                    timed,
+                ),
+                descriptors=[arena.descriptor],
+                seconds=_MOST_SECONDS,
+            )
+            afterwards = {name: arena.get(name) for name in inputs}
+            require_untouched({name: x if x is None else x.cpu() for name, x in inputs.items()}, afterwards)
+            for name, output in outputs.items():
+                if not frame_is_whole(arena.whole(name), output):
+                    raise ExecutionError(f"it writes past the ends of {name}")
+            written = {name: arena[name].to(device) for name in outputs}
+        try:
+            return Execution(written, timing=timing.Timing(**answer) if timed else None)
+        except TypeError as error:
+            raise ProcessEnded("what its process sent is not what came of a run") from error
+
+
+def run_shared(
+    extension: Path,
+    problem: AnyProblem,
+    places: Mapping[str, Place],
+    missing: list[str],
+    outputs: list[str],
+    device: int,
+    timed: bool,
+    arena: int,
+) -> dict[str, Any]:
+    """Runs the stage in a process of its own; ``arena`` is a descriptor of the tensors' memory. Returns the
+    fields of the timing, if it is wanted.
+    """
+    torch.cuda.set_device(device)
+    memory = mapped(arena)
+    try:
+        there = memory.to("cuda")
+        tensors = {name: view(there, place) for name, place in places.items()}
+        inputs: dict[str, torch.Tensor | None] = dict.fromkeys(missing)
+        inputs |= {name: tensor for name, tensor in tensors.items() if name not in outputs}
+        call(extension, problem, {**inputs, **tensors}, _stream())
+        memory.copy_(there)
+        return vars(_timing(extension, problem, inputs)) if timed else {}
+    except RuntimeError as error:
+        raise ExecutionError(str(error)) from error
 
 
 def _timing(extension: Path, problem: AnyProblem, inputs: Tensors) -> timing.Timing:
     outputs = make_outputs(problem, "cuda")
 
     def run(inputs: Tensors) -> None:
-        call(extension, problem, {**inputs, **outputs}, torch.cuda.current_stream().cuda_stream)
+        call(extension, problem, {**inputs, **outputs}, _stream())
 
-    return timing.measure({"": run}, timing.input_sets(problem, inputs), _SECONDS)[""]
+    return timing.measure({"": run}, timing.input_sets(problem, inputs), _TIMED_SECONDS)[""]
+
+
+def _stream() -> int:
+    return torch.cuda.current_stream().cuda_stream

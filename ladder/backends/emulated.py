@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from ladder.backends.base import Backend, Execution, call, make_outputs
+from ladder import emulator
+from ladder.backends.base import (
+    AS_USUAL,
+    Backend,
+    Execution,
+    Runner,
+    Treatment,
+    make_outputs,
+    require_untouched,
+)
+from ladder.backends.emulation import Emulation, Lent, emulate, emulate_shared
 from ladder.build import EmulatorTarget, Target
-from ladder.emulator import COUNTERS, Finding
-from ladder.errors import ExecutionError
-from ladder.operations import AnyProblem, Operation, Tensors
-from ladder.stages import require_arch
+from ladder.common import isolation
+from ladder.common.isolation import Child, ProcessEnded
+from ladder.common.words import listed
+from ladder.emulator import COUNTERS, variables
+from ladder.operations import AnyProblem, Operation, Tensors, operation_of
+from ladder.stages import Stage, require_arch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ladder.stages import Stage
+    from ladder.backends.arena import Arena
 
+#: What a child needs, to be imported before it is forked.
+_PRELOAD = (emulate.__module__,)
+#: What a run may take besides three times the memory of its tensors: a kernel that writes all over reserved
+#: memory takes more.
+_MOST_BYTES = 4 * 2**30
+#: A run may take so many seconds, and one more for so many operations of its problem: under the sanitizer
+#: the slowest rung needs a thirtieth of it.
+_SECONDS, _FLOPS_PER_SECOND = 60.0, 1e5
 
-@dataclass(frozen=True)
-class Treatment:
-    """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
-    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all if it is 0.
-    """
-
-    backwards: bool = False
-    unwritten: int = 0xFF
-    skip_kernels: bool = False
-    last_blocks: int = 0
-    offset_bytes: int = 0
+_USES = {
+    "touched": "its host code reads or writes {}: on a GPU that memory is out of its reach",
+    "copied to the host": "it copies {} to the host, where nothing is to be computed",
+    "copied from the host": "it copies {} from the host: kernels are to write it",
+}
 
 
 class EmulatorBackend(Backend):
@@ -41,6 +56,7 @@ class EmulatorBackend(Backend):
     counts = True
     times = False
     is_exact = True
+    varies = True
 
     def default_problem(self, operation: Operation) -> AnyProblem:
         return operation.default_problem
@@ -50,89 +66,148 @@ class EmulatorBackend(Backend):
             require_arch(arch)
         return EmulatorTarget(stage.arch(arch))
 
-    def execute(
-        self,
-        extension: Path,
-        target: Target,
-        problem: AnyProblem,
-        inputs: Tensors,
-        *,
-        timed: bool = False,
-        treatment: Treatment = Treatment(),
-    ) -> Execution:
-        outputs = make_outputs(problem, self.device, offset_bytes=treatment.offset_bytes)
-        return self.execute_into(outputs, extension, target, problem, inputs, treatment)
+    def runner(self, extension: Path, target: Target) -> EmulatorRunner:
+        return EmulatorRunner(extension, target)
 
-    def execute_into(
-        self,
-        outputs: dict[str, Tensor],
-        extension: Path,
-        target: Target,
-        problem: AnyProblem,
-        inputs: Tensors,
-        treatment: Treatment,
-    ) -> Execution:
-        """Like :meth:`execute`, with outputs that the caller has allocated."""
-        return self._run(outputs, extension, target, problem, inputs, treatment, check=False)[0]
-
-    def check(
+    def compute(
         self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
-    ) -> tuple[Execution, list[Finding], ExecutionError | None]:
-        """Runs :meth:`execute` under the sanitizer; also returns findings, remarks among them, and the error
-        that ended the run, if any.
-        """
+    ) -> dict[str, Tensor]:
         outputs = make_outputs(problem, self.device)
-        return self._run(outputs, extension, target, problem, inputs, Treatment(), check=True)
+        tensors = {**inputs, **outputs}
+        lent = [
+            Lent(name, 0, 0, False)
+            if tensor is None
+            else Lent(name, tensor.data_ptr(), _extent_bytes(tensor), name in outputs)
+            for name, tensor in tensors.items()
+        ]
+        arguments = operation_of(problem).arguments(problem, tensors)
+        emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))
+        if emulation.failure:
+            raise emulation.failure
+        return {name: output.clone() for name, output in outputs.items()}
 
-    def _run(
+
+class EmulatorRunner(Runner):
+    """Runs a build on the emulator, which is in the same process. That may write in an empty folder alone."""
+
+    def __init__(self, extension: Path, target: Target) -> None:
+        super().__init__(extension, target)
+        self._folder = tempfile.TemporaryDirectory(prefix="ladder-")
+        isolation.warm_up(_PRELOAD)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._folder.cleanup()
+
+    def _new_child(self) -> Child:
+        return Child(preload=_PRELOAD, folder=Path(self._folder.name))
+
+    def run(
         self,
-        outputs: dict[str, Tensor],
-        extension: Path,
-        target: Target,
         problem: AnyProblem,
         inputs: Tensors,
-        treatment: Treatment,
         *,
-        check: bool,
-    ) -> tuple[Execution, list[Finding], ExecutionError | None]:
-        from ladder import emulator
+        treatment: Treatment = AS_USUAL,
+        timed: bool = False,
+        details: bool = False,
+    ) -> Execution:
+        from ladder.backends.arena import Arena
 
-        failure: ExecutionError | None = None
-        memory = [
-            (tensor.data_ptr(), _extent_bytes(tensor), name, name in outputs)
-            for name, tensor in {**inputs, **outputs}.items()
-            if tensor is not None and tensor.numel()
+        outputs = make_outputs(problem, "cpu", offset_bytes=treatment.offset_bytes)
+        tensors = {**inputs, **outputs}
+        with Arena.of(tensors) as arena:
+            most = _MOST_BYTES + 3 * arena.bytes
+            emulation = self.run_in(arena, problem, tensors, outputs, treatment, most, details=details)
+            if emulation.failure and not treatment.check:
+                raise emulation.failure
+            require_untouched(inputs, {name: arena.get(name) for name in inputs})
+            written = {name: arena[name].clone() for name in outputs}
+        kinds = {
+            name: tensor.dtype.is_floating_point for name, tensor in tensors.items() if tensor is not None
+        }
+        faults, remarks = emulator.parse_findings(emulation.findings)
+        return Execution(
+            written,
+            add_totals(launch.totals() for launch in emulation.launches),
+            launches=tuple(emulation.launches),
+            host_uses=tuple(_sentences(emulation, kinds)),
+            protections=tuple(self.child.protections),
+            findings=(*faults, *remarks),
+            failure=emulation.failure,
+        )
+
+    def run_in(
+        self,
+        arena: Arena,
+        problem: AnyProblem,
+        tensors: Tensors,
+        outputs: Iterable[str],
+        treatment: Treatment,
+        memory_bytes: int = _MOST_BYTES,
+        *,
+        details: bool = False,
+    ) -> Emulation:
+        """Like :meth:`run`, on the tensors of an arena; ``tensors`` also has those that the problem lacks.
+
+        The failure of the run is not raised.
+        """
+        writable = set(outputs)
+        lent = [
+            Lent(name, place.begin, place.bytes, name in writable) for name, place in arena.places.items()
         ]
-        with emulator.session(
-            arch=target.arch,
-            memory=emulator.merged_memory(memory),
-            check=check,
-            backwards=treatment.backwards,
-            unwritten=treatment.unwritten,
-            skip_kernels=treatment.skip_kernels,
-            last_blocks=treatment.last_blocks,
-        ) as session:
-            try:
-                call(extension, problem, {**inputs, **outputs}, stream=0)
-            except ExecutionError as error:
-                fault = emulator.last_fault()
-                failure = ExecutionError(str(fault)) if fault else error
-                if not check:
-                    raise failure from error
-            else:
-                if fault := emulator.last_fault():
-                    failure = ExecutionError(
-                        str(fault), "The stage went on: it did not look at cudaGetLastError()."
-                    )
-                    if not check:
-                        raise failure
-            launches = tuple(session.launches)
-        totals = add_totals(launch.totals() for launch in launches)
-        return Execution(outputs, totals, launches=launches), [*session.findings, *session.remarks], failure
+        lent += [Lent(name, -1, 0, False) for name, tensor in tensors.items() if tensor is None]
+        arguments = operation_of(problem).arguments(problem, tensors)
+        session = {**_session(self.target, treatment), "watch_host": True}
+        child = self.child
+        child.memory_bytes = memory_bytes
+        answer = child.ask(
+            *(emulate_shared, self.extension, lent, arguments, session, details),
+            descriptors=[arena.descriptor],
+            seconds=_SECONDS + problem.flops / _FLOPS_PER_SECOND,
+        )
+        try:
+            return Emulation.from_data(answer)
+        except Exception as error:  # whatever it is that reading something else raises
+            child.close()
+            raise ProcessEnded("what its process sent is not what came of a run") from error
+
+
+def _session(target: Target, treatment: Treatment) -> dict[str, Any]:
+    """The parameters of the session, with what the environment of this process and this context say."""
+    return {
+        "arch": target.arch,
+        "threads": variables.number(variables.THREADS, 0),
+        "instruction_limit": variables.most_instructions(0),
+        "check": treatment.check,
+        "backwards": treatment.backwards,
+        "unwritten": treatment.unwritten,
+        "skip_kernels": treatment.skip_kernels,
+        "last_blocks": treatment.last_blocks,
+    }
+
+
+def _sentences(emulation: Emulation, is_float: Mapping[str, bool]) -> Iterable[str]:
+    """What the host did that it should not, a sentence for each kind; it may look at numbers that say where
+    others lie.
+    """
+    for kind, sentence in _USES.items():
+        used = [
+            name or "memory of cudaMalloc"
+            for names, use in emulation.host_uses
+            if use == kind
+            for name in names.split(", ")
+        ]
+        names = [name for name in used if is_float.get(name, True) or kind != "copied to the host"]
+        if names:
+            yield sentence.format(listed(sorted(names)))
 
 
 def _extent_bytes(tensor: Tensor) -> int:
     """The bytes from the first element to the end of the last, including gaps between strided rows."""
+    if not tensor.numel():
+        return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size()
 

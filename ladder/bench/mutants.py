@@ -28,10 +28,11 @@ from rich.table import Table
 from ladder.backends import EmulatorBackend
 from ladder.build import build, emulator_library
 from ladder.common import cache
+from ladder.common.isolation import ProcessEnded, call
 from ladder.common.progress import steps
 from ladder.emulator import instruction_limit
 from ladder.errors import BuildError, LadderError
-from ladder.evaluation import ProcessEnded, call, check_stage, run_comparison
+from ladder.evaluation import check_stage, run_comparison
 from ladder.operations import DEFAULT_PROBLEM
 from ladder.stages import discover, root
 

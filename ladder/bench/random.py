@@ -21,7 +21,7 @@ from ladder.build import build
 from ladder.common import cache
 from ladder.common.progress import Steps, steps
 from ladder.errors import CacheError, LadderError
-from ladder.evaluation import rule_on, verdict_key
+from ladder.evaluation import evaluate_all, verdict_key
 from ladder.operations import AnyProblem, get_operation
 from ladder.stages import Stage, discover
 
@@ -119,15 +119,14 @@ def _turn(stage: Stage, draw: _Draw, record: _Record, goal: int, progress: Steps
     """Rules on the stage's next problems."""
     end = min(goal, record.done + _AT_ONCE)
     problems = [*itertools.islice(draw.problems(stage), record.done, end)]
-    rulings = rule_on(stage, problems, backend=draw.backend)
+    found = evaluate_all(stage, problems, backend=draw.backend)
     for problem in problems:
         with progress.step(stage.name):
-            ruling = next(rulings)
-            text = "" if ruling.passed else ruling.text
+            text = next(found).text
             record.add(text)
         if text:
             yield Failure(stage.name, problem, text)
-    next(rulings, None)  # to the end: closing them early kills the server, which takes seconds to start
+    next(found, None)  # to the end, which ends their process
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -256,9 +256,12 @@ def _compile_of_any_age(
 
 
 @processes.ended_by_signals()
-def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] = ()) -> Path:
+def build_program(
+    sources: Sequence[Path], target: Target, flags: Sequence[str] = (), *, judged: bool = False
+) -> Path:
     """Builds an executable from the user's ``.cu`` files; ``flags`` are passed to the compiler unchanged, and
-    to the linker those that name libraries or OpenMP.
+    to the linker those that name libraries or OpenMP. If it is to be ``judged``, its launch log says what
+    main returned.
 
     The compiler runs in the working directory, so relative paths in ``flags`` start there.
 
@@ -276,7 +279,8 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
     # Relative paths in flags and variables make the result depend on the working directory.
     anywhere = not _environment() and all(flag.startswith(_NO_RELATIVE_PATH) for flag in flags)
     place = [] if anywhere else [str(here)]
-    key = _key(target, nvcc, [*compile_flags, *place, *map(str, sources)])
+    link_flags = [*_link_flags(flags, here, target), *(target.judged_flags() if judged else ())]
+    key = _key(target, nvcc, [*compile_flags, *place, *map(str, sources), *link_flags])
     dependency_list = base.with_name(f"{base.name}-{key}.dependencies")
 
     def directory_for(dependencies: Snapshot) -> Path:
@@ -299,7 +303,7 @@ def build_program(sources: Sequence[Path], target: Target, flags: Sequence[str] 
             for source, object_file in zip(sources, objects, strict=True):
                 command = [str(nvcc.path), *compile_flags, "-c", str(source), "-o", object_file]
                 used += _compile_of_any_age(command, here, source.name, directory / "rule", nvcc)
-            command = [*target.linker(), *objects, *_link_flags(flags, here, target), *target.link_inputs()]
+            command = [*target.linker(), *objects, *link_flags, *target.link_inputs()]
             used += _link(command, sources[0], directory, nvcc)
             after = _refuse_moved(before, used)
             program = _finish(directory, directory_for(after), sources[0].stem)

@@ -62,6 +62,10 @@ class Target(ABC):
         """Additional flags for linking an extension."""
         return []
 
+    def judged_flags(self) -> list[str]:
+        """Additional flags for linking a program whose launch log is to say what main returned."""
+        return []
+
     def linked(self) -> list[str | bytes]:
         """Names and contents that the output depends on besides sources, flags and compilers."""
         return []
@@ -131,6 +135,9 @@ class EmulatorTarget(Target):
         library = emulator_library()
         directory = str(library.directory)
         return [str(library.entry_points), f"-L{directory}", "-lladder_emulator", f"-Wl,-rpath,{directory}"]
+
+    def judged_flags(self) -> list[str]:
+        return ["-Wl,--wrap=main"]
 
     def linked(self) -> list[str | bytes]:
         library = emulator_library()

@@ -9,8 +9,10 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -92,6 +94,19 @@ def _emulator() -> _Result:
     return OK, str(emulator_library().directory), ""
 
 
+def _confinement() -> _Result:
+    from ladder.common import sandbox
+    from ladder.common.isolation import Child
+
+    with tempfile.TemporaryDirectory(prefix="ladder-") as folder, Child(folder=Path(folder)) as child:
+        gaps = sandbox.missing(child.protections)
+        found = ", ".join(child.protections) or "none"
+    if not gaps:
+        return OK, f"stages and exercises have {found}", ""
+    remedy = f"What is checked may {' and '.join(gaps)}. Linux 5.13 with Landlock, or a container of its own."
+    return ABSENT, found, remedy
+
+
 def _torch() -> _Result:
     try:
         version = importlib.metadata.version("torch")
@@ -170,6 +185,7 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("pinned CUDA compiler", _pinned_compiler),
     ("system CUDA compiler", _system_compiler),
     ("emulator", _emulator),
+    ("confinement", _confinement),
     ("torch", _torch),
     ("GPU", _gpu),
     ("Nsight Compute", _nsight_compute),

@@ -203,6 +203,8 @@ def _check(options: argparse.Namespace) -> int:
                 "right": verdict.right,
                 "wrong": verdict.wrong,
                 "findings": [{"kind": one.kind, "text": one.text} for one in verdict.findings],
+                "unused_files": verdict.unused_files,
+                "protections": verdict.protections,
                 "seconds": round(time.monotonic() - began, 1),
             }
         )

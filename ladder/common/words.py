@@ -56,3 +56,12 @@ def told_apart(got: float, wanted: float) -> tuple[str, str]:
     """Formats both with enough digits to tell them apart, at least four."""
     digits = next((n for n in range(4, 17) if f"{got:.{n}g}" != f"{wanted:.{n}g}"), 17)
     return f"{got:.{digits}g}", f"{wanted:.{digits}g}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Writes names as a sentence has them.
+
+    >>> listed(["dq", "dk", "dv"])
+    'dq, dk and dv'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

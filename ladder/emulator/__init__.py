@@ -16,16 +16,20 @@ if TYPE_CHECKING:
         Party,
         likeliest_first,
         merged,
+        parse_findings,
         split_remarks,
     )
     from ladder.emulator.programs import (
         CRASHES,
+        ConfinedRun,
         ProgramLaunches,
         ProgramResult,
         emulate,
+        run_confined,
         run_program,
     )
     from ladder.emulator.sessions import (
+        Fault,
         FaultError,
         Launch,
         MemoryRange,
@@ -50,6 +54,8 @@ _NAMES = {
     "ADVICE": "findings",
     "COUNTERS": "counters",
     "CRASHES": "programs",
+    "ConfinedRun": "programs",
+    "Fault": "sessions",
     "FaultError": "sessions",
     "Finding": "findings",
     "Launch": "sessions",
@@ -71,6 +77,8 @@ _NAMES = {
     "merged": "findings",
     "merged_memory": "sessions",
     "operand_chunks": "sessions",
+    "parse_findings": "findings",
+    "run_confined": "programs",
     "run_program": "programs",
     "session": "sessions",
     "shared_access": "sessions",

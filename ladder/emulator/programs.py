@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from ladder.build import EmulatorTarget, build_program
 from ladder.common import processes
+from ladder.common.isolation import Child
 from ladder.common.progress import steps
 from ladder.emulator import variables
 from ladder.emulator.counters import COUNTERS
@@ -20,6 +21,8 @@ from ladder.emulator.findings import Finding, likeliest_first, parse_findings
 from ladder.errors import ExecutionError
 from ladder.stages import DEFAULT_ARCH, require_arch
 
+#: What a program that is not trusted may take, and how much of what it prints is kept.
+_MOST_BYTES, _SHOWN_BYTES = 4 * 2**30, 1 << 16
 #: Signals that faulty programs die of; earlier launches are still counted.
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
 
@@ -45,7 +48,8 @@ class ProgramLaunches:
 class ProgramResult:
     """How a program ended. ``fault`` describes the fault of its kernels, if any; ``findings`` are the
     sanitizer's, if it was on, as are ``remarks``, which are no faults; ``signal`` is the one that killed it,
-    such as ``SIGSEGV``.
+    such as ``SIGSEGV``. ``returned`` is what main returned, of a program that was built to be judged; None if
+    it ended otherwise.
     """
 
     exit_code: int
@@ -55,6 +59,7 @@ class ProgramResult:
     findings: tuple[Finding, ...] = ()
     signal: str | None = None
     remarks: tuple[Finding, ...] = ()
+    returned: int | None = None
 
 
 def emulate(
@@ -96,25 +101,64 @@ def run_program(
     """Runs a program built by :func:`ladder.build.build_program`."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         log = Path(directory) / "launches.json"
-        environment = {**os.environ, variables.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}
-        environment[variables.CHECK] = "1" if check else ""
-        if most := variables.most_instructions(0):
-            environment[variables.INSTRUCTION_LIMIT] = str(most)
+        environment = _environment(arch, log, check)
         exit_code = processes.run_in_foreground([str(program), *arguments], environment, output)
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt
-        died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
-        # There is no log where CUDA was not called, and an empty one until the program's end.
-        text = log.read_text(encoding="utf-8") if log.exists() else None
-        if died_by and not text:
-            raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted")
-        if text == "":
-            raise ExecutionError(
-                f"{program.name} has written no counts: it ended by _exit or quick_exit, or "
-                f"{tempfile.gettempdir()} is full",
-                "Return from main or call exit; TMPDIR names another folder for temporary files.",
-            )
-        report = json.loads(text) if text else {"arch": arch, "fault": None, "kernels": []}
+        return _result(program, exit_code, arch, log)
+
+
+@dataclass(frozen=True)
+class ConfinedRun:
+    """A run of a program that is not trusted: how it ended, what it printed, and what it had given up, see
+    :func:`ladder.common.sandbox.enter`.
+    """
+
+    result: ProgramResult
+    output: str
+    protections: tuple[str, ...]
+
+
+def run_confined(program: Path, arguments: Sequence[str], arch: str, seconds: float) -> ConfinedRun:
+    """Runs such a program under the sanitizer, without a terminal, and with limits.
+
+    Raises :class:`ProcessEnded` if it takes more than ``seconds``, or too much memory, or prints too much.
+    """
+    with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
+        folder = Path(directory)
+        log = folder / "launches.json"
+        with Child(folder=folder, memory_bytes=_MOST_BYTES, keeps_output=True) as child:
+            code = child.become([str(program), *arguments], _environment(arch, log, True), seconds)
+            try:
+                result = _result(program, code, arch, log)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ExecutionError(f"{program.name} has written something else than its counts") from error
+            said = child.output[:_SHOWN_BYTES].decode(errors="replace").strip()
+            return ConfinedRun(result, said, tuple(child.protections))
+
+
+def _environment(arch: str, log: Path, check: bool) -> dict[str, str]:
+    environment = {**os.environ, variables.ARCH: arch, "LADDER_LAUNCH_LOG": str(log)}
+    environment[variables.CHECK] = "1" if check else ""
+    if most := variables.most_instructions(0):
+        environment[variables.INSTRUCTION_LIMIT] = str(most)
+    return environment
+
+
+def _result(program: Path, exit_code: int, arch: str, log: Path) -> ProgramResult:
+    """What a program that has ended wrote into its log."""
+    died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
+    # There is no log where CUDA was not called, and an empty one until the program's end.
+    text = log.read_text(encoding="utf-8") if log.exists() else None
+    if died_by and not text:
+        raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted")
+    if text == "":
+        raise ExecutionError(
+            f"{program.name} has written no counts: it ended by _exit or quick_exit, or "
+            f"{tempfile.gettempdir()} is full",
+            "Return from main or call exit; TMPDIR names another folder for temporary files.",
+        )
+    report = json.loads(text) if text else {"arch": arch, "fault": None, "kernels": []}
     launches = tuple(
         ProgramLaunches(
             kernel=entry["kernel"],
@@ -127,14 +171,14 @@ def run_program(
         for entry in report["kernels"]
     )
     fault = report["fault"]
-    code = exit_code if exit_code >= 0 else 128 - exit_code
     findings, remarks = parse_findings(json.dumps(report.get("findings", [])))
     return ProgramResult(
-        code,
+        exit_code if exit_code >= 0 else 128 - exit_code,
         report["arch"],
         launches,
         fault["text"] if fault else None,
         tuple(likeliest_first(findings)),
         died_by,
         tuple(remarks),
+        report.get("returned"),
     )

@@ -71,6 +71,14 @@ class Fault:
     ptx_line: int
     text: str
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Fault:
+        """The fault that ``vars(fault)`` described, by way of JSON; some exception for anything else."""
+        checked: dict[str, Any] = {name: _whole_numbers(data[name], 3) for name in ("block", "thread")}
+        for name in data.keys() - checked:
+            checked[name] = _of_type((int, str, type(None)), data[name])
+        return cls(**checked)
+
     def __str__(self) -> str:
         return self.text
 
@@ -78,8 +86,8 @@ class Fault:
 class FaultError(ExecutionError):
     """A launch ended in ``fault``."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.text)
+    def __init__(self, fault: Fault, hint: str = "") -> None:
+        super().__init__(fault.text, hint)
         self.fault = fault
 
 
@@ -149,8 +157,8 @@ class TensorBox:
 
 
 @dataclass(frozen=True)
-class _Copied:
-    """A picklable copy of the emulator's record of a launch."""
+class _Record:
+    """A launch's record as plain data, from another process."""
 
     kernel: str
     mangled: str
@@ -161,34 +169,23 @@ class _Copied:
     dynamic_shared_bytes: int
     answers: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, record: Any) -> _Copied:
-        names = [field.name for field in fields(cls) if field.name != "answers"]
-        asked = ("totals", "instructions", "lines", "worst_accesses", "products", "boxes")
-        values = {name: getattr(record, name) for name in names}
-        return cls(**values, answers={name: getattr(record, name)() for name in asked})
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.answers:
+            raise AttributeError(f"the record has no {name}")
+        return lambda: self.answers[name]
 
-    def totals(self) -> Any:
-        return self.answers["totals"]
 
-    def instructions(self) -> Any:
-        return self.answers["instructions"]
-
-    def lines(self) -> Any:
-        return self.answers["lines"]
-
-    def worst_accesses(self) -> Any:
-        return self.answers["worst_accesses"]
-
-    def products(self) -> Any:
-        return self.answers["products"]
-
-    def boxes(self) -> Any:
-        return self.answers["boxes"]
+_FACTS = [field.name for field in fields(_Record) if field.name != "answers"]
+#: What a record answers: the totals, and the details by instruction or line.
+_TOTALS, _COLUMNS, _BY_INSTRUCTION = (
+    "totals",
+    ("instructions", "lines"),
+    ("worst_accesses", "products", "boxes"),
+)
 
 
 class Launch:
-    """One kernel launch and its counts. It can be pickled.
+    """One kernel launch and its counts.
 
     ``findings`` is what the sanitizer found, for :meth:`Module.launch` with ``check``.
     """
@@ -205,8 +202,33 @@ class Launch:
         self.static_smem_bytes: int = record.static_shared_bytes
         self.dynamic_smem_bytes: int = record.dynamic_shared_bytes
 
-    def __reduce__(self) -> tuple[type[Launch], tuple[_Copied], dict[str, Any]]:
-        return Launch, (_Copied.of(self._record),), {"findings": self.findings}
+    def as_data(self, *, details: bool) -> dict[str, Any]:
+        """The launch as JSON can hold it: with ``details``, all that it can answer, otherwise its totals."""
+        asked = (_TOTALS, *_COLUMNS, *_BY_INSTRUCTION) if details else (_TOTALS,)
+        facts = {name: getattr(self._record, name) for name in _FACTS}
+        return {**facts, "answers": {name: getattr(self._record, name)() for name in asked}}
+
+    @classmethod
+    def from_data(cls, data: Any) -> Launch:
+        """The launch that :meth:`as_data` described. Raises some exception for anything else."""
+        facts: dict[str, Any] = {name: _whole_numbers(data[name], 3) for name in ("grid", "block")}
+        for name in ("kernel", "mangled", "arch"):
+            facts[name] = _of_type(str, data[name])
+        for name in ("static_shared_bytes", "dynamic_shared_bytes"):
+            facts[name] = _of_type(int, data[name])
+        answers = dict(data["answers"])
+        for count in answers[_TOTALS].values():
+            _of_type((int, type(None)), count)
+        for name in answers.keys() & set(_COLUMNS):
+            for row in zip(*answers[name].values(), strict=True):
+                for cell in row:
+                    _of_type((int, str, type(None)), cell)
+        for name in answers.keys() & set(_BY_INSTRUCTION):
+            answers[name] = {int(index): one for index, one in answers[name].items()}
+        launch = cls(_Record(**facts, answers=answers))
+        for name in answers.keys() & set(_BY_INSTRUCTION):
+            getattr(launch, name)()
+        return launch
 
     @property
     def smem_bytes(self) -> int:
@@ -260,6 +282,18 @@ class Launch:
         return f"<Launch {self.kernel} grid={self.grid} block={self.block} smem_bytes={self.smem_bytes}>"
 
 
+def _of_type(kind: type | tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind}")
+    return value
+
+
+def _whole_numbers(values: Any, count: int) -> tuple[Any, ...]:
+    if len(values) != count:
+        raise ValueError(f"{values!r} are not {count} numbers")
+    return tuple(_of_type(int, value) for value in values)
+
+
 def _frame(columns: Mapping[str, list[Any]]) -> pd.DataFrame:
     import pandas as pd
 
@@ -281,14 +315,24 @@ class Session:
         return [Launch(record) for record in self._session.launches()]
 
     @property
-    def findings(self) -> list[Finding]:
-        """The findings of a session with ``check``; empty until the session has ended."""
-        return parse_findings(self._session.findings())[0]
+    def findings_json(self) -> str:
+        """What the sanitizer says, faults and remarks, for :func:`ladder.emulator.parse_findings`; empty
+        until the session has ended.
+        """
+        return str(self._session.findings())
 
     @property
-    def remarks(self) -> list[Finding]:
-        """What the sanitizer says besides, which is no fault."""
-        return parse_findings(self._session.findings())[1]
+    def findings(self) -> list[Finding]:
+        """The findings of a session with ``check``; empty until the session has ended."""
+        return parse_findings(self.findings_json)[0]
+
+    @property
+    def host_uses(self) -> list[tuple[str, str]]:
+        """What the program's own code did with device memory in a session with ``watch_host``: the memory's
+        name, "" if the program allocated it, and ``touched``, ``copied to the host`` or ``copied from the
+        host``. Empty until the session has ended.
+        """
+        return list(self._session.host_uses())
 
 
 #: A process has one device, so sessions of other threads wait. One thread may nest sessions.
@@ -305,6 +349,8 @@ def session(
     unwritten: int = 0xFF,
     skip_kernels: bool = False,
     last_blocks: int = 0,
+    watch_host: bool = False,
+    instruction_limit: int = 0,
 ) -> Iterator[Session]:
     """Gives the process a virtual GPU of this architecture for the duration of the block.
 
@@ -317,7 +363,10 @@ def session(
     ``unwritten`` is the value of every byte that has not been written (0xFF is NaN in every format). A
     correct kernel's results depend on neither. ``skip_kernels`` validates launches without running them, so
     that only the host writes. Unless it is 0, only so many ``last_blocks`` (or clusters) of a launch run,
-    and the GPU says that it has a multiprocessor for each block.
+    and the GPU says that it has a multiprocessor for each block. ``watch_host`` closes ``memory``, whose
+    pages must hold nothing else, and what the program allocates on the device to the program's own code. A
+    warp that has executed ``instruction_limit`` instructions ends its launch (0: see
+    :func:`ladder.emulator.instruction_limit`).
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.
@@ -329,12 +378,14 @@ def session(
             arch=arch,
             memory=list(memory),
             threads=variables.number(variables.THREADS, 0) if threads is None else threads,
-            instruction_limit=variables.most_instructions(_emulator.default_instruction_limit),
+            instruction_limit=instruction_limit
+            or variables.most_instructions(_emulator.default_instruction_limit),
             check=check,
             backwards=backwards,
             unwritten=unwritten,
             skip_kernels=skip_kernels,
             last_blocks=last_blocks,
+            watch_host=watch_host,
         )
         try:
             yield Session(arch, handle)

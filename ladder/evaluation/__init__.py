@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
+    from ladder.evaluation.alignment import evaluate_misaligned
     from ladder.evaluation.comparison import (
         Comparison,
         Evaluation,
-        Ruling,
         compare,
         default_problem,
         evaluate,
-        rule_on,
-        rule_on_misaligned,
+        evaluate_all,
         run_comparison,
         verdict_key,
     )
-    from ladder.evaluation.isolation import ProcessEnded, call
     from ladder.evaluation.sanitizing import (
         check_stage,
         checked_stage,
@@ -39,22 +37,19 @@ if TYPE_CHECKING:
 _NAMES = {
     "COLUMNS": "table",
     "Comparison": "comparison",
-    "ProcessEnded": "isolation",
-    "call": "isolation",
     "Evaluation": "comparison",
     "Row": "table",
-    "Ruling": "comparison",
     "columns": "table",
     "default_problem": "comparison",
     "check_stage": "sanitizing",
     "checked_stage": "sanitizing",
     "compare": "comparison",
     "evaluate": "comparison",
+    "evaluate_all": "comparison",
+    "evaluate_misaligned": "alignment",
     "faults_of_last_blocks": "sparse",
     "fill_row": "table",
     "make_row": "table",
-    "rule_on": "comparison",
-    "rule_on_misaligned": "comparison",
     "run_comparison": "comparison",
     "stage_remarks": "sanitizing",
     "to_frame": "table",

@@ -13,23 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder.backends import Backend, EmulatorBackend, Execution, Treatment, get_backend
+from ladder.backends import Backend, Execution, Runner, get_backend
 from ladder.build import Target, build, build_all, emulator_library
 from ladder.common import cache
 from ladder.common.progress import Steps, steps
 from ladder.errors import CacheError, InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.evaluation import verdict
-from ladder.evaluation.isolation import ProcessEnded, call, iterate
 from ladder.evaluation.table import Row, columns, fill_row, make_row, to_frame
 from ladder.operations import (
     DEFAULT_OPERATION,
     AnyProblem,
+    Deviation,
     Operation,
-    Tensors,
+    Reference,
     get_operation,
     memory,
     operation_of,
-    torch_dtypes,
 )
 from ladder.stages import OptionValue, Stage, discover
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ladder.backends import Timing
-    from ladder.operations import Deviation, Reference
 
 
 #: The subpackages that a row depends on, besides the build.
@@ -46,38 +44,33 @@ _ROW_FOLDERS = ("operations", "emulator", "backends", "evaluation")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One stage's run on one problem, checked."""
+    """One stage's run on one problem, checked. If the run failed, it has nothing but its problem, its row and
+    the ``failure``.
+    """
 
     problem: AnyProblem
     row: Row
-    execution: Execution
-    reference: Reference
-    errors: Mapping[str, Deviation]
+    execution: Execution = field(default_factory=lambda: Execution({}))
+    reference: Reference = field(default_factory=lambda: Reference({}, {}))
+    errors: Mapping[str, Deviation] = field(default_factory=dict)
+    failure: str = ""
 
     @property
     def passed(self) -> bool:
         return bool(self.row["passed"])
 
-    def describe(self) -> str:
-        """The error of each output that is nearest to its bound, for the message of a failing test."""
+    @property
+    def text(self) -> str:
+        """Why it has not passed: the failure, or the error of each output that is nearest to its bound; "" if
+        it has.
+        """
+        if self.passed or self.failure:
+            return self.failure
         errors = "; ".join(
             f"|{name} - ref| = {found.error:.3g}, bound {found.bound:.3g}"
             for name, found in self.errors.items()
         )
         return f"{self.row['stage']}: {errors}"
-
-
-@dataclass(frozen=True)
-class Ruling:
-    """The result of a run in a child process; ``text`` says why a row has not passed."""
-
-    row: Row
-    text: str = ""
-    timing: Timing | None = None
-
-    @property
-    def passed(self) -> bool:
-        return bool(self.row["passed"])
 
 
 @dataclass
@@ -119,12 +112,11 @@ def evaluate(
     options: Mapping[str, str] | None = None,
     thoroughly: bool = False,
 ) -> Evaluation:
-    """Builds one stage, runs it on the problem and checks it, without using cached rows.
+    """Builds one stage, runs it on the problem in a process of its own and checks it, without using cached
+    rows.
 
-    With ``thoroughly``, the emulator runs it once more in another order, see
+    With ``thoroughly``, a backend that can runs it once more in another order, see
     :mod:`ladder.evaluation.verdict`.
-
-    The stage runs in this process, which its host code may end; use :func:`rule_on` for verdicts.
 
     Raises :class:`InvalidProblem` if the problem does not fit into memory, :class:`UnsupportedProblem`,
     :class:`BuildError`, :class:`ExecutionError`.
@@ -132,10 +124,12 @@ def evaluate(
     chosen = get_backend(backend)
     job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
     with steps("Running", 1, elsewhere=False) as progress, progress.step(job.stage.name):
-        return _evaluate(job, chosen, build(job.stage, job.target, job.options), thoroughly)
+        extension = build(job.stage, job.target, job.options)
+        with chosen.runner(extension, job.target) as runner:
+            return _judge(job, chosen, runner, thoroughly=thoroughly, timed=True, details=True)
 
 
-def rule_on(
+def evaluate_all(
     stage: Stage,
     problems: Sequence[AnyProblem],
     *,
@@ -143,76 +137,22 @@ def rule_on(
     arch: str | None = None,
     options: Mapping[str, str] | None = None,
     thoroughly: bool = False,
-) -> Iterator[Ruling]:
-    """Yields a ruling for each problem as soon as it is known; the runs share a child process.
+) -> Iterator[Evaluation]:
+    """Yields an evaluation of each problem as soon as it is known; the runs share a process, and have neither
+    timing nor counts by line.
 
-    With ``thoroughly``, the emulator runs each once more in another order, see
-    :mod:`ladder.evaluation.verdict`.
-
-    Raises like :func:`evaluate` before anything has run; later errors become the text of a failed row.
+    Raises like :func:`evaluate` before anything has run; later errors are the failures of evaluations.
     """
     chosen = get_backend(backend)
     jobs = [_job(stage, problem, chosen, arch, options or {}) for problem in problems]
     extension = build(stage, jobs[0].target, jobs[0].options)
-    while jobs:
-        done = 0
-        try:
-            for ruling in iterate(_rulings, jobs, chosen.name, extension, thoroughly):
-                done += 1
-                yield ruling
-        except ProcessEnded as error:
-            yield Ruling(_empty_row(jobs[done], chosen), str(error))
-            done += 1
-        jobs = jobs[done:]
-
-
-def _rulings(jobs: Sequence[_Job], backend: str, extension: Path, thoroughly: bool) -> Iterator[Ruling]:
-    chosen = get_backend(backend)
-    for job in jobs:
-        try:
-            yield _ruling(job, chosen, extension, thoroughly)
-        except LadderError as error:
-            yield Ruling(_empty_row(job, chosen), f"{type(error).__name__}: {error}")
-
-
-def _ruling(job: _Job, backend: Backend, extension: Path, thoroughly: bool = False) -> Ruling:
-    evaluation = _evaluate(job, backend, extension, thoroughly)
-    text = "" if evaluation.passed else evaluation.describe()
-    return Ruling(evaluation.row, text, evaluation.execution.timing)
-
-
-def rule_on_misaligned(stage: Stage, problem: AnyProblem) -> dict[str, str]:
-    """What comes of it on the emulator when one tensor is misaligned: by input, and for the outputs together;
-    "" if the result is right, or else the error.
-
-    Such a tensor begins one element past a 64-byte boundary; the outputs, one of their smallest elements.
-
-    Raises like :func:`evaluate` before anything has run, and :class:`ProcessEnded` if host code ends it.
-    """
-    backend = EmulatorBackend()
-    job = _job(stage, problem, backend, None, {})
-    return call(_misaligned, job, backend, build(job.stage, job.target, job.options))
-
-
-def _misaligned(job: _Job, backend: EmulatorBackend, extension: Path) -> dict[str, str]:
-    operation = operation_of(job.problem)
-    inputs = operation.make_inputs(job.problem, backend.device)
-    expected = operation.reference(job.problem, inputs)
-
-    def result(inputs: Tensors, treatment: Treatment) -> str:
-        try:
-            outputs = backend.execute(extension, job.target, job.problem, inputs, treatment=treatment).outputs
-        except LadderError as error:
-            return f"{type(error).__name__}: {error}"
-        return ", ".join(f"{name} is wrong" for name in expected.wrong(outputs))
-
-    found = {
-        name: result({**inputs, name: verdict.moved(tensor, tensor.element_size())}, Treatment())
-        for name, tensor in inputs.items()
-        if tensor is not None
-    }
-    element = min(torch_dtypes()[one.dtype].itemsize for one in operation.outputs(job.problem))
-    return {**found, "outputs": result(inputs, Treatment(offset_bytes=element))}
+    with chosen.runner(extension, jobs[0].target) as runner:
+        for job in jobs:
+            try:
+                yield _judge(job, chosen, runner, thoroughly=thoroughly)
+            except LadderError as error:
+                row = _empty_row(job, chosen)
+                yield Evaluation(job.problem, row, failure=f"{type(error).__name__}: {error}")
 
 
 def compare(
@@ -350,16 +290,16 @@ def _run_job(
     if isinstance(extension, LadderError):
         raise extension
     name = job.stage.name
-    with progress.step(name):
-        ruling = call(_ruling_by_name, job, backend.name, extension)
-    if ruling.text:
-        result.reasons[name] = ruling.text
-    if ruling.timing is not None:
-        result.timings[name] = ruling.timing
+    with progress.step(name), backend.runner(extension, job.target) as runner:
+        found = _judge(job, backend, runner, timed=True)
+    if found.text:
+        result.reasons[name] = found.text
+    if found.execution.timing is not None:
+        result.timings[name] = found.execution.timing
     if backend.is_exact:
         with suppress(CacheError):  # the row is computed again next time
-            cache.write_text(_row_file(extension, job), json.dumps(ruling.row, indent=0))
-    return ruling.row
+            cache.write_text(_row_file(extension, job), json.dumps(found.row, indent=0))
+    return found.row
 
 
 def _time_baselines(jobs: Iterable[_Job], result: Comparison) -> None:
@@ -372,35 +312,37 @@ def _time_baselines(jobs: Iterable[_Job], result: Comparison) -> None:
                 result.baselines[dtype] = timing.baselines(job.problem)
 
 
-def _ruling_by_name(job: _Job, backend: str, extension: Path) -> Ruling:
-    return _ruling(job, get_backend(backend), extension)
-
-
 def _empty_row(job: _Job, backend: Backend) -> Row:
     return make_row(job.stage.name, backend.name, job.target.arch, job.problem)
 
 
-def _evaluate(job: _Job, backend: Backend, extension: Path, thoroughly: bool = False) -> Evaluation:
-    operation = operation_of(job.problem)
-    with memory.guarded(job.problem):
-        inputs = operation.make_inputs(job.problem, backend.device)
-        before = verdict.copies(inputs)
-        execution = backend.execute(extension, job.target, job.problem, inputs, timed=True)
-        verdict.require_untouched(inputs, before)
-        expected = operation.reference(job.problem, inputs)
+def _judge(
+    job: _Job,
+    backend: Backend,
+    runner: Runner,
+    *,
+    thoroughly: bool = False,
+    timed: bool = False,
+    details: bool = False,
+) -> Evaluation:
+    """Runs the job and checks what came of it. Raises the errors of the run."""
+    problem, operation = job.problem, operation_of(job.problem)
+    with memory.guarded(problem):
+        inputs = operation.make_inputs(problem, backend.device)
+        execution = runner.run(problem, inputs, timed=timed, details=details)
+        expected = operation.reference(problem, inputs)
         errors = expected.errors(execution.outputs)
-        if isinstance(backend, EmulatorBackend):
-            run = (backend, extension, job.target, job.problem, inputs)
-            verdict.require_kernels(*run, execution)
+        if backend.varies:
+            verdict.require_kernels(runner, problem, inputs, execution)
             if thoroughly and expected.passed(errors):
-                again = verdict.run_otherwise(*run)
+                again = verdict.run_otherwise(runner, problem, inputs)
                 if job.stage.deterministic:
                     verdict.require_same_outputs(execution, again)
                 else:
                     errors = verdict.larger_errors(errors, expected.errors(again.outputs))
-    row = make_row(job.stage.name, backend.name, job.target.arch, job.problem)
-    fill_row(row, job.problem, expected, errors, execution.counters, execution.time_ms)
-    return Evaluation(job.problem, row, execution, expected, errors)
+    row = _empty_row(job, backend)
+    fill_row(row, problem, expected, errors, execution.counters, execution.time_ms)
+    return Evaluation(problem, row, execution, expected, errors)
 
 
 def verdict_key(extension: Path) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ladder.backends import EmulatorBackend
-from ladder.build import Remark, Target, build, remarks
+from ladder.backends import Runner, Treatment, get_backend
+from ladder.build import Remark, build, remarks
 from ladder.common.progress import steps
 from ladder.emulator import Finding, merged, split_remarks
 from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.evaluation import verdict
-from ladder.evaluation.isolation import call
 from ladder.operations import AnyProblem, Tensors, get_operation, memory, operation_of
 from ladder.stages import Stage, discover
 
@@ -60,7 +58,7 @@ def checked_stage(
 ) -> Checked:
     """Like :func:`check_stage`, with the remarks."""
     stage = discover()[stage] if isinstance(stage, str) else stage
-    backend = EmulatorBackend()
+    backend = get_backend("emulator")
     target = backend.target(stage, arch)
     refusals: list[UnsupportedProblem] = []
     accepted: list[AnyProblem] = []
@@ -79,7 +77,8 @@ def checked_stage(
             with progress.step(str(problem)):
                 extension = build(stage, target, stage.chosen_options(options or {}))
                 try:
-                    findings += call(_check, extension, target, problem)
+                    with backend.runner(extension, target) as runner:
+                        findings += _check(runner, problem)
                 except UnsupportedProblem as error:  # known only to its host code
                     refusals.append(error)
                 except ExecutionError as error:
@@ -94,7 +93,7 @@ def stage_remarks(
 ) -> tuple[Remark, ...]:
     """Builds a stage for the emulator and returns ptxas's remarks on it. Raises :class:`BuildError`."""
     stage = discover()[stage] if isinstance(stage, str) else stage
-    target = EmulatorBackend().target(stage, arch)
+    target = get_backend("emulator").target(stage, arch)
     return remarks.read(build(stage, target, stage.chosen_options(options or {})).parent)
 
 
@@ -103,17 +102,15 @@ def _failure(text: str, problem: AnyProblem) -> Finding:
     return Finding("failure", f"{text}\n(on {problem})", "", 1, None, None, "")
 
 
-def _check(extension: Path, target: Target, problem: AnyProblem) -> list[Finding]:
-    backend, operation = EmulatorBackend(), operation_of(problem)
+def _check(runner: Runner, problem: AnyProblem) -> list[Finding]:
+    operation = operation_of(problem)
     with memory.guarded(problem):
-        inputs = operation.make_inputs(problem, backend.device)
-        before = verdict.copies(inputs)
-        execution, everything, failure = backend.check(extension, target, problem, inputs)
-        tensors = {**inputs, **execution.outputs}
-        findings, remarks = split_remarks(_with_element(one, tensors) for one in everything)
+        inputs = operation.make_inputs(problem)
+        execution = runner.run(problem, inputs, treatment=Treatment(check=True))
+        failure, tensors = execution.failure, {**inputs, **execution.outputs}
+        findings, remarks = split_remarks(_with_element(one, tensors) for one in execution.findings)
         if failure is None and not findings:
-            verdict.require_untouched(inputs, before)
-            verdict.require_kernels(backend, extension, target, problem, inputs, execution)
+            verdict.require_kernels(runner, problem, inputs, execution)
             wrong = list(_wrong_results(execution, operation.reference(problem, inputs), problem))
             return [*wrong, *remarks]
     if failure:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from ladder.build import housekeeping
+from ladder.common import cache
 from ladder.exercises.definition import Exercise
 from ladder.exercises.judge import for_its_cases, judge
-from ladder.exercises.markers import Change, fill_gap, source_changes
+from ladder.exercises.markers import Change, fill_gap, known_sources, other_files, source_changes
 from ladder.exercises.programs import judge_program
 from ladder.exercises.reading import get_exercise
 from ladder.exercises.verdict import Remark, Verdict
@@ -49,13 +52,41 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
     folder = workspace.path(exercise)
     changes = source_changes(exercise, folder)
     if not changes:
-        if exercise.rung is None:
-            return judge_program(exercise, folder / exercise.main_file)
-        return judge(exercise, for_its_cases(exercise, workspace.stage(exercise)))
+        return _judged_alone(workspace, exercise, folder)
     if workspace.is_outdated(exercise):
         text = "This exercise has changed since you began it."
         return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
     return Verdict(exercise, [Remark("lines", _changes_text(changes), (_reset(exercise),))])
+
+
+def _judged_alone(workspace: Workspace, exercise: Exercise, folder: Path) -> Verdict:
+    """Judges the working copy: where it is or, if there are other files, which a compiler might prefer to the
+    project's, a copy without them.
+    """
+    others = other_files(exercise, folder)
+    if not others:
+        return _judged(workspace, exercise, folder)
+    texts = {file: (folder / file).read_bytes() for file in known_sources(exercise)}
+    digest = cache.digest(part for item in texts.items() for part in item)
+    alone = housekeeping.builds() / f"{exercise.name}-alone-{digest}"
+    if not alone.is_dir():
+        with cache.new_directory(alone) as directory:
+            for file, text in texts.items():
+                (directory / file).parent.mkdir(exist_ok=True)
+                (directory / file).write_bytes(text)
+    housekeeping.mark_used(alone)
+    verdict = _judged(workspace, exercise, alone)
+    verdict.unused_files = [name for name in others if not name.startswith(".")]
+    verdict.findings = [
+        replace(one, text=one.text.replace(str(alone), str(folder))) for one in verdict.findings
+    ]
+    return verdict
+
+
+def _judged(workspace: Workspace, exercise: Exercise, folder: Path) -> Verdict:
+    if exercise.rung is None:
+        return judge_program(exercise, folder / exercise.main_file)
+    return judge(exercise, for_its_cases(exercise, replace(workspace.stage(exercise), path=folder)))
 
 
 def _changes_text(changes: Sequence[Change]) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ladder.common.isolation import ProcessEnded
 from ladder.common.progress import Steps, steps
 from ladder.common.words import numbers
-from ladder.emulator import COUNTERS, instruction_limit
+from ladder.emulator import COUNTERS, FaultError, instruction_limit
 from ladder.errors import BuildError, ExecutionError, LadderError, UnspecifiedOutput, UnsupportedProblem
-from ladder.evaluation import ProcessEnded, call
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
 from ladder.exercises.verdict import Remark, Verdict, counter_words
 
@@ -31,24 +31,17 @@ MOST_INSTRUCTIONS = 4_000_000
 
 
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
-    """Builds ``stage`` and tries it on the exercise's problems, on the emulator, in a child process."""
-    try:
-        return call(_judge_here, exercise, stage)
-    except ProcessEnded as error:
-        return Verdict(exercise, [Remark("fault", str(error))])
-
-
-def for_its_cases(exercise: Exercise, stage: Stage) -> Stage:
-    """The stage with options that compile only what the exercise's cases need."""
-    return stage.narrowed([case.problem for case in exercise.cases])
-
-
-def _judge_here(exercise: Exercise, stage: Stage) -> Verdict:
+    """Builds ``stage`` and tries it on the exercise's problems, on the emulator."""
     with (
         steps(f"Checking {stage.name}:", len(exercise.cases) + 1, elsewhere=False) as progress,
         instruction_limit(MOST_INSTRUCTIONS),
     ):
         return _judge(exercise, stage, progress)
+
+
+def for_its_cases(exercise: Exercise, stage: Stage) -> Stage:
+    """The stage with options that compile only what the exercise's cases need."""
+    return stage.narrowed([case.problem for case in exercise.cases])
 
 
 def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
@@ -90,23 +83,20 @@ def _evaluate_cases(
             return evaluations
         except (ExecutionError, UnsupportedProblem) as error:
             verdict.wrong.append(name)
-            too_long = _ran_too_long()
             if not verdict.findings:
                 verdict.findings += _failure(stage, case.problem, error)
-            if too_long:
+            if isinstance(error, ProcessEnded) or _kind_of(error) == "instruction limit":
                 return evaluations  # the other cases would take just as long
             continue
         evaluations.append((case, evaluation))
+        verdict.protections = evaluation.execution.protections
         (verdict.right if evaluation.passed else verdict.wrong).append(name)
     return evaluations
 
 
-def _ran_too_long() -> bool:
-    """Whether the instruction limit ended the last launch."""
-    from ladder import emulator
-
-    fault = emulator.last_fault()
-    return fault is not None and fault.kind == "instruction limit"
+def _kind_of(error: LadderError) -> str:
+    """The kind of the fault that ended a launch; "" for another error."""
+    return error.fault.kind if isinstance(error, FaultError) else ""
 
 
 def _judge_counts(stage: Stage, evaluations: Sequence[tuple[Case, Evaluation]], verdict: Verdict) -> None:
@@ -150,24 +140,19 @@ def _quoted(path: Path, line: int) -> str:
 
 def _failure(stage: Stage, problem: AnyProblem, error: LadderError) -> list[Remark]:
     """What ended the run, and before it the sanitizer's finding where that is rather the cause."""
-    from ladder import emulator
-
     ended = _fault(stage, problem, error)
-    fault = emulator.last_fault()
-    is_deadlock = fault is not None and fault.text == error.message and fault.kind == "deadlock"
-    is_consequence = is_deadlock or isinstance(error, UnspecifiedOutput)
+    is_consequence = _kind_of(error) == "deadlock" or isinstance(error, UnspecifiedOutput)
     return [*(_sanitized(stage, [problem]) if is_consequence else []), ended]
 
 
 def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
     """Describes the fault that ended a kernel, in the sanitizer's words if it knows faults of that kind."""
-    from ladder import emulator
     from ladder.emulator import ADVICE, Finding, Party
 
     command = f"ladder check {stage.name} {problem.command_options}"
-    fault = emulator.last_fault()
-    if fault is None or fault.text != error.message:
+    if not isinstance(error, FaultError):
         return Remark("fault", f"On {problem}:\n{error.message}", (command,))
+    fault = error.fault
     if fault.kind == "deadlock":
         return Remark("fault", _deadlock_text(stage, problem, fault), (command,))
     if fault.kind not in ADVICE:

@@ -81,15 +81,8 @@ def _moved_left(lines: Sequence[str]) -> str:
 
 def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
     """The differences from the skeleton outside the markers, ignoring trailing blanks."""
-    origin = exercise.folder if exercise.rung is None else exercise.stage().path
-    expected = {
-        str(path.relative_to(origin)): path.read_text(encoding="utf-8")
-        for path in sorted(origin.rglob("*"))
-        if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
-    }
-    expected.update(exercise.sources(solved=False))
     changes = []
-    for file, text in expected.items():
+    for file, text in known_sources(exercise).items():
         path = directory / file
         if not path.is_file():
             changes.append(Change(file, 0, file, None))
@@ -97,6 +90,24 @@ def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
         now = path.read_text(encoding="utf-8", errors="replace")
         changes += _changes(file, _outside(text), _outside(now))
     return changes
+
+
+def known_sources(exercise: Exercise) -> dict[str, str]:
+    """The skeleton's source files: their texts by name."""
+    origin = exercise.folder if exercise.rung is None else exercise.stage().path
+    found = {
+        str(path.relative_to(origin)): path.read_text(encoding="utf-8")
+        for path in sorted(origin.rglob("*"))
+        if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
+    }
+    return {**found, **exercise.sources(solved=False)}
+
+
+def other_files(exercise: Exercise, directory: Path) -> list[str]:
+    """The files in a working copy that are not the exercise's. A compiler would find a header among them."""
+    known = {*known_sources(exercise), "stage.toml", "README.md"}
+    names = (str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
+    return sorted(name for name in names if name not in known)
 
 
 def _outside(text: str) -> list[tuple[int, str]]:

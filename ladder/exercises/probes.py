@@ -47,7 +47,8 @@ def _run(stage: Stage, problem: Problem, values: Tensor) -> Tensor:
     dtype = TORCH_DTYPES[problem.dtype]
     tensors = {"q": unit[:_QUERIES] * _LOGIT, "k": unit, "v": values}
     inputs = {name: tensor[None, None].to(dtype).contiguous() for name, tensor in tensors.items()}
-    return backend.execute(extension, target, problem, inputs).outputs["o"][0, 0].double()
+    with backend.runner(extension, target) as runner:
+        return runner.run(problem, inputs).outputs["o"][0, 0].double()
 
 
 def _keys_found(weights: Tensor) -> list[str]:

@@ -7,18 +7,20 @@ is wrong and then returns a non-zero exit code.
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from ladder.build import EmulatorTarget, build_program
 from ladder.common.progress import steps
-from ladder.emulator import COUNTERS, ProgramResult, instruction_limit, run_program
+from ladder.emulator import COUNTERS, ConfinedRun, ProgramResult, instruction_limit, run_confined
 from ladder.errors import BuildError, ExecutionError
 from ladder.exercises.definition import Exercise, Run
 from ladder.exercises.judge import MOST_INSTRUCTIONS, access_remark, dear_text
 from ladder.exercises.verdict import Remark, Verdict
 from ladder.stages import DEFAULT_ARCH
+
+#: A run of a program is small: one that takes so long is in an endless loop.
+MOST_SECONDS = 60.0
 
 
 def judge_program(exercise: Exercise, program: Path) -> Verdict:
@@ -31,7 +33,7 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
     ):
         try:
             with progress.step("building"):
-                built = build_program([program], EmulatorTarget(DEFAULT_ARCH))
+                built = build_program([program], EmulatorTarget(DEFAULT_ARCH), judged=True)
         except BuildError as error:
             verdict.findings.append(Remark("build", error.message))
             return verdict
@@ -39,7 +41,7 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
             name = " ".join([program.name, *run.arguments])
             command = f"ladder emulate --check {program} -- {shlex.join(run.arguments)}"
             with progress.step(name):
-                remarks, counts = _run(built, run, name, command)
+                remarks, counts = _run(built, run, name, command, verdict)
             (verdict.wrong if remarks else verdict.right).append(name)
             if not verdict.findings:  # report one problem at a time
                 verdict.findings += remarks
@@ -47,17 +49,17 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
     return verdict
 
 
-def _run(built: Path, run: Run, name: str, command: str) -> tuple[list[Remark], Mapping[str, int | None]]:
+def _run(
+    built: Path, run: Run, name: str, command: str, verdict: Verdict
+) -> tuple[list[Remark], Mapping[str, int | None]]:
     """Does one run; returns what is wrong and its kernels' counts."""
-    with tempfile.TemporaryFile() as output:
-        try:
-            result = run_program(built, run.arguments, DEFAULT_ARCH, check=True, output=output)
-        except ExecutionError as error:
-            return [Remark("fault", f"On {name}:\n{error.message}", (command,))], {}
-        output.seek(0)
-        said = output.read().decode(errors="replace").strip()
-    counts = _totals(result)
-    return _wrong(result, said, name, command) or _dear(run, counts, name), counts
+    try:
+        ran = run_confined(built, run.arguments, DEFAULT_ARCH, MOST_SECONDS)
+    except ExecutionError as error:
+        return [Remark("fault", f"On {name}:\n{error.message}", (command,))], {}
+    verdict.protections = ran.protections
+    counts = _totals(ran.result)
+    return _wrong(ran, name, command) or _dear(run, counts, name), counts
 
 
 def _totals(result: ProgramResult) -> dict[str, int | None]:
@@ -69,14 +71,19 @@ def _totals(result: ProgramResult) -> dict[str, int | None]:
     return totals
 
 
-def _wrong(result: ProgramResult, said: str, name: str, command: str) -> list[Remark]:
+def _wrong(ran: ConfinedRun, name: str, command: str) -> list[Remark]:
+    result = ran.result
     accesses = [found for found in result.findings if found.who is not None]
     remarks = [access_remark(accesses[0], name, command)] if accesses else []
     if result.exit_code and not result.fault:
         # The output first: a wrong address looks like a race, but no barrier fixes it.
-        remarks.insert(0, Remark("output", f"On {name}:\n{said}", (command,)))
+        remarks.insert(0, Remark("output", f"On {name}:\n{ran.output}", (command,)))
     elif result.fault and not remarks:
         remarks.append(Remark("fault", f"On {name}:\n{result.fault}", (command,)))
+    elif result.returned != 0:
+        remarks.append(
+            Remark("output", f"On {name}:\nIt ended before main had compared the result.", (command,))
+        )
     elif not result.launches:
         remarks.append(Remark("output", f"On {name}:\nIt launches no kernel.", (command,)))
     return remarks

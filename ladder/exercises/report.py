@@ -13,14 +13,22 @@ from ladder.exercises.markers import solution_text
 from ladder.exercises.verdict import Verdict, counter_words
 from ladder.render import finding_table
 
+_SHOWN_FILES = 5
+
 
 def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
     """Yields whether it is solved, the problems tried, and what is wrong, with commands that show more."""
     name = verdict.exercise.name
     if verdict.passed:
         yield Text.assemble(("solved", "bold green"), f" {name}")
+    else:
+        yield Text.assemble(("not yet", "bold red"), f" {name}")
+    if verdict.unused_files:
+        names = ", ".join(verdict.unused_files[:_SHOWN_FILES])
+        more = ", ..." if len(verdict.unused_files) > _SHOWN_FILES else ""
+        yield Text(f"  not the exercise's, and not used: {names}{more}", "yellow")
+    if verdict.passed:
         return
-    yield Text.assemble(("not yet", "bold red"), f" {name}")
     for text in verdict.right:
         yield Text(f"  right  {text}", "green")
     for text in verdict.wrong:

@@ -30,7 +30,9 @@ class Remark:
 class Verdict:
     """The result of checking one exercise; ``right`` and ``wrong`` name the problems or runs it was tried on.
 
-    If it passed, ``counts`` are those of ``counted_on``, the one with the largest counts.
+    If it passed, ``counts`` are those of ``counted_on``, the one with the largest counts. ``unused_files``
+    are in the working copy and not the exercise's; ``protections`` say what the process that ran the
+    student's code had given up, see :func:`ladder.common.sandbox.enter`.
     """
 
     exercise: Exercise
@@ -39,6 +41,8 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     counts: Mapping[str, int | None] = field(default_factory=dict)
     counted_on: str = ""
+    unused_files: list[str] = field(default_factory=list)
+    protections: tuple[str, ...] = ()
 
     def keep_largest(self, counts: Mapping[str, int | None], on: str) -> None:
         """Keeps these counts, of a run on ``on``, unless the current ones are larger."""

@@ -74,7 +74,7 @@ def test_parameters_for_one_row_length_are_wrong_for_another(
     for d, expected in ways.items():
         problem = Problem(1, 1, 64, 64, d)
         result = evaluate(replace(stage, path=tmp_path), problem, backend="emulator")
-        assert result.passed, result.describe()
+        assert result.passed, result.text
         [kernel] = [
             file
             for file in by_kernel_line(line_table(result.execution.launches))

@@ -78,7 +78,7 @@ def rulings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rulings:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("ladder.bench.random.build", lambda stage, *_: tmp_path / stage.name / "stage.so")
     stand_in = Rulings()
-    monkeypatch.setattr("ladder.bench.random.rule_on", stand_in)
+    monkeypatch.setattr("ladder.bench.random.evaluate_all", stand_in)
     return stand_in
 
 

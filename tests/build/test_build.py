@@ -33,7 +33,7 @@ def own_cache(tmp_path, monkeypatch):
 
 def test_a_dropped_stage_is_built_run_and_right(naive):
     result = evaluate("naive", PROBLEM, backend="emulator")
-    assert result.passed, result.describe()
+    assert result.passed, result.text
     assert result.row["wavefronts_ld"] == result.row["conflicts"] == 0
     assert result.row["global_sectors_ld"] > 0
 
@@ -169,7 +169,7 @@ def test_a_decoy_runtime_in_the_process_is_not_reached(naive, tmp_path):
         from ladder.evaluation import evaluate
         from ladder.operations import Problem
         result = evaluate("naive", {PROBLEM!r}, backend="emulator")
-        assert result.passed, result.describe()
+        assert result.passed, result.text
         decoy.cudaGetLastError()
     """
     code = subprocess.run([sys.executable, "-c", textwrap.dedent(program)]).returncode

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ladder.cli import main
-from ladder.evaluation import check_stage, rule_on
+from ladder.evaluation import check_stage, evaluate_all
 from ladder.operations import Problem
 from ladder.stages import discover
 
@@ -19,7 +19,7 @@ LAUNCH = "  naive<<<dim3"
 
 def ruling(name: str) -> str:
     """Why the stage does not pass; "" if it does."""
-    [found] = rule_on(discover()[name], [PROBLEM], backend="emulator", thoroughly=True)
+    [found] = evaluate_all(discover()[name], [PROBLEM], backend="emulator", thoroughly=True)
     assert found.passed == (found.text == "")
     return found.text
 
@@ -43,9 +43,9 @@ def test_a_ruling_is_on_the_stage_that_was_asked_about(drop_stage) -> None:
     drop_stage("wrong", changed(drop_stage.kernel, ("= m + logf(l)", "= m + log2f(l)")))
     problems = [PROBLEM, replace(PROBLEM, q_len=3), replace(PROBLEM, q_len=65)]
     stages = discover()
-    kept = rule_on(stages["wrong"], problems, backend="emulator")
+    kept = evaluate_all(stages["wrong"], problems, backend="emulator")
     assert "wrong" in next(kept).text
-    assert [found.text for found in rule_on(stages["naive"], problems, backend="emulator")] == [""] * 3
+    assert [found.text for found in evaluate_all(stages["naive"], problems, backend="emulator")] == [""] * 3
 
 
 @pytest.mark.parametrize(
@@ -73,25 +73,103 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-def test_the_host_computes_nothing(drop_stage) -> None:
-    on_host = changed(
-        "#include <cmath>\n" + drop_stage.kernel,
-        ("__global__ void naive(", "__global__ void idle() {}\nvoid naive(unsigned block, int row, "),
+def on_host(kernel: str, *changes: tuple[str, str]) -> str:
+    """naive, computed by its host code before an idle kernel is launched."""
+    return changed(
+        "#include <cmath>\n#include <vector>\n" + kernel,
+        ("__global__ void naive(", f"{IDLE}void naive(unsigned block, int row, "),
         ("  const int row = blockIdx.x * blockDim.x + threadIdx.x;\n", ""),
         ("blockIdx.y", "block"),
         ("min(row + 1, p.kv_len)", "(row + 1 < p.kv_len ? row + 1 : p.kv_len)"),
         ("naive<<<dim3((p.q_len + 63) / 64, p.batch * p.heads), 64, 0, stream>>>(p);", LOOP),
+        *changes,
     )
-    folder = drop_stage("mine", on_host)
-    assert "o and lse: written without a kernel" in ruling("mine")
-    (folder / "kernel.cu").write_text(changed(on_host, ("idle<<<1, 1, 0, stream>>>();", "")))
-    assert "it launches no kernel" in ruling("mine")
 
 
+IDLE = """__global__ void idle(int *ran) {
+  if (ran)
+    *ran = 1;
+}
+"""
 LOOP = """for (int block = 0; block < p.batch * p.heads; block++)
     for (int row = 0; row < p.q_len; row++)
       naive(block, row, p);
-  idle<<<1, 1, 0, stream>>>();"""
+  idle<<<1, 1, 0, stream>>>(nullptr);"""
+#: Nothing where kernels do not run, as in the run that leaves them out.
+PROBE = """int *ran;
+  cudaMallocManaged(&ran, 4);
+  *ran = 0;
+  idle<<<1, 1, 0, stream>>>(ran);
+  cudaStreamSynchronize(stream);
+  if (*ran)
+    """
+#: The same on copies, as it would work on a GPU, too.
+ON_COPIES = """struct {
+    const AttentionProblem &there;
+    AttentionProblem here = there;
+    std::vector<std::vector<char>> all;
+    void *copy(const void *from, size_t bytes) {
+      all.emplace_back(bytes);
+      cudaMemcpy(all.back().data(), from, bytes, cudaMemcpyDeviceToHost);
+      return all.back().data();
+    }
+  } work{p};
+  const size_t rows = p.batch * p.heads * p.q_len, keys = p.batch * p.kv_heads * p.kv_len;
+  const size_t row_bytes = 4 * p.head_dim;
+  work.here.q = work.copy(p.q, rows * row_bytes);
+  work.here.k = work.copy(p.k, keys * row_bytes);
+  work.here.v = work.copy(p.v, keys * row_bytes);
+  work.here.o = work.copy(p.o, rows * row_bytes);
+  work.here.lse = static_cast<float *>(work.copy(p.lse, rows * 4));
+  if (*ran)
+    for (int block = 0; block < p.batch * p.heads; block++)
+      for (int row = 0; row < p.q_len; row++)
+        naive(block, row, work.here);
+  cudaMemcpy(p.o, work.here.o, rows * row_bytes, cudaMemcpyHostToDevice);
+  cudaMemcpy(p.lse, work.here.lse, rows * 4, cudaMemcpyHostToDevice);"""
+
+
+def test_the_host_computes_nothing(drop_stage) -> None:
+    folder = drop_stage("mine", on_host(drop_stage.kernel))
+    assert "its host code reads or writes k, lse, o, q and v" in ruling("mine")
+    (folder / "kernel.cu").write_text(on_host(drop_stage.kernel, (LOOP, PROBE + LOOP)))
+    assert "its host code reads or writes k, lse, o, q and v" in ruling("mine")
+    (folder / "kernel.cu").write_text(on_host(drop_stage.kernel, (LOOP, PROBE + ";\n" + ON_COPIES)))
+    found = ruling("mine")
+    assert (
+        "it copies k, lse, o, q and v to the host" in found and "it copies lse and o from the host" in found
+    )
+    (folder / "kernel.cu").write_text(on_host(drop_stage.kernel, (LOOP, "")))
+    assert "it launches no kernel" in ruling("mine")
+
+
+def test_memory_that_the_stage_allocates_is_the_device_s(drop_stage) -> None:
+    copy = """  float *mine;
+  cudaMalloc(&mine, 4);
+  cudaMemcpyAsync(mine, p.q, 4, cudaMemcpyDeviceToDevice, stream);
+  if (*mine == 0)
+    throw std::runtime_error("q begins with 0");
+  cudaFree(mine);
+"""
+    drop_stage("mine", changed(drop_stage.kernel, (LAUNCH, copy + LAUNCH)))
+    assert "its host code reads or writes memory of cudaMalloc" in ruling("mine")
+    assert "its host code" in check_stage("mine", [PROBLEM])[0].message
+
+
+def test_copies_and_fills_between_kernels_are_allowed(drop_stage) -> None:
+    """Of device memory to device memory; so are callbacks, except that they may not touch it."""
+    call = """  void *mine;
+  cudaMallocAsync(&mine, 4, stream);
+  cudaMemsetAsync(mine, 0, 4, stream);
+  cudaMemcpyAsync(mine, p.q, 4, cudaMemcpyDeviceToDevice, stream);
+  cudaLaunchHostFunc(stream, [](void *data) { TOUCH; }, mine);
+  cudaFreeAsync(mine, stream);
+"""
+    folder = drop_stage("mine", changed(drop_stage.kernel, (LAUNCH, call.replace("TOUCH", "") + LAUNCH)))
+    assert ruling("mine") == ""
+    touching = call.replace("TOUCH", "*static_cast<volatile int *>(data)")
+    (folder / "kernel.cu").write_text(changed(drop_stage.kernel, (LAUNCH, touching + LAUNCH)))
+    assert "memory of cudaMalloc" in ruling("mine")
 
 
 def test_memory_that_nobody_wrote(drop_stage) -> None:

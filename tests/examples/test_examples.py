@@ -26,7 +26,7 @@ def counts(name, **sizes):
     """The row of an example, which must be correct."""
     problem = get_operation(discover()[name].computes).problem(**sizes)
     result = evaluate(name, problem, backend="emulator")
-    assert result.passed, result.describe()
+    assert result.passed, result.text
     return result.row
 
 

@@ -156,7 +156,7 @@ def test_emulator_counts_what_the_gpu_counted(
 ) -> None:
     arch = "sm_90" + ("a" if discover()[stage].only_arch else "")
     emulated = evaluate(stage, problem, backend="emulator", arch=arch)
-    assert emulated.passed, emulated.describe()
+    assert emulated.passed, emulated.text
     known = [name for name in COMPARED if pd.notna(counted[name])]
     assert len(known) == len(COMPARED) or arch == "sm_90"
     if stage in POLLS:

@@ -29,7 +29,7 @@ def cases() -> list[object]:
 def test_gpu_and_emulator_agree(stage: Stage, problem: AnyProblem) -> None:
     emulated = evaluate(stage, problem, backend="emulator")
     measured = evaluate(stage, problem, backend="cuda")
-    assert emulated.passed and measured.passed, f"{emulated.describe()}\n{measured.describe()}"
+    assert emulated.passed and measured.passed, f"{emulated.text}\n{measured.text}"
     for name, bound in emulated.reference.bounds.items():
         ours, theirs = emulated.execution.outputs[name], measured.execution.outputs[name].cpu()
         assert (theirs.double() - ours.double()).abs().max().item() <= bound, name
