@@ -29,37 +29,4 @@ if TYPE_CHECKING:
     from ladder.operations import HstuPages, Problem, hstu_mask
     from ladder.stages import discover
 
-__all__ = [
-    "BuildError",
-    "CacheError",
-    "ExecutionError",
-    "HSTULayer",
-    "HstuPages",
-    "InvalidProblem",
-    "LadderError",
-    "Problem",
-    "StageError",
-    "ToolchainError",
-    "UnsupportedProblem",
-    "attention",
-    "compare",
-    "discover",
-    "evaluate",
-    "hstu_attention",
-    "hstu_mask",
-]
-
-__getattr__ = door(
-    __name__,
-    {
-        "HSTULayer": "functional",
-        "HstuPages": "operations",
-        "Problem": "operations",
-        "attention": "functional",
-        "compare": "evaluation",
-        "discover": "stages",
-        "evaluate": "evaluation",
-        "hstu_attention": "functional",
-        "hstu_mask": "operations",
-    },
-)
+__getattr__ = door(__name__)

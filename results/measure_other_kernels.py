@@ -33,7 +33,7 @@ import pandas as pd  # noqa: E402
 from measure_counters import environment_here, metrics_here  # noqa: E402
 
 from ladder import nsight  # noqa: E402
-from ladder.emulator.counters import COUNTERS  # noqa: E402
+from ladder.emulator import COUNTERS  # noqa: E402
 from ladder.errors import LadderError  # noqa: E402
 
 if sys.version_info >= (3, 11):

@@ -5,6 +5,7 @@ docs/architecture.md has the same order, from the top down.
 
 import ast
 import graphlib
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -100,6 +101,28 @@ def test_others_use_what_the_door_names() -> None:
                 if other not in (own, "common", "") and path.name != "__init__.py":
                     inner.append(f"{path.relative_to(ROOT)}: {node.module}")
     assert inner == []
+
+
+def test_every_name_of_a_door_is_there() -> None:
+    """And no module has its name, which would replace it."""
+    for package, targets in exports().items():
+        modules = {path.stem for path in (ROOT / Path(*package.split("."))).iterdir()}
+        assert not targets & (modules - {"__init__"}), package
+        loaded = importlib.import_module(package)
+        assert all(hasattr(loaded, name) for name in targets), package
+
+
+def exports() -> dict[str, set[str]]:
+    """The names that each door offers."""
+    doors: dict[str, set[str]] = {}
+    for path in [PACKAGE / "__init__.py", *PACKAGE.glob("*/__init__.py")]:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.If):
+                names = {
+                    name.name for one in node.body if isinstance(one, ast.ImportFrom) for name in one.names
+                }
+                doors[module_of(path)] = names
+    return doors
 
 
 def test_no_arrow_points_up_in_the_emulator() -> None:

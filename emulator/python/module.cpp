@@ -6,6 +6,7 @@
 #include "machine/gpu.h"
 #include "runtime/checking.h"
 #include "runtime/chunk_places.h"
+#include "runtime/counts.h"
 #include "runtime/device.h"
 #include "runtime/fat_binary.h"
 #include "runtime/host_watch.h"
@@ -368,6 +369,11 @@ PYBIND11_MODULE(_emulator, m) {
       all.append(gpu_dict(gpu));
     return all;
   });
+  py::list counters;
+  for (int i = 0; i < runtime::kColumns; ++i)
+    if (runtime::is_counter(runtime::Column(i)))
+      counters.append(std::string(runtime::column_name(runtime::Column(i))));
+  m.attr("counters") = counters;
   m.attr("default_instruction_limit") = runtime::kDefaultWarpInstructionLimit;
 
   Device::instance().set_tick(keep_going);

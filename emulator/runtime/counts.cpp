@@ -6,32 +6,19 @@ namespace {
 
 using machine::AccessKind;
 
-constexpr std::array<std::string_view, kColumns> kNames = {
-    "executed",
-    "threads",
-    "shared_load_instructions",
-    "shared_store_instructions",
-    "ldmatrix_instructions",
-    "wavefronts_ld",
-    "wavefronts_st",
-    "ideal_ld",
-    "ideal_st",
-    "conflicts_ld",
-    "conflicts_st",
-    "conflicts_atom",
-    "conflicts",
-    "mma_instructions",
-    "global_sectors_ld",
-    "global_sectors_st",
-    "wgmma_instructions",
-    "wavefronts_gmma",
-    "conflicts_gmma",
-    "tma_load_instructions",
-    "tma_store_instructions",
-    "tma_sectors_ld",
-    "tma_sectors_st",
-    "mbarrier_instructions",
+struct Named {
+  std::string_view name;
+  bool is_counter;
 };
+
+#define COUNTER(name) {#name, true},
+#define OTHER(name) {#name, false},
+constexpr Named kNamed[] = {
+#include "runtime/counters.def"
+};
+#undef COUNTER
+#undef OTHER
+static_assert(std::size(kNamed) == kColumns);
 
 class RowBuilder {
 public:
@@ -152,7 +139,9 @@ CountRow empty_sum() { return RowBuilder().row(); }
 
 } // namespace
 
-std::string_view column_name(Column column) { return kNames[int(column)]; }
+std::string_view column_name(Column column) { return kNamed[int(column)].name; }
+
+bool is_counter(Column column) { return kNamed[int(column)].is_counter; }
 
 CountRow &operator+=(CountRow &row, const CountRow &other) {
   for (int i = 0; i < kColumns; ++i) {

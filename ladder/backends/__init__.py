@@ -24,24 +24,4 @@ if TYPE_CHECKING:
     from ladder.backends.emulated import EmulatorBackend, EmulatorRunner
     from ladder.backends.timing import Timing
 
-_NAMES = {
-    "Arena": "arena",
-    "Backend": "base",
-    "CudaBackend": "cuda",
-    "EmulatorBackend": "emulated",
-    "EmulatorRunner": "emulated",
-    "Runner": "base",
-    "Treatment": "base",
-    "Execution": "base",
-    "NAMES": "choice",
-    "Timing": "timing",
-    "call": "base",
-    "differing": "base",
-    "framed": "base",
-    "get_backend": "choice",
-    "gpu_is_there": "choice",
-    "is_unwritten": "base",
-    "make_outputs": "base",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

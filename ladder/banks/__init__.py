@@ -31,23 +31,9 @@ if TYPE_CHECKING:
         explain_line,
         parse_place,
     )
-    from ladder.banks.explorer import (
-        ELEMENT_SIZES,
-        Exploration,
-        Swizzle,
-        explore,
-        parse_op,
-    )
-    from ladder.banks.expression import (
-        Expression,
-        ExpressionError,
-    )
-    from ladder.banks.placed_lines import (
-        PlacedInstruction,
-        PlacedLine,
-        placed_instructions,
-        placed_line,
-    )
+    from ladder.banks.explorer import ELEMENT_SIZES, Exploration, Swizzle, explore, parse_op
+    from ladder.banks.expression import Expression, ExpressionError
+    from ladder.banks.placed_lines import PlacedInstruction, PlacedLine, placed_instructions, placed_line
     from ladder.banks.placement import (
         CHUNK_BYTES,
         Chunk,
@@ -61,46 +47,4 @@ if TYPE_CHECKING:
         tile_descriptor,
     )
 
-_NAMES = {
-    "Access": "access",
-    "AccessError": "access",
-    "BANKS": "access",
-    "BANK_BYTES": "access",
-    "CHUNK_BYTES": "placement",
-    "Cell": "access",
-    "Chunk": "placement",
-    "Descriptor": "placement",
-    "ELEMENT_SIZES": "explorer",
-    "Explanation": "explanation",
-    "Exploration": "explorer",
-    "Expression": "expression",
-    "ExpressionError": "expression",
-    "Instruction": "explanation",
-    "LANES": "access",
-    "Pass": "access",
-    "PlacedInstruction": "placed_lines",
-    "PlacedLine": "placed_lines",
-    "Placement": "placement",
-    "ROW_BYTES": "access",
-    "Service": "access",
-    "Swizzle": "explorer",
-    "box": "placement",
-    "explain": "explanation",
-    "explain_launches": "explanation",
-    "explain_line": "explanation",
-    "explore": "explorer",
-    "lanes_text": "access",
-    "operand": "placement",
-    "parse_descriptor": "placement",
-    "parse_mask": "access",
-    "parse_op": "explorer",
-    "parse_place": "explanation",
-    "parse_shape": "placement",
-    "parse_swizzle": "placement",
-    "placed_instructions": "placed_lines",
-    "placed_line": "placed_lines",
-    "serve": "access",
-    "tile_descriptor": "placement",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ladder.banks.access import LANES, MATRIX_OPS, ROW_BYTES, Access, AccessError, Service, serve
-from ladder.banks.expression import Expression, ExpressionError
+from ladder.banks.expression import Expression
 
 #: The lanes' addresses: an expression in ``lane``, a function of the lane, or 32 values.
 Addresses = str | Callable[[int], int | None] | Sequence[int | None]
@@ -195,17 +195,3 @@ def _candidates(access: Access) -> Iterator[Swizzle]:
 
 def _masked(addresses: tuple[int | None, ...], active: int) -> tuple[int | None, ...]:
     return tuple(address if active >> lane & 1 else None for lane, address in enumerate(addresses))
-
-
-__all__ = [
-    "Access",
-    "AccessError",
-    "Exploration",
-    "ExpressionError",
-    "Swizzle",
-    "explore",
-    "find_swizzles",
-    "lane_addresses",
-    "parse_op",
-    "swizzled",
-]

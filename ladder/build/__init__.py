@@ -7,30 +7,10 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.build.extensions import (
-        PTXAS_REPORT,
-        build,
-        build_all,
-        build_program,
-    )
+    from ladder.build.extensions import PTXAS_REPORT, build, build_all, build_program
     from ladder.build.libraries import emulator_library
-    from ladder.build.messages import (
-        shortened,
-    )
+    from ladder.build.messages import shortened
     from ladder.build.remarks import Remark
     from ladder.build.target import CudaTarget, EmulatorTarget, Target
 
-_NAMES = {
-    "CudaTarget": "target",
-    "EmulatorTarget": "target",
-    "PTXAS_REPORT": "extensions",
-    "Remark": "remarks",
-    "Target": "target",
-    "build": "extensions",
-    "build_all": "extensions",
-    "emulator_library": "libraries",
-    "build_program": "extensions",
-    "shortened": "messages",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

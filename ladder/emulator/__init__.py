@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.emulator.counters import (
-        COUNTERS,
-    )
     from ladder.emulator.findings import (
         ADVICE,
         Finding,
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
         run_program,
     )
     from ladder.emulator.sessions import (
+        COUNTERS,
         Fault,
         FaultError,
         Launch,
@@ -50,41 +48,4 @@ if TYPE_CHECKING:
     )
     from ladder.emulator.variables import instruction_limit
 
-_NAMES = {
-    "ADVICE": "findings",
-    "COUNTERS": "counters",
-    "CRASHES": "programs",
-    "ConfinedRun": "programs",
-    "Fault": "sessions",
-    "FaultError": "sessions",
-    "Finding": "findings",
-    "Launch": "sessions",
-    "MemoryRange": "sessions",
-    "Module": "sessions",
-    "Party": "findings",
-    "ProgramLaunches": "programs",
-    "ProgramResult": "programs",
-    "Product": "sessions",
-    "ProductOperand": "sessions",
-    "PtxError": "sessions",
-    "TensorBox": "sessions",
-    "WorstAccess": "sessions",
-    "box_chunks": "sessions",
-    "emulate": "programs",
-    "instruction_limit": "variables",
-    "last_fault": "sessions",
-    "likeliest_first": "findings",
-    "merged": "findings",
-    "merged_memory": "sessions",
-    "operand_chunks": "sessions",
-    "parse_findings": "findings",
-    "run_confined": "programs",
-    "run_program": "programs",
-    "session": "sessions",
-    "shared_access": "sessions",
-    "shared_passes": "sessions",
-    "split_remarks": "findings",
-    "virtual_gpus": "sessions",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

@@ -16,8 +16,8 @@ from ladder.common import processes
 from ladder.common.isolation import Child
 from ladder.common.progress import steps
 from ladder.emulator import variables
-from ladder.emulator.counters import COUNTERS
 from ladder.emulator.findings import Finding, likeliest_first, parse_findings
+from ladder.emulator.sessions import COUNTERS
 from ladder.errors import ExecutionError
 from ladder.stages import DEFAULT_ARCH, require_arch
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 DEFAULT_ARCH = "sm_80"
 
+#: The counters of the emulator and the profiler, which are the columns of every table of counts. A cell whose
+#: value a backend cannot know is empty, never 0.
+COUNTERS: tuple[str, ...] = tuple(_emulator.counters)
+
 Size = int | Sequence[int]
 #: (address, bytes, name for messages, whether kernels may write to it).
 MemoryRange = tuple[int, int, str, bool]
@@ -603,27 +607,3 @@ def virtual_gpus() -> list[VirtualGpu]:
     """The GPUs that can be named as ``arch``."""
     names = [f.name for f in fields(VirtualGpu)]
     return [VirtualGpu(**{name: gpu[name] for name in names}) for gpu in _emulator.gpus()]
-
-
-__all__ = [
-    "Fault",
-    "FaultError",
-    "Launch",
-    "Module",
-    "Product",
-    "ProductOperand",
-    "PtxError",
-    "Session",
-    "SharedAccess",
-    "TensorBox",
-    "VirtualGpu",
-    "WorstAccess",
-    "box_chunks",
-    "last_fault",
-    "merged_memory",
-    "operand_chunks",
-    "session",
-    "shared_access",
-    "shared_passes",
-    "virtual_gpus",
-]

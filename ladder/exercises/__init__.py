@@ -10,47 +10,11 @@ if TYPE_CHECKING:
     from ladder.exercises.answers import Answers, RightAnswer, WrongAnswer, read_answers
     from ladder.exercises.checking import check, check_text, judge_folder
     from ladder.exercises.definition import BEGIN, END, Exercise
-    from ladder.exercises.markers import (
-        fill_gap,
-        gap_line,
-        gap_text,
-        solution_text,
-        source_changes,
-    )
+    from ladder.exercises.markers import fill_gap, gap_line, gap_text, solution_text, source_changes
     from ladder.exercises.reading import exercises, get_exercise, read_exercise
     from ladder.exercises.report import afterword_lines, verdict_lines
     from ladder.exercises.table import ExerciseError
     from ladder.exercises.verdict import Verdict
-    from ladder.exercises.workspace import (
-        Workspace,
-        write_working_copy,
-    )
+    from ladder.exercises.workspace import Workspace, write_working_copy
 
-_NAMES = {
-    "Answers": "answers",
-    "BEGIN": "definition",
-    "END": "definition",
-    "Exercise": "definition",
-    "ExerciseError": "table",
-    "RightAnswer": "answers",
-    "Verdict": "verdict",
-    "Workspace": "workspace",
-    "WrongAnswer": "answers",
-    "afterword_lines": "report",
-    "check": "checking",
-    "check_text": "checking",
-    "exercises": "reading",
-    "fill_gap": "markers",
-    "gap_line": "markers",
-    "gap_text": "markers",
-    "judge_folder": "checking",
-    "get_exercise": "reading",
-    "read_answers": "answers",
-    "read_exercise": "reading",
-    "solution_text": "markers",
-    "source_changes": "markers",
-    "verdict_lines": "report",
-    "write_working_copy": "workspace",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

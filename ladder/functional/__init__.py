@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.functional.calls import (
-        attention,
-    )
+    from ladder.functional.calls import attention
     from ladder.functional.hstu import hstu_attention
     from ladder.functional.layers import HSTULayer
 
-_NAMES = {
-    "HSTULayer": "layers",
-    "attention": "calls",
-    "hstu_attention": "hstu",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

@@ -19,16 +19,4 @@ if TYPE_CHECKING:
         line_table,
     )
 
-_NAMES = {
-    "Annotated": "annotation",
-    "Line": "annotation",
-    "Listing": "annotation",
-    "PLACE": "annotation",
-    "Part": "annotation",
-    "VALUES": "annotation",
-    "annotate": "annotation",
-    "by_kernel_line": "annotation",
-    "line_table": "annotation",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

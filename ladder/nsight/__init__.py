@@ -24,58 +24,9 @@ if TYPE_CHECKING:
         known,
         metric_names,
     )
-    from ladder.nsight.ncu import (
-        check_messages,
-        command,
-        find_ncu,
-        import_command,
-        page_options,
-        run,
-    )
-    from ladder.nsight.raw import (
-        base_unit,
-        ranges,
-        read_raw,
-    )
-    from ladder.nsight.report import (
-        Report,
-        load,
-    )
-    from ladder.nsight.source import (
-        SOURCE_COLUMNS,
-        opcode,
-        read_source,
-        source_lines,
-    )
+    from ladder.nsight.ncu import check_messages, command, find_ncu, import_command, page_options, run
+    from ladder.nsight.raw import base_unit, ranges, read_raw
+    from ladder.nsight.report import Report, load
+    from ladder.nsight.source import SOURCE_COLUMNS, opcode, read_source, source_lines
 
-_NAMES = {
-    "ARBITRATION": "metrics",
-    "BOUNDS": "metrics",
-    "BOUND_DETAILS": "metrics",
-    "COUNTERS": "metrics",
-    "Report": "report",
-    "SOURCE_COLUMNS": "source",
-    "STALLS": "metrics",
-    "TIME": "metrics",
-    "available_metrics": "metrics",
-    "base_unit": "raw",
-    "bounds": "metrics",
-    "check_messages": "ncu",
-    "command": "ncu",
-    "counters": "metrics",
-    "find_ncu": "ncu",
-    "import_command": "ncu",
-    "known": "metrics",
-    "load": "report",
-    "metric_names": "metrics",
-    "opcode": "source",
-    "page_options": "ncu",
-    "ranges": "raw",
-    "read_raw": "raw",
-    "read_source": "source",
-    "read_text": "cells",
-    "run": "ncu",
-    "source_lines": "source",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

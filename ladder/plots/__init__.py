@@ -7,100 +7,23 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.plots.access import (
-        access_picture,
-    )
-    from ladder.plots.buffers import (
-        buffers_picture,
-    )
-    from ladder.plots.busy import (
-        busy_picture,
-    )
-    from ladder.plots.comparison import (
-        comparison_picture,
-    )
-    from ladder.plots.costs import (
-        costliest_lines,
-        costs_picture,
-    )
-    from ladder.plots.figure import (
-        BLUE,
-        INK,
-        ORANGE,
-        check_kind,
-        new_figure,
-        save,
-    )
-    from ladder.plots.fragments import (
-        Fragment,
-        fragments_picture,
-    )
-    from ladder.plots.instructions import (
-        instructions_picture,
-    )
-    from ladder.plots.layout import (
-        layout_picture,
-    )
-    from ladder.plots.mask import (
-        mask_picture,
-    )
-    from ladder.plots.placement import (
-        placement_picture,
-    )
-    from ladder.plots.roofline import (
-        roofline_picture,
-    )
-    from ladder.plots.rungs import (
-        rungs_picture,
-    )
-    from ladder.plots.softmax import (
-        SOFTMAX_TILE,
-        Progress,
-        softmax_picture,
-    )
-    from ladder.plots.speed import (
-        speed_picture,
-    )
-    from ladder.plots.timeline import (
-        timeline_picture,
-    )
-    from ladder.plots.training import (
-        training_picture,
-    )
-    from ladder.plots.walk import (
-        Visit,
-        walk_picture,
-    )
+    from ladder.plots.access import access_picture
+    from ladder.plots.buffers import buffers_picture
+    from ladder.plots.busy import busy_picture
+    from ladder.plots.comparison import comparison_picture
+    from ladder.plots.costs import costliest_lines, costs_picture
+    from ladder.plots.figure import BLUE, INK, ORANGE, check_kind, new_figure, save
+    from ladder.plots.fragments import Fragment, fragments_picture
+    from ladder.plots.instructions import instructions_picture
+    from ladder.plots.layout import layout_picture
+    from ladder.plots.mask import mask_picture
+    from ladder.plots.placement import placement_picture
+    from ladder.plots.roofline import roofline_picture
+    from ladder.plots.rungs import rungs_picture
+    from ladder.plots.softmax import SOFTMAX_TILE, Progress, softmax_picture
+    from ladder.plots.speed import speed_picture
+    from ladder.plots.timeline import timeline_picture
+    from ladder.plots.training import training_picture
+    from ladder.plots.walk import Visit, walk_picture
 
-_NAMES = {
-    "Fragment": "fragments",
-    "Progress": "softmax",
-    "SOFTMAX_TILE": "softmax",
-    "Visit": "walk",
-    "BLUE": "figure",
-    "INK": "figure",
-    "ORANGE": "figure",
-    "access_picture": "access",
-    "buffers_picture": "buffers",
-    "busy_picture": "busy",
-    "check_kind": "figure",
-    "comparison_picture": "comparison",
-    "costliest_lines": "costs",
-    "costs_picture": "costs",
-    "fragments_picture": "fragments",
-    "instructions_picture": "instructions",
-    "layout_picture": "layout",
-    "mask_picture": "mask",
-    "new_figure": "figure",
-    "placement_picture": "placement",
-    "roofline_picture": "roofline",
-    "rungs_picture": "rungs",
-    "save": "figure",
-    "softmax_picture": "softmax",
-    "speed_picture": "speed",
-    "timeline_picture": "timeline",
-    "training_picture": "training",
-    "walk_picture": "walk",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.profiling.hardware import (
-        Counted,
-        profile,
-        read,
-    )
+    from ladder.profiling.hardware import Counted, profile, read
     from ladder.profiling.runs import (
         Run,
         collect,
@@ -23,18 +19,4 @@ if TYPE_CHECKING:
         with_run,
     )
 
-_NAMES = {
-    "Counted": "hardware",
-    "Run": "runs",
-    "collect": "runs",
-    "collect_known": "runs",
-    "profile": "hardware",
-    "read": "hardware",
-    "read_report": "runs",
-    "read_runs": "runs",
-    "runs_of": "runs",
-    "sum_launches": "runs",
-    "with_run": "runs",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)

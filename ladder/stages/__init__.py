@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.stages.discovery import (
-        Ladder,
-        discover,
-        stage_and_options,
-    )
-    from ladder.stages.new import (
-        copy_sources,
-        new_stage,
-        stage_toml,
-    )
+    from ladder.stages.discovery import Ladder, discover, stage_and_options
+    from ladder.stages.new import copy_sources, new_stage, stage_toml
     from ladder.stages.places import (
         OWN_EXERCISES,
         OWN_STAGES,
@@ -26,9 +18,7 @@ if TYPE_CHECKING:
         require_own,
         root,
     )
-    from ladder.stages.reading import (
-        read_stage,
-    )
+    from ladder.stages.reading import read_stage
     from ladder.stages.stage import (
         ARCHITECTURES,
         DEFAULT_ARCH,
@@ -40,29 +30,4 @@ if TYPE_CHECKING:
         require_arch,
     )
 
-_NAMES = {
-    "ARCHITECTURES": "stage",
-    "DEFAULT_ARCH": "stage",
-    "Ladder": "discovery",
-    "OWN_EXERCISES": "places",
-    "OWN_STAGES": "places",
-    "OptionValue": "stage",
-    "Stage": "stage",
-    "arch_number": "stage",
-    "copy_sources": "new",
-    "discover": "discovery",
-    "exercises_root": "places",
-    "format_options": "stage",
-    "include_directory": "places",
-    "new_stage": "new",
-    "own_folder": "places",
-    "parse_options": "stage",
-    "read_stage": "reading",
-    "require_arch": "stage",
-    "require_own": "places",
-    "root": "places",
-    "stage_and_options": "discovery",
-    "stage_toml": "new",
-}
-
-__getattr__ = door(__name__, _NAMES)
+__getattr__ = door(__name__)
