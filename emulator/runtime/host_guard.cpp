@@ -46,7 +46,8 @@ std::atomic<std::size_t> hit_count{0};
 struct sigaction previous;
 std::mutex mutex; // guards what follows
 int open_calls = 0;
-std::vector<std::size_t> live; // indices of allocations not retired
+std::vector<std::size_t> live;   // indices of allocations not retired
+std::vector<std::size_t> unused; // indices of released memory
 
 void protect(const Guarded &memory, int protection) {
   mprotect(reinterpret_cast<void *>(memory.begin.load()), memory.end - memory.begin, protection);
@@ -146,21 +147,24 @@ void *HostGuard::allocate(std::uint64_t bytes, bool is_shared) {
   return memory;
 }
 
-void HostGuard::add(std::uint64_t begin, std::uint64_t end, bool is_shared) {
-  const std::size_t number = guarded_count.load();
-  if (number == kMostGuarded)
-    return;
+bool HostGuard::add(std::uint64_t begin, std::uint64_t end, bool is_shared) {
+  std::size_t number = guarded_count.load();
+  if (!unused.empty()) {
+    number = unused.back();
+    unused.pop_back();
+  } else if (number == kMostGuarded)
+    return false;
   guarded[number].begin = begin;
   guarded[number].end = end;
   guarded[number].is_shared = is_shared;
-  guarded_count = number + 1;
+  guarded_count = std::max(guarded_count.load(), number + 1);
   live.push_back(number);
+  return true;
 }
 
 void HostGuard::adopt(std::uint64_t begin, std::uint64_t end) {
   const std::lock_guard lock(mutex);
-  add(begin, end, /*is_shared=*/false);
-  if (open_calls == 0)
+  if (add(begin, end, /*is_shared=*/false) && open_calls == 0)
     mprotect(reinterpret_cast<void *>(begin), end - begin, PROT_NONE);
 }
 
@@ -172,6 +176,7 @@ void HostGuard::release(std::uint64_t begin) {
       return false;
     protect(memory, PROT_READ | PROT_WRITE);
     memory.begin = memory.end = 0;
+    unused.push_back(number);
     return true;
   });
 }

@@ -41,7 +41,7 @@ public:
 
 private:
   HostGuard();
-  void add(std::uint64_t begin, std::uint64_t end, bool is_shared);
+  bool add(std::uint64_t begin, std::uint64_t end, bool is_shared);
 };
 
 /// Opens device memory during its lifetime; may be nested.

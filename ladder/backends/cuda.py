@@ -100,7 +100,7 @@ class CudaRunner(Runner):
                 *(
                     [name for name, tensor in inputs.items() if tensor is None],
                     [*outputs],
-                    device.index,
+                    str(device),
                     timed,
                 ),
                 descriptors=[arena.descriptor],
@@ -124,7 +124,7 @@ def run_shared(
     places: Mapping[str, Place],
     missing: list[str],
     outputs: list[str],
-    device: int,
+    device: str,
     timed: bool,
     arena: int,
 ) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def run_shared(
     torch.cuda.set_device(device)
     memory = mapped(arena)
     try:
-        there = memory.to("cuda")
+        there = memory.to(device)
         tensors = {name: view(there, place) for name, place in places.items()}
         inputs: dict[str, torch.Tensor | None] = dict.fromkeys(missing)
         inputs |= {name: tensor for name, tensor in tensors.items() if name not in outputs}

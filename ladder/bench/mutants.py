@@ -48,6 +48,8 @@ _MOST_INSTRUCTIONS = 20_000_000
 #: Stops mutants that write all over reserved memory. Judges of correct rungs use 1.3 GiB at most.
 _MEMORY_BYTES = 4 * 2**30
 _REPOSITORY = Path(__file__).resolve().parents[2]
+#: What judges import, which takes seconds.
+_PRELOAD = (__name__, "pandas", "pytest", "torch")
 
 #: For each kind of change, the pattern and its replacements.
 _SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -225,13 +227,13 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome
     shutil.rmtree(folder, ignore_errors=True)
     _copy_with(mutant, folder)
     try:
-        call(_ask, _build, mutant.stage, str(folder))
+        call(_ask, _build, mutant.stage, str(folder), preload=_PRELOAD)
     except BuildError:
         kept["builds"], missing = False, []
     for judge in missing:
         asked = (_ask, JUDGES[judge], mutant.stage, str(folder))
         try:
-            outcome.killed[judge] = call(*asked, memory_bytes=_MEMORY_BYTES)
+            outcome.killed[judge] = call(*asked, memory_bytes=_MEMORY_BYTES, preload=_PRELOAD)
         except ProcessEnded as error:
             outcome.killed[judge], outcome.ends[judge] = True, error.message
     cache.write_text(known, json.dumps(kept))

@@ -141,7 +141,10 @@ def enter(
     sys.path[:] = path
     if directory is not None:
         os.chdir(directory)
-    return [] if folder is None else sandbox.enter(folder)
+    if folder is None:
+        return []
+    os.environ["TMPDIR"] = str(folder)
+    return sandbox.enter(folder)
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> Any:

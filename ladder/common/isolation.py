@@ -38,7 +38,7 @@ from ladder.common.fork_server import HEADER
 from ladder.errors import ExecutionError, LadderError
 
 #: A child that sends or prints more is ended.
-MOST_ANSWER_BYTES = 64 * 2**20
+MOST_ANSWER_BYTES = 16 * 2**20
 MOST_OUTPUT_BYTES = 16 * 2**20
 #: How often a child's memory is read; in the meantime it may take some 100 MB more.
 _MEMORY_INTERVAL_S = 0.05
@@ -55,14 +55,16 @@ class ProcessEnded(ExecutionError):
         self.code = code
 
 
-def call(function: Callable[..., Any], *arguments: Any, memory_bytes: int = 0) -> Any:
+def call(
+    function: Callable[..., Any], *arguments: Any, memory_bytes: int = 0, preload: Sequence[str] = ()
+) -> Any:
     """Calls ``function(*arguments)``, both pickled, in a child process; returns its result as JSON has it.
 
     Raises the :class:`LadderError` that ``function`` raises, RuntimeError with the traceback for another
     exception, and :class:`ProcessEnded` if the child ends without an answer or uses more than
-    ``memory_bytes``, unless that is 0.
+    ``memory_bytes``, unless that is 0. ``preload`` names modules to import before the fork.
     """
-    with Child(memory_bytes=memory_bytes) as child:
+    with Child(preload=preload, memory_bytes=memory_bytes) as child:
         return child.ask(function, *arguments)
 
 
@@ -294,6 +296,7 @@ class _Server:
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
+                stderr=2,  # named, since a stream that was opened later would be closed
                 pass_fds=[control.fileno()],
             )
         atexit.register(self._end)

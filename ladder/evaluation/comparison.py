@@ -189,25 +189,21 @@ def run_comparison(
     chosen = get_backend(backend)
     ladder = discover()
     operation = _operation(problem, [ladder[name] for name in stages or () if name not in ladder.broken])
-    if problem is None:
-        problem = chosen.default_problem(operation)
-    result = Comparison(operation)
-    wanted: list[Stage] = []
     everything = [*(stage.name for stage in ladder.computing(operation.name)), *ladder.broken]
-    for name in stages if stages is not None else everything:
+    problem = chosen.default_problem(operation) if problem is None else problem
+    result = Comparison(operation)
+    jobs: dict[str, _Job] = {}
+    for name in everything if stages is None else stages:
         try:
-            wanted.append(ladder[name])
+            jobs[name] = _job(ladder[name], problem, chosen, arch, options or {})
+        except UnsupportedProblem as error:
+            result.skipped[name] = error
         except StageError as error:
-            if stages is not None and name not in ladder.broken:
+            if name not in ladder.broken:
                 raise
             result.failed[name] = error
-    jobs: dict[str, _Job] = {}
-    for stage in wanted:
-        try:
-            jobs[stage.name] = _job(stage, problem, chosen, arch, options or {})
-        except UnsupportedProblem as error:
-            result.skipped[stage.name] = error
-    _run_jobs(jobs, chosen, result, fresh)
+    if jobs:
+        _run_jobs(jobs, chosen, result, fresh)
     if not result.rows and not result.failed:
         raise UnsupportedProblem(
             "no stage takes this problem:\n" + "\n".join(error.message for error in result.skipped.values())
@@ -244,8 +240,6 @@ def _job(
 
 def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fresh: bool) -> None:
     """Fills the result with each job's row, from the cache or from a run."""
-    if not jobs:
-        return
     extensions = build_all(
         [job.stage for job in jobs.values()],
         {name: job.target for name, job in jobs.items()},
@@ -274,13 +268,14 @@ def _kept_rows(
     jobs: Mapping[str, _Job], extensions: Mapping[str, Path | LadderError], operation: Operation
 ) -> dict[str, Row]:
     """The cached rows of the jobs."""
-    rows = {}
-    for name, job in jobs.items():
-        extension = extensions[name]
-        row = _read_row(_row_file(extension, job), operation) if isinstance(extension, Path) else None
-        if row is not None:
-            rows[name] = row
-    return rows
+    files = {
+        name: _row_file(extension, jobs[name])
+        for name, extension in extensions.items()
+        if isinstance(extension, Path)
+    }
+    rows = {name: cache.read_json(file) for name, file in files.items()}
+    expected = [*columns(operation)]
+    return {name: row for name, row in rows.items() if isinstance(row, dict) and [*row] == expected}
 
 
 def _run_job(
@@ -357,8 +352,3 @@ def verdict_key(extension: Path) -> str:
 def _row_file(extension: Path, job: _Job) -> Path:
     name = cache.digest([verdict_key(extension), job.problem.operation, repr(job.problem)])
     return cache.root() / "rows" / f"{name}.json"
-
-
-def _read_row(path: Path, operation: Operation) -> Row | None:
-    row = cache.read_json(path)
-    return row if isinstance(row, dict) and list(row) == list(columns(operation)) else None
