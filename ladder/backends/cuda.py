@@ -94,18 +94,19 @@ class CudaRunner(Runner):
         assert treatment == AS_USUAL, "a GPU makes its own choices"
         device = next(tensor.device for tensor in inputs.values() if tensor is not None)
         outputs = make_outputs(problem, device)
+        missing = [name for name, tensor in inputs.items() if tensor is None]
+        child = self.child
         with Arena.of({**inputs, **outputs}) as arena:
-            answer = self.child.ask(
-                *(run_shared, self.extension, problem, arena.places),
-                *(
-                    [name for name, tensor in inputs.items() if tensor is None],
-                    [*outputs],
-                    str(device),
-                    timed,
-                ),
-                descriptors=[arena.descriptor],
-                seconds=_MOST_SECONDS,
-            )
+            try:
+                answer = child.ask(
+                    *(run_shared, self.extension, problem, arena.places),
+                    *(missing, [*outputs], str(device), timed),
+                    descriptors=[arena.descriptor],
+                    seconds=_MOST_SECONDS,
+                )
+            except ExecutionError:
+                child.close()  # CUDA's errors stay with a process
+                raise
             afterwards = {name: arena.get(name) for name in inputs}
             require_untouched({name: x if x is None else x.cpu() for name, x in inputs.items()}, afterwards)
             for name, output in outputs.items():

@@ -278,8 +278,17 @@ def test_a_confined_child_has_no_network(tmp_path: Path) -> None:
         if not {sandbox.NO_NETWORK, sandbox.NO_TCP} & {*child.protections}:
             pytest.skip("this system has neither Landlock for TCP nor namespaces for users")
         assert "Error" in error_of(child, socket.create_connection, server.getsockname())
+        if sandbox.NO_NETWORK in child.protections:
+            assert "Error" in error_of(child, send, server.getsockname())
     with socket.create_server(("127.0.0.1", 0)) as server, Child() as child:
         child.ask(connect, server.getsockname())
+        child.ask(send, server.getsockname())
+
+
+def send(address: tuple[str, int]) -> None:
+    """By UDP, which Landlock knows nothing of."""
+    with socket.socket(type=socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"1", address)
 
 
 def without_namespaces(folder: Path, address: tuple[str, int]) -> tuple[list[str], bool]:

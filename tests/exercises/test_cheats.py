@@ -5,6 +5,7 @@ docs/verdicts.md says what cannot be prevented while host code and emulator shar
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections.abc import Callable
@@ -90,6 +91,17 @@ def test_files_that_are_not_the_exercise_s_do_not_matter(start, capfd) -> None:
         assert main(["exercise", "check", name]) == 0
         out = capfd.readouterr().out
         assert f"solved {name}" in out and "not used: cmath\n" in out
+
+
+def test_a_verdict_says_what_the_code_could_not_do(start, home: Path, capfd) -> None:
+    with isolation.Child(folder=home) as child:
+        protections = child.protections
+    for name in (RUNG, PROGRAM):
+        start(name)
+        capfd.readouterr()
+        assert main(["exercise", "check", name, "--json", "-"]) == 1
+        [row] = json.loads(capfd.readouterr().out)
+        assert row["protections"] == protections and row["unused_files"] == []
 
 
 EMPTY_KERNEL = "__global__ void empty() {}\n"
