@@ -89,7 +89,12 @@ def functions(text: str) -> Iterator[Function]:
         place, mark = match.start(), match[0]
         if start is None:
             declared = code[head:place]
-            if mark == "{" and "(" in declared and not _CONTAINER.search(declared) and "=" not in declared[-3:]:
+            if (
+                mark == "{"
+                and "(" in declared
+                and not _CONTAINER.search(declared)
+                and "=" not in declared[-3:]
+            ):
                 start = place - len(declared.lstrip())
                 depth = 1
             head = place + 1
@@ -155,7 +160,9 @@ def steps() -> list[Step]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rungs", nargs="*", metavar="RUNG", help="default: all")
     options = parser.parse_args()
     table = Table("rung", "before", "added", "removed", "library", "idea", box=None)
