@@ -1,21 +1,22 @@
-// v1_minimal: FlashAttention-1 (Dao et al. 2022, algorithm 1) with as little code as it takes.
+// v1_minimal: FlashAttention-1 (Dao et al. 2022, algorithm 1) with as little code as possible.
 //
-// One block does one (batch, head). Its outer loop brings a tile of K and V into shared memory, its inner
-// loop walks over all tiles of Q and folds these keys into their rows of O. One thread owns one query row: it
-// loads the row, its scores, its sum. So lane i of a warp reads row i of a row-major tile, 32 addresses one
-// row apart: all in the same bank, 32 wavefronts a load.
+// One block per (batch, head). The outer loop loads a tile of K and V into shared memory. The inner loop
+// walks over all tiles of Q and adds these keys to their rows of O. One thread owns one query row: its row of
+// Q, of S and of O. So lane i of a warp reads row i of a row-major tile. The 32 addresses are a row apart and
+// lie in one bank: 32 wavefronts per load.
 #include <cmath>
 #include <cstdint>
 
 #include "ladder/attention.h"
 #include "ladder/dispatch.h"
+#include "ladder/workspace.h"
 
 namespace {
 
 using ladder::AttentionProblem;
 
-// Shared memory has no room for many blocks an SM: without the 1, ptxas spills registers to make room for
-// them.
+// Shared memory holds few blocks per SM. Without the minimum of 1 block, ptxas assumes more blocks, limits
+// the registers and spills.
 template <int kHeadDim, int kBr, int kBc>
 __global__ void __launch_bounds__(kBr, 1)
     flash_attention_1(const AttentionProblem p, float *m_workspace, float *l_workspace) {
@@ -31,14 +32,12 @@ __global__ void __launch_bounds__(kBr, 1)
   float *l_gmem = l_workspace + first_row; // running row sum
 
   extern __shared__ float smem[];
-  float *k_smem = smem;             // (kBc, d)
-  float *v_smem = k_smem + kBc * d; // (kBc, d)
-  float *q_row = v_smem + kBc * d;  // (kBr, d), of which this thread uses one row
-  float *s_row = q_row + kBr * d;   // (kBr, kBc), likewise
-  q_row += threadIdx.x * d;
-  s_row += threadIdx.x * kBc;
+  float *k_smem = smem;                                        // (kBc, d)
+  float *v_smem = k_smem + kBc * d;                            // (kBc, d)
+  float *q_row = v_smem + kBc * d + threadIdx.x * d;           // this thread's row of (kBr, d)
+  float *s_row = v_smem + (kBc + kBr) * d + threadIdx.x * kBc; // this thread's row of (kBr, kBc)
 
-  // Only the owner of a row ever touches it in q, s, o, m and l: none of them needs a barrier.
+  // Only its owner accesses a row of q, s, o, m and l, so none of them needs a barrier.
   for (int row = threadIdx.x; row < p.q_len; row += kBr) {
     m_gmem[row] = -INFINITY;
     l_gmem[row] = 0.f;
@@ -46,34 +45,31 @@ __global__ void __launch_bounds__(kBr, 1)
       o_gmem[int64_t(row) * d + x] = 0.f;
   }
 
-  // No loop over shared memory is unrolled: the compiler would merge neighbouring loads into wider ones,
-  // which the hardware then counts differently from what is written here.
   for (int j0 = 0; j0 < p.kv_len; j0 += kBc) {
     const int keys = min(kBc, p.kv_len - j0);
-#pragma unroll 1
     for (int i = threadIdx.x; i < keys * d; i += kBr) { // a tile is contiguous in global memory
       k_smem[i] = k_gmem[int64_t(j0) * d + i];
       v_smem[i] = v_gmem[int64_t(j0) * d + i];
     }
     __syncthreads();
 
-    // Causal: the rows of query tiles above this tile's first key see none of its keys.
+    // Causal: rows above this tile's first key see none of its keys, so their query tiles are skipped.
     for (int i0 = p.is_causal ? j0 / kBr * kBr : 0; i0 < p.q_len; i0 += kBr) {
       const int row = i0 + threadIdx.x;
       if (row >= p.q_len)
         break;
+      // Unrolled, ptxas would merge neighbouring accesses to shared memory into wider ones, and the hardware
+      // would not count what is written here. The same holds for each loop with this pragma.
 #pragma unroll 1
       for (int x = 0; x < d; x++)
         q_row[x] = q_gmem[int64_t(row) * d + x];
 
-      const int last_key = p.is_causal ? row : p.kv_len - 1; // the last one that this row sees
+      const int last_key = p.is_causal ? row : p.kv_len - 1; // the last key that this row sees
       const float m_old = m_gmem[row];
       float m_new = m_old;
-#pragma unroll 1
       for (int y = 0; y < keys; y++) {
         float s = 0.f;
-        // A sum of short sums: at d = 128 its rounding errors are half of a long one's.
-#pragma unroll 1
+        // A sum of short sums: at d = 128 its rounding error is half that of one long sum.
         for (int x0 = 0; x0 < d; x0 += 16) {
           float part = 0.f;
 #pragma unroll 1
@@ -86,8 +82,7 @@ __global__ void __launch_bounds__(kBr, 1)
         m_new = fmaxf(m_new, s);
       }
 
-      // m_new is finite: each row sees key 0, in its very first tile. So no -inf is ever subtracted from
-      // -inf.
+      // m_new is finite, because each row sees key 0 in its first tile: -inf - (-inf) does not occur.
       float l_tile = 0.f;
 #pragma unroll 1
       for (int y = 0; y < keys; y++) {
@@ -98,7 +93,6 @@ __global__ void __launch_bounds__(kBr, 1)
       const float l_old = l_gmem[row] * expf(m_old - m_new);
       const float l_new = l_old + l_tile;
       const float inv_l = 1.f / l_new;
-#pragma unroll 1
       for (int x = 0; x < d; x++) {
         float pv = 0.f;
 #pragma unroll 1
@@ -110,7 +104,7 @@ __global__ void __launch_bounds__(kBr, 1)
       m_gmem[row] = m_new;
       l_gmem[row] = l_new;
     }
-    __syncthreads(); // or a fast warp would overwrite K and V under a slow one
+    __syncthreads(); // all warps have used K and V before the next tile overwrites them
   }
 
   for (int row = threadIdx.x; row < p.q_len; row += kBr)
@@ -119,18 +113,15 @@ __global__ void __launch_bounds__(kBr, 1)
 
 template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
   constexpr int smem_bytes = (2 * kBc * kHeadDim + kBr * kHeadDim + kBr * kBc) * sizeof(float);
-  static_assert(smem_bytes <= 64 * 1024, "a block of an sm_75 has no more");
+  static_assert(smem_bytes <= 64 * 1024, "a block on sm_75 has at most 64 KB");
   constexpr auto kernel = flash_attention_1<kHeadDim, kBr, kBc>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v1_minimal: shared memory");
   const dim3 grid = ladder::launch_grid(p.batch, p.heads);
-  float *workspace = nullptr; // m of every row, then l, which begins with a sector of its own
-  const size_t rows = (size_t(p.batch) * p.heads * p.q_len + 7) / 8 * 8;
-  ladder::check(cudaMallocAsync(&workspace, 2 * rows * sizeof(float), stream), "v1_minimal: workspace");
-  kernel<<<grid, kBr, smem_bytes, stream>>>(p, workspace, workspace + rows);
-  const cudaError_t launched = cudaGetLastError();
-  ladder::check(cudaFreeAsync(workspace, stream), "v1_minimal: workspace");
-  ladder::check(launched, "v1_minimal: launch");
+  const size_t rows = (size_t(p.batch) * p.heads * p.q_len + 7) / 8 * 8; // l starts at a 32-byte sector
+  const ladder::Workspace<float> m_and_l(2 * rows, stream, "v1_minimal: workspace");
+  kernel<<<grid, kBr, smem_bytes, stream>>>(p, m_and_l.data(), m_and_l.data() + rows);
+  ladder::check(cudaGetLastError(), "v1_minimal: launch");
 }
 
 } // namespace
@@ -139,7 +130,7 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
     throw std::invalid_argument("v1_minimal supports dtype f32 only");
   dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
-    // Br and Bc are free of each other. Together they stay within 64 KB, all that a block has on sm_75.
+    // Br and Bc are independent. Together they fit into the 64 KB of a block on sm_75.
     if constexpr (d == 128)
       launch_tiles<d, 64, 16>(p, stream);
     else

@@ -1,9 +1,9 @@
 // v1b_fa2_loops: v1_minimal with the loops of FlashAttention-2 (Dao 2023, algorithm 1).
 //
-// The queries are outside, on the grid: one block does one tile of Q of one (batch, head), its loop walks
-// over the tiles of K and V. So a row's m and l stay in registers and its O in shared memory from the first
-// key to the last; nothing of them goes through global memory between two tiles, and O is divided by l once.
-// Still one thread owns one query row, and still lane i of a warp reads row i of a row-major tile.
+// The grid is parallel over queries: one block per tile of Q of one (batch, head). The block loops over the
+// tiles of K and V. A row's m and l stay in registers, and its O in shared memory, from the first key to the
+// last: none of them goes through global memory between tiles, and O is divided by l once. As in v1, one
+// thread owns one query row, and lane i of a warp reads row i of a row-major tile.
 #include <cmath>
 #include <cstdint>
 
@@ -14,14 +14,15 @@ namespace {
 
 using ladder::AttentionProblem;
 
-// Shared memory has no room for many blocks an SM: without the 1, ptxas spills registers to make room for
-// them.
+// Shared memory holds few blocks per SM. Without the minimum of 1 block, ptxas assumes more blocks, limits
+// the registers and spills.
 template <int kHeadDim, int kBr, int kBc>
 __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProblem p) {
   constexpr int d = kHeadDim;
-  const int batch = blockIdx.z, head = blockIdx.y;
-  const int block_row = blockIdx.x * kBr, row = block_row + threadIdx.x;
-  const bool has_row = row < p.q_len; // the threads without one help to bring K and V
+  const int batch = blockIdx.z, head = blockIdx.x;
+  // Causal: the last rows see the most keys, so their blocks start first.
+  const int block_row = (gridDim.y - 1 - blockIdx.y) * kBr, row = block_row + threadIdx.x;
+  const bool has_row = row < p.q_len; // threads without a row only help to load K and V
   const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len;
   const int64_t first_key = (int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len;
   const float *q_gmem = static_cast<const float *>(p.q) + first_row * d;
@@ -30,30 +31,23 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
   float *o_gmem = static_cast<float *>(p.o) + first_row * d;
 
   extern __shared__ float smem[];
-  float *k_smem = smem;             // (kBc, d)
-  float *v_smem = k_smem + kBc * d; // (kBc, d)
-  float *q_row = v_smem + kBc * d;  // (kBr, d), of which this thread uses one row
-  float *o_row = q_row + kBr * d;   // (kBr, d), likewise
-  float *s_row = o_row + kBr * d;   // (kBr, kBc), likewise
-  q_row += threadIdx.x * d;
-  o_row += threadIdx.x * d;
-  s_row += threadIdx.x * kBc;
+  float *k_smem = smem;                                            // (kBc, d)
+  float *v_smem = k_smem + kBc * d;                                // (kBc, d)
+  float *q_row = v_smem + kBc * d + threadIdx.x * d;               // this thread's row of (kBr, d)
+  float *o_row = q_row + kBr * d;                                  // this thread's row of (kBr, d)
+  float *s_row = v_smem + (kBc + 2 * kBr) * d + threadIdx.x * kBc; // this thread's row of (kBr, kBc)
 
-  // Only the owner of a row ever touches it in q, s and o: none of them needs a barrier.
-  // No loop over shared memory is unrolled: the compiler would merge neighbouring loads into wider ones,
-  // which the hardware then counts differently from what is written here.
+  // Only its owner accesses a row of q, s and o, so none of them needs a barrier.
   float m = -INFINITY, l = 0.f; // running row maximum and row sum
-#pragma unroll 1
   for (int x = 0; x < d; x++) {
     q_row[x] = has_row ? q_gmem[int64_t(row) * d + x] : 0.f;
     o_row[x] = 0.f;
   }
 
-  // Causal: no row of this block sees a key beyond its own last row, so these tiles are skipped.
+  // Causal: no row of this block sees a key beyond its last row, so those tiles are skipped.
   const int kv_end = p.is_causal ? min(p.kv_len, block_row + kBr) : p.kv_len;
   for (int j0 = 0; j0 < kv_end; j0 += kBc) {
     const int keys = min(kBc, p.kv_len - j0);
-#pragma unroll 1
     for (int i = threadIdx.x; i < keys * d; i += kBr) { // a tile is contiguous in global memory
       k_smem[i] = k_gmem[int64_t(j0) * d + i];
       v_smem[i] = v_gmem[int64_t(j0) * d + i];
@@ -61,15 +55,15 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
     __syncthreads();
 
     if (has_row) {
-      const int last_key = p.is_causal ? row : p.kv_len - 1; // the last one that this row sees
+      const int last_key = p.is_causal ? row : p.kv_len - 1; // the last key that this row sees
       float m_new = m;
-#pragma unroll 1
       for (int y = 0; y < keys; y++) {
         float s = 0.f;
-        // A sum of short sums: at d = 128 its rounding errors are half of a long one's.
-#pragma unroll 1
+        // A sum of short sums: at d = 128 its rounding error is half that of one long sum.
         for (int x0 = 0; x0 < d; x0 += 16) {
           float part = 0.f;
+          // Unrolled, ptxas would merge neighbouring accesses to shared memory into wider ones, and the
+          // hardware would not count what is written here. The same holds for each loop with this pragma.
 #pragma unroll 1
           for (int x = x0; x < x0 + 16; x++)
             part += q_row[x] * k_smem[y * d + x];
@@ -80,9 +74,8 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
         m_new = fmaxf(m_new, s);
       }
 
-      // m_new is finite: each row sees key 0, in its very first tile. So no -inf is ever subtracted from
-      // -inf.
-      const float rescale = expf(m - m_new); // brings what was added up under the old maximum to the new one
+      // m_new is finite, because each row sees key 0 in its first tile: -inf - (-inf) does not occur.
+      const float rescale = expf(m - m_new); // of sums under the old maximum
       l *= rescale;
 #pragma unroll 1
       for (int y = 0; y < keys; y++) {
@@ -90,7 +83,6 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
         s_row[y] = weight;
         l += weight;
       }
-#pragma unroll 1
       for (int x = 0; x < d; x++) {
         float pv = 0.f;
 #pragma unroll 1
@@ -100,7 +92,7 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
       }
       m = m_new;
     }
-    __syncthreads(); // or a fast warp would overwrite K and V under a slow one
+    __syncthreads(); // all warps have used K and V before the next tile overwrites them
   }
 
   if (has_row) {
@@ -114,11 +106,11 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
 
 template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
   constexpr int smem_bytes = (2 * kBc * kHeadDim + 2 * kBr * kHeadDim + kBr * kBc) * sizeof(float);
-  static_assert(smem_bytes <= 64 * 1024, "a block of an sm_75 has no more");
+  static_assert(smem_bytes <= 64 * 1024, "a block on sm_75 has at most 64 KB");
   constexpr auto kernel = flash_attention_2<kHeadDim, kBr, kBc>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "v1b_fa2_loops: shared memory");
-  const dim3 grid = ladder::launch_grid((p.q_len + kBr - 1) / kBr, p.heads, p.batch);
+  const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + kBr - 1) / kBr, p.batch);
   kernel<<<grid, kBr, smem_bytes, stream>>>(p);
   ladder::check(cudaGetLastError(), "v1b_fa2_loops: launch");
 }
@@ -129,7 +121,7 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
     throw std::invalid_argument("v1b_fa2_loops supports dtype f32 only");
   dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
-    // Br and Bc are free of each other. Together they stay within 64 KB, all that a block has on sm_75.
+    // Br and Bc are independent. Together they fit into the 64 KB of a block on sm_75.
     if constexpr (d == 128)
       launch_tiles<d, 32, 16>(p, stream);
     else

@@ -1,16 +1,14 @@
-// v3_swizzle: v2_warp_mma without a bank conflict. Tiles are stored swizzled, see Tile; nothing else is new.
+// v3_swizzle: v2_warp_mma without bank conflicts. Tiles are stored swizzled, see Tile; nothing else is new.
 //
-// One block does kWarps * 16 query rows of one (batch, head). Its warps share each tile of K and V and
-// nothing else: a warp owns 16 query rows, and their O, l and m stay in its registers from the first key to
-// the last.
+// A block has four warps, which share each tile of K and V. A warp owns 16 query rows, the height of an mma.
+// Their Q, S, P and O are fragments in the warp's registers; only K and V go through shared memory.
 //
-// The tensor cores want fragments, and softmax is written for rows: several lanes hold a row of S together,
-// in order. So S and P go through shared memory, where tiles turn one into the other (v4 computes on
-// fragments):
-//   q (16 bit)  rows -> A fragments        s (fp32)    accumulators -> rows, for softmax
-//   k (16 bit)  rows -> B fragments        p (16 bit)  rows -> A fragments
-//   v (16 bit)  rows -> B fragments        o (16 bit)  accumulators -> rows, for wide stores to global memory
+// mma.m16n8k16 computes D += A B with A (16x16), B (16x8) and D (16x8). Lane l of a warp holds two adjacent
+// elements of each 8x8 quarter of A and of each 8x8 half of D: row l / 4, columns 2 * (l % 4) and + 1. Of B
+// it holds the same of the transposed halves. Two neighbouring accumulators D therefore have the layout of
+// one operand A: S, rounded to 16 bits, enters O += P V without leaving its registers.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -23,256 +21,168 @@ namespace {
 using ladder::AttentionProblem;
 using namespace ladder::ptx;
 
-constexpr int kWarpRows = 16; // query rows a warp: the height of an mma
-constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kThreads = 128, kBr = kThreads / 2; // four warps of 16 rows
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// XORs the B bits of a from bit M + S on into the B bits from bit M on.
-template <int B, int M, int S> __device__ int swizzle(int a) {
-  static_assert(S >= B, "the bits that are XORed in must stay as they are");
-  return a ^ ((a >> S) & (((1 << B) - 1) << M));
+// XORs the B bits of `index` from bit M + S on into the B bits from bit M on.
+template <int B, int M, int S> __device__ int swizzle(int index) {
+  static_assert(S >= B, "the bits that are XORed in must not change");
+  return index ^ ((index >> S) & (((1 << B) - 1) << M));
 }
-
-constexpr int exponent(int power_of_two) { return power_of_two == 1 ? 0 : 1 + exponent(power_of_two / 2); }
 
 // A row-major tile in shared memory. Every access to a tile goes through at().
 //
-// One pass over the banks moves 128 bytes. When it takes a segment of kSegmentBytes from each of several
-// rows, row-major order puts all these segments in the same banks. So we XOR the number of the segment inside
-// its 128 bytes with the number of the row (where 128 bytes hold several rows: of the 128 bytes), and no two
-// rows of a pass meet.
-template <typename T, int kRows, int kCols, int kSegmentBytes = 16> struct Tile {
-  static constexpr int bytes = kRows * kCols * sizeof(T), row_bytes = kCols * sizeof(T);
-  static constexpr int B = exponent(std::min(row_bytes, 128) / kSegmentBytes);
-  static constexpr int M = exponent(kSegmentBytes / sizeof(T));
-  static constexpr int S = exponent(std::max(row_bytes, 128) / kSegmentBytes);
-  static_assert(bytes % 128 == 0, "the tile behind this one starts at bank 0, too");
+// One pass over the banks moves 128 bytes: eight segments of 16 bytes. ldmatrix takes them from eight rows,
+// in the same columns, where row-major order has them all in the same banks. So the number of a segment
+// within its 128 bytes is XORed with the number of its row. (If several rows share 128 bytes: with the number
+// of these 128 bytes.) Then the eight segments cover all banks.
+template <typename T, int kRows, int kCols> struct Tile {
+  static constexpr int bytes = kRows * kCols * sizeof(T);
+  static constexpr unsigned segment = 16 / sizeof(T), line = 128 / sizeof(T), row = kCols; // in elements
+  static constexpr int B = std::countr_zero(std::min(row, line) / segment);
+  static constexpr int M = std::countr_zero(segment);
+  static constexpr int S = std::countr_zero(std::max(row, line) / segment);
+  static_assert(bytes % 128 == 0, "the next tile starts at bank 0, too");
   uint32_t smem; // the address of its first element
 
   __device__ uint32_t at(int row, int col) const {
     return smem + swizzle<B, M, S>(row * kCols + col) * sizeof(T);
   }
-};
 
-template <typename T, int kHeadDim, int kWarps, int kBc> struct Tiles {
-  using Q = Tile<T, kWarpRows, kHeadDim>;
-  using K = Tile<T, kBc, kHeadDim>;
-  using V = Tile<T, kBc, kHeadDim>;
-  using S = Tile<float, kWarpRows, kBc, 32>; // four lanes of a fragment, 8 bytes each
-  using P = Tile<T, kWarpRows, kBc>;
-  using O = Tile<T, kWarpRows, kHeadDim>;
-  // A warp's q, s and o take turns in the same bytes: q is in registers before there is an s, o comes last.
-  static constexpr int qso_bytes = std::max({Q::bytes, S::bytes, O::bytes});
-  static constexpr int smem_bytes = K::bytes + V::bytes + kWarps * (qso_bytes + P::bytes);
-};
-
-// Fills a tile from a row-major matrix of the same width, 16 bytes a thread. Rows past valid_rows become 0.
-template <int kThreads, typename T, int kRows, int kCols>
-__device__ void load_tile(Tile<T, kRows, kCols> tile, const T *gmem, int valid_rows, int thread) {
-  constexpr int width = 16 / sizeof(T), step = kThreads * width / kCols;
-  const int row = thread * width / kCols, col = thread * width % kCols;
-  gmem += row * kCols + col;
-#pragma unroll
-  for (int r = 0; r < kRows; r += step) {
-    const uint4 zeros = {};
-    store_shared(tile.at(row + r, col),
-                 row + r < valid_rows ? *reinterpret_cast<const uint4 *>(gmem + r * kCols) : zeros);
+  // Copies rows of the same width from global memory, 16 bytes per thread. Rows from valid_rows on become 0.
+  __device__ void load(const T *gmem, int valid_rows) const {
+    constexpr int width = 16 / sizeof(T);
+    for (int i = threadIdx.x * width; i < kRows * kCols; i += kThreads * width) {
+      const int row = i / kCols, col = i % kCols;
+      store_shared(at(row, col), row < valid_rows ? *reinterpret_cast<const uint4 *>(gmem + i) : uint4{});
+    }
   }
-}
+};
 
-// The way back, by one warp. Rows past valid_rows stay unwritten.
-template <typename T, int kRows, int kCols>
-__device__ void store_tile(T *gmem, Tile<T, kRows, kCols> tile, int valid_rows, int lane) {
-  constexpr int width = 16 / sizeof(T), step = 32 * width / kCols;
-  const int row = lane * width / kCols, col = lane * width % kCols;
-  gmem += row * kCols + col;
-#pragma unroll
-  for (int r = 0; r < kRows; r += step)
-    if (row + r < valid_rows)
-      *reinterpret_cast<uint4 *>(gmem + r * kCols) = load_shared<uint4>(tile.at(row + r, col));
-}
+template <int kBc, int d>
+__device__ void softmax(float (&s)[kBc / 8][4], float (&o)[d / 8][4], float (&m)[2], float (&l)[2]);
 
-template <typename T, int kHeadDim, int kWarps, int kBc>
-__global__ void __launch_bounds__(kWarps * 32) flash_attention_2(const AttentionProblem p) {
-  static_assert(kBc % 64 == 0, "16 lanes share a row of s, each reads 4 columns at a time");
-  using Tiles = Tiles<T, kHeadDim, kWarps, kBc>;
-  constexpr int d = kHeadDim, kThreads = kWarps * 32, kBr = kWarps * kWarpRows;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int head = blockIdx.y, batch = blockIdx.z;
-  const int block_row = blockIdx.x * kBr, warp_row = block_row + warp * kWarpRows;
-
-  const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len + warp_row;
+template <typename T, int kHeadDim, int kBc>
+__global__ void __launch_bounds__(kThreads) flash_attention_2(const AttentionProblem p) {
+  constexpr int d = kHeadDim;
+  const int batch = blockIdx.z, head = blockIdx.x;
+  // Causal: the last rows see the most keys, so their blocks start first.
+  const int block_row = (gridDim.y - 1 - blockIdx.y) * kBr;
+  const int64_t first_row = (int64_t(batch) * p.heads + head) * p.q_len;
   const int64_t first_key = (int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.kv_len;
   const T *q_gmem = static_cast<const T *>(p.q) + first_row * d;
   const T *k_gmem = static_cast<const T *>(p.k) + first_key * d;
   const T *v_gmem = static_cast<const T *>(p.v) + first_key * d;
+  T *o_gmem = static_cast<T *>(p.o) + first_row * d;
 
   extern __shared__ __align__(128) unsigned char smem[];
-  const uint32_t block_smem = shared_address(smem);
-  const uint32_t warp_smem =
-      block_smem + Tiles::K::bytes + Tiles::V::bytes + warp * (Tiles::qso_bytes + Tiles::P::bytes);
-  const typename Tiles::K k_smem{block_smem};
-  const typename Tiles::V v_smem{block_smem + Tiles::K::bytes};
-  const typename Tiles::Q q_smem{warp_smem};
-  const typename Tiles::S s_smem{warp_smem};
-  const typename Tiles::O o_smem{warp_smem};
-  const typename Tiles::P p_smem{warp_smem + Tiles::qso_bytes};
+  const Tile<T, kBc, d> k_smem{shared_address(smem)}, v_smem{k_smem.smem + k_smem.bytes};
 
-  // Where this lane reads and writes. In an accumulator: rows frag_row and frag_row + 8, columns frag_col and
-  // + 1 of every 8. In softmax, two rows a step: row t for the lanes 0-15, row t + 8 for the lanes 16-31;
-  // four columns of every 64.
-  const int frag_row = lane / 4, frag_col = lane % 4 * 2;
-  const int half_row = lane / 16 * 8, half_col = lane % 16 * 4;
-  // Which row of the four 8x8 tiles of an ldmatrix this lane gives the address of. As operand A (q, p) or,
-  // transposed, as two operands B (v) they come upper left, lower left, upper right, lower right; as two
-  // operands B (k) upper left, upper right, lower left, lower right.
-  const int a_row = lane % 16, a_col = lane / 16 * 8;
-  const int b_row = lane / 16 * 8 + lane % 8, b_col = lane / 8 % 2 * 8;
+  // In each fragment of Q, S, P and O this lane has two rows and, of every 8 columns, col and col + 1.
+  const int lane = threadIdx.x % 32, row = block_row + threadIdx.x / 32 * 16 + lane / 4, col = lane % 4 * 2;
+  const int rows[2] = {row, row + 8};
 
-  load_tile<32>(q_smem, q_gmem, p.q_len - warp_row, lane);
-  __syncwarp();
   uint32_t q_rmem[d / 16][4];
-#pragma unroll
   for (int k = 0; k < d; k += 16)
-    ldmatrix_x4(q_rmem[k / 16], q_smem.at(a_row, k + a_col));
-
+    for (int i = 0; i < 4; i++) {
+      const T *pair = q_gmem + int64_t(rows[i % 2]) * d + k + i / 2 * 8 + col;
+      q_rmem[k / 16][i] = rows[i % 2] < p.q_len ? *reinterpret_cast<const uint32_t *>(pair) : 0;
+    }
   float o_rmem[d / 8][4] = {};
-  float m_rmem = -INFINITY, l_rmem = 0.f; // of row half_row + lane % 8
+  float m[2] = {-INFINITY, -INFINITY}, l[2] = {0.f, 0.f}; // running row maxima and row sums
 
-  // Row half_row + t sees the keys below min(kv_len, key_limit + t).
-  const int key_limit = p.is_causal ? warp_row + half_row + 1 : p.kv_len;
-  // Causal: no row of this block sees a key beyond its own last row, so these tiles are skipped.
+  // Causal: no row of this block sees a key beyond its last row, so those tiles are skipped.
   const int kv_end = p.is_causal ? min(p.kv_len, block_row + kBr) : p.kv_len;
-  for (int kv0 = 0; kv0 < kv_end; kv0 += kBc) {
-    __syncthreads(); // all warps are done with the last tiles
-    load_tile<kThreads>(k_smem, k_gmem + int64_t(kv0) * d, p.kv_len - kv0, threadIdx.x);
-    load_tile<kThreads>(v_smem, v_gmem + int64_t(kv0) * d, p.kv_len - kv0, threadIdx.x);
+  for (int j0 = 0; j0 < kv_end; j0 += kBc) {
+    __syncthreads(); // all warps have used the last tiles
+    k_smem.load(k_gmem + int64_t(j0) * d, kv_end - j0);
+    v_smem.load(v_gmem + int64_t(j0) * d, kv_end - j0);
     __syncthreads();
 
-    // S = Q K^T, 16 keys a step. A row of K is a column of K^T: K needs no transposing. Tensor cores truncate
-    // when they add to an accumulator; with logits in the hundreds lse would feel it. So they add up short
-    // sums, and the sums are added here. (Unrolled, this loop and that over P V are no faster: other warps
-    // fill the gaps.)
-#pragma unroll 1
-    for (int n = 0; n < kBc; n += 16) {
-      float s_rmem[2][4] = {};
-#pragma unroll
+    // S = Q K^T. A row of K is a column of K^T: K needs no transposition. Tensor cores truncate when they add
+    // to an accumulator, which would cost lse its last bits. So each mma starts from 0, and FADDs sum up.
+    float s_rmem[kBc / 8][4] = {};
+    for (int n = 0; n < kBc; n += 16)
       for (int k = 0; k < d; k += 16) {
-        uint32_t k_rmem[4];
-        ldmatrix_x4(k_rmem, k_smem.at(n + b_row, k + b_col));
+        uint32_t k_rmem[4]; // two operands B
+        ldmatrix_x4(k_rmem, k_smem.at(n + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 8));
         float part[2][4] = {};
         mma_m16n8k16<T>(part[0], q_rmem[k / 16], k_rmem[0], k_rmem[1]);
         mma_m16n8k16<T>(part[1], q_rmem[k / 16], k_rmem[2], k_rmem[3]);
-#pragma unroll
         for (int i = 0; i < 8; i++)
-          s_rmem[i / 4][i % 4] += part[i / 4][i % 4];
+          s_rmem[n / 8 + i / 4][i % 4] += part[i / 4][i % 4];
       }
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const int col = n + 8 * i + frag_col;
-        store_shared(s_smem.at(frag_row, col), float2{s_rmem[i][0], s_rmem[i][1]});
-        store_shared(s_smem.at(frag_row + 8, col), float2{s_rmem[i][2], s_rmem[i][3]});
+
+    // Scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
+    for (int half = 0; half < 2; half++) {
+      const int last_key = p.is_causal ? min(rows[half], p.kv_len - 1) : p.kv_len - 1;
+      for (int i = 0; i < kBc / 4; i++) {
+        const int key = i / 2 * 8 + i % 2; // from j0 + col on
+        float &s = s_rmem[i / 2][2 * half + i % 2];
+        s = key <= last_key - j0 - col ? s * (p.scale * kLog2E) : -INFINITY;
       }
     }
-    __syncwarp();
+    softmax<kBc, d>(s_rmem, o_rmem, m, l);
 
-    // P = exp(S - m) with the running maximum m. Every row sees key 0, in its first tile: m is finite from
-    // there on, and -inf is never subtracted from -inf. m is taken off before log2(e) is multiplied in: the
-    // other way round, rounding hurts when logits are in the hundreds.
-    float rescale = 1.f; // of the row that m and l are of
-#pragma unroll
-    for (int t = 0; t < 8; t++) {
-      const int row = half_row + t;
-      const int visible = min(p.kv_len, key_limit + t) - kv0;
-      const float m_old = __shfl_sync(0xffffffff, m_rmem, lane / 16 * 16 + t);
-      float m_new = m_old;
-      float s[kBc / 64][4];
-#pragma unroll
-      for (int c = 0; c < kBc / 64; c++) {
-        const float4 s_row = load_shared<float4>(s_smem.at(row, 64 * c + half_col));
-        const float values[4] = {s_row.x, s_row.y, s_row.z, s_row.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          s[c][i] = 64 * c + half_col + i < visible ? values[i] * p.scale : -INFINITY;
-          m_new = fmaxf(m_new, s[c][i]);
-        }
-      }
-#pragma unroll
-      for (int mask = 8; mask > 0; mask /= 2)
-        m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffff, m_new, mask));
-
-      float l_tile = 0.f;
-#pragma unroll
-      for (int c = 0; c < kBc / 64; c++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          s[c][i] = exp2_approx((s[c][i] - m_new) * kLog2E);
-          l_tile += s[c][i];
-        }
-        store_shared(p_smem.at(row, 64 * c + half_col),
-                     uint2{pack<T>(s[c][0], s[c][1]), pack<T>(s[c][2], s[c][3])});
-      }
-#pragma unroll
-      for (int mask = 8; mask > 0; mask /= 2)
-        l_tile += __shfl_xor_sync(0xffffffff, l_tile, mask);
-
-      if (lane % 8 == t) {
-        rescale = exp2_approx((m_old - m_new) * kLog2E);
-        m_rmem = m_new;
-        l_rmem = l_rmem * rescale + l_tile;
-      }
-    }
-    __syncwarp();
-
-    // O = O * rescale + P V. A fragment of V runs down its columns: it is transposed while it is loaded.
-    const float rescale_upper = __shfl_sync(0xffffffff, rescale, frag_row);
-    const float rescale_lower = __shfl_sync(0xffffffff, rescale, frag_row + 16);
-#pragma unroll
-    for (int n = 0; n < d / 8; n++) {
-      o_rmem[n][0] *= rescale_upper;
-      o_rmem[n][1] *= rescale_upper;
-      o_rmem[n][2] *= rescale_lower;
-      o_rmem[n][3] *= rescale_lower;
-    }
-#pragma unroll 1
+    // O += P V. A fragment of V runs down its columns: ldmatrix transposes it.
     for (int k = 0; k < kBc; k += 16) {
-      uint32_t p_rmem[4];
-      ldmatrix_x4(p_rmem, p_smem.at(a_row, k + a_col));
-#pragma unroll
+      const float (&left)[4] = s_rmem[k / 8], (&right)[4] = s_rmem[k / 8 + 1];
+      const uint32_t p_rmem[4] = {pack<T>(left[0], left[1]), pack<T>(left[2], left[3]),
+                                  pack<T>(right[0], right[1]), pack<T>(right[2], right[3])};
       for (int n = 0; n < d; n += 16) {
         uint32_t v_rmem[4];
-        ldmatrix_x4_trans(v_rmem, v_smem.at(k + a_row, n + a_col));
+        ldmatrix_x4_trans(v_rmem, v_smem.at(k + lane % 16, n + lane / 16 * 8));
         mma_m16n8k16<T>(o_rmem[n / 8], p_rmem, v_rmem[0], v_rmem[1]);
         mma_m16n8k16<T>(o_rmem[n / 8 + 1], p_rmem, v_rmem[2], v_rmem[3]);
       }
     }
   }
 
-  // The only normalisation. O / l goes out through shared memory.
-  if (const int row = half_row + lane % 8; lane % 16 < 8 && warp_row + row < p.q_len)
-    p.lse[first_row + row] = m_rmem + logf(l_rmem);
-
-  const float inv_l_upper = __shfl_sync(0xffffffff, 1.f / l_rmem, frag_row);
-  const float inv_l_lower = __shfl_sync(0xffffffff, 1.f / l_rmem, frag_row + 16);
-#pragma unroll
-  for (int n = 0; n < d / 8; n++) {
-    const int col = 8 * n + frag_col;
-    store_shared(o_smem.at(frag_row, col), pack<T>(o_rmem[n][0] * inv_l_upper, o_rmem[n][1] * inv_l_upper));
-    store_shared(o_smem.at(frag_row + 8, col),
-                 pack<T>(o_rmem[n][2] * inv_l_lower, o_rmem[n][3] * inv_l_lower));
+  for (int half = 0; half < 2; half++) {
+    if (rows[half] >= p.q_len)
+      continue;
+    if (lane % 4 == 0)
+      p.lse[first_row + rows[half]] = m[half] * kLn2 + logf(l[half]);
+    const float inv_l = 1.f / l[half]; // the only normalisation
+    for (int n = 0; n < d / 8; n++)
+      *reinterpret_cast<uint32_t *>(o_gmem + int64_t(rows[half]) * d + 8 * n + col) =
+          pack<T>(o_rmem[n][2 * half] * inv_l, o_rmem[n][2 * half + 1] * inv_l);
   }
-  __syncwarp();
-  store_tile(static_cast<T *>(p.o) + first_row * d, o_smem, p.q_len - warp_row, lane);
 }
 
-template <typename T, int kHeadDim, int kWarps, int kBc>
+// Turns the logits S of a tile into P = exp(S - m), with the running maximum m of each row, and rescales what
+// O and l have summed under the old maximum. Every row sees key 0 in its first tile, so m is finite from then
+// on: -inf - (-inf) does not occur.
+template <int kBc, int d>
+__device__ void softmax(float (&s)[kBc / 8][4], float (&o)[d / 8][4], float (&m)[2], float (&l)[2]) {
+  for (int half = 0; half < 2; half++) { // this lane's two rows, each shared by four lanes
+    float m_new = m[half], l_tile = 0.f;
+    for (int i = 0; i < kBc / 4; i++)
+      m_new = fmaxf(m_new, s[i / 2][2 * half + i % 2]);
+    for (int mask = 1; mask < 4; mask *= 2)
+      m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffff, m_new, mask));
+    const float rescale = exp2_approx(m[half] - m_new);
+
+    for (int i = 0; i < kBc / 4; i++) {
+      float &weight = s[i / 2][2 * half + i % 2];
+      weight = exp2_approx(weight - m_new);
+      l_tile += weight;
+    }
+    for (int mask = 1; mask < 4; mask *= 2)
+      l_tile += __shfl_xor_sync(0xffffffff, l_tile, mask);
+
+    m[half] = m_new;
+    l[half] = l[half] * rescale + l_tile;
+    for (int i = 0; i < d / 4; i++)
+      o[i / 2][2 * half + i % 2] *= rescale;
+  }
+}
+
+template <typename T, int kHeadDim, int kBc>
 void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
-  constexpr int smem_bytes = Tiles<T, kHeadDim, kWarps, kBc>::smem_bytes, kBr = kWarps * kWarpRows;
-  static_assert(smem_bytes <= 64 * 1024, "a block of an sm_75 has no more");
-  constexpr auto kernel = flash_attention_2<T, kHeadDim, kWarps, kBc>;
-  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                "v3_swizzle: shared memory");
-  const dim3 grid = ladder::launch_grid((p.q_len + kBr - 1) / kBr, p.heads, p.batch);
-  kernel<<<grid, kWarps * 32, smem_bytes, stream>>>(p);
+  constexpr int smem_bytes = 2 * Tile<T, kBc, kHeadDim>::bytes; // K and V
+  const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + kBr - 1) / kBr, p.batch);
+  flash_attention_2<T, kHeadDim, kBc><<<grid, kThreads, smem_bytes, stream>>>(p);
   ladder::check(cudaGetLastError(), "v3_swizzle: launch");
 }
 
@@ -281,6 +191,10 @@ void launch_tiles(const AttentionProblem &p, cudaStream_t stream) {
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_tiles<decltype(element), d, 4, 64>(p, stream); });
+    dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
+      // Per thread, O takes d / 2 registers and S keys / 2.
+      constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;
+      launch_tiles<decltype(element), d, keys>(p, stream);
+    });
   });
 }

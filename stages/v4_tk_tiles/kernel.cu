@@ -1,14 +1,9 @@
-// v4_tk_tiles: the FlashAttention-2 of v3_swizzle, written in tiles.
+// v4_tk_tiles: v3b_tiles with sixteen warps per block, the workers, which share each tile of K and V.
 //
-// The tile library, stages/include/tiles/, holds what v2 and v3 spell out: fragments, ldmatrix, mma,
-// swizzles, shuffles. The kernel says the algorithm, one operation a line, destination first. S, P and O stay
-// in registers: there the result of one product is the factor of the next, and a row belongs to four lanes.
-//
-// A block has sixteen warps, the workers. They share each tile of K and V, which so is read once for 256
-// query rows; each worker owns 16 of them, as in v3.
+// A tile is loaded once for 256 query rows instead of 64. Sixteen warps leave 128 registers per thread: at
+// d = 128, where O takes 64 of them, Q stays in shared memory.
 #include <cmath>
 
-#include "arrangement.h"
 #include "ladder/attention.h"
 #include "ladder/dispatch.h"
 #include "ladder/head.h"
@@ -21,14 +16,27 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
+/// Tile sizes for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows of a worker, of a block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // of a tile
+  using KV = SharedTile<T, keys, d>;
+
+  static constexpr bool q_in_registers = d < 128;
+  using Q = SharedTile<T, rows, d>;
+  static constexpr int q_bytes = q_in_registers ? 0 : SharedAllocator::bytes<Q, workers>;
+  static constexpr int smem_bytes = SharedAllocator::bytes<KV, 2> + q_bytes;
+};
+
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant__ AttentionProblem problem) {
   using block = group<A::workers>;
-  const int block_row = blockIdx.y * A::block_rows;
+  // Causal: the last rows see the most keys, so their blocks start first.
+  const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // How many keys the rows of the block see, and those of this worker.
+  // Causal: no row sees a key beyond itself. So tiles are skipped by the block, and more of them by a worker.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
-  const int keys = problem.is_causal ? min(block_keys, row + A::rows) : block_keys;
+  const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);
 
   extern __shared__ __align__(128) unsigned char smem[];
@@ -49,21 +57,21 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   neg_infty(m);
 
   for (int key = 0; key < block_keys; key += A::keys) {
-    block::sync(); // all workers are done with the last tiles
+    block::sync(); // all workers have used the last tiles
     block::load(k_smem, gmem.k(), key);
     block::load(v_smem, gmem.v(), key);
     block::sync();
-    if (key >= keys) // only workers further down see these keys
+    if (key >= keys)
       continue;
 
-    // S = Q K^T, scaled so that exp(s) is exp2 of it; -inf where a row may not look.
+    // S = Q K^T, scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
     mma_ABt(s, q, k_smem);
     mul(s, s, problem.scale * kLog2E);
     right_fill(s, s, block_keys - key);
     if (problem.is_causal)
       make_causal(s, s, row, key);
 
-    // P = exp(S - m) with the running maximum m. What was added up under the old one is rescaled.
+    // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
     row_max(m_new, s, m);
     sub(rescale, m, m_new);
     exp2(rescale, rescale);
@@ -81,11 +89,11 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
 
   div_row(o, o, l);
   copy(o_16, o);
-  block::store(gmem.o(), o_16, block_row);
+  store(gmem.o(), o_16, row);
   log(l, l);
   mul(m, m, kLn2);
   add(l, l, m);
-  block::store(gmem.lse(), l, block_row);
+  store(gmem.lse(), l, row);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {

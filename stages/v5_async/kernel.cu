@@ -1,14 +1,9 @@
-// v5_async: v4_tk_tiles, and K and V arrive while the tensor cores work.
+// v5_async: v4_tk_tiles with asynchronous copies: the next tiles of K and V are loaded during the products.
 //
-// cp.async copies from global to shared memory past the registers and does not wait. So shared memory holds
-// several buffers, each for a tile of K and one of V: the workers compute on one, the others are on their
-// way. One barrier a tile serves both ways, as a buffer is filled again only behind the barrier after its
-// use.
-//
-// With a causal mask the last rows see the most keys. Their blocks start first, or they would end alone.
+// cp.async copies from global to shared memory, bypassing the registers, and does not wait. Shared memory
+// has two buffers, each for a tile of K and a tile of V: the workers compute on one while the other fills.
 #include <cmath>
 
-#include "arrangement.h"
 #include "ladder/attention.h"
 #include "ladder/dispatch.h"
 #include "ladder/head.h"
@@ -21,27 +16,33 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// Starts to bring the tiles of K and V from row `key` on.
-template <typename A, typename T, int d>
-__device__ inline void fetch(typename A::Buffer &buffer, const Head<T, d> &gmem, int key) {
-  group<A::workers>::load_async(buffer.k, gmem.k(), key);
-  group<A::workers>::load_async(buffer.v, gmem.v(), key);
-  async_commit();
-}
+/// Tile sizes for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows of a worker, of a block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // of a tile
+  using KV = SharedTile<T, keys, d>;
+
+  static constexpr bool q_in_registers = d < 128;
+  using Q = SharedTile<T, rows, d>;
+  static constexpr int q_bytes = q_in_registers ? 0 : SharedAllocator::bytes<Q, workers>;
+  static constexpr int smem_bytes = 2 * SharedAllocator::bytes<KV, 2> + q_bytes;
+};
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant__ AttentionProblem problem) {
   using block = group<A::workers>;
+  // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // How many keys the rows of the block see, and those of this worker.
+  // Causal: no row sees a key beyond itself. So tiles are skipped by the block, and more of them by a worker.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
-  const int keys = problem.is_causal ? min(block_keys, row + A::rows) : problem.kv_len;
+  const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);
 
   extern __shared__ __align__(128) unsigned char smem[];
   SharedAllocator allocator(smem);
-  auto &kv_smem = allocator.allocate<typename A::Buffer, A::buffers>();
+  auto &k_smem = allocator.allocate<typename A::KV, 2>();
+  auto &v_smem = allocator.allocate<typename A::KV, 2>();
   auto &q_smem = allocator.allocate<typename A::Q, A::workers>()[block::warp()];
 
   RegTile<T, A::rows, d> q_rmem, o_16;
@@ -55,23 +56,28 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   zero(l);
   neg_infty(m);
 
-  for (int ahead = 0; ahead < A::buffers - 1; ahead++)
-    fetch<A>(kv_smem[ahead], gmem, ahead * A::keys);
-  for (int key = 0, now = 0; key < block_keys; key += A::keys, now = (now + 1) % A::buffers) {
-    const int last = (now + A::buffers - 1) % A::buffers;
-    block::template async_wait<A::buffers - 2>(); // this tile is there, and all are done with the last one
-    fetch<A>(kv_smem[last], gmem, key + (A::buffers - 1) * A::keys);
-    if (key >= keys) // only workers further down see these keys
+  const auto prefetch = [&](int buffer, int key) {
+    if (key >= block_keys)
+      return;
+    block::load_async(k_smem[buffer], gmem.k(), key);
+    block::load_async(v_smem[buffer], gmem.v(), key);
+    async_commit();
+  };
+  prefetch(0, 0);
+  for (int key = 0, now = 0; key < block_keys; key += A::keys, now = 1 - now) {
+    block::async_wait(); // these tiles have arrived, and all workers have used the last ones
+    prefetch(1 - now, key + A::keys);
+    if (key >= keys)
       continue;
 
-    // S = Q K^T, scaled so that exp(s) is exp2 of it; -inf where a row may not look.
-    mma_ABt(s, q, kv_smem[now].k);
+    // S = Q K^T, scaled so that exp(s) becomes exp2(s); -inf where a row does not see a key.
+    mma_ABt(s, q, k_smem[now]);
     mul(s, s, problem.scale * kLog2E);
     right_fill(s, s, block_keys - key);
     if (problem.is_causal)
       make_causal(s, s, row, key);
 
-    // P = exp(S - m) with the running maximum m. What was added up under the old one is rescaled.
+    // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
     row_max(m_new, s, m);
     sub(rescale, m, m_new);
     exp2(rescale, rescale);
@@ -84,23 +90,20 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
 
     // O += P V
     copy(p_16, s);
-    mma_AB(o, p_16, kv_smem[now].v, o);
+    mma_AB(o, p_16, v_smem[now], o);
   }
 
   div_row(o, o, l);
   copy(o_16, o);
-  block::store(gmem.o(), o_16, block_row);
+  store(gmem.o(), o_16, row);
   log(l, l);
   mul(m, m, kLn2);
   add(l, l, m);
-  block::store(gmem.lse(), l, block_row);
+  store(gmem.lse(), l, row);
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
-  if (A::smem_bytes > 99 * 1024)
-    throw std::invalid_argument(
-        "v5_async: so many buffers of this head_dim do not fit into 99 KB of shared memory");
   constexpr auto kernel = attend<T, d, A>;
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
                 "v5_async: shared memory");

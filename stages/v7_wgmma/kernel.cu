@@ -1,10 +1,8 @@
-// v7_wgmma: the FlashAttention-2 of v6_lean on Hopper's tensor cores.
+// v7_wgmma: v6c_lane_reductions on Hopper's tensor cores.
 //
-// mma.sync wants both factors in a warp's registers. wgmma is a product of four warps, a warpgroup, with 64
-// rows, and takes K and V, and Q too, from where they lie in shared memory: no ldmatrix, no fragments, and
-// twice the speed. It computes while the warps go on, so that a product is begun, and waited for where its
-// result is wanted.
-#include <algorithm>
+// wgmma is a product of four warps, a warpgroup, with 64 rows. It reads K, V and Q from shared memory: no
+// ldmatrix, and none of their fragments in registers. It is asynchronous: the warps issue it, and wait for it
+// before they use its result.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -13,14 +11,6 @@
 #include "tiles/tiles.h"
 #include "tiles/warpgroup.h"
 
-// Options of stage.toml, set when building; 0 leaves them to Arrangement.
-#ifndef WARPGROUPS
-#define WARPGROUPS 0
-#endif
-#ifndef KEYS
-#define KEYS 0
-#endif
-
 namespace {
 
 using ladder::AttentionProblem;
@@ -28,115 +18,80 @@ using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-/// While the maximum has grown by less than a factor of 2^kSlack in the weights, the old one serves, as in
-/// v6_lean. More slack than there, since four warps wait for the one that rescales.
+/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
 constexpr float kSlack = 4.f;
 
-/// A block's arrangement for elements T and head dimension d.
-template <typename T, int d> struct Arrangement {
-  static constexpr int warpgroups = WARPGROUPS ? WARPGROUPS : d == 128 ? 2 : 3;
-  static constexpr int threads = 128 * warpgroups, block_rows = 64 * warpgroups;
-  static constexpr int keys =
-      KEYS ? KEYS : 128; // of a tile: O takes d / 2 registers, S and P 3 / 4 of the keys
-  static constexpr int buffers = 2;
+/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
+/// sum of the weights.
+template <typename Vec> struct RowState {
+  Vec m, l;
+};
 
+/// Tile sizes for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  static constexpr int warpgroups = 4, threads = 128 * warpgroups, block_rows = 64 * warpgroups;
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32; // of a tile
   struct Shared {
     SharedTile<T, 64, d> q[warpgroups];
-    SharedTile<T, keys, d> k[buffers], v[buffers];
+    SharedTile<T, keys, d> k[2], v[2];
   };
-
-  /// Whether O and S, later P, fit into a thread's registers, with 32 for the rest, and the tiles into shared
-  /// memory.
-  static constexpr bool fits =
-      d / 2 + keys / 2 + 32 <= std::min(65536 / threads, 256) && sizeof(Shared) <= 227 * 1024;
 };
-
-/// What the rows of queries carry from tile to tile: the number that is taken off their logits, the sum of
-/// their weights, and the factor by which O is to follow when the former has changed.
-template <typename Vec> struct RowState {
-  Vec m, l, rescale;
-};
-
-/// Turns a tile of logits into weights, P = exp2(S - m). Returns whether m has changed.
-///
-/// A positive scale can wait until after the maximum, to be one fused multiply-add with its subtraction: then
-/// it is late_scale, which otherwise is 1.
-template <RegisterTile S, typename Vec>
-__device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
-                               int row, int key) {
-  if (problem.scale <= 0.f)
-    mul(s, s, problem.scale * kLog2E);
-  right_fill(s, s, problem.kv_len - key);
-  if (problem.is_causal)
-    make_causal(s, s, row, key);
-  Vec m_new;
-  row_max_in_lane(m_new, s);
-  mul(m_new, m_new, late_scale);
-  const bool changed = any_above(m_new, rows.m, kSlack);
-  if (changed) {
-    max_over_lanes(m_new);
-    max(m_new, m_new, rows.m);
-    sub(rows.rescale, rows.m, m_new);
-    exp2(rows.rescale, rows.rescale);
-    mul(rows.l, rows.l, rows.rescale);
-    copy(rows.m, m_new);
-  }
-  mul(s, s, late_scale);
-  sub_row(s, s, rows.m);
-  exp2(s, s);
-  row_sum_in_lane(rows.l, s, rows.l);
-  return changed;
-}
-
-/// Starts to bring the tiles of K and V from row `key` on.
-template <typename Block, typename Shared, typename T, int d>
-__device__ inline void fetch(Shared &smem, int buffer, const Head<T, d> &gmem, int key) {
-  Block::load_async(smem.k[buffer], gmem.k(), key);
-  Block::load_async(smem.v[buffer], gmem.v(), key);
-  async_commit();
-}
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads, 1)
     attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
   using block = group<A::threads / 32>;
-  const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows, row = block_row + 16 * block::warp();
-  const int keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
-  const Head<T, d> gmem(problem, keys);
+  // Causal: the last rows see the most keys, so their blocks start first.
+  const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
+  const int warpgroup_row = block_row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup more of them, or all
+  // if it has no rows.
+  const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
+  const int keys = warpgroup_row >= problem.q_len ? 0
+                   : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
+                                                  : problem.kv_len;
+  const Head<T, d> gmem(problem, block_keys);
 
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   auto &q_smem = smem.q[warpgroup::index()];
 
-  RegTile<float, 16, A::keys> s;
-  RegTile<T, 16, A::keys> p;
-  RegTile<float, 16, d> o;
   RegTile<T, 16, d> o_16;
+  RegTile<float, 16, A::keys> s;
+  RegTile<T, 16, A::keys> p_16;
+  RegTile<float, 16, d> o;
   RowState<typename RegTile<float, 16, d>::ColVec> rows;
+  warpgroup::load_async(q_smem, gmem.q(), warpgroup_row);
   zero(o);
   zero(rows.l);
   neg_infty(rows.m);
 
-  warpgroup::load_async(q_smem, gmem.q(), block_row + 64 * warpgroup::index());
-  fetch<block>(smem, 0, gmem, 0);
-  for (int key = 0; key < keys; key += A::keys) {
-    const int now = key / A::keys % 2;
+  const auto prefetch = [&](int buffer, int key) {
+    if (key >= block_keys)
+      return;
+    block::load_async(smem.k[buffer], gmem.k(), key);
+    block::load_async(smem.v[buffer], gmem.v(), key);
+    async_commit();
+  };
+  prefetch(0, 0);
+  for (int key = 0, now = 0; key < block_keys; key += A::keys, now = 1 - now) {
     async_wait();
-    fence_async_proxy();
-    block::sync();
-    fetch<block>(smem, 1 - now, gmem, key + A::keys);
+    fence_async_proxy(); // wgmma reads what cp.async has written
+    block::sync();       // these tiles have arrived, and all warpgroups have used the last ones
+    prefetch(1 - now, key + A::keys);
+    if (key >= keys)
+      continue;
 
     // S = Q K^T
     warpgroup::mma_ABt(s, q_smem, smem.k[now]);
     warpgroup::mma_wait(s);
 
     // P = exp(S - m)
-    if (softmax(s, rows, problem, late_scale, row, key))
-      mul_row(o, o, rows.rescale);
-    copy(p, s);
+    softmax(s, o, rows, problem, late_scale, row, key);
 
     // O += P V
-    warpgroup::mma_AB(o, p, smem.v[now], o);
+    copy(p_16, s);
+    warpgroup::mma_AB(o, p_16, smem.v[now], o);
     warpgroup::mma_wait(o);
   }
 
@@ -150,28 +105,55 @@ __global__ void __launch_bounds__(A::threads, 1)
   store(gmem.lse(), rows.l, row);
 }
 
+/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
+/// changes, O and l are rescaled.
+///
+/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
+/// scale of 0 or below it is 1, and S is scaled before.
+template <RegisterTile S, RegisterTile O, typename Vec>
+__device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
+                               float late_scale, int row, int key) {
+  if (problem.scale <= 0.f)
+    mul(s, s, problem.scale * kLog2E);
+  right_fill(s, s, problem.kv_len - key);
+  if (problem.is_causal)
+    make_causal(s, s, row, key);
+
+  Vec m_new, rescale;
+  row_max_in_lane(m_new, s);
+  mul(m_new, m_new, late_scale);
+  if (any_above(m_new, rows.m, kSlack)) {
+    max_over_lanes(m_new);
+    max(m_new, m_new, rows.m);
+    sub(rescale, rows.m, m_new);
+    exp2(rescale, rescale);
+    mul(rows.l, rows.l, rescale);
+    mul_row(o, o, rescale);
+    copy(rows.m, m_new);
+  }
+  mul(s, s, late_scale);
+  sub_row(s, s, rows.m);
+  exp2(s, s);
+  row_sum_in_lane(rows.l, s, rows.l);
+}
+
 template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
   using A = Arrangement<T, d>;
-  require_rows_fit(p);
-  if constexpr (!A::fits) {
-    throw std::invalid_argument(
-        "v7_wgmma: at this head_dim the options chosen do not fit into registers or shared memory");
-  } else {
-    constexpr auto kernel = attend<T, d, A>;
-    constexpr int smem_bytes = sizeof(typename A::Shared);
-    ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
-                  "v7_wgmma: shared memory");
-    const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
-    const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
-    kernel<<<grid, A::threads, smem_bytes, stream>>>(p, late_scale);
-    ladder::check(cudaGetLastError(), "v7_wgmma: launch");
-  }
+  constexpr int smem_bytes = sizeof(typename A::Shared);
+  constexpr auto kernel = attend<T, d, A>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "v7_wgmma: shared memory");
+  const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
+  const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
+  kernel<<<grid, A::threads, smem_bytes, stream>>>(p, late_scale);
+  ladder::check(cudaGetLastError(), "v7_wgmma: launch");
 }
 
 } // namespace
 
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
+  require_rows_fit(p);
   dispatch_16_bit(p, [&](auto element) {
     dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
   });

@@ -34,42 +34,42 @@ WRONG = [
     (
         "F32Row d; F16Col a, b;",
         "mma_AB(d, a, b, d)",
-        "a is given in col layout, wanted in row layout: insert swap_layout(a_row, a)",
+        "a is given in col layout, expected in row layout: insert swap_layout(a_row, a)",
     ),
     (
         "F32Row d; F16Row a; F16Col b;",
         "mma_ABt(d, a, b, d)",
-        "mma_ABt: b is given in col layout, wanted in row layout: insert swap_layout(b_row, b)",
+        "mma_ABt: b is given in col layout, expected in row layout: insert swap_layout(b_row, b)",
     ),
     (
         "F32Row d; F16Row a; F16Col b;",
         "mma_AtB(d, a, b, d)",
-        "mma_AtB: a is given in row layout, wanted in col layout: insert swap_layout(a_col, a)",
+        "mma_AtB: a is given in row layout, expected in col layout: insert swap_layout(a_col, a)",
     ),
     (
         "F32Row d; F16Col a, b;",
         "mma_AtBt(d, a, b, d)",
-        "mma_AtBt: b is given in col layout, wanted in row layout",
+        "mma_AtBt: b is given in col layout, expected in row layout",
     ),
     (
         "F32Row d, a; F16Col b;",
         "mma_AB(d, a, b, d)",
-        "given an fp32 factor, wanted fp16 or bf16 for the tensor cores: insert copy(tile_16, tile)",
+        "given an fp32 operand, expected fp16 or bf16 for the tensor cores: insert copy(tile_16, tile)",
     ),
     (
         "F32Row d; BF16Row a; F16Col b;",
         "mma_AB(d, a, b, d)",
-        "given an fp16 and a bf16 factor, wanted the same: insert copy(other, tile)",
+        "given an fp16 and a bf16 operand, expected the same: insert copy(other, tile)",
     ),
     (
         "F16Row d, a; F16Col b;",
         "mma_AB(d, a, b, d)",
-        "destination and c are wanted in fp32 and row layout",
+        "destination and c must be fp32 in row layout",
     ),
     (
         "F32Row d; F16Wide a; F16Col b;",
         "mma_AB(d, a, b, d)",
-        "wanted dst m x n, a m x k, b k x n",
+        "expected dst m x n, a m x k, b k x n",
     ),
     (
         "F32Row d; F16Row a, b;",
@@ -79,27 +79,27 @@ WRONG = [
     (
         "F32Col a; F32Col::ColVec v;",
         "row_max_in_lane(v, a)",
-        "given a col-layout tile, whose rows are spread over other lanes, wanted a row-layout one",
+        "given a col-layout tile, whose rows are distributed over other lanes, expected a row-layout one",
     ),
     (
         "F16Row a; F16Row::ColVec v;",
         "row_sum_in_lane(v, a, v)",
-        "whose parts of rows would be rounded, wanted fp32: insert copy(tile_fp32, tile) first",
+        "whose parts of rows would be rounded, expected fp32: insert copy(tile_fp32, tile) first",
     ),
     (
         "F16Row a; F16Col b;",
         "add(a, a, b)",
-        "given a row-layout and a col-layout tile, wanted the same layout: insert swap_layout(other, tile)",
+        "given a row-layout and a col-layout tile, expected the same layout: insert swap_layout(other, tile)",
     ),
     (
         "F16Row a; F16Wide b;",
         "add(a, a, b)",
-        "given tiles of different sizes, wanted the same rows and cols",
+        "given tiles of different sizes, expected the same rows and cols",
     ),
     (
         "F16Row a; F16Row::ColVec v;",
         "add(a, a, v)",
-        "given a tile and a vector, wanted two of a kind: sub_row",
+        "given a tile and a vector, expected two of a kind: sub_row",
     ),
     (
         "F16Row a; F16Row::RowVec v;",
@@ -114,7 +114,7 @@ WRONG = [
     (
         "F16Wide a; F16Wide::RowVec v;",
         "mul_row(a, a, v)",
-        "wants a vector with one value for each row of the tile (its ColVec)",
+        "takes a vector with one value per row of the tile (its ColVec)",
     ),
     (
         "F16Row::RowVec a; F16Row::ColVec b;",
@@ -124,7 +124,7 @@ WRONG = [
     (
         "F32Col a; __shared__ SharedVec<float, 32> v;",
         "sub_col(a, a, v)",
-        "wanted a row-layout tile: insert load(row_vec, vector), and call the operation with row_vec",
+        "expected a row-layout tile: insert load(row_vec, vector), and call the operation with row_vec",
     ),
     (
         "F32Row a; __shared__ SharedVec<float, 16> v;",
@@ -134,7 +134,7 @@ WRONG = [
     (
         "F16Row a; F16Row::RowVec v;",
         "row_sum(v, a)",
-        "its destination is wanted as the tile's ColVec",
+        "expected the tile's ColVec as destination",
     ),
     (
         "F32Row a; F32Col b;",
@@ -144,22 +144,22 @@ WRONG = [
     (
         "F16Row a, b;",
         "swap_layout(a, b)",
-        "given two tiles of the same layout, wanted two different ones: insert copy(dst, src)",
+        "given two tiles of the same layout, expected two different ones: insert copy(dst, src)",
     ),
     (
         "F16Row a;",
         "columns<16>(a, 0)",
-        "wanted a row-layout tile of 16 rows",
+        "expected a row-layout tile of 16 rows",
     ),
     (
         "RegTile<float, 16, 32> a;",
         "columns<64>(a, 0)",
-        "columns: given fewer columns than wanted",
+        "columns: the tile has fewer columns than requested",
     ),
     (
         "F16Row a; F32Col b;",
         "swap_layout(a, b)",
-        "given tiles of different element types, wanted the same: insert copy(same_type, tile)",
+        "given tiles of different element types, expected the same: insert copy(same_type, tile)",
     ),
     (
         "F16Row a; __shared__ F32Smem b;",
@@ -169,7 +169,7 @@ WRONG = [
     (
         "F16Wide a; __shared__ F16Smem b;",
         "load(a, b)",
-        "given a register and a shared tile of different widths, wanted the same cols",
+        "given a register and a shared tile of different widths, expected the same cols",
     ),
     (
         "F32Row a; GlobalMatrix<const __half, 32> b{};",
@@ -214,7 +214,7 @@ WRONG = [
     (
         "RegTile<float, 16, 80> s;",
         "keep_bits(s, s, [](int) { return 1ull; })",
-        "wanted bits(row)(first_col), a word for each 64 of them",
+        "expected bits(row)(first_col), a word per 64 columns",
     ),
 ]
 
@@ -251,8 +251,8 @@ def _by_program(text: str, path: Path, first_line: int) -> list[str]:
     "number", range(len(WRONG)), ids=[f"{call} {i}" for i, (_, call, _) in enumerate(WRONG)]
 )
 def test_message(messages: list[str], number: int) -> None:
-    _, call, wanted = WRONG[number]
-    assert wanted in messages[number], f"{call}: {messages[number] or 'compiles'}"
+    _, call, expected = WRONG[number]
+    assert expected in messages[number], f"{call}: {messages[number] or 'compiles'}"
     assert messages[number].count(": error") == 1, "one mistake, one message"
 
 

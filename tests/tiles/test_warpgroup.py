@@ -121,7 +121,7 @@ extern "C" __global__ void parts(const __half *in, float *out) {
 """
 
 
-def test_factors_may_be_parts_of_tiles() -> None:
+def test_operands_may_be_parts_of_tiles() -> None:
     source = f'#include "hopper_kernels.h"\nusing namespace tests;\n{PARTS}'
     x = torch.randint(-4, 5, (128, 128), generator=torch.Generator().manual_seed(1)).float()
     out = torch.full((4, 64, 32), torch.nan)
@@ -146,31 +146,31 @@ WRONG = [
     (
         "D d; RegTile<__half, 64, 32> b;",
         "mma_ABt(d, a, b)",
-        "b is given in registers, wanted in shared memory",
+        "b is given in registers, expected in shared memory",
     ),
     (
         "RegTile<float, 64, 64> d; B &b = a;",
         "mma_ABt(d, a, b)",
-        "wanted a destination of 16 rows, a warp's share",
+        "expected a destination of 16 rows, a warp's part",
     ),
-    ("D d; B &b = a;", "mma_AtBt(d, a_rmem, b)", "in registers a is wanted in row layout and as it is"),
+    ("D d; B &b = a;", "mma_AtBt(d, a_rmem, b)", "in registers a must be in row layout and not transposed"),
     (
         "D d; RegTile<__half, 64, 32> w; B &b = a;",
         "mma_ABt(d, w, b)",
-        "wanted a of 64 rows in shared memory, or of 16",
+        "expected a of 64 rows in shared memory, or of 16",
     ),
-    ("D d; B &b = a;", "mma_AB(d, a, b)", "wanted dst m x n, a m x k, b k x n"),
+    ("D d; B &b = a;", "mma_AB(d, a, b)", "expected dst m x n, a m x k, b k x n"),
     (
         "RegTile<float, 16, 16> d; SharedTile<__half, 16, 32> b;",
         "mma_ABt(d, a, b)",
-        "wanted a destination of 32, 48",
+        "expected a destination of 32, 48",
     ),
-    ("D d; SharedTile<__nv_bfloat16, 64, 32> b;", "mma_ABt(d, a, b)", "given an fp16 and a bf16 factor"),
+    ("D d; SharedTile<__nv_bfloat16, 64, 32> b;", "mma_ABt(d, a, b)", "given an fp16 and a bf16 operand"),
 ]
 
 
 @pytest.mark.parametrize(("declared", "call", "message"), WRONG, ids=[wrong[2] for wrong in WRONG])
-def test_a_wrong_factor_does_not_compile(tmp_path: Path, declared: str, call: str, message: str) -> None:
+def test_a_wrong_operand_does_not_compile(tmp_path: Path, declared: str, call: str, message: str) -> None:
     body = f"__shared__ A a; ARegisters a_rmem; {declared} warpgroup::{call};"
     source = tmp_path / "wrong.cu"
     source.write_text(f"{TILES}__global__ void wrong() {{ {body} }}\n")

@@ -1,5 +1,5 @@
-// The Python side of a stage: module ladder_stage with one function, launch. The same for all operations;
-// what differs is bind_launch in <operation>_binding.cpp.
+// The Python side of a stage: module ladder_stage with one function, launch. It is the same for all
+// operations except for bind_launch in <operation>_binding.cpp.
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <new>
@@ -13,14 +13,14 @@
 
 namespace {
 
-/// Keyword arguments; each must be taken.
+/// Keyword arguments, each of which must be used.
 class KeywordArguments final : public ladder::Arguments {
 public:
   explicit KeywordArguments(pybind11::kwargs values) : values_(std::move(values)) {}
 
   cudaStream_t stream() { return reinterpret_cast<cudaStream_t>(address("stream")); }
 
-  /// Throws std::invalid_argument if an argument was not taken.
+  /// Throws std::invalid_argument if an argument was not used.
   void finish() const {
     for (const auto &[name, value] : values_)
       if (const auto text = pybind11::cast<std::string>(name); !taken_.contains(text))
@@ -49,7 +49,7 @@ private:
   std::set<std::string> taken_;
 };
 
-/// Only std::invalid_argument says that a stage does not take the problem; whatever else it throws is an
+/// A stage throws std::invalid_argument for a problem that it does not support. Any other exception is an
 /// error.
 void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
   try {
@@ -57,11 +57,11 @@ void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
   } catch (const std::invalid_argument &) {
     throw;
   } catch (const std::bad_alloc &) {
-    throw std::runtime_error("its host code wants more memory than there is (std::bad_alloc)");
+    throw std::runtime_error("its host code is out of memory (std::bad_alloc)");
   } catch (const std::exception &error) {
     throw std::runtime_error(error.what());
   } catch (...) {
-    throw std::runtime_error("its host code threw something that is no std::exception");
+    throw std::runtime_error("its host code threw an exception that is no std::exception");
   }
 }
 
@@ -78,7 +78,7 @@ PYBIND11_MODULE(ladder_stage, module) {
         pybind11::gil_scoped_release others_may_run;
         launch_or_say_why_not(launch, stream);
       },
-      "Enqueues the stage's work on `stream`. Arguments go by the names of the problem struct's fields, "
-      "tensors as device pointers.\n\n"
+      "Enqueues the stage's work on `stream`. Arguments have the names of the problem struct's fields; "
+      "tensors are device pointers.\n\n"
       "Raises ValueError for a problem that the stage does not support, RuntimeError when CUDA refuses it.");
 }

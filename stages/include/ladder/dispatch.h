@@ -12,8 +12,8 @@
 
 #include "ladder/attention.h"
 
-// A build for known problems, such as the check of an exercise, compiles only what these need: the head
-// dimensions in this sum, and the element types of these bits, 1 << DType.
+// A build for known problems, such as the check of an exercise, compiles only the kernels that they need: the
+// head dimensions in this sum, and the element types whose bits 1 << DType are set.
 #ifndef LADDER_HEAD_DIMS
 #define LADDER_HEAD_DIMS ~0
 #endif
@@ -23,7 +23,7 @@
 
 namespace ladder {
 
-/// Throws std::runtime_error, naming what was tried, unless `error` is success.
+/// Throws std::runtime_error, naming the call `what`, unless `error` is success.
 inline void check(cudaError_t error, const char *what) {
   if (error != cudaSuccess)
     throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
@@ -52,8 +52,8 @@ inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
   return dim3(x, y, z);
 }
 
-/// Calls f(std::integral_constant<int, size>) for a size that is one of kSizes.
-/// Throws std::invalid_argument, naming them, if it is none; `name` is the size's.
+/// Calls f(std::integral_constant<int, size>) if `size` is one of kSizes. Otherwise throws
+/// std::invalid_argument with `name` and the kSizes.
 template <int... kSizes, typename F> void dispatch_size(const char *name, int size, F &&f) {
   if (((size == kSizes && (f(std::integral_constant<int, kSizes>{}), true)) || ...))
     return;
@@ -74,7 +74,7 @@ void dispatch_head_dim(const Problem &problem, F &&f) {
   });
 }
 
-/// Calls f(T{}), unless the build leaves out T, whose name is `kType`.
+/// Calls f(T{}); T is the element type kType. Throws std::invalid_argument if the build leaves it out.
 template <typename T, DType kType, typename F> void dispatch_element(F &&f) {
   if constexpr ((1 << int(kType)) & LADDER_DTYPES)
     f(T{});

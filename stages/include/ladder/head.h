@@ -12,11 +12,11 @@
 /// address.
 inline void require_rows_fit(const ladder::AttentionProblem &p) {
   if (int64_t(p.batch) * p.heads * p.q_len > INT_MAX || int64_t(p.batch) * p.kv_heads * p.kv_len > INT_MAX)
-    throw std::invalid_argument("q and k may have 2^31 - 1 rows each, over all batches and heads");
+    throw std::invalid_argument("q and k may have at most 2^31 - 1 rows each, over all batches and heads");
 }
 
-/// Views of one (batch, head), that of blockIdx.z and blockIdx.x. k and v end after `keys` rows: what follows
-/// reads as zero, and nothing is fetched for it.
+/// Views of the (batch, head) of blockIdx.z and blockIdx.x. k and v end after `keys` rows: rows beyond read
+/// as zero and are not loaded.
 template <typename T, int d> struct Head {
   const ladder::AttentionProblem &p;
   unsigned key; // rows before the first one of k and v
@@ -27,7 +27,8 @@ template <typename T, int d> struct Head {
         key(tiles::uniform((blockIdx.z * p.kv_heads + blockIdx.x / (p.heads / p.kv_heads)) * p.kv_len)),
         keys(keys) {}
 
-  /// Rows before the first one of q, o and lse: needed before the main loop and after it, but not in between.
+  /// Rows before the first one of q, o and lse. Recomputed before and after the main loop, so that it takes
+  /// no register in between.
   __device__ unsigned query() const {
     const uint3 block = tiles::block_index();
     return tiles::uniform((block.z * p.heads + block.x) * p.q_len);
@@ -47,3 +48,12 @@ template <typename T, int d> struct Head {
   }
   __device__ tiles::GlobalVec<float> lse() const { return {p.lse + query(), p.q_len}; }
 };
+
+/// Views of o and lse of a head, counted over all batches.
+template <typename T, int d>
+__device__ inline tiles::GlobalMatrix<T, d> output_of(const ladder::AttentionProblem &p, int head) {
+  return {static_cast<T *>(p.o) + int64_t(head) * p.q_len * d, p.q_len};
+}
+__device__ inline tiles::GlobalVec<float> lse_of(const ladder::AttentionProblem &p, int head) {
+  return {p.lse + int64_t(head) * p.q_len, p.q_len};
+}

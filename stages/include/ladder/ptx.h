@@ -15,8 +15,8 @@ __device__ inline uint32_t shared_address(const void *smem) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(smem));
 }
 
-/// Writes 4, 8 or 16 bytes to shared memory in one instruction. Through a pointer the compiler is free to
-/// split and merge accesses, and what the hardware then counts is no longer what the source says.
+/// Writes 4, 8 or 16 bytes to shared memory in one instruction. Through a pointer the compiler may split and
+/// merge accesses, and the hardware's counts would no longer be those of the source.
 template <typename V> __device__ inline void store_shared(uint32_t address, V value) {
   static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
   uint32_t words[sizeof(V) / 4];
@@ -64,7 +64,7 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&tiles)[4], uint32_t address)
 
 /// acc += a b on the tensor cores: a is 16x16 (four 8x8 tiles: upper left, lower left, upper right, lower
 /// right), b is 16x8 (two tiles, upper and lower), acc is 16x8 in fp32: acc[0..1] at row lane / 4, columns
-/// lane % 4 * 2 and + 1; acc[2..3] eight rows below. T is the element type of a and b. GPUs before sm_80 know
+/// lane % 4 * 2 and + 1; acc[2..3] eight rows below. T is the element type of a and b. GPUs before sm_80 have
 /// only half the depth and no bf16.
 template <typename T>
 __device__ inline void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uint32_t b_upper,
@@ -97,7 +97,7 @@ __device__ inline void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], uin
 #endif
 }
 
-/// Reads a number that another block writes by store_release; what that block did before is then visible.
+/// Reads a number that another block writes by store_release. Its writes before that store are then visible.
 __device__ inline int load_acquire(const int *gmem) {
   int value;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];"
@@ -107,8 +107,8 @@ __device__ inline int load_acquire(const int *gmem) {
   return value;
 }
 
-/// Writes a number for load_acquire in another block. Who reads it also sees what the calling thread did
-/// before, and what threads did that it has met at a barrier since.
+/// Writes a number for load_acquire in another block. With it become visible the earlier writes of the
+/// calling thread, and those of other threads before a common barrier.
 __device__ inline void store_release(int *gmem, int value) {
   asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(__cvta_generic_to_global(gmem)), "r"(value)
                : "memory");

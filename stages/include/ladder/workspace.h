@@ -1,4 +1,4 @@
-// Device memory that a launch needs besides its problem's tensors.
+// Temporary device memory of a launch.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace ladder {
 
-/// Has the device's memory pool keep what launches free, for the next one and for the rest of the process,
-/// unless the application has set how much it keeps. By default all goes back to the driver as soon as the
-/// host waits for the device, and the next launch waits for it to be mapped again: 0.1 to 0.3 ms for 70 to
-/// 140 MB on an H200. A graph keeps its memory anyway.
+/// Makes the device's memory pool keep freed memory for later launches, unless the application has set its
+/// release threshold. By default the pool returns all of it to the driver when the host synchronises with the
+/// device, and the next launch waits until it is mapped again: 0.1 to 0.3 ms for 70 to 140 MB on an H200. A
+/// graph keeps its memory anyway.
 inline void keep_freed_memory(cudaStream_t stream, const char *what) {
   cudaStreamCaptureStatus capture;
   check(cudaStreamIsCapturing(stream, &capture), what);

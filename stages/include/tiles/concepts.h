@@ -1,6 +1,6 @@
-// What operations ask of their operands. An operand of the wrong kind fails a concept. One of the right kind
-// with a wrong layout, type or size fails a static_assert that says what was given, what is wanted and which
-// call to insert; the compiler's note below it has the sizes.
+// Requirements on operands. An operand of the wrong kind fails a concept. One of the right kind with a wrong
+// layout, type or size fails a static_assert, which says what was given, what is expected and which call to
+// insert. The compiler's note below it has the sizes.
 #pragma once
 
 #include "tiles/register_tile.h"
@@ -35,7 +35,7 @@ template <typename X>
 concept InRegisters = RegisterTile<X> || RegisterVector<X>;
 template <typename X>
 concept SharedMemoryTile = is_shared_tile<std::remove_const_t<X>>;
-/// A shared tile or a part of one: what fragments are loaded from.
+/// A shared tile or a part of one.
 template <typename X>
 concept InSharedMemory = SharedMemoryTile<X> || is_shared_part<std::remove_const_t<X>>;
 template <typename X>
@@ -45,9 +45,9 @@ concept AnyTile = RegisterTile<X> || InSharedMemory<X>;
 
 template <typename X> inline constexpr bool is_fragments8 = false;
 template <int kCols> inline constexpr bool is_fragments8<Fragments8<kCols>> = true;
-/// What wgmma takes: a tile, or fragments of 8-bit elements.
+/// An operand of wgmma: a tile, or fragments of 8-bit elements.
 template <typename X>
-concept Factor = AnyTile<X> || is_fragments8<std::remove_const_t<X>>;
+concept Operand = AnyTile<X> || is_fragments8<std::remove_const_t<X>>;
 
 template <typename X, Layout kLayout>
 concept InLayout = RegisterTile<X> && X::layout == kLayout;
@@ -59,7 +59,7 @@ concept SameSize = A::rows == B::rows && A::cols == B::cols;
 template <typename A, typename B>
 concept SameLayout = RegisterTile<A> && RegisterTile<B> && A::layout == B::layout;
 
-/// Two register operands that hold the same places in the same registers, as elementwise operations need.
+/// Two register operands that hold the same elements in the same registers, as elementwise operations need.
 template <typename A, typename B>
 concept SamePlaces =
     (RegisterTile<A> && RegisterTile<B> && SameSize<A, B> && A::layout == B::layout) ||
@@ -67,20 +67,21 @@ concept SamePlaces =
 
 namespace detail {
 
-/// Whether two operands of an elementwise operation match; explains why not if they do not.
+/// Whether two operands of an elementwise operation match; if not, a static_assert says why.
 template <InRegisters D, InRegisters S> __device__ constexpr bool require_same_places() {
   static_assert(RegisterTile<D> == RegisterTile<S>,
-                "given a tile and a vector, wanted two of a kind: sub_row, mul_row, div_row, add_col, "
+                "given a tile and a vector, expected two of a kind: sub_row, mul_row, div_row, add_col, "
                 "sub_col and mul_col take a tile and a vector");
   if constexpr (RegisterTile<D> && RegisterTile<S>) {
-    static_assert(SameSize<D, S>, "given tiles of different sizes, wanted the same rows and cols");
-    static_assert(!SameSize<D, S> || SameLayout<D, S>, "given a row-layout and a col-layout tile, wanted the "
-                                                       "same layout: insert swap_layout(other, tile) first");
+    static_assert(SameSize<D, S>, "given tiles of different sizes, expected the same rows and cols");
+    static_assert(!SameSize<D, S> || SameLayout<D, S>,
+                  "given a row-layout and a col-layout tile, expected the same layout: insert "
+                  "swap_layout(other, tile) first");
   }
   if constexpr (RegisterVector<D> && RegisterVector<S>) {
-    static_assert(D::length == S::length, "given vectors of different lengths, wanted the same length");
+    static_assert(D::length == S::length, "given vectors of different lengths, expected the same length");
     static_assert(D::length != S::length || D::along == S::along,
-                  "given a vector along a tile's lines and one along its span, wanted the same: insert "
+                  "given a vector along a tile's lines and one along its span, expected the same: insert "
                   "copy(other, vector) first");
   }
   return SamePlaces<D, S>;

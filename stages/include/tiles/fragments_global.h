@@ -1,5 +1,5 @@
-// Register tiles in global memory, in the order of their registers. Reading them back into the same kind of
-// tile needs no knowledge of the layout.
+// Register tiles in global memory, in the order of their registers: for data that only the same kind of tile
+// reads back.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -7,9 +7,9 @@
 
 namespace tiles {
 
-/// Room for one row-layout fp32 tile of kRows x kCols, at a multiple of 128 bytes. kSideBySide of a lane's
-/// values are neighbours, and the 32 lanes follow each other: an instruction adds 128 bytes with 1, and 512
-/// with 4, which sm_90 has.
+/// Storage for one row-layout fp32 tile of kRows x kCols, at a multiple of 128 bytes. kSideBySide of a lane's
+/// values are adjacent, and those of the 32 lanes are consecutive: an instruction adds 128 bytes with
+/// kSideBySide = 1, and 512 with 4, which needs sm_90.
 template <int kRows, int kCols, int kSideBySide = 1>
   requires(kSideBySide == 1 || kSideBySide == 4)
 struct GlobalFragments {
@@ -19,8 +19,8 @@ struct GlobalFragments {
 
 namespace detail {
 
-/// Calls f(pair, next pair, address of their first value) for the whole tile. The other three values follow
-/// side by side, or 32 floats apart.
+/// Calls f(pair, next pair, address of their first value) for the whole tile. The other three values are
+/// adjacent, or 32 floats apart.
 template <int kSideBySide, typename Pairs, typename F>
 __device__ inline void for_each_fragment(Pairs &pairs, float *data, F f) {
   float *next = data + kSideBySide * lane_id();
@@ -37,8 +37,8 @@ __device__ inline void for_each_fragment(Pairs &pairs, float *data, F f) {
 
 } // namespace detail
 
-/// dst += src, atomically, value by value, so that several warps may add at once; the order of the additions,
-/// and with it the last bits, is then open.
+/// dst += src, atomically per value, so that several warps may add at once. The order of the additions, and
+/// with it the last bits, is then not determined.
 template <int kRows, int kCols, int kSideBySide>
 __device__ inline void atomic_add(const GlobalFragments<kRows, kCols, kSideBySide> &dst,
                                   const RegTile<float, kRows, kCols> &src) {

@@ -1,5 +1,5 @@
 // Elementwise operations. The destination comes first and may be one of the sources. The arithmetic is fp32
-// whatever the elements are.
+// for all element types.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -8,7 +8,7 @@ namespace tiles {
 
 namespace detail {
 
-/// dst[..] = f(src[..]...) for all that the calling lane holds; f takes and returns floats.
+/// dst[..] = f(src[..]...) for all elements of the calling lane; f takes and returns floats.
 template <InRegisters D, typename F, InRegisters... S>
 __device__ inline void map(D &dst, F f, const S &...src) {
   using T = typename D::Elem;
@@ -39,8 +39,8 @@ template <RegisterVector V> __device__ inline auto inverse(const V &vec) {
   return result;
 }
 
-/// dst[..] = f(src[..], vec[of the same line]) or [of the same place of the span]: the vector's direction
-/// says which.
+/// dst[..] = f(src[..], vec[of the same line]), or vec[of the same position of the span], by the vector's
+/// direction.
 template <RegisterTile D, RegisterTile S, RegisterVector V, typename F>
 __device__ inline void map_vector(D &dst, const S &src, const V &vec, F f) {
   require_same_places<D, S>();
@@ -63,22 +63,20 @@ __device__ inline void map_vector(D &dst, const S &src, const V &vec, F f) {
       }
 }
 
-/// The *_row operations take a value for each row, the *_col ones a value for each column.
+/// The *_row operations take one value per row, the *_col operations one value per column.
 template <RegisterTile D, RegisterVector V> __device__ constexpr void require_col_vec() {
   static_assert(V::length == D::rows,
-                "a _row operation wants a vector with one value for each row of the tile (its ColVec)");
+                "a _row operation takes a vector with one value per row of the tile (its ColVec)");
   static_assert(V::length != D::rows || V::along == D::ColVec::along,
-                "given a vector spread over the lanes like a row, wanted the tile's ColVec: insert "
-                "copy(col_vec, vector) first, or call "
-                "the _col form if it holds one value for each column");
+                "given a vector distributed over the lanes like a row, expected the tile's ColVec: insert "
+                "copy(col_vec, vector) first, or call the _col form if it holds one value per column");
 }
 template <RegisterTile D, RegisterVector V> __device__ constexpr void require_row_vec() {
   static_assert(V::length == D::cols,
-                "a _col operation wants a vector with one value for each column of the tile (its RowVec)");
+                "a _col operation takes a vector with one value per column of the tile (its RowVec)");
   static_assert(V::length != D::cols || V::along == D::RowVec::along,
-                "given a vector spread over the lanes like a column, wanted the tile's RowVec: insert "
-                "copy(row_vec, vector) first, or call "
-                "the _row form if it holds one value for each row");
+                "given a vector distributed over the lanes like a column, expected the tile's RowVec: insert "
+                "copy(row_vec, vector) first, or call the _row form if it holds one value per row");
 }
 
 struct Add {
@@ -121,7 +119,7 @@ template <InRegisters D> __device__ inline void neg_infty(D &dst) { fill(dst, -I
 template <InRegisters D, InRegisters S> __device__ inline void exp(D &dst, const S &src) {
   detail::map(dst, [](float x) { return expf(x); }, src);
 }
-/// 2^src by the special-function unit: relative error 2^-22, subnormal results become 0.
+/// dst = 2^src on the special-function unit: relative error 2^-22, subnormal results become 0.
 template <InRegisters D, InRegisters S> __device__ inline void exp2(D &dst, const S &src) {
   detail::map(dst, [](float x) { return ladder::ptx::exp2_approx(x); }, src);
 }
@@ -131,8 +129,8 @@ template <InRegisters D, InRegisters S> __device__ inline void log(D &dst, const
 template <InRegisters D, InRegisters S> __device__ inline void rsqrt(D &dst, const S &src) {
   detail::map(dst, [](float x) { return rsqrtf(x); }, src);
 }
-/// dst = silu(scale * src), silu(x) = x / (1 + e^-x) = y + y tanh(y) with y = x / 2: one special function a
-/// value, whose relative error of up to 2^-11 is that of a rounding to 16 bits.
+/// dst = silu(scale * src), where silu(x) = x / (1 + e^-x) = y + y tanh(y) with y = x / 2: one special
+/// function per value. Its relative error of up to 2^-11 is that of a rounding to 16 bits.
 template <InRegisters D, InRegisters S> __device__ inline void silu(D &dst, const S &src, float scale = 1.f) {
   const float half = 0.5f * scale;
   detail::map(
@@ -143,8 +141,8 @@ template <InRegisters D, InRegisters S> __device__ inline void silu(D &dst, cons
       },
       src);
 }
-/// value = silu(z), and x becomes silu's slope at z = scale * x: with s = 1 / (1 + e^-z) they are z s and s +
-/// z s (1 - s). One special function serves both.
+/// value = silu(z), and x becomes the slope of silu at z = scale * x. With s = 1 / (1 + e^-z) they are z s
+/// and s + z s (1 - s): one special function for both.
 template <RegisterTile D, RegisterTile S> __device__ inline void silu_and_slope(D &value, S &x, float scale) {
   if constexpr (!detail::require_same_places<D, S>())
     return;
@@ -166,7 +164,7 @@ template <RegisterTile D, RegisterTile S> __device__ inline void silu_and_slope(
       }
 }
 
-// Two sources of a kind: dst = a op b.
+// Two tiles or two vectors: dst = a op b.
 template <InRegisters D, InRegisters A, InRegisters B>
 __device__ inline void add(D &dst, const A &a, const B &b) {
   detail::map(dst, detail::Add{}, a, b);
@@ -184,7 +182,7 @@ __device__ inline void max(D &dst, const A &a, const B &b) {
   detail::map(dst, detail::Max{}, a, b);
 }
 
-// A source and a number: dst = a op b.
+// A tile or vector and a number: dst = a op b.
 template <InRegisters D, InRegisters A> __device__ inline void add(D &dst, const A &a, float b) {
   detail::by_number<detail::Add>(dst, a, b);
 }
@@ -192,8 +190,8 @@ template <InRegisters D, InRegisters A> __device__ inline void mul(D &dst, const
   detail::by_number<detail::Mul>(dst, a, b);
 }
 
-// A tile and a vector with one value for each row: dst[r][c] = src[r][c] op vec[r]. (div_row multiplies by
-// the inverse, which costs one division a row; the last bit may differ from a division's.)
+// A tile and a vector with one value per row: dst[r][c] = src[r][c] op vec[r]. (div_row multiplies by the
+// inverse, which takes one division per row. The last bit may differ from that of a division.)
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void sub_row(D &dst, const S &src, const V &vec) {
   detail::by_row<detail::Sub>(dst, src, vec);
@@ -207,7 +205,7 @@ __device__ inline void div_row(D &dst, const S &src, const V &vec) {
   detail::by_row<detail::Mul>(dst, src, detail::inverse(vec));
 }
 
-// A tile and a vector with one value for each column: dst[r][c] = src[r][c] op vec[c].
+// A tile and a vector with one value per column: dst[r][c] = src[r][c] op vec[c].
 template <RegisterTile D, RegisterTile S, RegisterVector V>
 __device__ inline void add_col(D &dst, const S &src, const V &vec) {
   detail::by_col<detail::Add>(dst, src, vec);

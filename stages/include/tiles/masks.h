@@ -27,15 +27,14 @@ __device__ inline void mask(D &dst, const S &src, float value, F keep) {
 
 } // namespace detail
 
-/// Keeps the places (r, c) whose bit c of bits(r) is set. For a tile of more than 64 columns bits(r) is a
-/// function, and bit c of bits(r)(first) that of column first + c; first is a multiple of 64.
+/// Keeps elements (r, c) for which bit c of bits(r) is set. For a tile of more than 64 columns, bits(r) is a
+/// function: bit c of bits(r)(first) is for column first + c, with `first` a multiple of 64.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f) {
   constexpr bool one_word = std::is_convertible_v<std::invoke_result_t<F, int>, uint64_t>;
-  static_assert(D::row_layout, "keep_bits wants a row-layout tile");
-  static_assert(!one_word || D::cols <= 64,
-                "keep_bits: given bits(row), a word, for a tile of more than 64 columns, wanted "
-                "bits(row)(first_col), a word for each 64 of them");
+  static_assert(D::row_layout, "keep_bits: expected a row-layout tile");
+  static_assert(!one_word || D::cols <= 64, "keep_bits: given bits(row), a word, for a tile of more than 64 "
+                                            "columns, expected bits(row)(first_col), a word per 64 columns");
   detail::require_same_places<D, S>();
 #pragma unroll
   for (int i = 0; i < D::lines / 16; i++)
@@ -60,10 +59,10 @@ __device__ inline void keep_bits(D &dst, const S &src, F bits, float value = 0.f
     }
 }
 
-/// Keeps the columns of each row r before end(r), which may be negative or past the tile.
+/// Keeps the columns of each row r below end(r), which may be negative or beyond the tile.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_before(D &dst, const S &src, F end, float value = 0.f) {
-  static_assert(D::row_layout, "keep_before wants a row-layout tile");
+  static_assert(D::row_layout, "keep_before: expected a row-layout tile");
   detail::require_same_places<D, S>();
 #pragma unroll
   for (int i = 0; i < D::lines / 16; i++)
@@ -80,10 +79,10 @@ __device__ inline void keep_before(D &dst, const S &src, F end, float value = 0.
     }
 }
 
-/// keep_bits for a transposed tile: bit r of bits(c). For tiles of up to 64 rows.
+/// keep_bits for a transposed tile of up to 64 rows: keeps (r, c) for which bit r of bits(c) is set.
 template <RegisterTile D, RegisterTile S, typename F>
 __device__ inline void keep_bits_t(D &dst, const S &src, F bits, float value = 0.f) {
-  static_assert(D::row_layout && D::rows <= 64, "keep_bits_t wants a row-layout tile of up to 64 rows");
+  static_assert(D::row_layout && D::rows <= 64, "keep_bits_t: expected a row-layout tile of up to 64 rows");
   detail::require_same_places<D, S>();
 #pragma unroll
   for (int j = 0; j < D::span / 8; j++) {
@@ -111,8 +110,8 @@ __device__ inline void triu(D &dst, const S &src, int diagonal = 0, float value 
   detail::mask(dst, src, value, [diagonal](int r, int c) { return c >= r + diagonal; });
 }
 
-/// Keeps what a causal query may see, the keys up to its own: row r of the tile is query first_row + r,
-/// column c is key first_col + c. Costs next to nothing where all rows see all columns.
+/// Causal mask: query first_row + r, row r of the tile, keeps the keys up to its own; column c is key
+/// first_col + c. Where all rows see all columns, it costs one comparison.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int first_col = 0,
                                    float value = -INFINITY) {
@@ -122,7 +121,7 @@ __device__ inline void make_causal(D &dst, const S &src, int first_row = 0, int 
     copy(dst, src);
 }
 
-/// The same for a transposed tile: its row r is key first_row + r, column c is query first_col + c.
+/// The same for a transposed tile: row r is key first_row + r, column c is query first_col + c.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void make_causal_t(D &dst, const S &src, int first_row = 0, int first_col = 0,
                                      float value = -INFINITY) {
@@ -132,7 +131,7 @@ __device__ inline void make_causal_t(D &dst, const S &src, int first_row = 0, in
     copy(dst, src);
 }
 
-/// Replaces the columns from `col` on; costs next to nothing where there are none.
+/// Replaces the columns from `col` on. Where there are none, it costs one comparison.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void right_fill(D &dst, const S &src, int col, float value = -INFINITY) {
   if (col < S::cols)
@@ -141,7 +140,7 @@ __device__ inline void right_fill(D &dst, const S &src, int col, float value = -
     copy(dst, src);
 }
 
-/// Replaces the rows from `row` on; costs next to nothing where there are none.
+/// Replaces the rows from `row` on. Where there are none, it costs one comparison.
 template <RegisterTile D, RegisterTile S>
 __device__ inline void lower_fill(D &dst, const S &src, int row, float value = -INFINITY) {
   if (row < S::rows)

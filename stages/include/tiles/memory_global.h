@@ -1,5 +1,5 @@
-// Between global memory and registers or shared memory. Rows past the end of a matrix are read as zeros and
-// not written.
+// Transfers between global memory and registers or shared memory. Rows beyond the end of a matrix are read as
+// zeros and not written.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -7,8 +7,7 @@
 
 namespace tiles {
 
-/// A row-major matrix of `rows` rows of kCols elements without gaps, at a multiple of 16 bytes. T may be
-/// const.
+/// A contiguous row-major matrix of `rows` rows of kCols elements, at a multiple of 16 bytes. T may be const.
 template <typename T, int kCols>
   requires Element<std::remove_const_t<T>>
 struct GlobalMatrix {
@@ -20,7 +19,8 @@ struct GlobalMatrix {
   __device__ T *at(int row, int col) const { return data + int64_t(row) * stride + col; }
 };
 
-/// The same with `stride` elements, a multiple of 16 bytes, from one row to the next: a part of wider rows.
+/// The same with `stride` elements, a multiple of 16 bytes, from one row to the next: columns of a wider
+/// matrix.
 template <typename T, int kCols>
   requires Element<std::remove_const_t<T>>
 struct StridedMatrix {
@@ -32,8 +32,8 @@ struct StridedMatrix {
   __device__ T *at(int row, int col) const { return data + int64_t(row) * stride + col; }
 };
 
-/// A matrix whose width is known at run time: tiles are parts of its rows and of its columns. The stride, and
-/// for loads and stores cols, are multiples of 16 bytes.
+/// A matrix whose width is known only at run time: tiles cover some of its rows and some of its columns. The
+/// stride, and for loads and stores also cols, are multiples of 16 bytes.
 template <typename T>
   requires Element<std::remove_const_t<T>>
 struct WideMatrix {
@@ -62,32 +62,32 @@ namespace detail {
 
 template <typename X, typename Matrix> __device__ constexpr bool require_element_of() {
   constexpr bool element = std::is_same_v<typename X::Elem, typename Matrix::Elem>;
-  static_assert(element, "given a tile and a global matrix of different element types, wanted the same: "
+  static_assert(element, "given a tile and a global matrix of different element types, expected the same: "
                          "insert copy(other, tile)");
   return element;
 }
 template <typename X, typename Matrix> __device__ constexpr bool require_row_of() {
   static_assert(X::cols == Matrix::cols,
-                "given a tile and a global matrix of different widths, wanted the same cols");
+                "given a tile and a global matrix of different widths, expected the same cols");
   return require_element_of<X, Matrix>() && X::cols == Matrix::cols;
 }
 
-/// Row and column of the first 16-byte chunk of a shared tile that `thread` moves.
+/// Row and column of the first 16-byte chunk of a shared tile that `thread` copies.
 template <SharedMemoryTile S> __device__ inline int2 first_chunk(int thread) {
   constexpr int row_chunks = S::row_bytes / 16;
   return {thread / row_chunks, thread % row_chunks * int(16 / sizeof(typename S::Elem))};
 }
 
-/// Calls f(place in shared memory, down, right) for each 16-byte chunk of a shared tile that `thread` of
-/// kThreads moves, `down` rows and `right` columns from its first one. Neighbouring threads take neighbouring
-/// chunks, 8 of them a 128-byte line: without conflict, whatever the tile's width.
+/// Calls f(address in shared memory, down, right) for each 16-byte chunk of a shared tile that `thread` of
+/// kThreads copies, `down` rows and `right` columns from its first one. Adjacent threads copy adjacent
+/// chunks, 8 of them a 128-byte line: no conflict, for any width of the tile.
 template <int kThreads, SharedMemoryTile S, typename F>
 __device__ inline void for_each_chunk(S &tile, int thread, F f) {
   using Byte = std::conditional_t<std::is_const_v<S>, const char, char>;
   constexpr int row_chunks = S::row_bytes / 16, block_chunks = S::block_bytes / 16,
                 chunks = S::cols / S::block_cols * block_chunks;
-  // Constants cost no registers. Where kThreads chunks are whole rounds of the swizzle, a thread's next chunk
-  // is a constant number of bytes further; where they are whole rows of one block, a constant number of rows.
+  // Constants take no registers. If kThreads chunks are whole periods of the swizzle, a thread's next chunk
+  // is a constant number of bytes further; if they are whole rows of one block, a constant number of rows.
   constexpr bool whole_rounds = kThreads * 16 % 1024 == 0;
   constexpr bool whole_rows = chunks == block_chunks || block_chunks % kThreads == 0;
 #pragma unroll
@@ -126,7 +126,7 @@ __device__ inline void load_chunks_async(D &dst, const M &src, int first_row, in
 template <int kThreads, SharedMemoryVector D, typename T>
 __device__ inline void load_vector_async(D &dst, const GlobalVec<T> &src, int first, int thread) {
   static_assert(std::is_same_v<typename D::Elem, std::remove_const_t<T>>,
-                "given a shared and a global vector of different element types, wanted the same");
+                "given a shared and a global vector of different element types, expected the same");
   constexpr int entries = 16 / sizeof(T);
 #pragma unroll
   for (int at = 0; at < D::length; at += kThreads * entries)
@@ -166,22 +166,22 @@ __device__ inline void load(D &dst, const M &src, int first_row = 0) {
     detail::load_chunks<32>(dst, src, first_row, lane_id());
 }
 
-/// The same without waiting. After async_commit(), async_wait<n>() waits for all of the calling thread's
-/// groups but the last n; then comes the barrier.
+/// The same with cp.async: issues the copies and does not wait. After async_commit(), async_wait<n>() waits
+/// for all copy groups of the calling thread except the last n; a barrier must follow.
 template <SharedMemoryTile D, AnyGlobalMatrix M>
 __device__ inline void load_async(D &dst, const M &src, int first_row = 0) {
   if constexpr (detail::require_row_of<D, M>())
     detail::load_chunks_async<32>(dst, src, first_row, lane_id());
 }
 
-/// dst = src's entries from `first` on, without waiting. `first` and src's length are multiples of 16 bytes.
+/// Issues dst = src's entries from `first` on. `first` and src's length are multiples of 16 bytes.
 template <SharedMemoryVector D, typename T>
 __device__ inline void load_async(D &dst, const GlobalVec<T> &src, int first = 0) {
   detail::load_vector_async<32>(dst, src, first, lane_id());
 }
 
-/// dst = the tile of src from (first_row, first_col) on; first_col is a multiple of 16 bytes. What is past
-/// the last row or column reads as zero.
+/// Issues dst = the tile of src from (first_row, first_col) on; first_col is a multiple of 16 bytes. Elements
+/// beyond the last row or column read as zero.
 template <SharedMemoryTile D, typename T>
 __device__ inline void load_async(D &dst, const WideMatrix<T> &src, int first_row, int first_col) {
   detail::load_chunks_async<32>(dst, src, first_row, first_col, lane_id());
@@ -197,7 +197,7 @@ __device__ inline void store(const M &dst, const S &src, int first_row = 0) {
     detail::store_chunks<32>(dst, src, first_row, lane_id());
 }
 
-/// dst = src's rows from first_row on, straight into registers.
+/// dst = src's rows from first_row on, directly into registers.
 template <RegisterTile D, AnyGlobalMatrix M>
 __device__ inline void load(D &dst, const M &src, int first_row = 0) {
   if constexpr (!detail::require_row_of<D, M>())
@@ -240,8 +240,8 @@ __device__ inline void store(const M &dst, const S &src, int first_row = 0, int 
 
 namespace detail {
 
-/// Calls f(place of dst, value of src) for each value of the tile that lies within dst, the tile's first one
-/// at (first_row, first_col).
+/// Calls f(address in dst, value of src) for each value of the tile that lies within dst; the tile's first
+/// value is at (first_row, first_col).
 template <typename T, RegisterTile S, typename F>
 __device__ inline void for_each_within(const WideMatrix<T> &dst, const S &src, int first_row, int first_col,
                                        F f) {
@@ -276,15 +276,15 @@ __device__ inline void store(const WideMatrix<T> &dst, const S &src, int first_r
   }
 }
 
-/// The tile of dst from (first_row, first_col) on += src, atomically, value by value: the order of the
-/// additions, and with it the last bits, is open.
+/// The tile of dst from (first_row, first_col) on += src, atomically per value. The order of the additions,
+/// and with it the last bits, is not determined.
 template <RegisterTile S>
 __device__ inline void atomic_add(const WideMatrix<float> &dst, const S &src, int first_row, int first_col) {
   detail::for_each_within(dst, src, first_row, first_col,
                           [](float *place, float value) { ptx::atomic_add(place, value); });
 }
 
-/// dst = src's entries from `first` on; those past the end become 0.
+/// dst = src's entries from `first` on; entries beyond the end are 0.
 template <RegisterVector D, typename T>
 __device__ inline void load(D &dst, const GlobalVec<T> &src, int first = 0) {
 #pragma unroll
@@ -297,7 +297,7 @@ __device__ inline void load(D &dst, const GlobalVec<T> &src, int first = 0) {
     }
 }
 
-/// dst's entries from `first` on = src, one lane for each entry.
+/// dst's entries from `first` on = src; one lane stores each entry.
 template <typename T, RegisterVector S>
 __device__ inline void store(const GlobalVec<T> &dst, const S &src, int first = 0) {
   const bool owner = S::along == Along::lines ? lane_id() % 4 == 0 : lane_id() < 4;

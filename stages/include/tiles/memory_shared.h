@@ -1,5 +1,5 @@
-// Between shared memory and registers, by one warp. The caller puts a barrier between writers and readers:
-// __syncwarp, or a group's sync.
+// Transfers between shared memory and registers, by one warp. The caller puts a barrier between writers and
+// readers: __syncwarp, or a group's sync.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -9,11 +9,12 @@ namespace tiles {
 
 namespace detail {
 
-/// The order of a 16x16 tile's quarters: those of the same span together (0 1 2 3, as in tiles and in an
-/// mma's first factor), or those of the same lines (0 2 1 3, as in its second).
+/// The order of a 16x16 tile's quarters: those of the same span together (0 1 2 3, as in tiles and in operand
+/// A of an mma), or those of the same lines (0 2 1 3, as in operand B).
 enum class Quarters { by_span, by_lines };
 
-/// The row of 8 elements whose address this lane gives: lanes 8i..8i+7 give those of quarter i.
+/// The address of the row of 8 elements that this lane passes to ldmatrix or stmatrix: lanes 8i..8i+7 pass
+/// those of quarter i.
 template <Layout kLayout, Quarters kOrder, InSharedMemory S>
 __device__ inline auto *row_address(S &tile, int i, int j) {
   constexpr bool by_row = kLayout == Layout::row;
@@ -24,7 +25,7 @@ __device__ inline auto *row_address(S &tile, int i, int j) {
   return tile.place(first, 16 * (by_row ? i : j), 16 * (by_row ? j : i));
 }
 
-/// 16 lines i, 16 places j of the span, lines being rows if kLayout is row.
+/// Loads lines 16 i .. 16 i + 15, positions 16 j .. 16 j + 15 of the span.
 template <Layout kLayout, Quarters kOrder = Quarters::by_span, InSharedMemory S>
 __device__ inline void load_16x16(uint32_t (&pairs)[4], const S &src, int i, int j) {
   const uint32_t address = ptx::shared_address(row_address<kLayout, kOrder>(src, i, j));
@@ -47,13 +48,13 @@ __device__ inline void store_16x16(D &dst, const uint32_t (&pairs)[4], int i, in
 }
 
 template <RegisterTile R, InSharedMemory S> __device__ constexpr bool require_part() {
-  static_assert(SameElement<R, S>, "given a register and a shared tile of different element types, wanted "
-                                   "the same: load or store a register "
-                                   "tile of the shared tile's type and insert copy(other, tile)");
+  static_assert(SameElement<R, S>,
+                "given a register and a shared tile of different element types, expected the same: load or "
+                "store a register tile of the shared tile's type and insert copy(other, tile)");
   static_assert(R::cols == S::cols,
-                "given a register and a shared tile of different widths, wanted the same cols");
+                "given a register and a shared tile of different widths, expected the same cols");
   static_assert(R::rows <= S::rows,
-                "given a register tile with more rows than the shared tile, wanted at most as many");
+                "given a register tile with more rows than the shared tile, expected at most as many");
   return SameElement<R, S> && R::cols == S::cols && R::rows <= S::rows;
 }
 
@@ -72,7 +73,7 @@ template <RegisterTile R, typename F> __device__ inline void for_each_place(F f)
 
 } // namespace detail
 
-/// dst = src's rows from first_row, a multiple of 16, on.
+/// dst = src's rows from first_row on, a multiple of 16.
 template <RegisterTile D, InSharedMemory S>
 __device__ inline void load(D &dst, const S &src, int first_row = 0) {
   if constexpr (!detail::require_part<D, S>())
@@ -96,7 +97,7 @@ __device__ inline void load(D &dst, const S &src, int first_row = 0) {
   }
 }
 
-/// dst's rows from first_row, a multiple of 16, on = src.
+/// dst's rows from first_row on, a multiple of 16, = src.
 template <InSharedMemory D, RegisterTile S>
 __device__ inline void store(D &dst, const S &src, int first_row = 0) {
   if constexpr (!detail::require_part<S, D>())
@@ -121,7 +122,7 @@ __device__ inline void store(D &dst, const S &src, int first_row = 0) {
   }
 }
 
-/// dst = src's entries from `first`, a multiple of 16, on. Neighbouring entries of a lane take one access.
+/// dst = src's entries from `first` on, a multiple of 16. Adjacent entries of a lane take one access.
 template <RegisterVector D, SharedMemoryVector S>
 __device__ inline void load(D &dst, const S &src, int first = 0) {
   static_assert(D::length <= S::length, "given a register vector longer than the shared one");
@@ -146,9 +147,8 @@ namespace detail {
 
 template <RegisterTile D, RegisterTile S, SharedMemoryVector V>
 __device__ constexpr bool require_shared_row() {
-  static_assert(D::row_layout,
-                "given a col-layout tile and a shared vector, wanted a row-layout tile: insert "
-                "load(row_vec, vector), and call the operation with row_vec");
+  static_assert(D::row_layout, "given a col-layout tile and a shared vector, expected a row-layout tile: "
+                               "insert load(row_vec, vector), and call the operation with row_vec");
   static_assert(!D::row_layout || D::cols <= V::length,
                 "given a shared vector with fewer entries than the tile has columns");
   return require_same_places<D, S>() && D::row_layout && D::cols <= V::length;
@@ -156,8 +156,8 @@ __device__ constexpr bool require_shared_row() {
 
 } // namespace detail
 
-/// dst[r][c] = src[r][c] - vec[first + c]. Of vec, 16 entries at a time are in registers: a whole RowVec of a
-/// wide tile would be many.
+/// dst[r][c] = src[r][c] - vec[first + c]. Only 16 entries of vec at a time are in registers; a whole RowVec
+/// of a wide tile would take many.
 template <RegisterTile D, RegisterTile S, SharedMemoryVector V>
 __device__ inline void sub_col(D &dst, const S &src, const V &vec, int first = 0) {
   if constexpr (!detail::require_shared_row<D, S, V>())
@@ -178,7 +178,7 @@ __device__ inline void sub_col(D &dst, const S &src, const V &vec, int first = 0
 }
 
 /// dst's entries from `first` on = src. Lanes that hold the same entry store the same value to the same
-/// place.
+/// address.
 template <SharedMemoryVector D, RegisterVector S>
 __device__ inline void store(D &dst, const S &src, int first = 0) {
   static_assert(S::length <= D::length, "given a register vector longer than the shared one");
@@ -190,8 +190,8 @@ __device__ inline void store(D &dst, const S &src, int first = 0) {
                         from_float<typename D::Elem>(to_float(src.values[i][slot])));
 }
 
-/// Orders the calling thread's accesses to shared memory before those of wgmma and TMA, which go through the
-/// asynchronous proxy. A barrier between the threads follows.
+/// Makes the calling thread's writes to shared memory visible to wgmma and TMA, which access it through the
+/// asynchronous proxy. A barrier between the threads must follow.
 __device__ inline void fence_async_proxy() { ptx::fence_proxy_async(); }
 
 } // namespace tiles

@@ -1,5 +1,5 @@
-// Matrix products on the tensor cores, with sums in fp32: dst = a b + c, or dst = a b with more careful sums.
-// a and b are each taken as they are or transposed.
+// Matrix products on the tensor cores, with fp32 accumulators: dst = a b + c, or dst = a b, which is summed
+// more accurately. a and b may each be transposed.
 //
 //            a (m x k)                       b (k x n)
 //   mma_AB   row layout                      col layout
@@ -7,9 +7,9 @@
 //   mma_AtB  k x m in col layout             col layout
 //   mma_AtBt k x m in col layout             n x k in row layout
 //
-// In lines and spans (types.h) all four are one: place j of dst's line i is the product of line i of a and
-// line j of b. A tile in shared memory has no layout and serves as either. Its fragments are loaded as they
-// are needed, so that only 16 of its lines take registers at a time.
+// In lines and spans (types.h) all four are the same: element j of dst's line i is the dot product of line i
+// of a and line j of b. A tile in shared memory has no layout and serves as either. Its fragments are loaded
+// when they are needed, so only 16 of its lines take registers at a time.
 #pragma once
 
 #include "tiles/concepts.h"
@@ -19,8 +19,8 @@ namespace tiles {
 
 namespace detail {
 
-/// Lines 16 i and places 16 j of a factor in kLayout, quarters in order kOrder; loaded if the factor is in
-/// shared memory.
+/// The fragment at lines 16 i, positions 16 j of an operand in kLayout, quarters in order kOrder; loaded if
+/// the operand is in shared memory.
 template <Layout kLayout, Quarters kOrder, AnyTile X>
 __device__ inline void fragment(uint32_t (&quarters)[4], const X &x, int i, int j) {
   if constexpr (InSharedMemory<X>) {
@@ -32,7 +32,7 @@ __device__ inline void fragment(uint32_t (&quarters)[4], const X &x, int i, int 
   }
 }
 
-/// A 16x8 half of a tile: the two pairs of a lane in it.
+/// Multiplies into a 16x8 half of a 16x16 accumulator.
 template <Element16 T>
 __device__ inline void mma_16x8(float2 (&acc)[4], int half, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
   float2 &upper = acc[2 * half], &lower = acc[2 * half + 1];
@@ -48,14 +48,14 @@ __device__ inline void add_half(float2 (&acc)[4], int half, const float2 (&part)
     acc[q] = {acc[q].x + part[q].x, acc[q].y + part[q].y};
 }
 
-/// How many steps of 16 along k a product without c adds up in one accumulator. A tensor core aligns a step's
-/// products with the sum so far and truncates them there, always towards 0: the larger the sum, the larger
-/// the error. With logits in the hundreds four steps in one accumulator cost lse its last bits at d = 64, two
-/// at d = 128.
+/// How many steps of 16 along k a product without c sums in one accumulator. A tensor core aligns a step's
+/// products with the accumulator and truncates them, always towards 0: the larger the sum, the larger the
+/// error. With logits in the hundreds, four steps in one accumulator cost lse its last bits at d = 64, two
+/// steps at d = 128.
 __host__ __device__ constexpr int longest_sum(int k) { return k > 4 ? 1 : 2; }
 
-/// dst += a b, kGroup steps of 16 at a time. In parts: each group but the first is summed up on its own
-/// before it is added to dst.
+/// dst += a b, kGroup steps of 16 at a time. With kInParts, each group except the first has an accumulator of
+/// its own, which is then added to dst.
 template <Layout kA, Layout kB, int kGroup, bool kInParts, RegisterTile D, AnyTile A, AnyTile B>
 __device__ inline void mma_groups(D &dst, const A &a, const B &b) {
   constexpr int m = D::rows / 16, n = D::cols / 16, k = (kA == Layout::row ? A::cols : A::rows) / 16;
@@ -107,15 +107,15 @@ __device__ inline void mma(D &dst, const A &a, const B &b) {
 
 template <RegisterTile D, AnyTile A, AnyTile B> __device__ constexpr bool require_elements() {
   constexpr bool sums = std::is_same_v<typename D::Elem, float> && D::row_layout;
-  constexpr bool factors = Element16<typename A::Elem> && Element16<typename B::Elem>;
-  static_assert(sums, "an mma's destination and c are wanted in fp32 and row layout: insert copy(other, dst) "
-                      "or swap_layout(other, dst) after it");
+  constexpr bool operands = Element16<typename A::Elem> && Element16<typename B::Elem>;
+  static_assert(sums, "an mma's destination and c must be fp32 in row layout: insert copy(other, dst) or "
+                      "swap_layout(other, dst) after it");
   static_assert(
-      factors,
-      "given an fp32 factor, wanted fp16 or bf16 for the tensor cores: insert copy(tile_16, tile) first");
-  static_assert(!factors || SameElement<A, B>,
-                "given an fp16 and a bf16 factor, wanted the same: insert copy(other, tile) first");
-  return sums && factors && SameElement<A, B>;
+      operands,
+      "given an fp32 operand, expected fp16 or bf16 for the tensor cores: insert copy(tile_16, tile) first");
+  static_assert(!operands || SameElement<A, B>,
+                "given an fp16 and a bf16 operand, expected the same: insert copy(other, tile) first");
+  return sums && operands && SameElement<A, B>;
 }
 
 template <typename X, Layout kLayout>
@@ -128,12 +128,12 @@ __device__ inline void mma_AB(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::row> && detail::Usable<B, Layout::col>;
   constexpr bool sizes = A::rows == D::rows && A::cols == B::rows && B::cols == D::cols;
   static_assert(detail::Usable<A, Layout::row>,
-                "mma_AB: a is given in col layout, wanted in row layout: insert swap_layout(a_row, a) first, "
-                "or call mma_AtB with its transpose");
+                "mma_AB: a is given in col layout, expected in row layout: insert swap_layout(a_row, a) "
+                "first, or call mma_AtB with its transpose");
   static_assert(detail::Usable<B, Layout::col>,
-                "mma_AB: b is given in row layout, wanted in col layout: insert swap_layout(b_col, b) first, "
-                "or call mma_ABt with its transpose");
-  static_assert(sizes, "mma_AB: wanted dst m x n, a m x k, b k x n");
+                "mma_AB: b is given in row layout, expected in col layout: insert swap_layout(b_col, b) "
+                "first, or call mma_ABt with its transpose");
+  static_assert(sizes, "mma_AB: expected dst m x n, a m x k, b k x n");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
     detail::mma<Layout::row, Layout::col>(dst, a, b, c...);
 }
@@ -143,12 +143,12 @@ __device__ inline void mma_ABt(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::row> && detail::Usable<B, Layout::row>;
   constexpr bool sizes = A::rows == D::rows && A::cols == B::cols && B::rows == D::cols;
   static_assert(detail::Usable<A, Layout::row>,
-                "mma_ABt: a is given in col layout, wanted in row layout: insert swap_layout(a_row, a) "
+                "mma_ABt: a is given in col layout, expected in row layout: insert swap_layout(a_row, a) "
                 "first, or call mma_AtBt with its transpose");
   static_assert(detail::Usable<B, Layout::row>,
-                "mma_ABt: b is given in col layout, wanted in row layout: insert swap_layout(b_row, b) "
+                "mma_ABt: b is given in col layout, expected in row layout: insert swap_layout(b_row, b) "
                 "first, or call mma_AB with its transpose");
-  static_assert(sizes, "mma_ABt: wanted dst m x n, a m x k, b n x k");
+  static_assert(sizes, "mma_ABt: expected dst m x n, a m x k, b n x k");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
     detail::mma<Layout::row, Layout::row>(dst, a, b, c...);
 }
@@ -158,12 +158,12 @@ __device__ inline void mma_AtB(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::col> && detail::Usable<B, Layout::col>;
   constexpr bool sizes = A::cols == D::rows && A::rows == B::rows && B::cols == D::cols;
   static_assert(detail::Usable<A, Layout::col>,
-                "mma_AtB: a is given in row layout, wanted in col layout: insert swap_layout(a_col, a) "
+                "mma_AtB: a is given in row layout, expected in col layout: insert swap_layout(a_col, a) "
                 "first, or call mma_AB with its transpose");
   static_assert(detail::Usable<B, Layout::col>,
-                "mma_AtB: b is given in row layout, wanted in col layout: insert swap_layout(b_col, b) "
+                "mma_AtB: b is given in row layout, expected in col layout: insert swap_layout(b_col, b) "
                 "first, or call mma_AtBt with its transpose");
-  static_assert(sizes, "mma_AtB: wanted dst m x n, a k x m, b k x n");
+  static_assert(sizes, "mma_AtB: expected dst m x n, a k x m, b k x n");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
     detail::mma<Layout::col, Layout::col>(dst, a, b, c...);
 }
@@ -173,12 +173,12 @@ __device__ inline void mma_AtBt(D &dst, const A &a, const B &b, const C &...c) {
   constexpr bool layouts = detail::Usable<A, Layout::col> && detail::Usable<B, Layout::row>;
   constexpr bool sizes = A::cols == D::rows && A::rows == B::cols && B::rows == D::cols;
   static_assert(detail::Usable<A, Layout::col>,
-                "mma_AtBt: a is given in row layout, wanted in col layout: insert swap_layout(a_col, a) "
+                "mma_AtBt: a is given in row layout, expected in col layout: insert swap_layout(a_col, a) "
                 "first, or call mma_ABt with its transpose");
   static_assert(detail::Usable<B, Layout::row>,
-                "mma_AtBt: b is given in col layout, wanted in row layout: insert swap_layout(b_row, b) "
+                "mma_AtBt: b is given in col layout, expected in row layout: insert swap_layout(b_row, b) "
                 "first, or call mma_AtB with its transpose");
-  static_assert(sizes, "mma_AtBt: wanted dst m x n, a k x m, b n x k");
+  static_assert(sizes, "mma_AtBt: expected dst m x n, a k x m, b n x k");
   if constexpr (detail::require_elements<D, A, B>() && layouts && sizes)
     detail::mma<Layout::col, Layout::row>(dst, a, b, c...);
 }

@@ -9,8 +9,8 @@ namespace tiles::ptx {
 
 using ladder::ptx::shared_address;
 
-/// Reads or writes 2, 4, 8 or 16 bytes of shared memory in one instruction. Through pointers the compiler
-/// would merge and split accesses, and the counts would no longer be the source's.
+/// Reads or writes 2, 4, 8 or 16 bytes of shared memory in one instruction. Through pointers the compiler may
+/// merge and split accesses, and the counts would no longer be those of the source.
 template <typename V> __device__ inline V load_shared(const void *smem) {
   const uint32_t address = shared_address(smem);
   V value;
@@ -45,9 +45,9 @@ template <typename V> __device__ inline void store_shared(void *smem, V value) {
   }
 }
 
-/// Stores four 8x8 tiles of 16-bit elements, given as fragments like ldmatrix_x4's; lanes 8i..8i+7 give the
-/// addresses of the 8 rows of tile i. Before sm_90, which has an instruction for it, each lane stores its own
-/// pairs.
+/// Stores four 8x8 tiles of 16-bit elements, given as fragments like those of ldmatrix_x4; lanes 8i..8i+7
+/// give the addresses of the 8 rows of tile i. Before sm_90, which has an instruction for it, each lane
+/// stores its own pairs.
 __device__ inline void stmatrix_x4(void *row_smem, const uint32_t (&tiles)[4]) {
   const uint32_t address = shared_address(row_smem);
 #if __CUDA_ARCH__ >= 900
@@ -63,7 +63,7 @@ __device__ inline void stmatrix_x4(void *row_smem, const uint32_t (&tiles)[4]) {
 #endif
 }
 
-/// Four numbers rounded to e4m3, the first in the lowest byte; beyond 448 they become 448.
+/// Four numbers rounded to e4m3, the first in the lowest byte; values beyond 448 become 448.
 __device__ inline uint32_t pack_e4m3(float2 first, float2 second) {
   uint32_t word;
   asm("{.reg .b16 low, high;"
@@ -75,15 +75,15 @@ __device__ inline uint32_t pack_e4m3(float2 first, float2 second) {
   return word;
 }
 
-/// Transposes the 8x8 tile of 16-bit elements whose fragments the lanes give.
+/// Transposes the 8x8 tile of 16-bit elements given as a fragment.
 __device__ inline uint32_t movmatrix_trans(uint32_t tile) {
   uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(tile));
   return transposed;
 }
 
-/// Begins to copy 16 bytes from global to shared memory, bypassing the registers, or to write 16 zero bytes;
-/// both addresses are multiples of 16.
+/// Issues a copy of 16 bytes from global to shared memory, bypassing the registers, or of 16 zero bytes if
+/// not valid; both addresses are multiples of 16.
 __device__ inline void copy_async_16(void *smem, const void *gmem, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(smem)),
                "l"(__cvta_generic_to_global(gmem)), "r"(valid ? 16 : 0)
@@ -102,7 +102,7 @@ __device__ inline void atomic_add(float *gmem, float value) {
                : "memory");
 }
 
-/// The same for four neighbours, at a multiple of 16 bytes, each for itself; from sm_90 on.
+/// The same for four adjacent floats at a multiple of 16 bytes, each of them atomically; from sm_90 on.
 __device__ inline void atomic_add(float *gmem, float4 values) {
   asm volatile(
       "red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(gmem)),
@@ -110,13 +110,13 @@ __device__ inline void atomic_add(float *gmem, float4 values) {
       : "memory");
 }
 
-/// Waits until `threads` threads, a multiple of 32, have reached barrier `number` (0 to 15; 0 is that of
-/// __syncthreads).
+/// Waits until `threads` threads, a multiple of 32, have arrived at named barrier `number` (0 to 15; 0 is
+/// that of __syncthreads).
 __device__ inline void barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/// Arrives at the barrier without waiting.
+/// Arrives at a named barrier without waiting.
 __device__ inline void barrier_arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }

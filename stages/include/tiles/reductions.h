@@ -1,4 +1,4 @@
-// Reductions: one value for each row of a tile. An accumulator, if given, takes part.
+// Reductions of a tile to one value per row.
 #pragma once
 
 #include "tiles/maps.h"
@@ -7,7 +7,7 @@ namespace tiles {
 
 namespace detail {
 
-/// The operation over the lanes that differ in the bits of kMask only.
+/// The reduction over the lanes that differ only in the bits of kMask.
 template <typename Op, int kMask> __device__ inline float reduce_lanes(float value) {
 #pragma unroll
   for (int bit = 16; bit > 0; bit /= 2)
@@ -16,8 +16,8 @@ template <typename Op, int kMask> __device__ inline float reduce_lanes(float val
   return value;
 }
 
-/// dst[line] = op over the line's span, in two chains of half the length; then over the lanes that differ in
-/// the bits of kMask: with 3 the four lanes of a quad, which together hold the whole line.
+/// dst[line] = op over the line's span, in two chains of half the length, then over the lanes that differ in
+/// the bits of kMask. With kMask = 3 these are the four lanes of a quad, which together hold the whole line.
 template <typename Op, int kMask, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_span(V &dst, const S &src) {
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ inline void reduce_span(V &dst, const S &src) {
     }
 }
 
-/// dst[place of the span] = op over all lines. The eight lanes of the same l % 4 hold a place.
+/// dst[position of the span] = op over all lines. The eight lanes with the same l % 4 hold a position.
 template <typename Op, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_lines(V &dst, const S &src) {
 #pragma unroll
@@ -60,19 +60,18 @@ template <typename Op, RegisterVector V, RegisterTile S> __device__ inline void 
 template <typename Op, RegisterVector V, RegisterTile S>
 __device__ inline void reduce_rows(V &dst, const S &src) {
   static_assert(V::length == S::rows && V::along == S::ColVec::along,
-                "a row_ reduction gives one value for each row: its destination is wanted as the tile's "
-                "ColVec; copy(other, col_vec) after it "
-                "changes the spread over the lanes");
+                "a row_ reduction returns one value per row: expected the tile's ColVec as destination; "
+                "copy(other, col_vec) after it redistributes it over the lanes");
   reduce<Op>(dst, src);
 }
 template <RegisterVector V, RegisterTile S> __device__ constexpr bool require_fp32_rows() {
   constexpr bool fp32 = std::is_same_v<typename S::Elem, float>, column = V::length == S::rows;
   static_assert(S::row_layout,
-                "given a col-layout tile, whose rows are spread over other lanes, wanted a row-layout "
+                "given a col-layout tile, whose rows are distributed over other lanes, expected a row-layout "
                 "one: insert swap_layout(row_tile, tile) first, or call row_max or row_sum");
-  static_assert(fp32, "given a 16-bit tile, whose parts of rows would be rounded, wanted fp32: insert "
+  static_assert(fp32, "given a 16-bit tile, whose parts of rows would be rounded, expected fp32: insert "
                       "copy(tile_fp32, tile) first, or call row_max or row_sum");
-  static_assert(column, "wanted the tile's ColVec for one value a row");
+  static_assert(column, "expected the tile's ColVec, one value per row");
   return S::row_layout && fp32 && column;
 }
 
@@ -85,7 +84,7 @@ __device__ inline void reduce_rows(V &dst, const S &src, const V &accumulator) {
 
 } // namespace detail
 
-// dst = op over each row of src; with an accumulator dst = accumulator op (op over each row).
+// dst = op over each row of src; with an accumulator, dst = accumulator op (op over each row).
 template <RegisterVector V, RegisterTile S, typename... Acc>
 __device__ inline void row_max(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_rows<detail::Max>(dst, src, acc...);
@@ -95,14 +94,14 @@ __device__ inline void row_sum(V &dst, const S &src, const Acc &...acc) {
   detail::reduce_rows<detail::Add>(dst, src, acc...);
 }
 
-// row_max and row_sum of fp32 tiles in two steps: first over what the calling lane holds of each row, a
-// quarter of it, and later over the lanes. In between, parts of a row can be scaled and added like whole
-// rows, so that a loop needs the second step only once.
+// row_max and row_sum of fp32 tiles in two steps: first over the quarter of each row that the calling lane
+// holds, later over the lanes. Partial results can be scaled and added like those of whole rows, so a loop
+// needs the second step only once, at its end.
 template <RegisterVector V, RegisterTile S> __device__ inline void row_max_in_lane(V &dst, const S &src) {
   if constexpr (detail::require_fp32_rows<V, S>())
     detail::reduce_span<detail::Max, 0>(dst, src);
 }
-/// dst = accumulator + the lane's part of each row.
+/// dst = accumulator + the sum of the lane's part of each row.
 template <RegisterVector V, RegisterTile S>
 __device__ inline void row_sum_in_lane(V &dst, const S &src, const V &accumulator) {
   if constexpr (detail::require_fp32_rows<V, S>()) {
@@ -118,7 +117,7 @@ template <RegisterVector V> __device__ inline void sum_over_lanes(V &vec) {
   detail::map(vec, [](float x) { return detail::reduce_lanes<detail::Add, 3>(x); }, vec);
 }
 
-/// Whether any value of vec is above the other vector's by more than `slack`: the same answer in all lanes of
+/// Whether any value of vec exceeds the other vector's by more than `slack`; the same answer in all lanes of
 /// the warp.
 template <RegisterVector V> __device__ inline bool any_above(const V &vec, const V &other, float slack) {
   bool above = false;

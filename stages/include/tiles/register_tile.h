@@ -1,4 +1,4 @@
-// Register tiles, and the register vectors that go with them.
+// Register tiles and their row and column vectors.
 #pragma once
 
 #include "tiles/types.h"
@@ -7,13 +7,13 @@ namespace tiles {
 
 /// Which of a tile's two directions a vector runs along.
 ///
-///   lines: one value a line of the tile. Lane l holds entries l / 4 and l / 4 + 8 of every 16, like its
-///          three neighbours.
-///   span:  one value a place of the span. Lane l holds entries 2 * (l % 4), + 1, + 8 and + 9 of every 16,
-///          like the seven others of its l % 4.
+///   lines: one value per line of the tile. Of every 16, lane l holds entries l / 4 and l / 4 + 8, as do the
+///          other three lanes of its quad.
+///   span:  one value per position of the span. Of every 16, lane l holds entries 2 * (l % 4), + 1, + 8 and
+///          + 9, as do the seven other lanes with the same l % 4.
 enum class Along { lines, span };
 
-/// A vector of kLength values spread over a warp like the rows or columns of a tile. It is RegTile::ColVec or
+/// A vector of kLength values, distributed over a warp like the rows or columns of a tile: RegTile::ColVec or
 /// RegTile::RowVec.
 template <Element T, int kLength, Along kAlong> struct RegVec {
   static_assert(kLength > 0 && kLength % 16 == 0, "a register vector's length is a multiple of 16");
@@ -24,13 +24,13 @@ template <Element T, int kLength, Along kAlong> struct RegVec {
 
   T values[length / 16][per_lane];
 
-  /// Which entry of the 16 values[..][slot] is.
+  /// The index, among 16 entries, of the calling lane's values[..][slot].
   __device__ static int entry(int slot) {
     return along == Along::lines ? pair_line(slot) : pair_span(slot / 2 * 2) + slot % 2;
   }
 };
 
-/// A kRows x kCols tile spread over the registers of one warp.
+/// A kRows x kCols tile in the registers of one warp.
 template <Element T, int kRows, int kCols, Layout kLayout = Layout::row> struct RegTile {
   static_assert(kRows > 0 && kRows % 16 == 0 && kCols > 0 && kCols % 16 == 0,
                 "a register tile's sides are multiples of 16");
@@ -40,7 +40,7 @@ template <Element T, int kRows, int kCols, Layout kLayout = Layout::row> struct 
   static constexpr bool row_layout = layout == Layout::row;
   static constexpr int lines = row_layout ? rows : cols, span = row_layout ? cols : rows;
 
-  /// A column: one value for each row, what row_sum gives and mul_row takes. A row: one value for each
+  /// ColVec has one value per row: the result of row_sum, the argument of mul_row. RowVec has one value per
   /// column.
   using ColVec = RegVec<T, rows, row_layout ? Along::lines : Along::span>;
   using RowVec = RegVec<T, cols, row_layout ? Along::span : Along::lines>;
@@ -48,9 +48,10 @@ template <Element T, int kRows, int kCols, Layout kLayout = Layout::row> struct 
   Pair<T> pairs[lines / 16][span / 16][4]; // [line / 16][span / 16][quarter], see types.h
 };
 
-/// 16 x kCols 8-bit elements, spread over a warp as wgmma's first factor. A lane's word has four columns side
-/// by side, a lane of the fp32 tile that is rounded to it two and two that are 8 apart. So the columns of
-/// each 16 change places, and the second factor has its rows in the same order: column c is at place_of(c).
+/// 16 x kCols 8-bit elements in the registers of a warp, as operand A of wgmma. A lane's word holds four
+/// adjacent columns. A lane of the fp32 tile that is rounded to it holds two adjacent columns, and two more 8
+/// columns further. So the columns of every 16 are permuted, column c to place_of(c), and operand B has its
+/// rows in the same order.
 template <int kCols> struct Fragments8 {
   static_assert(kCols > 0 && kCols % 32 == 0, "the columns of 8-bit fragments are a multiple of 32");
   using Elem = E4M3;

@@ -1,6 +1,5 @@
-// Warpgroups of a block with different tasks: one thread that acts for its warp, registers that move from
-// warpgroups that need few to those that need many (setmaxnreg, sm_90a), and an order in which warpgroups
-// work.
+// Warp specialisation: one elected thread per warp, registers moved between warpgroups (setmaxnreg, sm_90a),
+// and an order in which warpgroups take turns.
 #pragma once
 
 #include "ptx.h"
@@ -17,26 +16,26 @@ __device__ inline bool elect_one() {
   return elected;
 }
 
-/// What setmaxnreg takes.
+/// The counts that setmaxnreg accepts.
 template <int kRegisters>
-concept RegistersAThread = kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0;
+concept RegistersPerThread = kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0;
 
-// From here on each thread of the calling warpgroup has kRegisters registers. Taking waits until others have
-// given up enough. The kernel needs __launch_bounds__, and its warpgroups together have at most what they
-// started with.
+// From here on each thread of the calling warpgroup has kRegisters registers. An increase waits until other
+// warpgroups have released enough. The kernel needs __launch_bounds__, and its warpgroups together have at
+// most the registers that they started with.
 template <int kRegisters>
-  requires RegistersAThread<kRegisters>
-__device__ inline void give_up_registers() {
+  requires RegistersPerThread<kRegisters>
+__device__ inline void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 template <int kRegisters>
-  requires RegistersAThread<kRegisters>
-__device__ inline void take_registers() {
+  requires RegistersPerThread<kRegisters>
+__device__ inline void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/// kGroups warpgroups that work in turn: 0, 1, ..., 0, ... Each meets its predecessor at a barrier of its
-/// own, kFirstBarrier + its number. All begin with start() and end with stop().
+/// kGroups warpgroups that take turns: 0, 1, ..., 0, ... Each waits for its predecessor at a named barrier of
+/// its own, kFirstBarrier + its number. All call start() first and stop() last.
 template <int kGroups, int kFirstBarrier> struct InTurn {
   static_assert(kGroups >= 2 && kFirstBarrier + kGroups <= 16, "a block has 16 barriers");
   static constexpr int threads = 2 * 128;
@@ -48,7 +47,7 @@ template <int kGroups, int kFirstBarrier> struct InTurn {
   }
   /// Waits for this warpgroup's turn.
   __device__ void wait() const { ptx::barrier(kFirstBarrier + group, threads); }
-  /// Gives the turn to the next one.
+  /// Passes the turn to the next warpgroup.
   __device__ void pass() const {
     ptx::barrier_arrive(kFirstBarrier + (group + 1 == kGroups ? 0 : group + 1), threads);
   }

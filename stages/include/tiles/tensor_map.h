@@ -1,4 +1,4 @@
-// The host's side of TMA: makes the TensorMap of a tensor, the JaggedMap of a jagged one.
+// The host side of TMA: encodes the TensorMap of a tensor, or the JaggedMap of a jagged tensor.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace tiles::tma {
 namespace detail {
 
 /// The driver's encoder, looked up at run time so that nothing links to the driver. Throws std::runtime_error
-/// if the driver has none.
+/// if the driver does not have it.
 inline auto tensor_map_encoder() {
   static const auto encoder = [] {
     void *function = nullptr;
@@ -29,15 +29,15 @@ inline auto tensor_map_encoder() {
   return encoder;
 }
 
-/// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own: sizes
-/// and strides are those of rows, column blocks and `kOuter` dimensions of which a tile has one place. Throws
-/// std::invalid_argument, saying what of, if TMA does not take it.
+/// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own. Sizes
+/// and strides are those of rows, of column blocks and of `kOuter` dimensions in which a tile has size 1.
+/// Throws std::invalid_argument, naming the tensor by `what`, if TMA does not support it.
 template <SharedMemoryTile Tile, int kOuter>
 CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                    const cuuint64_t (&stride_bytes)[2 + kOuter], const std::string &what) {
   using T = typename Tile::Elem;
-  static_assert(Tile::placement == Placement::swizzled, "TMA brings swizzled tiles");
-  static_assert(Tile::rows <= 256, "TMA brings at most 256 rows at a time");
+  static_assert(Tile::placement == Placement::swizzled, "TMA: expected Placement::swizzled");
+  static_assert(Tile::rows <= 256, "TMA loads at most 256 rows at a time");
   constexpr auto element = sizeof(T) == 1              ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                            : std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -56,16 +56,16 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    throw std::invalid_argument("TMA does not take a tensor of " + what +
-                                ": it wants 16-byte alignment, strides that are multiples of 16 bytes and "
-                                "sizes below 2^32");
+    throw std::invalid_argument(
+        "TMA does not support a tensor of " + what +
+        ": it needs 16-byte alignment, strides that are multiples of 16 bytes and sizes below 2^32");
   return map;
 }
 
 } // namespace detail
 
-/// The map of the contiguous tensor (matrices, rows, Tile::cols) at `data`, in tiles `Tile`. One request
-/// brings all column blocks of a tile. Throws std::invalid_argument if the tensor is not what TMA takes.
+/// The map of the contiguous tensor (matrices, rows, Tile::cols) at `data`, in tiles `Tile`. One instruction
+/// loads all column blocks of a tile. Throws std::invalid_argument if TMA does not support the tensor.
 template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, int rows, int matrices) {
   constexpr cuuint64_t row_bytes = Tile::cols * sizeof(typename Tile::Elem);
   return {

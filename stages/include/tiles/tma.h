@@ -1,5 +1,5 @@
-// TMA (sm_90): one thread's request moves a whole tile, swizzled. PTX manual, "Tensors" and
-// "cp.async.bulk.tensor". The host describes the tensor: tensor_map.h.
+// TMA (sm_90): an instruction of one thread copies a whole tile, swizzled. PTX manual, "Tensors" and
+// "cp.async.bulk.tensor". The host encodes the tensor's description: tensor_map.h.
 #pragma once
 
 #include <cuda.h>
@@ -9,22 +9,21 @@
 
 namespace tiles::tma {
 
-/// A tensor (matrices, rows, Tile::cols) in global memory, read and written in tiles. Past the last row of a
-/// matrix zeros are read and nothing is written. Kernels take it as `const __grid_constant__`.
+/// A tensor (matrices, rows, Tile::cols) in global memory, loaded and stored in tiles. Rows beyond the last
+/// one of a matrix are loaded as zeros and not stored. A kernel's parameter is `const __grid_constant__`.
 template <SharedMemoryTile Tile> struct TensorMap {
   CUtensorMap descriptor;
 };
 
-/// A jagged tensor (tokens, heads, Tile::cols), whose sequences lie one behind the other, read in tiles of
-/// one sequence and head. Past the sequence's last row zeros are read, although the next sequence follows
-/// there.
+/// A jagged tensor (tokens, heads, Tile::cols) of consecutive sequences, loaded in tiles of one sequence and
+/// head. Rows beyond the sequence's last one are loaded as zeros, although the next sequence follows there.
 ///
-/// TMA checks coordinates against the tensor's size, and knows no sequences. So the map has the tokens'
-/// direction twice, with the same stride. Row r of a sequence of n rows that begins at token f is at the
-/// coordinates most_rows - n + r and f + n: the former is inside the size, most_rows, as long as r < n. Their
-/// sum is most_rows tokens too far. The map's address cannot begin that much before the data, where there may
-/// be no memory; so a last dimension takes them off, whose one coordinate, most_rows, times its stride is
-/// that many bytes less than 2^64, where addresses begin anew.
+/// TMA compares coordinates with the tensor's size only, not with sequences. So the map has two dimensions
+/// for tokens, with the same stride. Row r of a sequence of n rows that starts at token f has the coordinates
+/// most_rows - n + r and f + n. The first is in bounds, below most_rows, if and only if r < n. Their sum is
+/// most_rows tokens too large. The map's address cannot be that much lower than the data, because there may
+/// be no memory. Instead, a last dimension subtracts these tokens modulo 2^64: its coordinate is most_rows,
+/// and its stride makes the product that many bytes less than 2^64.
 template <SharedMemoryTile Tile> struct JaggedMap {
   static constexpr int most_rows = 1 << 30;
   CUtensorMap descriptor;
@@ -59,7 +58,8 @@ __device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int col
 
 } // namespace detail
 
-/// Begins to load the tile from `row` of `matrix` on. Its bytes count for `barrier`, which must expect them.
+/// Issues the load of the tile from `row` of `matrix` on. Its bytes are counted by `barrier`, which must
+/// expect them.
 template <SharedMemoryTile D>
 __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
   detail::load_box(dst, src.descriptor, row, 0, matrix, barrier);
@@ -73,8 +73,8 @@ __device__ inline void load_async(D &dst, const JaggedMap<D> &src, int row, cons
                    segment.first + segment.rows, most, barrier);
 }
 
-/// Begins to load a vector, src's entries from `first` on, all of which there are: 16-byte aligned, on both
-/// sides.
+/// Issues the load of a vector, src's entries from `first` on, all of which are in bounds; both addresses are
+/// multiples of 16 bytes.
 template <SharedMemoryVector D>
 __device__ inline void load_async(D &dst, const GlobalVec<const typename D::Elem> &src, int first,
                                   Barrier &barrier) {
@@ -85,8 +85,8 @@ __device__ inline void load_async(D &dst, const GlobalVec<const typename D::Elem
       : "memory");
 }
 
-/// Begins to store a tile to `matrix`, from `row` on. Its writers call fence_async_proxy and meet at a
-/// barrier first.
+/// Issues the store of a tile to `matrix`, from `row` on. Before it, the threads that wrote the tile execute
+/// fence_async_proxy and a barrier.
 template <SharedMemoryTile S>
 __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int row, int matrix) {
   asm volatile(
@@ -96,8 +96,8 @@ __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int ro
       : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Waits until the tiles of this thread's stores, except for the last kPending groups, have been read and may
-/// be overwritten.
+/// Waits until the tiles of this thread's stores have been read and may be overwritten, except for the last
+/// kPending groups of stores.
 template <int kPending = 0> __device__ inline void store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }

@@ -1,17 +1,17 @@
-// Elements, pairs of them, and the two layouts.
+// Element types, pairs of elements, and the two layouts.
 //
-// The tensor cores of sm_75 to sm_90 always spread a 16x16 tile over the 32 lanes of a warp in the same way,
-// in pairs of neighbours.
+// The tensor cores of sm_75 to sm_90 distribute every 16x16 tile over the 32 lanes of a warp in the same way,
+// as pairs of adjacent elements:
 //
 //                 span 0..7   span 8..15
 //   lines 0..7    pairs[0]    pairs[2]
 //   lines 8..15   pairs[1]    pairs[3]
 //
-// Lane l holds two places of the span of each 8x8 quarter, 2 * (l % 4) and the next one, in line l / 4.
+// Of each 8x8 quarter, lane l holds line l / 4, positions 2 * (l % 4) and 2 * (l % 4) + 1 of the span.
 //
-// In a row-layout tile the lines are rows. In a col-layout tile they are columns: it holds its matrix as a
-// row-layout tile holds the transposed matrix. The library is written once, for lines and spans; the layout
-// says which of the two a row is.
+// In a row-layout tile the lines are rows. In a col-layout tile the lines are columns: it holds its matrix
+// the way a row-layout tile holds the transposed matrix. The library is written once, in terms of lines and
+// spans. The layout determines which of the two a row is.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ namespace tiles {
 
 enum class Layout { row, col };
 
-/// The elements that the tensor cores multiply.
+/// The 16-bit element types of tensor-core products.
 template <typename T>
 concept Element16 = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
 
-/// An 8-bit number of 4 exponent and 3 mantissa bits, up to 448: what wgmma multiplies twice as fast as 16
-/// bits. Tiles of it lie in shared memory or, as wgmma's first factor, in a Fragments8.
+/// An 8-bit float with 4 exponent and 3 mantissa bits, up to 448. wgmma multiplies it at twice the 16-bit
+/// rate. Tiles of it are in shared memory or, as operand A of wgmma, in a Fragments8.
 struct E4M3 {
   uint8_t bits;
 };
@@ -38,7 +38,7 @@ struct E4M3 {
 template <typename T>
 concept Element = Element16<T> || std::is_same_v<T, float>;
 
-/// Two neighbours as they lie in registers: 16-bit ones share one, the first in its lower half.
+/// Two adjacent elements in registers: 16-bit elements share one register, the first in its lower half.
 template <Element T> using Pair = std::conditional_t<Element16<T>, uint32_t, float2>;
 
 template <Element T> __device__ inline Pair<T> pack(float2 values) {
@@ -75,8 +75,8 @@ template <Element T> __device__ inline T from_float(float value) {
     return value;
 }
 
-// threadIdx.x and blockIdx, read again at every call. The compiler computes what follows from the built-in
-// variables once and keeps it, if need be through the whole main loop, in registers that the tiles need.
+// threadIdx.x and blockIdx, read from the special registers at every call. From the built-in variables the
+// compiler would compute indices once and keep them through the main loop, in registers that the tiles need.
 __device__ inline int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -92,7 +92,7 @@ __device__ inline uint3 block_index() {
 
 __device__ inline int lane_id() { return threadIdx.x % 32; }
 
-/// `first` or `second`, which may be of different types: the one that is not chosen takes no registers.
+/// `first` or `second`, which may have different types. The other one takes no registers.
 template <bool kFirst, typename A, typename B> __device__ inline auto &choose(A &first, B &second) {
   if constexpr (kFirst)
     return first;
@@ -100,11 +100,11 @@ template <bool kFirst, typename A, typename B> __device__ inline auto &choose(A 
     return second;
 }
 
-/// Lane 0's value. For values that all lanes of a warp share without the compiler knowing it: it then keeps
-/// them, and what follows from them, in uniform registers instead of one in every lane.
+/// Lane 0's value, for a value that is the same in all lanes. The compiler can then keep it, and what is
+/// computed from it, in uniform registers instead of one register per lane.
 __device__ inline int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-/// The line, and the first place of the span, that the calling lane holds in pairs[pair] of a 16x16 tile.
+/// The line, and the first position of the span, that the calling lane holds in pairs[pair] of a 16x16 tile.
 __device__ inline int pair_line(int pair) { return lane_id() / 4 + pair % 2 * 8; }
 __device__ inline int pair_span(int pair) { return lane_id() % 4 * 2 + pair / 2 * 8; }
 

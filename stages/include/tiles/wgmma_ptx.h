@@ -1,5 +1,5 @@
-// The wgmma instructions of sm_90a as functions: a warpgroup's product of 64 rows, begun and not waited for.
-// PTX manual, "Asynchronous warpgroup level matrix instructions".
+// The wgmma instructions of sm_90a as functions: asynchronous products of a warpgroup, with 64 rows. PTX
+// manual, "Asynchronous warpgroup level matrix instructions".
 #pragma once
 
 #include "types.h"
@@ -9,22 +9,22 @@ namespace tiles::ptx {
 /// Orders a warp's writes to registers before the wgmma instructions that read them.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// Ends a group: the products begun since the last one.
+/// Commits the products issued since the last commit as a group.
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// Waits for all groups but the last kPending.
+/// Waits for all groups except the last kPending.
 template <int kPending> __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Begins acc = a b, or acc += a b, of 64 x kN over 16; acc has kN / 2 registers a thread. `ss`: both factors
-/// are in shared memory and given by descriptors; `rs`: a is in registers, mma_m16n8k16's fragments. kTransA
-/// and kTransB are 1 where the 16 run along the shared tile's rows, 0 along its columns. 8-bit elements: over
-/// 32, along the columns alone.
+/// Issues acc = a b, or acc += a b, a 64 x kN product summed over 16; acc has kN / 2 registers per thread.
+/// `ss`: both operands are in shared memory, given by descriptors. `rs`: a is in registers, as fragments of
+/// mma_m16n8k16. kTransA and kTransB are 1 where the 16 run along the shared tile's rows, 0 along its
+/// columns. Products of 8-bit elements are summed over 32, along the columns only.
 template <typename T, int kN> struct Wgmma;
 template <int kN> constexpr bool has_wgmma = kN % 16 == 0 && kN >= 32 && (kN <= 192 || kN == 256);
 
-// Inline PTX numbers its operands and names each one: eight registers at a time.
+// Inline PTX numbers and lists all its operands: here eight registers at a time.
 #define TILES_TEXT_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TILES_TEXT_24 TILES_TEXT_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define TILES_TEXT_32 TILES_TEXT_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
@@ -59,7 +59,7 @@ template <int kN> constexpr bool has_wgmma = kN % 16 == 0 && kN >= 32 && (kN <= 
 #define TILES_ACC_120 TILES_ACC_112, TILES_EIGHT(112)
 #define TILES_ACC_128 TILES_ACC_120, TILES_EIGHT(120)
 
-// kElement, kN, its registers, and the numbers of the operands behind them.
+// kElement, kN, its registers, and the numbers of the operands after them.
 #define TILES_WGMMA(T, kElement, kN, kRegisters, p0, p1, p2, p3, p4, p5, p6)                                 \
   template <> struct Wgmma<T, kN> {                                                                          \
     template <int kTransA, int kTransB>                                                                      \
@@ -97,7 +97,7 @@ TILES_WGMMA_BOTH(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 TILES_WGMMA_BOTH(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 TILES_WGMMA_BOTH(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
-// The same of e4m3.
+// The same for e4m3.
 #define TILES_WGMMA_E4M3(kN, kRegisters, p0, p1, p2, p3, p4, p5)                                             \
   template <> struct Wgmma<E4M3, kN> {                                                                       \
     template <int kTransA, int kTransB>                                                                      \

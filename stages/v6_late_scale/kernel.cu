@@ -1,0 +1,131 @@
+// v6_late_scale: v5_async with the scale applied after the maximum, fused with its subtraction.
+//
+// For a positive scale, max(scale * s) = scale * max(s). So S is not multiplied before the maximum is known,
+// and scale * s - m is one fused multiply-add (FFMA) per logit instead of a multiplication and a subtraction.
+#include <cmath>
+
+#include "ladder/attention.h"
+#include "ladder/dispatch.h"
+#include "ladder/head.h"
+#include "tiles/tiles.h"
+
+namespace {
+
+using ladder::AttentionProblem;
+using namespace tiles;
+
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+/// Tile sizes for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows of a worker, of a block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // of a tile
+  using KV = SharedTile<T, keys, d>;
+
+  static constexpr bool q_in_registers = d < 128;
+  using Q = SharedTile<T, rows, d>;
+  static constexpr int q_bytes = q_in_registers ? 0 : SharedAllocator::bytes<Q, workers>;
+  static constexpr int smem_bytes = 2 * SharedAllocator::bytes<KV, 2> + q_bytes;
+};
+
+/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
+/// scale of 0 or below it is 1, and S is scaled before.
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::workers * 32)
+    attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
+  using block = group<A::workers>;
+  // Causal: the last rows see the most keys, so their blocks start first.
+  const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
+  const int row = block_row + block::warp() * A::rows;
+  // Causal: no row sees a key beyond itself. So tiles are skipped by the block, and more of them by a worker.
+  const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
+  const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
+  const Head<T, d> gmem(problem, block_keys);
+
+  extern __shared__ __align__(128) unsigned char smem[];
+  SharedAllocator allocator(smem);
+  auto &k_smem = allocator.allocate<typename A::KV, 2>();
+  auto &v_smem = allocator.allocate<typename A::KV, 2>();
+  auto &q_smem = allocator.allocate<typename A::Q, A::workers>()[block::warp()];
+
+  RegTile<T, A::rows, d> q_rmem, o_16;
+  RegTile<float, A::rows, A::keys> s;
+  RegTile<T, A::rows, A::keys> p_16;
+  RegTile<float, A::rows, d> o;
+  typename RegTile<float, A::rows, d>::ColVec m, m_new, rescale, l;
+  auto &q = choose<A::q_in_registers>(q_rmem, q_smem);
+  load(q, gmem.q(), row);
+  zero(o);
+  zero(l);
+  neg_infty(m);
+
+  const auto prefetch = [&](int buffer, int key) {
+    if (key >= block_keys)
+      return;
+    block::load_async(k_smem[buffer], gmem.k(), key);
+    block::load_async(v_smem[buffer], gmem.v(), key);
+    async_commit();
+  };
+  prefetch(0, 0);
+  for (int key = 0, now = 0; key < block_keys; key += A::keys, now = 1 - now) {
+    block::async_wait(); // these tiles have arrived, and all workers have used the last ones
+    prefetch(1 - now, key + A::keys);
+    if (key >= keys)
+      continue;
+
+    // S = Q K^T; -inf where a row does not see a key.
+    mma_ABt(s, q, k_smem[now]);
+    if (problem.scale <= 0.f)
+      mul(s, s, problem.scale * kLog2E);
+    right_fill(s, s, block_keys - key);
+    if (problem.is_causal)
+      make_causal(s, s, row, key);
+
+    // P = exp(S - m) with the running maximum m. Sums under the old maximum are rescaled.
+    row_max(m_new, s);
+    mul(m_new, m_new, late_scale);
+    max(m_new, m_new, m);
+    sub(rescale, m, m_new);
+    exp2(rescale, rescale);
+    mul(l, l, rescale);
+    mul_row(o, o, rescale);
+    copy(m, m_new);
+    mul(s, s, late_scale);
+    sub_row(s, s, m);
+    exp2(s, s);
+    row_sum(l, s, l);
+
+    // O += P V
+    copy(p_16, s);
+    mma_AB(o, p_16, v_smem[now], o);
+  }
+
+  div_row(o, o, l);
+  copy(o_16, o);
+  store(gmem.o(), o_16, row);
+  log(l, l);
+  mul(m, m, kLn2);
+  add(l, l, m);
+  store(gmem.lse(), l, row);
+}
+
+template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d>;
+  constexpr auto kernel = attend<T, d, A>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, A::smem_bytes),
+                "v6_late_scale: shared memory");
+  const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
+  const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
+  kernel<<<grid, A::workers * 32, A::smem_bytes, stream>>>(p, late_scale);
+  ladder::check(cudaGetLastError(), "v6_late_scale: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
+  require_alignment(p, 16);
+  require_rows_fit(p);
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+  });
+}

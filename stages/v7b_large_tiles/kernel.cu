@@ -1,0 +1,161 @@
+// v7b_large_tiles: v7_wgmma with the tile sizes that wgmma affords.
+//
+// Without fragments of Q, K and V, registers are free for larger tiles: fewer barriers and fewer instructions
+// per score. A product of more keys also reads Q less often: per 16 columns of Q, m64nNk16 takes 16
+// wavefronts for Q and N / 4 for K. Head dimension 256 fits, too.
+#include <cmath>
+
+#include "ladder/attention.h"
+#include "ladder/dispatch.h"
+#include "ladder/head.h"
+#include "tiles/tiles.h"
+#include "tiles/warpgroup.h"
+
+namespace {
+
+using ladder::AttentionProblem;
+using namespace tiles;
+
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+/// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
+constexpr float kSlack = 4.f;
+
+/// Row statistics: m, the running maximum of the logits or a little less, and l, the lane's part of the row
+/// sum of the weights.
+template <typename Vec> struct RowState {
+  Vec m, l;
+};
+
+/// Tile sizes for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  // Per thread, O takes d / 2 registers, and S with its rounded copy P 3 / 4 per key.
+  static constexpr int warpgroups = d <= 64 ? 3 : 2, threads = 128 * warpgroups, block_rows = 64 * warpgroups;
+  static constexpr int keys = d == 256 ? 64 : 128; // of a tile
+  struct Shared {
+    SharedTile<T, 64, d> q[warpgroups];
+    SharedTile<T, keys, d> k[2], v[2];
+  };
+};
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::threads, 1)
+    attend(const __grid_constant__ AttentionProblem problem, float late_scale) {
+  using block = group<A::threads / 32>;
+  // Causal: the last rows see the most keys, so their blocks start first.
+  const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
+  const int warpgroup_row = block_row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup more of them, or all
+  // if it has no rows.
+  const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
+  const int keys = warpgroup_row >= problem.q_len ? 0
+                   : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
+                                                  : problem.kv_len;
+  const Head<T, d> gmem(problem, block_keys);
+
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
+  auto &q_smem = smem.q[warpgroup::index()];
+
+  RegTile<T, 16, d> o_16;
+  RegTile<float, 16, A::keys> s;
+  RegTile<T, 16, A::keys> p_16;
+  RegTile<float, 16, d> o;
+  RowState<typename RegTile<float, 16, d>::ColVec> rows;
+  warpgroup::load_async(q_smem, gmem.q(), warpgroup_row);
+  zero(o);
+  zero(rows.l);
+  neg_infty(rows.m);
+
+  const auto prefetch = [&](int buffer, int key) {
+    if (key >= block_keys)
+      return;
+    block::load_async(smem.k[buffer], gmem.k(), key);
+    block::load_async(smem.v[buffer], gmem.v(), key);
+    async_commit();
+  };
+  prefetch(0, 0);
+  for (int key = 0, now = 0; key < block_keys; key += A::keys, now = 1 - now) {
+    async_wait();
+    fence_async_proxy(); // wgmma reads what cp.async has written
+    block::sync();       // these tiles have arrived, and all warpgroups have used the last ones
+    prefetch(1 - now, key + A::keys);
+    if (key >= keys)
+      continue;
+
+    // S = Q K^T
+    warpgroup::mma_ABt(s, q_smem, smem.k[now]);
+    warpgroup::mma_wait(s);
+
+    // P = exp(S - m)
+    softmax(s, o, rows, problem, late_scale, row, key);
+
+    // O += P V
+    copy(p_16, s);
+    warpgroup::mma_AB(o, p_16, smem.v[now], o);
+    warpgroup::mma_wait(o);
+  }
+
+  sum_over_lanes(rows.l);
+  div_row(o, o, rows.l);
+  copy(o_16, o);
+  store(gmem.o(), o_16, row);
+  log(rows.l, rows.l);
+  mul(rows.m, rows.m, kLn2);
+  add(rows.l, rows.l, rows.m);
+  store(gmem.lse(), rows.l, row);
+}
+
+/// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
+/// changes, O and l are rescaled.
+///
+/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
+/// scale of 0 or below it is 1, and S is scaled before.
+template <RegisterTile S, RegisterTile O, typename Vec>
+__device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
+                               float late_scale, int row, int key) {
+  if (problem.scale <= 0.f)
+    mul(s, s, problem.scale * kLog2E);
+  right_fill(s, s, problem.kv_len - key);
+  if (problem.is_causal)
+    make_causal(s, s, row, key);
+
+  Vec m_new, rescale;
+  row_max_in_lane(m_new, s);
+  mul(m_new, m_new, late_scale);
+  if (any_above(m_new, rows.m, kSlack)) {
+    max_over_lanes(m_new);
+    max(m_new, m_new, rows.m);
+    sub(rescale, rows.m, m_new);
+    exp2(rescale, rescale);
+    mul(rows.l, rows.l, rescale);
+    mul_row(o, o, rescale);
+    copy(rows.m, m_new);
+  }
+  mul(s, s, late_scale);
+  sub_row(s, s, rows.m);
+  exp2(s, s);
+  row_sum_in_lane(rows.l, s, rows.l);
+}
+
+template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d>;
+  constexpr int smem_bytes = sizeof(typename A::Shared);
+  constexpr auto kernel = attend<T, d, A>;
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "v7b_large_tiles: shared memory");
+  const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
+  const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
+  kernel<<<grid, A::threads, smem_bytes, stream>>>(p, late_scale);
+  ladder::check(cudaGetLastError(), "v7b_large_tiles: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
+  require_alignment(p, 16);
+  require_rows_fit(p);
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<32, 64, 128, 256>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+  });
+}

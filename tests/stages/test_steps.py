@@ -1,0 +1,103 @@
+"""From a rung to the next one there is one idea and little code, and every function fits on a page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ladder.stages import Stage, discover, include_directory, root
+
+ROOT = Path(__file__).parents[2]
+
+#: The most lines of code that a rung adds to the one before it, with the lines of the shared headers that it
+#: is the first to use.
+LIMIT = 60
+#: Steps that need more, each with its reason.
+LONGER = {
+    "v2_warp_mma": (130, "from scalar arithmetic to fragments: nothing of the loops' inside stays"),
+    "v3b_tiles": (160, "the tile library arrives: most of these lines are its own"),
+    "v8_tma": (80, "the library's mbarriers, rings and TMA loads arrive"),
+}
+#: The most lines of code of a function.
+PAGE = 80
+
+
+@pytest.fixture(scope="module")
+def steps() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "results"))
+    import steps
+
+    return steps
+
+
+def own_stages() -> list[Stage]:
+    return [stage for stage in discover() if stage.path.parent == root()]
+
+
+@pytest.mark.parametrize("stage", [s for s in own_stages() if s.before], ids=lambda stage: stage.name)
+def test_a_step_is_one_idea(steps: ModuleType, stage: Stage) -> None:
+    step = steps.step_of(stage)
+    limit, reason = LONGER.get(stage.name, (LIMIT, "as every step"))
+    added = f"{step.added} lines added to {step.before}, {step.library} lines of the library first used"
+    assert step.added + step.library <= limit, f"{added}; at most {limit}, {reason}"
+
+
+def test_no_exception_outlives_its_step(steps: ModuleType) -> None:
+    for name in LONGER:
+        step = steps.step_of(discover()[name])
+        assert step.added + step.library > LIMIT, f"{name} needs no exception any more"
+
+
+def sources() -> list[Path]:
+    headers = [include_directory() / name for name in ("ladder", "tiles")]
+    folders = [*(stage.path for stage in discover()), *headers]
+    return [path for folder in folders for path in folder.iterdir() if path.suffix in (".cu", ".h", ".cpp")]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_functions_fit_a_page(steps: ModuleType, path: Path) -> None:
+    found = {f"line {f.line}": f.lines for f in steps.functions(path.read_text()) if f.lines > PAGE}
+    assert not found
+
+
+SOURCE = """
+namespace a { // {
+struct B : C {
+  int f() const { return g("}"); } /* void h() {
+  } */
+  B(int x) : x_{x}, y(x) {}
+};
+template <int k>
+void h(int a,
+       int b) {
+  if (a) { // nothing
+
+    b++;
+  }
+}
+void declared(int);
+constexpr auto made = [](int x) { return x; };
+enum E { one };
+} // namespace a
+"""
+
+
+def test_functions_are_found(steps: ModuleType) -> None:
+    found = [(function.line, function.lines) for function in steps.functions(SOURCE)]
+    assert found[:3] == [(4, 1), (6, 1), (8, 7)]
+
+
+def test_lines_are_compared_without_comments_space_and_name(steps: ModuleType, tmp_path: Path) -> None:
+    def stage(name: str, **files: str) -> Stage:
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / f"{file}.h").write_text(text)
+        return replace(discover()["v1_minimal"], name=name, path=tmp_path / name)
+
+    before = stage("one", kernel='a();\n  b();  // c\nfail("one: d");\n', gone="x;\ny;\n")
+    after = stage("two", kernel='\nb( );\nfail("two: d"); /* e\n f */ g();\nnew_line();\n', new="z;\n")
+    assert steps.changed_lines(before, after) == (3, 4)
