@@ -27,7 +27,7 @@ from ladder import lessons
 # registers between warpgroups.
 
 # %%
-lessons.source("v9_roles", "give_up_registers<", "consume<")
+lessons.source("v9_roles", "decrease_registers<", "consume<")
 
 # %% [markdown]
 # ### Predict

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     smem.v.init(1);
     smem.q.init(A::warps);
     smem.d_o.init(A::warps);
-    publish_barriers();
+    fence_barrier_init();
   }
   block::sync();
   Turn<kBuffers> loading, turn; // the buffers that are loaded and used next

@@ -74,16 +74,16 @@ __global__ void __launch_bounds__(A::threads, 1)
     smem.v.init(1);
     smem.q.init(A::warps);
     smem.d_o.init(A::warps);
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
 
   if (warpgroup::index() == A::consumers) {
-    give_up_registers<A::producer_registers>();
+    decrease_registers<A::producer_registers>();
     if (warpgroup::warp() == 0 && elect_one())
       produce<A>(smem, maps, statistics, steps);
   } else {
-    take_registers<A::consumer_registers>();
+    increase_registers<A::consumer_registers>();
     Consumer<T, d, A>{p, steps, smem, dq_sums}.run(maps);
   }
 }

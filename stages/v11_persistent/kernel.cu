@@ -297,16 +297,16 @@ __global__ void __launch_bounds__(A::threads, 1)
     smem.q.init(A::consumers * warpgroup::warps);
     smem.k.init(A::consumers * warpgroup::warps);
     smem.v.init(A::consumers * warpgroup::warps);
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
 
   if (role == A::consumers) {
-    give_up_registers<A::producer_registers>();
+    decrease_registers<A::producer_registers>();
     if (warpgroup::warp() == 0 && elect_one())
       produce<A>(smem, maps, problem, together);
   } else {
-    take_registers<A::consumer_registers>();
+    increase_registers<A::consumer_registers>();
     consume<T, d, A>(smem, maps, problem, together, late_scale, role);
   }
 }

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(A::threads, 1)
     smem.q.init(1);
     smem.k.init(block::warps);
     smem.v.init(block::warps);
-    publish_barriers();
+    fence_barrier_init();
   }
   block::sync();
 

@@ -114,7 +114,7 @@ __global__ void pipeline(const Plan plan, const Element *in, float *out) {
       const int releasing = plan.fault == kOneGroupReleases ? 1 : plan.groups;
       init(empty[i], unsigned(releasing * plan.cluster * (plan.all_arrive ? kThreads : 1)));
     }
-  publish_barriers();
+  fence_barrier_init();
   if (plan.cluster == 2 && plan.fault != kNoPublication)
     sync_cluster();
   if (group == plan.groups) {

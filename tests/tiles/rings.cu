@@ -30,13 +30,13 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
   auto &smem = *reinterpret_cast<Shared<cols> *>(bytes);
   if (threadIdx.x == 0) {
     smem.ring.init(4 * kConsumers);
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   const int role = warpgroup::index();
   Turn<kBuffers> turn;
   if (role == kConsumers) {
-    give_up_registers<24>();
+    decrease_registers<24>();
     if (warpgroup::warp() == 0 && elect_one())
       for (int row = 0; row < rows; row += kParts * kTileRows, turn.advance()) {
         smem.ring.wait_empty(turn);
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
       }
     return;
   }
-  take_registers<168>();
+  increase_registers<168>();
   for (int row = 0, step = 0; row < rows; row += kParts * kTileRows, step++, turn.advance()) {
     for (int part = 0; part < kParts; part++) {
       const auto &tile = smem.ring.wait_full(turn, part);
@@ -76,7 +76,7 @@ __global__ void copy_segment(const __grid_constant__ tma::JaggedMap<typename Sha
   __shared__ Ring<Tile, 1, kParts> ring;
   if (threadIdx.x == 0) {
     ring.init(1);
-    publish_barriers();
+    fence_barrier_init();
     const int first = offsets[blockIdx.y];
     ring.load_async({}, src, row, tma::Segment{first, offsets[blockIdx.y + 1] - first, int(blockIdx.x)});
   }
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(64, 1)
   auto &smem = *reinterpret_cast<Shared *>(bytes);
   if (threadIdx.x == 0) {
     smem.ring.init(1);
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   Turn<kBuffers> turn;

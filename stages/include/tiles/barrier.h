@@ -13,7 +13,7 @@ struct Barrier {
 
   __device__ uint32_t address() const { return ptx::shared_address(&state); }
 
-  /// Called by one thread, before publish_barriers() and a barrier of the block.
+  /// Called by one thread, before fence_barrier_init() and a barrier of the block.
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
   }
@@ -36,7 +36,7 @@ struct Barrier {
 
   /// Whether the phase of that parity, the current one or the one before it, has ended. May wait a while
   /// before it answers.
-  __device__ bool has_ended(uint32_t parity) const {
+  __device__ bool try_wait(uint32_t parity) const {
     uint32_t ended;
     asm volatile("{.reg .pred ended;"
                  "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;"
@@ -48,13 +48,13 @@ struct Barrier {
   }
 
   __device__ void wait(uint32_t parity) const {
-    while (!has_ended(parity)) {
+    while (!try_wait(parity)) {
     }
   }
 };
 
 /// Makes initialised barriers visible to TMA.
-__device__ inline void publish_barriers() {
+__device__ inline void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 

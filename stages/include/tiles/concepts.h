@@ -47,7 +47,7 @@ template <typename X> inline constexpr bool is_fragments8 = false;
 template <int kCols> inline constexpr bool is_fragments8<Fragments8<kCols>> = true;
 /// What wgmma takes: a tile, or fragments of 8-bit elements.
 template <typename X>
-concept Factor = AnyTile<X> || is_fragments8<std::remove_const_t<X>>;
+concept Operand = AnyTile<X> || is_fragments8<std::remove_const_t<X>>;
 
 template <typename X, Layout kLayout>
 concept InLayout = RegisterTile<X> && X::layout == kLayout;

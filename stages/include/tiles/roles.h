@@ -19,19 +19,19 @@ __device__ inline bool elect_one() {
 
 /// What setmaxnreg takes.
 template <int kRegisters>
-concept RegistersAThread = kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0;
+concept RegistersPerThread = kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0;
 
 // From here on each thread of the calling warpgroup has kRegisters registers. Taking waits until others have
 // given up enough. The kernel needs __launch_bounds__, and its warpgroups together have at most what they
 // started with.
 template <int kRegisters>
-  requires RegistersAThread<kRegisters>
-__device__ inline void give_up_registers() {
+  requires RegistersPerThread<kRegisters>
+__device__ inline void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 template <int kRegisters>
-  requires RegistersAThread<kRegisters>
-__device__ inline void take_registers() {
+  requires RegistersPerThread<kRegisters>
+__device__ inline void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 

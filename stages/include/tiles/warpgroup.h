@@ -34,12 +34,12 @@ template <SharedMemoryTile S> __device__ constexpr int plain_offset(int row, int
          row * S::row_bytes;
 }
 
-template <SharedMemoryTile S> __device__ inline uint32_t begin_of(const S &tile) {
+template <SharedMemoryTile S> __device__ inline uint32_t start_address(const S &tile) {
   return ptx::shared_address(tile.data);
 }
 template <typename S, int kRows, int kCols>
-__device__ inline uint32_t begin_of(const SharedPart<S, kRows, kCols> &part) {
-  return begin_of(part.tile) + plain_offset<S>(part.row, part.col);
+__device__ inline uint32_t start_address(const SharedPart<S, kRows, kCols> &part) {
+  return start_address(part.tile) + plain_offset<S>(part.row, part.col);
 }
 
 template <typename X> struct tile_of {
@@ -58,13 +58,13 @@ template <Inner kInner, InSharedMemory X> __device__ inline uint64_t descriptor(
   constexpr uint32_t swizzle = S::row_bytes == 128 ? 1 : S::row_bytes == 64 ? 2 : 3;
   constexpr uint32_t column_block = S::block_bytes >> 4 << 16, eight_rows = 8 * S::row_bytes >> 4;
   const uint32_t from_k = kInner == Inner::cols ? plain_offset<S>(0, k) : plain_offset<S>(k, 0);
-  const uint32_t lower = (begin_of(factor) >> 4 | column_block) + (from_k >> 4);
+  const uint32_t lower = (start_address(factor) >> 4 | column_block) + (from_k >> 4);
   return uint64_t(eight_rows | swizzle << 30) << 32 | lower;
 }
 
 /// Keeps the compiler from moving accesses to these registers across this point: it does not know that wgmma
 /// writes them.
-template <RegisterTile D> __device__ inline void written_here(D &tile) {
+template <RegisterTile D> __device__ inline void fence_operand(D &tile) {
 #pragma unroll
   for (int j = 0; j < D::span / 16; j++)
 #pragma unroll
@@ -79,7 +79,7 @@ inline constexpr bool swizzled_in_shared<S> = S::placement == Placement::swizzle
 template <typename S, int kRows, int kCols>
 inline constexpr bool swizzled_in_shared<SharedPart<S, kRows, kCols>> = swizzled_in_shared<S>;
 
-template <RegisterTile D, Factor A, Factor B> __device__ constexpr bool require_factors() {
+template <RegisterTile D, Operand A, Operand B> __device__ constexpr bool require_operands() {
   constexpr bool bytes = std::is_same_v<typename A::Elem, E4M3>;
   static_assert(bytes == std::is_same_v<typename B::Elem, E4M3>,
                 "warpgroup: given a factor of 8 bits and one of 16, wanted two of a kind");
@@ -89,7 +89,8 @@ template <RegisterTile D, Factor A, Factor B> __device__ constexpr bool require_
     return require_elements<D, A, B>();
 }
 
-template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B> __device__ constexpr bool require_wgmma() {
+template <Inner kA, Inner kB, RegisterTile D, Operand A, Operand B>
+__device__ constexpr bool require_wgmma() {
   constexpr bool place = InSharedMemory<B>;
   static_assert(place, "warpgroup: b is given in registers, wanted in shared memory, where wgmma reads it: "
                        "store(b_smem, b) first, then fence_async_proxy() and sync()");
@@ -113,17 +114,17 @@ template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B> __device__ con
   static_assert(width,
                 "warpgroup: wanted a destination of 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192 or 256 "
                 "columns, 32, 64, 128 or 256 of 8-bit factors");
-  return require_factors<D, A, B>() && along && place && swizzled && rows && layout && a_rows && sizes &&
+  return require_operands<D, A, B>() && along && place && swizzled && rows && layout && a_rows && sizes &&
          width;
 }
 
 /// Begins dst (+)= a b.
-template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B>
+template <Inner kA, Inner kB, RegisterTile D, Operand A, Operand B>
 __device__ inline void wgmma(D &dst, const A &a, const B &b, bool add) {
   if constexpr (require_wgmma<kA, kB, D, A, B>()) {
     using Instruction = ptx::Wgmma<typename B::Elem, D::cols>;
     auto &acc = reinterpret_cast<float (&)[D::cols / 2]>(dst.pairs);
-    written_here(dst);
+    fence_operand(dst);
     ptx::wgmma_fence();
     constexpr int step = 32 / sizeof(typename B::Elem);
 #pragma unroll
@@ -141,11 +142,11 @@ __device__ inline void wgmma(D &dst, const A &a, const B &b, bool add) {
   }
 }
 
-template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B>
+template <Inner kA, Inner kB, RegisterTile D, Operand A, Operand B>
 __device__ inline void wgmma(D &dst, const A &a, const B &b) {
   wgmma<kA, kB>(dst, a, b, false);
 }
-template <Inner kA, Inner kB, RegisterTile D, Factor A, Factor B>
+template <Inner kA, Inner kB, RegisterTile D, Operand A, Operand B>
 __device__ inline void wgmma(D &dst, const A &a, const B &b, const D &c) {
   if (&dst != &c)
     dst = c;
@@ -160,19 +161,19 @@ struct warpgroup : group<4> {
   __device__ static int index() { return uniform(threadIdx.x / threads); }
 
   // As the functions of the same names in mma.h, with 64 rows, and begun.
-  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
+  template <RegisterTile D, Operand A, Operand B, std::same_as<D>... C>
   __device__ static void mma_AB(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::cols, detail::Inner::rows>(dst, a, b, c...);
   }
-  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
+  template <RegisterTile D, Operand A, Operand B, std::same_as<D>... C>
   __device__ static void mma_ABt(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::cols, detail::Inner::cols>(dst, a, b, c...);
   }
-  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
+  template <RegisterTile D, Operand A, Operand B, std::same_as<D>... C>
   __device__ static void mma_AtB(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::rows, detail::Inner::rows>(dst, a, b, c...);
   }
-  template <RegisterTile D, Factor A, Factor B, std::same_as<D>... C>
+  template <RegisterTile D, Operand A, Operand B, std::same_as<D>... C>
   __device__ static void mma_AtBt(D &dst, const A &a, const B &b, const C &...c) {
     detail::wgmma<detail::Inner::rows, detail::Inner::cols>(dst, a, b, c...);
   }
@@ -180,7 +181,7 @@ struct warpgroup : group<4> {
   /// Waits until all products but the last kPending are done; `dst` are the destinations that are used next.
   template <int kPending = 0, RegisterTile... D> __device__ static void mma_wait(D &...dst) {
     ptx::wgmma_wait<kPending>();
-    (detail::written_here(dst), ...);
+    (detail::fence_operand(dst), ...);
   }
 };
 

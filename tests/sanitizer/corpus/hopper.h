@@ -20,7 +20,7 @@ __device__ inline void init(Barrier &barrier, unsigned count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
                : "memory");
 }
-__device__ inline void publish_barriers() {
+__device__ inline void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   __syncthreads();
 }

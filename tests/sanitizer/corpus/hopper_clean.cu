@@ -71,7 +71,7 @@ __global__ void ring(float *out, const Element *in, int tiles) {
       init(full[i], 1);
       init(empty[i], 1);
     }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x >= kThreads) {
     if (threadIdx.x == kThreads)
       for (int i = 0; i < tiles; ++i) {
@@ -145,7 +145,7 @@ __global__ void every_lane_loads_its_row(Element *out, const Element *in) {
     init(full, 1);
     expect(full, 32 * 128);
   }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x < 32)
     load(tile + 64 * threadIdx.x, in + 64 * threadIdx.x, 128, full);
   wait(full, 0);
@@ -162,7 +162,7 @@ __global__ void expect_after_the_copy(Element *out, const Element *in) {
   __shared__ Barrier full;
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0) {
     load(tile, in, kTileBytes, full);
     expect(full, kTileBytes);
@@ -181,7 +181,7 @@ __global__ void phases(int *out) {
   __shared__ int value;
   if (threadIdx.x == 0)
     init(barrier, kThreads);
-  publish_barriers();
+  fence_barrier_init();
   for (unsigned i = 0; i < 8; ++i) {
     if (threadIdx.x == i)
       value = int(i);
@@ -234,7 +234,7 @@ __global__ void initialised_anew(int *out) {
   for (int i = 0; i < 2; ++i) {
     if (threadIdx.x == 0)
       init(barrier, kThreads);
-    publish_barriers();
+    fence_barrier_init();
     arrive(barrier);
     wait(barrier, 0);
     __syncthreads();

@@ -13,7 +13,7 @@ constexpr int kStages = 2;
       init(full[i], 1);                                                                                      \
       init(empty[i], consumers);                                                                             \
     }                                                                                                        \
-  publish_barriers();                                                                                        \
+  fence_barrier_init();                                                                                      \
   Accumulator d = {};                                                                                        \
   const bool is_producer = int(threadIdx.x) == int(blockDim.x) - 32;                                         \
   if (int(threadIdx.x) >= int(blockDim.x) - 32 && !is_producer)                                              \
@@ -248,7 +248,7 @@ __global__ void output_over_the_operand(Element *out, const Element *in) {
   __shared__ Barrier full;
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0) {
     expect(full, kTileBytes);
     load(tile, in, kTileBytes, full);
@@ -281,7 +281,7 @@ __global__ void two_loads_in_a_phase(float *out, const Element *in) {
   __shared__ Barrier full;
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   Accumulator d = {};
   for (unsigned i = 0; i < 3; ++i) {
     if (threadIdx.x == 0) {

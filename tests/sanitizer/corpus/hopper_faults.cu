@@ -173,7 +173,7 @@ __global__ void buffer_refilled_before_the_wait(float *out, const Element *in) {
   __shared__ Barrier full;
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   FILLED;
   product(d, descriptor(a), descriptor(b));
   commit_products();
@@ -197,7 +197,7 @@ __global__ void buffer_handed_back_before_the_wait(float *out, const Element *in
     init(full, 1);
     init(empty, 1);
   }
-  publish_barriers();
+  fence_barrier_init();
   FILLED;
   product(d, descriptor(a), descriptor(b));
   commit_products();
@@ -298,7 +298,7 @@ CASE(exit_before_the_store_has_read) {
   __shared__ Barrier full;                                                                                   \
   if (threadIdx.x == 0)                                                                                      \
     init(full, 1);                                                                                           \
-  publish_barriers();                                                                                        \
+  fence_barrier_init();                                                                                        \
   if (threadIdx.x == 0) {                                                                                    \
     expect(full, bytes);                                                                                     \
     load(tile, in, kTileBytes, full);                                                                        \
@@ -365,7 +365,7 @@ __global__ void an_arrival_is_missing(int *out) {
   __shared__ Barrier barrier;
   if (threadIdx.x == 0)
     init(barrier, kThreads);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x != 7)
     arrive(barrier);
   wait(barrier, 0); // fault(an_arrival_is_missing): barrier
@@ -380,7 +380,7 @@ __global__ void too_many_arrivals() {
   __shared__ Barrier barrier;
   if (threadIdx.x == 0)
     init(barrier, 3);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x < 2)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 2;" ::"r"(shared_address(&barrier)) : "memory"); // fault(too_many_arrivals): barrier
 }
@@ -422,7 +422,7 @@ __global__ void every_lane_loads(Element *out, const Element *in) {
     init(full, 1);
     expect(full, 32 * kTileBytes);
   }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x < 32)
     load(tile, in, kTileBytes, full); // fault(every_lane_loads): election
   wait(full, 0);
@@ -488,7 +488,7 @@ __global__ void swizzles_differ(const __grid_constant__ CUtensorMap map, float *
     init(full, 1);
     expect(full, kTileBytes);
   }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0)
     load_box(tile, map, 0, 0, full);
   wait(full, 0);
@@ -513,7 +513,7 @@ __global__ void map_before_memory(const __grid_constant__ CUtensorMap map, Eleme
     init(full, 1);
     expect(full, kTileBytes);
   }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0)
     load_box(tile, map, 0, 32, full); // fault(map_before_memory): out of bounds
   wait(full, 0);
@@ -531,7 +531,7 @@ __global__ void no_tensor_map(const __grid_constant__ CUtensorMap map) {
     init(full, 1);
     expect(full, kTileBytes);
   }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0)
     load_box(tile, map, 0, 0, full); // fault(no_tensor_map): fault
   wait(full, 0);

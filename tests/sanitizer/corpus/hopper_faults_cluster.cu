@@ -106,7 +106,7 @@ CLUSTER remote_arrival_before_the_init(int *out) {
   __shared__ Barrier barrier;
   if (threadIdx.x == 0)
     init(barrier, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (cluster_rank() == 1 && threadIdx.x == 0)
     arrive_remote(remote(&barrier, 0)); // fault(remote_arrival_before_the_init): race between blocks
   if (cluster_rank() == 0)

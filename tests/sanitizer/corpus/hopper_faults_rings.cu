@@ -15,7 +15,7 @@ constexpr int kStages = 2;
       init(full[i], 1);                                                                                      \
       init(empty[i], consumers);                                                                             \
     }                                                                                                        \
-  publish_barriers();                                                                                        \
+  fence_barrier_init();                                                                                        \
   Accumulator d = {};                                                                                        \
   const bool is_producer = int(threadIdx.x) == int(blockDim.x) - 32;                                         \
   if (int(threadIdx.x) >= int(blockDim.x) - 32 && !is_producer)                                              \
@@ -210,7 +210,7 @@ __global__ void two_phases_and_nobody_looked(int *out) {
   __shared__ Barrier barrier;
   if (threadIdx.x == 0)
     init(barrier, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0)
     for (int i = 0; i < 2; ++i)
       arrive(barrier); // fault(two_phases_and_nobody_looked): barrier
@@ -228,7 +228,7 @@ CASE(two_phases_and_nobody_looked) {
   __shared__ Barrier full;                                                                                   \
   if (threadIdx.x == 0)                                                                                      \
     init(full, 1);                                                                                           \
-  publish_barriers()
+  fence_barrier_init()
 
 __global__ void a_load_that_nobody_waits_for(Element *out, const Element *in) {
   BARRIER;
@@ -406,7 +406,7 @@ __global__ void written_behind_the_copy(Element *out, const Element *in, int off
   __shared__ int first;
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 32) {
     expect(full, kTileBytes);
     load(tile, in, kTileBytes, full);
