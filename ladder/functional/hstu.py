@@ -36,7 +36,6 @@ def hstu_attention(
     pages: HstuPages | None = None,
     alpha: float | None = None,
     scaling_seqlen: int | None = None,
-    fp8: bool = False,
     deterministic: bool = False,
     stage: str = AUTO,
     arch: str | None = None,
@@ -56,7 +55,7 @@ def hstu_attention(
     and ``num_targets`` (B), ``target_group_size``, ``window``, ``intervals`` (an odd number of bounds,
     total_q). With ``pages``, the keys and values of each history are in a cache; key and value then have
     query's tokens, of which only the targets' are read. Integer tensors are int32; checking them synchronises
-    with the GPU. With ``fp8`` the products' factors are rounded to e4m3; this has no gradient.
+    with the GPU.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
@@ -81,7 +80,6 @@ def hstu_attention(
         window=tuple(window),
         alpha=alpha,
         scaling_seqlen=scaling_seqlen,
-        fp8=fp8,
     )
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, rab)):
         _require_gradients(problem)
