@@ -60,7 +60,8 @@ def hstu_attention(
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
     "auto" is the highest that takes the problem there. The result is differentiable once, with respect to
-    query, key, value and rab. With ``deterministic``, these gradients are bitwise identical in every run.
+    query, key, value and rab. With ``deterministic``, a deterministic rung computes these gradients: they are
+    bitwise identical in every run.
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
@@ -91,7 +92,7 @@ def hstu_attention(
         arch or "",
         options or {},
         backward,
-        {"SAME_BITS": "1"} if deterministic else {},
+        deterministic,
     )
     o: Tensor = _HstuAttention.apply(call, *inputs.values())
     return o
@@ -118,7 +119,7 @@ class _Call:
     arch: str
     options: Mapping[str, str]
     backward: str
-    backward_options: Mapping[str, str]
+    deterministic: bool
 
 
 class _HstuAttention(torch.autograd.Function):
@@ -153,7 +154,7 @@ class _HstuAttention(torch.autograd.Function):
             d_o.device,
             stage=call.backward,
             arch=call.arch,
-            options=call.backward_options,
+            deterministic=call.deterministic,
         )
         gradients = {name: outputs[f"d{name}"] for name in ("q", "k", "v")}
         if wanted.differentiates_bias:

@@ -25,7 +25,7 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 /// sm_80 or sm_90; the small form fits into the 99 KB of an sm_86 or sm_89.
 template <typename T, int d, bool kLarge> struct Arrangement {
   // Keys per pair, warps per block.
-  static constexpr int rows = d == 64 ? 64 : 32, warps = d == 32 || (d == 128 && kLarge) ? 8 : 4;
+  static constexpr int rows = d == 64 ? 64 : 32, warps = d == 32 || kLarge ? 8 : 4;
   static constexpr int keys = warps / 2 * rows;
   // Of a tile of queries, a warp computes S^T or dP^T for part_queries at a time: as many as fit into its
   // registers beside dV or dK.
@@ -212,7 +212,7 @@ void launch_arrangement(const AttentionBackwardProblem &p, cudaStream_t stream) 
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
-  using Large = Arrangement<T, d, true>;
+  using Large = Arrangement<T, d, d == 128>;
   using Small = Arrangement<T, d, false>;
   static_assert(sizeof(typename Small::Shared) <= 99 * 1024);
   int device = 0, most_bytes = 0;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ladder/backward_rows.h"
+#include "ladder/turns.h"
 
 namespace {
 
@@ -27,7 +28,7 @@ constexpr float kUnshift = 1.f / (1 << kShift);
 /// sm_80 or sm_90; the small form fits into the 99 KB of an sm_86 or sm_89.
 template <typename T, int d, bool kLarge> struct Arrangement {
   // Keys per pair, warps per block.
-  static constexpr int rows = d == 64 ? 64 : 32, warps = d == 32 || (d == 128 && kLarge) ? 8 : 4;
+  static constexpr int rows = d == 64 ? 64 : 32, warps = d == 32 || kLarge ? 8 : 4;
   static constexpr int keys = warps / 2 * rows;
   // Of a tile of queries, a warp computes S^T or dP^T for part_queries at a time: as many as fit into its
   // registers beside dV or dK.
@@ -65,20 +66,11 @@ struct Turns {
     return number;
   }
 
-  /// Waits until it is the turn of key tile `key_tile`; the warp then sees what the key tiles before it have
-  /// added.
-  __device__ void wait(int64_t tile, int key_tile) const {
-    while (ladder::ptx::load_acquire(next + tile) != key_tile)
-      ;
-    __syncwarp();
-  }
+  /// Waits until key tile `key_tile` may add, and sees what the key tiles before it have added.
+  __device__ void wait(int64_t tile, int key_tile) const { ladder::wait_for_turn(next + tile, key_tile); }
 
-  /// Gives the turn to the next key tile, which then sees what all warps of this block have added before
-  /// their last barrier.
-  __device__ void pass_on(int64_t tile, int key_tile) const {
-    if (threadIdx.x == 0)
-      ladder::ptx::store_release(next + tile, key_tile + 1);
-  }
+  /// Lets the next key tile add to what all warps of the block have added before their last barrier.
+  __device__ void pass_on(int64_t tile, int key_tile) const { ladder::pass_turn(next + tile, key_tile + 1); }
 };
 
 template <typename T, int d, typename A> struct KeyGradients;
@@ -264,7 +256,7 @@ void launch_arrangement(const AttentionBackwardProblem &p, cudaStream_t stream) 
 }
 
 template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
-  using Large = Arrangement<T, d, true>;
+  using Large = Arrangement<T, d, d == 128>;
   using Small = Arrangement<T, d, false>;
   static_assert(sizeof(typename Small::Shared) <= 99 * 1024);
   int device = 0, most_bytes = 0;

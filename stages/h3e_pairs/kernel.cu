@@ -134,13 +134,14 @@ template <typename A, bool kIntervals> struct SeeingTiles {
 
   /// The last such tile up to `tile`, or -1. Called by all threads of the block.
   __device__ int up_to(int tile) const {
-    while (tile >= 0 && !sees(tile * A::queries, min(last, (tile + 1) * A::queries - 1)))
+    while (tile >= 0 && !sees(tile))
       tile--;
     return tile;
   }
 
-  /// Whether one of the queries `first` to `end` sees one of the keys.
-  __device__ bool sees(int first, int end) const {
+  /// Whether one of a tile's queries sees one of the keys.
+  __device__ bool sees(int tile) const {
+    const int first = tile * A::queries, end = min(last, (tile + 1) * A::queries - 1);
     if constexpr (!kIntervals)
       return HstuKeys(mask, first + shift, end + shift).any_in(block_key, A::keys);
     bool any = false;
@@ -315,6 +316,7 @@ template <typename T, int d, bool kBias>
 void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
   using A = Arrangement<T, d, kBias>;
   const HstuProblem &p = problem.forward;
+  const dim3 grid = ladder::launch_grid(p.heads, (p.max_k_len + A::keys - 1) / A::keys, p.batch);
   const size_t sums = SequenceGradients<T, d, ladder::ThisBlock>::dq_tiles(p, A::queries) * A::queries * d;
   const ladder::Workspace<float> dq_sums(sums, stream, "h3e_pairs: workspace");
   ladder::check(cudaMemsetAsync(dq_sums.data(), 0, sums * sizeof(float), stream), "h3e_pairs: workspace");
@@ -330,7 +332,6 @@ void launch_head_dim(const HstuBackwardProblem &problem, cudaStream_t stream) {
   static_assert(smem_bytes <= 99 * 1024);
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "h3e_pairs: shared memory");
-  const dim3 grid = ladder::launch_grid(p.heads, (p.max_k_len + A::keys - 1) / A::keys, p.batch);
   kernel<<<grid, A::warps * 32, smem_bytes, stream>>>(problem, dq_sums.data());
   ladder::check(cudaGetLastError(), "h3e_pairs: launch");
   const dim3 dq_grid = ladder::launch_grid(p.heads, p.batch, (p.max_q_len + A::queries - 1) / A::queries);

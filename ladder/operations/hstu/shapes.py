@@ -22,7 +22,7 @@ _SIZES: tuple[dict[str, object], ...] = (
     {"q_lens": (150, 129), "kv_lens": (200, 129), "targets": (140, 1), "target_group_size": 16},
     {"q_lens": (30,), "kv_lens": (200,), "contexts": (180,), "targets": (15,), "target_group_size": 3},
     {"q_lens": (16, 3), "kv_lens": (300, 77)},
-    # At d = 32 no query sees any of the first 64 of 128 keys that h4's warps share out, but some of the others.
+    # At d = 32 no query sees any of the first 64 of 128 keys that h4's warps split, but some of the others.
     {"q_lens": (1,) * 6, "kv_lens": tuple(range(295, 301)), "intervals": True},
 )
 _PAGED: tuple[dict[str, object], ...] = (
@@ -129,8 +129,8 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
 
 
 def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
-    """More than 2**32 elements of many tokens; of many keys and few queries; of the bias; and of the cache. The
-    last blocks compute the short last sequence.
+    """More than 2**32 elements of many tokens; of many keys and few queries; of the bias; and of the cache.
+    The last blocks compute the short last sequence.
     """
     heads, d, length = 32, 64, 40
     if d not in head_dims:

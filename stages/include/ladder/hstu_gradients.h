@@ -50,6 +50,13 @@ template <typename T, int d, typename Where> struct SequenceGradients : Sequence
     return size_t(p.heads) * (p.total_q / queries + p.batch);
   }
 
+  /// The number of a pair of the block's key tile and a tile of `queries`, the same for all heads.
+  __device__ int64_t pair(int tile, int queries) const {
+    const uint3 block = where();
+    const int tiles = (p.max_q_len + queries - 1) / queries;
+    return (int64_t(block.y) * gridDim.y + block.z) * tiles + tile;
+  }
+
 private:
   /// This head's part of `count` tokens from `begin` on of a contiguous tensor.
   template <typename E> __device__ tiles::StridedMatrix<E, d> rows(E *tensor, int begin, int count) const {
