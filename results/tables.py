@@ -370,7 +370,7 @@ def hstu_speeds() -> str:
         f"`{row.N.count('/') + 1} x {row.N.partition('/')[0]} d{row.d:.0f} "
         + re.sub(r"\b(\d+)(/\1)+\b", r"\1", row.mask)  # the same in each sequence
         + (f" bias of {row.bias:.0f}" if row.bias else "")
-        + (" e4m3`" if "e4m3" in row.dtype else "`")
+        + (f" {row.M.partition('/')[0]} keys`" if row.M != row.N else "`")
         for row in frame.itertuples()
     ]
     return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f}")

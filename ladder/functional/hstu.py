@@ -36,7 +36,6 @@ def hstu_attention(
     pages: HstuPages | None = None,
     alpha: float | None = None,
     scaling_seqlen: int | None = None,
-    fp8: bool = False,
     deterministic: bool = False,
     stage: str = AUTO,
     arch: str | None = None,
@@ -56,12 +55,13 @@ def hstu_attention(
     and ``num_targets`` (B), ``target_group_size``, ``window``, ``intervals`` (an odd number of bounds,
     total_q). With ``pages``, the keys and values of each history are in a cache; key and value then have
     query's tokens, of which only the targets' are read. Integer tensors are int32; checking them synchronises
-    with the GPU. With ``fp8`` the products' factors are rounded to e4m3; this has no gradient.
+    with the GPU.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
     "auto" is the highest that takes the problem there. The result is differentiable once, with respect to
-    query, key, value and rab. With ``deterministic``, these gradients are bitwise identical in every run.
+    query, key, value and rab. With ``deterministic``, a deterministic rung computes these gradients: they are
+    bitwise identical in every run.
 
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
@@ -81,7 +81,6 @@ def hstu_attention(
         window=tuple(window),
         alpha=alpha,
         scaling_seqlen=scaling_seqlen,
-        fp8=fp8,
     )
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, rab)):
         _require_gradients(problem)
@@ -93,7 +92,7 @@ def hstu_attention(
         arch or "",
         options or {},
         backward,
-        {"SAME_BITS": "1"} if deterministic else {},
+        deterministic,
     )
     o: Tensor = _HstuAttention.apply(call, *inputs.values())
     return o
@@ -120,7 +119,7 @@ class _Call:
     arch: str
     options: Mapping[str, str]
     backward: str
-    backward_options: Mapping[str, str]
+    deterministic: bool
 
 
 class _HstuAttention(torch.autograd.Function):
@@ -155,7 +154,7 @@ class _HstuAttention(torch.autograd.Function):
             d_o.device,
             stage=call.backward,
             arch=call.arch,
-            options=call.backward_options,
+            deterministic=call.deterministic,
         )
         gradients = {name: outputs[f"d{name}"] for name in ("q", "k", "v")}
         if wanted.differentiates_bias:

@@ -1,149 +1,163 @@
-// b1_two_kernels: the gradients of FlashAttention-2, without an addition across blocks.
+// b1_two_kernels: attention backward on tensor cores, without an addition across blocks.
 //
-// The forward pass kept lse but not P: P = exp(scale q k^T - lse) is computed again, tile by tile. dK and dV
-// are sums over the queries, so one kernel has the keys outside and the queries inside; dQ is a sum over the
-// keys, so another has the queries outside and the keys inside. Each computes P and dP for itself: seven
-// products instead of five, but no block adds to another's output.
+// The forward pass kept lse but not P, so P = exp(scale q k^T - lse) is recomputed, tile by tile. dK and dV
+// are sums over queries: one kernel parallelises over keys and loops over queries. dQ is a sum over keys:
+// another kernel parallelises over queries and loops over keys. Both compute P and dP, which makes seven
+// products instead of five, but no block adds to the output of another.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
-#include "scalar.h"
 
 namespace {
 
 using ladder::AttentionBackwardProblem;
+using ladder::QueryTile;
 using ladder::RowStatistics;
 using namespace tiles;
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kWarps = 4, kBuffers = 2;
+constexpr int kBuffers = 2;
 
-/// dK and dV: a warp has `rows` keys.
-template <typename T, int d> struct KeysOutside {
-  static constexpr int rows = d == 128 ? 16 : 32, block_keys = kWarps * rows; // dK and dV are in registers
-  static constexpr int queries = d == 64 ? 32 : 64;                           // a tile
-  struct Resident {
-    SharedTile<T, block_keys, d> k, v;
-  };
-  struct Buffer {
-    SharedTile<T, queries, d> q, d_o;
-    SharedVec<float, queries> lse, delta;
-  };
-  static constexpr int smem_bytes =
-      SharedAllocator::bytes<Resident> + SharedAllocator::bytes<Buffer, kBuffers>;
-};
+/// A block of gradients_of_keys, for elements T and head dimension d.
+template <typename T, int d> struct KeyArrangement {
+  static constexpr int rows = d == 64 ? 32 : 16, warps = d == 32 ? 8 : 4; // keys per warp, warps per block
+  static constexpr int keys = warps * rows;
+  // Of a tile of queries, a warp computes S^T and dP^T for part_queries at a time: as many as fit into its
+  // registers beside dK and dV.
+  static constexpr int queries = d == 128 ? 32 : 64, part_queries = d == 64 ? 32 : queries;
 
-/// dQ: a warp has `rows` queries.
-template <typename T, int d> struct QueriesOutside {
-  static constexpr int rows = 32, block_queries = kWarps * rows;
-  static constexpr int keys = d == 128 ? 32 : 64; // a tile
-  struct Resident {
-    SharedTile<T, block_queries, d> q, d_o;
-  };
-  struct Buffer {
+  struct Shared {
     SharedTile<T, keys, d> k, v;
+    SharedTile<T, queries, d> q[kBuffers], d_o[kBuffers];
+    SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
-  static constexpr int smem_bytes =
-      SharedAllocator::bytes<Resident> + SharedAllocator::bytes<Buffer, kBuffers>;
 };
 
-template <typename T, int d>
-__global__ void __launch_bounds__(kWarps * 32)
-    gradients_of_keys(const __grid_constant__ AttentionBackwardProblem p, const RowStatistics statistics) {
-  using A = KeysOutside<T, d>;
-  using block = group<kWarps>;
-  const int block_key = block_index().x * A::block_keys, warp_key = block::warp() * A::rows;
-  const int group_heads = p.heads / p.kv_heads;
-  const int kv_head = blockIdx.z * p.kv_heads + blockIdx.y;
+template <typename T, int d, typename A> struct KeyGradients;
 
-  extern __shared__ __align__(128) unsigned char smem[];
-  SharedAllocator allocator(smem);
-  auto &resident = allocator.allocate<typename A::Resident>();
-  auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
+template <typename T, int d, typename A> struct KeyGradients;
 
-  // For each head that reads this block's keys, the query tiles that see one of them, last ones first.
-  const int tiles = (p.q_len + A::queries - 1) / A::queries;
-  const int seen_by = max(0, tiles - (p.is_causal ? block_key / A::queries : 0));
-  const auto query_head = [&](int step) { return kv_head * group_heads + step / seen_by; };
-  const auto first_query = [&](int step) { return (tiles - 1 - step % seen_by) * A::queries; };
-  const auto fetch = [&](int step) {
-    if (step < group_heads * seen_by) {
-      const ladder::BackwardHead<T, d> gmem{p, query_head(step), kv_head};
-      auto &buffer = buffers[step % kBuffers];
-      block::load_async(buffer.q, gmem.q(), first_query(step));
-      block::load_async(buffer.d_o, gmem.d_o(), first_query(step));
-      block::load_async(buffer.lse, statistics.lse_of(query_head(step)), first_query(step));
-      block::load_async(buffer.delta, statistics.delta_of(query_head(step)), first_query(step));
+template <typename T, int d, typename A> struct KeyGradients;
+
+template <typename T, int d, typename A> struct KeyGradients;
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::warps * 32)
+    gradients_of_keys(const __grid_constant__ AttentionBackwardProblem p,
+                      const __grid_constant__ RowStatistics statistics) {
+  using block = group<A::warps>;
+  const int kv_head = ladder::block_kv_head(), block_key = blockIdx.y * A::keys;
+  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
+  const ladder::BackwardHead<T, d> key_head{p, 0, kv_head};
+
+  extern __shared__ __align__(128) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
+  const auto load_step = [&](int step, QueryTile tile) {
+    if (step < steps.count()) {
+      const ladder::BackwardHead<T, d> head{p, tile.head, kv_head};
+      const int query = steps.query(tile), buffer = step % kBuffers;
+      block::load_async(smem.q[buffer], head.q(), query);
+      block::load_async(smem.d_o[buffer], head.d_o(), query);
+      block::load_async(smem.lse[buffer], statistics.lse_of(tile.head), query);
+      block::load_async(smem.delta[buffer], statistics.delta_of(tile.head), query);
     }
     async_commit();
   };
+  KeyGradients<T, d, A> gradients{};
 
-  // All transposed, keys by queries: P^T and dS^T leave their products as first factors of the next ones.
-  RegTile<float, A::rows, A::queries> p_t, ds_t;
-  RegTile<T, A::rows, A::queries> p_16, ds_16;
-  typename RegTile<float, A::rows, A::queries>::RowVec lse, delta;
-  RegTile<float, A::rows, d> dk, dv;
-  RegTile<T, A::rows, d> out;
-  zero(dk);
-  zero(dv);
-
-  block::load_async(resident.k, ladder::BackwardHead<T, d>{p, 0, kv_head}.k(), block_key);
-  block::load_async(resident.v, ladder::BackwardHead<T, d>{p, 0, kv_head}.v(), block_key);
-  fetch(0);
-  for (int step = 0; step < group_heads * seen_by; step++) {
-    const auto &buffer = buffers[step % kBuffers];
+  block::load_async(smem.k, key_head.k(), block_key);
+  block::load_async(smem.v, key_head.v(), block_key);
+  QueryTile tile = steps.first();
+  load_step(0, tile);
+  for (int step = 0; step < steps.count(); step++) {
     block::async_wait();
-    fetch(step + 1);
-    zero(p_t);
-    mma_ABt(p_t, part<A::rows, d>(resident.k, warp_key), buffer.q, p_t);
-    load(lse, buffer.lse);
-    mul(p_t, p_t, p.scale * kLog2E);
-    sub_col(p_t, p_t, lse);
-    if (p.is_causal)
-      make_causal_t(p_t, p_t, block_key + warp_key, first_query(step));
-    exp2(p_t, p_t);
-    copy(p_16, p_t);
-    mma_AB(dv, p_16, buffer.d_o, dv);
-    zero(ds_t);
-    mma_ABt(ds_t, part<A::rows, d>(resident.v, warp_key), buffer.d_o, ds_t);
-    load(delta, buffer.delta);
-    sub_col(ds_t, ds_t, delta);
-    mul(ds_t, ds_t, p_t);
-    copy(ds_16, ds_t);
-    mma_AB(dk, ds_16, buffer.q, dk);
+    const QueryTile after = steps.after(tile);
+    load_step(step + 1, after);
+#pragma unroll 1
+    for (int query = 0; query < A::queries; query += A::part_queries)
+      gradients.add(p, smem, step % kBuffers, query, block_key, steps.query(tile));
+    tile = after;
   }
-  const ladder::BackwardHead<T, d> gmem{p, 0, kv_head};
-  copy(out, dv);
-  store(gmem.dv(), out, block_key + warp_key);
-  mul(dk, dk, p.scale);
-  copy(out, dk);
-  store(gmem.dk(), out, block_key + warp_key);
+  gradients.write(key_head, block_key, p.scale);
 }
 
-template <typename T, int d>
-__global__ void __launch_bounds__(kWarps * 32)
-    gradient_of_queries(const __grid_constant__ AttentionBackwardProblem p, const RowStatistics statistics) {
-  using A = QueriesOutside<T, d>;
-  using block = group<kWarps>;
-  const int block_query = (gridDim.x - 1 - blockIdx.x) * A::block_queries,
-            warp_query = block::warp() * A::rows;
-  const int keys = p.is_causal ? min(p.kv_len, block_query + A::block_queries) : p.kv_len;
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed, keys by
+/// queries, so that P^T and dS^T are in the registers in which the next products need their first factors.
+template <typename T, int d, typename A> struct KeyGradients {
+  const int key = threadIdx.x / 32 * A::rows; // the first of them in the block
+  RegTile<float, A::rows, d> dv, dk;
+
+  /// Adds the contributions of the queries from `query` on of a buffer. The buffer begins with query
+  /// `tile_query` of the head, the block with key `block_key`.
+  __device__ void add(const AttentionBackwardProblem &p, const typename A::Shared &smem, int buffer,
+                      int query, int block_key, int tile_query) {
+    const auto q = part<A::part_queries, d>(smem.q[buffer], query);
+    const auto d_o = part<A::part_queries, d>(smem.d_o[buffer], query);
+    RegTile<float, A::rows, A::part_queries> s, dp;
+    RegTile<T, A::rows, A::part_queries> p_16, ds_16;
+
+    // S^T = K Q^T, P^T = exp(scale S^T - lse), dV += P^T dO
+    zero(s);
+    mma_ABt(s, part<A::rows, d>(smem.k, key), q, s);
+    mul(s, s, p.scale * kLog2E);
+    sub_col(s, s, smem.lse[buffer], query);
+    if (p.is_causal)
+      make_causal_t(s, s, block_key + key, tile_query + query);
+    exp2(s, s);
+    copy(p_16, s);
+    mma_AB(dv, p_16, d_o, dv);
+
+    // dP^T = V dO^T, dS^T = P^T (dP^T - delta), dK += dS^T Q
+    zero(dp);
+    mma_ABt(dp, part<A::rows, d>(smem.v, key), d_o, dp);
+    sub_col(dp, dp, smem.delta[buffer], query);
+    mul(dp, dp, s);
+    copy(ds_16, dp);
+    mma_AB(dk, ds_16, q, dk);
+  }
+
+  __device__ void write(const ladder::BackwardHead<T, d> &head, int block_key, float scale) {
+    RegTile<T, A::rows, d> out;
+    copy(out, dv);
+    store(head.dv(), out, block_key + key);
+    mul(dk, dk, scale);
+    copy(out, dk);
+    store(head.dk(), out, block_key + key);
+  }
+};
+
+/// A block of gradient_of_queries.
+template <typename T, int d> struct QueryArrangement {
+  static constexpr int rows = 32, warps = 4, queries = warps * rows; // queries per warp, warps per block
+  static constexpr int keys = d == 128 ? 32 : 64;                    // of a tile
+
+  struct Shared {
+    SharedTile<T, queries, d> q, d_o;
+    SharedTile<T, keys, d> k[kBuffers], v[kBuffers];
+  };
+};
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::warps * 32)
+    gradient_of_queries(const __grid_constant__ AttentionBackwardProblem p,
+                        const __grid_constant__ RowStatistics statistics) {
+  using block = group<A::warps>;
+  const int block_query = (gridDim.x - 1 - blockIdx.x) * A::queries, warp_query = block::warp() * A::rows;
+  const int keys = p.is_causal ? min(p.kv_len, block_query + A::queries) : p.kv_len;
   const int64_t query_head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
   const int64_t kv_head = int64_t(blockIdx.z) * p.kv_heads + blockIdx.y / (p.heads / p.kv_heads);
-  const ladder::BackwardHead<T, d> gmem{p, query_head, kv_head};
+  const ladder::BackwardHead<T, d> head{p, query_head, kv_head};
 
-  extern __shared__ __align__(128) unsigned char smem[];
-  SharedAllocator allocator(smem);
-  auto &resident = allocator.allocate<typename A::Resident>();
-  auto &buffers = allocator.allocate<typename A::Buffer, kBuffers>();
+  extern __shared__ __align__(128) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
   const auto fetch = [&](int key) {
-    auto &buffer = buffers[key / A::keys % kBuffers];
-    block::load_async(buffer.k, gmem.k(), key);
-    block::load_async(buffer.v, gmem.v(), key);
+    const int buffer = key / A::keys % kBuffers;
+    block::load_async(smem.k[buffer], head.k(), key);
+    block::load_async(smem.v[buffer], head.v(), key);
     async_commit();
   };
 
-  RegTile<float, A::rows, A::keys> weights, ds;
+  RegTile<float, A::rows, A::keys> s, dp;
   RegTile<T, A::rows, A::keys> ds_16;
   typename RegTile<float, A::rows, A::keys>::ColVec lse, delta;
   RegTile<float, A::rows, d> dq;
@@ -152,69 +166,69 @@ __global__ void __launch_bounds__(kWarps * 32)
   load(lse, statistics.lse_of(query_head), block_query + warp_query);
   load(delta, statistics.delta_of(query_head), block_query + warp_query);
 
-  block::load_async(resident.q, gmem.q(), block_query);
-  block::load_async(resident.d_o, gmem.d_o(), block_query);
+  block::load_async(smem.q, head.q(), block_query);
+  block::load_async(smem.d_o, head.d_o(), block_query);
   fetch(0);
   for (int key = 0; key < keys; key += A::keys) {
-    const auto &buffer = buffers[key / A::keys % kBuffers];
     block::async_wait();
     fetch(key + A::keys);
-    zero(weights);
-    mma_ABt(weights, part<A::rows, d>(resident.q, warp_query), buffer.k, weights);
-    mul(weights, weights, p.scale * kLog2E);
-    sub_row(weights, weights, lse);
-    right_fill(weights, weights, p.kv_len - key);
+    const auto &k = smem.k[key / A::keys % kBuffers], &v = smem.v[key / A::keys % kBuffers];
+
+    // S = Q K^T, P = exp(scale S - lse)
+    zero(s);
+    mma_ABt(s, part<A::rows, d>(smem.q, warp_query), k, s);
+    mul(s, s, p.scale * kLog2E);
+    sub_row(s, s, lse);
+    right_fill(s, s, p.kv_len - key);
     if (p.is_causal)
-      make_causal(weights, weights, block_query + warp_query, key);
-    exp2(weights, weights);
-    zero(ds);
-    mma_ABt(ds, part<A::rows, d>(resident.d_o, warp_query), buffer.v, ds);
-    sub_row(ds, ds, delta);
-    mul(ds, ds, weights);
-    copy(ds_16, ds);
-    mma_AB(dq, ds_16, buffer.k, dq);
+      make_causal(s, s, block_query + warp_query, key);
+    exp2(s, s);
+
+    // dP = dO V^T, dS = P (dP - delta), dQ += dS K
+    zero(dp);
+    mma_ABt(dp, part<A::rows, d>(smem.d_o, warp_query), v, dp);
+    sub_row(dp, dp, delta);
+    mul(dp, dp, s);
+    copy(ds_16, dp);
+    mma_AB(dq, ds_16, k, dq);
   }
   mul(dq, dq, p.scale);
   copy(out, dq);
-  store(gmem.dq(), out, block_query + warp_query);
+  store(head.dq(), out, block_query + warp_query);
 }
 
-template <typename T, int d> void launch_tiles(const AttentionBackwardProblem &p, cudaStream_t stream) {
+template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
   RowStatistics statistics(p);
-  const size_t rows = size_t(p.batch) * p.heads * statistics.padded_len;
+  const size_t rows = statistics.count(p);
   const ladder::Workspace<float> workspace(2 * rows, stream, "b1_two_kernels: workspace");
-  statistics.lse_log2 = workspace.data();
-  statistics.delta = workspace.data() + rows;
-  ladder::row_statistics<T, d>
-      <<<ladder::row_grid<T, d>(rows), ladder::kRowThreads, 0, stream>>>(p, statistics);
+  ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
+
+  using K = KeyArrangement<T, d>;
+  constexpr auto of_keys = gradients_of_keys<T, d, K>;
+  constexpr int of_keys_bytes = sizeof(typename K::Shared);
+  static_assert(of_keys_bytes <= 99 * 1024);
+  ladder::check(cudaFuncSetAttribute(of_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, of_keys_bytes),
+                "b1_two_kernels: shared memory");
+  of_keys<<<ladder::key_grid(p, K::keys), K::warps * 32, of_keys_bytes, stream>>>(p, statistics);
   ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
 
-  using K = KeysOutside<T, d>;
-  using Q = QueriesOutside<T, d>;
-  static_assert(K::smem_bytes <= 99 * 1024 && Q::smem_bytes <= 99 * 1024);
-  constexpr auto of_keys = gradients_of_keys<T, d>;
-  constexpr auto of_queries = gradient_of_queries<T, d>;
-  ladder::check(cudaFuncSetAttribute(of_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, K::smem_bytes),
-                "b1_two_kernels: shared memory");
-  ladder::check(cudaFuncSetAttribute(of_queries, cudaFuncAttributeMaxDynamicSharedMemorySize, Q::smem_bytes),
-                "b1_two_kernels: shared memory");
-  const dim3 key_grid =
-      ladder::launch_grid((p.kv_len + K::block_keys - 1) / K::block_keys, p.kv_heads, p.batch);
-  const dim3 query_grid =
-      ladder::launch_grid((p.q_len + Q::block_queries - 1) / Q::block_queries, p.heads, p.batch);
-  of_keys<<<key_grid, kWarps * 32, K::smem_bytes, stream>>>(p, statistics);
-  ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
-  of_queries<<<query_grid, kWarps * 32, Q::smem_bytes, stream>>>(p, statistics);
+  using Q = QueryArrangement<T, d>;
+  constexpr auto of_queries = gradient_of_queries<T, d, Q>;
+  constexpr int of_queries_bytes = sizeof(typename Q::Shared);
+  static_assert(of_queries_bytes <= 99 * 1024);
+  ladder::check(
+      cudaFuncSetAttribute(of_queries, cudaFuncAttributeMaxDynamicSharedMemorySize, of_queries_bytes),
+      "b1_two_kernels: shared memory");
+  const dim3 query_grid = ladder::launch_grid((p.q_len + Q::queries - 1) / Q::queries, p.heads, p.batch);
+  of_queries<<<query_grid, Q::warps * 32, of_queries_bytes, stream>>>(p, statistics);
   ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
 }
 
 } // namespace
 
 void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
-  if (p.dtype == DType::f32)
-    return dispatch_head_dim<32, 64, 128>(p, [&](auto) { launch_scalar(p, stream); });
   require_alignment(p, 16);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_tiles<decltype(element), d>(p, stream); });
+    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
   });
 }

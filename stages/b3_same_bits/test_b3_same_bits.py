@@ -1,8 +1,7 @@
-"""b3's claims: the same bits in every run, on any number of host threads, and b2's counts otherwise."""
+"""b3's claims: the same bits in every run, on any number of host threads, and b2c's counts otherwise."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from ladder.evaluation import Evaluation
 from ladder.operations import BackwardProblem
-from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -32,21 +30,12 @@ def test_the_same_bits(run_stage: RunStage, monkeypatch: pytest.MonkeyPatch, d: 
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", [32, 64, 128])
-def test_counts_of_b2(run_stage: RunStage, d: int, is_causal: bool) -> None:
+def test_counts_of_b2c(run_stage: RunStage, d: int, is_causal: bool) -> None:
     problem = BackwardProblem(1, 4, 150, 300, d, kv_heads=2, is_causal=is_causal)
-    b2, b3 = (run_stage(stage, problem).row for stage in ("b2_one_pass", NAME))
+    b2, b3 = (run_stage(stage, problem).row for stage in ("b2c_large_blocks", NAME))
     for same in ("mma_instructions", "ldmatrix_instructions", "conflicts"):
         assert b3[same] == b2[same]
     assert b3["conflicts"] == 0
-
-
-def test_differs_from_b2_by_the_turns_alone() -> None:
-    stages = discover()
-    b2, b3 = (
-        stages[name].kernel.read_text().replace(name, "rung").splitlines() for name in ("b2_one_pass", NAME)
-    )
-    changed = [line for line in difflib.unified_diff(b2, b3, n=0) if line[0] in "+-"][2:]
-    assert len(changed) < 90
 
 
 def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:

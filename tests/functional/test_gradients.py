@@ -32,7 +32,7 @@ def leaves(device: str = "cpu", dtype: torch.dtype = torch.float16, n: int = 20,
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backward", ["b1_two_kernels", "b2_one_pass", "b3_same_bits", "auto"])
+@pytest.mark.parametrize("backward", ["b1_two_kernels", "b2_one_pass", "b2b_pairs", "b3_same_bits", "auto"])
 def test_as_torch(device: str, backward: str) -> None:
     ours, theirs = leaves(device), leaves(device)
     o, _ = ladder.attention(*ours, is_causal=True, enable_gqa=True, stage="v3_swizzle", backward=backward)

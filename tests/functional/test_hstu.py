@@ -12,11 +12,12 @@ from torch import Tensor
 
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional.runs import run_stage
+from ladder.functional.runs import highest, run_stage
+from ladder.operations import HstuBackwardProblem
 
 HEADS, D = 2, 32
 #: The rungs that take a bias. The matrix of all stages tests the others.
-RUNGS = {"stage": "h3_rab", "backward": "h3b_gradients"}
+RUNGS = {"stage": "h3_rab", "backward": "h3c_bias_gradient"}
 
 
 def ints(*values: int) -> Tensor:
@@ -143,16 +144,31 @@ def test_the_gradient_of_a_constant_bias_is_not_computed(monkeypatch: pytest.Mon
 
 @pytest.mark.full
 def test_the_same_bits_in_every_run() -> None:
-    """Three heads add to one bias, several tiles of keys to dQ; in a rung of its own build."""
+    """Three heads add to one bias, several tiles of keys to dQ."""
     q, k, v = draw(3, 300, 3, D, seed=1).half()
     rab = draw(1, 1, 300, 300, seed=2).half()
     runs = []
     for _ in range(4):
         leaves = [x.clone().requires_grad_() for x in (q, k, v, rab)]
         *tokens, bias = leaves
-        o = ladder.hstu_attention(*tokens, ints(0, 300), rab=bias, deterministic=True, **RUNGS)
+        o = ladder.hstu_attention(*tokens, ints(0, 300), rab=bias, deterministic=True, stage="h3_rab")
         runs.append(torch.autograd.grad(o.sum(), leaves))
     assert all(torch.equal(a, b) for other in runs[1:] for a, b in zip(runs[0], other, strict=True))
+
+
+def test_a_rung_that_is_not_deterministic_is_refused() -> None:
+    tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
+    o = ladder.hstu_attention(
+        *tokens, ints(0, 20), deterministic=True, stage="h2_masks", backward="h3b_gradients"
+    )
+    with pytest.raises(UnsupportedProblem, match="h3b_gradients is not deterministic"):
+        o.sum().backward()
+
+
+def test_auto_leaves_out_rungs_that_add_determinism() -> None:
+    problem = HstuBackwardProblem(HEADS, D, (20,), dtype="f16", bias_heads=1)
+    assert highest(problem).name == "h3f_large_blocks"
+    assert highest(problem, deterministic=True).name == "h3g_same_bits"
 
 
 def test_the_last_queries_alone_are_the_last_rows_of_all() -> None:

@@ -35,16 +35,16 @@ class Hstu(Operation):
         shapes.DEFAULT_PROBLEM,
         *shapes.matrix(HstuProblem, ("f16",), (64,))[::4],
         *shapes.paged(("f16",), (64,)),
-        *shapes.fp8(("f16",), (64,))[::4],
     )
     calibration_problems: Sequence[HstuProblem] = (
         *shapes.calibration_problems(HstuProblem),
         *shapes.paged(("f16",), (64,)),
+        *(HstuProblem(2, d, (16, 5), (400, 300)) for d in (64, 128)),  # few queries
     )
     bench_problems: Sequence[HstuProblem] = [
         *shapes.bench_problems(HstuProblem),
         HstuProblem(16, 256, (4096,) * 4, dtype="bf16"),
-        *(HstuProblem(16, d, (4096,) * 4, dtype="bf16", fp8=True) for d in (64, 128)),
+        *(HstuProblem(16, d, (16,) * 32, (4096,) * 32, dtype="bf16") for d in (64, 128)),  # few queries
     ]
 
     def parse(self, size: str, **fields: Any) -> HstuProblem:
@@ -87,7 +87,6 @@ class Hstu(Operation):
             "dtype": problem.dtype,
             "alpha": problem.factor,
             "inv_length": 1.0 / problem.length,
-            "fp8": problem.fp8,
         }
 
     def make_inputs(self, problem: HstuProblem, device: str = "cpu") -> dict[str, Any]:
@@ -114,7 +113,6 @@ class Hstu(Operation):
         return [
             *shapes.matrix(self.problem, dtypes, head_dims),
             *shapes.paged(dtypes, head_dims),
-            *shapes.fp8(dtypes, head_dims),
         ]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[HstuProblem]]:
@@ -166,7 +164,6 @@ class Hstu(Operation):
         )
         group.add_argument("--alpha", type=float, help="factor of the logits (1 / sqrt(d))")
         group.add_argument("--scaling-seqlen", type=int, metavar="N", help="divisor of o")
-        group.add_argument("--fp8", action="store_true", default=None, help="products of e4m3 factors")
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
         given = {
@@ -180,7 +177,6 @@ class Hstu(Operation):
             "page_size": options.page_size,
             "alpha": options.alpha,
             "scaling_seqlen": options.scaling_seqlen,
-            "fp8": options.fp8,
         }
         return {name: value for name, value in given.items() if value is not None}
 

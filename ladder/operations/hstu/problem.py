@@ -16,8 +16,6 @@ INPUTS = ("normal", "strided", "large")
 SIZE_TEXT = ("H,d,lengths", "2,64,100/17/1")
 #: The number of bounds per query, if there are intervals.
 INTERVAL_BOUNDS = 3
-#: How many queries and keys have a scale in common, where they are rounded to 8 bits.
-SCALED_QUERIES, SCALED_KEYS = 64, 128
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,6 @@ class HstuProblem(AnyProblem):
     define the mask, as in :func:`ladder.hstu_mask`. ``bias_heads`` is 0 without a bias, 1 with one that all
     heads share, or H. With a ``page_size``, the keys of the history are in pages of a cache. ``alpha`` is the
     factor of the logits, 1 / sqrt(d) if None; o is divided by ``scaling_seqlen``, the longest q_len if None.
-    With ``fp8`` the factors of both products are rounded to e4m3, q, k and v with a scale for each
-    :data:`SCALED_QUERIES` queries and :data:`SCALED_KEYS` keys of a head.
 
     Raises :class:`InvalidProblem`.
     """
@@ -50,7 +46,6 @@ class HstuProblem(AnyProblem):
     page_size: int = 0
     alpha: float | None = None
     scaling_seqlen: int | None = None
-    fp8: bool = False
     dtype: str | None = None
     inputs: str = "normal"
 
@@ -124,7 +119,6 @@ class HstuProblem(AnyProblem):
             "masks": bool(masked) and not self.page_size,
             "bias": bool(self.bias_heads),
             "pages": bool(self.page_size),
-            "fp8": self.fp8,
         }
         return frozenset(name for name, there in names.items() if there)
 
@@ -154,7 +148,6 @@ class HstuProblem(AnyProblem):
         words += ["--page-size", str(self.page_size)] if self.page_size else []
         words += [f"--alpha={self.alpha!r}"] if self.alpha is not None else []
         words += ["--scaling-seqlen", str(self.scaling_seqlen)] if self.scaling_seqlen else []
-        words += ["--fp8"] if self.fp8 else []
         words += ["--dtype", self.dtype] if self.dtype else []
         words += ["--inputs", self.inputs] if self.inputs != "normal" else []
         return shlex.join(words)
@@ -169,7 +162,7 @@ class HstuProblem(AnyProblem):
             "mask": self.mask_words,
             "bias": self.bias_heads,
             "page": self.page_size,
-            "dtype": f"{self.dtype}, e4m3" if self.fp8 else self.dtype,
+            "dtype": self.dtype,
         }
 
     @property
@@ -191,7 +184,6 @@ class HstuProblem(AnyProblem):
         parts += [f"pages of {self.page_size}"] if self.page_size else []
         parts += [f"alpha={self.alpha:g}"] if self.alpha is not None else []
         parts += [self.dtype] if self.dtype else []
-        parts += ["in e4m3"] if self.fp8 else []
         parts += [f"{self.inputs} inputs"] if self.inputs != "normal" else []
         return " ".join(parts)
 

@@ -2,8 +2,8 @@
 
 The bound is that of the public kernels' own tests, max |kernel - exact| <= m * max |16 bits - exact|, with m
 = 2 forward and 5 for gradients, where "16 bits" is the same formula computed by torch with every step rounded
-to the dtype, or with fp8 the products' factors to e4m3; plus the error of fp32 sums: 2^-20 times the largest
-sum of absolute values, that is sixteen fp32 roundings for the products' truncation and the sums over keys.
+to the dtype; plus the error of fp32 sums: 2^-20 times the largest sum of absolute values, that is sixteen
+fp32 roundings for the products' truncation and the sums over keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ladder.operations.base import Reference, largest
 from ladder.operations.hstu.mask import hstu_mask
-from ladder.operations.hstu.problem import SCALED_KEYS, SCALED_QUERIES, HstuProblem
+from ladder.operations.hstu.problem import HstuProblem
 
 _FP32 = 2.0**-20
 _FORWARD, _BACKWARD = 2.0, 5.0
@@ -88,29 +88,6 @@ def hstu_attention_torch(
     return torch.einsum("hnm,mhd->nhd", p, v) / length
 
 
-def _hstu_attention_e4m3(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seen: Tensor, alpha: float, length: int
-) -> Tensor:
-    """The same with factors of products rounded to e4m3: q, k and v with a scale a tile and head, the weights
-    with one a head.
-    """
-    s = torch.einsum("nhd,mhd->hnm", _e4m3(q, SCALED_QUERIES), _e4m3(k, SCALED_KEYS))
-    p = F.silu(alpha * (s if bias is None else s + bias)) * seen
-    p = _e4m3(p.transpose(0, 1), max(1, len(q))).transpose(0, 1)
-    return (torch.einsum("hnm,mhd->nhd", p, _e4m3(v, SCALED_KEYS)) / length).to(q.dtype)
-
-
-def _e4m3(x: Tensor, rows: int) -> Tensor:
-    """Rounds x (n, H, d) to e4m3 with a scale for each ``rows`` rows and head: largest values become 448."""
-    if not x.numel():
-        return x.float()
-    parts = []
-    for part in x.float().split(rows):
-        scale = (part.abs().amax((0, 2), keepdim=True) / 448).clamp(min=1e-6)
-        parts.append((part / scale).to(torch.float8_e4m3fn).float() * scale)
-    return torch.cat(parts)
-
-
 def reference(problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
     """Computes o (total_q, H, d) in float64, on the inputs' device, with its bound."""
     q = inputs["q"]
@@ -123,8 +100,9 @@ def reference(problem: HstuProblem, inputs: Mapping[str, Any]) -> Reference:
         o[one.queries] = hstu_attention_torch(
             one.q.double(), one.k.double(), one.v.double(), bias, one.seen, *numbers
         )
-        rounding = _hstu_attention_e4m3 if problem.fp8 else hstu_attention_torch
-        rounded[one.queries] = rounding(one.q, one.k, one.v, one.bias, one.seen, *numbers).double()
+        rounded[one.queries] = hstu_attention_torch(
+            one.q, one.k, one.v, one.bias, one.seen, *numbers
+        ).double()
         terms = max(terms, _largest_sum(one, *numbers))
     return Reference({"o": o}, {"o": _FORWARD * largest(rounded - o) + _FP32 * terms})
 

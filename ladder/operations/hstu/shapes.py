@@ -22,6 +22,8 @@ _SIZES: tuple[dict[str, object], ...] = (
     {"q_lens": (150, 129), "kv_lens": (200, 129), "targets": (140, 1), "target_group_size": 16},
     {"q_lens": (30,), "kv_lens": (200,), "contexts": (180,), "targets": (15,), "target_group_size": 3},
     {"q_lens": (16, 3), "kv_lens": (300, 77)},
+    # At d = 32 no query sees any of the first 64 of 128 keys that h4's warps split, but some of the others.
+    {"q_lens": (1,) * 6, "kv_lens": tuple(range(295, 301)), "intervals": True},
 )
 _PAGED: tuple[dict[str, object], ...] = (
     {"q_lens": (0, 4, 17, 100), "kv_lens": (0, 8, 17, 230), "targets": (0, 2, 16, 60)},
@@ -117,23 +119,6 @@ def paged(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     ]
 
 
-def fp8(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
-    """Each mask with factors of 8 bits, up to d = 128."""
-    sizes = [*_SIZES, {"q_lens": (300,), "alpha": 0.0}]
-    return [
-        HstuProblem(
-            2,
-            d,
-            **size,  # type: ignore[arg-type]
-            fp8=True,
-            dtype=dtypes[(i + j) % len(dtypes)],
-            inputs=("normal", "strided", "large")[(i + j) % 3],
-        )
-        for i, size in enumerate(sizes)
-        for j, d in enumerate(d for d in head_dims if d <= 128)
-    ]
-
-
 def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
     """Histories and targets that end on either side of a page boundary."""
     return [
@@ -144,8 +129,8 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
 
 
 def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
-    """More than 2**32 elements of many tokens; of many keys and few queries; of the bias; of the cache; and
-    of many tokens in e4m3. The last blocks compute the short last sequence.
+    """More than 2**32 elements of many tokens; of many keys and few queries; of the bias; and of the cache.
+    The last blocks compute the short last sequence.
     """
     heads, d, length = 32, 64, 40
     if d not in head_dims:
@@ -163,10 +148,6 @@ def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
             replace(paged, q_lens=(0, length), kv_lens=(tokens // 2, 130), targets=(0, 16)),
             paged,
             heads,
-        ),
-        # All sequences are short: the last blocks round the last sequence, too.
-        Huge(
-            replace(short, q_lens=(length,) * (tokens // length), fp8=True), replace(short, fp8=True), heads
         ),
     ]
 

@@ -1,5 +1,5 @@
-// What the rungs of the backward ladder share: a head's tensors as views of the tile library, and two numbers
-// for each query row, with the kernel that computes them.
+// Shared by the rungs of the backward ladder: a head's tensors as views of the tile library, the steps of a
+// block of keys, and two numbers per query row with the kernel that computes them.
 #pragma once
 
 #include <climits>
@@ -22,19 +22,22 @@ inline void require_alignment(const AttentionBackwardProblem &p, unsigned bytes)
                                   std::to_string(bytes) + " bytes");
 }
 
-/// What the rungs keep for each query row is padded to a multiple of this: no tile is higher.
+/// The row statistics are padded to a multiple of this: the height of the largest tile.
 constexpr int kPaddedTo = 128;
 
-/// For each of a head's padded_len query rows: log2(e) * lse, which turns a logit into its weight by one
-/// exp2, and delta = rowsum(d_o * o) - d_lse, which is subtracted from all of a row's dp. Padding rows have
-/// weight 0. For weights of 2^shift * P, lse_log2 is less by shift, and delta is scaled by 2^-shift as dp
-/// must be.
+/// Two numbers for each of a head's padded_len query rows: log2(e) * lse, with which a logit becomes its
+/// weight by one exp2, and delta = rowsum(d_o * o) - d_lse, which is subtracted from each dp of the row. The
+/// weights of padding rows are 0. With a shift the weights are 2^shift * P: lse_log2 is smaller by shift, and
+/// delta is scaled by 2^-shift, as dp must be.
 struct RowStatistics {
   float *lse_log2, *delta; ///< (batch, heads, padded_len)
   int padded_len, shift;
 
   explicit RowStatistics(const AttentionBackwardProblem &p, int shift = 0)
       : padded_len((p.q_len + kPaddedTo - 1) / kPaddedTo * kPaddedTo), shift(shift) {}
+
+  /// The rows of all heads, padding included.
+  size_t count(const AttentionBackwardProblem &p) const { return size_t(p.batch) * p.heads * padded_len; }
 
   __device__ tiles::GlobalVec<const float> lse_of(int64_t head) const {
     return {lse_log2 + head * padded_len, padded_len};
@@ -44,9 +47,10 @@ struct RowStatistics {
   }
 };
 
-/// Blocks of `keys` keys each, of as many heads as blockIdx.x counts side by side. With a causal mask a block
-/// of the first keys has the most steps: of these heads it begins first, so that no block is left alone at
-/// the end. They are few, so that their q and d_o stay in the L2 cache while all of their blocks read them.
+/// The grid of a kernel with one block per `keys` keys. x counts up to four heads, y the blocks of a head, z
+/// the groups of four heads. With a causal mask the blocks of the first keys have the most steps, and they
+/// start first in each group, so the short blocks fill the gaps at the end. Only four heads run at a time, so
+/// their q and d_o stay in the L2 cache while all of their blocks read them.
 inline dim3 key_grid(const AttentionBackwardProblem &p, int keys) {
   const int heads = p.batch * p.kv_heads, section = std::gcd(heads, 4);
   return launch_grid(section, (p.kv_len + keys - 1) / keys, heads / section);
@@ -60,10 +64,10 @@ struct QueryTile {
 };
 
 /// The steps of a block of keys: for each head that reads them, the tiles of `queries` rows that see one of
-/// them, last ones first. They are walked, since a step's head and tile from its number would take a
-/// division.
+/// them, last ones first. They are walked with first() and after(): to compute a step's head and tile from
+/// its number would take an integer division.
 template <int queries> struct Steps {
-  int kv_head, key; ///< whose keys, and the first of them
+  int kv_head, key; ///< the keys' head, and the first of them
   int heads, tiles, seen;
 
   __device__ Steps(const AttentionBackwardProblem &p, int kv_head, int key)
@@ -77,11 +81,11 @@ template <int queries> struct Steps {
                                     : QueryTile{step.head + 1, tiles - 1};
   }
   __device__ static int query(QueryTile step) { return step.tile * queries; }
-  /// The tile's number among those of all heads.
+  /// The tile's number among the tiles of all heads.
   __device__ int64_t dq_tile(QueryTile step) const { return int64_t(step.head) * tiles + step.tile; }
 };
 
-/// One (batch, query head) and its key/value head, numbered across the batch.
+/// The tensors of one (batch, query head) and its key/value head, both numbered across the batch.
 template <typename T, int d> struct BackwardHead {
   const AttentionBackwardProblem &p;
   int64_t query_head, kv_head;
@@ -106,16 +110,11 @@ private:
   }
 };
 
-/// Threads of a block that makes rows' statistics, and how many share a row: each reads 16 bytes of it.
+/// Threads per block of row_statistics, and how many of them share a row: each reads 16 bytes of it.
 constexpr int kRowThreads = 256;
 template <typename T, int d> constexpr int kLanesPerRow = d * sizeof(T) / 16;
 
-/// Blocks for `rows` rows of all heads, padding included.
-template <typename T, int d> dim3 row_grid(size_t rows) {
-  return launch_grid(rows * kLanesPerRow<T, d> / kRowThreads, 1);
-}
-
-/// A row for each kLanesPerRow lanes.
+/// The row statistics of all heads, padding included: kLanesPerRow lanes per row.
 template <typename T, int d>
 __global__ void __launch_bounds__(kRowThreads)
     row_statistics(const __grid_constant__ AttentionBackwardProblem p, RowStatistics rows) {
@@ -144,6 +143,17 @@ __global__ void __launch_bounds__(kRowThreads)
   const bool is_row = row < p.q_len;
   rows.lse_log2[padded] = is_row ? p.lse[unpadded] * kLog2E - rows.shift : INFINITY;
   rows.delta[padded] = ldexpf(is_row && p.d_lse ? sum - p.d_lse[unpadded] : sum, -rows.shift);
+}
+
+/// Enqueues the computation of `rows`, which are stored in `memory`, 2 * rows.count(p) floats.
+template <typename T, int d>
+void compute_row_statistics(const AttentionBackwardProblem &p, RowStatistics &rows, float *memory,
+                            cudaStream_t stream) {
+  rows.lse_log2 = memory;
+  rows.delta = memory + rows.count(p);
+  const dim3 grid = launch_grid(rows.count(p) * kLanesPerRow<T, d> / kRowThreads, 1);
+  row_statistics<T, d><<<grid, kRowThreads, 0, stream>>>(p, rows);
+  check(cudaGetLastError(), "row_statistics: launch");
 }
 
 } // namespace ladder

@@ -41,7 +41,6 @@ struct HstuProblem {
   DType dtype;
   float alpha;
   float inv_length; ///< 1 / scaling_seqlen
-  bool fp8;         ///< factors of products are rounded to e4m3, q, k and v with a scale a tile
 };
 
 /// Defined by each rung's kernel.cu: enqueues the work on `stream` and returns.

@@ -44,7 +44,6 @@ inline HstuProblem hstu_problem(Arguments &arguments) {
   arguments.dtype("dtype", p.dtype);
   arguments.number("alpha", p.alpha);
   arguments.number("inv_length", p.inv_length);
-  arguments.flag("fp8", p.fp8);
   return p;
 }
 

@@ -1,41 +1,19 @@
-// The same two loops in fp32, a thread a row: slow, and exact enough to be held against finite differences.
-#pragma once
-
-#include <cmath>
-#include <cstdint>
-
+// b0_scalar: the gradients of attention in fp32, one thread per row.
+//
+// The forward pass kept lse but not P, so P = exp(scale q k^T - lse) is recomputed. dK and dV are sums over
+// queries: one kernel has a thread per key, which loops over the queries. dQ is a sum over keys: another
+// kernel has a thread per query, which loops over the keys. Slow, and exact enough for finite differences.
 #include "ladder/attention_backward.h"
 #include "ladder/dispatch.h"
+#include "pair.h"
 
-namespace scalar {
+namespace {
 
 using ladder::AttentionBackwardProblem;
 
 constexpr int kThreads = 64;
 
-__device__ inline float dot(const float *a, const float *b, int d) {
-  float sum = 0.f;
-  for (int x = 0; x < d; x++)
-    sum += a[x] * b[x];
-  return sum;
-}
-
-/// What a query row and a key have in common: the weight and the gradient of the logit.
-struct Pair {
-  float weight, ds;
-
-  /// q, d_o, o: the query's rows; k, v: the key's. `query` is the row's number among all heads'.
-  __device__ Pair(const AttentionBackwardProblem &p, int64_t query, const float *k, const float *v) {
-    const int d = p.head_dim;
-    const float *d_o = static_cast<const float *>(p.d_o) + query * d;
-    const float delta = dot(d_o, static_cast<const float *>(p.o) + query * d, d);
-    const float s = p.scale * dot(static_cast<const float *>(p.q) + query * d, k, d);
-    weight = expf(s - p.lse[query]);
-    ds = weight * (dot(d_o, v, d) - delta + (p.d_lse ? p.d_lse[query] : 0.f));
-  }
-};
-
-/// A thread a key; blockIdx.y is its head.
+/// dK and dV: one thread per key; blockIdx.y and .z are its head and batch entry.
 __global__ void __launch_bounds__(kThreads) gradients_of_keys(const AttentionBackwardProblem p) {
   const int key = blockIdx.x * kThreads + threadIdx.x, d = p.head_dim;
   if (key >= p.kv_len)
@@ -57,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) gradients_of_keys(const AttentionBac
     }
 }
 
-/// A thread a query; blockIdx.y is its head.
+/// dQ: one thread per query; blockIdx.y and .z are its head and batch entry.
 __global__ void __launch_bounds__(kThreads) gradient_of_queries(const AttentionBackwardProblem p) {
   const int i = blockIdx.x * kThreads + threadIdx.x, d = p.head_dim;
   if (i >= p.q_len)
@@ -77,15 +55,20 @@ __global__ void __launch_bounds__(kThreads) gradient_of_queries(const AttentionB
   }
 }
 
-} // namespace scalar
-
-/// fp32 tensors of any head dimension.
-inline void launch_scalar(const ladder::AttentionBackwardProblem &p, cudaStream_t stream) {
-  const auto blocks = [](int rows) { return (rows + scalar::kThreads - 1) / scalar::kThreads; };
+void launch_kernels(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  const auto blocks = [](int rows) { return (rows + kThreads - 1) / kThreads; };
   const dim3 key_grid = ladder::launch_grid(blocks(p.kv_len), p.kv_heads, p.batch);
   const dim3 query_grid = ladder::launch_grid(blocks(p.q_len), p.heads, p.batch);
-  scalar::gradients_of_keys<<<key_grid, scalar::kThreads, 0, stream>>>(p);
-  ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
-  scalar::gradient_of_queries<<<query_grid, scalar::kThreads, 0, stream>>>(p);
-  ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
+  gradients_of_keys<<<key_grid, kThreads, 0, stream>>>(p);
+  ladder::check(cudaGetLastError(), "b0_scalar: launch");
+  gradient_of_queries<<<query_grid, kThreads, 0, stream>>>(p);
+  ladder::check(cudaGetLastError(), "b0_scalar: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  if (p.dtype != DType::f32)
+    throw std::invalid_argument("dtype must be f32");
+  dispatch_head_dim<32, 64, 128>(p, [&](auto) { launch_kernels(p, stream); });
 }

@@ -1,0 +1,37 @@
+"""b2b's claims: b2's products with fewer fragments, P^T exchanged without a conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+
+RunStage = Callable[..., Evaluation]
+
+NAME, BEFORE = "b2b_pairs", "b2_one_pass"
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (17, 200)])
+def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, is_causal: bool) -> None:
+    row = run_stage(NAME, BackwardProblem(1, 2, n, m, d, kv_heads=1, is_causal=is_causal)).row
+    assert row["conflicts"] == 0
+
+
+@pytest.mark.parametrize(("d", "before", "now"), [(32, 208, 160), (64, 256, 208), (128, 768, 528)])
+def test_each_fragment_serves_twice(run_stage: RunStage, d: int, before: int, now: int) -> None:
+    """Of 64 queries and 128 keys, in KB: what warps load as fragments."""
+    problem = BackwardProblem(1, 1, 64, 128, d)
+    rows = [run_stage(stage, problem).row for stage in (BEFORE, NAME)]
+    assert [row["ldmatrix_instructions"] * 512 // 1024 for row in rows] == [before, now]
+    assert rows[0]["mma_instructions"] == rows[1]["mma_instructions"]
+
+
+def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
+    """For sm_90 of bf16 alone: fp16 takes the same registers."""
+    in_bf16 = [BackwardProblem(1, 1, 64, 64, d, dtype="bf16") for d in (32, 64, 128)]
+    assert set(spilled_bytes(NAME, "sm_80")) == set(spilled_bytes(NAME, "sm_90", in_bf16)) == {0}

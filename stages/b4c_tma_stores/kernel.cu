@@ -1,0 +1,255 @@
+// b4c_tma_stores: TMA stores dK and dV, too.
+//
+// In registers a lane has two neighbours of each row: eight bytes per quad and row, a quarter of a sector.
+// The shared memory of K and V is free at the end, so the gradients pass through it, and TMA writes whole
+// rows.
+#include <cmath>
+
+#include "ladder/backward_rows.h"
+#include "tiles/ring.h"
+#include "tiles/tensor_map.h"
+#include "tiles/warpgroup.h"
+
+namespace {
+
+using ladder::AttentionBackwardProblem;
+using ladder::QueryTile;
+using ladder::RowStatistics;
+using namespace tiles;
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kBuffers = 2;
+
+/// The weights are 2^kShift * P, so that they are normal numbers in fp16 down to 2^-26. dP and delta are
+/// scaled by the inverse.
+constexpr int kShift = 12;
+constexpr float kUnshift = 1.f / (1 << kShift);
+
+/// A block's arrangement for elements T and head dimension d.
+template <typename T, int d> struct Arrangement {
+  // Warpgroups of 64 keys each, and the queries of a tile. Per thread, dV and dK take d registers, S^T and
+  // dP^T `queries` registers.
+  static constexpr int warpgroups = 2, warps = 4 * warpgroups, keys = 64 * warpgroups;
+  static constexpr int queries = d == 128 ? 64 : 128;
+
+  using KTile = SharedTile<T, keys, d>;
+  using QTile = SharedTile<T, queries, d>;
+  struct Shared {
+    Ring<KTile, 1> k, v;
+    Ring<QTile, kBuffers> q, d_o;
+    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
+    SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
+  };
+  struct Maps {
+    tma::TensorMap<QTile> q, d_o;
+    tma::TensorMap<KTile> k, v, dk, dv;
+  };
+
+  /// The warpgroups share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
+  static constexpr int dq_cols = queries == 128 ? d : d / 2;
+  using DqSums = GlobalFragments<16, dq_cols>; // a warp's
+};
+
+template <typename T, int d, typename A> struct KeyGradients;
+template <int d, typename A> struct DqPart;
+
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::warps * 32)
+    differentiate(const __grid_constant__ typename A::Maps maps,
+                  const __grid_constant__ AttentionBackwardProblem p,
+                  const __grid_constant__ RowStatistics statistics, float *dq_sums) {
+  using block = group<A::warps>;
+  const int kv_head = ladder::block_kv_head(), block_key = blockIdx.y * A::keys;
+  const ladder::Steps<A::queries> steps(p, kv_head, block_key);
+
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
+  if (threadIdx.x == 0) {
+    smem.k.init(1);
+    smem.v.init(1);
+    smem.q.init(A::warps);
+    smem.d_o.init(A::warps);
+    fence_barrier_init();
+  }
+  block::sync();
+  Turn<kBuffers> loading, turn; // the buffers that are loaded and used next
+  const auto load_step = [&](int step, QueryTile tile) {
+    if (threadIdx.x == 0 && step < steps.count()) {
+      const int head = tile.head, query = steps.query(tile);
+      smem.q.wait_empty(loading);
+      smem.q.load_async(loading, smem.lse[loading.buffer], statistics.lse_of(head), query);
+      smem.q.load_async(loading, maps.q, query, head);
+      smem.d_o.wait_empty(loading);
+      smem.d_o.load_async(loading, smem.delta[loading.buffer], statistics.delta_of(head), query);
+      smem.d_o.load_async(loading, maps.d_o, query, head);
+      loading.advance();
+    }
+  };
+  KeyGradients<T, d, A> gradients{};
+  const DqPart<d, A> dq_part;
+
+  if (threadIdx.x == 0) {
+    smem.k.load_async({}, maps.k, block_key, kv_head);
+    smem.v.load_async({}, maps.v, block_key, kv_head);
+  }
+  QueryTile tile = steps.first(), before = tile;
+  load_step(0, tile);
+  smem.k.wait_full({});
+  smem.v.wait_full({});
+  // The dQ of a step is computed in the next step: by then the other warpgroup has stored its dS^T.
+  for (int step = 0; step <= steps.count(); step++, turn.advance()) {
+    fence_async_proxy(); // wgmma sees what the stores of dS^T have written
+    block::sync();
+    const QueryTile after = steps.after(tile);
+    load_step(step + 1, after);
+    if (step < steps.count())
+      gradients.add(p, smem, turn, block_key, steps.query(tile));
+    if (step > 0)
+      dq_part.add(smem, (step - 1) % kBuffers, dq_sums, steps.dq_tile(before));
+    before = tile;
+    tile = after;
+  }
+  gradients.write(smem, maps, block_key, kv_head, p.scale);
+}
+
+/// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed,
+/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
+/// factors.
+template <typename T, int d, typename A> struct KeyGradients {
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  RegTile<float, 16, d> dv, dk;
+
+  /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head, the block
+  /// begins with key `block_key`.
+  __device__ void add(const AttentionBackwardProblem &p, typename A::Shared &smem, Turn<kBuffers> turn,
+                      int block_key, int tile_query) {
+    const auto k = part<64, d>(smem.k.tiles[0][0], group_key);
+    const auto v = part<64, d>(smem.v.tiles[0][0], group_key);
+    const auto &q = smem.q.wait_full(turn), &d_o = smem.d_o.wait_full(turn);
+    RegTile<float, 16, A::queries> s, dp;
+    RegTile<T, 16, A::queries> p_16, ds_16;
+
+    // S^T = K Q^T, P^T = exp(scale S^T - lse)
+    warpgroup::mma_ABt(s, k, q);
+    warpgroup::mma_wait(s);
+    mul(s, s, p.scale * kLog2E);
+    sub_col(s, s, smem.lse[turn.buffer]);
+    lower_fill(s, s, p.kv_len - block_key - key);
+    if (p.is_causal)
+      make_causal_t(s, s, block_key + key, tile_query);
+    exp2(s, s);
+
+    // dP^T = V dO^T, dV += P^T dO
+    warpgroup::mma_ABt(dp, v, d_o);
+    copy(p_16, s);
+    warpgroup::mma_AB(dv, p_16, d_o, dv);
+    warpgroup::mma_wait(dp, dv);
+    smem.d_o.release(turn);
+
+    // dS^T = P^T (dP^T - delta), dK += dS^T Q
+    mul(dp, dp, kUnshift);
+    sub_col(dp, dp, smem.delta[turn.buffer]);
+    mul(dp, dp, s);
+    copy(ds_16, dp);
+    auto ds_smem = part<16, A::queries>(smem.ds[turn.buffer], key);
+    store(ds_smem, ds_16);
+    warpgroup::mma_AB(dk, ds_16, q, dk);
+    warpgroup::mma_wait(dk);
+    smem.q.release(turn);
+  }
+
+  /// dK and dV are stored through the shared memory of K and V, once all warps are done with these.
+  __device__ void write(typename A::Shared &smem, const typename A::Maps &maps, int block_key, int kv_head,
+                        float scale) {
+    using block = group<A::warps>;
+    auto &dk_smem = smem.k.tiles[0][0], &dv_smem = smem.v.tiles[0][0];
+    RegTile<T, 16, d> out;
+    block::sync();
+    mul(dk, dk, scale);
+    copy(out, dk);
+    store(dk_smem, out, key);
+    mul(dv, dv, kUnshift);
+    copy(out, dv);
+    store(dv_smem, out, key);
+    fence_async_proxy();
+    block::sync();
+    if (threadIdx.x == 0) {
+      tma::store_async(maps.dk, dk_smem, block_key, kv_head);
+      tma::store_async(maps.dv, dv_smem, block_key, kv_head);
+      tma::store_commit();
+      tma::store_wait_read(); // shared memory is the block's until it ends
+    }
+  }
+};
+
+/// The calling warpgroup's part of a tile of dQ.
+template <int d, typename A> struct DqPart {
+  int row = A::dq_cols == d ? 64 * warpgroup::index() : 0,
+      col = A::dq_cols == d ? 0 : A::dq_cols * warpgroup::index();
+
+  /// The calling warp's place among the sums of all (batch, query head), tiles and warps.
+  __device__ static typename A::DqSums sums(float *dq_sums, int64_t tile) {
+    return {dq_sums + (tile * A::warps + group<A::warps>::warp()) * A::DqSums::size};
+  }
+
+  /// Adds the block's share, dS K, to a tile's sums.
+  __device__ void add(const typename A::Shared &smem, int buffer, float *dq_sums, int64_t tile) const {
+    RegTile<float, 16, A::dq_cols> dq;
+    warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[buffer], 0, row),
+                       part<A::keys, A::dq_cols>(smem.k.tiles[0][0], 0, col));
+    warpgroup::mma_wait(dq);
+    atomic_add(sums(dq_sums, tile), dq);
+  }
+};
+
+/// dQ = scale * its sums, rounded; one block per tile.
+template <typename T, int d, typename A>
+__global__ void __launch_bounds__(A::warps * 32)
+    round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {
+  const int64_t head = int64_t(blockIdx.z) * p.heads + blockIdx.y;
+  const DqPart<d, A> mine;
+  RegTile<float, 16, A::dq_cols> dq;
+  RegTile<T, 16, A::dq_cols> out;
+  load(dq, mine.sums(dq_sums, head * gridDim.x + blockIdx.x));
+  mul(dq, dq, p.scale);
+  copy(out, dq);
+  const int row = blockIdx.x * A::queries + mine.row + 16 * warpgroup::warp();
+  store(ladder::BackwardHead<T, d>{p, head, 0}.dq(), out, row, mine.col);
+}
+
+template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  using A = Arrangement<T, d>;
+  RowStatistics statistics(p, kShift);
+  const size_t rows = statistics.count(p);
+  const ladder::Workspace<float> workspace((2 + d) * rows, stream, "b4c_tma_stores: workspace");
+  float *dq_sums = workspace.data() + 2 * rows;
+  ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
+  ladder::check(cudaMemsetAsync(dq_sums, 0, rows * d * sizeof(float), stream), "b4c_tma_stores: workspace");
+
+  constexpr auto kernel = differentiate<T, d, A>;
+  constexpr int smem_bytes = sizeof(typename A::Shared);
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
+                "b4c_tma_stores: shared memory");
+  const typename A::Maps maps{
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
+      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
+      .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
+  };
+  kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, smem_bytes, stream>>>(maps, p, statistics, dq_sums);
+  ladder::check(cudaGetLastError(), "b4c_tma_stores: launch");
+  const dim3 dq_grid = ladder::launch_grid((p.q_len + A::queries - 1) / A::queries, p.heads, p.batch);
+  round_dq<T, d, A><<<dq_grid, A::warps * 32, 0, stream>>>(p, dq_sums);
+  ladder::check(cudaGetLastError(), "b4c_tma_stores: launch");
+}
+
+} // namespace
+
+void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
+  require_alignment(p, 16);
+  dispatch_16_bit(p, [&](auto element) {
+    dispatch_head_dim<32, 64, 128>(p, [&](auto d) { launch_head_dim<decltype(element), d>(p, stream); });
+  });
+}

@@ -1,0 +1,28 @@
+"""b4g's claim: a quarter of the red instructions, 512 bytes each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+
+RunStage = Callable[..., Evaluation]
+
+
+def additions(result: Evaluation, instruction: str) -> int:
+    tables = [launch.instructions() for launch in result.execution.launches]
+    return sum(int(table[table["ptx"].str.startswith(instruction)]["executed"].sum()) for table in tables)
+
+
+@pytest.mark.parametrize(("d", "queries"), [(32, 128), (64, 128), (128, 64)])
+def test_a_quarter_of_the_additions(run_stage: RunStage, d: int, queries: int) -> None:
+    """A tile of dQ per step, four fp32 values per lane instead of one."""
+    problem = BackwardProblem(1, 2, 256, 128, d)
+    before, now = (run_stage(stage, problem) for stage in ("b4f_halves", "b4g_wide_adds"))
+    values = 2 * 256 // queries * queries * d
+    assert additions(before, "red.relaxed.gpu.global.add.f32") == values // 32
+    assert additions(now, "red.relaxed.gpu.global.add.v4.f32") == values // 128
+    assert additions(now, "red.") == values // 128
