@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Treatment:
     """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
-    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all if it is 0.
+    of the outputs from a 64-byte boundary. Of a launch only so many ``first_blocks`` or ``last_blocks`` run,
+    or all if both are 0; the virtual GPU has so many ``multiprocessors``, or its own number if it is 0.
     """
 
     backwards: bool = False
     unwritten: int = 0xFF
     skip_kernels: bool = False
+    first_blocks: int = 0
     last_blocks: int = 0
+    multiprocessors: int = 0
     offset_bytes: int = 0
 
 
@@ -76,13 +79,18 @@ class EmulatorBackend(Backend):
         return self._run(outputs, extension, target, problem, inputs, treatment, check=False)[0]
 
     def check(
-        self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
+        self,
+        extension: Path,
+        target: Target,
+        problem: AnyProblem,
+        inputs: Tensors,
+        treatment: Treatment = Treatment(),
     ) -> tuple[Execution, list[Finding], ExecutionError | None]:
         """Runs :meth:`execute` under the sanitizer; also returns findings, remarks among them, and the error
         that ended the run, if any.
         """
         outputs = make_outputs(problem, self.device)
-        return self._run(outputs, extension, target, problem, inputs, Treatment(), check=True)
+        return self._run(outputs, extension, target, problem, inputs, treatment, check=True)
 
     def _run(
         self,
@@ -110,7 +118,9 @@ class EmulatorBackend(Backend):
             backwards=treatment.backwards,
             unwritten=treatment.unwritten,
             skip_kernels=treatment.skip_kernels,
+            first_blocks=treatment.first_blocks,
             last_blocks=treatment.last_blocks,
+            multiprocessors=treatment.multiprocessors,
         ) as session:
             try:
                 call(extension, problem, {**inputs, **outputs}, stream=0)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     )
     from ladder.emulator.findings import (
         ADVICE,
+        ORDER_OF_ADDITIONS,
         Finding,
         Party,
         likeliest_first,
@@ -55,6 +56,7 @@ _NAMES = {
     "Launch": "sessions",
     "MemoryRange": "sessions",
     "Module": "sessions",
+    "ORDER_OF_ADDITIONS": "findings",
     "Party": "findings",
     "ProgramLaunches": "programs",
     "ProgramResult": "programs",

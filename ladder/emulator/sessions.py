@@ -149,6 +149,16 @@ class TensorBox:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """How many asynchronous copies to or from shared memory (``cp.async``, TMA) an instruction has issued, by
+    warps, and for how many distinct places.
+    """
+
+    count: int
+    places: int
+
+
+@dataclass(frozen=True)
 class _Copied:
     """A picklable copy of the emulator's record of a launch."""
 
@@ -164,7 +174,7 @@ class _Copied:
     @classmethod
     def of(cls, record: Any) -> _Copied:
         names = [field.name for field in fields(cls) if field.name != "answers"]
-        asked = ("totals", "instructions", "lines", "worst_accesses", "products", "boxes")
+        asked = ("totals", "instructions", "lines", "worst_accesses", "products", "boxes", "copies")
         values = {name: getattr(record, name) for name in names}
         return cls(**values, answers={name: getattr(record, name)() for name in asked})
 
@@ -185,6 +195,9 @@ class _Copied:
 
     def boxes(self) -> Any:
         return self.answers["boxes"]
+
+    def copies(self) -> Any:
+        return self.answers["copies"]
 
 
 class Launch:
@@ -256,6 +269,10 @@ class Launch:
             for index, one in sorted(self._record.boxes().items())
         ]
 
+    def copies(self) -> dict[int, Copies]:
+        """The asynchronous copies of each instruction that has any, of the first block."""
+        return {index: Copies(*numbers) for index, numbers in sorted(self._record.copies().items())}
+
     def __repr__(self) -> str:
         return f"<Launch {self.kernel} grid={self.grid} block={self.block} smem_bytes={self.smem_bytes}>"
 
@@ -304,7 +321,9 @@ def session(
     backwards: bool = False,
     unwritten: int = 0xFF,
     skip_kernels: bool = False,
+    first_blocks: int = 0,
     last_blocks: int = 0,
+    multiprocessors: int = 0,
 ) -> Iterator[Session]:
     """Gives the process a virtual GPU of this architecture for the duration of the block.
 
@@ -316,8 +335,9 @@ def session(
     the next one has run; it uses one host thread, so that the order is the same on every machine.
     ``unwritten`` is the value of every byte that has not been written (0xFF is NaN in every format). A
     correct kernel's results depend on neither. ``skip_kernels`` validates launches without running them, so
-    that only the host writes. Unless it is 0, only so many ``last_blocks`` (or clusters) of a launch run,
-    and the GPU says that it has a multiprocessor for each block.
+    that only the host writes. Unless both are 0, only so many ``first_blocks`` or ``last_blocks`` (or
+    clusters) of a launch run, and the GPU has a multiprocessor for each block. Unless it is 0, the GPU has so
+    many ``multiprocessors``.
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.
@@ -334,7 +354,9 @@ def session(
             backwards=backwards,
             unwritten=unwritten,
             skip_kernels=skip_kernels,
+            first_blocks=first_blocks,
             last_blocks=last_blocks,
+            multiprocessors=multiprocessors,
         )
         try:
             yield Session(arch, handle)

@@ -60,11 +60,12 @@ class Evaluation:
 
     def describe(self) -> str:
         """The error of each output that is nearest to its bound, for the message of a failing test."""
-        errors = "; ".join(
+        errors = [
             f"|{name} - ref| = {found.error:.3g}, bound {found.bound:.3g}"
             for name, found in self.errors.items()
-        )
-        return f"{self.row['stage']}: {errors}"
+        ]
+        together = [f"{name}: {found.together}" for name, found in self.errors.items() if found.together]
+        return f"{self.row['stage']}: {'; '.join([*errors, *together])}"
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,12 @@ class AttentionBackward(Attention):
         found = super().boundaries(dtypes, head_dims)
         return {name: [_of(problem) for problem in problems] for name, problems in found.items()}
 
+    def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return [_of(problem) for problem in super().large(dtypes, head_dims)]
+
+    def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
+        return ([_of(problem) for problem in series] for series in super().growing(dtype, head_dim))
+
     def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
         """Of as many heads as a grid has blocks for; of the last ones, each rung computes the last group."""
         batch, kv_heads, group, q_len, kv_len, d = 60, 4369, 3, 90, 260, 64
