@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         checked_stage,
         stage_remarks,
     )
-    from ladder.evaluation.sparse import faults_of_last_blocks
+    from ladder.evaluation.sparse import faults_beyond_32_bits
     from ladder.evaluation.table import (
         COLUMNS,
         Row,
@@ -50,7 +50,7 @@ _NAMES = {
     "checked_stage": "sanitizing",
     "compare": "comparison",
     "evaluate": "comparison",
-    "faults_of_last_blocks": "sparse",
+    "faults_beyond_32_bits": "sparse",
     "fill_row": "table",
     "make_row": "table",
     "rule_on": "comparison",

@@ -1,7 +1,8 @@
-"""Runs the last blocks alone on tensors of more elements than 32 bits can count.
+"""Runs a few blocks alone on tensors of more elements than 32 bits can count.
 
 Their memory is reserved and not touched, but for the last part of each tensor, which is a problem of its
-own: an index that overflows misses it.
+own: an index that overflows misses it. Mostly the last blocks compute it, or else the first ones: a rehearsal
+on small tensors tells.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.backends import EmulatorBackend, Treatment
 from ladder.build import Target, build
 from ladder.emulator import instruction_limit
+from ladder.errors import ExecutionError
 from ladder.evaluation.isolation import call
-from ladder.operations import Huge, operation_of, torch_dtypes
+from ladder.operations import AnyProblem, Huge, operation_of, torch_dtypes
 from ladder.stages import Stage
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ _MAP_NORESERVE = 0x4000
 _MOST_INSTRUCTIONS = 1 << 20
 
 
-def faults_of_last_blocks(stage: Stage, huge: Huge) -> str:
-    """Says what is wrong with the outputs of the last blocks; "" if nothing is.
+def faults_beyond_32_bits(stage: Stage, huge: Huge) -> str | None:
+    """Says what is wrong with the last part of the outputs; "" if nothing is, None if neither the last blocks
+    nor the first ones compute it alone.
 
     Raises :class:`UnsupportedProblem`, :class:`BuildError`, :class:`ExecutionError` if the kernels fail, and
     OSError if the memory cannot be reserved.
@@ -39,12 +41,31 @@ def faults_of_last_blocks(stage: Stage, huge: Huge) -> str:
     backend = EmulatorBackend()
     target = backend.target(stage, None)
     extension = build(stage, target, stage.chosen_options({}))
-    accepted = replace(huge, problem=stage.accept(huge.problem), last=stage.accept(huge.last))
-    return call(_faults, extension, target, accepted)
+    problem, rehearsal, last = map(stage.accept, (huge.problem, huge.rehearsal, huge.last))
+    return call(_faults, extension, target, problem, rehearsal, last, huge.blocks)
 
 
-def _faults(extension: Path, target: Target, huge: Huge) -> str:
-    problem, last = huge.problem, huge.last
+def _faults(
+    extension: Path,
+    target: Target,
+    problem: AnyProblem,
+    rehearsal: AnyProblem,
+    last: AnyProblem,
+    blocks: int,
+) -> str | None:
+    for treatment in (Treatment(last_blocks=blocks), Treatment(first_blocks=blocks)):
+        try:
+            suits = not _faults_of_part(extension, target, rehearsal, last, treatment)
+        except ExecutionError:  # they wait for the others, for instance
+            suits = False
+        if suits:
+            return _faults_of_part(extension, target, problem, last, treatment)
+    return None
+
+
+def _faults_of_part(
+    extension: Path, target: Target, problem: AnyProblem, last: AnyProblem, treatment: Treatment
+) -> str:
     backend, operation = EmulatorBackend(), operation_of(problem)
     dtypes = torch_dtypes()
     small = operation.make_inputs(last)
@@ -60,7 +81,6 @@ def _faults(extension: Path, target: Target, huge: Huge) -> str:
         ends[whole.name] = _end(outputs[whole.name], part.shape)
         ends[whole.name].fill_(math.nan)
     with instruction_limit(_MOST_INSTRUCTIONS):
-        treatment = Treatment(last_blocks=huge.blocks)
         backend.execute_into(outputs, extension, target, problem, inputs, treatment)
     expected = operation.reference(last, small)
     return "; ".join(

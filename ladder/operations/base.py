@@ -257,11 +257,13 @@ def known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
 
 @dataclass(frozen=True)
 class Huge:
-    """A problem with tensors of more than 2**32 elements. The last ``blocks`` blocks of each launch compute
-    ``last``, whose tensors are the ends of these in each dimension; before them the inputs are zeros.
+    """A problem with tensors of more than 2**32 elements. The last ``blocks`` blocks of each launch, or the
+    first ones, compute ``last``, whose tensors are the ends of these in each dimension; before them the
+    inputs are zeros. ``rehearsal`` is the same on tensors that fit into memory, with more blocks than these.
     """
 
     problem: AnyProblem
+    rehearsal: AnyProblem
     last: AnyProblem
     blocks: int = 1
 

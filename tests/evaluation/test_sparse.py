@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ladder.errors import ExecutionError
-from ladder.evaluation import faults_of_last_blocks
+from ladder.evaluation import faults_beyond_32_bits
 from ladder.operations import get_operation
 from ladder.stages import discover
 
@@ -31,7 +31,7 @@ def faults_on_large_tensors(stage: str, number: int, changed: Callable[[str], st
     found = discover()["mine"]
     huge = get_operation(found.computes).beyond_32_bits(found.dtypes, found.head_dims)[number]
     try:
-        return faults_of_last_blocks(found.narrowed([huge.problem]), huge)
+        return faults_beyond_32_bits(found.narrowed([huge.problem]), huge)
     except ExecutionError as error:
         return str(error)
 
@@ -71,11 +71,26 @@ def test_offsets_of_32_bits_are_found(
     assert found and all(fault in found for fault in faults), found
 
 
+def last_part(stage: str, number: int) -> str | None:
+    found = discover()[stage]
+    huge = get_operation(found.computes).beyond_32_bits(found.dtypes, found.head_dims)[number]
+    return faults_beyond_32_bits(found.narrowed([huge.problem]), huge)
+
+
+def test_first_blocks_that_have_the_last_rows_are_tried() -> None:
+    assert last_part("v11_persistent", 1) == ""
+
+
+def test_blocks_that_take_numbers_are_told_apart() -> None:
+    """The last ones alone take the first numbers."""
+    assert last_part("b3_same_bits", 0) is None
+
+
 @pytest.mark.full
 def test_the_rung_whose_blocks_take_numbers_is_right_if_they_take_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other tests leave it out, since its last blocks alone would begin with the first keys."""
+    """The other tests skip it, since its last blocks alone begin with the first keys."""
     monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
 
     def changed(text: str) -> str:

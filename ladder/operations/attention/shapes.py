@@ -133,8 +133,12 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
     tiles = 2**32 // (head_dim * _LARGEST_TILE) + 1
     of_rows = Problem(1, 1, tiles * _LARGEST_TILE + q_len, 40, head_dim, dtype=dtype)
     return [
-        Huge(of_heads, replace(of_heads, batch=1, heads=1, kv_heads=1)),
-        Huge(of_rows, replace(of_rows, q_len=q_len)),
+        Huge(
+            of_heads,
+            replace(of_heads, batch=3, heads=4, kv_heads=2),
+            replace(of_heads, batch=1, heads=1, kv_heads=1),
+        ),
+        Huge(of_rows, replace(of_rows, q_len=2 * _LARGEST_TILE + q_len), replace(of_rows, q_len=q_len)),
     ]
 
 

@@ -114,7 +114,8 @@ class AttentionBackward(Attention):
         problem = BackwardProblem(
             batch, group * kv_heads, q_len, kv_len, d, kv_heads=kv_heads, dtype=dtypes[0], lse_gradient=True
         )
-        return [Huge(problem, replace(problem, batch=1, heads=group, kv_heads=1), _LAST_BLOCKS)]
+        small = replace(problem, batch=2, heads=8 * group, kv_heads=8)
+        return [Huge(problem, small, replace(problem, batch=1, heads=group, kv_heads=1), _LAST_BLOCKS)]
 
     def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
         shapes = super().input_shapes(problem)

@@ -188,18 +188,24 @@ def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
     paged = replace(short, kv_lens=(130,), targets=(16,), page_size=64)
     # A head's bias has a row for each of the keys, as wide as they are many.
     biased = replace(short, heads=2, kv_lens=(64,), window=(30, 0), bias_heads=2)
+
+    def of(few: HstuProblem, last: HstuProblem, **many: object) -> Huge:
+        return Huge(replace(few, **many), few, last, last.heads)  # type: ignore[arg-type]
+
     return [
-        Huge(replace(short, q_lens=(tokens // 2, tokens // 2, length)), short, heads),
-        Huge(replace(short, q_lens=(0, length), kv_lens=(tokens, length)), short, heads),
-        Huge(replace(biased, kv_lens=(2**16 + 64,)), biased, biased.heads),
-        Huge(
-            replace(paged, q_lens=(0, length), kv_lens=(tokens // 2, 130), targets=(0, 16)),
+        of(replace(short, q_lens=(200, 200, length)), short, q_lens=(tokens // 2, tokens // 2, length)),
+        of(replace(short, q_lens=(0, length), kv_lens=(500, length)), short, kv_lens=(tokens, length)),
+        of(replace(biased, kv_lens=(200,)), biased, kv_lens=(2**16 + 64,)),
+        of(
+            replace(paged, q_lens=(0, length), kv_lens=(500, 130), targets=(0, 16)),
             paged,
-            heads,
+            kv_lens=(tokens // 2, 130),
         ),
         # All sequences are short: the last blocks round the last sequence, too.
-        Huge(
-            replace(short, q_lens=(length,) * (tokens // length), fp8=True), replace(short, fp8=True), heads
+        of(
+            replace(short, q_lens=(length,) * 5, fp8=True),
+            replace(short, fp8=True),
+            q_lens=(length,) * (tokens // length),
         ),
     ]
 
@@ -214,9 +220,11 @@ def gradients_beyond_32_bits(problem: type[HstuProblem], dtype: str, head_dims: 
     short = problem(heads, d, (seen,), scaling_seqlen=seen, dtype=dtype)
     biased = replace(short, heads=2, q_lens=(64,), window=(-1, -1), bias_heads=2)
     return [
-        Huge(replace(short, q_lens=(length,) * 33), short, heads),
+        Huge(replace(short, q_lens=(length,) * 33), replace(short, q_lens=(200,) * 3), short, heads),
         # two tiles of queries, at most
-        Huge(replace(biased, kv_lens=(2**16 + 64,)), biased, 2 * biased.heads),
+        Huge(
+            replace(biased, kv_lens=(2**16 + 64,)), replace(biased, kv_lens=(500,)), biased, 2 * biased.heads
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rungs with one thing changed, from wrong_rungs.toml, as stages that compile for one head dim and dtype."""
+"""Wrong rungs that once passed: a default of ``ladder check`` or of ``pytest stages/`` finds each of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 from ladder.evaluation import check_stage, rule_on
 from ladder.operations import AnyProblem, get_operation
@@ -34,6 +36,11 @@ class WrongRung:
     occurrence: int = 1
     head_dim: int = 64
     dtype: str = "f16"
+
+    @property
+    def original(self) -> Path:
+        """The file that is changed."""
+        return discover()[self.stage].source(self.file)
 
     def write(self, folder: Path) -> Stage:
         """Makes the stage in a new folder below this one, with its own copy of all headers if one of them is
@@ -87,3 +94,35 @@ def problems_of(stage: Stage) -> Iterator[AnyProblem]:
 def wrong_rungs() -> list[WrongRung]:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     return [WrongRung(name=name, replacement=entry.pop("with"), **entry) for name, entry in table.items()]
+
+
+#: One of each kind; the others with ``-m full``.
+QUICK = (
+    "v8_k_released_before_its_product_is_complete",
+    "v8_no_publish_barriers",
+    "b3_the_turn_is_not_acquired",
+    "b2_dq_without_atomics",
+    "v7_o_rescaled_before_its_product_is_complete",
+    "v8_o_rounded_for_each_tile",
+)
+
+
+@pytest.mark.parametrize(
+    "rung",
+    [
+        pytest.param(rung, id=rung.name, marks=() if rung.name in QUICK else pytest.mark.full)
+        for rung in wrong_rungs()
+    ],
+)
+def test_it_is_found(rung: WrongRung, tmp_path: Path) -> None:
+    found = rung.findings(rung.write(tmp_path))
+    assert any(rung.says in text for text in found), found
+
+
+@pytest.mark.parametrize("rung", wrong_rungs(), ids=lambda rung: rung.name)
+def test_its_change_fits_the_rung_of_today(rung: WrongRung) -> None:
+    rung.changed(rung.original.read_text())
+
+
+def test_the_quick_ones_are_there() -> None:
+    assert {*QUICK} <= {rung.name for rung in wrong_rungs()}
