@@ -220,10 +220,10 @@ def gradients_beyond_32_bits(problem: type[HstuProblem], dtype: str, head_dims: 
     short = problem(heads, d, (seen,), scaling_seqlen=seen, dtype=dtype)
     biased = replace(short, heads=2, q_lens=(64,), window=(-1, -1), bias_heads=2)
     return [
-        Huge(replace(short, q_lens=(length,) * 33), replace(short, q_lens=(200,) * 3), short, heads),
+        Huge(replace(short, q_lens=(length,) * 33), replace(short, q_lens=(256,) * 3), short, heads),
         # two tiles of queries, at most
         Huge(
-            replace(biased, kv_lens=(2**16 + 64,)), replace(biased, kv_lens=(500,)), biased, 2 * biased.heads
+            replace(biased, kv_lens=(2**16 + 64,)), replace(biased, kv_lens=(576,)), biased, 2 * biased.heads
         ),
     ]
 
