@@ -130,6 +130,8 @@ void copy_async(Warp &warp, const Instruction &in) {
     });
   }
 
+  if (active)
+    warp.block().note_copy(in, to.shared[std::size_t(std::countr_zero(active))]);
   AccessCounters &counters = warp.access(in, AccessKind::async_copy);
   ++counters.executed;
   if (bytes != 16 && whole != active) // zero-filled bytes come from no line

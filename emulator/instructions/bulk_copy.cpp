@@ -323,6 +323,8 @@ void bulk_copy(Warp &warp, const Instruction &in) {
   std::vector<BulkCopy> once;
   for_lanes(warp.active(), [&](int lane) {
     const BulkCopy copy = bulk_copy_of(warp, in, lane);
+    if (kind == BulkKind::load || kind == BulkKind::store)
+      warp.block().note_copy(in, std::uint32_t(copy.shared));
     counters.executed += is_issued(copy, once);
     if (const auto sectors = sectors_of(copy, is_elected)) {
       counters.sectors += *sectors;

@@ -97,6 +97,11 @@ public:
   }
   std::uint32_t thread_count() const { return threads_; }
   Counters &counters() { return *counters_; }
+  /// Counts an asynchronous copy to or from shared memory if this is the first block.
+  void note_copy(const Instruction &in, std::uint32_t shared_address) {
+    if (linear_index() == 0)
+      counters().note_copy(std::uint32_t(&in - code().instructions.data()), shared_address);
+  }
   BlockObserver *observer() { return observer_.get(); }
   Cluster &cluster() { return *cluster_; }
   std::uint32_t cluster_rank() const { return cluster_rank_; }

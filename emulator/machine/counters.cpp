@@ -58,6 +58,10 @@ Counters &Counters::operator+=(const Counters &other) {
     note(instruction, candidate);
   for (const auto &[instruction, candidate] : other.boxes)
     note(instruction, candidate);
+  for (const auto &[instruction, more] : other.copies) {
+    copies[instruction].count += more.count;
+    copies[instruction].places.insert(more.places.begin(), more.places.end());
+  }
   return *this;
 }
 

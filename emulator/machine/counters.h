@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace ladder::machine {
@@ -95,6 +96,12 @@ struct TensorBox {
   int warp = 0;
 };
 
+/// One instruction's asynchronous copies to or from shared memory, in the first block alone.
+struct AsyncCopies {
+  std::uint64_t count = 0;
+  std::unordered_set<std::uint32_t> places; ///< distinct addresses in shared memory, of the first lane
+};
+
 /// Indexed by instruction in a Code.
 struct Counters {
   std::vector<std::uint64_t> executed; ///< warp instructions issued, predicated-off ones included
@@ -107,12 +114,19 @@ struct Counters {
   /// For each instruction that has any, those of the first execution in the lowest block.
   std::unordered_map<std::uint32_t, ProductOperands> products;
   std::unordered_map<std::uint32_t, TensorBox> boxes;
+  std::unordered_map<std::uint32_t, AsyncCopies> copies;
 
   /// Keeps the access if it is the instruction's worst so far.
   void note(std::uint32_t instruction, const SharedAccess &candidate);
   /// Keeps what is the instruction's first so far, in the lowest block.
   void note(std::uint32_t instruction, const ProductOperands &candidate);
   void note(std::uint32_t instruction, const TensorBox &candidate);
+  /// Counts an asynchronous copy of the first block.
+  void note_copy(std::uint32_t instruction, std::uint32_t shared_address) {
+    AsyncCopies &all = copies[instruction];
+    ++all.count;
+    all.places.insert(shared_address);
+  }
 
   explicit Counters(std::size_t instructions = 0)
       : executed(instructions), idle_lanes(instructions), access(instructions) {}

@@ -62,7 +62,7 @@ std::uint64_t resident_limit(const LaunchContext &launch) {
   const std::uint64_t a_multiprocessor = std::max<std::uint64_t>(
       1, std::min<std::uint64_t>(std::uint64_t(launch.gpu->max_blocks_per_multiprocessor),
                                  std::uint64_t(launch.gpu->max_threads_per_multiprocessor) / 32 / warps));
-  return a_multiprocessor * std::uint64_t(launch.gpu->multiprocessors);
+  return a_multiprocessor * std::uint64_t(multiprocessors_of(*launch.gpu));
 }
 
 /// The same, also limited by shared memory.
@@ -73,20 +73,24 @@ std::uint64_t resident_with_shared_memory(const LaunchContext &launch) {
       (launch.dynamic_shared_bytes ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
                                    : layout.static_shared_bytes);
   const std::uint64_t room = std::uint64_t(launch.gpu->shared_bytes_per_multiprocessor) / shared;
-  return std::min(resident_limit(launch), room * std::uint64_t(launch.gpu->multiprocessors));
+  return std::min(resident_limit(launch), room * std::uint64_t(multiprocessors_of(*launch.gpu)));
 }
 
-/// The first block (or cluster) to run of `total`.
+/// The first block (or cluster) to run of `total`, and the end of those to run.
 std::uint64_t first_of(std::uint64_t total) {
   const std::uint64_t last = Liberties::current().last_blocks;
   return last ? total - std::min(last, total) : 0;
+}
+std::uint64_t end_of(std::uint64_t total) {
+  const std::uint64_t first = Liberties::current().first_blocks;
+  return first ? std::min(first, total) : total;
 }
 
 /// A launch in progress.
 class GridRun {
 public:
   GridRun(LaunchContext &launch, const LaunchOptions &options)
-      : launch_(launch), options_(options), total_(launch.grid.count() / launch.cluster.count()),
+      : launch_(launch), options_(options), total_(end_of(launch.grid.count() / launch.cluster.count())),
         limit_(std::max<std::uint64_t>(1, resident_limit(launch) / launch.cluster.count())),
         room_(std::max<std::uint64_t>(1, resident_with_shared_memory(launch) / launch.cluster.count())),
         next_(first_of(total_)) {}
@@ -273,6 +277,15 @@ private:
 Liberties &Liberties::current() {
   static Liberties liberties;
   return liberties;
+}
+
+int multiprocessors_of(const VirtualGpu &gpu) {
+  const Liberties &liberties = Liberties::current();
+  if (liberties.multiprocessors)
+    return liberties.multiprocessors;
+  // A persistent kernel's last blocks then have the last work items, and not a share of all.
+  return liberties.first_blocks || liberties.last_blocks ? std::numeric_limits<int>::max()
+                                                         : gpu.multiprocessors;
 }
 
 Counters run_grid(LaunchContext &launch, const LaunchOptions &options) {

@@ -1,6 +1,8 @@
 // Behaviour that CUDA leaves open, on which no correct program depends, and what tests leave out.
 #pragma once
 
+#include "machine/gpu.h"
+
 #include <cstdint>
 
 namespace ladder::machine {
@@ -16,12 +18,17 @@ struct Liberties {
   bool fills_allocations = false;
   /// Checks launches but does not run them: memory then holds only what the host wrote.
   bool skips_kernels = false;
-  /// Unless 0, runs no more than so many of a launch's last blocks (or clusters), whose addresses are the
-  /// largest: for tensors that are too large for all of them. The GPU then says that it has a multiprocessor
-  /// for each block.
-  std::uint64_t last_blocks = 0;
+  /// Unless both are 0, runs only so many of a launch's first or of its last blocks (or clusters): for
+  /// tensors that are too large for all of them. The GPU then says that it has a multiprocessor for each
+  /// block.
+  std::uint64_t first_blocks = 0, last_blocks = 0;
+  /// Unless 0, how many multiprocessors the GPU has. With few, a persistent kernel's blocks have much to do.
+  int multiprocessors = 0;
 
   static Liberties &current();
 };
+
+/// How many multiprocessors the GPU has, with the current liberties.
+int multiprocessors_of(const VirtualGpu &gpu);
 
 } // namespace ladder::machine

@@ -1,6 +1,7 @@
 #include "machine/special_registers.h"
 
 #include "machine/block.h"
+#include "machine/liberties.h"
 
 #include <algorithm>
 
@@ -63,10 +64,10 @@ std::uint64_t special_value(program::Special special, const Block &block, int wa
   case S::smid: {
     const std::uint64_t linear =
         ctaid.x + std::uint64_t(launch.grid.x) * (ctaid.y + std::uint64_t(launch.grid.y) * ctaid.z);
-    return linear % std::uint64_t(launch.gpu->multiprocessors);
+    return linear % std::uint64_t(multiprocessors_of(*launch.gpu));
   }
   case S::nsmid:
-    return std::uint64_t(launch.gpu->multiprocessors);
+    return std::uint64_t(multiprocessors_of(*launch.gpu));
   case S::gridid:
     return launch.grid_id;
   case S::lanemask_eq:

@@ -93,7 +93,8 @@ class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
-          bool skip_kernels, std::uint64_t last_blocks, bool watch_host)
+          bool skip_kernels, std::uint64_t first_blocks, std::uint64_t last_blocks, int multiprocessors,
+          bool watch_host)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
         lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
@@ -107,7 +108,9 @@ public:
                                                   .unwritten = unwritten,
                                                   .fills_allocations = true,
                                                   .skips_kernels = skip_kernels,
-                                                  .last_blocks = last_blocks});
+                                                  .first_blocks = first_blocks,
+                                                  .last_blocks = last_blocks,
+                                                  .multiprocessors = multiprocessors});
     device.reset();
     device.open_log(log_);
     if (checking_)
@@ -303,14 +306,15 @@ PYBIND11_MODULE(_emulator, m) {
       .def("lines", line_columns)
       .def("worst_accesses", worst_accesses)
       .def("products", products)
-      .def("boxes", boxes);
+      .def("boxes", boxes)
+      .def("copies", copies);
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
-                    std::uint8_t, bool, std::uint64_t, bool>(),
+                    std::uint8_t, bool, std::uint64_t, std::uint64_t, int, bool>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
            py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"),
-           py::arg("last_blocks"), py::arg("watch_host"))
+           py::arg("first_blocks"), py::arg("last_blocks"), py::arg("multiprocessors"), py::arg("watch_host"))
       .def("end", &Session::end)
       .def("launches", &Session::launches)
       .def("findings", &Session::findings, "What the sanitizer found, as JSON.")

@@ -194,6 +194,13 @@ py::dict boxes(const runtime::LaunchRecord &record) {
   return all;
 }
 
+py::dict copies(const runtime::LaunchRecord &record) {
+  py::dict all;
+  for (const auto &[instruction, copies] : record.counters.copies)
+    all[py::int_(instruction)] = py::make_tuple(copies.count, copies.places.size());
+  return all;
+}
+
 py::list pairs(const std::vector<runtime::ChunkPlace> &chunks) {
   py::list all;
   for (const runtime::ChunkPlace &chunk : chunks)

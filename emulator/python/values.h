@@ -32,5 +32,6 @@ py::dict worst_accesses(const runtime::LaunchRecord &record);
 py::dict products(const runtime::LaunchRecord &record);
 /// By instruction: its first box in the lowest block.
 py::dict boxes(const runtime::LaunchRecord &record);
+py::dict copies(const runtime::LaunchRecord &record);
 
 } // namespace ladder::python

@@ -160,7 +160,7 @@ void Device::check(const LaunchRequest &request) const {
   if (request.cooperative) {
     const std::uint64_t resident = std::uint64_t(blocks_per_multiprocessor(*gpu_, *request.code, threads,
                                                                            request.dynamic_shared_bytes)) *
-                                   std::uint64_t(gpu_->multiprocessors);
+                                   std::uint64_t(machine::multiprocessors_of(*gpu_));
     if (request.grid.count() > resident)
       throw LaunchRefusal(LaunchRefusal::Reason::cooperative_grid,
                           "a cooperative launch of " + std::to_string(request.grid.count()) + " blocks; " +

@@ -27,12 +27,6 @@ constexpr int kConstantBytes = 64 * 1024;
 constexpr int kMaxBlock[3] = {1024, 1024, 64};
 constexpr int kMaxGrid[3] = {2147483647, 65535, 65535};
 
-/// Where last blocks alone run, a persistent kernel has a block for each piece of its work: its last blocks
-/// then have the last pieces, and not a share of all.
-int multiprocessors_of(const machine::VirtualGpu &gpu) {
-  return machine::Liberties::current().last_blocks ? kMaxGrid[0] : gpu.multiprocessors;
-}
-
 void require_device(int device) { require(device == 0, cudaErrorInvalidDevice); }
 
 /// The known attributes. Unlisted attributes that report support of a feature are 0.
@@ -83,7 +77,7 @@ std::optional<int> attribute_of(const machine::VirtualGpu &gpu, cudaDeviceAttr a
   case cudaDevAttrTexturePitchAlignment:
     return 32;
   case cudaDevAttrMultiProcessorCount:
-    return multiprocessors_of(gpu);
+    return machine::multiprocessors_of(gpu);
   case cudaDevAttrMaxThreadsPerMultiProcessor:
     return gpu.max_threads_per_multiprocessor;
   case cudaDevAttrMaxBlocksPerMultiprocessor:
@@ -148,7 +142,7 @@ cudaDeviceProp properties_of(const machine::VirtualGpu &gpu) {
   p.minor = gpu.minor;
   p.textureAlignment = p.surfaceAlignment = 512;
   p.texturePitchAlignment = 32;
-  p.multiProcessorCount = multiprocessors_of(gpu);
+  p.multiProcessorCount = machine::multiprocessors_of(gpu);
   p.maxThreadsPerMultiProcessor = gpu.max_threads_per_multiprocessor;
   p.maxBlocksPerMultiProcessor = gpu.max_blocks_per_multiprocessor;
   p.memoryBusWidth = gpu.memory_bus_bits;

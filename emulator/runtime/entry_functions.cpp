@@ -1,5 +1,6 @@
 // Attributes of kernels, and occupancy.
 #include "machine/cluster.h"
+#include "machine/liberties.h"
 #include "runtime/entry.h"
 #include "runtime/kernels.h"
 #include "runtime/occupancy.h"
@@ -167,7 +168,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
     const std::uint64_t blocks = std::uint64_t(blocks_per_multiprocessor(
         gpu, *kernel.code(), std::uint64_t(block.x) * block.y * block.z, config->dynamicSmemBytes));
     const std::uint64_t group = machine::kMostBlocksOfCluster;
-    *clusters = int(std::uint64_t(gpu.multiprocessors) / group * (group * blocks / size));
+    *clusters = int(std::uint64_t(machine::multiprocessors_of(gpu)) / group * (group * blocks / size));
   });
 }
 

@@ -56,6 +56,15 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
   return !clocks_.knows(thread, past.thread, past.epoch);
 }
 
+/// Atomics do not race, but the sum of floats depends on their order. A load that only makes later writes
+/// wait does not order them: it must acquire.
+bool BlockChecker::are_unordered_sums(const Access &past, const Access &now) const {
+  if (!(past.flags & now.flags & Access::sums) || past.epoch == 0 || !(past.bytes & now.bytes))
+    return false;
+  return past.block != now.block ? !knows_block(past, false)
+                                 : !clocks_.knows(now.thread, past.thread, past.epoch);
+}
+
 /// What is wrong with an access to a cell; nullopt if nothing is.
 std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, const Cell &cell,
                                                           std::uint64_t place) const {
@@ -73,6 +82,8 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   if (in_flight && touch.deed.act != Act::copy)
     return event(Kind::async_copy, cell.write, true, !reads);
   const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
+    if (past_wrote && are_unordered_sums(past, now))
+      return event(Kind::order, past, true, true);
     const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
     if ((past_wrote && !reads && is_equal) || !races(past, now, reads, at.site.passes_l1) ||
         (past_wrote == reads && is_same_flag(at, past)))
@@ -87,7 +98,8 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
     return event(kind, past, past_wrote, !reads);
   };
   auto found = meets(cell.write, true);
-  for (std::size_t i = 0; (!found || found->kind == Kind::flag) && !reads && i < 2; ++i)
+  const auto is_fault = [&] { return found && found->kind != Kind::flag && found->kind != Kind::order; };
+  for (std::size_t i = 0; !is_fault() && !reads && i < 2; ++i)
     if (const auto fault = meets(cell.reads[i], false))
       found = fault;
   return found;

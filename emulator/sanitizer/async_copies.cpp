@@ -225,9 +225,10 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
       if (coming.address == address && !(landing.reduces && coming.write.flags & Access::strong))
         note({Kind::async_copy, lane, address, "shared", coming.write, true, true});
   if (const auto init = other.inits_.find(signal->second);
-      landing.is_bulk && &other == this && init != inits_.end() && !init->second.is_published &&
-      init->second.access.thread == at.thread(lane))
+      landing.is_bulk && &other == this && init != inits_.end() && !init->second.is_published)
     note({Kind::proxy, lane, signal->second, "shared", init->second.access, true, false});
+  else if (landing.is_bulk)
+    check_overwriting(at, lane, other, address, landing.bytes);
   check_init_by_cluster(lane, other, signal->second);
   if (landing.reduces && !other.written_.any(address, landing.bytes))
     note(Kind::uninitialised, lane, address, "shared");
@@ -236,6 +237,15 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
     other.async_.copied(address, landing.bytes, *landing.swizzle);
   other.bulk_copies_[signal->second].push_back({std::uint32_t(address), landing.bytes, write.accesses[lane],
                                                 landing.source, clocks_.release(at.thread(lane))});
+}
+
+/// A thread's write that is not fenced may take effect after that of the async proxy.
+void BlockChecker::check_overwriting(const Context &at, int lane, const BlockChecker &owner,
+                                     std::uint64_t address, unsigned bytes) {
+  for (std::uint64_t chunk = address; chunk < address + bytes; chunk += kChunk)
+    if (const Access write = owner.async_.unfenced(std::uint32_t(chunk), at.warp.index(), at.warp.live());
+        write.epoch)
+      return note({Kind::proxy, lane, chunk, "shared", write, true, true});
 }
 
 /// Waiters at the mbarrier see the copies, and everything that the copying threads did before they began

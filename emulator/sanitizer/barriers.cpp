@@ -85,7 +85,6 @@ void BlockChecker::barrier(Warp &warp, const Instruction &in) {
   check_arrival(at, id);
   finish_acquiring();
   clocks_.arrive(int(id), warp.index(), active);
-  publish_inits(warp, active);
   carry_out(at, active);
 }
 

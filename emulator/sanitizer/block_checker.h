@@ -142,7 +142,7 @@ private:
   };
   struct Init {
     Access access;
-    bool is_published; ///< its thread has executed a fence or a barrier since
+    bool is_published; ///< its thread has executed a fence since, or a barrier of the cluster
   };
   using Phases = std::map<std::pair<BlockChecker *, std::uint64_t>, Phase>; ///< by mbarrier
   struct WarpCopies {
@@ -257,6 +257,7 @@ private:
   void remember_write(Cell &cell, const Touch &touch) const;
   Access access(const Context &at, int lane, Act act) const;
   bool races(const Access &past, const Access &now, bool now_reads, bool passes_l1) const;
+  bool are_unordered_sums(const Access &past, const Access &now) const;
   bool changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const;
   bool any_changes_nothing(const Context &at, int first, std::uint64_t address, unsigned bytes,
                            bool in_shared) const;
@@ -307,6 +308,8 @@ private:
   void check_phases(const Context &at, const Phases &before);
   void begin_load(const Context &at, int lane, const instructions::BulkCopy &copy);
   void begin_landing(const Context &at, int lane, const Landing &landing);
+  void check_overwriting(const Context &at, int lane, const BlockChecker &owner, std::uint64_t address,
+                         unsigned bytes);
   BlockChecker &checker(std::uint32_t block);
   void check_proxy(const Context &at, int lane, std::uint32_t address);
   SharedRead issue(const Context &at, std::size_t first);

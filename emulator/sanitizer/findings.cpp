@@ -26,6 +26,8 @@ std::string_view kind_name(Kind kind) {
     return "race of equal values";
   case Kind::flag:
     return "flag";
+  case Kind::order:
+    return "order of additions";
   case Kind::race_streams:
     return "race between streams";
   case Kind::race_host:

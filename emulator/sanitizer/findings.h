@@ -24,6 +24,7 @@ enum class Kind {
   race_blocks,   ///< between two blocks
   race_equal,    ///< any of these, if the write stores the value already there
   flag,          ///< a remark: several threads store one constant at one place in global memory
+  order,         ///< a remark: nothing orders two additions of floats at one place
   race_streams,  ///< between work on two streams
   race_host,     ///< between the host and work it has not waited for
   async_copy,    ///< data of a cp.async used before its wait

@@ -136,7 +136,7 @@ void BlockChecker::check_init_by_cluster(int lane, BlockChecker &owner, std::uin
     note({Kind::race_blocks, lane, mbarrier, "shared", init->second.access, true, true});
 }
 
-/// Fences and barriers make a thread's initialised mbarriers visible.
+/// Fences, and barriers of the cluster, make a thread's initialised mbarriers visible to the async proxy.
 void BlockChecker::publish_inits(const Warp &warp, std::uint32_t lanes) {
   for (auto &[mbarrier, init] : inits_) {
     const std::uint32_t thread = init.access.thread;

@@ -146,6 +146,10 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message = "writes a constant, " + size + ", where another thread " + past +
                       " the same one, with nothing between that orders them";
     break;
+  case Kind::order:
+    finding.message =
+        "adds to " + size + " that another thread added to, with nothing between that orders them";
+    break;
   case Kind::race_blocks:
     finding.message =
         finding.space != "shared" ? now + size + " that another block " + past + " in the same launch"

@@ -23,6 +23,7 @@ struct Access {
     in_flight = 8,   ///< a cp.async not waited for yet
     silent = 16,     ///< a store of the value already there
     guess = 32,      ///< a load before a compare-and-swap at the same place
+    sums = 64,       ///< an atomic that adds floats: their order decides about the last bits
   };
   std::uint32_t epoch = 0;
   std::uint16_t thread = 0; ///< in its block

@@ -81,6 +81,9 @@ Handler store(const program::Instruction &source, const machine::Instruction &in
 Handler atomic(const program::Instruction &source, const machine::Instruction &in, Site &site) {
   describe_access(source, in, site);
   site.flags = Access::strong;
+  for (const std::string_view type : {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"})
+    if (source.has("add") && source.has(type))
+      site.flags |= Access::sums;
   return checked_atomic;
 }
 

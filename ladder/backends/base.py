@@ -29,14 +29,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Treatment:
     """The choices of a run that CUDA leaves unspecified (see :func:`ladder.emulator.session`), and the offset
-    of the outputs from a 64-byte boundary; of a launch only so many ``last_blocks`` run, or all if it is 0.
-    With ``check`` the sanitizer watches.
+    of the outputs from a 64-byte boundary. Of a launch only so many ``first_blocks`` or ``last_blocks`` run,
+    or all if both are 0; the virtual GPU has so many ``multiprocessors``, or its own number if it is 0. With
+    ``check`` the sanitizer watches.
     """
 
     backwards: bool = False
     unwritten: int = 0xFF
     skip_kernels: bool = False
+    first_blocks: int = 0
     last_blocks: int = 0
+    multiprocessors: int = 0
     offset_bytes: int = 0
     check: bool = False
 

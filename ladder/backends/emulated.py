@@ -184,7 +184,9 @@ def _session(target: Target, treatment: Treatment) -> dict[str, Any]:
         "backwards": treatment.backwards,
         "unwritten": treatment.unwritten,
         "skip_kernels": treatment.skip_kernels,
+        "first_blocks": treatment.first_blocks,
         "last_blocks": treatment.last_blocks,
+        "multiprocessors": treatment.multiprocessors,
     }
 
 

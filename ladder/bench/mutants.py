@@ -1,24 +1,27 @@
-"""Mutation testing of the verdicts: each mutant is a kernel.cu with one change made by machine.
+"""Mutation testing of the verdicts: each mutant is a rung with one change made by machine.
 
-A verdict that passes a mutant is blind to the change. ``equivalent_mutants.toml`` lists the mutants that
-compute the same as their rung, with the reason.
+A verdict that passes a mutant is blind to the change. Mutants with the same code as their rung are told
+apart; ``equivalent_mutants.toml`` lists the others that compute the same, with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import functools
 import json
 import os
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +29,24 @@ from rich.console import Console
 from rich.table import Table
 
 from ladder.backends import EmulatorBackend
+from ladder.bench.operators import Mutant, is_of_order, library_mutants, mutants, mutants_of
 from ladder.build import build, emulator_library
 from ladder.common import cache
 from ladder.common.isolation import ProcessEnded, call
 from ladder.common.progress import steps
 from ladder.emulator import instruction_limit
 from ladder.errors import BuildError, LadderError
-from ladder.evaluation import check_stage, run_comparison
-from ladder.operations import DEFAULT_PROBLEM
-from ladder.stages import discover, root
+from ladder.evaluation import check_stage, default_problem, run_comparison
+from ladder.operations import DTYPES
+from ladder.stages import Stage, discover, include_directory, root
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-STAGES = ("v1_minimal", "v2_warp_mma")
+__all__ = ["Mutant", "Outcome", "equivalent", "mutants", "mutants_of", "report"]
+
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 #: Stops mutants that loop forever; no warp of a correct rung comes near it on the problems tried.
 _MOST_INSTRUCTIONS = 20_000_000
@@ -50,120 +55,69 @@ _MEMORY_BYTES = 4 * 2**30
 _REPOSITORY = Path(__file__).resolve().parents[2]
 #: What judges import, which takes seconds.
 _PRELOAD = (__name__, "pandas", "pytest", "torch")
-
-#: For each kind of change, the pattern and its replacements.
-_SWAPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("comparison", r"(?<![<\-=!>])<(?![<=])(?= )", ("<=",)),
-    ("comparison", r"(?<= )<=(?= )", ("<",)),
-    ("comparison", r"(?<= )>(?= )", (">=",)),
-    ("comparison", r"(?<= )>=(?= )", (">",)),
-    ("comparison", r"==", ("!=",)),
-    ("comparison", r"!=", ("==",)),
-    ("logic", r"&&", ("||",)),
-    ("logic", r"\|\|", ("&&",)),
-    ("arithmetic", r"(?<= )\+(?= )", ("-",)),
-    ("arithmetic", r"(?<= )-(?= )", ("+",)),
-    ("arithmetic", r"(?<= )\*(?= )", ("/",)),
-    ("arithmetic", r"(?<= )/(?= )", ("*",)),
-    ("arithmetic", r"(?<= )%(?= )", ("/",)),
-    ("arithmetic", r"\+=", ("=", "-=")),
-    ("arithmetic", r"\*=", ("=",)),
-    ("function", r"\bmin\(", ("max(",)),
-    ("function", r"\bfmaxf\(", ("fminf(",)),
-    ("scale", r" \* (?:p|problem)\.scale\b|\b(?:p|problem)\.scale \* ", ("",)),
-    ("index", r"\bblockIdx\.x\b", ("blockIdx.y",)),
-    ("index", r"\bblockIdx\.y\b", ("blockIdx.x", "blockIdx.z")),
-    ("index", r"\bblockIdx\.z\b", ("blockIdx.y",)),
-    ("index", r"\bkv_heads\b", ("heads",)),
-    ("index", r"\bp\.heads\b", ("p.kv_heads",)),
-    ("index", r"\bq_len\b", ("kv_len",)),
-    ("index", r"\bkv_len\b", ("q_len",)),
-    ("index", r"\bkBr\b", ("kBc",)),
-    ("index", r"\bkBc\b", ("kBr",)),
-)
-_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-#: Lines that begin so do not affect what is computed.
-_NO_CODE = ("#", "static_assert", "template", "__global__", "using", "namespace")
-#: Operands to swap: of a subtraction, or of a call with two arguments.
-_OPERANDS = re.compile(r"([\w.\[\]]+) - ([\w.\[\]]+)")
-_STATEMENT = re.compile(
-    r"^\s*(?!const|constexpr|using|return|static|template|typename|auto|dim3|break)\S.*;$"
-)
-_DECLARATION = re.compile(r"^\s*[\w:<>,]+ [*&]?\w+( = |\[|\{|;|\()")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change to a line (1-based) of a stage's kernel.cu."""
-
-    stage: str
-    line: int
-    kind: str
-    old: str
-    new: str
-
-    @property
-    def name(self) -> str:
-        """A name that describes the change without the line number, since lines move."""
-        digest = hashlib.sha256(f"{self.old.strip()}\0{self.new.strip()}".encode()).hexdigest()[:8]
-        return f"{self.stage}-{self.kind}-{digest}"
+#: Of a rung, so many mutants are judged.
+_SAMPLE = 40
+#: The head dim that narrow copies of rungs are built for, if the rung takes it.
+_HEAD_DIM = 64
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether each judge found the mutant; empty if the mutant does not build."""
+    """Which judges found the mutant, up to the first that did; empty if it does not build, or if its code is
+    that of its rung: ``is_same``.
+    """
 
     mutant: Mutant
     killed: dict[str, bool]
     #: How judges' processes ended before they answered, by judge; such a mutant counts as found.
     ends: dict[str, str] = field(default_factory=dict)
+    is_same: bool = False
+
+    @property
+    def is_found(self) -> bool:
+        return any(self.killed.values())
 
 
-def mutants(stage: str, source: str) -> list[Mutant]:
-    """All mutants of a kernel.cu: changes below its first namespace, except in comments and directives."""
-    lines = source.splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("namespace"))
-    return mutants_of(stage, lines, range(first, len(lines)))
+def rung_mutants(stage: Stage) -> list[Mutant]:
+    """All mutants of a rung: of its kernel.cu and its own headers, and of what the shared headers that it
+    includes do to order threads and copies.
+    """
+    found = []
+    for file in _included(stage, "kernel.cu"):
+        source = stage.source(file).read_text(encoding="utf-8")
+        if (stage.path / file).is_file():
+            found += [replace(mutant, file=file) for mutant in mutants(stage.name, source)]
+        else:
+            found += library_mutants(stage.name, file, source)
+    return found
 
 
-def mutants_of(stage: str, lines: Sequence[str], places: Iterable[int]) -> list[Mutant]:
-    """The mutants of the lines in these places, 0-based."""
-    found: dict[str, Mutant] = {}
-    for place in places:
-        line, number = lines[place], place + 1
-        code = line.partition("//")[0].rstrip()
-        if not code.strip() or code.lstrip().startswith(_NO_CODE):
+def _included(stage: Stage, first: str) -> list[str]:
+    """This file of the stage's and those that it includes, directly or not."""
+    found, left = [], [first]
+    while left:
+        file = left.pop()
+        if file in found or not stage.source(file).is_file():
             continue
-        for kind, new in _changes(code):
-            mutant = Mutant(stage, number, kind, line, new)
-            found.setdefault(mutant.name, mutant)
-    return list(found.values())
+        found.append(file)
+        included = re.findall(
+            r'^#include "(.*)"', stage.source(file).read_text(encoding="utf-8"), re.MULTILINE
+        )
+        left += [str(Path(file).parent / name) for name in included] + included
+    return found
 
 
-def _changes(code: str) -> Iterator[tuple[str, str]]:
-    strings = [match.span() for match in re.finditer(r'"[^"]*"', code)]
-
-    def is_text(place: int) -> bool:
-        return any(begin <= place < end for begin, end in strings)
-
-    for kind, pattern, others in _SWAPS:
-        for match in re.finditer(pattern, code):
-            if not is_text(match.start()):
-                for other in others:
-                    yield kind, code[: match.start()] + other + code[match.end() :]
-    for match in _NUMBER.finditer(code):
-        if not is_text(match.start()):
-            for value in {int(match[0]) + 1, max(0, int(match[0]) - 1)} - {int(match[0])}:
-                yield "constant", code[: match.start()] + str(value) + code[match.end() :]
-    for match in _OPERANDS.finditer(code):
-        yield "operands", f"{code[: match.start()]}{match[2]} - {match[1]}{code[match.end() :]}"
-    if _STATEMENT.match(code) and not _DECLARATION.match(code):
-        yield "dropped line", ";"
-
-
-def _unchanged(stage: str, source: str) -> Mutant:
-    first = source.splitlines()[0]
-    return Mutant(stage, 1, "none", first, first)
+def sampled(found: Sequence[Mutant], count: int) -> list[Mutant]:
+    """So many mutants, the same each time, as evenly of all kinds as there are; all if it is 0."""
+    if not count:
+        return list(found)
+    kinds: dict[object, list[Mutant]] = defaultdict(list)
+    for mutant in random.Random(0).sample(found, len(found)):
+        where = "library" if "/" in mutant.file else is_of_order(mutant.old)
+        kinds[mutant.kind, where].append(mutant)
+    turns = (mutant for turn in zip_longest(*kinds.values()) for mutant in turn if mutant is not None)
+    chosen = [mutant for mutant, _ in zip(turns, range(count), strict=False)]
+    return sorted(chosen, key=lambda mutant: (mutant.stage, mutant.file, mutant.line))
 
 
 def equivalent() -> dict[str, str]:
@@ -172,82 +126,162 @@ def equivalent() -> dict[str, str]:
     return {entry["name"]: entry["reason"] for entry in table.get("mutant", [])}
 
 
-def _build(stage: str) -> bool:
+# --- judges, each in a process of its own -------------------------------------------------------------------
+
+
+def _code(stage: str) -> str:
+    """Builds the stage; a digest of its code, host and device."""
     found = discover()[stage]
-    build(found, EmulatorBackend().target(found, None), found.chosen_options({}))
-    return True
+    extension = build(found, EmulatorBackend().target(found, None), found.chosen_options({}))
+    return code_digest(extension.parent / "kernel.o")
+
+
+def code_digest(binary: Path) -> str:
+    """A digest of an object file's PTX and machine code, without line numbers and names of files."""
+    ptx = b"".join(re.findall(rb"\.version [^\0]*", binary.read_bytes())).decode()
+    device = [
+        line for line in ptx.splitlines() if not re.match(r"\s*(\.loc|\.file|//|\$L__tmp|\.b\d+ )", line)
+    ]
+    command = ["objdump", "-dr", "--no-show-raw-insn", str(binary)]
+    host = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[3:]
+    text = "\n".join([*device, *host])
+    return cache.digest([re.sub(r"(_GLOBAL__N__|_kernel_cu_)[0-9a-f]{8}", r"\1", text)])
 
 
 def _compare(stage: str) -> bool:
-    head_dims = discover()[stage].head_dims
-    d = DEFAULT_PROBLEM.head_dim if DEFAULT_PROBLEM.head_dim in head_dims else head_dims[0]
-    problem = replace(DEFAULT_PROBLEM, head_dim=d)
-    return not run_comparison(problem, [stage], backend="emulator", fresh=True).passed
+    return not run_comparison(default_problem(stage), [stage], backend="emulator", fresh=True).passed
 
 
 def _check(stage: str) -> bool:
     return bool(check_stage(stage))
 
 
-def _pytest(stage: str) -> bool:
+def _matrix(stage: str) -> bool:
+    return _pytest(stage, Path(os.environ["LADDER_STAGES_ROOT"]) / "test_matrix.py")
+
+
+def _all_tests(stage: str) -> bool:
+    return _pytest(stage, Path(os.environ["LADDER_STAGES_ROOT"]))
+
+
+def _pytest(stage: str, tests: Path) -> bool:
     import pytest
 
     silence = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(silence, descriptor)
     folder = os.environ["LADDER_STAGES_ROOT"]
-    words = [folder, "-x", "-q", "-k", stage, "-c", str(_REPOSITORY / "pyproject.toml"), "--rootdir", folder]
+    words = [
+        str(tests),
+        "-x",
+        "-q",
+        "-k",
+        stage,
+        "-c",
+        str(_REPOSITORY / "pyproject.toml"),
+        "--rootdir",
+        folder,
+    ]
     code = pytest.main([*words, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:terminalreporter"])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise LadderError(f"pytest ended with {code!r} on a mutant of {stage}")
     return code is pytest.ExitCode.TESTS_FAILED
 
 
-JUDGES: dict[str, Callable[[str], bool]] = {"compare": _compare, "check": _check, "pytest": _pytest}
+#: From the quickest to the slowest. The last one alone gets the whole rung, the others a narrow copy.
+JUDGES: dict[str, Callable[[str], bool]] = {
+    "compare": _compare,
+    "check": _check,
+    "matrix": _matrix,
+    "pytest": _all_tests,
+}
+_OF_WHOLE = "pytest"
+_DEFAULT_JUDGES = ("check", "matrix", "pytest")
 
 
-def _ask(judge: Callable[[str], bool], stage: str, folder: str) -> bool:
+def _ask(judge: Callable[[str], Any], stage: str, folder: str) -> Any:
     """Asks a judge about the stage in that folder of stages; runs in a process of its own."""
     os.environ.update(LADDER_STAGES_ROOT=folder, LADDER_SEED="1", LADDER_THREADS="1")
     with instruction_limit(_MOST_INSTRUCTIONS):
         return judge(stage)
 
 
+# --- one mutant ---------------------------------------------------------------------------------------------
+
+
 def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome:
-    """Builds the mutant in ``folder``, which it empties first, and asks each judge, unless its answer is
-    cached. Mutants that share a folder reuse each other's unchanged objects. A verdict that is missing
-    because the judge's process ended, or took too much memory, is not a pass.
+    """Builds the mutant in ``folder``, which it empties first, and asks the judges in turn until one finds
+    it, unless the answers are cached. Mutants that share a folder reuse each other's unchanged objects. A
+    verdict that is missing because the judge's process ended, or took too much memory, is not a pass.
     """
     known = cache.root() / "mutants" / f"{cache.digest([repr(mutant), _judges_digest()])}.json"
-    kept: Any = cache.read_json(known) or {"builds": True, "killed": {}, "ends": {}}
-    outcome = Outcome(mutant, kept["killed"], kept["ends"])
-    missing = [judge for judge in judges if judge not in outcome.killed] if kept["builds"] else []
-    if not missing:
+    kept: Any = cache.read_json(known) or {"killed": {}, "ends": {}, "code": None}
+    outcome = Outcome(mutant, kept["killed"], kept["ends"], kept["code"] == "same")
+    if kept["code"] in ("none", "same"):
         return outcome
-    shutil.rmtree(folder, ignore_errors=True)
-    _copy_with(mutant, folder)
-    try:
-        call(_ask, _build, mutant.stage, str(folder), preload=_PRELOAD)
-    except BuildError:
-        kept["builds"], missing = False, []
-    for judge in missing:
-        asked = (_ask, JUDGES[judge], mutant.stage, str(folder))
+    for judge in judges:
+        if outcome.is_found:
+            break
+        if judge in outcome.killed:
+            continue
+        kept["code"] = _write(mutant, folder, narrow=judge != _OF_WHOLE)
+        if kept["code"] in ("none", "same"):
+            break
+        if kept["code"] == "elsewhere":
+            continue  # what changed is not in the narrow copy
         try:
-            outcome.killed[judge] = call(*asked, memory_bytes=_MEMORY_BYTES, preload=_PRELOAD)
+            asked = (_ask, JUDGES[judge], mutant.stage, str(folder))
+            found = call(*asked, memory_bytes=_MEMORY_BYTES, preload=_PRELOAD)
         except ProcessEnded as error:
-            outcome.killed[judge], outcome.ends[judge] = True, error.message
+            found, outcome.ends[judge] = True, error.message
+        outcome.killed[judge] = found
     cache.write_text(known, json.dumps(kept))
-    return outcome
+    return replace(outcome, is_same=kept["code"] == "same")
 
 
-def _copy_with(mutant: Mutant, folder: Path) -> None:
-    """Copies all stages, some of which the tests of others run, and mutates one."""
+def _write(mutant: Mutant, folder: Path, narrow: bool) -> str:
+    """Copies all stages, some of which the tests of others run, and mutates one. Returns what its code is:
+    ``none``, ``same`` as the rung's, so ``elsewhere`` in a narrow copy, or ``other``.
+    """
+    original = "" if mutant.old == mutant.new else _rungs_code(mutant.stage, folder, narrow)
+    _copy(mutant.stage, folder, narrow)
+    own = folder / mutant.stage / mutant.file
+    file = own if own.is_file() else folder / include_directory().name / mutant.file
+    file.write_text(mutant.changed(file.read_text(encoding="utf-8")), encoding="utf-8")
+    try:
+        code = call(_ask, _code, mutant.stage, str(folder), preload=_PRELOAD)
+    except BuildError:
+        return "none"
+    return "other" if code != original else "elsewhere" if narrow else "same"
+
+
+@functools.cache
+def _rungs_code(stage: str, folder: Path, narrow: bool) -> str:
+    """The digest of an unchanged rung's code in this folder."""
+    _copy(stage, folder, narrow)
+    code: str = call(_ask, _code, stage, str(folder), preload=_PRELOAD)
+    return code
+
+
+def _copy(stage: str, folder: Path, narrow: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    kernel = folder / mutant.stage / "kernel.cu"
-    lines = kernel.read_text().splitlines()
-    assert lines[mutant.line - 1] == mutant.old
-    lines[mutant.line - 1] = mutant.new
-    kernel.write_text("\n".join(lines) + "\n")
+    if narrow:
+        _narrow(discover()[stage], folder / stage / "stage.toml")
+
+
+def _narrow(stage: Stage, table: Path) -> None:
+    """Makes a rung that is compiled for one dtype and head dim alone, which takes a fraction of the time."""
+    text, dtype = table.read_text(encoding="utf-8"), stage.dtypes[0]
+    text = re.sub(r"(?m)^dtypes = .*$", f'dtypes = ["{dtype}"]', text)
+    options = f"LADDER_DTYPES = [{1 << DTYPES.index(dtype)}]\n"
+    if stage.head_dims:
+        head_dim = _HEAD_DIM if _HEAD_DIM in stage.head_dims else stage.head_dims[0]
+        text = re.sub(r"(?m)^head_dims = .*$", f"head_dims = [{head_dim}]", text)
+        options += f"LADDER_HEAD_DIMS = [{head_dim}]\n"
+    header = "[options]\n"
+    text = text.replace(header, header + options) if header in text else f"{text}\n{header}{options}"
+    table.write_text(text, encoding="utf-8")
 
 
 def _require_passed(unchanged: Outcome) -> None:
@@ -260,6 +294,11 @@ def _require_passed(unchanged: Outcome) -> None:
         if found:
             stage, end = unchanged.mutant.stage, unchanged.ends.get(judge)
             raise LadderError(f"{judge} finds {stage} wrong without any change" + (f": {end}" if end else ""))
+
+
+def _unchanged(stage: Stage) -> Mutant:
+    first = stage.kernel.read_text(encoding="utf-8").splitlines()[0]
+    return Mutant(stage.name, 1, "none", first, first)
 
 
 def _judges_digest() -> str:
@@ -275,28 +314,33 @@ def _judges_digest() -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"default: {' and '.join(STAGES)}")
-    parser.add_argument("--judge", action="append", choices=list(JUDGES), help="default: all of them")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="default: all of them")
+    judges = ", ".join(_DEFAULT_JUDGES)
+    parser.add_argument("--judge", action="append", choices=list(JUDGES), help=f"default: {judges}")
     parser.add_argument(
-        "--sample", type=int, metavar="N", help="only this many of the mutants, the same each time"
+        "--sample",
+        type=int,
+        default=_SAMPLE,
+        metavar="N",
+        help=f"so many mutants of each rung, the same each time ({_SAMPLE}; 0: all)",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at once (as many as cores)")
     parser.add_argument("--list", action="store_true", help="print the mutants and judge none")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the table and the surviving mutants; returns 1 if one survives pytest."""
+    """Prints the table and the surviving mutants; returns 1 if there is one."""
     ladder = discover()
-    sources = {name: ladder[name].kernel.read_text(encoding="utf-8") for name in options.stages or STAGES}
-    found = [mutant for name, source in sources.items() for mutant in mutants(name, source)]
-    if options.sample is not None:
-        found = sorted(random.Random(0).sample(found, min(options.sample, len(found))), key=lambda m: m.line)
+    stages = [ladder[name] for name in options.stages] or list(ladder)
+    found = [mutant for stage in stages for mutant in sampled(rung_mutants(stage), options.sample)]
     if options.list:
         for mutant in found:
-            print(f"{mutant.name}:{mutant.line}\n-{mutant.old}\n+{mutant.new}")
+            print(f"{mutant.name} {mutant.file}:{mutant.line}")
+            print("\n".join([f"-{line}" for line in mutant.old.splitlines()]))
+            print("\n".join([f"+{line}" for line in mutant.new.splitlines()]))
         return 0
-    judges = options.judge or list(JUDGES)
-    originals = [_unchanged(name, source) for name, source in sources.items()]
+    judges = [judge for judge in JUDGES if judge in (options.judge or _DEFAULT_JUDGES)]
+    originals = [_unchanged(stage) for stage in stages]
     with (
         steps("Judging", len(originals) + len(found), elsewhere=False) as progress,
         tempfile.TemporaryDirectory(prefix="ladder-mutants-") as directory,
@@ -310,36 +354,39 @@ def main(options: argparse.Namespace) -> int:
         for outcome in pool.map(judge, originals):
             _require_passed(outcome)
         outcomes = list(pool.map(judge, found))
-    survivors = report(outcomes, judges)
-    return 1 if survivors else 0
+    return 1 if report(outcomes, judges) else 0
 
 
 def report(outcomes: Sequence[Outcome], judges: Sequence[str]) -> list[Mutant]:
-    """Prints the outcomes; returns the mutants that no judge found, or that pytest missed if it was asked."""
-    same = equivalent()
-    built = [outcome for outcome in outcomes if outcome.killed]
-    wrong = [outcome for outcome in built if outcome.mutant.name not in same]
-    last = "pytest" if "pytest" in judges else judges[-1]
-    survivors = [outcome.mutant for outcome in wrong if not outcome.killed[last]]
+    """Prints the outcomes; returns the mutants that no judge found."""
+    listed = equivalent()
+    wrong = [outcome for outcome in outcomes if outcome.killed and outcome.mutant.name not in listed]
+    survivors = [outcome.mutant for outcome in wrong if not outcome.is_found]
     for mutant in survivors:
-        print(f"{mutant.name} passes {last}: {mutant.stage}/kernel.cu:{mutant.line}")
-        print(f"- {mutant.old.strip()}\n+ {mutant.new.strip()}")
-    for outcome in built:
+        print(f"{mutant.name} is not found: {mutant.stage}/{mutant.file}:{mutant.line}")
+        print("\n".join([f"- {line.strip()}" for line in mutant.old.splitlines()]))
+        print("\n".join([f"+ {line.strip()}" for line in mutant.new.splitlines()]))
+    for outcome in outcomes:
         for judge, end in outcome.ends.items():
             print(f"{outcome.mutant.name} ends {judge}: {end}")
-        if outcome.mutant.name in same and any(outcome.killed.values()):
+        if outcome.mutant.name in listed and outcome.is_found:
             print(f"{outcome.mutant.name} is said to be equivalent and was found wrong", file=sys.stderr)
-    table = Table(
-        "kind", "mutants", "do not build", "equivalent", "wrong", *(f"{judge} finds" for judge in judges)
-    )
+    Console().print(_table(outcomes, wrong, judges))
+    return survivors
+
+
+def _table(outcomes: Sequence[Outcome], wrong: Sequence[Outcome], judges: Sequence[str]) -> Table:
+    """By kind of change: how many mutants there are, and which judge found them first."""
+    headings = ("mutants", "do not build", "same code", "equivalent", "wrong")
+    table = Table("kind", *headings, *(f"found by {judge}" for judge in judges), "by none")
     for column in table.columns[1:]:
         column.justify = "right"
     for kind in [*dict.fromkeys(outcome.mutant.kind for outcome in outcomes), "all"]:
-        rows = [o for o in outcomes if kind in (o.mutant.kind, "all")]
-        ours = [o for o in wrong if kind in (o.mutant.kind, "all")]
-        builds = sum(bool(o.killed) for o in rows)
-        cells = [len(rows), len(rows) - builds, builds - len(ours), len(ours)]
-        cells += [sum(o.killed[judge] for o in ours) for judge in judges]
-        table.add_row(kind, *map(str, cells))
-    Console().print(table)
-    return survivors
+        rows = [outcome for outcome in outcomes if kind in (outcome.mutant.kind, "all")]
+        ours = [outcome for outcome in wrong if kind in (outcome.mutant.kind, "all")]
+        same = sum(outcome.is_same for outcome in rows)
+        builds = sum(bool(outcome.killed) for outcome in rows)
+        cells = [len(rows), len(rows) - builds - same, same, builds - len(ours), len(ours)]
+        cells += [sum(outcome.killed.get(judge, False) for outcome in ours) for judge in judges]
+        table.add_row(kind, *map(str, [*cells, sum(not outcome.is_found for outcome in ours)]))
+    return table

@@ -11,6 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+#: What remarks say of programs whose results PTX leaves undefined: they touch registers of a product in
+#: flight, or lack a wait or wgmma.fence. ptxas waits there, which no program may rely on.
+_UNDEFINED = re.compile(
+    r"warpgroup\.(wait|arrive) is injected|non wgmma instructions (defining|reading)|compiler-inserted WG\."
+)
 #: What a remark means, and what to do, by its number.
 ADVICE = {
     "C7508": "setmaxnreg does nothing: give the kernel __launch_bounds__, so that its registers are known.",
@@ -41,6 +46,11 @@ class Remark:
     line: int
     kernel_file: str
     kernel_line: int
+
+    @property
+    def is_undefined(self) -> bool:
+        """Whether PTX leaves the program's result undefined."""
+        return bool(_UNDEFINED.search(self.message))
 
     @property
     def advice(self) -> str:

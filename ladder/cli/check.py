@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.json != "-":
             print_lines(findings_lines(checked.findings, name, checked.remarks))
             remarks = stage_remarks(ladder[name], arch=options.arch, options=chosen_options(options))
-            print_lines(remark_lines(remarks))
+            print_lines(remark_lines([remark for remark in remarks if not remark.is_undefined]))
     if len(refused) == len(names):
         raise UnsupportedProblem("no stage takes this problem")
     write_rows(options.json, rows)

@@ -9,6 +9,7 @@ from ladder.doors import door
 if TYPE_CHECKING:
     from ladder.emulator.findings import (
         ADVICE,
+        ORDER_OF_ADDITIONS,
         Finding,
         Party,
         likeliest_first,

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+#: The kind of remark that says that sums of floats depend on which thread comes first.
+ORDER_OF_ADDITIONS = "order of additions"
 #: How to fix each kind, in one sentence.
 ADVICE = {
     "out of bounds": "Which index is too large, or negative? Where the last block or the last tile may reach "
@@ -25,6 +27,12 @@ ADVICE = {
     "race of equal values": "Put the barrier there all the same: with other data the result is wrong.",
     "flag": "No fault: a flag says the same whoever comes last. Where one thread is to write, let only "
     "that one.",
+    ORDER_OF_ADDITIONS: "Sums of floats depend on their order: two runs may differ in the last bits. Where "
+    "they must not, let the threads take turns, and acquire the turn.",
+    "unordered additions": "Let the threads take turns, and acquire the turn. If the last bits may differ, "
+    "say deterministic = false in stage.toml.",
+    "undefined registers": "Wait for the product (wgmma.wait_group) before its registers are used; execute "
+    "wgmma.fence before the first product that uses them.",
     "race between streams": "Let the later stream wait: cudaEventRecord in the one, cudaStreamWaitEvent in "
     "the other.",
     "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host uses it.",
@@ -53,7 +61,7 @@ ADVICE = {
 }
 
 #: Kinds that are worth a word and are no faults.
-_REMARKS = frozenset({"flag"})
+_REMARKS = frozenset({"flag", ORDER_OF_ADDITIONS})
 
 #: Advice for races whose likeliest cause is not a missing barrier: at one place, or between two writes.
 _SAME_PLACE = (
@@ -100,10 +108,11 @@ class Party:
 
     ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
     it was inlined into, ``own_line`` the innermost line in ``kernel_file``; without ``-lineinfo`` they are
-    empty and 0. ``warp`` is None if no single warp is to blame; ``lanes`` are those of the first occurrence.
+    empty and 0. ``block`` is None if nothing ran, ``warp`` if no single warp is to blame; ``lanes`` are those
+    of the first occurrence.
     """
 
-    block: tuple[int, int, int]
+    block: tuple[int, int, int] | None
     warp: int | None
     lanes: tuple[int, ...]
     file: str

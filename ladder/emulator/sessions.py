@@ -161,6 +161,16 @@ class TensorBox:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """How many asynchronous copies to or from shared memory (``cp.async``, TMA) an instruction has issued, by
+    warps, and for how many distinct places.
+    """
+
+    count: int
+    places: int
+
+
+@dataclass(frozen=True)
 class _Record:
     """A launch's record as plain data, from another process."""
 
@@ -184,7 +194,7 @@ _FACTS = [field.name for field in fields(_Record) if field.name != "answers"]
 _TOTALS, _COLUMNS, _BY_INSTRUCTION = (
     "totals",
     ("instructions", "lines"),
-    ("worst_accesses", "products", "boxes"),
+    ("worst_accesses", "products", "boxes", "copies"),
 )
 
 
@@ -282,6 +292,10 @@ class Launch:
             for index, one in sorted(self._record.boxes().items())
         ]
 
+    def copies(self) -> dict[int, Copies]:
+        """The asynchronous copies of each instruction that has any, of the first block."""
+        return {index: Copies(*numbers) for index, numbers in sorted(self._record.copies().items())}
+
     def __repr__(self) -> str:
         return f"<Launch {self.kernel} grid={self.grid} block={self.block} smem_bytes={self.smem_bytes}>"
 
@@ -352,7 +366,9 @@ def session(
     backwards: bool = False,
     unwritten: int = 0xFF,
     skip_kernels: bool = False,
+    first_blocks: int = 0,
     last_blocks: int = 0,
+    multiprocessors: int = 0,
     watch_host: bool = False,
     instruction_limit: int = 0,
 ) -> Iterator[Session]:
@@ -366,11 +382,11 @@ def session(
     the next one has run; it uses one host thread, so that the order is the same on every machine.
     ``unwritten`` is the value of every byte that has not been written (0xFF is NaN in every format). A
     correct kernel's results depend on neither. ``skip_kernels`` validates launches without running them, so
-    that only the host writes. Unless it is 0, only so many ``last_blocks`` (or clusters) of a launch run,
-    and the GPU says that it has a multiprocessor for each block. ``watch_host`` closes ``memory``, whose
-    pages must hold nothing else, and what the program allocates on the device to the program's own code. A
-    warp that has executed ``instruction_limit`` instructions ends its launch (0: see
-    :func:`ladder.emulator.instruction_limit`).
+    that only the host writes. Unless both are 0, only so many ``first_blocks`` or ``last_blocks`` (or
+    clusters) of a launch run, and the GPU has a multiprocessor for each block. Unless it is 0, the GPU has so
+    many ``multiprocessors``. ``watch_host`` closes ``memory``, whose pages must hold nothing else, and what
+    the program allocates on the device to the program's own code. A warp that has executed
+    ``instruction_limit`` instructions ends its launch (0: see :func:`ladder.emulator.instruction_limit`).
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.
@@ -388,7 +404,9 @@ def session(
             backwards=backwards,
             unwritten=unwritten,
             skip_kernels=skip_kernels,
+            first_blocks=first_blocks,
             last_blocks=last_blocks,
+            multiprocessors=multiprocessors,
             watch_host=watch_host,
         )
         try:

@@ -66,11 +66,12 @@ class Evaluation:
         """
         if self.passed or self.failure:
             return self.failure
-        errors = "; ".join(
+        errors = [
             f"|{name} - ref| = {found.error:.3g}, bound {found.bound:.3g}"
             for name, found in self.errors.items()
-        )
-        return f"{self.row['stage']}: {errors}"
+        ]
+        together = [f"{name}: {found.together}" for name, found in self.errors.items() if found.together]
+        return f"{self.row['stage']}: {'; '.join([*errors, *together])}"
 
 
 @dataclass

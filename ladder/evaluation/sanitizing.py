@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.backends import Runner, Treatment, get_backend
-from ladder.build import Remark, build, remarks
+from ladder.build import Remark, Target, build, remarks
 from ladder.common.progress import steps
-from ladder.emulator import Finding, merged, split_remarks
+from ladder.emulator import ORDER_OF_ADDITIONS, Finding, Party, merged, split_remarks
 from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.evaluation import verdict
+from ladder.evaluation.reuse import MULTIPROCESSORS, reusing_problems
 from ladder.operations import AnyProblem, Tensors, get_operation, memory, operation_of
 from ladder.stages import Stage, discover
 
@@ -31,10 +33,12 @@ def check_stage(
 ) -> list[Finding]:
     """Builds a stage, runs it on the problems with the sanitizer on, and returns the findings.
 
-    The default problems are the operation's: sizes that are multiples of tiles, and sizes that are not.
+    The default problems are the operation's, sizes that are multiples of tiles and sizes that are not, and
+    those of :mod:`ladder.evaluation.reuse`, on which the rung uses each buffer several times.
 
-    A fault on several problems is one finding. A wrong result without a faulty access is a finding, too, and
-    so is a run that did not finish. Each run has its own process.
+    A fault on several problems is one finding. A wrong result without a faulty access is a finding, too. So
+    are a run that did not finish, undefined registers, which only ptxas sees, and additions of floats in no
+    fixed order, unless stage.toml says ``deterministic = false``. Each run has its own process.
 
     Raises :class:`UnsupportedProblem` if the stage takes none of the problems, and :class:`BuildError`.
     """
@@ -62,7 +66,8 @@ def checked_stage(
     target = backend.target(stage, arch)
     refusals: list[UnsupportedProblem] = []
     accepted: list[AnyProblem] = []
-    tried = problems or get_operation(stage.computes).check_problems
+    extension = build(stage, target, stage.chosen_options(options or {}))
+    tried = problems or _default_problems(stage, extension, target)
     for problem in tried:
         try:
             accepted.append(stage.accept(problem))
@@ -71,14 +76,13 @@ def checked_stage(
             refusals.append(error)
     if not accepted:
         raise refusals[0]
-    findings: list[Finding] = []
+    findings = [*_undefined(extension)]
     with steps(f"Checking {stage.name}:", len(accepted), elsewhere=False) as progress:
         for problem in accepted:
             with progress.step(str(problem)):
-                extension = build(stage, target, stage.chosen_options(options or {}))
                 try:
                     with backend.runner(extension, target) as runner:
-                        findings += _check(runner, problem)
+                        findings += _check(runner, problem, stage.deterministic)
                 except UnsupportedProblem as error:  # known only to its host code
                     refusals.append(error)
                 except ExecutionError as error:
@@ -97,18 +101,38 @@ def stage_remarks(
     return remarks.read(build(stage, target, stage.chosen_options(options or {})).parent)
 
 
+def _default_problems(stage: Stage, extension: Path, target: Target) -> Sequence[AnyProblem]:
+    with get_backend("emulator").runner(extension, target) as runner:
+        return [*get_operation(stage.computes).check_problems, *reusing_problems(stage, runner)]
+
+
+def _undefined(extension: Path) -> Iterator[Finding]:
+    """Of ptxas's remarks, those that say that the result is undefined."""
+    for remark in remarks.read(extension.parent):
+        if remark.is_undefined:
+            lines = (remark.file, remark.line, remark.kernel_file, remark.kernel_line, remark.kernel_line)
+            place = Party(None, None, (), *lines, opcode="", ptx_line=0)
+            message = f"{remark.message} (ptxas, {remark.number})"
+            yield Finding("undefined registers", message, "", 1, place, None, "")
+
+
 def _failure(text: str, problem: AnyProblem) -> Finding:
     """Makes the finding for a run that did not finish or whose result is invalid."""
     return Finding("failure", f"{text}\n(on {problem})", "", 1, None, None, "")
 
 
-def _check(runner: Runner, problem: AnyProblem) -> list[Finding]:
+def _check(runner: Runner, problem: AnyProblem, deterministic: bool) -> list[Finding]:
     operation = operation_of(problem)
     with memory.guarded(problem):
         inputs = operation.make_inputs(problem)
-        execution = runner.run(problem, inputs, treatment=Treatment(check=True))
+        treatment = Treatment(check=True, multiprocessors=MULTIPROCESSORS)
+        execution = runner.run(problem, inputs, treatment=treatment)
         failure, tensors = execution.failure, {**inputs, **execution.outputs}
         findings, remarks = split_remarks(_with_element(one, tensors) for one in execution.findings)
+        if deterministic:
+            unordered = [remark for remark in remarks if remark.kind == ORDER_OF_ADDITIONS]
+            findings += [replace(remark, kind="unordered additions") for remark in unordered]
+        remarks = [remark for remark in remarks if remark.kind != ORDER_OF_ADDITIONS]
         if failure is None and not findings:
             verdict.require_kernels(runner, problem, inputs, execution)
             wrong = list(_wrong_results(execution, operation.reference(problem, inputs), problem))
@@ -139,15 +163,15 @@ def _element(name: str, tensor: Tensor, number: int) -> str:
 
 
 def _wrong_results(execution: Execution, expected: Reference, problem: AnyProblem) -> Iterator[Finding]:
-    for name, bad in expected.wrong(execution.outputs).items():
-        worst = expected.deviation(name, execution.outputs[name])
-        yield Finding(
-            kind="wrong result",
-            message=f"{int(bad.sum()):,} of {bad.numel():,} elements of {name} are off by too much, this one "
-            f"by {worst.error:.3g} where {worst.bound:.3g} is allowed, on {problem}",
-            kernel="",
-            count=int(bad.sum()),
-            who=None,
-            other=None,
-            element=_element(name, bad, worst.place),
-        )
+    wrong = expected.wrong(execution.outputs)
+    for name, worst in expected.errors(execution.outputs).items():
+        if name in wrong:
+            bad = wrong[name]
+            message = (
+                f"{int(bad.sum()):,} of {bad.numel():,} elements of {name} are off by too much, this one by "
+                f"{worst.error:.3g} where {worst.bound:.3g} is allowed, on {problem}"
+            )
+            place = _element(name, bad, worst.place)
+            yield Finding("wrong result", message, "", int(bad.sum()), None, None, place)
+        elif worst.together:
+            yield Finding("wrong result", f"{worst.together}, on {problem}", "", 1, None, None, name)

@@ -1,20 +1,21 @@
-"""Runs the last blocks alone on tensors of more elements than 32 bits can count.
+"""Runs a few blocks alone on tensors of more elements than 32 bits can count.
 
 Their memory is reserved and not touched, but for the last part of each tensor, which is a problem of its
-own: an index that overflows misses it.
+own: an index that overflows misses it. Mostly the last blocks compute it, or else the first ones: a rehearsal
+on small tensors tells.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ladder.backends import Arena, EmulatorBackend, EmulatorRunner, Treatment
 from ladder.build import build
 from ladder.emulator import instruction_limit
-from ladder.operations import Huge, operation_of, torch_dtypes
+from ladder.errors import ExecutionError
+from ladder.operations import AnyProblem, Huge, operation_of, torch_dtypes
 from ladder.stages import Stage
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 _MOST_INSTRUCTIONS = 1 << 20
 
 
-def faults_of_last_blocks(stage: Stage, huge: Huge) -> str:
-    """Says what is wrong with the outputs of the last blocks; "" if nothing is.
+def faults_beyond_32_bits(stage: Stage, huge: Huge) -> str | None:
+    """Says what is wrong with the last part of the outputs; "" if nothing is, None if neither the last blocks
+    nor the first ones compute it alone.
 
     Raises :class:`UnsupportedProblem`, :class:`BuildError`, :class:`ExecutionError` if the kernels fail, and
     OSError if the memory cannot be reserved.
@@ -33,13 +35,21 @@ def faults_of_last_blocks(stage: Stage, huge: Huge) -> str:
     backend = EmulatorBackend()
     target = backend.target(stage, None)
     extension = build(stage, target, stage.chosen_options({}))
-    accepted = replace(huge, problem=stage.accept(huge.problem), last=stage.accept(huge.last))
+    problem, rehearsal, last = map(stage.accept, (huge.problem, huge.rehearsal, huge.last))
     with backend.runner(extension, target) as runner:
-        return _faults(runner, accepted)
+        for treatment in (Treatment(last_blocks=huge.blocks), Treatment(first_blocks=huge.blocks)):
+            try:
+                suits = not _faults_of_part(runner, rehearsal, last, treatment)
+            except ExecutionError:  # they wait for the others, for instance
+                suits = False
+            if suits:
+                return _faults_of_part(runner, problem, last, treatment)
+    return None
 
 
-def _faults(runner: EmulatorRunner, huge: Huge) -> str:
-    problem, last = huge.problem, huge.last
+def _faults_of_part(
+    runner: EmulatorRunner, problem: AnyProblem, last: AnyProblem, treatment: Treatment
+) -> str:
     operation, dtypes = operation_of(problem), torch_dtypes()
     small = operation.make_inputs(last)
     shapes = operation.input_shapes(problem)
@@ -57,7 +67,6 @@ def _faults(runner: EmulatorRunner, huge: Huge) -> str:
             end.fill_(math.nan)
         tensors = {name: arena.get(name) for name in (*small, *outputs)}
         with instruction_limit(_MOST_INSTRUCTIONS):
-            treatment = Treatment(last_blocks=huge.blocks)
             failure = runner.run_in(arena, problem, tensors, outputs, treatment).failure
         if failure:
             raise failure

@@ -22,7 +22,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -129,20 +129,55 @@ class Deviation(NamedTuple):
     bound: float
     #: The number of that element.
     place: int
+    #: What is wrong with the errors of all elements together, in words.
+    together: str = ""
 
     @property
     def is_allowed(self) -> bool:
-        return self.error <= self.bound
+        return self.error <= self.bound and not self.together
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the errors of a correct kernel are distributed, for an output of rows (..., n).
+
+    ``deviations`` has a standard deviation for each element; the mean of the squares of all errors, each in
+    units of its deviation, is at most ``mean_square``. The mean of <error, row> / <row, row> over all rows,
+    by which the output as a whole is too large or too small, is at most ``gain``.
+    """
+
+    deviations: Tensor
+    mean_square: float
+    gain: float
+
+    def objection(self, errors: Tensor, exact: Tensor) -> str:
+        """What is wrong with these errors; "" if nothing is."""
+        mean_square = float((errors / self.deviations).square().nan_to_num(nan=0.0).mean())
+        if mean_square > self.mean_square:
+            return (
+                f"its errors are, in the mean, {math.sqrt(mean_square):.3g} times as large as roundings "
+                f"explain; {math.sqrt(self.mean_square):.3g} times is allowed"
+            )
+        sizes = exact.square().sum(-1)
+        # Not of rows that are hardly larger than their errors.
+        gains = ((errors * exact).sum(-1) / sizes)[sizes > 1000 * self.deviations.square().sum(-1)]
+        gain = float(gains.mean()) if gains.numel() else 0.0
+        if abs(gain) > self.gain:
+            size = f"{1 + gain:.6f} times the exact ones"
+            return f"its rows are, in the mean, {size}; {self.gain:.2g} off is allowed"
+        return ""
 
 
 @dataclass(frozen=True)
 class Reference:
     """The exact outputs in float64, by name, with the limits of a correct kernel's |error|: of each output
-    one for all of its elements, or a tensor with one for each.
+    one for all of its elements, or a tensor with one for each. Of some outputs the errors together have a
+    limit, too.
     """
 
     outputs: Mapping[str, Tensor]
     limits: Mapping[str, float | Tensor]
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
 
     @cached_property
     def bounds(self) -> dict[str, float]:
@@ -161,13 +196,18 @@ class Reference:
     def deviation(self, name: str, output: Tensor) -> Deviation:
         import torch
 
-        off = (output.double() - self.outputs[name]).abs()
+        errors = output.double() - self.outputs[name]
+        off = errors.abs()
         limits = torch.as_tensor(self.limits[name], dtype=off.dtype, device=off.device).expand_as(off)
         # Where nothing is allowed an error is infinitely too large, and none is none; NaN is never allowed.
         shares = off / limits
         allowed, others = shares.nan_to_num(nan=0.0), shares.nan_to_num(nan=math.inf)
         place = int(torch.where(off <= limits, allowed, others).argmax())
-        return Deviation(largest(off), float(off.flatten()[place]), float(limits.flatten()[place]), place)
+        spread = self.spreads.get(name)
+        together = "" if spread is None else spread.objection(errors, self.outputs[name])
+        return Deviation(
+            largest(off), float(off.flatten()[place]), float(limits.flatten()[place]), place, together
+        )
 
     def wrong(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Of each output with a wrong element, NaN included: which of its elements are wrong."""
@@ -217,11 +257,13 @@ def known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
 
 @dataclass(frozen=True)
 class Huge:
-    """A problem with tensors of more than 2**32 elements. The last ``blocks`` blocks of each launch compute
-    ``last``, whose tensors are the ends of these in each dimension; before them the inputs are zeros.
+    """A problem with tensors of more than 2**32 elements. The last ``blocks`` blocks of each launch, or the
+    first ones, compute ``last``, whose tensors are the ends of these in each dimension; before them the
+    inputs are zeros. ``rehearsal`` is the same on tensors that fit into memory, with more blocks than these.
     """
 
     problem: AnyProblem
+    rehearsal: AnyProblem
     last: AnyProblem
     blocks: int = 1
 
@@ -288,6 +330,14 @@ class Operation(ABC):
         self, dtypes: Sequence[str], head_dims: Sequence[int]
     ) -> Mapping[str, Sequence[AnyProblem]]:
         """Sizes on both sides of the ends of tiles, in named parts, for a stage that takes these."""
+
+    def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
+        """Problems with one large size each: long rows, many rows, many heads."""
+        return ()
+
+    def growing(self, dtype: str, head_dim: int) -> Iterator[Sequence[AnyProblem]]:
+        """Series of problems that grow in one direction, by a factor of 2 from each to the next."""
+        return iter(())
 
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> Sequence[AnyProblem]:
         """Many more problems, for minutes to hours."""

@@ -6,7 +6,7 @@ import itertools
 import math
 import shlex
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,6 +28,8 @@ from ladder.operations.pairwise import pairwise, product
 U = 2.0**-24
 #: The number of standard deviations that a sum of normal terms exceeds only once in 4 * 10^11 times.
 DEVIATIONS = 7.0
+#: How often :meth:`SizedOperation.growing` doubles a size.
+_DOUBLINGS = 6
 _ROUNDING = {"f32": U, "f16": 2.0**-11, "bf16": 2.0**-8}
 _F16_SUBNORMAL = 2.0**-25
 
@@ -134,6 +136,12 @@ class SizedOperation(Operation):
 
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[SizedProblem]:
         return [self.problem(**row) for row in product(self._all_axes(dtypes))]
+
+    def growing(self, dtype: str, head_dim: int) -> Iterator[list[SizedProblem]]:
+        """Each size in turn, from its first value in the matrix on."""
+        sizes: dict[str, Any] = {name: values[0] for name, values in self.axes.items()}
+        for name, first in sizes.items():
+            yield [self.problem(**{**sizes, name: first * 2**n}, dtype=dtype) for n in range(_DOUBLINGS)]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[SizedProblem]]:
         """Problems with one size at an edge and the others at their first values in the matrix."""

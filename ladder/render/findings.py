@@ -92,7 +92,8 @@ def _party_text(party: Party) -> Text:
             text.append(_source_text(f"{file}:{line}")).append("\n")
     if not party.line:
         text.append(f"{party.opcode}, PTX line {party.ptx_line} (no -lineinfo)\n")
-    text.append(f"block {party.block}", "dim")
+    if party.block is not None:
+        text.append(f"block {party.block}", "dim")
     if party.warp is not None:
         text.append(f", warp {party.warp}", "dim")
     if party.lanes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from ladder.bench import ceilings, gaps, mutants
+from ladder.bench import ceilings, gaps, mutants, operators
 from ladder.bench.__main__ import main as bench
 from ladder.build import EmulatorTarget, build_program
 from ladder.common import cache
@@ -152,19 +153,69 @@ def test_mutants_are_of_code_and_of_one_line_each() -> None:
     assert (4, "constant", "const int i = threadIdx.x + 8;") in changes
     assert (5, "comparison", "if (i <= n)") in changes
     assert (6, "operands", "x[i] = x[i] - 2.f;") in changes
-    assert [new for line, kind, new in changes if line == 7] == [";"]
-    assert [new for line, kind, new in changes if line == 8] == [";"]
+    assert (7, "dropped line", ";") in changes and (8, "dropped line", ";") in changes
+
+
+ORDERED = """namespace {
+__device__ void f(Ring &ring, Turn turn, int head, const float *x) {
+  mma_wait(s);
+  ring.release(turn);
+  load(x, row, head);
+  g(x);
+}
+"""
+
+
+def test_mutants_of_order_of_places_and_of_items() -> None:
+    found = {(mutant.kind, mutant.new) for mutant in mutants.mutants("mine", ORDERED)}
+    lines = ORDERED.splitlines()
+    assert ("swapped lines", f"{lines[3]}\n{lines[2]}") in found
+    assert ("swapped lines", f"{lines[5]}\n{lines[4]}") not in found
+    assert ("place", "  load(x, row + 1, head);") in found
+    assert ("item", "  load(x, row, (head == 63 ? 0 : head));") in found
+    [swapped] = [mutant for mutant in mutants.mutants("mine", ORDERED) if mutant.new.startswith(lines[3])]
+    assert swapped.changed(ORDERED) == ORDERED.replace(*(f"{lines[i]}\n{lines[5 - i]}" for i in (2, 3)))
+    with pytest.raises(ValueError, match=r"kernel\.cu:3 is not"):
+        swapped.changed("\n" + ORDERED)
+
+
+def test_mutants_of_a_header_are_of_order_alone() -> None:
+    header = ORDERED + '  asm("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(p));\n'
+    found = operators.library_mutants("mine", "tiles/x.h", header)
+    assert {(mutant.line, mutant.kind) for mutant in found} == {
+        (3, "dropped line"),
+        (4, "dropped line"),
+        (8, "dropped line"),
+        (8, "memory order"),
+    }
+    assert any("ld.relaxed.gpu" in mutant.new for mutant in found)
 
 
 def test_mutants_of_the_rungs_suffice_and_the_equivalent_ones_are_there() -> None:
-    found = {
-        mutant.name: mutant
-        for stage in discover()
-        for mutant in mutants.mutants(stage.name, stage.kernel.read_text())
-    }
-    assert sum(mutant.stage in mutants.STAGES for mutant in found.values()) >= 300
-    of_gaps = {mutant.name for exercise in exercises() for mutant in gaps.gap_mutants(exercise)}
-    assert [name for name in mutants.equivalent() if name not in found and name not in of_gaps] == []
+    found = {stage.name: mutants.rung_mutants(stage) for stage in discover() if stage.path.parent == root()}
+    for name, of_rung in found.items():
+        sample = mutants.sampled(of_rung, 30)
+        assert len(sample) == 30 and {mutant.stage for mutant in sample} == {name}
+        assert len({mutant.kind for mutant in sample}) >= min(8, len({mutant.kind for mutant in of_rung}))
+    names = {mutant.name for of_rung in found.values() for mutant in of_rung}
+    names |= {mutant.name for exercise in exercises() for mutant in gaps.gap_mutants(exercise)}
+    assert [name for name in mutants.equivalent() if name not in names] == []
+
+
+def test_code_is_the_same_but_for_lines_and_names_of_files(tmp_path: Path) -> None:
+    kernel = (
+        "namespace {{ __global__ void f(int *x) {{ *x = {}; }} }}\n{}void g() {{ f<<<1, {}>>>(nullptr); }}\n"
+    )
+    digests = []
+    for number, values in enumerate([(1, "", 32), (1, "// one more line\n", 32), (2, "", 32), (1, "", 64)]):
+        source = tmp_path / f"{number}" / "kernel.cu"
+        source.parent.mkdir()
+        source.write_text(kernel.format(*values))
+        target = EmulatorTarget("sm_80")
+        nvcc = [str(target.nvcc().path), *target.kernel_flags(target.flags())]
+        subprocess.run([*nvcc, "-c", str(source), "-o", str(source.with_suffix(".o"))], check=True)
+        digests.append(mutants.code_digest(source.with_suffix(".o")))
+    assert digests[0] == digests[1] and len(set(digests)) == 3
 
 
 def test_mutants_of_a_gap_are_of_its_lines() -> None:
@@ -180,7 +231,7 @@ def test_a_judge_that_takes_too_much_memory_has_found_the_mutant(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(mutants, "_build", len)
+    monkeypatch.setattr(mutants, "_write", lambda *mutant, **how: "other")
     monkeypatch.setattr(mutants, "_MEMORY_BYTES", 2**30)
     monkeypatch.setitem(mutants.JUDGES, "check", bytearray_of_2_gib)
     mutant = mutants.mutants("v1_minimal", discover()["v1_minimal"].kernel.read_text())[0]
@@ -233,7 +284,10 @@ def test_a_mutant_is_judged_once_and_its_end_is_no_pass(
     same = mutants.Mutant("naive", line, "arithmetic", old, "    s = p.scale * s;")
     broken = mutants.Mutant("naive", line, "arithmetic", old, "    s *= p.scales;")
     folder = tmp_path / "mutants"
-    outcomes = [mutants.judge_mutant(m, ["compare"], folder).killed for m in (wrong, ends, same, broken)]
-    assert outcomes == [{"compare": True}, {"compare": True}, {"compare": False}, {}]
+    harmless = mutants.Mutant("naive", line, "arithmetic", old, "    s *= p.scale * 1.0000001f;")
+    judged = [mutants.judge_mutant(m, ["compare"], folder) for m in (wrong, ends, harmless, same, broken)]
+    outcomes = [(outcome.killed, outcome.is_same) for outcome in judged]
+    found, missed = {"compare": True}, {"compare": False}
+    assert outcomes == [(found, False), (found, False), (missed, False), ({}, True), ({}, False)]
     monkeypatch.setattr(mutants, "call", None)
     assert mutants.judge_mutant(wrong, ["compare"], folder).killed == {"compare": True}

@@ -347,7 +347,7 @@ def bulk_kernel(
   mad.lo.u32 %r13, %r0, 4, %r11;
   st.shared.u32 [%r13+1024], 7;
   @!%p1 mbarrier.init.shared::cta.b64 [%r10], 1;
-  fence.mbarrier_init.release.cluster;
+  fence.proxy.async.shared::cta;
   bar.sync 0;
   @%p1 bra WAIT;
   mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r10], 1024;

@@ -239,7 +239,7 @@ ZERO_COUNTERS = """  const int zero = 0;
         ("std::exit(0);", "exit code 0"),
         ("*reinterpret_cast<volatile int *>(8) = 1;", "SIGSEGV"),
         ("std::abort();", "SIGABRT"),
-        ("throw std::bad_alloc();", "more memory than there is"),
+        ("throw std::bad_alloc();", "out of memory"),
         ('throw std::out_of_range("by one");', "by one"),
         ("throw 7;", "no std::exception"),
     ],

@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 import torch
@@ -74,6 +75,10 @@ def test_inputs_are_what_their_name_says(kind, dtype):
         assert s.max() < -20
     elif kind == "equal":
         assert (s - s[..., :1]).abs().max() < 1e-9
+    elif kind == "rising":
+        bits = s / math.log(2)
+        rise = bits[..., -1].amin() - bits[..., :-1].amax(), bits[..., -1].amax() - bits[..., :-1].amin()
+        assert rise[0] > 16 and rise[1] < 17
     else:
         assert s.softmax(-1)[..., 40].min() > 0.99
 

@@ -63,19 +63,51 @@ def test_the_command_reports_and_fails(broken_stage: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.strip() == "[]"
 
 
-def test_remarks_of_ptxas_are_shown_beside_lines_and_are_no_findings(
+SLOW = "Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+
+
+@pytest.mark.parametrize(
+    ("message", "is_undefined"),
+    [
+        (SLOW + "insufficient register resources for the wgmma pipeline", False),
+        (SLOW + "the presence of Extern calls", False),
+        (SLOW + "wgmma pipeline crossing function boundary at a function call", False),
+        (
+            SLOW + "non wgmma instructions reading accumulator registers of  a wgmma between start and end",
+            True,
+        ),
+        (
+            SLOW + "non wgmma instructions defining accumulator registers of a wgmma between start and end",
+            True,
+        ),
+        (SLOW + "non wgmma instructions defining input registers of a wgmma between start and end", True),
+        (SLOW + "program dependence on compiler-inserted WG.DP in divergent path", True),
+        ("warpgroup.arrive is injected by compiler to allow use of registers in GMMA", True),
+        ("warpgroup.wait is injected by compiler to allow use of registers defined by GMMA", True),
+    ],
+)
+def test_remarks_of_ptxas_are_findings_if_the_result_is_undefined(
+    message: str, is_undefined: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = str(STAGES / "v1_minimal" / "kernel.cu")
+    remark = Remark("C7599", message, kernel, 1, kernel, 1)
+    monkeypatch.setattr("ladder.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
+    words = ["v1_minimal", "--problem", "1,1,64,64,32"]
+    assert main(["check", *words]) == int(is_undefined)
+    checked = capsys.readouterr().out
+    assert "C7599" in checked and "kernel.cu:1" in checked and checked.count("kernel.cu:1") == 1
+    assert ("clean" not in checked) == ("undefined registers" in checked) == is_undefined
+
+
+def test_remarks_of_ptxas_are_shown_beside_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kernel = str(STAGES / "v1_minimal" / "kernel.cu")
     remark = Remark("C7519", "warpgroup.arrive is injected", kernel, 1, kernel, 1)
     monkeypatch.setattr("ladder.evaluation.sanitizing.remarks.read", lambda folder: (remark,))
-    words = ["v1_minimal", "--problem", "1,1,64,64,32"]
-    assert main(["check", *words]) == 0
-    checked = capsys.readouterr().out
-    assert main(["lines", *words]) == 0
-    for text in (checked, capsys.readouterr().out):
-        assert "C7519" in text and "kernel.cu:1" in text and "wgmma.fence is missing" in text
-    assert "clean" in checked
+    assert main(["lines", "v1_minimal", "--problem", "1,1,64,64,32"]) == 0
+    text = capsys.readouterr().out
+    assert "C7519" in text and "kernel.cu:1" in text and "wgmma.fence is missing" in text
 
 
 @pytest.mark.parametrize("name", ["v1_m_uninitialised", "v1_workspace_freed_early"])

@@ -19,8 +19,9 @@ def needed_bytes(problem: Problem) -> int:
     kv = 2 * problem.batch * problem.num_kv_heads * problem.kv_len * problem.head_dim
     rows = problem.batch * problem.heads * problem.q_len
     drawing = fp32 * (q + kv) + (size * (q + kv) if size != fp32 else 0)
-    # The inputs and two copies, the outputs of three runs, and the reference: o and the limits of its errors.
-    held = size * 3 * (2 * q + kv) + fp32 * 3 * rows + _FLOAT64 * (2 * q + rows)
+    # The inputs and two copies, the outputs of three runs, and the reference: o, the limits of its errors and
+    # their deviations.
+    held = size * 3 * (2 * q + kv) + fp32 * 3 * rows + _FLOAT64 * (3 * q + rows)
     row = max(problem.kv_len, problem.head_dim)
     logits = _COPIES_OF_LOGITS * min(problem.q_len * row, max(LOGITS_AT_ONCE, row))
     one_head = 2 * problem.kv_len * problem.head_dim + logits

@@ -90,6 +90,12 @@ class Attention(Operation):
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
         return {f"d={d}": shapes.boundary_problems(d, dtypes) for d in head_dims}
 
+    def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return shapes.large_problems(dtypes, head_dims)
+
+    def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
+        return shapes.growing(dtype, head_dim)
+
     def full_matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return shapes.full_problems(dtypes, head_dims)
 

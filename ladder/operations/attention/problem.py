@@ -11,7 +11,7 @@ from ladder.errors import InvalidProblem
 from ladder.operations.base import AnyProblem, check_dtype, check_size, parse_sizes
 
 #: The kinds of inputs that :mod:`ladder.operations.attention.inputs` draws.
-INPUTS = ("normal", "large", "negative", "equal", "dominant")
+INPUTS = ("normal", "large", "negative", "equal", "dominant", "rising")
 #: The format of ``--problem``, and an example.
 SIZE_TEXT = ("B,H,N,M,d", "1,2,256,256,64")
 #: The largest |scale|: kernels multiply logits by it in fp32, whose largest number is 3.4e38.

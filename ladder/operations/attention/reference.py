@@ -34,6 +34,27 @@ The steps hold for each element of o alone: o_x is made of column x of v and of 
 v. So each has a limit of its own: under a causal mask the last rows, in which many values average out, are
 smaller than the errors that the first ones may have. lse has one bound for all queries, the largest.
 
+The limit of an element is several times its usual error, so a kernel that rounds too often, or whose l is a
+little off, stays below the limits of all elements. But roundings are independent, so the errors of all
+elements together have narrow limits (:class:`ladder.operations.base.Spread`). Rounding to 16 bits errs by a
+number that is uniform between -u_T and u_T of the value, or less: its variance is at most u_T^2 / 3. A sum of
+n products errs by E(n) = u (n / 8 + 2 n^(1/2)) of its largest partial sum: tensor cores truncate it in steps
+of 8 or more, each time towards 0 and by u in the mean, and roundings of either sign add up to no more than 2
+n^(1/2). So the error of o_x has a standard deviation of at most
+
+    D_x = u_T / 3^(1/2) (sum_j p_j^2 (v_jx^2 + o_x^2) + o_x^2)^(1/2)
+          + |p c'| + E(n) |p| + u (2 n^(1/2) + 8) |o_x|
+
+with c' as c above, and E(d) A_j in place of 5/4 t d u A_j in e_j. With the number of keys, it grows as
+|o_x| does; only E(n) grows faster, and reaches u_T of bf16 at n = 500,000. A kernel that also rounds o to 16
+bits at each of T tiles adds about T / 2 times the variance of the last rounding.
+
+The mean of (error / D)^2 over all elements of R different rows is at most 1, and its variance (0.8 w + 2 / d)
+/ R. w is the mean of sum_j p_j^4 / (sum_j p_j^2)^2, the share of a row's errors that all of its elements have
+in common; the square of a uniform number has a variance of 0.8 of its squared mean. The mean of <error, o> /
+<o, o> over the rows is what all weights of a row err together, u (n / 8 + 2 n^(1/2) + 8) + sum_j p_j e_j',
+and its variance u_T^2 / 3 (w + 4 / d) / R. Both may be 7 deviations off.
+
 Not covered: logits beyond the range of fp32.
 """
 
@@ -43,12 +64,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ladder.operations.attention.memory import LOGITS_AT_ONCE
-from ladder.operations.base import Reference, largest
+from ladder.operations.base import Reference, Spread, largest
 
 _U = 2.0**-24
 #: Relative rounding errors of the dtype of weights and o; below 2^-14, f16's is absolute.
@@ -83,46 +105,61 @@ class AttentionReference(Reference):
 
 @dataclass(frozen=True)
 class Rows:
-    """Query rows of one head in float64: q (n, d), k and v (M, d), logits s (n, M), -inf where masked."""
+    """Query rows of some kv heads in float64: q (h, n, d), k and v (h, M, d), logits s (h, n, M), -inf where
+    masked.
 
-    place: tuple[int, int, slice]
+    The rows of all query heads that read a kv head follow each other; heads are numbered across the batch.
+    """
+
+    heads: slice
+    rows: slice
+    kv_heads: int
     q: Tensor
     k: Tensor
     v: Tensor
     s: Tensor
 
+    def of(self, tensor: Tensor) -> Tensor:
+        """The part (h, n, ...) of a tensor (B, H, N, ...), which it shares memory with."""
+        return tensor.view(self.kv_heads, -1, *tensor.shape[3:])[self.heads, self.rows]
+
+    def of_keys(self, tensor: Tensor) -> Tensor:
+        """The part (h, M, ...) of a tensor (B, Hkv, M, ...), which it shares memory with."""
+        return tensor.flatten(0, 1)[self.heads]
+
     @cached_property
     def lse(self) -> Tensor:
-        """(n)."""
-        return torch.logsumexp(self.s, dim=-1)
+        """(h, n, 1)."""
+        return torch.logsumexp(self.s, dim=-1, keepdim=True)
 
     @cached_property
     def p(self) -> Tensor:
-        """The weights (n, M)."""
-        return torch.exp(self.s - self.lse[:, None])
+        """The weights (h, n, M)."""
+        return torch.exp(self.s - self.lse)
 
-    @property
+    @cached_property
     def o(self) -> Tensor:
-        """(n, d)."""
+        """(h, n, d)."""
         return self.p @ self.v
 
 
 def query_rows(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float) -> Iterator[Rows]:
     """Yields all query rows, in chunks that fit into memory."""
-    batch, heads, q_len, _ = q.shape
-    kv_len, group = k.shape[2], heads // k.shape[1]
-    step = max(1, LOGITS_AT_ONCE // max(kv_len, q.shape[3]))
-    keys = torch.arange(kv_len, device=q.device)
-    for b in range(batch):
-        for h in range(heads):
-            k64, v64 = k[b, h // group].double(), v[b, h // group].double()
-            for first in range(0, q_len, step):
-                q64 = q[b, h, first : first + step].double()
-                s = q64 @ k64.T * scale
-                if is_causal:
-                    queries = torch.arange(first, first + len(q64), device=q.device)
-                    s.masked_fill_(keys > queries[:, None], -math.inf)
-                yield Rows((b, h, slice(first, first + len(q64))), q64, k64, v64, s)
+    kv_heads, kv_len, q_len = k.shape[0] * k.shape[1], k.shape[2], q.shape[2]
+    rows = q.shape[0] * q.shape[1] // kv_heads * q_len
+    row_step = max(1, min(rows, LOGITS_AT_ONCE // max(kv_len, q.shape[3])))
+    head_step = max(1, LOGITS_AT_ONCE // (row_step * max(kv_len, q.shape[3])))
+    keys, queries = torch.arange(kv_len, device=q.device), torch.arange(rows, device=q.device) % q_len
+    for head in range(0, kv_heads, head_step):
+        heads = slice(head, head + head_step)
+        k64, v64 = (x.flatten(0, 1)[heads].double() for x in (k, v))
+        for row in range(0, rows, row_step):
+            part = slice(row, row + row_step)
+            q64 = q.reshape(kv_heads, rows, -1)[heads, part].double()
+            s = q64 @ k64.mT * scale
+            if is_causal:
+                s.masked_fill_(keys > queries[part, None], -math.inf)
+            yield Rows(heads, part, kv_heads, q64, k64, v64, s)
 
 
 def attention_float64(
@@ -132,7 +169,7 @@ def attention_float64(
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     for rows in query_rows(q, k, v, is_causal, scale):
-        o[rows.place], lse[rows.place] = rows.o, rows.lse
+        rows.of(o)[:], rows.of(lse)[:] = rows.o, rows.lse[..., 0]
     return o, lse
 
 
@@ -145,23 +182,66 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float)
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device=q.device)
     limits, lse_bound = torch.empty_like(o), 0.0
+    spread = _SpreadOfRows(o, q.dtype)
     for rows in query_rows(q, k, v, is_causal, scale):
-        o[rows.place], lse[rows.place] = rows.o, rows.lse
-        limits[rows.place], of_lse = _bounds(rows, o[rows.place], abs(scale), q.dtype)
+        rows.of(o)[:], rows.of(lse)[:] = rows.o, rows.lse[..., 0]
+        products = rows.q.abs() @ rows.k.abs().mT * abs(scale)
+        rows.of(limits)[:], of_lse = _bounds(rows, products, q.dtype)
         lse_bound = max(lse_bound, of_lse)
-    return AttentionReference({"o": o, "lse": lse}, {"o": limits, "lse": lse_bound})
+        spread.add(rows, products)
+    return AttentionReference({"o": o, "lse": lse}, {"o": limits, "lse": lse_bound}, {"o": spread.result()})
 
 
-def _bounds(rows: Rows, o: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, float]:
-    """The bounds of each element of o (n, d), and the largest of lse, in the module docstring's notation;
-    values per query are columns (n, 1).
+class _SpreadOfRows:
+    """Makes the :class:`Spread` of o (B, H, N, d), in the module docstring's notation."""
+
+    def __init__(self, o: Tensor, dtype: torch.dtype) -> None:
+        self._o, self._dtype = o, dtype
+        self._deviations = torch.empty_like(o)
+        self._rounding = _ROUNDING[dtype] / math.sqrt(3)
+        self._smallest = (_F16_SUBNORMAL if dtype == torch.float16 else _SMALLEST) / math.sqrt(3)
+        self._shared = self._common = 0.0  # sums of w, and of what a row's weights err together
+
+    def add(self, rows: Rows, products: Tensor) -> None:
+        """``products`` are the A_j (h, n, M)."""
+        o, p, s = rows.o, rows.p, rows.s
+        n = (s > -math.inf).sum(-1, keepdim=True).double()
+        m = s.amax(-1, keepdim=True)
+        e_j = _of_sum(o.shape[-1]) * products + _U * (6 * s.abs().nan_to_num(posinf=0) + 6 * m.abs() + 4)
+        e = (p * e_j).sum(-1, keepdim=True)
+        squares = p.square()
+        total = squares.sum(-1, keepdim=True)
+        rounded = self._rounding * (squares @ rows.v.square() + (total + 1) * o.square()).sqrt()
+        small = self._smallest * (1 + n.sqrt() * torch.exp(m - rows.lse))
+        summed = (p * (e_j + e - 2 * p * e_j)).norm(dim=-1, keepdim=True) + _of_sum(n) * total.sqrt()
+        rows.of(self._deviations)[:] = rounded + small + summed + _U * (2 * n.sqrt() + 8) * o.abs()
+        self._shared += float((squares.square().sum(-1, keepdim=True) / total.square()).sum())
+        self._common += float((_of_sum(n) + 8 * _U + e).sum())
+
+    def result(self) -> Spread:
+        d, rows = self._o.shape[-1], self._o[..., 0].numel()
+        # Rows that are rounded alike err alike.
+        different = len(torch.unique(self._o[..., :2].to(self._dtype).flatten(0, -2), dim=0))
+        shared, common = self._shared / rows, self._common / rows
+        mean_square = 1 + _DEVIATIONS * math.sqrt((0.8 * shared + 2 / d) / different)
+        gain = common + _DEVIATIONS * self._rounding * math.sqrt((shared + 4 / d) / different)
+        return Spread(self._deviations, mean_square, gain)
+
+
+def _of_sum(n: Any) -> Any:
+    """E(n), of a number or a tensor."""
+    return _U * (n / 8 + 2 * n**0.5)
+
+
+def _bounds(rows: Rows, products: Tensor, dtype: torch.dtype) -> tuple[Tensor, float]:
+    """The bounds of each element of o (h, n, d), and the largest of lse, in the module docstring's notation;
+    ``products`` are the A_j (h, n, M), values per query are columns (h, n, 1).
     """
-    d, rounding = rows.q.shape[1], _ROUNDING[dtype]
+    o, d, rounding = rows.o, rows.q.shape[-1], _ROUNDING[dtype]
     truncation = 1 if dtype == torch.float32 else 2
-    s, lse, p = rows.s, rows.lse[:, None], rows.p
+    s, lse, p = rows.s, rows.lse, rows.p
     n = (s > -math.inf).sum(-1, keepdim=True)
     m = s.amax(-1, keepdim=True)
-    products = rows.q.abs() @ rows.k.abs().T * scale
     e_j = _U * (1.25 * truncation * d * products + 6 * s.abs().nan_to_num(posinf=0) + 6 * m.abs() + 4)
     e = (p * e_j).sum(-1, keepdim=True)
     g = _U * (1.5 * n + 8)

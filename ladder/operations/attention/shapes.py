@@ -92,7 +92,35 @@ def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Pro
             Problem(b, h, 17, 33, head_dim, kv_heads=kv, dtype=next(turns), is_causal=b % 2 == 0)
             for b, h, kv in _HEADS
         ),
+        *(Problem(1, 1, 20, 300, head_dim, dtype=dtype, inputs="rising") for dtype in dtypes),
     ]
+
+
+def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+    """Rows so long that the growth of errors shows, in each dtype and head dim; then more keys and rows than
+    16 bits count, and several heads for each multiprocessor of a GPU.
+    """
+    long_rows = [Problem(1, 2, 24, 2048, d, dtype=dtype) for d in head_dims for dtype in dtypes]
+    d, dtype = head_dims[0], dtypes[-1]
+    return [
+        *long_rows,
+        Problem(1, 1, 3, 2**16 + 45, d, dtype=dtype),
+        Problem(1, 1, 2**16 + 45, 3, d, dtype=dtype),
+        Problem(3, 400, 5, 7, d, kv_heads=100, dtype=dtype),
+    ]
+
+
+#: The factors by which a series of problems grows.
+GROWTH = tuple(2**n for n in range(8))
+
+
+def growing(dtype: str, head_dim: int) -> Iterator[list[Problem]]:
+    """More and more keys, queries, heads that share their keys, and batches; never a multiple of a tile."""
+    few = Problem(1, 1, 70, 140, head_dim, dtype=dtype)
+    yield [replace(few, q_len=200, kv_len=64 * n - 3) for n in GROWTH]
+    yield [replace(few, q_len=64 * n - 3, kv_len=33) for n in GROWTH]
+    yield [replace(few, heads=n, kv_heads=1) for n in GROWTH]
+    yield [replace(few, batch=n) for n in GROWTH]
 
 
 def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
@@ -105,8 +133,12 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
     tiles = 2**32 // (head_dim * _LARGEST_TILE) + 1
     of_rows = Problem(1, 1, tiles * _LARGEST_TILE + q_len, 40, head_dim, dtype=dtype)
     return [
-        Huge(of_heads, replace(of_heads, batch=1, heads=1, kv_heads=1)),
-        Huge(of_rows, replace(of_rows, q_len=q_len)),
+        Huge(
+            of_heads,
+            replace(of_heads, batch=3, heads=4, kv_heads=2),
+            replace(of_heads, batch=1, heads=1, kv_heads=1),
+        ),
+        Huge(of_rows, replace(of_rows, q_len=2 * _LARGEST_TILE + q_len), replace(of_rows, q_len=q_len)),
     ]
 
 

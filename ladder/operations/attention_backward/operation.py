@@ -100,6 +100,12 @@ class AttentionBackward(Attention):
         found = super().boundaries(dtypes, head_dims)
         return {name: [_of(problem) for problem in problems] for name, problems in found.items()}
 
+    def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
+        return [_of(problem) for problem in super().large(dtypes, head_dims)]
+
+    def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
+        return ([_of(problem) for problem in series] for series in super().growing(dtype, head_dim))
+
     def beyond_32_bits(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Huge]:
         """Of as many heads as a grid has blocks for; of the last ones, each rung computes the last group."""
         batch, kv_heads, group, q_len, kv_len, d = 60, 4369, 3, 90, 260, 64
@@ -108,7 +114,8 @@ class AttentionBackward(Attention):
         problem = BackwardProblem(
             batch, group * kv_heads, q_len, kv_len, d, kv_heads=kv_heads, dtype=dtypes[0], lse_gradient=True
         )
-        return [Huge(problem, replace(problem, batch=1, heads=group, kv_heads=1), _LAST_BLOCKS)]
+        small = replace(problem, batch=2, heads=8 * group, kv_heads=8)
+        return [Huge(problem, small, replace(problem, batch=1, heads=group, kv_heads=1), _LAST_BLOCKS)]
 
     def input_shapes(self, problem: Problem) -> dict[str, Sequence[int]]:
         shapes = super().input_shapes(problem)

@@ -39,7 +39,7 @@ and dV are smaller than the errors that the first ones may have.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -68,12 +68,12 @@ class _Sums:
             torch.zeros(like.shape, dtype=torch.float64, device=like.device) for _ in range(4)
         )
 
-    def add(self, place: tuple[Any, ...], factor: Tensor, other: Tensor, errors: Tensor) -> None:
-        """Adds a product of matrices; ``errors`` are those of the first factor."""
-        self.exact[place] += factor @ other
-        self.errors[place] += errors @ other.abs()
-        self.sizes[place] += factor.abs() @ other.abs()
-        self.squares[place] += factor.square() @ other.square()
+    def add(self, part: Callable[[Tensor], Tensor], factor: Tensor, other: Tensor, errors: Tensor) -> None:
+        """Adds products of matrices to a ``part`` of the tensor; ``errors`` are those of the first factor."""
+        part(self.exact).add_(factor @ other)
+        part(self.errors).add_(errors @ other.abs())
+        part(self.sizes).add_(factor.abs() @ other.abs())
+        part(self.squares).add_(factor.square() @ other.square())
 
     def limit(self, rounded_linear: float, rounded_square: float, of_sum: float, terms: int) -> Tensor:
         """The errors, plus R of the terms' roundings, plus ``of_sum`` of a sum of so many ``terms`` times R
@@ -96,11 +96,9 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
     dq, dk, dv = _Sums(q), _Sums(k), _Sums(v)
     group = q.shape[1] // k.shape[1]
     for rows in query_rows(q, k, v, is_causal, scale):
-        b, h, _ = rows.place
-        of_rows = d_o[rows.place].double()
-        of_lse = torch.zeros_like(rows.lse) if d_lse is None else d_lse[rows.place].double()
-        rounded_o = inputs["o"][rows.place].double()
-        _add(rows, (b, h // group), rounded_o, of_rows, of_lse[:, None], abs(scale), (dq, dk, dv), q.dtype)
+        of_rows, rounded_o = rows.of(d_o).double(), rows.of(inputs["o"]).double()
+        of_lse = torch.zeros_like(rows.lse) if d_lse is None else rows.of(d_lse)[..., None].double()
+        _add(rows, rounded_o, of_rows, of_lse, abs(scale), (dq, dk, dv), q.dtype)
     rounding = _ROUNDING[q.dtype]
     inner = 0.0 if q.dtype == torch.float32 else rounding
     subnormal = _F16_SUBNORMAL if q.dtype == torch.float16 else 0.0
@@ -116,7 +114,6 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
 
 def _add(
     rows: Rows,
-    of_kv: tuple[int, int],
     rounded_o: Tensor,
     d_o: Tensor,
     d_lse: Tensor,
@@ -125,26 +122,26 @@ def _add(
     dtype: torch.dtype,
 ) -> None:
     """Adds the terms of these rows to dq, dk and dv, in the module docstring's notation, without the factor
-    scale; values per query are columns (n, 1).
+    scale; values per query are columns (h, n, 1).
     """
     dq, dk, dv = sums
-    p, d = rows.p, rows.q.shape[1]
+    p, d = rows.p, rows.q.shape[-1]
     products = d_o * rows.o
-    gap = d_o @ rows.v.T - (products.sum(-1, keepdim=True) - d_lse)  # dP - delta
+    gap = d_o @ rows.v.mT - (products.sum(-1, keepdim=True) - d_lse)  # dP - delta
     of_sum = 1.25 * _truncation(dtype) * d * _U
-    logits = of_sum * scale * (rows.q.abs() @ rows.k.abs().T)
-    e = logits + _U * (6 * rows.s.abs().nan_to_num(posinf=0) + 6 * rows.lse.abs()[:, None] + 4)
-    h = of_sum * (d_o.abs() @ rows.v.abs().T)
+    logits = of_sum * scale * (rows.q.abs() @ rows.k.abs().mT)
+    e = logits + _U * (6 * rows.s.abs().nan_to_num(posinf=0) + 6 * rows.lse.abs() + 4)
+    h = of_sum * (d_o.abs() @ rows.v.abs().mT)
     of_delta = (d_o * (rounded_o - rows.o)).sum(-1, keepdim=True).abs()
     of_delta += _U * ((d + 2) * products.abs().sum(-1, keepdim=True) + 2 * d_lse.abs())
     small_ds = (p > 0) * (_F16_SUBNORMAL if dtype == torch.float16 else _SMALLEST)
     small_p = (p > 0) * (_SMALLEST if dtype == torch.float32 else _F16_SUBNORMAL)
     of_ds = p * (e * (gap.abs() + h + of_delta) + h) + small_p * gap.abs() + small_ds
-    dq.add(rows.place, p * gap, rows.k, of_ds)
+    dq.add(rows.of, p * gap, rows.k, of_ds)
     roundings = 2 * _ROUNDING[dtype] * (p @ rows.k.abs())
-    dq.errors[rows.place] += of_delta * ((p @ rows.k).abs() + roundings)
-    dk.add(of_kv, (p * gap).T, rows.q, (of_ds + p * of_delta).T)
-    dv.add(of_kv, p.T, d_o, (p * e + small_p).T)
+    rows.of(dq.errors).add_(of_delta * ((p @ rows.k).abs() + roundings))
+    dk.add(rows.of_keys, (p * gap).mT, rows.q, (of_ds + p * of_delta).mT)
+    dv.add(rows.of_keys, p.mT, d_o, (p * e + small_p).mT)
 
 
 def _truncation(dtype: torch.dtype) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,8 @@ class Hstu(Operation):
 
     name = "hstu"
     title = "HSTU attention"
+    #: What a rung may need or take, each with a kernel of its own.
+    _features: Sequence[Mapping[str, object]] = ({}, {"bias_heads": 1}, {"page_size": 32})
     problem: type[HstuProblem] = HstuProblem
     columns = {
         "H": "Int64",
@@ -122,6 +124,12 @@ class Hstu(Operation):
             "pages": shapes.paged_boundaries(dtypes, head_dims),
         }
 
+    def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
+        return shapes.large_problems(self.problem, self._features, dtypes, head_dims)
+
+    def growing(self, dtype: str, head_dim: int) -> Iterator[list[HstuProblem]]:
+        return shapes.growing(self.problem, self._features, dtype, head_dim)
+
     def refused(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[HstuProblem]:
         """One problem for each dtype and head dim not listed."""
         unknown = [(dtype, head_dims[0]) for dtype in DTYPES if dtype not in dtypes]
@@ -219,6 +227,7 @@ class HstuBackward(Hstu):
 
     name = "hstu_backward"
     title = "HSTU attention's gradients"
+    _features = ({}, {"bias_heads": 1})
     problem = HstuBackwardProblem
     output_names = ("dq", "dk", "dv", "d_rab")
     default_problem = HstuBackwardProblem(2, 64, (200, 17, 128))

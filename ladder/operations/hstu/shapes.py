@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ladder.operations.attention.shapes import GROWTH
 from ladder.operations.base import Huge
 from ladder.operations.hstu.problem import HstuProblem
 
@@ -18,6 +19,7 @@ _SIZES: tuple[dict[str, object], ...] = (
     {"q_lens": (90, 33), "kv_lens": (90, 60), "window": (20, 5)},
     {"q_lens": (90, 33), "kv_lens": (90, 60), "intervals": True},
     {"q_lens": (64, 33), "kv_lens": (90, 60), "window": (30, 0), "alpha": -0.3},
+    {"q_lens": (70, 17), "kv_lens": (70, 60), "window": (0, 0)},
     {"q_lens": (40, 70), "kv_lens": (200, 70), "window": (-1, -1)},
     {"q_lens": (150, 129), "kv_lens": (200, 129), "targets": (140, 1), "target_group_size": 16},
     {"q_lens": (30,), "kv_lens": (200,), "contexts": (180,), "targets": (15,), "target_group_size": 3},
@@ -46,11 +48,11 @@ def matrix(problem: type[HstuProblem], dtypes: Sequence[str], head_dims: Sequenc
     found = []
     for i, size in enumerate(_SIZES):
         for j, d in enumerate(head_dims):
-            for bias in (0, 1, 2):
+            for bias, heads in ((0, 2), (1, 2), (3, 3)):
                 number = i + j + bias
                 found.append(
                     problem(
-                        2,
+                        heads,
                         d,
                         **size,  # type: ignore[arg-type]
                         bias_heads=bias,
@@ -128,6 +130,37 @@ def paged_boundaries(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Hs
     ]
 
 
+def large_problems(
+    problem: type[HstuProblem],
+    features: Sequence[Mapping[str, object]],
+    dtypes: Sequence[str],
+    head_dims: Sequence[int],
+) -> list[HstuProblem]:
+    """More keys than 16 bits count; and several heads and sequences for each multiprocessor of a GPU, with
+    each feature.
+    """
+    dtype, d = dtypes[-1], head_dims[0]
+    return [
+        problem(1, d, (3,), (2**16 + 45,), dtype=dtype),
+        *(problem(70, d, (5, 20) * 10, (9, 70) * 10, **feature, dtype=dtype) for feature in features),  # type: ignore[arg-type]
+    ]
+
+
+def growing(
+    problem: type[HstuProblem], features: Sequence[Mapping[str, object]], dtype: str, head_dim: int
+) -> Iterator[list[HstuProblem]]:
+    """More and more keys before the queries, queries, and sequences, with each feature."""
+    for feature in features:
+
+        def of(q_lens: tuple[int, ...], history: int, feature: Mapping[str, object] = feature) -> HstuProblem:
+            keys = tuple(length + history for length in q_lens)
+            return problem(1, head_dim, q_lens, keys, **feature, dtype=dtype)  # type: ignore[arg-type]
+
+        yield [of((200,), 64 * n - 3) for n in GROWTH]
+        yield [of((64 * n - 3,), 5) for n in GROWTH[:5]]
+        yield [of((70,) * n, 70) for n in GROWTH]
+
+
 def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
     """More than 2**32 elements of many tokens; of many keys and few queries; of the bias; and of the cache.
     The last blocks compute the short last sequence.
@@ -140,14 +173,18 @@ def beyond_32_bits(dtype: str, head_dims: Sequence[int]) -> list[Huge]:
     paged = replace(short, kv_lens=(130,), targets=(16,), page_size=64)
     # A head's bias has a row for each of the keys, as wide as they are many.
     biased = replace(short, heads=2, kv_lens=(64,), window=(30, 0), bias_heads=2)
+
+    def of(few: HstuProblem, last: HstuProblem, **many: object) -> Huge:
+        return Huge(replace(few, **many), few, last, last.heads)  # type: ignore[arg-type]
+
     return [
-        Huge(replace(short, q_lens=(tokens // 2, tokens // 2, length)), short, heads),
-        Huge(replace(short, q_lens=(0, length), kv_lens=(tokens, length)), short, heads),
-        Huge(replace(biased, kv_lens=(2**16 + 64,)), biased, biased.heads),
-        Huge(
-            replace(paged, q_lens=(0, length), kv_lens=(tokens // 2, 130), targets=(0, 16)),
+        of(replace(short, q_lens=(200, 200, length)), short, q_lens=(tokens // 2, tokens // 2, length)),
+        of(replace(short, q_lens=(0, length), kv_lens=(500, length)), short, kv_lens=(tokens, length)),
+        of(replace(biased, kv_lens=(200,)), biased, kv_lens=(2**16 + 64,)),
+        of(
+            replace(paged, q_lens=(0, length), kv_lens=(500, 130), targets=(0, 16)),
             paged,
-            heads,
+            kv_lens=(tokens // 2, 130),
         ),
     ]
 
@@ -162,9 +199,11 @@ def gradients_beyond_32_bits(problem: type[HstuProblem], dtype: str, head_dims: 
     short = problem(heads, d, (seen,), scaling_seqlen=seen, dtype=dtype)
     biased = replace(short, heads=2, q_lens=(64,), window=(-1, -1), bias_heads=2)
     return [
-        Huge(replace(short, q_lens=(length,) * 33), short, heads),
+        Huge(replace(short, q_lens=(length,) * 33), replace(short, q_lens=(256,) * 3), short, heads),
         # two tiles of queries, at most
-        Huge(replace(biased, kv_lens=(2**16 + 64,)), biased, 2 * biased.heads),
+        Huge(
+            replace(biased, kv_lens=(2**16 + 64,)), replace(biased, kv_lens=(576,)), biased, 2 * biased.heads
+        ),
     ]
 
 

@@ -263,6 +263,34 @@ CASE(maximum_of_all) {
   maximum_of_all<<<4, 64>>>(in, maximum);
 }
 
+__global__ void blocks_add_floats(const float *in, float *sum) {
+  atomicAdd(sum, in[blockIdx.x]); // remark(blocks_add_floats): order of additions
+}
+CASE(blocks_add_floats) {
+  Device<float> in(4), sum(1);
+  blocks_add_floats<<<4, 1>>>(in, sum);
+}
+
+__global__ void blocks_add_in_turn(const float *in, float *sum, int *turn) {
+  int now;
+  do
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+  while (now != int(blockIdx.x));
+  atomicAdd(sum, in[blockIdx.x]);
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(now + 1) : "memory");
+}
+CASE(blocks_add_in_turn) {
+  Device<float> in(4), sum(1);
+  Device<int> turn(1);
+  blocks_add_in_turn<<<4, 1>>>(in, sum, turn);
+}
+
+__global__ void blocks_add_whole_numbers(const int *in, int *sum) { atomicAdd(sum, in[blockIdx.x]); }
+CASE(blocks_add_whole_numbers) {
+  Device<int> in(4), sum(1);
+  blocks_add_whole_numbers<<<4, 1>>>(in, sum);
+}
+
 // --- asynchronous copies -----------------------------------------------------------------------------------
 
 __global__ void pipeline_of_two(const float4 *in, float4 *out, int tiles) {

@@ -306,6 +306,44 @@ CASE(init_and_load_without_fence) {
   init_and_load_without_fence<<<1, kThreads>>>(out, in);
 }
 
+__global__ void init_for_another_thread_without_fence(Element *out, const Element *in) {
+  __shared__ alignas(1024) Element tile[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  __syncthreads();
+  if (threadIdx.x == 96) {
+    expect(full, kTileBytes);
+    load(tile, in, kTileBytes, full); // fault(init_for_another_thread_without_fence): proxy fence
+  }
+  wait(full, 0);
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(init_for_another_thread_without_fence) {
+  Device<Element> in(kTile), out(kTile);
+  init_for_another_thread_without_fence<<<1, kThreads>>>(out, in);
+}
+
+__global__ void load_over_what_threads_wrote(Element *out, const Element *in) {
+  __shared__ alignas(1024) Element tile[kTile];
+  __shared__ Barrier full;
+  tile[threadIdx.x] = __float2bfloat16(3);
+  out[threadIdx.x] = tile[threadIdx.x];
+  if (threadIdx.x == 0)
+    init(full, 1);
+  publish_barriers();
+  if (threadIdx.x == 0) {
+    expect(full, kTileBytes);
+    load(tile, in, kTileBytes, full); // fault(load_over_what_threads_wrote): proxy fence
+  }
+  wait(full, 0);
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(load_over_what_threads_wrote) {
+  Device<Element> in(kTile), out(kTile);
+  load_over_what_threads_wrote<<<1, kThreads>>>(out, in);
+}
+
 // --- cp.async and the asynchronous proxy ------------------------------------------------------------------------------
 
 __global__ void product_of_copied_tiles_without_fence(float *out, const Element *in) {

@@ -1,0 +1,102 @@
+"""The problems of a check follow from the rung's buffers and grid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from warp_kernel import kernel_text
+
+from ladder.backends import EmulatorBackend, Treatment
+from ladder.build import build
+from ladder.emulator import Launch, Module
+from ladder.emulator.sessions import Copies
+from ladder.evaluation.reuse import MULTIPROCESSORS, reusing_problems
+from ladder.operations import AnyProblem, Problem, operation_of
+from ladder.stages import Stage, discover
+
+#: Sixteen bytes to one place after the other, three of them, by thread 0 of each block.
+RING = """
+  .shared .align 8 .b64 bar;
+  mov.u32 %r10, bar;
+  mov.u32 %r11, smem;
+  setp.ne.u32 %p1, %r0, 0;
+  @%p1 bra END;
+  mbarrier.init.shared::cta.b64 [%r10], 1;
+  fence.proxy.async.shared::cta;
+  mov.u32 %r12, 0;
+LOOP:
+  rem.u32 %r13, %r12, 3;
+  mad.lo.u32 %r13, %r13, 16, %r11;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r10], 16;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r13], [%rd0], 16, [%r10];
+  and.b32 %r14, %r12, 1;
+WAIT:
+  mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r10], %r14;
+  @!%p2 bra WAIT;
+  add.u32 %r12, %r12, 1;
+  setp.lt.u32 %p2, %r12, 7;
+  @%p2 bra LOOP;
+END:
+"""
+
+
+def launches_of(problem: AnyProblem, name: str, multiprocessors: int = 0) -> tuple[Launch, ...]:
+    stage = discover()[name].narrowed([problem])
+    backend, problem = EmulatorBackend(), stage.accept(problem)
+    target = backend.target(stage, None)
+    extension = build(stage, target, stage.chosen_options({}))
+    treatment = Treatment(multiprocessors=multiprocessors)
+    inputs = operation_of(problem).make_inputs(problem)
+    with backend.runner(extension, target) as runner:
+        return runner.run(problem, inputs, treatment=treatment, details=True).launches
+
+
+def test_copies_of_the_first_block_are_counted_by_place() -> None:
+    module = Module(kernel_text(RING, 1, shared_bytes=64, target="sm_90"), arch="sm_90")
+    [copies] = module.launch("k", 2, 32, [np.zeros(64, np.uint8)]).copies().values()
+    assert copies == Copies(count=7, places=3)
+
+
+@pytest.mark.parametrize(("multiprocessors", "blocks"), [(0, 9), (1, 1), (5, 5)])
+def test_a_gpu_of_so_many_multiprocessors(multiprocessors: int, blocks: int) -> None:
+    [launch] = launches_of(Problem(1, 9, 1, 1, 64), "v11_persistent", multiprocessors)
+    assert launch.grid == (blocks, 1, 1)
+
+
+def chosen(name: str) -> list[AnyProblem]:
+    stage = replace(discover()[name], head_dims=(64,), dtypes=("f16",))
+    return reusing_problems_of(stage.narrowed([Problem(1, 1, 1, 1, 64)]))
+
+
+def reusing_problems_of(stage: Stage) -> list[AnyProblem]:
+    backend = EmulatorBackend()
+    target = backend.target(stage, None)
+    with backend.runner(build(stage, target, stage.chosen_options({})), target) as runner:
+        return reusing_problems(stage, runner)
+
+
+@pytest.mark.parametrize("name", ["v5_async", "v8_tma", "v11_persistent"])
+def test_each_buffer_is_used_again_and_again(name: str) -> None:
+    """Of K and V on one of the problems, and of what else a persistent kernel loads; and there are blocks."""
+    problems = chosen(name)
+    launches = [launches_of(problem, name, MULTIPROCESSORS) for problem in problems]
+    uses = [
+        max(copies.count / copies.places for launch in each for copies in launch.copies().values())
+        for each in launches
+    ]
+    assert len(problems) == 4 and uses[0] >= 4
+    assert all(
+        sum(launch.grid[0] * launch.grid[1] * launch.grid[2] for launch in each) > 1 for each in launches[1:]
+    )
+    if name == "v11_persistent":
+        least = [
+            min(copies.count / copies.places for launch in each for copies in launch.copies().values())
+            for each in launches[1:]
+        ]
+        assert min(least) >= 4
+
+
+def test_none_for_a_rung_without_asynchronous_copies() -> None:
+    assert reusing_problems_of(discover()["v1_minimal"]) == []

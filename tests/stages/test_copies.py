@@ -1,0 +1,79 @@
+"""A copy of a rung under another name is the same to every verdict: none depends on a rung's name."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ladder.stages import discover, root
+
+REPOSITORY = Path(__file__).parents[2]
+MATRIX = REPOSITORY / "stages" / "test_matrix.py"
+#: What a verdict goes through.
+FOLDERS = ("backends", "bench", "build", "emulator", "evaluation", "operations", "stages")
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of all shipped rungs, of which there is a copy each."""
+    names = shipped()
+    for name in names:
+        ignored = shutil.ignore_patterns("test_*", "README*", "__pycache__")
+        shutil.copytree(root() / name, tmp_path / copy_of(name), ignore=ignored)
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
+    return names
+
+
+def shipped() -> list[str]:
+    return [stage.name for stage in discover() if stage.path.parent == root()]
+
+
+def copy_of(name: str) -> str:
+    return f"copy{name}"
+
+
+def pytest_of_matrix(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", str(MATRIX), "-q", "-p", "no:cacheprovider", *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env={**os.environ})
+
+
+def strings(source: str) -> Iterator[str]:
+    """The strings of a module that are no docstrings."""
+    tree = ast.parse(source)
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            yield node.value
+
+
+def test_no_verdict_names_a_rung() -> None:
+    names = re.compile("|".join(rf"\b{name}\b" for name in shipped()))
+    files = [path for folder in FOLDERS for path in (REPOSITORY / "ladder" / folder).rglob("*.py")]
+    named = {
+        str(path): name
+        for path in [*files, MATRIX, MATRIX.with_name("conftest.py")]
+        for text in strings(path.read_text(encoding="utf-8"))
+        for name in names.findall(text)
+    }
+    assert len(files) > 50 and named == {}
+
+
+def test_a_copy_has_the_same_tests(copies: list[str]) -> None:
+    listed = pytest_of_matrix("--collect-only").stdout.splitlines()
+    for name in copies:
+        of_copy = [line.replace(copy_of(name), name) for line in listed if f"[{copy_of(name)}" in line]
+        assert len(of_copy) > 5 and of_copy == [line for line in listed if re.search(rf"\[{name}\b", line)]
+
+
+@pytest.mark.full
+def test_copies_pass_everything(copies: list[str]) -> None:
+    result = pytest_of_matrix("-n", "auto", "-k", " or ".join(map(copy_of, copies)))
+    assert result.returncode == 0, result.stdout[-5000:]
