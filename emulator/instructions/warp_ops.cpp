@@ -113,14 +113,14 @@ bool gather(Warp &warp, const Instruction &in, std::uint32_t (&value)[32]) {
   return true;
 }
 
-// op = d, p, a, ...; flags: 1 if p is written.
+// op = d, p, a, ...
 void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
   std::uint32_t value[32]; // copy: the destination may be the source
   if (!gather(warp, in, value))
     return;
   write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
                              [&](int lane) { return value[sources[lane] & 31]; });
-  if (in.flags)
+  if (in.flags & kWritesPredicate)
     warp.set_predicate(in.op[1], lanes_where([=](int lane) { return sources[lane] < 32; }));
 }
 
@@ -139,6 +139,7 @@ void shfl_constant(Warp &warp, const Instruction &in) { exchange(warp, in, warp.
 
 template <Shuffle Mode> void bind_sources(Binder &b) {
   const program::Operand &offset = b.operand(2), &clamp = b.operand(3);
+  b.out.flags |= std::uint32_t(Mode) << kShuffleShift;
   b.out.execute = shfl<Mode>;
   if (offset.kind != program::Operand::Kind::integer || clamp.kind != program::Operand::Kind::integer)
     return;
@@ -158,7 +159,7 @@ bool bind_shfl(Binder &b) {
   b.out.op[0] = b.destination_slot(pair ? d.elements.at(0) : d, ptx::Type::b32);
   if (pair) {
     b.out.op[1] = b.destination_predicate(d.elements.at(1));
-    b.out.flags = 1;
+    b.out.flags = kWritesPredicate;
   }
   for (std::size_t i = 1; i <= 3; ++i)
     b.out.op[i + 1] = b.source_slot(i, ptx::Type::b32);

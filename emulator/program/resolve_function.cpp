@@ -198,7 +198,7 @@ private:
     Instruction result;
     result.opcode = source.opcode;
     result.modifiers = source.modifiers;
-    result.row = &find_opcode(result.opcode, result.modifiers);
+    result.find_row();
     result.location = source.location;
     result.ptx_line = source.ptx_line;
     result.used_bytes = source.used_bytes;
@@ -426,7 +426,7 @@ private:
     if (needs_tail_ || code.empty() || !ends_path(code.back())) {
       Instruction tail;
       tail.opcode = "ret";
-      tail.row = &find_opcode(tail.opcode);
+      tail.find_row();
       tail.ptx_line = source_.end_line;
       tail.location = code.empty() ? -1 : code.back().location;
       tail.reconverge = kNoReconvergence;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 namespace ladder::sanitizer {
 
@@ -62,9 +61,9 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   const Context &at = touch.deed.at;
   const Access &now = touch.now;
   const bool reads = touch.deed.reads(), is_silent = now.flags & Access::silent;
-  const bool is_global = std::string_view(touch.deed.space) == "global";
+  const bool is_global = touch.deed.where == Where::global;
   const auto event = [&](Kind kind, const Access &past, bool past_wrote, bool now_writes) {
-    return Event{kind, touch.lane, place, touch.deed.space, past, past_wrote, now_writes};
+    return Event{kind, touch.lane, place, touch.deed.where, past, past_wrote, now_writes};
   };
   if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
     return event(Kind::read_only, cell.write, true, false);
@@ -140,7 +139,7 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
           return knows(thread, {.epoch = epoch, .thread = std::uint16_t(past), .block = block});
         });
     if (reader.epoch)
-      note({Kind::async_read, lane, address, "shared", reader, false, true});
+      note({Kind::async_read, lane, address, Where::shared, reader, false, true});
   }
   const bool is_silent = is_own && act == Act::write && changes_nothing(deed.at, lane, address, true);
   touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes);
@@ -152,7 +151,7 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
                           (owner.undefined_.empty() || !owner.undefined_.find(address, bytes));
     if (!is_whole && (is_collective || !owner.written_.any(address, bytes))) {
       if (events_.size() == events)
-        note(Kind::uninitialised, lane, address, "shared");
+        note(Kind::uninitialised, lane, address, Where::shared);
     } else if (!is_whole && act == Act::read && bytes <= 32) {
       partly_read_.add(lane, owner.written_.missing(address, bytes) | owner.undefined_.mask(address, bytes));
     }
@@ -174,11 +173,11 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
   if (act == Act::read && bytes <= 32) {
     const auto [unwritten, undefined] = initialised.missing(address, unsigned(bytes));
     if (unwritten == low_bits(bytes))
-      note(Kind::uninitialised, lane, address, "global");
+      note(Kind::uninitialised, lane, address, Where::global);
     else if (unwritten | undefined)
       partly_read_.add(lane, unwritten | undefined);
   } else if (act != Act::write && initialised.is_unwritten(address, bytes)) {
-    note(Kind::uninitialised, lane, address, "global");
+    note(Kind::uninitialised, lane, address, Where::global);
   }
   if (act != Act::read)
     initialised.mark(address, bytes);
@@ -273,7 +272,7 @@ void BlockChecker::check_repeated_constant(const Deed &deed, int lane, std::uint
       past = cell.write;
   });
   if (is_others(past))
-    note({Kind::flag, lane, address, "global", past, true, true});
+    note({Kind::flag, lane, address, Where::global, past, true, true});
 }
 
 /// Whether both test or raise one flag.

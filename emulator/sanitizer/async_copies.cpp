@@ -34,14 +34,14 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
   const std::uint32_t good = to.lanes() & (from.lanes() | ~reading);
   partly_read_ = {};
   {
-    const Deed read = deed(at, good & from.global, Act::read, "global");
+    const Deed read = deed(at, good & from.global, Act::read, Where::global);
     InitialisedMemory::Locked initialised(launch_.initialised());
     for_lanes(good & from.global, [&](int lane) {
       touch_global(read, initialised, lane, from.address[lane], std::min(bytes, bytes_read(warp, in, lane)));
     });
   }
   WarpCopies &copies = copies_[std::size_t(warp.index())];
-  const Deed write = deed(at, good & to.shared, Act::copy, "shared");
+  const Deed write = deed(at, good & to.shared, Act::copy, Where::shared);
   for_lanes(good & to.shared, [&](int lane) {
     touch_shared(write, lane, to.address[lane], bytes);
     if (partly_read_.lanes >> lane & 1)
@@ -61,7 +61,7 @@ void BlockChecker::commit(Warp &warp, const Instruction &in) {
 void BlockChecker::wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   WarpCopies &copies = copies_[std::size_t(warp.index())];
-  const bool all = warp.source(in).has("wait_all");
+  const bool all = warp.source(in).is(program::Trait::all_groups);
   const std::size_t pending = all ? 0 : std::size_t(in.imm);
   for (; copies.groups.size() > pending; copies.groups.pop_front())
     complete_thread_copies(copies.groups.front());
@@ -116,7 +116,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
                            : std::tuple{copy.shared, copy.other, copy.coordinates};
     if ((loads || copy.reduces) && !issued.insert(key).second)
-      note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), "");
+      note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
     else if (loads)
       begin_load(at, lane, copy);
     else if (copy.kind == instructions::BulkKind::exchange)
@@ -145,7 +145,7 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
                        copy.reduces ? Act::update
                        : writes     ? Act::write
                                     : Act::read,
-                       "global");
+                       Where::global);
   if (copy.reduces)
     accesses.accesses[lane].flags |= Access::strong;
   const auto touch_run = [&](std::uint64_t address, unsigned bytes) {
@@ -217,20 +217,20 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
     return; // rejected when it executes
   BlockChecker &other = *place->first;
   const std::uint64_t address = place->second;
-  Deed write = deed(at, 1u << lane, Act::copy, "shared");
+  Deed write = deed(at, 1u << lane, Act::copy, Where::shared);
   if (landing.reduces)
     write.accesses[lane].flags |= Access::strong;
   for (const auto &[awaited, copies] : other.bulk_copies_)
     for (const CopyInFlight &coming : copies)
       if (coming.address == address && !(landing.reduces && coming.write.flags & Access::strong))
-        note({Kind::async_copy, lane, address, "shared", coming.write, true, true});
+        note({Kind::async_copy, lane, address, Where::shared, coming.write, true, true});
   if (const auto init = other.inits_.find(signal->second);
       landing.is_bulk && &other == this && init != inits_.end() && !init->second.is_published &&
       init->second.access.thread == at.thread(lane))
-    note({Kind::proxy, lane, signal->second, "shared", init->second.access, true, false});
+    note({Kind::proxy, lane, signal->second, Where::shared, init->second.access, true, false});
   check_init_by_cluster(lane, other, signal->second);
   if (landing.reduces && !other.written_.any(address, landing.bytes))
-    note(Kind::uninitialised, lane, address, "shared");
+    note(Kind::uninitialised, lane, address, Where::shared);
   touch_shared(write, lane, address, landing.bytes, other);
   if (landing.swizzle)
     other.async_.copied(address, landing.bytes, *landing.swizzle);

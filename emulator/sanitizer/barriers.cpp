@@ -12,26 +12,6 @@ using instructions::for_lanes;
 using machine::Instruction;
 using machine::Warp;
 
-namespace {
-
-std::string lanes_text(std::uint32_t lanes) {
-  std::string text = std::popcount(lanes) == 1 ? "lane " : "lanes ";
-  for (int lane = 0; lane < 32; ++lane) {
-    if (!(lanes >> lane & 1))
-      continue;
-    int end = lane;
-    while (end < 31 && lanes >> (end + 1) & 1)
-      ++end;
-    text += (text.back() == ' ' ? "" : ",") + std::to_string(lane);
-    if (end > lane)
-      text += "-" + std::to_string(end);
-    lane = end;
-  }
-  return text;
-}
-
-} // namespace
-
 void BlockChecker::report_barrier(const Context &at, std::string message, std::uint32_t other) {
   launch_.findings().add(
       {Kind::barrier, &launch_.code(), at.index, other}, std::uint64_t(std::popcount(at.warp.active())), [&] {
@@ -56,8 +36,8 @@ void BlockChecker::check_arrival(const Context &at, std::uint32_t barrier) {
   if (const std::uint32_t wanted = warp.live() & ~warp.about_to_exit();
       wanted & ~warp.active() && !has_spun_[std::size_t(warp.index())])
     report_barrier(at,
-                   "only " + lanes_text(warp.active()) + " of the warp's " + lanes_text(wanted) +
-                       " reach the barrier: all lanes of a warp must, or none",
+                   "only " + machine::lanes_text(warp.active()) + " of the warp's " +
+                       machine::lanes_text(wanted) + " reach the barrier: all lanes of a warp must, or none",
                    kNoInstruction);
   // Barriers with a count serve parts of a block, which may arrive from different instructions.
   if (warp.lanes<std::uint32_t>(at.in.op[1])[std::countr_zero(warp.active())] != 0)
@@ -119,11 +99,7 @@ void BlockChecker::warp_barrier(Warp &warp, const Instruction &in) {
 void BlockChecker::check_sources(const Context &at) {
   using instructions::Shuffle;
   Warp &warp = at.warp;
-  const program::Instruction &source = warp.source(at.in);
-  const Shuffle mode = source.has("up")     ? Shuffle::up
-                       : source.has("down") ? Shuffle::down
-                       : source.has("bfly") ? Shuffle::bfly
-                                            : Shuffle::idx;
+  const Shuffle mode = instructions::shuffle_mode(at.in);
   const auto *b = warp.lanes<std::uint32_t>(at.in.op[3]), *c = warp.lanes<std::uint32_t>(at.in.op[4]);
   std::uint32_t members = 0;
   for_lanes(warp.active(), [&](int lane) { members |= instructions::members_of(warp, at.in, lane); });
@@ -138,7 +114,7 @@ void BlockChecker::check_sources(const Context &at) {
     const int wanted = mode == Shuffle::up ? 31 - std::countl_zero(named) : std::countr_zero(named);
     const std::uint32_t nothing = may_leave_mask && lane != wanted ? named & absent : ~named | absent;
     if (from < 32 && from != std::uint32_t(lane) && nothing >> from & 1)
-      note(Kind::mask, lane, from, "");
+      note(Kind::mask, lane, from, Where::none);
   });
   report(at, 4);
 }
@@ -147,7 +123,7 @@ void BlockChecker::check_sources(const Context &at) {
 void BlockChecker::check_own_mask(const Context &at) {
   for_lanes(at.warp.active(), [&](int lane) {
     if (!(instructions::members_of(at.warp, at.in, lane) >> lane & 1))
-      note(Kind::mask, lane, std::uint64_t(lane), "");
+      note(Kind::mask, lane, std::uint64_t(lane), Where::none);
   });
 }
 

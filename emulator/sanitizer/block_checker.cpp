@@ -13,45 +13,6 @@ using machine::Instruction;
 using machine::kAllLanes;
 using machine::Warp;
 
-namespace {
-
-BlockChecker &checker_of(Warp &warp) { return static_cast<BlockChecker &>(*warp.block().observer()); }
-
-} // namespace
-
-void checked_load(Warp &warp, const Instruction &in) { checker_of(warp).load(warp, in); }
-void checked_store(Warp &warp, const Instruction &in) { checker_of(warp).store(warp, in); }
-void checked_atomic(Warp &warp, const Instruction &in) { checker_of(warp).atomic(warp, in); }
-void checked_matrix_load(Warp &warp, const Instruction &in) { checker_of(warp).matrix(warp, in, false); }
-void checked_matrix_store(Warp &warp, const Instruction &in) { checker_of(warp).matrix(warp, in, true); }
-void checked_fragment_load(Warp &warp, const Instruction &in) { checker_of(warp).fragment(warp, in, false); }
-void checked_fragment_store(Warp &warp, const Instruction &in) { checker_of(warp).fragment(warp, in, true); }
-void checked_copy(Warp &warp, const Instruction &in) { checker_of(warp).copy(warp, in); }
-void checked_bulk_copy(Warp &warp, const Instruction &in) { checker_of(warp).bulk_copy(warp, in); }
-void checked_async_store(Warp &warp, const Instruction &in) { checker_of(warp).async_store(warp, in); }
-void checked_commit(Warp &warp, const Instruction &in) { checker_of(warp).commit(warp, in); }
-void checked_wait(Warp &warp, const Instruction &in) { checker_of(warp).wait(warp, in); }
-void checked_copy_arrive(Warp &warp, const Instruction &in) { checker_of(warp).copy_arrive(warp, in); }
-void checked_mbarrier(Warp &warp, const Instruction &in) { checker_of(warp).mbarrier(warp, in); }
-void checked_mbarrier_wait(Warp &warp, const Instruction &in) { checker_of(warp).mbarrier_wait(warp, in); }
-void checked_barrier(Warp &warp, const Instruction &in) { checker_of(warp).barrier(warp, in); }
-void checked_warp_barrier(Warp &warp, const Instruction &in) { checker_of(warp).warp_barrier(warp, in); }
-void checked_shuffle(Warp &warp, const Instruction &in) { checker_of(warp).shuffle(warp, in); }
-void checked_vote(Warp &warp, const Instruction &in) { checker_of(warp).vote(warp, in); }
-void checked_call(Warp &warp, const Instruction &in) { checker_of(warp).call(warp, in); }
-void checked_to_generic(Warp &warp, const Instruction &in) { checker_of(warp).to_generic(warp, in); }
-void checked_from_generic(Warp &warp, const Instruction &in) { checker_of(warp).from_generic(warp, in); }
-void checked_fence(Warp &warp, const Instruction &in) { checker_of(warp).fence(warp, in); }
-void checked_product(Warp &warp, const Instruction &in) { checker_of(warp).product(warp, in); }
-void checked_product_commit(Warp &warp, const Instruction &in) { checker_of(warp).product_commit(warp, in); }
-void checked_product_wait(Warp &warp, const Instruction &in) { checker_of(warp).product_wait(warp, in); }
-void checked_bulk_commit(Warp &warp, const Instruction &in) { checker_of(warp).bulk_commit(warp, in); }
-void checked_bulk_wait(Warp &warp, const Instruction &in) { checker_of(warp).bulk_wait(warp, in); }
-void checked_proxy_fence(Warp &warp, const Instruction &in) { checker_of(warp).proxy_fence(warp, in); }
-void checked_cluster_arrive(Warp &warp, const Instruction &in) { checker_of(warp).cluster_arrive(warp, in); }
-void checked_cluster_wait(Warp &warp, const Instruction &in) { checker_of(warp).cluster_wait(warp, in); }
-void checked_values(Warp &warp, const Instruction &in) { checker_of(warp).values(warp, in); }
-
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
       clocks_(block.thread_count(), machine::kBarriers), shadow_(0, kRow * (block.shared_end() / kRow + 1)),

@@ -23,40 +23,6 @@
 
 namespace ladder::sanitizer {
 
-void checked_load(machine::Warp &warp, const machine::Instruction &in);
-void checked_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_atomic(machine::Warp &warp, const machine::Instruction &in);
-void checked_matrix_load(machine::Warp &warp, const machine::Instruction &in);
-void checked_matrix_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_fragment_load(machine::Warp &warp, const machine::Instruction &in);
-void checked_fragment_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_copy(machine::Warp &warp, const machine::Instruction &in);
-void checked_bulk_copy(machine::Warp &warp, const machine::Instruction &in);
-void checked_async_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_commit(machine::Warp &warp, const machine::Instruction &in);
-void checked_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_copy_arrive(machine::Warp &warp, const machine::Instruction &in);
-void checked_mbarrier(machine::Warp &warp, const machine::Instruction &in);
-void checked_mbarrier_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_barrier(machine::Warp &warp, const machine::Instruction &in);
-void checked_warp_barrier(machine::Warp &warp, const machine::Instruction &in);
-void checked_shuffle(machine::Warp &warp, const machine::Instruction &in);
-void checked_vote(machine::Warp &warp, const machine::Instruction &in);
-void checked_call(machine::Warp &warp, const machine::Instruction &in);
-void checked_to_generic(machine::Warp &warp, const machine::Instruction &in);
-void checked_from_generic(machine::Warp &warp, const machine::Instruction &in);
-void checked_fence(machine::Warp &warp, const machine::Instruction &in);
-void checked_cluster_arrive(machine::Warp &warp, const machine::Instruction &in);
-void checked_product(machine::Warp &warp, const machine::Instruction &in);
-void checked_product_commit(machine::Warp &warp, const machine::Instruction &in);
-void checked_product_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_bulk_commit(machine::Warp &warp, const machine::Instruction &in);
-void checked_bulk_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_proxy_fence(machine::Warp &warp, const machine::Instruction &in);
-void checked_cluster_wait(machine::Warp &warp, const machine::Instruction &in);
-/// Before every instruction, and before its own checks.
-void checked_values(machine::Warp &warp, const machine::Instruction &in);
-
 class BlockChecker final : public machine::BlockObserver {
 public:
   BlockChecker(LaunchChecker &launch, machine::Block &block);
@@ -101,6 +67,7 @@ public:
   void bulk_wait(machine::Warp &warp, const machine::Instruction &in);
   void proxy_fence(machine::Warp &warp, const machine::Instruction &in);
   void cluster_wait(machine::Warp &warp, const machine::Instruction &in);
+  /// Before every instruction, and before its own checks.
   void values(machine::Warp &warp, const machine::Instruction &in);
 
 private:
@@ -111,13 +78,13 @@ private:
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
-  /// In place of a space: an undefined value decides a branch, or is an address. `past` is its load.
-  static constexpr const char *kBranch = "branch", *kAddress = "address", *kStored = "stored";
+  /// The space of an access; or else what an undefined value does, which `past` has loaded.
+  enum class Where : std::uint8_t { none, shared, global, local, decides_branch, is_address, is_stored };
   struct Event {
     Kind kind;
     int lane;
     std::uint64_t address;
-    const char *space;
+    Where where;
     Access past; ///< the other party; epoch 0: none
     bool past_wrote = false, now_writes = false;
   };
@@ -187,7 +154,7 @@ private:
   struct Deed {
     const Context &at;
     Act act;
-    const char *space;
+    Where where;
     /// The records to keep, by lane. Built for all lanes at once: copying a record right after building it
     /// stalls.
     Access accesses[32];
@@ -242,7 +209,7 @@ private:
   void touch_global(const Deed &deed, InitialisedMemory::Locked &initialised, int lane, std::uint64_t address,
                     unsigned bytes);
   void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
-  Deed deed(const Context &at, std::uint32_t lanes, Act act, const char *space) const;
+  Deed deed(const Context &at, std::uint32_t lanes, Act act, Where where) const;
   void record(Deed &deed, std::uint32_t lanes) const; ///< fills in their records
   template <typename Memory>
   void touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory, std::uint64_t address,
@@ -281,7 +248,7 @@ private:
               std::uint32_t origin);
   const UndefinedRegisters::Value *first_undefined(const Context &at);
   void check_uses(const Context &at);
-  void check_use(const Context &at, const program::Register &reg, std::uint32_t lanes, const char *use);
+  void check_use(const Context &at, const program::Register &reg, std::uint32_t lanes, Where use);
   void check_early_loads(const Context &at, std::uint32_t lanes);
   void define_loaded(const Context &at, std::uint32_t lanes);
   void keep_undefined(const Context &at, const Reach &where);
@@ -325,8 +292,8 @@ private:
   void check_sources(const Context &at);
 
   void note(Event event) { events_.push_back(event); }
-  void note(Kind kind, int lane, std::uint64_t address, const char *space) {
-    events_.push_back({kind, lane, address, space, {}, false, false});
+  void note(Kind kind, int lane, std::uint64_t address, Where where) {
+    events_.push_back({kind, lane, address, where, {}, false, false});
   }
   /// Turns the events of an instruction into findings; lanes with the same event share one.
   void report(const Context &at, unsigned bytes);
@@ -367,5 +334,10 @@ private:
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: no arrival yet
   std::vector<Event> events_;
 };
+
+/// A handler that calls a method of the block's checker.
+template <auto method, auto... arguments> void checked(machine::Warp &warp, const machine::Instruction &in) {
+  (static_cast<BlockChecker &>(*warp.block().observer()).*method)(warp, in, arguments...);
+}
 
 } // namespace ladder::sanitizer

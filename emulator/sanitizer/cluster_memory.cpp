@@ -33,7 +33,7 @@ BlockChecker &BlockChecker::checker(std::uint32_t block) {
 
 void BlockChecker::touch_cluster(const Context &at, const Reach &reach, Act act, unsigned begin,
                                  unsigned bytes) {
-  const Deed remote = deed(at, reach.elsewhere, act, "shared");
+  const Deed remote = deed(at, reach.elsewhere, act, Where::shared);
   for_lanes(reach.elsewhere, [&](int lane) {
     if (const auto place = owner(reach.address[lane] + begin, bytes))
       touch_shared(remote, lane, place->second, bytes, *place->first);
@@ -44,7 +44,7 @@ void BlockChecker::touch_cluster(const Context &at, const Reach &reach, Act act,
 /// they did before their last fence. A thread's arrivals number the phases: all threads take part in each.
 void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  const bool is_relaxed = warp.source(in).has("relaxed");
+  const bool is_relaxed = warp.source(in).is(program::Trait::relaxed);
   for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t thread = at.thread(lane), phase = cluster_arrivals_[thread]++;
     if (SharedClock own = is_relaxed ? clocks_.fenced(thread) : clocks_.release(thread))

@@ -99,7 +99,7 @@ std::vector<Finding> Findings::merged() const {
 namespace {
 
 /// Kind of a fault in which an instruction's operands, or the lanes that reach it, are wrong.
-Kind kind_by_opcode(const program::Opcode &opcode) {
+Kind kind_by_opcode(const program::FoundOpcode &opcode) {
   using program::Trait;
   return opcode.is(Trait::warp_wide) ? Kind::mask
          : opcode.is(Trait::barrier) ? Kind::barrier

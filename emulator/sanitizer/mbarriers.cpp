@@ -21,11 +21,12 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
     if (const auto place = owner(where.address[lane], 8))
       check_init_by_cluster(lane, *place->first, place->second);
   });
-  const bool is_init = !at.site.flags;
+  const program::Effect effect = warp.source(in).row->effect;
+  const bool is_init = effect == program::Effect::mbarrier_init;
   if (is_init)
     check_inits(at, where);
   report(at, 8);
-  if (warp.source(in).has("inval"))
+  if (effect == program::Effect::mbarrier_inval)
     for_lanes(where.shared, [&](int lane) { inits_.erase(where.address[lane]); });
   if (is_init) { // publishes nothing
     for_lanes(where.shared, [&](int lane) {
@@ -48,7 +49,7 @@ void BlockChecker::check_inits(const Context &at, const Reach &where) {
   for_lanes(where.shared, [&](int lane) {
     const std::uint64_t address = where.address[lane];
     if (const auto init = inits_.find(address); init != inits_.end() && phase_of(address))
-      note({Kind::barrier, lane, address, "shared", init->second.access, true, true});
+      note({Kind::barrier, lane, address, Where::shared, init->second.access, true, true});
   });
 }
 
@@ -122,7 +123,7 @@ void BlockChecker::check_phases(const Context &at, const Phases &before) {
     const auto [earlier, is_first] = checker->unseen_completions_.try_emplace(address, now);
     if (is_first)
       continue;
-    note({Kind::barrier, phase.lane, address, "shared", earlier->second, true, true});
+    note({Kind::barrier, phase.lane, address, Where::shared, earlier->second, true, true});
     earlier->second = now;
   }
   report(at, 8);
@@ -133,7 +134,7 @@ void BlockChecker::check_phases(const Context &at, const Phases &before) {
 void BlockChecker::check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier) {
   const auto init = owner.inits_.find(mbarrier);
   if (&owner != this && init != owner.inits_.end() && !knows_block(init->second.access, true))
-    note({Kind::race_blocks, lane, mbarrier, "shared", init->second.access, true, true});
+    note({Kind::race_blocks, lane, mbarrier, Where::shared, init->second.access, true, true});
 }
 
 /// Fences and barriers make a thread's initialised mbarriers visible.

@@ -24,7 +24,7 @@ void BlockChecker::proxy_fence(Warp &warp, const Instruction &in) {
 void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t address) {
   const Access write = async_.unfenced(address, at.warp.index(), at.warp.live());
   if (write.epoch)
-    note({Kind::proxy, lane, address, "shared", write, true, false});
+    note({Kind::proxy, lane, address, Where::shared, write, true, false});
 }
 
 /// Numbers the product. Its four warps, from `first` on, share one read; none can wait before all have issued
@@ -59,7 +59,7 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
     return carry_out(at, warp.active()); // which waits for the others, or rejects it
-  const Deed read = deed(at, 1, Act::async_read, "shared");
+  const Deed read = deed(at, 1, Act::async_read, Where::shared);
   const bool in_step = clocks_.is_in_step(warp.index());
   std::vector<std::uint32_t> chunks;
   bool is_swizzle_noted = false;
@@ -70,7 +70,7 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
       touch_shared(read, 0, chunk.address, kChunk);
     check_proxy(at, 0, chunk.address);
     if (!is_swizzle_noted && async_.has_other_swizzle(chunk.address, chunk.swizzle)) {
-      note(Kind::swizzle, 0, chunk.address, "shared");
+      note(Kind::swizzle, 0, chunk.address, Where::shared);
       is_swizzle_noted = true;
     }
     chunks.push_back(chunk.address);
@@ -113,7 +113,7 @@ SharedRead BlockChecker::begin_read(const Context &at, int lane, std::uint64_t a
     check_proxy(at, lane, std::uint32_t(chunk));
     chunks.push_back(std::uint32_t(chunk));
   }
-  touch_shared(deed(at, 1u << lane, Act::async_read, "shared"), lane, address, bytes);
+  touch_shared(deed(at, 1u << lane, Act::async_read, Where::shared), lane, address, bytes);
   const auto read = std::make_shared<AsyncRead>(AsyncRead{access(at, lane, Act::async_read), {}});
   async_.read(chunks, store_party(), read);
   return read;

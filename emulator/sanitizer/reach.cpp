@@ -88,7 +88,7 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
   const std::uint64_t window = address & machine::kWindowMask;
   if (address % alignment != 0)
     return note(Kind::misaligned, lane, address,
-                space == Space::shared || window == machine::kSharedWindow ? "shared" : "global");
+                space == Space::shared || window == machine::kSharedWindow ? Where::shared : Where::global);
   if (space == Space::shared)
     place_shared(at, reach, lane, address, bytes);
   else if (space == Space::local)
@@ -100,7 +100,7 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
   else if (window == machine::kLocalWindow) {
     const std::uint64_t tag = address & ~machine::kWindowMask & ~machine::kLocalOffsetMask;
     if (tag && tag != tag_of(at, lane))
-      note(Kind::out_of_bounds, lane, address, "local");
+      note(Kind::out_of_bounds, lane, address, Where::local);
     place_local(at, reach, lane, address & machine::kLocalOffsetMask, bytes);
   } else
     reach.elsewhere |= 1u << lane;
@@ -119,11 +119,12 @@ void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::
     reach.address[lane] = address;
   }
   if (address < block_.shared_first() || address + bytes > block_.shared_end() || address + bytes < address)
-    return note(Kind::out_of_bounds, lane, address, "shared");
+    return note(Kind::out_of_bounds, lane, address, Where::shared);
   const std::uint64_t begin = block_.shared_begin() + at.site.object_begin,
                       end = block_.shared_begin() + at.site.object_end;
   if (at.site.object_end && (address < begin || address + bytes > end))
-    note(Kind::out_of_bounds, lane, address, "shared"); // the lane continues: a GPU would not stop it either
+    note(Kind::out_of_bounds, lane, address,
+         Where::shared); // the lane continues: a GPU would not stop it either
   reach.shared |= 1u << lane;
 }
 
@@ -133,13 +134,13 @@ void BlockChecker::place_global(const Context &at, Reach &reach, int lane, std::
     const machine::MemoryRange *const range = launch_.memory().find(address, bytes);
     if (!range) {
       const auto stray = launch_.explain(address);
-      return note(stray ? stray->kind : Kind::out_of_bounds, lane, address, "global");
+      return note(stray ? stray->kind : Kind::out_of_bounds, lane, address, Where::global);
     }
     if (writes && !range->writable)
-      return note(Kind::read_only, lane, address, "global");
+      return note(Kind::read_only, lane, address, Where::global);
   }
   if (const auto fault = launch_.heap().check(address, bytes))
-    note(fault->kind, lane, address, "global");
+    note(fault->kind, lane, address, Where::global);
   reach.global |= 1u << lane;
 }
 
@@ -147,7 +148,7 @@ void BlockChecker::place_local(const Context &at, Reach &reach, int lane, std::u
                                unsigned bytes) {
   reach.address[lane] = address;
   if (address + bytes > at.warp.local_top() || address + bytes < address)
-    return note(Kind::out_of_bounds, lane, address, "local");
+    return note(Kind::out_of_bounds, lane, address, Where::local);
   reach.local |= 1u << lane;
 }
 

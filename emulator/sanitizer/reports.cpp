@@ -8,7 +8,7 @@ namespace ladder::sanitizer {
 namespace {
 
 bool is_setup_of_mbarrier(const machine::Code &code, const Access &access) {
-  return access.epoch && code.sources[access.instruction]->row->effect == program::Effect::mbarrier_setup;
+  return access.epoch && code.sources[access.instruction]->row->effect == program::Effect::mbarrier_init;
 }
 
 } // namespace
@@ -43,19 +43,20 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   finding.kernel = launch_.kernel();
   const machine::Dim3 block = block_.index();
   finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
-  finding.space = event.space;
+  constexpr const char *kSpaces[] = {"", "shared", "global", "local"};
+  const bool is_value = event.where > Where::local;
+  finding.space = is_value ? "" : kSpaces[std::size_t(event.where)];
   finding.address = event.address;
-  const bool is_value = event.space == kBranch || event.space == kAddress || event.space == kStored;
   finding.has_address = event.kind != Kind::mask && event.kind != Kind::election && !is_value;
   finding.bytes = bytes;
   if (event.past.epoch) {
     finding.other = launch_.party(launch_place(event.past.block), event.past.thread / 32,
                                   1u << event.past.thread % 32, event.past.instruction);
   }
-  if (finding.space == "shared") {
+  if (event.where == Where::shared) {
     const std::uint64_t offset = event.address - block_.shared_begin();
     std::tie(finding.object, finding.object_offset) = launch_.shared_variable(offset);
-  } else if (finding.space == "global") {
+  } else if (event.where == Where::global) {
     if (const machine::MemoryRange *const range = launch_.memory().find(event.address, 1)) {
       finding.object = range->name;
       finding.object_offset = event.address - range->begin;
@@ -66,22 +67,22 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   switch (event.kind) {
   case Kind::out_of_bounds:
     finding.message = "uses " + size + " outside ";
-    if (finding.space == "shared" && event.address >= block_.shared_begin() &&
+    if (event.where == Where::shared && event.address >= block_.shared_begin() &&
         event.address + bytes <= block_.shared_end() && at.site.object_end) {
       finding.message += launch_.shared_variable(at.site.object_begin).first + ", which has " +
                          std::to_string(at.site.object_end - at.site.object_begin) + " bytes";
-    } else if (finding.space == "shared") {
+    } else if (event.where == Where::shared) {
       finding.message +=
           "the block's " + std::to_string(block_.shared_end() - block_.shared_begin()) + " bytes";
-    } else if (finding.space == "local" && event.address & machine::kWindowMask) {
+    } else if (event.where == Where::local && event.address & machine::kWindowMask) {
       finding.message = "uses " + size + " of another thread, or of one that has ended";
-    } else if (finding.space == "local") {
+    } else if (event.where == Where::local) {
       finding.message += "the thread's " + std::to_string(at.warp.local_top()) + " bytes";
     } else {
       finding.message += "all allocations: " + launch_.memory().describe(event.address);
     }
     if (const auto fault =
-            finding.space == "global" ? launch_.heap().check(event.address, bytes) : std::nullopt)
+            event.where == Where::global ? launch_.heap().check(event.address, bytes) : std::nullopt)
       finding.message = "uses " + size + " " + fault->message;
     break;
   case Kind::use_after_free:
@@ -102,12 +103,11 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
                                 "this launch wrote it";
     break;
   case Kind::uninitialised:
-    finding.message = event.space == kBranch    ? "branches on a value of memory that nobody has written"
-                      : event.space == kAddress ? "uses an address from memory that nobody has written"
-                      : event.space == kStored  ? "stores a value of memory that nobody has written"
-                                                : "reads " + size + " that nobody has written";
-    if (is_value)
-      finding.space.clear();
+    finding.message =
+        event.where == Where::decides_branch ? "branches on a value of memory that nobody has written"
+        : event.where == Where::is_address   ? "uses an address from memory that nobody has written"
+        : event.where == Where::is_stored    ? "stores a value of memory that nobody has written"
+                                             : "reads " + size + " that nobody has written";
     break;
   case Kind::async_copy:
     finding.message = now + size + " that a copy is still on its way to";
@@ -125,10 +125,10 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     finding.message = "reads a tile that TMA wrote with another swizzle than the matrix descriptor's";
     break;
   case Kind::election:
-    finding.message =
-        std::to_string(event.address) + " lanes of the warp each issue this " +
-        (at.warp.source(at.in).has("reduce") ? "reduction, which takes effect as often"
-                                             : "copy, and the mbarrier gets all of their bytes");
+    finding.message = std::to_string(event.address) + " lanes of the warp each issue this " +
+                      (at.warp.source(at.in).is(program::Trait::reduces)
+                           ? "reduction, which takes effect as often"
+                           : "copy, and the mbarrier gets all of their bytes");
     break;
   case Kind::race_warps:
     finding.message = now + size + " that another warp " + past + ", with no barrier between";
@@ -148,7 +148,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
     break;
   case Kind::race_blocks:
     finding.message =
-        finding.space != "shared" ? now + size + " that another block " + past + " in the same launch"
+        event.where != Where::shared ? now + size + " that another block " + past + " in the same launch"
         : is_setup_of_mbarrier(launch_.code(), event.past)
             ? "uses an mbarrier that another block initialised, with nothing between that makes it visible"
             : now + size + " that another block of the cluster " + past + ", with nothing between";
@@ -174,7 +174,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   }
   const bool may_follow = event.kind == Kind::out_of_bounds || event.kind == Kind::use_after_free ||
                           event.kind == Kind::host_pointer || event.kind == Kind::uninitialised;
-  if (may_follow && finding.space == "global")
+  if (may_follow && event.where == Where::global)
     finding.message += launch_.after();
   return finding;
 }

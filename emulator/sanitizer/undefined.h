@@ -67,6 +67,8 @@ using Rule = std::uint64_t (*)(const program::Instruction &source, std::span<con
 /// (or the half of it that it belongs to).
 Rule rule_of(const program::Instruction &source);
 
+inline bool is_signed(ptx::Type type) { return type >= ptx::Type::s8 && type <= ptx::Type::s64; }
+
 /// The low `count` bits.
 inline std::uint64_t low_bits(unsigned count) {
   return count >= 64 ? ~std::uint64_t(0) : (std::uint64_t(1) << count) - 1;

@@ -72,7 +72,7 @@ void BlockChecker::values(Warp &warp, const Instruction &in) {
   if (at.site.is_guarded) {
     const std::uint32_t here = warp.active(), taken = here & (warp.predicate(in.guard) ^ in.guard_invert);
     if (follows) [[unlikely]] {
-      check_use(at, warp.source(in).guard, here, kBranch);
+      check_use(at, warp.source(in).guard, here, Where::decides_branch);
       report(at, 0);
     }
     block_.counters().idle_lanes[at.index] += std::uint64_t(std::popcount(here & ~taken));
@@ -91,7 +91,7 @@ void BlockChecker::values(Warp &warp, const Instruction &in) {
 // ---------------------------------------------------------------------------------------------------
 
 /// An undefined register is reported once, and counts as defined from then on.
-void BlockChecker::check_use(const Context &at, const Register &reg, std::uint32_t lanes, const char *use) {
+void BlockChecker::check_use(const Context &at, const Register &reg, std::uint32_t lanes, Where use) {
   UndefinedRegisters &registers = undefined_registers(at.warp);
   const UndefinedRegisters::Value *const value = registers.find(at.warp.frame(), reg.offset);
   if (!value)
@@ -124,7 +124,7 @@ void BlockChecker::check_early_loads(const Context &at, std::uint32_t lanes) {
       const std::uint64_t all = all_bits(part.reg.type);
       undefined |= std::uint32_t((value->bits[std::size_t(lane)] & all) == all) << lane;
     });
-    check_use(at, part.reg, undefined, kStored);
+    check_use(at, part.reg, undefined, Where::is_stored);
   }
 }
 
@@ -133,16 +133,16 @@ void BlockChecker::check_uses(const Context &at) {
   const program::Instruction &source = at.warp.source(at.in);
   for (const Operand &operand : source.operands)
     if (operand.kind == Operand::Kind::address && operand.elements.front().kind == Operand::Kind::reg)
-      check_use(at, operand.elements.front().reg, at.warp.active(), kAddress);
+      check_use(at, operand.elements.front().reg, at.warp.active(), Where::is_address);
   const std::size_t target = source.is(program::Trait::calls) ? 1 : 0;
   const bool may_jump = source.is(program::Trait::by_index) || source.is(program::Trait::calls);
   if (may_jump && target < source.operands.size() && source.operands[target].kind == Operand::Kind::reg)
-    check_use(at, source.operands[target].reg, at.warp.active(), kBranch);
+    check_use(at, source.operands[target].reg, at.warp.active(), Where::decides_branch);
   if (source.row->effect == Effect::atomic)
     for (std::size_t i = has_destination(source) ? 1 : 0; i < source.operands.size(); ++i)
       for (const Operand &part : parts_of(source.operands[i]))
         if (part.kind == Operand::Kind::reg)
-          check_use(at, part.reg, at.warp.active(), kStored);
+          check_use(at, part.reg, at.warp.active(), Where::is_stored);
   if (source.row->effect == Effect::store && !at.site.original) // arguments and results of functions
     check_early_loads(at, at.warp.active());
   if (source.is(program::Trait::returns) && at.warp.frame().caller)
@@ -297,18 +297,13 @@ void BlockChecker::unpack(const Context &at) {
 }
 
 void BlockChecker::propagate_shuffle(const Context &at) {
-  using instructions::Shuffle;
   const program::Instruction &source = at.warp.source(at.in);
   const std::uint32_t load = first_undefined(at)->origin;
-  const Shuffle mode = source.has("up")     ? Shuffle::up
-                       : source.has("down") ? Shuffle::down
-                       : source.has("bfly") ? Shuffle::bfly
-                                            : Shuffle::idx;
   LaneBits bits{};
   for_lanes(at.warp.active(), [&](int lane) {
     const Input by = input(at, source.operands[2], lane), clamp = input(at, source.operands[3], lane);
-    const std::uint32_t from =
-        instructions::source_lane(mode, lane, std::uint32_t(by.value), std::uint32_t(clamp.value));
+    const std::uint32_t from = instructions::source_lane(instructions::shuffle_mode(at.in), lane,
+                                                         std::uint32_t(by.value), std::uint32_t(clamp.value));
     bits[std::size_t(lane)] = by.undefined | clamp.undefined
                                   ? ~std::uint64_t(0)
                                   : undefined_bits(at, source.operands[1], int(from & 31));
@@ -353,7 +348,7 @@ void BlockChecker::propagate_warp(const Context &at) {
 void BlockChecker::define_loaded(const Context &at, std::uint32_t lanes) {
   const program::Instruction &source = at.warp.source(at.in);
   const unsigned bytes = at.site.element_bytes, elements = at.site.bytes / bytes;
-  const bool extends_sign = source.has("s8") || source.has("s16") || source.has("s32");
+  const bool extends_sign = !source.types.empty() && is_signed(source.types[0]);
   for (unsigned element = 0; element < elements; ++element) {
     const auto slot = slot_of(source.operands[0], element);
     if (!slot)

@@ -41,9 +41,8 @@ void BlockChecker::record(Deed &deed, std::uint32_t lanes) const {
   });
 }
 
-BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Act act,
-                                      const char *space) const {
-  Deed deed{at, act, space, {}};
+BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Act act, Where where) const {
+  Deed deed{at, act, where, {}};
   record(deed, lanes);
   return deed;
 }
@@ -61,7 +60,7 @@ void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigne
 
 void BlockChecker::touch_shared(const Context &at, const Reach &reach, Act act, unsigned begin,
                                 unsigned bytes) {
-  Deed deed{at, act, "shared", {}};
+  Deed deed{at, act, Where::shared, {}};
   std::uint32_t lanes = reach.shared;
   if (undefined_.empty() && (deed.reads() || !launch_.uses_async_proxy()))
     lanes &= ~for_rows(deed, reach, lanes, begin, bytes, [&](int lane, std::uint64_t address) {
@@ -75,7 +74,7 @@ void BlockChecker::touch_shared(const Context &at, const Reach &reach, Act act, 
 
 void BlockChecker::touch_global(const Context &at, const Reach &reach, Act act, unsigned begin,
                                 unsigned bytes) {
-  Deed deed{at, act, "global", {}};
+  Deed deed{at, act, Where::global, {}};
   InitialisedMemory::Locked initialised(launch_.initialised());
   const std::uint32_t lanes =
       reach.global & ~for_rows(deed, reach, reach.global, begin, bytes, [&](int lane, std::uint64_t address) {
