@@ -268,23 +268,19 @@ void mbarrier_bytes(Warp &warp, const Instruction &in) {
 
 void mbarrier_wait(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
-  const auto find_complete = [&] {
-    std::uint32_t complete = 0;
-    for_lanes(warp.active(), [&](int lane) {
-      const std::uint32_t waited_for =
-          in.flags & kParity ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
-                             : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
-      complete |= std::uint32_t(load_mbarrier(access, lane).phase != waited_for) << lane;
-    });
-    return complete;
+  const auto is_complete = [&](int lane) {
+    const std::uint32_t waited_for = in.flags & kParity
+                                         ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
+                                         : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
+    return load_mbarrier(access, lane).phase != waited_for;
   };
-  // A wait for an earlier phase says nothing about the next.
-  std::uint32_t complete = find_complete();
-  if (complete != warp.active()) {
-    for_lanes(warp.active() & ~complete,
-              [&](int lane) { land_bulk_copies(warp.block(), access.shared[std::size_t(lane)]); });
-    complete = find_complete();
-  }
+  // A wait for an earlier phase says nothing about the next, and lands nothing that is bound for it.
+  std::uint32_t complete = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    if (!is_complete(lane))
+      land_bulk_copies(warp.block(), access.shared[std::size_t(lane)]);
+    complete |= std::uint32_t(is_complete(lane)) << lane;
+  });
   warp.set_predicate(in.op[1], complete);
   if (complete == warp.active())
     return;

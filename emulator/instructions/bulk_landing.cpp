@@ -51,11 +51,14 @@ void land_bulk_copies(Block &block, std::uint32_t address) {
     }
     std::uint8_t *const host = block.shared(address, sizeof(std::uint64_t), 0);
     Mbarrier barrier = load_mbarrier(host, address, 0);
+    const std::uint32_t phase = barrier.phase;
     expect_bytes(barrier, -std::int64_t(copy.data.size()), 0);
     settle(block, barrier);
     const std::uint64_t bits = barrier.pack();
     std::memcpy(host, &bits, sizeof bits);
     copies.erase(copies.begin() + std::ptrdiff_t(i));
+    if (barrier.phase != phase)
+      return; // the others, whose bytes it did not expect, land in the next phase
   }
 }
 

@@ -72,7 +72,7 @@ void set_field(TensorMap &map, Field field, std::uint32_t dimension, std::uint64
     map.stride[0] = map.element_bytes();
     return;
   case Field::interleave_layout:
-    map.interleave = std::uint8_t(value);
+    map.interleave = std::uint8_t(std::min<std::uint64_t>(value, 0xff));
     return;
   case Field::swizzle_mode:
     if (value > std::uint64_t(Swizzle::b128))
@@ -87,7 +87,7 @@ void set_field(TensorMap &map, Field field, std::uint32_t dimension, std::uint64
 }
 
 TensorMap load_map(const std::uint8_t *bytes, std::uint64_t address, int lane) {
-  const std::optional<TensorMap> map = TensorMap::load(bytes);
+  const std::optional<TensorMap> map = TensorMap::load_to_replace(bytes);
   if (!map)
     throw FaultError(FaultKind::bad_operand, "no tensor map is at this address", lane).at(address);
   return *map;

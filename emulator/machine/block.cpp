@@ -141,6 +141,8 @@ Block::State Block::run() {
       throw FaultError(FaultKind::interrupted, "the launch was interrupted");
     if (std::exchange(to_interrupt_, false))
       return State::interrupted;
+    if (std::exchange(gives_way_, false))
+      return State::gave_way;
     const bool still_waiting = std::none_of(warps_.begin(), warps_.end(), [](const Warp &warp) {
       return !warp.finished() && warp.ready() && !warp.polled();
     });
@@ -299,19 +301,29 @@ bool Block::starves() const {
                      [](const Warp &warp) { return warp.finished() || !warp.ready() || warp.starves(); });
 }
 
+void Block::note_mbarrier_wait(const Warp &warp, const MbarrierWait &wait) {
+  std::vector<MbarrierWait> &waits = mbarrier_waits_[std::size_t(warp.index())];
+  for (MbarrierWait &other : waits)
+    other.lanes &= ~wait.lanes;
+  std::erase_if(waits, [](const MbarrierWait &other) { return other.lanes == 0; });
+  waits.push_back(wait);
+}
+
 std::string Block::describe_wait(const Warp &warp) const {
-  std::string text = warp.describe_waits();
-  const MbarrierWait &wait = mbarrier_waits_[std::size_t(warp.index())];
-  if (!warp.starves() || !wait.lanes)
-    return text;
-  std::uint64_t bits;
-  std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
-  if (!text.empty())
-    text += "; ";
-  text += lanes_text(wait.lanes) + " at the mbarrier at byte " +
-          std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
-          std::to_string(wait.parity) + ", which " + wait.describe(bits);
-  return text + own_line_text(source_place(*launch_->code, wait.instruction));
+  std::string text;
+  const std::uint32_t spinning = warp.starves() ? warp.ready_lanes() : 0;
+  for (const MbarrierWait &wait : mbarrier_waits_[std::size_t(warp.index())]) {
+    if (!(wait.lanes & spinning))
+      continue;
+    std::uint64_t bits;
+    std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
+    text += (text.empty() ? "" : "; ") + lanes_text(wait.lanes & spinning) + " at the mbarrier at byte " +
+            std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
+            std::to_string(wait.parity) + ", which " + wait.describe(bits) +
+            own_line_text(source_place(*launch_->code, wait.instruction));
+  }
+  const std::string others = warp.describe_waits();
+  return text + (text.empty() || others.empty() ? "" : "; ") + others;
 }
 
 std::string Block::describe_waits() const {
@@ -337,7 +349,7 @@ std::string Block::describe_waits() const {
 void Block::deadlock() {
   const auto unfinished = [](const Warp &warp) { return !warp.finished(); };
   const bool at_barrier = std::any_of(warps_.begin(), warps_.end(), [&](const Warp &warp) {
-    return unfinished(warp) && warp.describe_waits().find("at barrier") != std::string::npos;
+    return unfinished(warp) && warp.waits_at_barrier();
   });
   const std::string message = (at_barrier ? "a barrier is not reached by all threads that it waits for: "
                                           : "no warp of the block can proceed: ") +

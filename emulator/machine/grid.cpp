@@ -176,6 +176,8 @@ private:
           } else if (state == Block::State::interrupted) {
             start_one = current.index % 2 == 1 && resident.size() + 1 < room_;
             resident.push_front(std::move(current));
+          } else if (state == Block::State::gave_way) {
+            resident.push_back(std::move(current));
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
               continue; // it may be waiting for the block that faulted

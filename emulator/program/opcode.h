@@ -35,6 +35,7 @@ enum Trait : std::uint64_t {
   fragments = 1ull << 17,      ///< a matrix product of which the PTX manual says what each lane holds
   reduces = 1ull << 18,        ///< a bulk copy that combines with what is there
   all_groups = 1ull << 19,     ///< waits for all copies of the thread
+  by_mask = 1ull << 38,        ///< warp-wide for the lanes that a member mask names
   // Of modifiers:
   strong = 1ull << 20,      ///< another thread may access the place at the same time
   is_volatile = 1ull << 21, ///< strong only by .volatile
@@ -50,10 +51,12 @@ enum Trait : std::uint64_t {
   arrives = 1ull << 31,  ///< at a barrier, without waiting
   one_matrix = 1ull << 32,
   two_matrices = 1ull << 33,
-  leftwards = 1ull << 34,  ///< the direction of a funnel shift
-  wraps = 1ull << 35,      ///< its amount
-  saturates = 1ull << 36,  ///< clamps to the range of the result
-  two_halves = 1ull << 37, ///< computes on each half of its registers
+  leftwards = 1ull << 34,     ///< the direction of a funnel shift
+  wraps = 1ull << 35,         ///< its amount
+  saturates = 1ull << 36,     ///< clamps to the range of the result
+  expects_bytes = 1ull << 40, ///< of an mbarrier
+  only_reads = 1ull << 39,    ///< waits until the sources have been read
+  two_halves = 1ull << 37,    ///< computes on each half of its registers
 };
 } // namespace trait
 using trait::Trait;
@@ -83,6 +86,7 @@ enum class Effect : std::uint8_t {
   block_barrier,
   warp_barrier,
   product, ///< wgmma.mma_async: the operands are read until the wait
+  product_fence,
   product_commit,
   product_wait,
   bulk_commit,

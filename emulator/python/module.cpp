@@ -33,6 +33,7 @@ namespace {
 
 /// Address, bytes, name, writable.
 using Memory = std::tuple<std::uint64_t, std::uint64_t, std::string, bool>;
+using Span = std::pair<std::uint64_t, std::uint64_t>; ///< address, bytes
 using Size = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
 
 machine::Dim3 dim(const Size &size) { return {std::get<0>(size), std::get<1>(size), std::get<2>(size)}; }
@@ -78,7 +79,7 @@ class Session {
 public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
-          bool skip_kernels, std::uint64_t last_blocks)
+          bool skip_kernels, std::uint64_t last_blocks, const std::vector<Span> &filled)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
         lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
@@ -99,6 +100,9 @@ public:
       for (const auto &[address, bytes, name, writable] : memory)
         if (writable)
           checking_->track_output(address, bytes, name);
+    for (const auto &[address, bytes] : filled)
+      if (checking_)
+        checking_->mark_written(address, bytes);
   }
   ~Session() { end(); }
 
@@ -280,10 +284,10 @@ PYBIND11_MODULE(_emulator, m) {
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
-                    std::uint8_t, bool, std::uint64_t>(),
+                    std::uint8_t, bool, std::uint64_t, const std::vector<Span> &>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
            py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"),
-           py::arg("last_blocks"))
+           py::arg("last_blocks"), py::arg("filled"))
       .def("end", &Session::end)
       .def("launches", &Session::launches)
       .def("findings", &Session::findings, "What the sanitizer found, as JSON.");

@@ -100,7 +100,7 @@ std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
     return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
   // Otherwise all memory, tensors included, is host memory.
   if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address) &&
-      Device::instance().memory().describe(address).starts_with("it is memory of the host's"))
+      !Device::instance().memory().is_near(address))
     return sanitizer::Stray{Kind::host_pointer,
                             "uses an address of the host's memory, which a GPU cannot reach"};
   return std::nullopt;
@@ -167,11 +167,17 @@ void Checking::worked(const sanitizer::LaunchChecker &launch) {
     const bool writes = cell.write.epoch != 0;
     if (!writes && cell.reads[0].epoch == 0)
       return;
-    if (!uses.empty() && uses.back().end == address && uses.back().writes == writes)
+    bool is_atomic = true;
+    for (const sanitizer::Access &access : {cell.write, cell.reads[0], cell.reads[1]})
+      is_atomic = is_atomic && (access.epoch == 0 || access.flags & sanitizer::Access::strong);
+    if (!uses.empty() && uses.back().end == address && uses.back().writes == writes &&
+        uses.back().is_atomic == is_atomic)
       uses.back().end += bytes;
     else
-      uses.push_back({address, address + bytes, writes});
+      uses.push_back({address, address + bytes, writes, is_atomic});
   });
+  for (const auto &[begin, end] : launch.constants)
+    uses.push_back({begin, end});
   worked("the launch of " + launch.kernel(), std::move(uses));
 }
 
@@ -245,6 +251,8 @@ void Checking::track_output(std::uint64_t address, std::uint64_t bytes, const st
   initialised_.track(address, bytes);
   outputs_.push_back({address, bytes, name});
 }
+
+void Checking::mark_written(std::uint64_t address, std::uint64_t bytes) { initialised_.mark(address, bytes); }
 
 void Checking::finish() {
   for (const Output &output : outputs_)

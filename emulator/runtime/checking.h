@@ -66,6 +66,8 @@ public:
   sanitizer::InitialisedMemory &initialised() { return initialised_; }
   /// Memory that the launches must write in full.
   void track_output(std::uint64_t address, std::uint64_t bytes, const std::string &name);
+  /// An output's contents before the first launch count as written.
+  void mark_written(std::uint64_t address, std::uint64_t bytes);
   /// Checks what remains at the end: outputs, allocations, errors.
   void finish();
   /// All findings so far, as a list of objects.

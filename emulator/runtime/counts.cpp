@@ -7,30 +7,9 @@ namespace {
 using machine::AccessKind;
 
 constexpr std::array<std::string_view, kColumns> kNames = {
-    "executed",
-    "threads",
-    "shared_load_instructions",
-    "shared_store_instructions",
-    "ldmatrix_instructions",
-    "wavefronts_ld",
-    "wavefronts_st",
-    "ideal_ld",
-    "ideal_st",
-    "conflicts_ld",
-    "conflicts_st",
-    "conflicts_atom",
-    "conflicts",
-    "mma_instructions",
-    "global_sectors_ld",
-    "global_sectors_st",
-    "wgmma_instructions",
-    "wavefronts_gmma",
-    "conflicts_gmma",
-    "tma_load_instructions",
-    "tma_store_instructions",
-    "tma_sectors_ld",
-    "tma_sectors_st",
-    "mbarrier_instructions",
+#define COLUMN(name) #name,
+#include "runtime/columns.def"
+#undef COLUMN
 };
 
 class RowBuilder {

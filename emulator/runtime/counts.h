@@ -20,32 +20,11 @@ namespace ladder::runtime {
 /// ldmatrix, `*_st` stmatrix; shared_load_instructions excludes ldmatrix, shared_store_instructions stmatrix.
 /// cp.async reads global memory: its sectors are in global_sectors_ld.
 enum class Column {
-  executed, ///< warp instructions, predicated-off ones included
-  threads,  ///< threads that executed them
-  shared_load_instructions,
-  shared_store_instructions,
-  ldmatrix_instructions,
-  wavefronts_ld,
-  wavefronts_st,
-  ideal_ld, ///< wavefronts if only distinct bytes counted: ceil(bytes / 128)
-  ideal_st,
-  conflicts_ld,
-  conflicts_st,
-  conflicts_atom,
-  conflicts,
-  mma_instructions,
-  global_sectors_ld,
-  global_sectors_st,
-  wgmma_instructions, ///< warp instructions: four per warpgroup product
-  wavefronts_gmma,
-  conflicts_gmma,
-  tma_load_instructions,  ///< bulk and tensor copies to shared memory
-  tma_store_instructions, ///< bulk and tensor copies and reductions from it
-  tma_sectors_ld,         ///< between the L2 and shared memory
-  tma_sectors_st,
-  mbarrier_instructions,
+#define COLUMN(name) name,
+#include "runtime/columns.def"
+#undef COLUMN
 };
-inline constexpr int kColumns = 24;
+inline constexpr int kColumns = int(Column::mbarrier_instructions) + 1;
 
 LADDER_API std::string_view column_name(Column column);
 

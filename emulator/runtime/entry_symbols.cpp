@@ -48,7 +48,7 @@ cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *source, size_t by
 cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *source, size_t bytes, size_t offset,
                                     cudaMemcpyKind kind, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     to_symbol(symbol, source, bytes, offset, kind);
   });
 }
@@ -61,7 +61,7 @@ cudaError_t cudaMemcpyFromSymbol(void *destination, const void *symbol, size_t b
 cudaError_t cudaMemcpyFromSymbolAsync(void *destination, const void *symbol, size_t bytes, size_t offset,
                                       cudaMemcpyKind kind, cudaStream_t stream) {
   return on_device([&] {
-    require_stream(stream);
+    const OnStream on_stream(stream_id(stream));
     from_symbol(destination, symbol, bytes, offset, kind);
   });
 }

@@ -23,6 +23,7 @@ inline constexpr StreamId kLegacyStream = 1;
 struct MemoryUse {
   std::uint64_t begin = 0, end = 0;
   bool writes = false;
+  bool is_atomic = false; ///< by atomics alone
 };
 
 class StreamOrder {

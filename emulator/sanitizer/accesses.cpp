@@ -34,7 +34,7 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     return false;
   const bool both_strong = past.flags & now.flags & Access::strong;
   if (past.block != now.block)
-    return !both_strong && !knows_block(past, !now_reads || passes_l1);
+    return !both_strong && !knows_block(now.thread, past, !now_reads || passes_l1);
   const bool same_warp = past.thread / 32 == now.thread / 32;
   if (both_strong && !(same_warp && past.flags & now.flags & Access::is_volatile))
     return false;
@@ -67,9 +67,10 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   };
   if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
     return event(Kind::read_only, cell.write, true, false);
-  // No barrier helps until the copy has been waited for; two copies are a separate case.
+  // No barrier helps until the copy has been waited for; two copies, or two sums, are a separate case.
   const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
-  if (in_flight && touch.deed.act != Act::copy)
+  const bool both_add = is_global && cell.write.flags & now.flags & Access::strong;
+  if (in_flight && !(now.flags & Access::in_flight) && !both_add)
     return event(Kind::async_copy, cell.write, true, !reads);
   const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
     const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
@@ -133,6 +134,8 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
   if (!is_own)
     owner.is_used_by_cluster_ = true;
   if (!deed.reads()) {
+    if (!deed.at.site.is_mbarrier && address < owner.inits_end_)
+      check_overwritten_inits(deed.at, lane, address, bytes, owner);
     const std::uint32_t thread = deed.at.thread(lane);
     const Access reader = owner.async_.reader(
         address, bytes, [&](std::uint32_t block, std::uint32_t past, std::uint32_t epoch) {

@@ -29,8 +29,12 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
             [&](int lane) { reading |= std::uint32_t(bytes_read(warp, in, lane) != 0) << lane; });
   std::uint64_t sources[32];
   source_addresses(warp, in, sources);
-  const Reach from =
-      reach(at, reading, in.flags & kSourceGeneric ? Space::generic : Space::global, bytes, false, sources);
+  Reach from;
+  std::copy_n(sources, 32, from.address);
+  for_lanes(reading, [&](int lane) {
+    const Space space = in.flags & kSourceGeneric ? Space::generic : Space::global;
+    place_lane(at, from, lane, space, std::min(bytes, bytes_read(warp, in, lane)), bytes, false);
+  });
   const std::uint32_t good = to.lanes() & (from.lanes() | ~reading);
   partly_read_ = {};
   {
@@ -107,19 +111,24 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
     const bool loads = copy.kind == instructions::BulkKind::load;
     bytes = unsigned(copy.shared_extent);
+    const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
+                           : std::tuple{copy.shared, copy.other, copy.coordinates};
+    const bool is_first = issued.insert(key).second;
+    if (!is_first && !loads && !copy.reduces) // once more the same store
+      return note(Kind::flag, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
     Reach shared;
     shared.address[lane] = copy.shared;
     place_lane(at, shared, lane, Space::shared, bytes, kAlignment, loads);
-    const bool good = touch_bulk_global(at, copy, lane);
+    StoreInFlight store;
+    const bool good = touch_bulk_global(at, copy, lane, store);
     if (!(shared.shared | shared.elsewhere) || !good)
       return;
-    const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
-                           : std::tuple{copy.shared, copy.other, copy.coordinates};
-    if ((loads || copy.reduces) && !issued.insert(key).second)
-      note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
-    else if (loads)
-      begin_load(at, lane, copy);
-    else if (copy.kind == instructions::BulkKind::exchange)
+    if (!is_first)
+      return note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
+    if (loads)
+      return begin_load(at, lane, copy);
+    store.read = begin_read(at, lane, copy.shared, bytes);
+    if (copy.kind == instructions::BulkKind::exchange)
       begin_landing(at, lane,
                     {.to = copy.other,
                      .mbarrier = copy.mbarrier,
@@ -127,16 +136,18 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
                      .reduces = copy.reduces,
                      .is_bulk = true,
                      .swizzle = {},
-                     .source = begin_read(at, lane, copy.shared, bytes)});
+                     .source = store.read});
     else
-      stores_[at.thread(lane)].open.push_back(begin_read(at, lane, copy.shared, bytes));
+      stores_[at.thread(lane)].open.push_back(std::move(store));
   });
   report(at, bytes);
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
 }
 
 /// Records the global memory that a bulk copy reads or writes; returns false if part of it does not exist.
-bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane) {
+/// What it writes is in flight until its thread has waited for more than the reads.
+bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane,
+                                     StoreInFlight &store) {
   if (copy.kind == instructions::BulkKind::exchange)
     return true;
   const bool writes = copy.kind == instructions::BulkKind::store;
@@ -146,8 +157,8 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
                        : writes     ? Act::write
                                     : Act::read,
                        Where::global);
-  if (copy.reduces)
-    accesses.accesses[lane].flags |= Access::strong;
+  accesses.accesses[lane].flags |=
+      std::uint8_t((copy.reduces ? Access::strong : 0) | (writes ? Access::in_flight : 0));
   const auto touch_run = [&](std::uint64_t address, unsigned bytes) {
     Reach run;
     run.address[lane] = address;
@@ -155,6 +166,8 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
     good = good && run.global;
     if (InitialisedMemory::Locked initialised(launch_.initialised()); run.global)
       touch_global(accesses, initialised, lane, address, bytes);
+    if (writes)
+      store.runs.emplace_back(address, bytes);
   };
   if (!copy.map)
     touch_run(copy.other, unsigned(copy.bytes));
@@ -228,7 +241,7 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
       landing.is_bulk && &other == this && init != inits_.end() && !init->second.is_published &&
       init->second.access.thread == at.thread(lane))
     note({Kind::proxy, lane, signal->second, Where::shared, init->second.access, true, false});
-  check_init_by_cluster(lane, other, signal->second);
+  check_init_by_cluster(at, lane, other, signal->second);
   if (landing.reduces && !other.written_.any(address, landing.bytes))
     note(Kind::uninitialised, lane, address, Where::shared);
   touch_shared(write, lane, address, landing.bytes, other);
@@ -238,22 +251,41 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
                                                 landing.source, clocks_.release(at.thread(lane))});
 }
 
-/// Waiters at the mbarrier see the copies, and everything that the copying threads did before they began
-/// them.
-void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
+/// Waiters at the mbarrier see the copies that have landed, and everything that the copying threads did
+/// before they issued them. A phase that completes before all have landed did not expect the bytes of the
+/// others.
+void BlockChecker::complete_bulk_copies(const Context &at, std::uint64_t mbarrier, std::uint32_t parity) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())
     return;
-  const std::vector<CopyInFlight> copies = std::move(found->second);
-  bulk_copies_.erase(found);
-  complete_copies(copies);
+  const auto is_in_flight = [&](const CopyInFlight &copy) {
+    return std::ranges::any_of(block_.bulk_copies(), [&](const machine::BulkCopyInFlight &other) {
+      return other.mbarrier == mbarrier && other.place.address == copy.address;
+    });
+  };
+  std::vector<CopyInFlight> landed, left;
+  for (CopyInFlight &copy : found->second)
+    (is_in_flight(copy) ? left : landed).push_back(std::move(copy));
+  if (left.empty())
+    bulk_copies_.erase(found);
+  else
+    found->second = left;
+  complete_copies(landed);
   std::vector<SharedRead> &sources = landed_[mbarrier];
-  sources.clear();
-  for (const CopyInFlight &copy : copies) {
-    merge_into(objects_[mbarrier], {{copy.write.block, copy.issuer}});
+  if (!landed.empty())
+    sources.clear();
+  Knowledge &published = objects_[mbarrier].knowledge;
+  for (const CopyInFlight &copy : landed) {
+    published = merge(published, copy.issuer);
     if (copy.source)
       sources.push_back(copy.source);
   }
+  if (phase_of(mbarrier).value_or(parity) != parity)
+    for (const CopyInFlight &copy : left)
+      report_past(
+          Kind::async_copy, copy.write, expectations_[mbarrier],
+          "is still in flight when the phase of its mbarrier completes: the bytes that the phase expects "
+          "do not include this copy's");
 }
 
 void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {

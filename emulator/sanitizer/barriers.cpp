@@ -63,7 +63,6 @@ void BlockChecker::barrier(Warp &warp, const Instruction &in) {
     return carry_out(at, active);
   }
   check_arrival(at, id);
-  finish_acquiring();
   clocks_.arrive(int(id), warp.index(), active);
   publish_inits(warp, active);
   carry_out(at, active);
@@ -117,6 +116,21 @@ void BlockChecker::check_sources(const Context &at) {
       note(Kind::mask, lane, from, Where::none);
   });
   report(at, 4);
+}
+
+void BlockChecker::members_skipped(Warp &warp, std::uint32_t instruction, std::uint32_t lanes,
+                                   std::uint32_t missing) {
+  launch_.findings().add(
+      {Kind::mask, &launch_.code(), instruction, kNoInstruction}, std::uint64_t(std::popcount(lanes)), [&] {
+        Finding finding;
+        finding.kind = Kind::mask;
+        finding.kernel = launch_.kernel();
+        finding.message = "names " + machine::lanes_text(missing) +
+                          " in its mask, which skip it and go on: all lanes of the mask must execute it";
+        const machine::Dim3 block = block_.index();
+        finding.who = launch_.party({block.x, block.y, block.z}, warp.index(), lanes, instruction);
+        return finding;
+      });
 }
 
 /// Reports lanes that execute an instruction whose mask omits them.

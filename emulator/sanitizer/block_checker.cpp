@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace ladder::sanitizer {
 
@@ -15,13 +16,13 @@ using machine::Warp;
 
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
-      clocks_(block.thread_count(), machine::kBarriers), shadow_(0, kRow * (block.shared_end() / kRow + 1)),
-      written_(block.shared_end()),
+      clocks_(block_index_, block.thread_count(), machine::kBarriers),
+      shadow_(0, kRow * (block.shared_end() / kRow + 1)), written_(block.shared_end()),
       async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32,
              (block.warps().size() + 3) / 4 + 1),
       products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),
       undefined_registers_(block.warps().size()), has_spun_(block.warps().size()),
-      cluster_arrivals_(block.warps().size() * 32) {
+      polls_(block.warps().size()), cluster_arrivals_(block.warps().size() * 32) {
   first_arrival_.fill(-1);
   // The reserved bytes belong to the system, which initialises them.
   written_.mark(0, block.shared_begin());
@@ -58,6 +59,16 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
     define_loaded(at, where.lanes());
 }
 
+/// Nothing can race there within the launch, but copies on other streams can.
+void BlockChecker::load_constant(Warp &warp, const Instruction &in) {
+  std::uint64_t addresses[32];
+  instructions::lane_addresses(warp, instructions::address_base(in.flags), in.op[0], in.imm, addresses);
+  const std::uint64_t address = addresses[std::countr_zero(warp.active())];
+  if (const machine::MemoryRange *const range = launch_.memory().find(address, 1))
+    launch_.constants.try_emplace(range->begin, range->end);
+  carry_out(context(warp, in), warp.active());
+}
+
 void BlockChecker::store(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   const Reach where = reach_operand(at, warp.active(), at.site.bytes, true);
@@ -81,10 +92,20 @@ void BlockChecker::atomic(Warp &warp, const Instruction &in) {
 }
 
 /// Atomics and flags publish what their writers did before a fence.
+///
+/// Blocks that wait at one word see what it publishes in turn: who publishes there, or learns something, lets
+/// the others go first. Otherwise one that waits for an arrival would see later ones, too, and know what came
+/// before those.
 void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases) {
   if (at.warp.polled())
     has_spun_[std::size_t(at.warp.index())] = true;
-  for_lanes(reach.shared | reach.global | reach.elsewhere, [&](int lane) {
+  const std::uint32_t lanes = reach.shared | reach.global | reach.elsewhere;
+  if (!lanes)
+    return;
+  const Poll poll{at.index, reach.address[std::countr_zero(lanes)]};
+  const bool polls = acquires && std::exchange(polls_[std::size_t(at.warp.index())], poll) == poll;
+  bool gives_way = false;
+  for_lanes(lanes, [&](int lane) {
     const bool is_global = reach.global >> lane & 1;
     const auto place = is_global ? std::nullopt : owner(reach.address[lane], at.site.bytes);
     if (!is_global && !place)
@@ -92,53 +113,31 @@ void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool 
     auto &objects = is_global ? launch_.objects : place->first->objects_;
     const std::uint64_t address = is_global ? reach.address[lane] : place->second;
     const std::uint32_t thread = at.thread(lane);
-    if (acquires)
-      if (const auto found = objects.find(address); found != objects.end())
-        acquire(thread, found->second, at.site.acquires || !is_global);
-    if (!releases)
-      return;
-    SharedClock own = at.site.releases ? clocks_.release(thread) : clocks_.fenced(thread);
-    if (own)
-      merge_into(objects[address], all_known(std::move(own)));
-  });
-}
-
-Knowledge BlockChecker::all_known(SharedClock own) const {
-  Knowledge all = known_;
-  all[block_index_] = std::move(own);
-  return all;
-}
-
-/// What a thread learns of other blocks counts for its whole block.
-void BlockChecker::acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced) {
-  for (const auto &[block, clock] : knowledge) {
-    if (block == block_index_) {
-      clocks_.acquire(thread, clock);
-    } else {
-      SharedClock &known = (is_fenced ? known_ : pending_)[block];
-      known = merge(known, clock);
+    auto object = objects.find(address);
+    bool is_new = acquires && object != objects.end() &&
+                  clocks_.acquire(thread, object->second.knowledge, at.site.acquires || !is_global);
+    const Knowledge own = !releases          ? nullptr
+                          : at.site.releases ? clocks_.release(thread)
+                                             : clocks_.fenced(thread);
+    if (own || (polls && is_global))
+      object = objects.try_emplace(address).first;
+    if (own) {
+      const Knowledge before = object->second.knowledge;
+      object->second.knowledge = merge(before, own);
+      is_new |= object->second.knowledge != before;
     }
-  }
-}
-
-void BlockChecker::finish_acquiring() {
-  if (pending_.empty())
-    return;
-  merge_into(known_, pending_);
-  pending_.clear();
-}
-
-bool BlockChecker::knows_block(const Access &past, bool with_pending) const {
-  const auto is_known = [&](const Knowledge &knowledge) {
-    const auto found = knowledge.find(past.block);
-    return found != knowledge.end() && (*found->second)[past.thread] >= past.epoch;
-  };
-  return is_known(known_) || (with_pending && is_known(pending_));
+    if (!is_global || object == objects.end())
+      return;
+    object->second.is_polled |= polls;
+    gives_way |= is_new && object->second.is_polled;
+  });
+  if (gives_way)
+    block_.give_way(at.warp);
 }
 
 bool BlockChecker::knows(std::uint32_t thread, const Access &past) const {
   if (past.block != block_index_)
-    return knows_block(past, true);
+    return knows_block(thread, past, true);
   return past.thread == thread || clocks_.knows(thread, past.thread, past.epoch);
 }
 
@@ -212,7 +211,6 @@ void BlockChecker::from_generic(Warp &warp, const Instruction &in) {
 }
 
 void BlockChecker::fence(Warp &warp, const Instruction &in) {
-  finish_acquiring();
   clocks_.fence(warp.index(), warp.active());
   publish_inits(warp, warp.active());
   carry_out(context(warp, in), warp.active());

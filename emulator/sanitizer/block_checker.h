@@ -31,6 +31,8 @@ public:
       check_end();
   }
 
+  void members_skipped(machine::Warp &warp, std::uint32_t instruction, std::uint32_t lanes,
+                       std::uint32_t missing) override;
   void barrier_completed(int barrier) override {
     clocks_.complete(barrier);
     first_arrival_[std::size_t(barrier)] = -1;
@@ -39,6 +41,7 @@ public:
   bool heap_freed(machine::Warp &warp, int lane, std::uint64_t address) override;
 
   void load(machine::Warp &warp, const machine::Instruction &in);
+  void load_constant(machine::Warp &warp, const machine::Instruction &in);
   void store(machine::Warp &warp, const machine::Instruction &in);
   void atomic(machine::Warp &warp, const machine::Instruction &in);
   void matrix(machine::Warp &warp, const machine::Instruction &in, bool writes);
@@ -61,6 +64,7 @@ public:
   void fence(machine::Warp &warp, const machine::Instruction &in);
   void cluster_arrive(machine::Warp &warp, const machine::Instruction &in);
   void product(machine::Warp &warp, const machine::Instruction &in);
+  void product_fence(machine::Warp &warp, const machine::Instruction &in);
   void product_commit(machine::Warp &warp, const machine::Instruction &in);
   void product_wait(machine::Warp &warp, const machine::Instruction &in);
   void bulk_commit(machine::Warp &warp, const machine::Instruction &in);
@@ -91,8 +95,8 @@ private:
   struct CopyInFlight {
     std::uint32_t address, bytes;
     Access write;
-    SharedRead source;  ///< the read of another block's shared memory; nullptr: none
-    SharedClock issuer; ///< of a bulk copy: what its thread had done and known; nullptr: of another one
+    SharedRead source; ///< the read of another block's shared memory; nullptr: none
+    Knowledge issuer;  ///< of a bulk copy: what its thread had done and known; nullptr: of another one
   };
   /// Data on its way to shared memory of a block of the cluster, and the mbarrier that gets its bytes.
   struct Landing {
@@ -102,6 +106,11 @@ private:
     bool is_bulk = false;                    ///< by the async proxy
     std::optional<machine::Swizzle> swizzle; ///< of a box
     SharedRead source;                       ///< the read of shared memory; nullptr: none
+  };
+  struct Poll {
+    std::uint32_t instruction = 0;
+    std::uint64_t address = 0;
+    bool operator==(const Poll &) const = default;
   };
   struct Phase {
     int lane; ///< the first at this mbarrier
@@ -116,14 +125,29 @@ private:
     std::vector<CopyInFlight> open;
     std::deque<std::vector<CopyInFlight>> groups;
   };
+  /// A register of products: the instructions that accessed and wrote it last, and the last product that has
+  /// it. The times count fences and accesses of the warp; 0: never.
+  struct ProductRegister {
+    std::uint64_t accessed = 0, written = 0;
+    std::uint32_t accessed_by = 0, written_by = 0, product = 0;
+    std::uint64_t number = 0; ///< one past that product's
+    bool is_accumulator = false;
+  };
   struct WarpProducts {
     std::deque<std::pair<std::uint64_t, SharedRead>> reads; ///< product number; not waited for by this warp
     std::deque<std::uint64_t> groups;                       ///< by group: one past its last product
-    std::uint64_t issued = 0;
+    std::uint64_t issued = 0, complete = 0;                 ///< complete: waited for
+    std::vector<ProductRegister> registers;                 ///< by number in CheckedCode
+    std::uint64_t time = 0, fence = 0;                      ///< of the last fence
+  };
+  /// A bulk store: its read of shared memory, nullptr once that has been waited for, and what it writes.
+  struct StoreInFlight {
+    SharedRead read;
+    std::vector<std::pair<std::uint64_t, unsigned>> runs{}; ///< address, bytes
   };
   struct ThreadStores {
-    std::vector<SharedRead> open;
-    std::deque<std::vector<SharedRead>> groups;
+    std::vector<StoreInFlight> open;
+    std::deque<std::vector<StoreInFlight>> groups;
   };
   struct LocalShadow {
     enum Byte : std::uint8_t { unwritten, written, undefined };
@@ -254,21 +278,21 @@ private:
   void keep_undefined(const Context &at, const Reach &where);
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
-  /// `is_fenced`: reads of what other blocks did are ordered too. Before the fence only writes are, and loads
-  /// that bypass the L1.
-  void acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
-  void finish_acquiring();
-  bool knows_block(const Access &past, bool with_pending) const;
+  bool knows_block(std::uint32_t thread, const Access &past, bool with_unfenced) const {
+    return clocks_.knows_other(thread, past.block, past.thread, past.epoch, with_unfenced);
+  }
   /// Whether the thread knows what a thread of any block did in that epoch.
   bool knows(std::uint32_t thread, const Access &past) const;
-  Knowledge all_known(SharedClock own) const;
 
   void complete_copies(const std::vector<CopyInFlight> &copies);
   void complete_thread_copies(std::vector<CopyInFlight> &copies);
-  void complete_bulk_copies(std::uint64_t mbarrier);
+  /// Of those to the mbarrier, the ones that have landed; `parity` is that of the phase before.
+  void complete_bulk_copies(const Context &at, std::uint64_t mbarrier, std::uint32_t parity);
   void check_inits(const Context &at, const Reach &where);
-  void check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier);
+  void check_init_by_cluster(const Context &at, int lane, BlockChecker &owner, std::uint64_t mbarrier);
   void publish_inits(const machine::Warp &warp, std::uint32_t lanes);
+  void check_overwritten_inits(const Context &at, int lane, std::uint64_t address, unsigned bytes,
+                               BlockChecker &owner);
   std::optional<std::uint32_t> phase_of(std::uint64_t mbarrier) const;
   Phases phases(const Reach &where);
   void check_phases(const Context &at, const Phases &before);
@@ -277,15 +301,21 @@ private:
   BlockChecker &checker(std::uint32_t block);
   void check_proxy(const Context &at, int lane, std::uint32_t address);
   SharedRead issue(const Context &at, std::size_t first);
+  void use_product_registers(const Context &at);
+  void check_product_registers(const Context &at);
+  void note_register(const Context &at, Kind kind, std::uint32_t instruction);
   AsyncRead::Wait wait_of(const machine::Warp &warp, std::uint32_t lanes) const;
   /// A block's stores, of all threads, are one party of its AsyncProxy; the warpgroups are the others.
   std::size_t store_party() const { return (products_.size() + 3) / 4; }
   SharedRead begin_read(const Context &at, int lane, std::uint64_t address, unsigned bytes);
   void check_end();
   void check_use_by_cluster();
-  void report_end(Kind kind, const Access &access, const char *message);
+  /// A finding at past instructions; `other` may be none.
+  void report_past(Kind kind, const Access &access, const Access &other, const char *message);
   std::array<std::uint32_t, 3> launch_place(std::uint32_t block) const;
-  bool touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane);
+  bool touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane,
+                         StoreInFlight &store);
+  void complete_store(const StoreInFlight &store, std::uint32_t thread);
   void meet(const Context &at);
   void check_own_mask(const Context &at);
   std::uint64_t tag_of(const Context &at, int lane) const;
@@ -321,16 +351,17 @@ private:
   /// it has a value, so these are followed, too.
   std::set<std::uint32_t> early_loads_;
   std::vector<bool> has_spun_;                  ///< by warp
+  std::vector<Poll> polls_;                     ///< by warp: the last strong load or atomic of a global word
   std::vector<std::uint32_t> cluster_arrivals_; ///< by thread
   /// By mbarrier: sources in other blocks' shared memory of the copies that landed last.
   std::unordered_map<std::uint64_t, std::vector<SharedRead>> landed_;
-  std::unordered_map<std::uint64_t, Init> inits_; ///< by mbarrier
+  std::unordered_map<std::uint64_t, Init> inits_;          ///< by mbarrier
+  std::uint64_t inits_end_ = 0;                            ///< no mbarrier lies above
+  std::unordered_map<std::uint64_t, Access> expectations_; ///< by mbarrier: the last that expected bytes
   std::unordered_map<std::uint64_t, Access>
       unseen_completions_; ///< by mbarrier: the arrival that completed it
   /// Synchronisation objects in shared memory: atomics, mbarriers.
-  std::unordered_map<std::uint64_t, Knowledge> objects_;
-  Knowledge known_;                                            ///< what this block knows of other blocks
-  Knowledge pending_;                                          ///< the same, until a fence makes it readable
+  std::unordered_map<std::uint64_t, SyncObject> objects_;
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: no arrival yet
   std::vector<Event> events_;
 };

@@ -1,9 +1,9 @@
 // Happens-before order among the threads of a block.
 //
 // Each thread counts epochs; an epoch ends when the thread publishes its accesses, at a barrier or fence.
-// Thread t knows thread u's accesses up to some epoch of u. That is kept in two parts: what t learned through
-// the block (a clock that most threads share) and, for the lanes of t's own warp, through __syncwarp and
-// similar (a row of 32).
+// Thread t knows thread u's accesses up to some epoch of u. That is kept in three parts: what t learned
+// through the block (a clock that most threads share), through __syncwarp and similar from the lanes of its
+// own warp (a row of 32), and of the threads of other blocks (which threads share that met at a barrier).
 #pragma once
 
 #include <array>
@@ -18,12 +18,17 @@ namespace ladder::sanitizer {
 using Clock = std::vector<std::uint32_t>;
 using SharedClock = std::shared_ptr<const Clock>;
 
-/// The element-wise maximum.
+/// The element-wise maximum; `a` or `b` itself if it is that already.
 SharedClock merge(const SharedClock &a, const SharedClock &b);
+
+/// By block: what is known of its threads. nullptr: nothing.
+using Knowledge = std::shared_ptr<const std::map<std::uint32_t, SharedClock>>;
+/// All of both; `a` or `b` itself if it is that already.
+Knowledge merge(const Knowledge &a, const Knowledge &b);
 
 class BlockClocks {
 public:
-  BlockClocks(std::uint32_t threads, int barriers);
+  BlockClocks(std::uint32_t block, std::uint32_t threads, int barriers);
 
   std::uint32_t epoch(std::uint32_t thread) const { return epochs_[thread]; }
   /// A view of what a thread knows; valid until it learns more.
@@ -72,10 +77,17 @@ public:
   /// Fences of all scopes count alike, so a fence with too narrow a scope goes unnoticed.
   void fence(int warp, std::uint32_t lanes);
   /// What an atomic of this thread publishes: everything before its last fence; nullptr if there was none.
-  SharedClock fenced(std::uint32_t thread) const;
+  Knowledge fenced(std::uint32_t thread) const;
   /// Everything the thread has done and knows; ends its epoch.
-  SharedClock release(std::uint32_t thread);
-  void acquire(std::uint32_t thread, const SharedClock &clock);
+  Knowledge release(std::uint32_t thread);
+  /// `is_fenced`: reads of what other blocks did are ordered, too. Before the thread's next fence only writes
+  /// are, and loads that bypass the L1. Returns true if the thread has learned something of another block.
+  bool acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
+  /// Whether the thread knows what a thread of another block did in that epoch.
+  bool knows_other(std::uint32_t thread, std::uint32_t block, std::uint32_t past, std::uint32_t epoch,
+                   bool with_unfenced) const;
+  /// Whether any thread does.
+  bool any_knows_other(std::uint32_t block, std::uint32_t past, std::uint32_t epoch) const;
 
 private:
   static constexpr std::uint32_t kLanes = 32;
@@ -83,23 +95,31 @@ private:
   struct Gathering {
     Clock clock; ///< empty: no arrival yet
     std::vector<SharedClock> merged;
+    Knowledge others;
   };
   struct Meeting {
     Row row{};
     SharedClock base;
+    Knowledge others;
+  };
+  struct Completion {
+    SharedClock clock;
+    Knowledge others;
   };
 
-  SharedClock snapshot(std::uint32_t thread, std::uint32_t own_epoch) const;
+  Knowledge snapshot(std::uint32_t thread, std::uint32_t own_epoch) const;
   void end_epoch(std::uint32_t thread) { ++epochs_[thread]; }
+  void finish_acquiring(std::uint32_t thread);
 
-  std::uint32_t threads_;
+  std::uint32_t block_, threads_;
   std::vector<std::uint32_t> epochs_;
   std::vector<SharedClock> bases_;
   std::vector<Row> rows_;
-  std::vector<bool> has_met_;         ///< by warp: whether its rows hold anything
-  std::vector<std::uint32_t> fences_; ///< by thread: the epoch that its last fence ended
+  std::vector<Knowledge> others_, unfenced_; ///< by thread; unfenced: until its fence
+  std::vector<bool> has_met_;                ///< by warp: whether its rows hold anything
+  std::vector<std::uint32_t> fences_;        ///< by thread: the epoch that its last fence ended
   std::vector<Gathering> gathering_;
-  std::vector<SharedClock> completed_;
+  std::vector<Completion> completed_;
   std::map<std::pair<int, std::uint32_t>, Meeting> meetings_; ///< by warp and members
 };
 

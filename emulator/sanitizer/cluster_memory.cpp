@@ -47,8 +47,8 @@ void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
   const bool is_relaxed = warp.source(in).is(program::Trait::relaxed);
   for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t thread = at.thread(lane), phase = cluster_arrivals_[thread]++;
-    if (SharedClock own = is_relaxed ? clocks_.fenced(thread) : clocks_.release(thread))
-      merge_into(launch_.cluster_barriers[{&block_.cluster(), phase}], {{block_index_, std::move(own)}});
+    Knowledge &published = launch_.cluster_barriers[{&block_.cluster(), phase}];
+    published = merge(published, is_relaxed ? clocks_.fenced(thread) : clocks_.release(thread));
   });
   if (!is_relaxed)
     publish_inits(warp, warp.active());
@@ -61,7 +61,7 @@ void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
   carry_out(at, active);
   for_lanes(active, [&](int lane) {
     if (const std::uint32_t arrivals = cluster_arrivals_[at.thread(lane)])
-      acquire(at.thread(lane), launch_.cluster_barriers[{&block_.cluster(), arrivals - 1}], true);
+      clocks_.acquire(at.thread(lane), launch_.cluster_barriers[{&block_.cluster(), arrivals - 1}], true);
   });
 }
 
@@ -69,10 +69,11 @@ void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
 void BlockChecker::check_use_by_cluster() {
   const auto check = [&](const Access &access) {
     if (access.epoch && access.block != block_index_ && !(access.flags & Access::in_flight) &&
-        !knows_block(access, true))
-      report_end(Kind::race_blocks, access,
-                 "uses shared memory of another block of the cluster, which may have exited: that block does "
-                 "not wait for this access");
+        !clocks_.any_knows_other(access.block, access.thread, access.epoch))
+      report_past(
+          Kind::race_blocks, access, {},
+          "uses shared memory of another block of the cluster, which may have exited: that block does "
+          "not wait for this access");
   };
   shadow_.for_cells([&](std::uint64_t, std::uint64_t, const Cell &cell) {
     check(cell.write);

@@ -75,10 +75,67 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
     }
     chunks.push_back(chunk.address);
   }
-  report(at, kChunk);
   const auto group = std::size_t(warp.index() / machine::kWarpsOfGroup);
   async_.read(chunks, group, issue(at, group * machine::kWarpsOfGroup));
+  check_product_registers(at);
+  report(at, kChunk);
   carry_out(at, warp.active());
+}
+
+// --- registers of products
+
+void BlockChecker::product_fence(Warp &warp, const Instruction &in) {
+  WarpProducts &own = products_[std::size_t(warp.index())];
+  own.fence = ++own.time;
+  carry_out(context(warp, in), warp.active());
+}
+
+/// Of a product: a register that the warp has used must have a wgmma.fence behind it. It is in use until the
+/// wait. Reads of a fragment of A are harmless.
+void BlockChecker::check_product_registers(const Context &at) {
+  WarpProducts &own = products_[std::size_t(at.warp.index())];
+  own.registers.resize(launch_.product_registers());
+  for (const ProductUse use : launch_.product_uses(at.site)) {
+    ProductRegister &reg = own.registers[use.number];
+    const bool is_late = use.writes ? reg.accessed > own.fence : reg.written > own.fence;
+    if (is_late)
+      note_register(at, Kind::product_fence, use.writes ? reg.accessed_by : reg.written_by);
+    reg.product = at.index;
+    reg.number = own.issued; // which counts this one already
+    reg.is_accumulator = use.writes;
+  }
+  if (!own.fence)
+    note_register(at, Kind::product_fence, kNoInstruction);
+}
+
+/// Of any other instruction.
+void BlockChecker::use_product_registers(const Context &at) {
+  WarpProducts &own = products_[std::size_t(at.warp.index())];
+  own.registers.resize(launch_.product_registers());
+  ++own.time;
+  for (const ProductUse use : launch_.product_uses(at.site)) {
+    ProductRegister &reg = own.registers[use.number];
+    if (reg.number > own.complete && (reg.is_accumulator || use.writes)) {
+      note_register(at, Kind::product_wait, reg.product);
+      reg.number = 0; // once is enough
+    }
+    reg.accessed = own.time;
+    reg.accessed_by = at.index;
+    if (use.writes) {
+      reg.written = own.time;
+      reg.written_by = at.index;
+    }
+  }
+  report(at, 0);
+}
+
+void BlockChecker::note_register(const Context &at, Kind kind, std::uint32_t instruction) {
+  const int lane = std::countr_zero(at.warp.active());
+  const Access past{.epoch = instruction != kNoInstruction,
+                    .thread = std::uint16_t(at.thread(lane)),
+                    .instruction = instruction,
+                    .block = block_index_};
+  note({kind, lane, 0, Where::none, past, false, false});
 }
 
 void BlockChecker::product_commit(Warp &warp, const Instruction &in) {
@@ -96,10 +153,9 @@ void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
   const auto pending = std::size_t(in.imm);
   if (warp.active() == machine::kAllLanes && group && group->wait(warp, pending)) {
     WarpProducts &own = products_[std::size_t(warp.index())];
-    std::uint64_t complete = 0;
     for (; own.groups.size() > pending; own.groups.pop_front())
-      complete = own.groups.front();
-    for (; !own.reads.empty() && own.reads.front().first < complete; own.reads.pop_front())
+      own.complete = own.groups.front();
+    for (; !own.reads.empty() && own.reads.front().first < own.complete; own.reads.pop_front())
       own.reads.front().second->waits.push_back(wait_of(warp, machine::kAllLanes));
   }
   carry_out(at, warp.active());
@@ -130,42 +186,67 @@ void BlockChecker::bulk_commit(Warp &warp, const Instruction &in) {
 
 void BlockChecker::bulk_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  for_lanes(warp.active(), [&](int lane) {
-    ThreadStores &stores = stores_[at.thread(lane)];
-    for (; stores.groups.size() > std::size_t(in.imm); stores.groups.pop_front())
-      for (const SharedRead &read : stores.groups.front())
-        read->waits.push_back(wait_of(warp, 1u << lane));
-  });
   carry_out(at, warp.active());
+  const bool only_reads = warp.source(in).is(program::Trait::only_reads);
+  for_lanes(warp.active(), [&](int lane) {
+    std::deque<std::vector<StoreInFlight>> &groups = stores_[at.thread(lane)].groups;
+    const auto pending = std::size_t(in.imm), done = groups.size() > pending ? groups.size() - pending : 0;
+    for (std::size_t i = 0; i < done; ++i)
+      for (StoreInFlight &store : groups[i]) {
+        if (const SharedRead read = std::exchange(store.read, nullptr))
+          read->waits.push_back(wait_of(warp, 1u << lane));
+        if (!only_reads)
+          complete_store(store, at.thread(lane));
+      }
+    if (!only_reads)
+      groups.erase(groups.begin(), groups.begin() + std::ptrdiff_t(done));
+  });
+}
+
+/// From now on its thread has written the data.
+void BlockChecker::complete_store(const StoreInFlight &store, std::uint32_t thread) {
+  for (const auto &[address, bytes] : store.runs)
+    launch_.shadow.visit(address, bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
+      if (cell.write.block != block_index_ || cell.write.thread != thread)
+        return;
+      cell.write.flags &= std::uint8_t(~Access::in_flight);
+      cell.write.epoch = clocks_.epoch(thread);
+    });
 }
 
 /// At the end of the block its shared memory may be reused: nothing may still be on its way from or to it.
 void BlockChecker::check_end() {
   for (auto &[thread, stores] : stores_) {
     stores.groups.push_back(std::move(stores.open));
-    for (const std::vector<SharedRead> &group : stores.groups)
-      for (const SharedRead &read : group)
-        report_end(Kind::async_read, read->reader,
-                   "the block exits while this store may still read its shared memory");
+    for (const std::vector<StoreInFlight> &group : stores.groups)
+      for (const StoreInFlight &store : group)
+        if (store.read)
+          report_past(Kind::async_read, store.read->reader, {},
+                      "the block exits while this store may still read its shared memory");
   }
   for (const auto &[mbarrier, copies] : bulk_copies_)
     for (const CopyInFlight &copy : copies)
-      report_end(
-          Kind::async_copy, copy.write,
+      report_past(
+          Kind::async_copy, copy.write, {},
           "the block exits while this copy is still on its way to its shared memory: nobody has waited "
           "for that phase of the mbarrier");
   if (is_used_by_cluster_)
     check_use_by_cluster();
 }
 
-void BlockChecker::report_end(Kind kind, const Access &access, const char *message) {
-  launch_.findings().add({kind, &launch_.code(), access.instruction, kNoInstruction}, 1, [&] {
+void BlockChecker::report_past(Kind kind, const Access &access, const Access &other, const char *message) {
+  const auto party = [&](const Access &of) {
+    return launch_.party(launch_place(of.block), of.thread / 32, 1u << of.thread % 32, of.instruction);
+  };
+  const std::uint32_t key = other.epoch ? other.instruction : kNoInstruction;
+  launch_.findings().add({kind, &launch_.code(), access.instruction, key}, 1, [&] {
     Finding finding;
     finding.kind = kind;
     finding.kernel = launch_.kernel();
     finding.message = message;
-    finding.who = launch_.party(launch_place(access.block), access.thread / 32, 1u << access.thread % 32,
-                                access.instruction);
+    finding.who = party(access);
+    if (other.epoch)
+      finding.other = party(other);
     finding.space = "shared";
     return finding;
   });

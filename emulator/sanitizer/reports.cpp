@@ -47,7 +47,7 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   const bool is_value = event.where > Where::local;
   finding.space = is_value ? "" : kSpaces[std::size_t(event.where)];
   finding.address = event.address;
-  finding.has_address = event.kind != Kind::mask && event.kind != Kind::election && !is_value;
+  finding.has_address = event.where != Where::none && !is_value;
   finding.bytes = bytes;
   if (event.past.epoch) {
     finding.other = launch_.party(launch_place(event.past.block), event.past.thread / 32,
@@ -143,8 +143,11 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
         ", with nothing between that orders them; the value was the same, which other data will not be";
     break;
   case Kind::flag:
-    finding.message = "writes a constant, " + size + ", where another thread " + past +
-                      " the same one, with nothing between that orders them";
+    finding.message = event.where == Where::none
+                          ? std::to_string(event.address) +
+                                " lanes of the warp each issue this store of the same bytes to one place"
+                          : "writes a constant, " + size + ", where another thread " + past +
+                                " the same one, with nothing between that orders them";
     break;
   case Kind::race_blocks:
     finding.message =
@@ -153,8 +156,18 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
             ? "uses an mbarrier that another block initialised, with nothing between that makes it visible"
             : now + size + " that another block of the cluster " + past + ", with nothing between";
     break;
+  case Kind::product_wait:
+    finding.message = "uses a register of a wgmma that is still in flight, with no wgmma.wait_group between";
+    break;
+  case Kind::product_fence:
+    finding.message = event.past.epoch
+                          ? "has a register that the warp used before, with no wgmma.fence between"
+                          : "comes before any wgmma.fence";
+    break;
   case Kind::barrier:
-    finding.message = is_setup_of_mbarrier(launch_.code(), event.past)
+    finding.message = !at.site.is_mbarrier
+                          ? "stores data over a live mbarrier: mbarrier.inval must come first"
+                      : is_setup_of_mbarrier(launch_.code(), event.past)
                           ? "initialises an mbarrier that is one already: mbarrier.inval must come first"
                           : "completes a phase of an mbarrier, although nobody has seen the end of the one "
                             "before: who waits by parity cannot tell them apart";

@@ -48,6 +48,8 @@ bool is_memory_space(const machine::Instruction &in) {
 using Describe = Handler (*)(const program::Instruction &source, const machine::Instruction &in, Site &site);
 
 Handler load(const program::Instruction &source, const machine::Instruction &in, Site &site) {
+  if (instructions::address_space(in.flags) == Space::constant)
+    return checked<&BlockChecker::load_constant>;
   if (!is_memory_space(in))
     return nullptr;
   describe_access(source, in, site);
@@ -88,6 +90,7 @@ Handler collective(const program::Instruction &, const machine::Instruction &, S
 template <Handler handler>
 Handler mbarrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
   site.bytes = 8;
+  site.is_mbarrier = true;
   // Initialising an mbarrier is not atomic: others must wait for it. Invalidating one follows their uses.
   site.flags = source.row->effect == Effect::mbarrier_init ? 0 : Access::strong;
   return handler;
@@ -145,6 +148,7 @@ constexpr Check kChecks[] = {
     {Effect::warp_barrier, plain<checked<&Own::warp_barrier>>},
     {Effect::shuffle, plain<checked<&Own::shuffle>>},
     {Effect::product, collective<checked<&Own::product>>},
+    {Effect::product_fence, plain<checked<&Own::product_fence>>},
     {Effect::product_commit, plain<checked<&Own::product_commit>>},
     {Effect::product_wait, plain<checked<&Own::product_wait>>},
     {Effect::bulk_commit, plain<checked<&Own::bulk_commit>>},
@@ -158,6 +162,52 @@ constexpr Check kChecks[] = {
     {Effect::window, window},
 };
 static_assert(std::size(kChecks) == program::kEffects - 2, "all effects except none and unchecked");
+
+/// Numbers the registers of a function's products, and lists who uses them. By name, since several registers
+/// share a frame slot.
+void find_product_registers(const machine::Code &code, std::uint32_t owner, CheckedCode &result) {
+  using program::Operand;
+  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  const auto each = [&](auto visit) {
+    for (std::size_t i = 0; i < code.sources.size(); ++i)
+      if (code.sources[i] && code.owner[i] == owner)
+        visit(i, *code.sources[i]);
+  };
+  const auto for_registers = [](const Operand &operand, auto visit) {
+    if (operand.kind == Operand::Kind::reg)
+      visit(operand);
+    for (const Operand &element : operand.elements)
+      if (element.kind == Operand::Kind::reg)
+        visit(element);
+  };
+  each([&](std::size_t, const program::Instruction &source) {
+    if (source.row->effect != Effect::product)
+      return;
+    for_registers(source.operands[0], [&](const Operand &reg) {
+      numbers.try_emplace(reg.name, result.product_registers + numbers.size());
+    });
+    if (source.operands[1].kind == Operand::Kind::vector)
+      for_registers(source.operands[1], [&](const Operand &reg) {
+        numbers.try_emplace(reg.name, result.product_registers + numbers.size());
+      });
+  });
+  result.product_registers += std::uint32_t(numbers.size());
+  if (numbers.empty())
+    return;
+  each([&](std::size_t i, const program::Instruction &source) {
+    std::vector<ProductUse> uses;
+    for (std::size_t place = 0; place < source.operands.size(); ++place)
+      for_registers(source.operands[place], [&](const Operand &reg) {
+        const bool writes = place == 0 && (source.is(Trait::writes_first) || source.is(Trait::lands_late));
+        if (const auto number = numbers.find(reg.name); number != numbers.end())
+          uses.push_back({number->second, writes});
+      });
+    if (uses.empty())
+      return;
+    result.sites[i].product_uses = std::uint32_t(result.product_uses.size());
+    result.product_uses.push_back(std::move(uses));
+  });
+}
 
 /// nullptr: not checked.
 Describe describer(Effect effect) {
@@ -173,12 +223,14 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
   auto result = std::make_shared<CheckedCode>();
   auto copy = std::make_shared<machine::Code>(code);
   result->sites.resize(code.instructions.size());
+  bool has_products = false;
   for (std::size_t i = 0; i < code.instructions.size(); ++i) {
     if (!code.sources[i])
       continue;
     machine::Instruction &instruction = copy->instructions[i];
     Site &site = result->sites[i];
     const Effect effect = code.sources[i]->row->effect;
+    has_products |= effect == Effect::product;
     result->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product;
     const Describe describe = describer(effect);
     if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
@@ -191,6 +243,8 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
     if (site.is_guarded || !code.sources[i]->operands.empty() || code.sources[i]->is(program::Trait::returns))
       site.next = std::exchange(instruction.execute, checked<&BlockChecker::values>);
   }
+  for (std::uint32_t owner = 0; has_products && owner < code.frames.size(); ++owner)
+    find_product_registers(code, owner, *result);
   find_origins(code, result->sites);
   result->code = std::move(copy);
   return result;

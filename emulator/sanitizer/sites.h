@@ -26,18 +26,28 @@ struct Site {
   bool arrives_only = false;
   bool is_read_only_path = false; ///< ld.global.nc
   bool stores_constant = false;   ///< a store of a literal
+  bool is_mbarrier = false;       ///< operates on an mbarrier
+  std::uint32_t product_uses = 0; ///< list in CheckedCode: registers of products that it names; 0: none
   std::uint32_t flag = 0;         ///< the same for testing and raising one flag; 0: neither
   /// For an access whose address derives from a single shared variable: the variable's range, as offsets in
   /// the block's shared memory. Both 0: unknown.
   std::uint32_t object_begin = 0, object_end = 0;
 };
 
+/// An instruction's use of a register that some wgmma.mma_async has, as accumulator or as fragment of A.
+struct ProductUse {
+  std::uint32_t number;
+  bool writes;
+};
+
 /// A kernel whose memory accesses and barriers go through the sanitizer first. The original stays unchanged,
 /// so that unchecked launches pay nothing.
 struct CheckedCode {
-  std::shared_ptr<const machine::Code> code; ///< a copy with checking handlers
-  std::vector<Site> sites;                   ///< by instruction
-  bool uses_async_proxy = false;             ///< TMA or products of a warpgroup
+  std::shared_ptr<const machine::Code> code;             ///< a copy with checking handlers
+  std::vector<Site> sites;                               ///< by instruction
+  std::vector<std::vector<ProductUse>> product_uses{{}}; ///< by Site::product_uses
+  std::uint32_t product_registers = 0;                   ///< how many there are
+  bool uses_async_proxy = false;                         ///< TMA or products of a warpgroup
 };
 
 /// True if instructions with this effect are checked.

@@ -84,6 +84,8 @@ void BlockChecker::values(Warp &warp, const Instruction &in) {
     check_uses(at);
     propagate(at);
   }
+  if (at.site.product_uses && warp.source(in).row->effect != Effect::product) [[unlikely]]
+    use_product_registers(at);
   at.site.next(warp, in);
 }
 
@@ -223,7 +225,7 @@ void BlockChecker::propagate(const Context &at) {
     return define(at, to, at.warp.active(), {}, 0);
   switch (source.row->effect) {
   case Effect::load:
-    if (!at.site.original) // of parameters and constants
+    if (!at.site.bytes) // of parameters and constants
       define(at, to, at.warp.active(), {}, 0);
     return;
   case Effect::shuffle:

@@ -62,7 +62,7 @@ void BlockChecker::touch_shared(const Context &at, const Reach &reach, Act act, 
                                 unsigned bytes) {
   Deed deed{at, act, Where::shared, {}};
   std::uint32_t lanes = reach.shared;
-  if (undefined_.empty() && (deed.reads() || !launch_.uses_async_proxy()))
+  if (undefined_.empty() && (deed.reads() || (!launch_.uses_async_proxy() && inits_.empty())))
     lanes &= ~for_rows(deed, reach, lanes, begin, bytes, [&](int lane, std::uint64_t address) {
       return touch_shared_row(deed, lane, address, bytes);
     });

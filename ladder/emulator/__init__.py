@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from ladder.emulator.sessions import (
         FaultError,
+        InOut,
         Launch,
         MemoryRange,
         Module,
@@ -52,6 +53,7 @@ _NAMES = {
     "CRASHES": "programs",
     "FaultError": "sessions",
     "Finding": "findings",
+    "InOut": "sessions",
     "Launch": "sessions",
     "MemoryRange": "sessions",
     "Module": "sessions",
