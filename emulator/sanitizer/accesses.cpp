@@ -68,9 +68,10 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
     return event(Kind::read_only, cell.write, true, false);
   // No barrier helps until the copy has been waited for; two copies, or two sums, are a separate case.
-  const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
   const bool both_add = is_global && cell.write.flags & now.flags & Access::strong;
-  if (in_flight && !(now.flags & Access::in_flight) && !both_add)
+  const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes &&
+                         !(now.flags & Access::in_flight) && !both_add;
+  if (in_flight && !is_global)
     return event(Kind::async_copy, cell.write, true, !reads);
   const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
     const bool is_equal = is_silent || (past_wrote && past.flags & Access::silent);
@@ -90,6 +91,8 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   for (std::size_t i = 0; (!found || found->kind == Kind::flag) && !reads && i < 2; ++i)
     if (const auto fault = meets(cell.reads[i], false))
       found = fault;
+  if (!found && in_flight)
+    return event(Kind::async_copy, cell.write, true, !reads);
   return found;
 }
 

@@ -108,17 +108,20 @@ void BlockChecker::check_product_registers(const Context &at) {
     note_register(at, Kind::product_fence, kNoInstruction);
 }
 
-/// Of any other instruction.
+/// Of any other instruction. Compilers put moves between a fence and its product, and ptxas takes them away.
 void BlockChecker::use_product_registers(const Context &at) {
   WarpProducts &own = products_[std::size_t(at.warp.index())];
   own.registers.resize(launch_.product_registers());
   ++own.time;
+  const bool moves = at.warp.source(at.in).is(program::Trait::moves);
   for (const ProductUse use : launch_.product_uses(at.site)) {
     ProductRegister &reg = own.registers[use.number];
     if (reg.number > own.complete && (reg.is_accumulator || use.writes)) {
       note_register(at, Kind::product_wait, reg.product);
       reg.number = 0; // once is enough
     }
+    if (moves)
+      continue;
     reg.accessed = own.time;
     reg.accessed_by = at.index;
     if (use.writes) {

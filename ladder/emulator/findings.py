@@ -33,6 +33,10 @@ ADVICE = {
     "copy not waited for": "Wait first: cp.async.wait_group (or __pipeline_wait_prior), then a barrier.",
     "read not waited for": "Wait first: wgmma.wait_group before a buffer is handed back, "
     "cp.async.bulk.wait_group.read before it is written again.",
+    "product not waited for": "Execute wgmma.wait_group for that product before its registers are used.",
+    "wgmma fence": "Execute wgmma.fence before the product, after the last use of its registers. If it is there, "
+    'the compiler has moved that use behind it: tie the registers to it with asm volatile("" : "+f"(x) :: '
+    '"memory").',
     "proxy fence": "Execute fence.proxy.async in the threads that wrote, then the barrier.",
     "swizzle": "Give the tensor map and the matrix descriptor the same swizzle.",
     "election": "Let one lane issue it: elect.sync, or one thread of the block.",
