@@ -103,8 +103,8 @@ void copy_async(Warp &warp, const Instruction &in) {
     for_lanes(active, [&](int lane) {
       if (sizes[lane] > bytes)
         throw FaultError(FaultKind::bad_operand,
-                         "cp.async is to read " + std::to_string(sizes[lane]) + " bytes and write " +
-                             std::to_string(bytes),
+                         "cp.async has a source size of " + std::to_string(sizes[lane]) +
+                             " bytes and copies " + std::to_string(bytes),
                          lane);
       if (sizes[lane] < bytes) {
         whole &= ~(1u << lane);
@@ -182,7 +182,7 @@ void store_mbarrier(const LaneAccess &access, int lane, std::uint64_t bits) {
 void arrive(Warp &warp, Mbarrier &barrier, std::uint32_t count, int lane) {
   if (count == 0 || count > barrier.pending)
     throw FaultError(FaultKind::barrier,
-                     std::to_string(count) + " arrivals at an mbarrier that waits for " +
+                     std::to_string(count) + " arrivals at an mbarrier that waits for only " +
                          std::to_string(barrier.pending),
                      lane);
   barrier.pending -= count;

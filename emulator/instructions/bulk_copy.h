@@ -27,7 +27,7 @@ struct BulkCopy {
   std::uint64_t bytes = 0;
   std::uint64_t shared_extent = 0; ///< span of shared memory from first to last byte
   std::uint64_t mbarrier = 0;      ///< loads and exchanges
-  bool reduces = false;            ///< combines with what is there, element by element, atomically
+  bool reduces = false;            ///< a reduction, atomic per element
   std::optional<TensorMap> map;    ///< boxes only
   std::array<std::int32_t, kMostDimensions> coordinates{};
   std::optional<std::uint32_t> cta_mask; ///< multicast: the destinations' ranks in the cluster

@@ -1,4 +1,4 @@
-// The data of bulk copies on its way to shared memory of the cluster.
+// Data of bulk copies in flight to the shared memory of the cluster.
 #include "instructions/bulk_copy.h"
 #include "instructions/mbarrier.h"
 
@@ -58,7 +58,7 @@ void land_bulk_copies(Block &block, std::uint32_t address) {
     std::memcpy(host, &bits, sizeof bits);
     copies.erase(copies.begin() + std::ptrdiff_t(i));
     if (barrier.phase != phase)
-      return; // the others, whose bytes it did not expect, land in the next phase
+      return; // the remaining copies, whose bytes this phase did not expect, land in the next
   }
 }
 

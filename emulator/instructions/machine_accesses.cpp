@@ -121,7 +121,7 @@ public:
         flush(), bases = {};
       if (!source)
         continue;
-      if (source->is_dead && made(*source)) // code that is not optimised keeps it
+      if (source->is_dead && made(*source)) // unoptimised code keeps it
         clear(i, kNotCounted);
       if (is_shared_access(*source, code_.instructions[i])) {
         const bool is_load = source->row->effect == Effect::load;

@@ -29,7 +29,7 @@ bool whole_warp(Warp &warp) {
   if (!warp.converge(kAllLanes))
     return false;
   if (warp.active() != kAllLanes)
-    throw FaultError(FaultKind::bad_operand, "an instruction of the whole warp with only " +
+    throw FaultError(FaultKind::bad_operand, "a warp-wide instruction executed by only " +
                                                  std::to_string(std::popcount(warp.active())) +
                                                  " of its 32 lanes");
   return true;

@@ -30,7 +30,7 @@ struct Image {
 static_assert(sizeof(Image) == kTensorMapBytes);
 static_assert(offsetof(Image, cleared_by_programs) == 8 + 21 / 8);
 
-/// What a field of that type holds of the value; one that does not fit breaks the field's rule, too.
+/// The value clamped to the field's type; a clamped value breaks the rule of the field, too.
 template <typename Field> Field fitted(std::uint64_t value) {
   return Field(std::min<std::uint64_t>(value, std::numeric_limits<Field>::max()));
 }
@@ -81,7 +81,7 @@ std::optional<std::string> TensorMap::broken_rule() const {
   if (base == 0)
     return "the global address is null";
   if (base % alignment)
-    return "the global address is no multiple of " + text(alignment);
+    return "the global address is not a multiple of " + text(alignment);
   for (unsigned d = 0; d < rank; ++d)
     if (size[d] == 0 || size[d] > kMostSize)
       return "globalDim[" + text(d) + "] is " + text(size[d]) + "; 1 to 2^32 are allowed";
@@ -104,10 +104,10 @@ std::optional<std::string> TensorMap::broken_rule() const {
     return "boxDim[0] makes " + text(inner) +
            " bytes of the innermost dimension; it must be a multiple of 16";
   if (interleave == 0 && swizzle != Swizzle::none && inner > swizzle_span(swizzle))
-    return "boxDim[0] makes " + text(inner) + " bytes of the innermost dimension, more than the " +
-           text(swizzle_span(swizzle)) + " that are swizzled together";
+    return "boxDim[0] makes the box " + text(inner) + " bytes wide, more than the swizzle span of " +
+           text(swizzle_span(swizzle)) + " bytes";
   if (fill == Fill::nan && type < Type::f16)
-    return "NaN to fill with needs a floating-point type";
+    return "a fill with NaN needs a floating-point type";
   if (interleave != 0)
     return "interleaved tensors are not supported by the emulator";
   return std::nullopt;

@@ -36,7 +36,7 @@ struct TensorMap {
     bf16,
     f32_ftz,
     tf32,
-    tf32_ftz,
+    tf32_ftz
   };
   static constexpr unsigned kTypes = 13;
   enum class Fill : std::uint8_t { zeros, nan };

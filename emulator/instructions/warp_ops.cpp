@@ -33,7 +33,7 @@ void bind_members(Binder &b, std::size_t operand) {
 }
 
 /// Union of the members that the active lanes name. In a warp that has not diverged, an H200 lets lanes take
-/// part that the mask omits; otherwise it traps with an illegal instruction.
+/// part that the mask omits. In a diverged warp it traps with an illegal instruction.
 std::uint32_t named_members(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
   std::uint32_t members = static_cast<std::uint32_t>(in.imm), outside = active & ~members;
@@ -54,11 +54,12 @@ std::uint32_t named_members(Warp &warp, const Instruction &in) {
 }
 
 [[noreturn]] void refuse_meeting(const Warp &warp) {
-  throw FaultError(FaultKind::unsupported,
-                   "the lanes of the member mask come to different instructions, which the hardware allows "
-                   "when they are of one kind and this emulator models for shfl.sync alone; one instruction "
-                   "that all of them come to does the same",
-                   std::countr_zero(warp.active()));
+  throw FaultError(
+      FaultKind::unsupported,
+      "the lanes of the member mask execute different instructions. The hardware allows that for "
+      "instructions of one kind, the emulator only for shfl.sync: let all of them execute the "
+      "same instruction",
+      std::countr_zero(warp.active()));
 }
 
 /// Returns false if the path must wait for members; the handler must then return at once.
@@ -272,23 +273,11 @@ bool bind_match(Binder &b) {
 
 // --- redux -------------------------------------------------------------------------------------------------
 
-struct Sum {
-  template <class T> T operator()(T a, T b) const { return a + b; }
-};
 struct Min {
   template <class T> T operator()(T a, T b) const { return std::min(a, b); }
 };
 struct Max {
   template <class T> T operator()(T a, T b) const { return std::max(a, b); }
-};
-struct And {
-  template <class T> T operator()(T a, T b) const { return a & b; }
-};
-struct Or {
-  template <class T> T operator()(T a, T b) const { return a | b; }
-};
-struct Xor {
-  template <class T> T operator()(T a, T b) const { return a ^ b; }
 };
 
 // op = d, a
@@ -299,7 +288,7 @@ template <class Op, class T> void redux(Warp &warp, const Instruction &in) {
   auto *d = warp.lanes<std::uint32_t>(in.op[0]);
   for_each_group(warp, in, [=](std::uint32_t group) {
     // Lanes outside the group repeat the first lane's value, which does not affect min, max, and, or.
-    constexpr bool kCounts = std::is_same_v<Op, Sum> || std::is_same_v<Op, Xor>;
+    constexpr bool kCounts = std::is_same_v<Op, std::plus<>> || std::is_same_v<Op, std::bit_xor<>>;
     const std::uint32_t first = a[std::countr_zero(group)];
     T result = kCounts ? T(0) : static_cast<T>(first);
     LADDER_LANES_ARE_INDEPENDENT
@@ -323,15 +312,15 @@ bool bind_redux(Binder &b) {
   bind_members(b, 2);
   const bool is_signed = type == ptx::Type::s32;
   if (b.has("add"))
-    b.out.execute = redux<Sum, std::uint32_t>;
+    b.out.execute = redux<std::plus<>, std::uint32_t>;
   else if (b.has("min"))
     b.out.execute = is_signed ? redux<Min, std::int32_t> : redux<Min, std::uint32_t>;
   else if (b.has("max"))
     b.out.execute = is_signed ? redux<Max, std::int32_t> : redux<Max, std::uint32_t>;
   else
-    b.out.execute = b.has("and")  ? redux<And, std::uint32_t>
-                    : b.has("or") ? redux<Or, std::uint32_t>
-                                  : redux<Xor, std::uint32_t>;
+    b.out.execute = b.has("and")  ? redux<std::bit_and<>, std::uint32_t>
+                    : b.has("or") ? redux<std::bit_or<>, std::uint32_t>
+                                  : redux<std::bit_xor<>, std::uint32_t>;
   return true;
 }
 

@@ -21,7 +21,7 @@
 
 namespace ladder::machine {
 
-/// How many instructions a warp that has only polled runs before it is the next one's turn.
+/// The slice of a warp that has only polled, in instructions.
 inline constexpr std::uint64_t kPollSlice = 512;
 
 inline constexpr int kBarriers = 16;
@@ -84,7 +84,7 @@ public:
   bool starves() const;
   /// Throws a fault that lists what each warp waits for.
   [[noreturn]] void deadlock();
-  /// The same for a block that polls for what nobody will change.
+  /// The same for a block that polls for a change that no thread can make.
   FaultError endless_wait() const;
 
   // --- used by instructions ---

@@ -72,7 +72,7 @@ void Cluster::arrive(Warp &warp) {
     std::uint32_t &own = mark(warp, lane);
     if (own)
       throw FaultError(FaultKind::barrier,
-                       "barrier.cluster.arrive by a thread that has arrived already and not waited since",
+                       "barrier.cluster.arrive by a thread that has already arrived and has not waited since",
                        lane);
     own = phase_;
     ++arrived_;

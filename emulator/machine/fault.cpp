@@ -15,9 +15,8 @@ std::string triple(const std::array<std::uint32_t, 3> &v) {
 
 std::string_view fault_kind_name(FaultKind kind) {
   constexpr std::string_view kNames[] = {
-#define FAULT(kind, name) name,
+#define FAULT(kind, name, error) name,
 #include "machine/fault_kinds.def"
-#undef FAULT
   };
   return kNames[std::size_t(kind)];
 }

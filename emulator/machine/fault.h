@@ -10,9 +10,8 @@
 namespace ladder::machine {
 
 enum class FaultKind {
-#define FAULT(kind, name) kind,
+#define FAULT(kind, name, error) kind,
 #include "machine/fault_kinds.def"
-#undef FAULT
 };
 
 std::string_view fault_kind_name(FaultKind kind);

@@ -104,7 +104,7 @@ void GlobalMemory::forget_freed(std::uint64_t begin, std::uint64_t end) {
 
 std::string GlobalMemory::what_is_near(std::uint64_t address) const {
   if (address < kNullPage)
-    return address ? "a null pointer and " + std::to_string(address) + " bytes" : "a null pointer";
+    return address ? "a null pointer plus " + std::to_string(address) + " bytes" : "a null pointer";
   const std::lock_guard lock(mutex_);
   const auto above = by_begin_.upper_bound(address);
   const MemoryRange *const next = above == by_begin_.end() ? nullptr : &above->second.range;
@@ -129,8 +129,8 @@ std::string GlobalMemory::what_is_near(std::uint64_t address) const {
 std::string GlobalMemory::describe(std::uint64_t address) const {
   const std::string near = what_is_near(address);
   return !near.empty()             ? near
-         : is_host_memory(address) ? "it is memory of the host's, which a GPU cannot reach"
-                                   : "it is far from all of them";
+         : is_host_memory(address) ? "it is host memory, which a GPU cannot access"
+                                   : "it is far from every allocation";
 }
 
 std::vector<MemoryRange> GlobalMemory::ranges() const {

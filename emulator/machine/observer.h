@@ -1,4 +1,4 @@
-// Observers of a launch. This is all the machine knows of the sanitizer.
+// Observers of a launch: the only link from the machine to the sanitizer.
 #pragma once
 
 #include "machine/fault.h"
@@ -16,7 +16,7 @@ public:
   virtual ~BlockObserver() = default;
   /// Called before the waiting threads resume.
   virtual void barrier_completed(int barrier) = 0;
-  /// Of the lanes that the instruction's member mask names, those that `missing` lists have skipped it.
+  /// The lanes `missing`, which the instruction's member mask names, have skipped it.
   virtual void members_skipped(Warp &warp, std::uint32_t instruction, std::uint32_t lanes,
                                std::uint32_t missing) = 0;
   /// A kernel's malloc returned this memory to a lane.

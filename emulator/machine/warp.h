@@ -73,7 +73,6 @@ public:
   std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, before its guard applies
   std::uint32_t live() const { return live_; }      ///< lanes that have not exited
   std::uint32_t &carry() { return carry_; }         ///< the condition code register CC.CF, one bit per lane
-  std::uint32_t initial_lanes() const { return initial_; }
   int index() const { return index_; }
   Block &block() { return *block_; }
   std::uint32_t pc() const { return pc_; } ///< index of the next instruction

@@ -264,8 +264,8 @@ bool Warp::release_joins(std::uint32_t lanes) {
   return any;
 }
 
-/// When every path waits: releases lanes that a member mask names but that skipped the instruction, and now
-/// wait at a join. PTX has no joins: the instruction waits until these lanes execute it, too, or have exited.
+/// When every path waits: releases lanes that a member mask names but that skipped the instruction and now
+/// wait at a join. PTX has no joins: the instruction waits until these lanes execute it or exit.
 bool Warp::release_members() {
   std::uint32_t at_joins = 0, skipped = 0;
   for (const std::shared_ptr<Join> &join : waiting_joins())

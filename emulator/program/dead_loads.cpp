@@ -29,7 +29,7 @@ bool only_writes_registers(const Instruction &instruction) {
 
 void find_dead_loads(std::vector<Instruction> &code, std::size_t registers) {
   std::vector<std::vector<std::uint32_t>> writers(registers);
-  std::vector<std::uint32_t> left; // live, and what they read has not been looked at
+  std::vector<std::uint32_t> left; // live, but their sources have not been visited
   std::vector<bool> is_live(code.size(), false);
   const auto revive = [&](std::uint32_t i) {
     if (!is_live[i])

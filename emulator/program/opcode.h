@@ -1,5 +1,4 @@
-// The opcode table (opcodes.def): what all layers ask, so that none compares the names of opcodes or
-// modifiers.
+// The opcode table (opcodes.def). All layers ask it instead of comparing the names of opcodes or modifiers.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +31,12 @@ enum Trait : std::uint64_t {
   adds = 1ull << 14,           ///< first operand = sum of the next two
   moves = 1ull << 15,          ///< first operand = second operand
   offsets = 1ull << 16,        ///< the result of an address operand points into the same variable
-  fragments = 1ull << 17,      ///< a matrix product of which the PTX manual says what each lane holds
-  reduces = 1ull << 18,        ///< a bulk copy that combines with what is there
+  fragments = 1ull << 17,      ///< a matrix product whose fragments the PTX manual specifies lane by lane
+  reduces = 1ull << 18,        ///< a bulk copy that combines with the values in memory
   all_groups = 1ull << 19,     ///< waits for all copies of the thread
   by_mask = 1ull << 38,        ///< warp-wide for the lanes that a member mask names
   // Of modifiers:
-  strong = 1ull << 20,      ///< another thread may access the place at the same time
+  strong = 1ull << 20,      ///< another thread may access the address at the same time
   is_volatile = 1ull << 21, ///< strong only by .volatile
   relaxed = 1ull << 22,
   acquires = 1ull << 23,
@@ -57,6 +56,7 @@ enum Trait : std::uint64_t {
   expects_bytes = 1ull << 40, ///< of an mbarrier
   only_reads = 1ull << 39,    ///< waits until the sources have been read
   two_halves = 1ull << 37,    ///< computes on each half of its registers
+  by_mode = 1ull << 41,       ///< a permutation that its modifier chooses
 };
 } // namespace trait
 using trait::Trait;
@@ -102,9 +102,9 @@ enum class Effect : std::uint8_t {
 };
 inline constexpr std::size_t kEffects = std::size_t(Effect::window) + 1;
 
-/// Which bits of the sources decide a bit of the result.
+/// Which bits of the sources determine a bit of the result.
 enum class BitRule : std::uint8_t {
-  by_type, ///< all of its half if the instruction computes on two halves, else all
+  by_type, ///< all bits of the same half if the instruction computes on two halves, else all
   whole,   ///< all
   copies,  ///< the same one
   ands,

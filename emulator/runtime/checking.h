@@ -54,7 +54,7 @@ public:
   /// The same for a launch, with the memory that its threads touched.
   void worked(const sanitizer::LaunchChecker &launch);
   StreamOrder &streams() { return streams_; }
-  /// Finds untracked host writes: memory that differs from its initial pattern has been written.
+  /// Finds untracked host writes: memory that differs from its fill pattern was written.
   void find_host_writes();
 
   /// A launch failed; `finish` reports it unless the program asks for the error.
@@ -75,7 +75,7 @@ public:
 
 private:
   void finish_host();
-  /// Reports undefined values there, which `what` says the use of.
+  /// Reports undefined values there; `what` describes their use.
   void report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
                         const std::string &object);
   bool is_beside_allocation(std::uint64_t address) const;

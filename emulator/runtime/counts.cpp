@@ -6,11 +6,19 @@ namespace {
 
 using machine::AccessKind;
 
-constexpr std::array<std::string_view, kColumns> kNames = {
-#define COLUMN(name) #name,
-#include "runtime/columns.def"
-#undef COLUMN
+struct Named {
+  std::string_view name;
+  bool is_counter;
 };
+
+#define COUNTER(name) {#name, true},
+#define OTHER(name) {#name, false},
+constexpr Named kNamed[] = {
+#include "runtime/counters.def"
+};
+#undef COUNTER
+#undef OTHER
+static_assert(std::size(kNamed) == kColumns);
 
 class RowBuilder {
 public:
@@ -131,7 +139,9 @@ CountRow empty_sum() { return RowBuilder().row(); }
 
 } // namespace
 
-std::string_view column_name(Column column) { return kNames[int(column)]; }
+std::string_view column_name(Column column) { return kNamed[int(column)].name; }
+
+bool is_counter(Column column) { return kNamed[int(column)].is_counter; }
 
 CountRow &operator+=(CountRow &row, const CountRow &other) {
   for (int i = 0; i < kColumns; ++i) {

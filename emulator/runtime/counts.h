@@ -16,17 +16,18 @@
 
 namespace ladder::runtime {
 
-/// README.md's table has Nsight Compute's names of these. `*_ld` of wavefronts, conflicts and ideal include
-/// ldmatrix, `*_st` stmatrix; shared_load_instructions excludes ldmatrix, shared_store_instructions stmatrix.
-/// cp.async reads global memory: its sectors are in global_sectors_ld.
+#define COUNTER(name) name,
+#define OTHER(name) name,
 enum class Column {
-#define COLUMN(name) name,
-#include "runtime/columns.def"
-#undef COLUMN
+#include "runtime/counters.def"
 };
 inline constexpr int kColumns = int(Column::mbarrier_instructions) + 1;
+#undef COUNTER
+#undef OTHER
 
 LADDER_API std::string_view column_name(Column column);
+/// Whether the table of counts has it.
+LADDER_API bool is_counter(Column column);
 
 /// A cell is empty if it would include an access that the model does not cover.
 using CountRow = std::array<std::optional<std::uint64_t>, kColumns>;

@@ -16,8 +16,8 @@ namespace ladder::runtime {
 
 namespace {
 
-// The handler may run at any time, so it reads only atomics in fixed-size tables. Allocations that do not fit
-// are not guarded.
+// The handler may run at any time, so it reads only atomics in fixed-size tables. Allocations beyond their
+// size are not guarded.
 struct Guarded {
   std::atomic<std::uint64_t> begin{0}, end{0};
   std::atomic<bool> is_shared{false};
@@ -153,7 +153,7 @@ HostGuard &HostGuard::instance() {
 
 HostGuard::HostGuard() {
   void *frame;
-  backtrace(&frame, 1); // load its dependencies now, not in the handler
+  backtrace(&frame, 1); // loads its dependencies now instead of in the handler
   struct sigaction action{};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;

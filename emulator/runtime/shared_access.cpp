@@ -17,7 +17,7 @@ using Op = machine::SharedCostCache::Op;
 struct Model {
   std::string_view name;
   std::optional<Op> op; ///< nullopt: cp.async
-  unsigned widths;      ///< the sum of those allowed, which are powers of two
+  unsigned widths;      ///< the sum of the allowed ones, which are powers of two
   const char *allowed;
 };
 constexpr Model kModels[] = {
@@ -52,12 +52,12 @@ const Model &model_of(std::string_view op, unsigned width, const machine::LaneAd
   const std::uint32_t lanes = !has_rows ? active : width == 4 ? ~0u : (1u << (8 * width)) - 1;
   if ((active & lanes) != lanes)
     refuse(op, "the first " + std::to_string(8 * width) +
-                   " lanes give the rows' addresses; one of them has none");
+                   " lanes must give the addresses of rows; one of them has none");
   const unsigned alignment = has_rows ? kRowBytes : width;
   for (std::size_t lane = 0; lane < 32; ++lane)
     if ((lanes >> lane & 1) && addresses[lane] % alignment != 0)
       refuse(op, "lane " + std::to_string(lane) + "'s address " + std::to_string(addresses[lane]) +
-                     " is no multiple of " + std::to_string(alignment));
+                     " is not a multiple of " + std::to_string(alignment));
   return *model;
 }
 

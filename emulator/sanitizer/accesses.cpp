@@ -47,7 +47,7 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     if (past.thread == now.thread) {
       if (!(now.flags & Access::collective) || !now_reads)
         return false;
-      thread ^= 1; // the data also goes to lanes other than the one that gave the address
+      thread ^= 1; // ldmatrix also gives the data to lanes other than the one that provided the address
       if (thread >= block_.thread_count())
         return false;
     }
@@ -65,9 +65,9 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   const auto event = [&](Kind kind, const Access &past, bool past_wrote, bool now_writes) {
     return Event{kind, touch.lane, place, touch.deed.where, past, past_wrote, now_writes};
   };
-  if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
+  if (reads && at.site.is(program::Trait::read_only_path) && cell.write.epoch && cell.write.bytes & now.bytes)
     return event(Kind::read_only, cell.write, true, false);
-  // No barrier helps until the copy has been waited for; two copies, or two sums, are a separate case.
+  // Before the wait for the copy no barrier helps. Two copies, or two reductions, are a separate case.
   const bool both_add = is_global && cell.write.flags & now.flags & Access::strong;
   const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes &&
                          !(now.flags & Access::in_flight) && !both_add;
@@ -96,15 +96,15 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   return found;
 }
 
-/// Returns true if the lane has noted an event; one per lane is enough.
+/// Returns true if the lane already has an event; one per lane is enough.
 inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted) {
   if (!noted && !is_settled(touch, cell)) [[unlikely]]
     if (const auto event = conflict(touch, cell, place)) {
       note(*event);
       noted = true;
     }
-  // AsyncProxy watches an asynchronous read until its wait instead: any of the warpgroup's threads may then
-  // hand the memory on.
+  // AsyncProxy tracks an asynchronous read until its wait: any thread of the warpgroup may release the memory
+  // then.
   if (touch.deed.act == Act::read)
     remember_read(cell, touch);
   else if (!touch.deed.reads())
@@ -150,8 +150,8 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
   const bool is_silent = is_own && act == Act::write && changes_nothing(deed.at, lane, address, true);
   touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
-    // Struct copies read padding that is never written, so a partly unwritten read is no fault of its own;
-    // matrices have no padding. Data in flight was reported with its copy.
+    // Struct copies read padding that is never written, so a partly unwritten read is not a fault by itself.
+    // Matrices have no padding. Data in flight was reported with its copy.
     const bool is_collective = deed.at.site.flags & Access::collective;
     const bool is_whole = owner.written_.all(address, bytes) &&
                           (owner.undefined_.empty() || !owner.undefined_.find(address, bytes));
@@ -238,7 +238,7 @@ template <typename Same> bool BlockChecker::all_elements(const Context &at, int 
   return true;
 }
 
-/// True if a store writes the value already there: then who wrote it, or when, makes no difference.
+/// True if a store writes the value already in memory: the order of such stores does not matter.
 bool BlockChecker::changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const {
   if (at.site.lane_bytes == 0)
     return false; // not a plain store
@@ -265,7 +265,7 @@ bool BlockChecker::is_same_store(const Context &at, int lane, const Access &past
   return addresses[lane] == addresses[other] && same_value(at, lane, other);
 }
 
-/// A store of the constant already there orders nothing and harms nothing, so the shadow does not keep it.
+/// A store of the constant already in memory neither orders nor harms anything, so the shadow omits it.
 void BlockChecker::check_repeated_constant(const Deed &deed, int lane, std::uint64_t address,
                                            unsigned bytes) {
   const Access &now = deed.accesses[lane];
@@ -281,7 +281,7 @@ void BlockChecker::check_repeated_constant(const Deed &deed, int lane, std::uint
     note({Kind::flag, lane, address, Where::global, past, true, true});
 }
 
-/// Whether both test or raise one flag.
+/// Whether both accesses test or set the same flag.
 bool BlockChecker::is_same_flag(const Context &at, const Access &past) const {
   return at.site.flag && launch_.site(past.instruction).flag == at.site.flag;
 }

@@ -74,7 +74,8 @@ void BlockChecker::wait(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// What a thread's cp.async wrote needs a fence before the async proxy reads it, like its stores.
+/// Data written by a thread's cp.async needs a fence before the async proxy reads it, like the thread's
+/// stores.
 void BlockChecker::complete_thread_copies(std::vector<CopyInFlight> &copies) {
   if (launch_.uses_async_proxy())
     for (const CopyInFlight &copy : copies)
@@ -83,8 +84,8 @@ void BlockChecker::complete_thread_copies(std::vector<CopyInFlight> &copies) {
   copies.clear();
 }
 
-/// From now on the data counts as written by the lane that copied: now, when it waited, or when it began a
-/// bulk copy, for which others wait.
+/// From now on the data counts as written by the lane that issued the copy: at its wait, or, for a bulk copy
+/// that others wait for, at the issue.
 void BlockChecker::complete_copies(const std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
     const std::uint32_t epoch =
@@ -105,7 +106,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
   constexpr unsigned kAlignment = 16;
   const Context at = context(warp, in);
   unsigned bytes = 0;
-  // What only one lane may issue: loads to one place, one source's sums in one place.
+  // Only one lane may issue these: loads to one address, or reductions of one source into one address.
   std::set<std::tuple<std::uint64_t, std::uint64_t, decltype(instructions::BulkCopy::coordinates)>> issued;
   for_lanes(warp.active(), [&](int lane) {
     const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
@@ -114,7 +115,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
     const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
                            : std::tuple{copy.shared, copy.other, copy.coordinates};
     const bool is_first = issued.insert(key).second;
-    if (!is_first && !loads && !copy.reduces) // once more the same store
+    if (!is_first && !loads && !copy.reduces) // the same store again
       return note(Kind::flag, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
     Reach shared;
     shared.address[lane] = copy.shared;
@@ -145,7 +146,7 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
 }
 
 /// Records the global memory that a bulk copy reads or writes; returns false if part of it does not exist.
-/// What it writes is in flight until its thread has waited for more than the reads.
+/// Its writes stay in flight until its thread has waited for more than the reads.
 bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane,
                                      StoreInFlight &store) {
   if (copy.kind == instructions::BulkKind::exchange)
@@ -201,7 +202,7 @@ void BlockChecker::async_store(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
 }
 
-/// A load lands in this block, in another one of the cluster, or at the same place in several.
+/// A load lands in this block, in another block of the cluster, or at the same offset in several.
 void BlockChecker::begin_load(const Context &at, int lane, const instructions::BulkCopy &copy) {
   const auto land = [&](std::uint64_t to, std::uint64_t mbarrier) {
     begin_landing(at, lane,
@@ -251,9 +252,8 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
                                                 landing.source, clocks_.release(at.thread(lane))});
 }
 
-/// Waiters at the mbarrier see the copies that have landed, and everything that the copying threads did
-/// before they issued them. A phase that completes before all have landed did not expect the bytes of the
-/// others.
+/// Waiters at the mbarrier see the copies that have landed, and everything that the issuing threads did
+/// before. If a phase completes before all copies have landed, its expected bytes did not include the rest.
 void BlockChecker::complete_bulk_copies(const Context &at, std::uint64_t mbarrier, std::uint32_t parity) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())
@@ -282,10 +282,9 @@ void BlockChecker::complete_bulk_copies(const Context &at, std::uint64_t mbarrie
   }
   if (phase_of(mbarrier).value_or(parity) != parity)
     for (const CopyInFlight &copy : left)
-      report_past(
-          Kind::async_copy, copy.write, expectations_[mbarrier],
-          "is still in flight when the phase of its mbarrier completes: the bytes that the phase expects "
-          "do not include this copy's");
+      report_past(Kind::async_copy, copy.write, expectations_[mbarrier],
+                  "is still in flight when the phase of its mbarrier completes: the expected bytes of that "
+                  "phase do not include this copy");
 }
 
 void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {

@@ -24,7 +24,7 @@ BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
       undefined_registers_(block.warps().size()), has_spun_(block.warps().size()),
       polls_(block.warps().size()), cluster_arrivals_(block.warps().size() * 32) {
   first_arrival_.fill(-1);
-  // The reserved bytes belong to the system, which initialises them.
+  // The system owns and initialises the reserved bytes.
   written_.mark(0, block.shared_begin());
 }
 
@@ -47,7 +47,7 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
     order_by_atomics(at, where, true, false);
   partly_read_.lanes = 0;
   partly_read_.is_unwritten = false;
-  // Each run of used bytes is a read of its own.
+  // Each run of used bytes is a separate read.
   for (std::uint32_t left = at.site.used; left;) {
     const auto begin = unsigned(std::countr_zero(left)), bytes = unsigned(std::countr_one(left >> begin));
     touch(at, where, Act::read, begin, bytes);
@@ -59,7 +59,7 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
     define_loaded(at, where.lanes());
 }
 
-/// Nothing can race there within the launch, but copies on other streams can.
+/// Nothing in the launch writes constant memory, but copies on other streams may.
 void BlockChecker::load_constant(Warp &warp, const Instruction &in) {
   std::uint64_t addresses[32];
   instructions::lane_addresses(warp, instructions::address_base(in.flags), in.op[0], in.imm, addresses);
@@ -93,9 +93,9 @@ void BlockChecker::atomic(Warp &warp, const Instruction &in) {
 
 /// Atomics and flags publish what their writers did before a fence.
 ///
-/// Blocks that wait at one word see what it publishes in turn: who publishes there, or learns something, lets
-/// the others go first. Otherwise one that waits for an arrival would see later ones, too, and know what came
-/// before those.
+/// Blocks that poll one word must see its values one after the other, so a block that writes the word or
+/// learns from it gives way to the others. Otherwise a block that waits for one arrival would also see later
+/// arrivals, and know what happened before them.
 void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases) {
   if (at.warp.polled())
     has_spun_[std::size_t(at.warp.index())] = true;
@@ -114,11 +114,12 @@ void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool 
     const std::uint64_t address = is_global ? reach.address[lane] : place->second;
     const std::uint32_t thread = at.thread(lane);
     auto object = objects.find(address);
-    bool is_new = acquires && object != objects.end() &&
-                  clocks_.acquire(thread, object->second.knowledge, at.site.acquires || !is_global);
-    const Knowledge own = !releases          ? nullptr
-                          : at.site.releases ? clocks_.release(thread)
-                                             : clocks_.fenced(thread);
+    bool is_new =
+        acquires && object != objects.end() &&
+        clocks_.acquire(thread, object->second.knowledge, at.site.is(program::Trait::acquires) || !is_global);
+    const Knowledge own = !releases                              ? nullptr
+                          : at.site.is(program::Trait::releases) ? clocks_.release(thread)
+                                                                 : clocks_.fenced(thread);
     if (own || (polls && is_global))
       object = objects.try_emplace(address).first;
     if (own) {
@@ -157,13 +158,13 @@ bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
   return launch_.heap().keep_freed(address);
 }
 
-/// A recursive function uses the thread's stack, whose required size the driver cannot know.
+/// A recursive function uses the thread's stack; the driver cannot know how much it needs.
 void BlockChecker::call(Warp &warp, const Instruction &in) {
   constexpr std::uint64_t kLeastFrame = 16; ///< the return address and other state a call saves
   const Context at = context(warp, in);
   carry_out(at, warp.active());
   const machine::Frame &frame = warp.frame();
-  undefined_registers(warp).forget(frame); // of an earlier call, which had its storage
+  undefined_registers(warp).forget(frame); // of an earlier call that used the same storage
   bool is_recursive = false;
   for (const machine::Frame *caller = frame.caller.get(); caller && !is_recursive;
        caller = caller->caller.get())
@@ -176,8 +177,8 @@ void BlockChecker::call(Warp &warp, const Instruction &in) {
     Finding finding;
     finding.kind = Kind::out_of_bounds;
     finding.kernel = launch_.kernel();
-    finding.message = "the function calls itself " + std::to_string(frame.depth) + " deep, which takes " +
-                      std::to_string(bytes) + " bytes of stack or more; a thread has " +
+    finding.message = "the recursion is " + std::to_string(frame.depth) + " calls deep and takes at least " +
+                      std::to_string(bytes) + " bytes of stack; a thread has " +
                       std::to_string(launch_.stack_bytes()) +
                       " (cudaDeviceSetLimit(cudaLimitStackSize, ...))";
     const machine::Dim3 block = block_.index();

@@ -1,7 +1,7 @@
 // Checks one block while it runs.
 //
-// Every handler here inspects the lanes' accesses, records what is wrong, masks off the lanes that would end
-// the block (out of bounds, misaligned), and runs the original handler for the rest.
+// Each handler inspects the accesses of the lanes, records events, masks off the lanes whose access would end
+// the block (out of bounds, misaligned), and runs the original handler for the other lanes.
 #pragma once
 
 #include "instructions/addressing.h"
@@ -78,11 +78,11 @@ private:
   enum class Act { read, async_read, write, update, copy };
   /// The addresses of an instruction's lanes, and which lanes access which space.
   struct Reach {
-    std::uint64_t address[32]; ///< lanes in no space: as the instruction gave it
+    std::uint64_t address[32]; ///< for lanes in no space: as given by the instruction
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
-  /// The space of an access; or else what an undefined value does, which `past` has loaded.
+  /// The space of an access, or the use of an undefined value that `past` loaded.
   enum class Where : std::uint8_t { none, shared, global, local, decides_branch, is_address, is_stored };
   struct Event {
     Kind kind;
@@ -95,17 +95,17 @@ private:
   struct CopyInFlight {
     std::uint32_t address, bytes;
     Access write;
-    SharedRead source; ///< the read of another block's shared memory; nullptr: none
-    Knowledge issuer;  ///< of a bulk copy: what its thread had done and known; nullptr: of another one
+    SharedRead source; ///< the read of another block's shared memory, or nullptr
+    Knowledge issuer;  ///< of a bulk copy: what its thread had done and known; nullptr for other copies
   };
-  /// Data on its way to shared memory of a block of the cluster, and the mbarrier that gets its bytes.
+  /// Data in flight to the shared memory of a block of the cluster, and the mbarrier that counts its bytes.
   struct Landing {
     std::uint64_t to, mbarrier;              ///< shared::cluster addresses
     unsigned bytes;                          ///< from the first to the last
-    bool reduces = false;                    ///< combines with what is there
+    bool reduces = false;                    ///< a reduction
     bool is_bulk = false;                    ///< by the async proxy
-    std::optional<machine::Swizzle> swizzle; ///< of a box
-    SharedRead source;                       ///< the read of shared memory; nullptr: none
+    std::optional<machine::Swizzle> swizzle; ///< of a tensor copy
+    SharedRead source;                       ///< the read of shared memory, or nullptr
   };
   struct Poll {
     std::uint32_t instruction = 0;
@@ -125,22 +125,23 @@ private:
     std::vector<CopyInFlight> open;
     std::deque<std::vector<CopyInFlight>> groups;
   };
-  /// A register of products: the instructions that accessed and wrote it last, and the last product that has
-  /// it. The times count fences and accesses of the warp; 0: never.
+  /// A register of products: the last instructions that accessed and wrote it, and the last product that uses
+  /// it. Times count the fences and accesses of the warp; 0: never.
   struct ProductRegister {
     std::uint64_t accessed = 0, written = 0;
     std::uint32_t accessed_by = 0, written_by = 0, product = 0;
-    std::uint64_t number = 0; ///< one past that product's
+    std::uint64_t number = 0; ///< 1 + the number of that product
     bool is_accumulator = false;
   };
   struct WarpProducts {
-    std::deque<std::pair<std::uint64_t, SharedRead>> reads; ///< product number; not waited for by this warp
-    std::deque<std::uint64_t> groups;                       ///< by group: one past its last product
-    std::uint64_t issued = 0, complete = 0;                 ///< complete: waited for
-    std::vector<ProductRegister> registers;                 ///< by number in CheckedCode
-    std::uint64_t time = 0, fence = 0;                      ///< of the last fence
+    std::deque<std::pair<std::uint64_t, SharedRead>>
+        reads;                              ///< by product number; this warp has not waited for them
+    std::deque<std::uint64_t> groups;       ///< by group: 1 + its last product
+    std::uint64_t issued = 0, complete = 0; ///< complete: this warp has waited for them
+    std::vector<ProductRegister> registers; ///< by number in CheckedCode
+    std::uint64_t time = 0, fence = 0;      ///< of the last fence
   };
-  /// A bulk store: its read of shared memory, nullptr once that has been waited for, and what it writes.
+  /// A bulk store: its read of shared memory (nullptr after the wait for it) and what it writes.
   struct StoreInFlight {
     SharedRead read;
     std::vector<std::pair<std::uint64_t, unsigned>> runs{}; ///< address, bytes
@@ -154,11 +155,11 @@ private:
     std::uint64_t bytes = 0; ///< per lane
     std::vector<std::uint8_t> states;
   };
-  /// What the lanes of a load read of memory that has been written in part: by lane, bit i is set if byte i
-  /// is undefined.
+  /// The undefined bytes that a load read from partly written memory: by lane, bit i is set if byte i is
+  /// undefined.
   struct PartlyRead {
     std::uint32_t lanes = 0, masks[32];
-    bool is_unwritten = false; ///< some lane read local memory of which no byte is written
+    bool is_unwritten = false; ///< some lane read local memory that was never written
     unsigned begin = 0;        ///< of the run of bytes that is being read
     void add(int lane, std::uint32_t mask) {
       masks[lane] = (lanes >> lane & 1 ? masks[lane] : 0) | mask << begin;
@@ -179,8 +180,8 @@ private:
     const Context &at;
     Act act;
     Where where;
-    /// The records to keep, by lane. Built for all lanes at once: copying a record right after building it
-    /// stalls.
+    /// The records to keep, by lane. They are built for all lanes at once: copying each record right after
+    /// building it stalls the CPU.
     Access accesses[32];
     bool reads() const { return act == Act::read || act == Act::async_read; }
   };
@@ -212,8 +213,8 @@ private:
   }
   /// Records the lanes' accesses to `bytes` bytes from offset `begin` on.
   void touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
-  /// The checker of the block that owns the address, and its address there. nullopt: there is none, which the
-  /// machine rejects.
+  /// The checker of the block that owns the address, and the address in that block. nullopt if there is none;
+  /// the machine rejects the access.
   std::optional<std::pair<BlockChecker *, std::uint64_t>> owner(std::uint64_t address, unsigned bytes);
   void touch_shared(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
   void touch_global(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
@@ -286,7 +287,7 @@ private:
 
   void complete_copies(const std::vector<CopyInFlight> &copies);
   void complete_thread_copies(std::vector<CopyInFlight> &copies);
-  /// Of those to the mbarrier, the ones that have landed; `parity` is that of the phase before.
+  /// Completes the copies to the mbarrier that have landed; `parity` is that of the previous phase.
   void complete_bulk_copies(const Context &at, std::uint64_t mbarrier, std::uint32_t parity);
   void check_inits(const Context &at, const Reach &where);
   void check_init_by_cluster(const Context &at, int lane, BlockChecker &owner, std::uint64_t mbarrier);
@@ -305,7 +306,7 @@ private:
   void check_product_registers(const Context &at);
   void note_register(const Context &at, Kind kind, std::uint32_t instruction);
   AsyncRead::Wait wait_of(const machine::Warp &warp, std::uint32_t lanes) const;
-  /// A block's stores, of all threads, are one party of its AsyncProxy; the warpgroups are the others.
+  /// In a block's AsyncProxy, the stores of all threads are one party; each warpgroup is another.
   std::size_t store_party() const { return (products_.size() + 3) / 4; }
   SharedRead begin_read(const Context &at, int lane, std::uint64_t address, unsigned bytes);
   void check_end();
@@ -347,17 +348,18 @@ private:
   std::vector<UndefinedRegisters> undefined_registers_;                      ///< by warp
   UndefinedBytes undefined_;                                                 ///< of shared memory
   PartlyRead partly_read_;
-  /// Loads of local memory that nobody has written at all. Compilers load a variable before they know whether
-  /// it has a value, so these are followed, too.
+  /// Loads of local memory that was never written. Compilers load a variable before they know whether it has
+  /// a value, so the values are tracked instead of reporting the load.
   std::set<std::uint32_t> early_loads_;
   std::vector<bool> has_spun_;                  ///< by warp
   std::vector<Poll> polls_;                     ///< by warp: the last strong load or atomic of a global word
   std::vector<std::uint32_t> cluster_arrivals_; ///< by thread
-  /// By mbarrier: sources in other blocks' shared memory of the copies that landed last.
+  /// By mbarrier: the sources, in other blocks' shared memory, of the copies that landed last.
   std::unordered_map<std::uint64_t, std::vector<SharedRead>> landed_;
-  std::unordered_map<std::uint64_t, Init> inits_;          ///< by mbarrier
-  std::uint64_t inits_end_ = 0;                            ///< no mbarrier lies above
-  std::unordered_map<std::uint64_t, Access> expectations_; ///< by mbarrier: the last that expected bytes
+  std::unordered_map<std::uint64_t, Init> inits_; ///< by mbarrier
+  std::uint64_t inits_end_ = 0;                   ///< no mbarrier ends above this address
+  std::unordered_map<std::uint64_t, Access>
+      expectations_; ///< by mbarrier: the last access that expected bytes
   std::unordered_map<std::uint64_t, Access>
       unseen_completions_; ///< by mbarrier: the arrival that completed it
   /// Synchronisation objects in shared memory: atomics, mbarriers.

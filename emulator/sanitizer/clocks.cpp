@@ -94,7 +94,7 @@ bool BlockClocks::agree(std::uint32_t now, std::uint32_t past, std::uint32_t epo
   std::uint32_t known = 0;
   for (std::uint32_t i = 0; i < count; ++i)
     known += base[i] >= epoch;
-  // Of its own warp, each lane may know something else.
+  // What lanes know of their own warp may differ.
   return known == count || (known == 0 && past / kLanes != now / kLanes);
 }
 
@@ -177,7 +177,7 @@ void BlockClocks::complete(int barrier) {
 }
 
 void BlockClocks::leave(int barrier, int warp, std::uint32_t lanes) {
-  // What a thread brought to the barrier is part of what it takes.
+  // What a thread takes from the barrier includes what it gave.
   for_threads(warp, lanes, [&](std::uint32_t thread) {
     bases_[thread] = completed_[std::size_t(barrier)].clock;
     others_[thread] = completed_[std::size_t(barrier)].others;

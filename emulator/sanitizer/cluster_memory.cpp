@@ -1,4 +1,4 @@
-// Distributed shared memory: accesses to that of other blocks of the cluster, and what orders them.
+// Distributed shared memory: accesses to the shared memory of other blocks of the cluster, and their order.
 #include "machine/cluster.h"
 
 #include "sanitizer/block_checker.h"
@@ -40,8 +40,9 @@ void BlockChecker::touch_cluster(const Context &at, const Reach &reach, Act act,
   });
 }
 
-/// What the threads of a cluster did before arriving is known after the wait; before arrive.relaxed, what
-/// they did before their last fence. A thread's arrivals number the phases: all threads take part in each.
+/// After the wait, a thread knows what the threads of the cluster did before they arrived; with
+/// arrive.relaxed, what they did before their last fence. A thread's arrivals number the phases, since all
+/// threads take part in each phase.
 void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   const bool is_relaxed = warp.source(in).is(program::Trait::relaxed);
@@ -65,14 +66,14 @@ void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
   });
 }
 
-/// A block may exit only once it knows that the others are done with its shared memory.
+/// A block may exit only after it knows that the other blocks have finished with its shared memory.
 void BlockChecker::check_use_by_cluster() {
   const auto check = [&](const Access &access) {
     if (access.epoch && access.block != block_index_ && !(access.flags & Access::in_flight) &&
         !clocks_.any_knows_other(access.block, access.thread, access.epoch))
       report_past(
           Kind::race_blocks, access, {},
-          "uses shared memory of another block of the cluster, which may have exited: that block does "
+          "accesses shared memory of another block of the cluster that may have exited: that block does "
           "not wait for this access");
   };
   shadow_.for_cells([&](std::uint64_t, std::uint64_t, const Cell &cell) {

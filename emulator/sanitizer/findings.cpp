@@ -10,7 +10,6 @@ std::string_view kind_name(Kind kind) {
   constexpr std::string_view kNames[] = {
 #define KIND(kind, name) name,
 #include "sanitizer/kinds.def"
-#undef KIND
   };
   return kNames[std::size_t(kind)];
 }
@@ -28,7 +27,7 @@ std::vector<Finding> Findings::merged() const {
   std::map<Place, std::size_t> known;
   std::vector<Finding> all;
   for (const Finding &finding : findings_) {
-    // Without line info the instruction itself is the place.
+    // Without line info, the instruction itself identifies the place.
     const bool has_lines = finding.who.place.line > 0;
     std::string where = has_lines ? "" : std::to_string(finding.who.ptx_line) + " " + finding.message;
     const auto [found, is_new] =

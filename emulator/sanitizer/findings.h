@@ -17,12 +17,11 @@ namespace ladder::sanitizer {
 enum class Kind {
 #define KIND(kind, name) kind,
 #include "sanitizer/kinds.def"
-#undef KIND
 };
 
 std::string_view kind_name(Kind kind);
 
-/// One of the two parties.
+/// One of the two parties to a fault.
 struct Party {
   std::array<std::uint32_t, 3> block{};
   int warp = -1;           ///< -1: not specific to one

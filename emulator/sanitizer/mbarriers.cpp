@@ -1,4 +1,4 @@
-// mbarriers: what arrivals publish, what waiters learn, and phases that nobody has seen.
+// mbarriers: what arrivals publish, what waiters learn, and phases that no thread has observed.
 #include "instructions/mbarrier.h"
 
 #include "sanitizer/block_checker.h"
@@ -51,7 +51,7 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
   check_phases(at, before);
 }
 
-/// An mbarrier is to be invalidated before its place is initialised again.
+/// An mbarrier must be invalidated before its memory is initialised again.
 void BlockChecker::check_inits(const Context &at, const Reach &where) {
   for_lanes(where.shared, [&](int lane) {
     const std::uint64_t address = where.address[lane];
@@ -81,7 +81,7 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   });
 }
 
-/// Data stored over an mbarrier ends it, and mbarrier.inval must come first.
+/// Data stored over an mbarrier destroys it; mbarrier.inval must come first.
 void BlockChecker::check_overwritten_inits(const Context &at, int lane, std::uint64_t address, unsigned bytes,
                                            BlockChecker &owner) {
   for (auto init = owner.inits_.begin(); init != owner.inits_.end();) {
@@ -93,7 +93,7 @@ void BlockChecker::check_overwritten_inits(const Context &at, int lane, std::uin
   }
 }
 
-/// The incomplete phase's parity; nullopt if no mbarrier is there.
+/// The parity of the incomplete phase; nullopt if there is no mbarrier.
 std::optional<std::uint32_t> BlockChecker::phase_of(std::uint64_t mbarrier) const {
   std::uint64_t bits;
   std::memcpy(&bits, block_.shared_base() + mbarrier, sizeof bits);
@@ -112,8 +112,8 @@ BlockChecker::Phases BlockChecker::phases(const Reach &where) {
   return found;
 }
 
-/// Whoever waits by parity cannot tell a phase from the one after the next, so each must be seen before the
-/// next one completes.
+/// A wait by parity cannot tell a phase from the second one after it, so some thread must observe each phase
+/// before the next one completes.
 void BlockChecker::check_phases(const Context &at, const Phases &before) {
   for (const auto &[place, phase] : before) {
     const auto [checker, address] = place;
@@ -130,8 +130,8 @@ void BlockChecker::check_phases(const Context &at, const Phases &before) {
   report(at, 8);
 }
 
-/// Another block's initialisation must be known before its mbarrier is used. The cell in shadow memory does
-/// not tell: it holds the last use.
+/// A thread must know of another block's initialisation before it uses the mbarrier. The shadow cell cannot
+/// show this, since it holds the last use.
 void BlockChecker::check_init_by_cluster(const Context &at, int lane, BlockChecker &owner,
                                          std::uint64_t mbarrier) {
   const auto init = owner.inits_.find(mbarrier);

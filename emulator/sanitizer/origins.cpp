@@ -58,7 +58,7 @@ public:
     return {Origin::Kind::one, base.symbol};
   }
 
-  /// The number that stands in the text, if it does.
+  /// The number, if the operand is a literal.
   std::optional<std::uint64_t> constant(const Operand &operand) const {
     if (operand.kind == Operand::Kind::integer)
       return operand.bits;
@@ -123,8 +123,8 @@ const Operand &address_of(const Instruction &source) {
   return source.operands.at(has_destination ? 1 : 0);
 }
 
-/// Places at which a race does no harm, as far as the text of a function tells: those of a compare-and-swap,
-/// which takes a wrong guess back, and flags, which only ever get one constant and are tested before.
+/// Addresses at which a race is harmless, judging by the code of a function: those of a compare-and-swap,
+/// which corrects a wrong guess, and flags, which only ever receive one constant and are tested before.
 class Places {
 public:
   Places(const machine::Code &code, std::size_t begin, std::size_t end, const Origins &origins) {
@@ -149,8 +149,8 @@ public:
 private:
   struct Flag {
     std::uint32_t number;                 ///< of the first load
-    std::vector<std::string> loaded{};    ///< the registers that hold what was there
-    std::optional<std::uint64_t> value{}; ///< that is stored
+    std::vector<std::string> loaded{};    ///< the registers that hold the loaded value
+    std::optional<std::uint64_t> value{}; ///< the stored value
     bool is_odd = false;                  ///< stored before it is loaded, or more than one value
   };
 
@@ -173,7 +173,7 @@ private:
     }
   }
 
-  /// What is only compared makes a predicate.
+  /// A comparison alone only sets a predicate.
   void note_uses(const Instruction &source) {
     const bool compares = !source.operands.empty() && source.operands[0].kind == Operand::Kind::reg &&
                           source.operands[0].reg.type == ptx::Type::pred;

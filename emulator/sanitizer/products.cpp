@@ -27,8 +27,8 @@ void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t addres
     note({Kind::proxy, lane, address, Where::shared, write, true, false});
 }
 
-/// Numbers the product. Its four warps, from `first` on, share one read; none can wait before all have issued
-/// it.
+/// Numbers the product. Its four warps, from `first` on, share one read; none can complete its wait before
+/// all four have issued the product.
 SharedRead BlockChecker::issue(const Context &at, std::size_t first) {
   WarpProducts &own = products_[std::size_t(at.warp.index())];
   const std::uint64_t number = own.issued++;
@@ -45,7 +45,7 @@ SharedRead BlockChecker::issue(const Context &at, std::size_t first) {
   return read;
 }
 
-/// What the lanes of a warp have waited for is over for all who know of it.
+/// Records the wait: the reads are complete for all threads that know of it.
 AsyncRead::Wait BlockChecker::wait_of(const Warp &warp, std::uint32_t lanes) const {
   AsyncRead::Wait wait{block_index_, warp.index(), {}};
   for_lanes(lanes, [&](int lane) {
@@ -54,11 +54,11 @@ AsyncRead::Wait BlockChecker::wait_of(const Warp &warp, std::uint32_t lanes) con
   return wait;
 }
 
-/// The whole warp reads the operands, at any time up to the wait.
+/// The whole warp reads the operands, at any time until the wait.
 void BlockChecker::product(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
-    return carry_out(at, warp.active()); // which waits for the others, or rejects it
+    return carry_out(at, warp.active()); // the original handler waits for the other warps, or rejects it
   const Deed read = deed(at, 1, Act::async_read, Where::shared);
   const bool in_step = clocks_.is_in_step(warp.index());
   std::vector<std::uint32_t> chunks;
@@ -90,8 +90,8 @@ void BlockChecker::product_fence(Warp &warp, const Instruction &in) {
   carry_out(context(warp, in), warp.active());
 }
 
-/// Of a product: a register that the warp has used must have a wgmma.fence behind it. It is in use until the
-/// wait. Reads of a fragment of A are harmless.
+/// For a product: a register that the warp has accessed needs a wgmma.fence after that access. The product
+/// uses it until the wait. Reads of a fragment of A are harmless.
 void BlockChecker::check_product_registers(const Context &at) {
   WarpProducts &own = products_[std::size_t(at.warp.index())];
   own.registers.resize(launch_.product_registers());
@@ -101,14 +101,14 @@ void BlockChecker::check_product_registers(const Context &at) {
     if (is_late)
       note_register(at, Kind::product_fence, use.writes ? reg.accessed_by : reg.written_by);
     reg.product = at.index;
-    reg.number = own.issued; // which counts this one already
+    reg.number = own.issued; // already counts this product
     reg.is_accumulator = use.writes;
   }
   if (!own.fence)
     note_register(at, Kind::product_fence, kNoInstruction);
 }
 
-/// Of any other instruction. Compilers put moves between a fence and its product, and ptxas takes them away.
+/// For any other instruction. Compilers place moves between a fence and its product; ptxas removes them.
 void BlockChecker::use_product_registers(const Context &at) {
   WarpProducts &own = products_[std::size_t(at.warp.index())];
   own.registers.resize(launch_.product_registers());
@@ -118,7 +118,7 @@ void BlockChecker::use_product_registers(const Context &at) {
     ProductRegister &reg = own.registers[use.number];
     if (reg.number > own.complete && (reg.is_accumulator || use.writes)) {
       note_register(at, Kind::product_wait, reg.product);
-      reg.number = 0; // once is enough
+      reg.number = 0; // report it once
     }
     if (moves)
       continue;
@@ -149,7 +149,7 @@ void BlockChecker::product_commit(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// The four warps' operands are read together, so waiting for one warp's waits for all.
+/// The operands of the four warps are read together, so a wait by one warp waits for all.
 void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   machine::Warpgroup *const group = block_.warpgroup(warp.index());
@@ -206,7 +206,7 @@ void BlockChecker::bulk_wait(Warp &warp, const Instruction &in) {
   });
 }
 
-/// From now on its thread has written the data.
+/// From now on the data counts as written by its thread.
 void BlockChecker::complete_store(const StoreInFlight &store, std::uint32_t thread) {
   for (const auto &[address, bytes] : store.runs)
     launch_.shadow.visit(address, bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
@@ -217,7 +217,7 @@ void BlockChecker::complete_store(const StoreInFlight &store, std::uint32_t thre
     });
 }
 
-/// At the end of the block its shared memory may be reused: nothing may still be on its way from or to it.
+/// After the end of the block its shared memory may be reused, so no transfer from or to it may be in flight.
 void BlockChecker::check_end() {
   for (auto &[thread, stores] : stores_) {
     stores.groups.push_back(std::move(stores.open));
@@ -225,14 +225,13 @@ void BlockChecker::check_end() {
       for (const StoreInFlight &store : group)
         if (store.read)
           report_past(Kind::async_read, store.read->reader, {},
-                      "the block exits while this store may still read its shared memory");
+                      "the block exits while this store may still be reading its shared memory");
   }
   for (const auto &[mbarrier, copies] : bulk_copies_)
     for (const CopyInFlight &copy : copies)
-      report_past(
-          Kind::async_copy, copy.write, {},
-          "the block exits while this copy is still on its way to its shared memory: nobody has waited "
-          "for that phase of the mbarrier");
+      report_past(Kind::async_copy, copy.write, {},
+                  "the block exits while this copy to its shared memory is still in flight: no thread has "
+                  "waited for that phase of the mbarrier");
   if (is_used_by_cluster_)
     check_use_by_cluster();
 }

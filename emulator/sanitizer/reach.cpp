@@ -20,7 +20,7 @@ BlockChecker::Reach BlockChecker::reach(const Context &at, std::uint32_t lanes, 
   return reach;
 }
 
-/// Fast path: the whole warp accesses one piece of memory and nothing is wrong. Returns false if place_lane
+/// Fast path: the whole warp accesses one contiguous range and nothing is wrong. Returns false if place_lane
 /// must handle the lanes one by one.
 bool BlockChecker::reach_together(const Context &at, unsigned bytes, bool writes, Reach &reach) {
   const Space space = instructions::address_space(at.in.flags);
@@ -74,7 +74,7 @@ BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
   for_lanes(at.warp.active(), [&](int lane) {
     const Space space = instructions::address_space(at.in.flags);
     if (reach.address[lane] % at.site.bytes != 0)
-      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // which reports it
+      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // reports it
     reach.address[lane] += first;
     place_lane(at, reach, lane, space, bytes, 1, false);
     reach.address[lane] -= first;
@@ -112,7 +112,7 @@ void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::
   if (address >> machine::kClusterRankShift && address >> 32 == 0) {
     const auto place = owner(address, bytes);
     if (!place || place->first != this) {
-      reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it is there
+      reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it exists
       return;
     }
     address = place->second;
@@ -124,7 +124,7 @@ void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::
                       end = block_.shared_begin() + at.site.object_end;
   if (at.site.object_end && (address < begin || address + bytes > end))
     note(Kind::out_of_bounds, lane, address,
-         Where::shared); // the lane continues: a GPU would not stop it either
+         Where::shared); // the lane continues, as on a GPU
   reach.shared |= 1u << lane;
 }
 

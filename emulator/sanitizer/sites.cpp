@@ -21,8 +21,6 @@ void describe_access(const program::Instruction &source, const machine::Instruct
   site.bytes = instructions::element_count(in) * site.element_bytes;
   if (source.is(Trait::strong))
     site.flags = source.is(Trait::is_volatile) ? Access::strong | Access::is_volatile : Access::strong;
-  site.releases = source.is(Trait::releases);
-  site.acquires = source.is(Trait::acquires);
   site.passes_l1 = source.is(Trait::strong) || source.is(Trait::passes_l1);
 }
 
@@ -55,7 +53,6 @@ Handler load(const program::Instruction &source, const machine::Instruction &in,
   describe_access(source, in, site);
   const std::uint32_t all = site.bytes >= 32 ? ptx::kAllBytes : (1u << site.bytes) - 1;
   site.used = source.used_bytes & all ? source.used_bytes & all : all;
-  site.is_read_only_path = source.is(Trait::read_only_path);
   return checked<&BlockChecker::load>;
 }
 
@@ -91,15 +88,10 @@ template <Handler handler>
 Handler mbarrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
   site.bytes = 8;
   site.is_mbarrier = true;
-  // Initialising an mbarrier is not atomic: others must wait for it. Invalidating one follows their uses.
+  // The initialisation of an mbarrier is not atomic: other threads must wait for it. Its invalidation must
+  // follow their uses.
   site.flags = source.row->effect == Effect::mbarrier_init ? 0 : Access::strong;
   return handler;
-}
-
-Handler block_barrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
-  site.is_aligned = source.is(Trait::aligned);
-  site.arrives_only = source.is(Trait::arrives);
-  return checked<&BlockChecker::barrier>;
 }
 
 /// Only for the program's functions; system functions have no frame.
@@ -144,7 +136,7 @@ constexpr Check kChecks[] = {
     {Effect::mbarrier_inval, mbarrier<checked<&Own::mbarrier>>},
     {Effect::mbarrier, mbarrier<checked<&Own::mbarrier>>},
     {Effect::mbarrier_wait, mbarrier<checked<&Own::mbarrier_wait>>},
-    {Effect::block_barrier, block_barrier},
+    {Effect::block_barrier, plain<checked<&Own::barrier>>},
     {Effect::warp_barrier, plain<checked<&Own::warp_barrier>>},
     {Effect::shuffle, plain<checked<&Own::shuffle>>},
     {Effect::product, collective<checked<&Own::product>>},
@@ -163,8 +155,8 @@ constexpr Check kChecks[] = {
 };
 static_assert(std::size(kChecks) == program::kEffects - 2, "all effects except none and unchecked");
 
-/// Numbers the registers of a function's products, and lists who uses them. By name, since several registers
-/// share a frame slot.
+/// Numbers the registers of a function's products and lists the instructions that use them. By name, since
+/// several registers share a frame slot.
 void find_product_registers(const machine::Code &code, std::uint32_t owner, CheckedCode &result) {
   using program::Operand;
   std::unordered_map<std::string_view, std::uint32_t> numbers;
@@ -230,12 +222,13 @@ std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
     machine::Instruction &instruction = copy->instructions[i];
     Site &site = result->sites[i];
     const Effect effect = code.sources[i]->row->effect;
+    site.traits = code.sources[i]->traits;
     has_products |= effect == Effect::product;
     result->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product;
     const Describe describe = describer(effect);
     if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
       site.original = std::exchange(instruction.execute, handler);
-    // So that a branch is seen whose undefined guard lets no lane take it.
+    // Also checks a branch whose undefined guard lets no lane take it.
     site.is_guarded =
         instruction.prologue & machine::kPrologueGuard && !(instruction.prologue & machine::kPrologueSettle);
     if (site.is_guarded)

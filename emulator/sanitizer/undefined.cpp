@@ -74,7 +74,7 @@ void UndefinedRegisters::forget(const machine::Frame &frame) {
   values_.erase(values_.lower_bound({&frame, 0}), values_.upper_bound({&frame, ~0u}));
 }
 
-// --- what is undefined in a result
+// --- the undefined bits of a result
 // --------------------------------------------------------------------------
 
 namespace {
@@ -172,7 +172,7 @@ std::uint64_t of_shf(const Instruction &source, Inputs inputs, std::uint64_t all
 }
 
 std::uint64_t of_prmt(const Instruction &source, Inputs inputs, std::uint64_t all) {
-  if (inputs[2].undefined || source.modifiers.size() != 1)
+  if (inputs[2].undefined || source.is(program::Trait::by_mode))
     return everything(source, inputs, all);
   const std::uint64_t both = inputs[1].undefined << 32 | (inputs[0].undefined & 0xffffffff);
   std::uint64_t result = 0;
@@ -204,7 +204,8 @@ std::uint64_t of_bfi(const Instruction &source, Inputs inputs, std::uint64_t all
 
 std::uint64_t of_cvt(const Instruction &source, Inputs inputs, std::uint64_t all) {
   const std::vector<ptx::Type> &types = source.types;
-  if (inputs.size() == 2 && !types.empty() && ptx::type_bytes(types[0]) == 4) // packs two, the upper first
+  if (inputs.size() == 2 && !types.empty() &&
+      ptx::type_bytes(types[0]) == 4) // packs two values, the upper one first
     return ((inputs[0].undefined ? 0xffff0000 : 0) | (inputs[1].undefined ? 0xffff : 0)) & all;
   if (types.size() != 2 || !is_integer(types[0]) || !is_integer(types[1]) ||
       source.is(program::Trait::saturates))

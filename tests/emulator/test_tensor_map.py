@@ -180,7 +180,8 @@ REPLACED = """
   FIELDS
 copied:
   bar.warp.sync 0xffffffff;
-  tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%map + 0], [%r_map + 0], 0x80;
+  tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned
+    [%map + 0], [%r_map + 0], 0x80;
   fence.proxy.tensormap::generic.acquire.gpu [%map + 0], 0x80;
   mov.u32 %r3, bar;
   @%p0 mbarrier.init.shared::cta.b64 [%r3], 1;
@@ -190,7 +191,8 @@ copied:
   mov.u32 %r4, box;
   mov.u32 %r5, 8;
   mov.u32 %r6, 2;
-  @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r4], [%map, {%r5, %r6}], [%r3];
+  @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
+    [%r4], [%map, {%r5, %r6}], [%r3];
 wait:
   mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r3], 0;
   @!%p1 bra wait;
