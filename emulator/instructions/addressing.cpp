@@ -43,7 +43,7 @@ void check_alignment(const std::uint64_t (&addresses)[32], std::uint32_t lanes, 
     if (addresses[lane] & (alignment - 1))
       throw FaultError(FaultKind::misaligned,
                        "an access of " + std::to_string(bytes) +
-                           " bytes at an address that is no multiple of " + std::to_string(alignment),
+                           " bytes at an address that is not a multiple of " + std::to_string(alignment),
                        lane)
           .at(addresses[lane]);
   }
@@ -156,7 +156,7 @@ void resolve_generic_lanes(Warp &warp, std::uint32_t lanes, unsigned bytes, Dire
   for (int lane = 0; lane < 32; ++lane)
     differ |= (access.host[lane] & machine::kWindowMask) ^ window;
   if (differ) {
-    // Lanes in another window get a pass of their own.
+    // Lanes in another window are resolved in a separate pass.
     for (int lane = 0; lane < 32; ++lane)
       if ((access.host[lane] & machine::kWindowMask) != window)
         here &= ~(1u << lane);
@@ -199,7 +199,7 @@ void resolve_generic_lanes(Warp &warp, std::uint32_t lanes, unsigned bytes, Dire
     const int lane = std::countr_zero(lanes);
     throw FaultError(FaultKind::out_of_bounds,
                      window == machine::kFunctionWindow ? "an access to a function's address"
-                                                        : "an address in no state space",
+                                                        : "an address outside all state spaces",
                      lane)
         .at(access.host[lane] + window);
   }
@@ -352,7 +352,7 @@ void count_shared(Warp &warp, const Instruction &instruction, AccessKind kind,
   const auto index = std::uint32_t(&instruction - warp.block().code().instructions.data());
   machine::Block &block = warp.block();
   const machine::SharedCost &cost = block.shared_costs().cost(index, op, addresses, lanes, width);
-  // A remembered pattern costs the same again, so it cannot be a new worst case.
+  // A repeated pattern costs the same, so it cannot be a new worst case.
   if (block.shared_costs().has_counted())
     block.counters().note(index, {op, width, lanes, addresses, cost, block.linear_index(), warp.index()});
   AccessCounters &counters = warp.access(instruction, kind);

@@ -103,8 +103,8 @@ void copy_async(Warp &warp, const Instruction &in) {
     for_lanes(active, [&](int lane) {
       if (sizes[lane] > bytes)
         throw FaultError(FaultKind::bad_operand,
-                         "cp.async is to read " + std::to_string(sizes[lane]) + " bytes and write " +
-                             std::to_string(bytes),
+                         "cp.async has a source size of " + std::to_string(sizes[lane]) +
+                             " bytes and copies " + std::to_string(bytes),
                          lane);
       if (sizes[lane] < bytes) {
         whole &= ~(1u << lane);
@@ -184,7 +184,7 @@ void store_mbarrier(const LaneAccess &access, int lane, std::uint64_t bits) {
 void arrive(Warp &warp, Mbarrier &barrier, std::uint32_t count, int lane) {
   if (count == 0 || count > barrier.pending)
     throw FaultError(FaultKind::barrier,
-                     std::to_string(count) + " arrivals at an mbarrier that waits for " +
+                     std::to_string(count) + " arrivals at an mbarrier that waits for only " +
                          std::to_string(barrier.pending),
                      lane);
   barrier.pending -= count;
@@ -270,23 +270,19 @@ void mbarrier_bytes(Warp &warp, const Instruction &in) {
 
 void mbarrier_wait(Warp &warp, const Instruction &in) {
   const LaneAccess access = mbarrier_access(warp, in);
-  const auto find_complete = [&] {
-    std::uint32_t complete = 0;
-    for_lanes(warp.active(), [&](int lane) {
-      const std::uint32_t waited_for =
-          in.flags & kParity ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
-                             : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
-      complete |= std::uint32_t(load_mbarrier(access, lane).phase != waited_for) << lane;
-    });
-    return complete;
+  const auto is_complete = [&](int lane) {
+    const std::uint32_t waited_for = in.flags & kParity
+                                         ? warp.lanes<std::uint32_t>(in.op[2])[lane] & 1
+                                         : Mbarrier::unpack(warp.lanes<std::uint64_t>(in.op[2])[lane]).phase;
+    return load_mbarrier(access, lane).phase != waited_for;
   };
-  // A wait for an earlier phase says nothing about the next.
-  std::uint32_t complete = find_complete();
-  if (complete != warp.active()) {
-    for_lanes(warp.active() & ~complete,
-              [&](int lane) { land_bulk_copies(warp.block(), access.shared[std::size_t(lane)]); });
-    complete = find_complete();
-  }
+  // A wait for an earlier phase says nothing about the next, and lands nothing that is bound for it.
+  std::uint32_t complete = 0;
+  for_lanes(warp.active(), [&](int lane) {
+    if (!is_complete(lane))
+      land_bulk_copies(warp.block(), access.shared[std::size_t(lane)]);
+    complete |= std::uint32_t(is_complete(lane)) << lane;
+  });
   warp.set_predicate(in.op[1], complete);
   if (complete == warp.active())
     return;

@@ -4,12 +4,11 @@
 // and writes suffice there; blocks on other host threads share global memory, which takes compare-exchange
 // loops.
 #include "instructions/addressing.h"
-#include "instructions/half_type.h"
 #include "instructions/machine_accesses.h"
+#include "instructions/memory_operations.h"
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -32,80 +31,6 @@ namespace {
 constexpr std::uint32_t kReturns = 1u << 12;    ///< atom, not red
 constexpr std::uint32_t kCostOfAdd = 1u << 13;  ///< costs the same as atom.add.u32 in shared memory
 constexpr std::uint32_t kCostOfSwap = 1u << 14; ///< costs the same as atom.cas.b32 in shared memory
-
-// An operation maps (value in memory, b, c) to the new value, all as bits of the type.
-
-struct And {
-  template <typename T> static T apply(T old, T b, T, bool) { return old & b; }
-};
-struct Or {
-  template <typename T> static T apply(T old, T b, T, bool) { return old | b; }
-};
-struct Xor {
-  template <typename T> static T apply(T old, T b, T, bool) { return old ^ b; }
-};
-struct Exchange {
-  template <typename T> static T apply(T, T b, T, bool) { return b; }
-};
-struct CompareAndSwap {
-  template <typename T> static T apply(T old, T b, T c, bool) { return old == b ? c : old; }
-};
-struct Increment {
-  template <typename T> static T apply(T old, T b, T, bool) { return old >= b ? 0 : old + 1; }
-};
-struct Decrement {
-  template <typename T> static T apply(T old, T b, T, bool) { return old == 0 || old > b ? b : old - 1; }
-};
-struct Add {
-  template <typename T> static T apply(T old, T b, T, bool) { return old + b; }
-};
-template <typename Value> struct Min {
-  template <typename T> static T apply(T old, T b, T, bool) { return T(std::min(Value(old), Value(b))); }
-};
-template <typename Value> struct Max {
-  template <typename T> static T apply(T old, T b, T, bool) { return T(std::max(Value(old), Value(b))); }
-};
-
-float flush(float value) {
-  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
-}
-
-struct AddF32 {
-  /// Global memory flushes subnormal inputs and results to zero; shared memory does not.
-  static std::uint32_t apply(std::uint32_t old, std::uint32_t b, std::uint32_t, bool in_shared) {
-    const float x = std::bit_cast<float>(old), y = std::bit_cast<float>(b);
-    return std::bit_cast<std::uint32_t>(in_shared ? x + y : flush(flush(x) + flush(y)));
-  }
-};
-struct AddF64 {
-  static std::uint64_t apply(std::uint64_t old, std::uint64_t b, std::uint64_t, bool) {
-    return std::bit_cast<std::uint64_t>(std::bit_cast<double>(old) + std::bit_cast<double>(b));
-  }
-};
-
-// Rounding the sum of two 16-bit floats to f32 first is harmless: 24 bits are at least 2 * 11 + 2.
-template <typename Format> struct AddHalf {
-  static std::uint16_t apply(std::uint16_t old, std::uint16_t b, std::uint16_t, bool) {
-    return std::uint16_t(Format::from_float(Format::to_float(old) + Format::to_float(b)));
-  }
-};
-template <typename Format> struct MinHalf {
-  static std::uint16_t apply(std::uint16_t old, std::uint16_t b, std::uint16_t, bool) {
-    return std::uint16_t(Format::from_float(std::fmin(Format::to_float(old), Format::to_float(b))));
-  }
-};
-template <typename Format> struct MaxHalf {
-  static std::uint16_t apply(std::uint16_t old, std::uint16_t b, std::uint16_t, bool) {
-    return std::uint16_t(Format::from_float(std::fmax(Format::to_float(old), Format::to_float(b))));
-  }
-};
-template <typename One> struct Packed {
-  static std::uint32_t apply(std::uint32_t old, std::uint32_t b, std::uint32_t, bool in_shared) {
-    const std::uint32_t low = One::apply(std::uint16_t(old), std::uint16_t(b), 0, in_shared);
-    const std::uint32_t high = One::apply(std::uint16_t(old >> 16), std::uint16_t(b >> 16), 0, in_shared);
-    return low | high << 16;
-  }
-};
 
 template <typename T, typename Operation> T update(T *place, T b, T c, bool in_shared) {
   if (in_shared) {
@@ -177,89 +102,10 @@ template <typename T, typename Operation> void atomic(Warp &warp, const Instruct
 
 // --- binding
 
-template <typename T> Handler bits_handler(std::string_view operation) {
-  if (operation == "and")
-    return atomic<T, And>;
-  if (operation == "or")
-    return atomic<T, Or>;
-  if (operation == "xor")
-    return atomic<T, Xor>;
-  if (operation == "exch")
-    return atomic<T, Exchange>;
-  if (operation == "cas")
-    return atomic<T, CompareAndSwap>;
-  return nullptr;
-}
-
-template <typename Value> Handler integer_handler(std::string_view operation) {
-  using T = std::make_unsigned_t<Value>;
-  if (operation == "add")
-    return atomic<T, Add>;
-  if (operation == "min")
-    return atomic<T, Min<Value>>;
-  if (operation == "max")
-    return atomic<T, Max<Value>>;
-  if constexpr (std::is_same_v<Value, std::uint32_t>) {
-    if (operation == "inc")
-      return atomic<T, Increment>;
-    if (operation == "dec")
-      return atomic<T, Decrement>;
-  }
-  return bits_handler<T>(operation);
-}
-
-template <typename Format> Handler half_handler(std::string_view operation) {
-  if (operation == "add")
-    return atomic<std::uint16_t, AddHalf<Format>>;
-  if (operation == "min")
-    return atomic<std::uint16_t, MinHalf<Format>>;
-  if (operation == "max")
-    return atomic<std::uint16_t, MaxHalf<Format>>;
-  return nullptr;
-}
-
-template <typename Format> Handler packed_handler(std::string_view operation) {
-  if (operation == "add")
-    return atomic<std::uint32_t, Packed<AddHalf<Format>>>;
-  if (operation == "min")
-    return atomic<std::uint32_t, Packed<MinHalf<Format>>>;
-  if (operation == "max")
-    return atomic<std::uint32_t, Packed<MaxHalf<Format>>>;
-  return nullptr;
-}
-
-Handler handler(std::string_view operation, Type type) {
-  switch (type) {
-  case Type::b16:
-    return operation == "cas" || operation == "exch" ? bits_handler<std::uint16_t>(operation) : nullptr;
-  case Type::b32:
-    return bits_handler<std::uint32_t>(operation);
-  case Type::b64:
-    return bits_handler<std::uint64_t>(operation);
-  case Type::u32:
-    return integer_handler<std::uint32_t>(operation);
-  case Type::s32:
-    return integer_handler<std::int32_t>(operation);
-  case Type::u64:
-    return integer_handler<std::uint64_t>(operation);
-  case Type::s64:
-    return integer_handler<std::int64_t>(operation);
-  case Type::f32:
-    return operation == "add" ? atomic<std::uint32_t, AddF32> : nullptr;
-  case Type::f64:
-    return operation == "add" ? atomic<std::uint64_t, AddF64> : nullptr;
-  case Type::f16:
-    return half_handler<Half>(operation);
-  case Type::bf16:
-    return half_handler<BFloat>(operation);
-  case Type::f16x2:
-    return packed_handler<Half>(operation);
-  case Type::bf16x2:
-    return packed_handler<BFloat>(operation);
-  default:
-    return nullptr;
-  }
-}
+struct Atomics {
+  using Result = Handler;
+  template <typename T, typename Operation> static constexpr Handler of = atomic<T, Operation>;
+};
 
 constexpr std::string_view kOperations[] = {"and", "or",  "xor", "cas", "exch",
                                             "add", "inc", "dec", "min", "max"};
@@ -284,7 +130,7 @@ template <bool returns> bool bind_atomic(Binder &binder) {
       operation = modifier;
   }
   const Type type = binder.type();
-  binder.out.execute = handler(operation, type);
+  binder.out.execute = find_operation<Atomics>(operation, type);
   if (!binder.out.execute)
     binder.unsupported("this operation on ." + std::string(ptx::type_name(type)));
 

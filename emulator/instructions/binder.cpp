@@ -42,20 +42,16 @@ std::optional<std::uint64_t> immediate_bits(const Operand &operand, Type type) {
 } // namespace
 
 Binder::Binder(CodeBuilder &builder, const program::Instruction &source_, machine::Instruction &out_)
-    : source(source_), out(out_), builder_(builder) {
-  for (const std::string &modifier : source.modifiers)
-    if (const auto type = ptx::type_from_name(modifier))
-      types_.push_back(*type);
-}
+    : source(source_), out(out_), builder_(builder) {}
 
 const machine::VirtualGpu &Binder::gpu() const { return builder_.gpu(); }
 
 bool Binder::has(std::string_view modifier) const { return source.has(modifier); }
 
 Type Binder::type(std::size_t i) const {
-  if (i >= types_.size())
+  if (i >= source.types.size())
     unsupported("a type is missing");
-  return types_[i];
+  return source.types[i];
 }
 
 const Operand &Binder::operand(std::size_t i) const {

@@ -38,9 +38,7 @@ public:
   const machine::VirtualGpu &gpu() const;
   const std::string &target() const; ///< .target of the PTX, "sm_90a"
   bool has(std::string_view modifier) const;
-  /// The types among the modifiers, in order: cvt.rn.f16.f32 has {f16, f32}.
-  const std::vector<ptx::Type> &types() const { return types_; }
-  /// types()[i]; rejects the instruction if there are fewer.
+  /// source.types[i]; rejects the instruction if there are fewer.
   ptx::Type type(std::size_t i = 0) const;
   std::size_t operand_count() const { return source.operands.size(); }
   const program::Operand &operand(std::size_t i) const; ///< rejects the instruction if there are fewer
@@ -103,7 +101,6 @@ public:
 
 private:
   CodeBuilder &builder_;
-  std::vector<ptx::Type> types_;
 };
 
 /// Binds an instruction. Returns false, changing nothing, if this form belongs to another table (add.f32 is

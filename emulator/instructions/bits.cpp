@@ -1,4 +1,4 @@
-// The "Integer Arithmetic Instructions" that count, find, reverse, take and put bits.
+// The "Integer Arithmetic Instructions" that count, find, reverse, extract and insert bits.
 #include "instructions/elementwise.h"
 #include "instructions/shifts.h"
 

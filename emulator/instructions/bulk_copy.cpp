@@ -67,14 +67,14 @@ void check_box_start(const BulkCopy &copy, int lane) {
   const std::int64_t x = copy.coordinates[0], bytes = copy.map->element_bytes();
   if (x * bytes % std::int64_t(kGranularity))
     throw FaultError(FaultKind::bad_operand,
-                     "a box that begins at element " + std::to_string(x) +
-                         " of the innermost dimension: it must begin at a multiple of 16 bytes, so of " +
+                     "a box that starts at element " + std::to_string(x) +
+                         " of the innermost dimension: it must start at a multiple of 16 bytes, which is " +
                          std::to_string(std::int64_t(kGranularity) / bytes) + " elements",
                      lane);
   if (copy.kind == BulkKind::store && x < 0)
     throw FaultError(FaultKind::bad_operand,
-                     "a store of a box that begins at element " + std::to_string(x) +
-                         ", before the tensor: only loads may",
+                     "a store to a box that starts at element " + std::to_string(x) +
+                         ", before the tensor: only loads may start out of range",
                      lane);
 }
 
@@ -83,7 +83,7 @@ void check_alignment(const BulkCopy &copy, int lane) {
     if (address % alignment)
       throw FaultError(
           FaultKind::misaligned,
-          std::string(what) + " at an address that is no multiple of " + std::to_string(alignment), lane)
+          std::string(what) + " at an address that is not a multiple of " + std::to_string(alignment), lane)
           .at(address);
   };
   if (copy.map) {
@@ -93,7 +93,7 @@ void check_alignment(const BulkCopy &copy, int lane) {
   }
   if (copy.bytes % kGranularity)
     throw FaultError(FaultKind::bad_operand,
-                     "a bulk copy of " + std::to_string(copy.bytes) + " bytes, which is no multiple of 16",
+                     "a bulk copy of " + std::to_string(copy.bytes) + " bytes, which is not a multiple of 16",
                      lane);
   if (copy.kind != BulkKind::prefetch)
     misaligned(copy.shared, kGranularity, "a bulk copy");
@@ -147,7 +147,7 @@ machine::SharedPlace place_of(const BulkCopy &copy) {
   return place;
 }
 
-/// Keeps the box for whoever asks where it lies.
+/// Keeps the box for reports of its place in shared memory.
 void note_box(Warp &warp, const Instruction &in, const BulkCopy &copy) {
   Block &block = warp.block();
   machine::TensorBox box;
@@ -163,7 +163,7 @@ void note_box(Warp &warp, const Instruction &in, const BulkCopy &copy) {
   block.counters().note(std::uint32_t(&in - block.code().instructions.data()), box);
 }
 
-/// tf32 tensors are rounded on the way to shared memory.
+/// Loads of tf32 tensors round the elements.
 void round_elements(const TensorMap &map, std::uint8_t *data, std::uint32_t bytes) {
   if (map.type != TensorMap::Type::tf32 && map.type != TensorMap::Type::tf32_ftz)
     return;
@@ -221,7 +221,7 @@ void load(Warp &warp, const BulkCopy &copy, int lane) {
                       machine::cluster_address(rank, offset(copy.mbarrier)), flight);
 }
 
-/// Returns the function that writes a store's data to global memory once it may land.
+/// Returns the function that writes a store's data to global memory when it completes.
 std::function<void(const std::uint8_t *)> writer(Warp &warp, const BulkCopy &copy, Combine combine,
                                                  int lane) {
   const auto write = [combine](std::uint64_t address, const std::uint8_t *from, std::size_t bytes) {
@@ -305,7 +305,7 @@ std::optional<std::uint64_t> sectors_of(const BulkCopy &copy, bool is_elected) {
 }
 
 /// The machine code of sm_90 issues the copies of a warp in a loop, lane by lane; equal stores, and equal
-/// prefetches, only once. `once` holds those that the loop has issued.
+/// prefetches, only once. `once` holds the ones that the loop has issued.
 bool is_issued(const BulkCopy &copy, std::vector<BulkCopy> &once) {
   if (copy.reduces || (copy.kind != BulkKind::store && copy.kind != BulkKind::prefetch))
     return true;
@@ -418,7 +418,7 @@ void set_reduction(Binder &binder, bool is_tensor) {
     binder.out.imm = std::int64_t(reinterpret_cast<std::uintptr_t>(found));
     return;
   }
-  binder.unsupported("an operation that is not known");
+  binder.unsupported("an unknown operation");
 }
 
 bool bind_group(Binder &binder) {

@@ -27,7 +27,7 @@ struct BulkCopy {
   std::uint64_t bytes = 0;
   std::uint64_t shared_extent = 0; ///< span of shared memory from first to last byte
   std::uint64_t mbarrier = 0;      ///< loads and exchanges
-  bool reduces = false;            ///< combines with what is there, element by element, atomically
+  bool reduces = false;            ///< a reduction, atomic per element
   std::optional<TensorMap> map;    ///< boxes only
   std::array<std::int32_t, kMostDimensions> coordinates{};
   std::optional<std::uint32_t> cta_mask; ///< multicast: the destinations' ranks in the cluster
@@ -39,8 +39,9 @@ BulkKind bulk_kind(const machine::Instruction &in);
 /// Throws FaultError for an invalid tensor map and for misaligned addresses or sizes.
 BulkCopy bulk_copy_of(machine::Warp &warp, const machine::Instruction &in, int lane);
 
-/// Lands the bulk copies bound for this mbarrier of the block and completes their bytes on it. Runs only when
-/// a thread looks at the mbarrier, so that a missing wait shows.
+/// Lands the bulk copies bound for this mbarrier of the block, in the order of their issue, and completes
+/// their bytes on it, until its phase is complete. Runs only when a thread looks at the mbarrier, so that a
+/// missing wait shows.
 void land_bulk_copies(machine::Block &block, std::uint32_t mbarrier);
 
 /// Sends `copy` to the block that holds its destination and mbarrier, given as shared::cluster addresses.

@@ -1,4 +1,4 @@
-// The data of bulk copies on its way to shared memory of the cluster.
+// Data of bulk copies in flight to the shared memory of the cluster.
 #include "instructions/bulk_copy.h"
 #include "instructions/mbarrier.h"
 
@@ -51,11 +51,14 @@ void land_bulk_copies(Block &block, std::uint32_t address) {
     }
     std::uint8_t *const host = block.shared(address, sizeof(std::uint64_t), 0);
     Mbarrier barrier = load_mbarrier(host, address, 0);
+    const std::uint32_t phase = barrier.phase;
     expect_bytes(barrier, -std::int64_t(copy.data.size()), 0);
     settle(block, barrier);
     const std::uint64_t bits = barrier.pack();
     std::memcpy(host, &bits, sizeof bits);
     copies.erase(copies.begin() + std::ptrdiff_t(i));
+    if (barrier.phase != phase)
+      return; // the remaining copies, whose bytes this phase did not expect, land in the next
   }
 }
 

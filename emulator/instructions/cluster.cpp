@@ -123,7 +123,7 @@ void store_async(Warp &warp, const Instruction &in) {
     if (store.to % store.bytes)
       throw FaultError(FaultKind::misaligned,
                        "an access of " + std::to_string(store.bytes) +
-                           " bytes at an address that is no multiple of that",
+                           " bytes at an address that is not a multiple of that",
                        lane)
           .at(store.to);
     BulkCopyInFlight flight;

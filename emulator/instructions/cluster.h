@@ -1,5 +1,5 @@
-// barrier.cluster, whose opcode control_table's barriers share; st.async and red.async for those who inspect
-// them.
+// barrier.cluster, whose opcode control_table's barriers share; the encoding of st.async and red.async, for
+// the sanitizer.
 #pragma once
 
 #include "instructions/binder.h"

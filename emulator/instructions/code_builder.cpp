@@ -140,7 +140,7 @@ void CodeBuilder::bind(Binder &binder) {
   const auto is_address = [](const Operand &operand) { return operand.kind == Operand::Kind::address; };
   if (binder.source.row->effect == program::Effect::none &&
       std::any_of(binder.source.operands.begin(), binder.source.operands.end(), is_address))
-    binder.unsupported("it has an address, and opcodes.def does not say what it does to memory");
+    binder.unsupported("it has an address operand, but opcodes.def gives it no effect on memory");
   const auto found = bind_functions().find(binder.source.opcode);
   if (found == bind_functions().end())
     binder.unsupported("this opcode is not modelled");

@@ -10,24 +10,12 @@ namespace {
 
 // --- comparisons of values ---------------------------------------------------------------------------------
 
-struct Eq {
-  template <class T> bool operator()(T a, T b) const { return a == b; }
-};
-struct Lt {
-  template <class T> bool operator()(T a, T b) const { return a < b; }
-};
-struct Le {
-  template <class T> bool operator()(T a, T b) const { return a <= b; }
-};
 struct Ordered {
   template <class T> bool operator()(T a, T b) const { return (a == a) & (b == b); }
 };
 /// Also true for NaNs: neu, ltu, ...
 template <class Op> struct Not {
   template <class T> bool operator()(T a, T b) const { return !Op{}(a, b); }
-};
-template <class Op> struct Swapped {
-  template <class T> bool operator()(T a, T b) const { return Op{}(b, a); }
 };
 /// a < b or b < a: ordered and different.
 struct Ne {
@@ -135,30 +123,30 @@ template <bool Integer, class F> Compare with_comparison(Binder &b, F f) {
   // lo, ls, hi and hs are for unsigned integers, the unordered names for floats.
   const auto is = [&](std::string_view name) { return b.source.modifiers.at(0) == name; };
   if (is("eq"))
-    return f.template operator()<Eq>();
+    return f.template operator()<std::equal_to<>>();
   if (is("ne"))
-    return f.template operator()<std::conditional_t<Integer, Not<Eq>, Ne>>();
+    return f.template operator()<std::conditional_t<Integer, Not<std::equal_to<>>, Ne>>();
   if (is("lt") || (Integer && is("lo")))
-    return f.template operator()<Lt>();
+    return f.template operator()<std::less<>>();
   if (is("le") || (Integer && is("ls")))
-    return f.template operator()<Le>();
+    return f.template operator()<std::less_equal<>>();
   if (is("gt") || (Integer && is("hi")))
-    return f.template operator()<Swapped<Lt>>();
+    return f.template operator()<std::greater<>>();
   if (is("ge") || (Integer && is("hs")))
-    return f.template operator()<Swapped<Le>>();
+    return f.template operator()<std::greater_equal<>>();
   if constexpr (!Integer) {
     if (is("equ"))
       return f.template operator()<Not<Ne>>();
     if (is("neu"))
-      return f.template operator()<Not<Eq>>();
+      return f.template operator()<Not<std::equal_to<>>>();
     if (is("ltu"))
-      return f.template operator()<Not<Swapped<Le>>>();
+      return f.template operator()<Not<std::greater_equal<>>>();
     if (is("leu"))
-      return f.template operator()<Not<Swapped<Lt>>>();
+      return f.template operator()<Not<std::greater<>>>();
     if (is("gtu"))
-      return f.template operator()<Not<Le>>();
+      return f.template operator()<Not<std::less_equal<>>>();
     if (is("geu"))
-      return f.template operator()<Not<Lt>>();
+      return f.template operator()<Not<std::less<>>>();
     if (is("num"))
       return f.template operator()<Ordered>();
     if (is("nan"))
@@ -180,19 +168,10 @@ void bind_comparison(Binder &b, ptx::Type type) {
   using ptx::Type;
   const bool ftz = b.has("ftz");
   const auto function = [&]() -> Compare {
-    switch (untyped_as_unsigned(type)) {
-    case Type::u16:
-      return comparison<Reader<std::uint16_t>, true>(b);
-    case Type::s16:
-      return comparison<Reader<std::int16_t>, true>(b);
-    case Type::u32:
-      return comparison<Reader<std::uint32_t>, true>(b);
-    case Type::s32:
-      return comparison<Reader<std::int32_t>, true>(b);
-    case Type::u64:
-      return comparison<Reader<std::uint64_t>, true>(b);
-    case Type::s64:
-      return comparison<Reader<std::int64_t>, true>(b);
+    Compare found = nullptr;
+    if (with_type(Integers{}, type, [&]<class T>() { return found = comparison<Reader<T>, true>(b); }))
+      return found;
+    switch (type) {
     case Type::f32:
       return ftz ? comparison<Reader<float, true>, false>(b) : comparison<Reader<float>, false>(b);
     case Type::f64:
@@ -333,18 +312,14 @@ bool bind_slct(Binder &b) {
   b.out.op[1] = b.source_slot(1, type);
   b.out.op[2] = b.source_slot(2, type);
   b.out.op[3] = b.source_slot(3, chooser);
-  using W = std::uint32_t;
-  using D = std::uint64_t;
-  if (chooser == ptx::Type::s32)
-    b.out.execute = wide ? elementwise<Slct<false>, D, D, D, std::int32_t>
-                         : elementwise<Slct<false>, W, W, W, std::int32_t>;
-  else if (chooser != ptx::Type::f32)
+  if (chooser != ptx::Type::s32 && chooser != ptx::Type::f32)
     b.unsupported("a choice by this type");
-  else if (b.has("ftz"))
-    b.out.execute = wide ? elementwise<Slct<true>, D, D, D, float> : elementwise<Slct<true>, W, W, W, float>;
-  else
-    b.out.execute =
-        wide ? elementwise<Slct<false>, D, D, D, float> : elementwise<Slct<false>, W, W, W, float>;
+  with_type(Types<std::uint32_t, std::uint64_t>{}, wide ? ptx::Type::b64 : ptx::Type::b32, [&]<class T>() {
+    b.out.execute = chooser == ptx::Type::s32 ? elementwise<Slct<false>, T, T, T, std::int32_t>
+                    : b.has("ftz")            ? elementwise<Slct<true>, T, T, T, float>
+                                              : elementwise<Slct<false>, T, T, T, float>;
+    return true;
+  });
   return true;
 }
 

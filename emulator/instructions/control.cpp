@@ -89,8 +89,7 @@ std::uint8_t *operand_bytes(Frame &frame, CallOperand operand, int lane, std::ui
   }
   const std::uint32_t area = frame.layout->param_area_bytes;
   if (operand.offset > area || bytes > area - operand.offset)
-    throw FaultError(FaultKind::bad_operand, "a parameter is larger than the variable that is passed for it",
-                     lane);
+    throw FaultError(FaultKind::bad_operand, "a parameter is larger than the variable passed for it", lane);
   return frame.params.data() + std::size_t(lane) * area + operand.offset;
 }
 
@@ -101,8 +100,9 @@ const program::Function &function_of(Warp &warp, const Frame &frame) {
 void check_count(const char *what, std::size_t passed, std::size_t wanted,
                  const program::Function &function) {
   if (passed != wanted)
-    throw FaultError(FaultKind::bad_operand, "a call with " + std::to_string(passed) + " " + what + " of " +
-                                                 function.name + ", which has " + std::to_string(wanted));
+    throw FaultError(FaultKind::bad_operand, "a call of " + function.name + " with " +
+                                                 std::to_string(passed) + " " + what + "; it has " +
+                                                 std::to_string(wanted));
 }
 
 void pass_arguments(Warp &warp, const Instruction &in, Frame &caller, Frame &callee, std::uint32_t lanes) {
@@ -256,7 +256,8 @@ void warp_barrier(Warp &warp, const Instruction &in) {
   std::uint32_t members = 0;
   for_lanes(warp.active(), [&](int lane) {
     if (!(masks[lane] >> lane & 1))
-      throw FaultError(FaultKind::bad_operand, "bar.warp.sync by a lane that its mask does not name", lane);
+      throw FaultError(FaultKind::bad_operand, "bar.warp.sync by a lane that its member mask does not name",
+                       lane);
     members |= masks[lane];
   });
   warp.converge(members);

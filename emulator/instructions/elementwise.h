@@ -15,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -198,6 +199,11 @@ template <class... Ts, class F> bool with_type(Types<Ts...>, ptx::Type type, F f
   bool result = false;
   (void)((kType<Ts> == untyped_as_unsigned(type) && (result = f.template operator()<Ts>(), true)) || ...);
   return result;
+}
+
+/// Calls f.operator()<value>().
+template <class F> auto with_flag(bool value, F f) {
+  return value ? f.template operator()<true>() : f.template operator()<false>();
 }
 
 /// Rejects any other number of operands.

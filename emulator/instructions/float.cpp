@@ -8,12 +8,6 @@ namespace {
 
 // --- operations on values ----------------------------------------------------------------------------------
 
-struct Add {
-  template <class T> T operator()(T a, T b) const { return a + b; }
-};
-struct Sub {
-  template <class T> T operator()(T a, T b) const { return a - b; }
-};
 struct Mul {
   template <class T> T operator()(T a, T b) const { return a * b; }
   static double before_rounding(float a, float b) { return double(a) * double(b); }
@@ -26,9 +20,6 @@ struct Fma {
 /// For directed rounding, which must not affect fused_multiply_add's intermediate steps.
 struct FmaInMode : Fma {
   template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); }
-};
-struct Div {
-  template <class T> T operator()(T a, T b) const { return a / b; }
 };
 /// div.approx computes a * (1 / b): the reciprocal of a huge number flushes to zero.
 struct DivApprox {
@@ -94,13 +85,12 @@ bool is_float(ptx::Type type) { return type == ptx::Type::f32 || type == ptx::Ty
 
 /// Binds Op for f32 with the instruction's .ftz and .sat; accepts .sat only if MayBeSat.
 template <class Op, int Arity, bool MayBeSat = false> bool bind_f32(Binder &b) {
-  const bool ftz = b.has("ftz");
-  if constexpr (MayBeSat)
-    if (b.has("sat"))
-      return ftz ? bind_arity<WithModifiers<Op, true, true>, float, Arity>(b)
-                 : bind_arity<WithModifiers<Op, false, true>, float, Arity>(b);
-  return ftz ? bind_arity<WithModifiers<Op, true, false>, float, Arity>(b)
-             : bind_arity<WithModifiers<Op, false, false>, float, Arity>(b);
+  return with_flag(b.has("ftz"), [&]<bool Ftz>() {
+    if constexpr (MayBeSat)
+      if (b.has("sat"))
+        return bind_arity<WithModifiers<Op, Ftz, true>, float, Arity>(b);
+    return bind_arity<WithModifiers<Op, Ftz, false>, float, Arity>(b);
+  });
 }
 
 template <class Op, int Arity, bool MayBeSat = false> bool bind_either(Binder &b) {
@@ -127,16 +117,15 @@ template <class Op, int Arity, bool MayBeSat = false, class InMode = Op> bool bi
   if (rounding == Rounding::nearest)
     return true;
   b.out.flags = static_cast<std::uint32_t>(rounding);
-  const bool ftz = b.has("ftz");
   if (b.type() == ptx::Type::f64)
     b.out.execute = rounded_handler<WithModifiers<InMode, false, false>, double, Arity>();
   else
-    b.out.execute = ftz ? rounded_handler<WithModifiers<InMode, true, false>, float, Arity>()
-                        : rounded_handler<WithModifiers<InMode, false, false>, float, Arity>();
-  if constexpr (MayBeSat)
-    if (b.has("sat"))
-      b.out.execute = ftz ? rounded_handler<WithModifiers<InMode, true, true>, float, Arity>()
-                          : rounded_handler<WithModifiers<InMode, false, true>, float, Arity>();
+    b.out.execute = with_flag(b.has("ftz"), [&]<bool Ftz>() {
+      if constexpr (MayBeSat)
+        if (b.has("sat"))
+          return rounded_handler<WithModifiers<InMode, Ftz, true>, float, Arity>();
+      return rounded_handler<WithModifiers<InMode, Ftz, false>, float, Arity>();
+    });
   return true;
 }
 
@@ -225,11 +214,11 @@ template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
   }
   if (b.has("NaN"))
     since(b, 80);
-  if (b.has("xorsign")) {
+  if (b.has("xorsign"))
     since(b, 86);
-    return b.has("NaN") ? bind_f32<XorSign<Extremum<true>>, 2>(b) : bind_f32<XorSign<Extremum<false>>, 2>(b);
-  }
-  return b.has("NaN") ? bind_f32<Extremum<true>, 2>(b) : bind_f32<Extremum<false>, 2>(b);
+  return with_flag(b.has("NaN"), [&]<bool NaN>() {
+    return b.has("xorsign") ? bind_f32<XorSign<Extremum<NaN>>, 2>(b) : bind_f32<Extremum<NaN>, 2>(b);
+  });
 }
 
 // The sign of a NaN stays.
@@ -303,12 +292,12 @@ bool bind_testp(Binder &b) {
 }
 
 constexpr TableEntry kTable[] = {
-    {"add", bind_arithmetic<Add>},
-    {"sub", bind_arithmetic<Sub>},
+    {"add", bind_arithmetic<std::plus<>>},
+    {"sub", bind_arithmetic<std::minus<>>},
     {"mul", bind_arithmetic<Mul>},
     {"fma", bind_fma},
     {"mad", bind_fma},
-    {"div", bind_approx_or_rounded<DivApprox, Div, 2>},
+    {"div", bind_approx_or_rounded<DivApprox, std::divides<>, 2>},
     {"rcp", bind_rcp},
     {"sqrt", bind_approx_or_rounded<Sqrt, Sqrt, 1>},
     {"rsqrt", bind_rsqrt},

@@ -103,26 +103,23 @@ template <class Op, int Arity> bool bind_scalar_or_packed(Binder &b) {
 
 /// Binds Op (on floats) with the instruction's modifiers, of those that the opcode allows.
 template <class Op, int Arity, bool MayBeSat = false, bool MayBeRelu = false> bool bind_format(Binder &b) {
-  const bool ftz = b.has("ftz");
-  if constexpr (MayBeRelu) {
-    if (b.has("relu") && is_bfloat(b.type()))
-      return bind_scalar_or_packed<OnBits<BFloat, Op, false, Clamp::relu>, Arity>(b);
+  const auto clamped = [&]<Clamp C>() {
+    // ex2 is the only bf16 instruction with .ftz, which has no effect: 2^x is 1 for any subnormal x.
+    if (is_bfloat(b.type()))
+      return bind_scalar_or_packed<OnBits<BFloat, Op, false, C>, Arity>(b);
+    return with_flag(b.has("ftz"),
+                     [&]<bool Ftz>() { return bind_scalar_or_packed<OnBits<Half, Op, Ftz, C>, Arity>(b); });
+  };
+  if constexpr (MayBeRelu)
     if (b.has("relu"))
-      return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::relu>, Arity>(b)
-                 : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::relu>, Arity>(b);
-  }
+      return clamped.template operator()<Clamp::relu>();
   if constexpr (MayBeSat) {
     if (b.has("sat") && is_bfloat(b.type()))
       b.unsupported(".sat is for f16");
     if (b.has("sat"))
-      return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::sat>, Arity>(b)
-                 : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::sat>, Arity>(b);
+      return clamped.template operator()<Clamp::sat>();
   }
-  // ex2 is the only bf16 instruction with .ftz, which has no effect: 2^x is 1 for any subnormal x.
-  if (is_bfloat(b.type()))
-    return bind_scalar_or_packed<OnBits<BFloat, Op, false, Clamp::none>, Arity>(b);
-  return ftz ? bind_scalar_or_packed<OnBits<Half, Op, true, Clamp::none>, Arity>(b)
-             : bind_scalar_or_packed<OnBits<Half, Op, false, Clamp::none>, Arity>(b);
+  return clamped.template operator()<Clamp::none>();
 }
 
 template <class Op> bool bind_arithmetic(Binder &b) {
@@ -156,11 +153,10 @@ template <template <bool> class Extremum> bool bind_extremum(Binder &b) {
     return false;
   only(b, {"ftz", "NaN", "xorsign", "abs"});
   since(b, b.has("xorsign") ? 86 : 80);
-  if (b.has("xorsign"))
-    return b.has("NaN") ? bind_format<Select<XorSign<Extremum<true>>>, 2>(b)
-                        : bind_format<Select<XorSign<Extremum<false>>>, 2>(b);
-  return b.has("NaN") ? bind_format<Select<Extremum<true>>, 2>(b)
-                      : bind_format<Select<Extremum<false>>, 2>(b);
+  return with_flag(b.has("NaN"), [&]<bool NaN>() {
+    return b.has("xorsign") ? bind_format<Select<XorSign<Extremum<NaN>>>, 2>(b)
+                            : bind_format<Select<Extremum<NaN>>, 2>(b);
+  });
 }
 
 template <class Op> bool bind_sign(Binder &b) {
@@ -171,8 +167,8 @@ template <class Op> bool bind_sign(Binder &b) {
     since(b, 80);
     return bind_scalar_or_packed<OnSign<Op, BFloat, false>, 1>(b);
   }
-  return b.has("ftz") ? bind_scalar_or_packed<OnSign<Op, Half, true>, 1>(b)
-                      : bind_scalar_or_packed<OnSign<Op, Half, false>, 1>(b);
+  return with_flag(b.has("ftz"),
+                   [&]<bool Ftz>() { return bind_scalar_or_packed<OnSign<Op, Half, Ftz>, 1>(b); });
 }
 
 constexpr TableEntry kTable[] = {

@@ -1,4 +1,4 @@
-// "Integer Arithmetic Instructions", but for those on bits, and "Extended-Precision Integer Arithmetic
+// "Integer Arithmetic Instructions", except those on bits, and "Extended-Precision Integer Arithmetic
 // Instructions".
 #include "instructions/elementwise.h"
 #include "instructions/shifts.h"

@@ -196,8 +196,8 @@ template <Space S, typename Transfer>
 }
 
 /// A load with unused bytes (`.pragma "used_bytes_mask"`): they may lie outside memory, and then read as
-/// zeros. It costs as much as a full load, and is one where all bytes are in memory: nvcc 13.0 also marks
-/// bytes whose registers it uses, as of a parameter that it loads once more elsewhere.
+/// zeros. It costs as much as a full load, and acts as one if all bytes are in memory: nvcc 13.0 also marks
+/// bytes as unused whose registers it uses, such as those of a parameter that it loads again elsewhere.
 template <Space S, typename From>
 void load_part(Warp &warp, const Instruction &in, unsigned bytes, From from) {
   LaneAccess whole;

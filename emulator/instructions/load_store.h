@@ -19,11 +19,11 @@ struct LoadHandlers {
   machine::Handler by_address, entry_param; ///< entry_param: of a kernel's parameter
 };
 
-/// Of elements of `type`, which are extended to registers of `register_bytes` (2, 4 or 8, and no less than
-/// the type's).
+/// For elements of `type`, extended to registers of `register_bytes` (2, 4 or 8, at least the size of the
+/// type).
 LoadHandlers load_handlers(Space space, ptx::Type type, unsigned register_bytes);
 
-/// Of elements of `bytes`, from registers with `lane_bytes` (4 or 8) per lane; nullptr for constant memory.
+/// For elements of `bytes`, from registers with `lane_bytes` (4 or 8) per lane; nullptr for constant memory.
 machine::Handler store_handler(Space space, unsigned bytes, unsigned lane_bytes);
 
 } // namespace ladder::instructions

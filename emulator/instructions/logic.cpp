@@ -10,18 +10,6 @@ namespace {
 
 // --- operations on values ----------------------------------------------------------------------------------
 
-struct And {
-  template <class T> T operator()(T a, T b) const { return a & b; }
-};
-struct Or {
-  template <class T> T operator()(T a, T b) const { return a | b; }
-};
-struct Xor {
-  template <class T> T operator()(T a, T b) const { return a ^ b; }
-};
-struct Complement {
-  template <class T> T operator()(T a) const { return static_cast<T>(~a); }
-};
 struct Cnot {
   template <class T> T operator()(T a) const { return a == 0; }
 };
@@ -101,7 +89,7 @@ template <class Op> bool bind_logic(Binder &b) {
 bool bind_not(Binder &b) {
   only(b, {});
   if (b.type() != ptx::Type::pred)
-    return bind_unary<Complement, Bits>(b);
+    return bind_unary<std::bit_not<>, Bits>(b);
   expect_operands(b, 2);
   bind_predicates(b);
   b.out.execute = invert_predicate;
@@ -167,9 +155,9 @@ bool bind_shf(Binder &b) {
 }
 
 constexpr TableEntry kTable[] = {
-    {"and", bind_logic<And>},
-    {"or", bind_logic<Or>},
-    {"xor", bind_logic<Xor>},
+    {"and", bind_logic<std::bit_and<>>},
+    {"or", bind_logic<std::bit_or<>>},
+    {"xor", bind_logic<std::bit_xor<>>},
     {"not", bind_not},
     {"cnot", plain<bind_unary<Cnot, Bits>>},
     {"lop3", bind_lop3},

@@ -67,11 +67,11 @@ private:
       return;
     Place value = fresh();
     const auto &operands = instruction.operands;
-    if (instruction.row->is(trait::adds) && !instruction.guarded && operands.size() == 3 &&
+    if (instruction.is(trait::adds) && !instruction.guarded && operands.size() == 3 &&
         operands[1].kind == Operand::Kind::reg && operands[2].kind == Operand::Kind::integer) {
       value = of_register(operands[1].reg.offset);
       value.offset += std::int64_t(operands[2].bits);
-    } else if (instruction.row->is(trait::moves) && !instruction.guarded && operands.size() == 2) {
+    } else if (instruction.is(trait::moves) && !instruction.guarded && operands.size() == 2) {
       if (operands[1].kind == Operand::Kind::symbol)
         value = place(operands[1]);
       else if (operands[1].kind == Operand::Kind::reg)
@@ -85,7 +85,7 @@ private:
 };
 
 bool ends_stretch(const program::Instruction &instruction) {
-  constexpr std::uint32_t kEnds =
+  constexpr std::uint64_t kEnds =
       trait::branches | trait::calls | trait::returns | trait::exits | trait::traps | trait::barrier;
   switch (instruction.row->effect) {
   case Effect::atomic:
@@ -94,7 +94,7 @@ bool ends_stretch(const program::Instruction &instruction) {
   case Effect::warp_barrier:
     return true;
   default:
-    return instruction.row->traits & kEnds;
+    return instruction.traits & kEnds;
   }
 }
 
@@ -121,7 +121,7 @@ public:
         flush(), bases = {};
       if (!source)
         continue;
-      if (source->is_dead && made(*source)) // code that is not optimised keeps it
+      if (source->is_dead && made(*source)) // unoptimised code keeps it
         clear(i, kNotCounted);
       if (is_shared_access(*source, code_.instructions[i])) {
         const bool is_load = source->row->effect == Effect::load;
@@ -168,16 +168,13 @@ private:
 
   static bool is_shared_access(const program::Instruction &source, const machine::Instruction &in) {
     return (source.row->effect == Effect::load || source.row->effect == Effect::store) &&
-           address_space(in.flags) == Space::shared && !source.has("volatile");
+           address_space(in.flags) == Space::shared && !source.is(trait::is_volatile);
   }
   static bool is_global_load(const program::Instruction &source, const machine::Instruction &in) {
     return source.row->effect == Effect::load && address_space(in.flags) == Space::global;
   }
   static unsigned access_bytes(const program::Instruction &source, const machine::Instruction &in) {
-    for (const std::string &modifier : source.modifiers)
-      if (const auto type = ptx::type_from_name(modifier))
-        return std::min(ptx::type_bytes(*type), 8u) * (in.flags >> kAddressFlagBits & 15);
-    return 0;
+    return source.types.empty() ? 0 : std::min(ptx::type_bytes(source.types[0]), 8u) * element_count(in);
   }
 
   /// The machine code's accesses for this PTX line; nullptr if there are none.

@@ -51,7 +51,7 @@ public:
     for (std::uint32_t row = 0; row < 8; ++row, address += span_)
       f(row, address ^ ((address >> 7) - at_.base_offset & bits) << 4);
   }
-  /// An end that no chunk of the two along k reaches past. A chunk stays in its 128-byte line when swizzled.
+  /// An upper bound for the end of the two chunks along k. A chunk stays in its 128-byte line when swizzled.
   std::uint32_t end(std::uint32_t groups) const {
     constexpr std::uint32_t kLine = 128;
     const std::uint32_t last = groups - 1, abreast = span_ / 16;

@@ -41,7 +41,7 @@ struct Mbarrier {
 /// For messages: what the current phase still lacks.
 inline std::string describe_mbarrier(std::uint64_t bits) {
   if (!Mbarrier::is_valid(bits))
-    return "nobody has initialised";
+    return "was never initialised";
   const Mbarrier barrier = Mbarrier::unpack(bits);
   std::string text = "is in phase " + std::to_string(barrier.phase) + " and waits for " +
                      std::to_string(barrier.pending) + " of " + std::to_string(barrier.expected) +

@@ -29,7 +29,7 @@ bool whole_warp(Warp &warp) {
   if (!warp.converge(kAllLanes))
     return false;
   if (warp.active() != kAllLanes)
-    throw FaultError(FaultKind::bad_operand, "an instruction of the whole warp with only " +
+    throw FaultError(FaultKind::bad_operand, "a warp-wide instruction executed by only " +
                                                  std::to_string(std::popcount(warp.active())) +
                                                  " of its 32 lanes");
   return true;
@@ -144,7 +144,7 @@ Form find_float8_form(const Binder &binder) {
   for (const std::string &modifier : binder.source.modifiers)
     if (modifier == "e4m3" || modifier == "e5m2")
       kinds.push_back(modifier);
-  if (kinds.size() != 2 || binder.types().size() != 2 || binder.type(0) != binder.type(1))
+  if (kinds.size() != 2 || binder.source.types.size() != 2 || binder.type(0) != binder.type(1))
     return {};
   since(binder, 89);
   if (binder.has("m16n8k32"))
@@ -209,7 +209,7 @@ bool bind_mma(Binder &binder) {
       binder.unsupported("." + modifier);
   Form found;
   if (binder.has("row") && binder.has("col"))
-    found = binder.types().size() == 4
+    found = binder.source.types.size() == 4
                 ? find_form(binder, binder.type(0), binder.type(1), binder.type(2), binder.type(3))
                 : find_float8_form(binder);
   if (!found.handler)

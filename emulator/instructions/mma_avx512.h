@@ -18,7 +18,7 @@ struct HalfProduct {
   /// Converts images of B, each 8 columns of 8 elements along k.
   void (*unpack)(const std::uint32_t *images, int count, bool negate, float *values);
   /// 16 rows of D, `groups` times 8 columns: D = A * B, plus D if it accumulates. `a` has the images of a
-  /// fragment's four registers, `b` two images a group along k, `d` four registers a group.
+  /// fragment's four registers, `b` two images per group along k, `d` four registers per group.
   void (*multiply)(const std::uint32_t *a, const float *b, int groups, float *const *d, bool accumulates);
 };
 /// nullptr if the CPU lacks AVX-512.

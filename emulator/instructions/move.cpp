@@ -1,9 +1,9 @@
 // "Data Movement and Conversion Instructions": mov, prmt, cvta and isspacep.
+#include "instructions/addressing.h"
 #include "instructions/elementwise.h"
 #include "machine/address_space.h"
 
 #include <chrono>
-#include <optional>
 
 namespace ladder::instructions {
 
@@ -59,22 +59,23 @@ template <class Word, bool Global, unsigned Shift> void move_clock(Warp &warp, c
 machine::Handler clock_handler(Special special, bool wide) {
   using W = std::uint32_t;
   using D = std::uint64_t;
-  switch (special) {
-  case Special::clock:
-    return wide ? nullptr : move_clock<W, false, 0>;
-  case Special::clock_hi:
-    return wide ? nullptr : move_clock<W, false, 32>;
-  case Special::clock64:
-    return wide ? move_clock<D, false, 0> : nullptr;
-  case Special::globaltimer:
-    return wide ? move_clock<D, true, 0> : nullptr;
-  case Special::globaltimer_lo:
-    return wide ? nullptr : move_clock<W, true, 0>;
-  case Special::globaltimer_hi:
-    return wide ? nullptr : move_clock<W, true, 32>;
-  default:
-    return nullptr;
-  }
+  struct Clock {
+    Special special;
+    bool wide;
+    machine::Handler handler;
+  };
+  constexpr Clock kClocks[] = {
+      {Special::clock, false, move_clock<W, false, 0>},
+      {Special::clock_hi, false, move_clock<W, false, 32>},
+      {Special::clock64, true, move_clock<D, false, 0>},
+      {Special::globaltimer, true, move_clock<D, true, 0>},
+      {Special::globaltimer_lo, false, move_clock<W, true, 0>},
+      {Special::globaltimer_hi, false, move_clock<W, true, 32>},
+  };
+  for (const Clock &clock : kClocks)
+    if (clock.special == special && clock.wide == wide)
+      return clock.handler;
+  return nullptr;
 }
 
 /// Binds a variable address that depends on the call; returns false for other operands.
@@ -132,38 +133,25 @@ template <bool Pack, unsigned Count> void move_b128_elements(Warp &warp, const I
   }
 }
 
-template <bool Pack> machine::Handler vector_handler(unsigned bits, std::size_t count) {
+/// Moves between a register of `bits` and `count` elements; nullptr if there is none.
+machine::Handler vector_handler(unsigned bits, std::size_t count, bool packs) {
   using W = std::uint32_t;
   using D = std::uint64_t;
-  const auto either = [](machine::Handler packing, machine::Handler unpacking) {
-    return Pack ? packing : unpacking;
+  struct Move {
+    unsigned bits, count;
+    machine::Handler pack, unpack;
   };
-  if (count == 2) {
-    switch (bits) {
-    case 16:
-      return either(pack<W, 2, 8>, unpack<W, 2, 8>);
-    case 32:
-      return either(pack<W, 2, 16>, unpack<W, 2, 16>);
-    case 64:
-      return either(pack<D, 2, 32>, unpack<D, 2, 32>);
-    case 128:
-      return move_b128_elements<Pack, 2>;
-    default:
-      return nullptr;
-    }
-  }
-  if (count != 4)
-    return nullptr;
-  switch (bits) {
-  case 32:
-    return either(pack<W, 4, 8>, unpack<W, 4, 8>);
-  case 64:
-    return either(pack<D, 4, 16>, unpack<D, 4, 16>);
-  case 128:
-    return move_b128_elements<Pack, 4>;
-  default:
-    return nullptr;
-  }
+  constexpr Move kMoves[] = {{16, 2, pack<W, 2, 8>, unpack<W, 2, 8>},
+                             {32, 2, pack<W, 2, 16>, unpack<W, 2, 16>},
+                             {64, 2, pack<D, 2, 32>, unpack<D, 2, 32>},
+                             {128, 2, move_b128_elements<true, 2>, move_b128_elements<false, 2>},
+                             {32, 4, pack<W, 4, 8>, unpack<W, 4, 8>},
+                             {64, 4, pack<D, 4, 16>, unpack<D, 4, 16>},
+                             {128, 4, move_b128_elements<true, 4>, move_b128_elements<false, 4>}};
+  for (const Move &move : kMoves)
+    if (move.bits == bits && move.count == count)
+      return packs ? move.pack : move.unpack;
+  return nullptr;
 }
 
 Type bits_type(unsigned bits) {
@@ -181,7 +169,7 @@ bool bind_vector_move(Binder &b, bool packs) {
   const Type type = b.type();
   const unsigned bits = 8 * ptx::type_bytes(type);
   const std::size_t count = vector.elements.size();
-  b.out.execute = packs ? vector_handler<true>(bits, count) : vector_handler<false>(bits, count);
+  b.out.execute = vector_handler(bits, count, packs);
   if (!b.out.execute)
     b.unsupported("a vector of this many elements");
   b.out.op[0] = type == Type::b128 ? b128_slot(b, whole)
@@ -303,75 +291,46 @@ bool bind_prmt(Binder &b) {
 
 // --- generic addresses -------------------------------------------------------------------------------------
 
-enum class Window { global, constant, shared, local, param };
-
-std::optional<Window> window_of(const Binder &b) {
-  for (const std::string &modifier : b.source.modifiers) {
-    const std::string_view space = std::string_view(modifier).substr(0, modifier.find("::"));
-    if (space == "global")
-      return Window::global;
-    if (space == "const")
-      return Window::constant;
-    if (space == "shared")
-      return Window::shared;
-    if (space == "local")
-      return Window::local;
-    if (space == "param")
-      return Window::param;
-  }
-  return std::nullopt;
-}
-
 /// Global and constant variables live in host memory: their generic address is their address.
-std::uint64_t window_begin(Window window) {
-  switch (window) {
-  case Window::shared:
+std::int64_t window_begin(Binder &b, Space space) {
+  switch (space) {
+  case Space::generic:
+    b.unsupported("a state space is missing");
+  case Space::shared:
     return machine::kSharedWindow;
-  case Window::local:
+  case Space::local:
     return machine::kLocalWindow;
-  case Window::param:
+  case Space::param:
     return machine::kParamWindow;
   default:
     return 0;
   }
 }
 
-/// imm: the window's start.
-struct ToGeneric {
-  explicit ToGeneric(const Instruction &in) : begin_(static_cast<std::uint64_t>(in.imm)) {}
-  std::uint64_t operator()(std::uint64_t address) const { return address + begin_; }
+struct AddImmediate {
+  explicit AddImmediate(const Instruction &in) : imm_(std::uint64_t(in.imm)) {}
+  std::uint64_t operator()(std::uint64_t a) const { return a + imm_; }
 
 private:
-  std::uint64_t begin_;
-};
-struct FromGeneric {
-  explicit FromGeneric(const Instruction &in) : begin_(static_cast<std::uint64_t>(in.imm)) {}
-  std::uint64_t operator()(std::uint64_t address) const { return address - begin_; }
-
-private:
-  std::uint64_t begin_;
+  std::uint64_t imm_;
 };
 
 bool bind_cvta(Binder &b) {
   only(b, {"to", "global", "const", "shared", "shared::cta", "shared::cluster", "local", "param",
            "param::entry"});
-  const std::optional<Window> window = window_of(b);
-  if (!window)
-    b.unsupported("a state space is missing");
+  const std::int64_t begin = window_begin(b, space_of(b));
   if (b.type() != Type::u64)
     b.unsupported("addresses are 64-bit");
   expect_operands(b, 2);
   const Operand &a = b.operand(1);
   b.out.op[0] = b.destination_slot(0, Type::u64);
-  const auto begin = static_cast<std::int64_t>(window_begin(*window));
   if (bind_local_address(b, a, true)) {
     b.out.imm += begin;
     return true;
   }
-  b.out.imm = begin;
+  b.out.imm = b.has("to") ? -begin : begin;
   b.out.op[1] = b.source_slot(a, Type::u64);
-  b.out.execute = b.has("to") ? elementwise<FromGeneric, std::uint64_t, std::uint64_t>
-                              : elementwise<ToGeneric, std::uint64_t, std::uint64_t>;
+  b.out.execute = elementwise<AddImmediate, std::uint64_t, std::uint64_t>;
   return true;
 }
 
@@ -387,16 +346,14 @@ template <bool Global> void is_in_window(Warp &warp, const Instruction &in) {
 
 bool bind_isspacep(Binder &b) {
   only(b, {"global", "const", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry"});
-  const std::optional<Window> window = window_of(b);
-  if (!window)
-    b.unsupported("a state space is missing");
-  if (*window == Window::constant)
+  const Space space = space_of(b);
+  if (space == Space::constant)
     b.unsupported("constant variables have no window of their own");
   expect_operands(b, 2);
   b.out.op[0] = b.destination_predicate(b.operand(0));
   b.out.op[1] = b.source_slot(1, Type::u64);
-  b.out.imm = static_cast<std::int64_t>(window_begin(*window));
-  b.out.execute = *window == Window::global ? is_in_window<true> : is_in_window<false>;
+  b.out.imm = window_begin(b, space);
+  b.out.execute = space == Space::global ? is_in_window<true> : is_in_window<false>;
   return true;
 }
 

@@ -15,7 +15,7 @@ using machine::Warp;
 TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
   constexpr std::uint64_t kMapAlignment = 64;
   if (address % kMapAlignment)
-    throw FaultError(FaultKind::misaligned, "a tensor map at an address that is no multiple of 64", lane)
+    throw FaultError(FaultKind::misaligned, "a tensor map at an address that is not a multiple of 64", lane)
         .at(address);
   const std::uint64_t window = address & machine::kWindowMask, offset = address - window;
   const std::uint8_t *bytes = nullptr;
@@ -31,7 +31,7 @@ TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
   } else if (window == machine::kLocalWindow) {
     throw FaultError(FaultKind::bad_operand,
                      "a tensor map in local memory: the kernel's parameter must be "
-                     "`const __grid_constant__ CUtensorMap`, or the compiler makes a copy of it",
+                     "`const __grid_constant__ CUtensorMap`, or the compiler copies it there",
                      lane)
         .at(address);
   } else {
@@ -42,9 +42,9 @@ TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
   }
   const std::optional<TensorMap> map = TensorMap::load(bytes);
   if (!map)
-    throw FaultError(
-        FaultKind::bad_operand,
-        "the 128 bytes at this address are no tensor map: cuTensorMapEncodeTiled did not make them", lane)
+    throw FaultError(FaultKind::bad_operand,
+                     "the 128 bytes at this address are not a tensor map made by cuTensorMapEncodeTiled",
+                     lane)
         .at(address);
   if (const auto why = map->broken_rule())
     throw FaultError(FaultKind::bad_operand, "a tensor map that breaks a rule: " + *why, lane).at(address);
@@ -54,11 +54,10 @@ TensorMap read_tensor_map(Warp &warp, std::uint64_t address, int lane) {
 void require_tensor_in_memory(Warp &warp, const TensorMap &map, int lane) {
   const machine::GlobalMemory &memory = *warp.block().launch().memory;
   if (!memory.find(map.base, 1))
-    throw FaultError(
-        FaultKind::out_of_bounds,
-        "a tensor map whose global address no allocation holds, which faults wherever the box lies: " +
-            memory.describe(map.base),
-        lane)
+    throw FaultError(FaultKind::out_of_bounds,
+                     "a tensor map whose global address is in no allocation, so that every box faults: " +
+                         memory.describe(map.base),
+                     lane)
         .at(map.base);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint32_t kFewest = 24, kMost = 256, kStep = 8;
 
-std::string registers(std::uint32_t count) { return std::to_string(count) + " registers a thread"; }
+std::string registers(std::uint32_t count) { return std::to_string(count) + " registers per thread"; }
 
 /// imm: the new number of registers per thread.
 void decrease(Warp &warp, const Instruction &in) {
@@ -54,9 +54,9 @@ void increase(Warp &warp, const Instruction &in) {
   }
   warp.wait_for([](Warp &waiting) {
     const RegisterPool &empty = waiting.block().register_pool();
-    return "registers: the block began with " + registers(empty.at_launch()) + ", of which its pool has " +
-           std::to_string(empty.free() / 32) + " for a warp, and this one has " +
-           std::to_string(empty.of(waiting.index()));
+    return "registers: the block was launched with " + registers(empty.at_launch()) + ", this warp has " +
+           std::to_string(empty.of(waiting.index())) + " and the pool can add " +
+           std::to_string(empty.free() / 32);
   });
 }
 

@@ -20,7 +20,10 @@ inline std::uint32_t members_of(machine::Warp &warp, const machine::Instruction 
                                              : warp.lanes<std::uint32_t>(in.op[kMembers])[lane];
 }
 
-enum class Shuffle { up, down, bfly, idx };
+enum class Shuffle : std::uint32_t { up, down, bfly, idx };
+/// A shuffle's flags: whether it writes a predicate, and above that its mode.
+inline constexpr std::uint32_t kWritesPredicate = 1, kShuffleShift = 1;
+inline Shuffle shuffle_mode(const machine::Instruction &in) { return Shuffle(in.flags >> kShuffleShift); }
 
 /// The lane that `lane` reads from; bit 5 is set if the requested lane is out of range.
 [[gnu::always_inline]] inline std::uint32_t source_lane(Shuffle mode, int lane, std::uint32_t b_bits,

@@ -1,7 +1,7 @@
 #include "instructions/tensor_map.h"
 
-#include <bit>
 #include <cstring>
+#include <limits>
 
 namespace ladder::instructions {
 
@@ -14,18 +14,29 @@ constexpr std::uint64_t kMagic = 0x70614d726f736e54; // "TnsorMap"
 
 /// The 128-byte in-memory form.
 struct Image {
-  std::uint64_t magic, base;
-  std::uint64_t stride[kMostDimensions - 1];
-  std::uint32_t last[kMostDimensions]; ///< size - 1
+  std::uint64_t magic;
+  std::uint8_t type, rank;
+  /// CUTLASS and Triton clear bit 21 of the second 64-bit word if a tensor has less than 128 KiB and the
+  /// driver is 13.1 or older.
+  std::uint8_t cleared_by_programs;
+  std::uint8_t interleave, swizzle, l2_promotion, fill, unused;
+  std::uint64_t base;
+  std::uint64_t stride[kMostDimensions - 1], size[kMostDimensions];
   std::uint16_t box[kMostDimensions];
   std::uint8_t element_stride[kMostDimensions];
-  std::uint8_t type, rank, interleave, swizzle, l2_promotion, fill;
-  std::uint8_t unused[31];
+  std::uint8_t also_unused[9];
   std::uint64_t check;
 };
 static_assert(sizeof(Image) == kTensorMapBytes);
+static_assert(offsetof(Image, cleared_by_programs) == 8 + 21 / 8);
 
-std::uint64_t check_of(const Image &image) {
+/// The value clamped to the field's type; a clamped value breaks the rule of the field, too.
+template <typename Field> Field fitted(std::uint64_t value) {
+  return Field(std::min<std::uint64_t>(value, std::numeric_limits<Field>::max()));
+}
+
+std::uint64_t check_of(Image image) {
+  image.cleared_by_programs = 0;
   std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
   const auto *const bytes = reinterpret_cast<const std::uint8_t *>(&image);
   for (std::size_t i = 0; i < offsetof(Image, check); ++i)
@@ -70,7 +81,7 @@ std::optional<std::string> TensorMap::broken_rule() const {
   if (base == 0)
     return "the global address is null";
   if (base % alignment)
-    return "the global address is no multiple of " + text(alignment);
+    return "the global address is not a multiple of " + text(alignment);
   for (unsigned d = 0; d < rank; ++d)
     if (size[d] == 0 || size[d] > kMostSize)
       return "globalDim[" + text(d) + "] is " + text(size[d]) + "; 1 to 2^32 are allowed";
@@ -93,10 +104,10 @@ std::optional<std::string> TensorMap::broken_rule() const {
     return "boxDim[0] makes " + text(inner) +
            " bytes of the innermost dimension; it must be a multiple of 16";
   if (interleave == 0 && swizzle != Swizzle::none && inner > swizzle_span(swizzle))
-    return "boxDim[0] makes " + text(inner) + " bytes of the innermost dimension, more than the " +
-           text(swizzle_span(swizzle)) + " that are swizzled together";
+    return "boxDim[0] makes the box " + text(inner) + " bytes wide, more than the swizzle span of " +
+           text(swizzle_span(swizzle)) + " bytes";
   if (fill == Fill::nan && type < Type::f16)
-    return "NaN to fill with needs a floating-point type";
+    return "a fill with NaN needs a floating-point type";
   if (interleave != 0)
     return "interleaved tensors are not supported by the emulator";
   return std::nullopt;
@@ -106,12 +117,12 @@ void TensorMap::store(std::uint8_t *bytes) const {
   Image image{};
   image.magic = kMagic;
   image.base = base;
-  for (unsigned d = 0; d < rank; ++d) {
+  for (unsigned d = 0; d < kMostDimensions; ++d) {
     if (d > 0)
       image.stride[d - 1] = stride[d];
-    image.last[d] = std::uint32_t(size[d] - 1);
-    image.box[d] = std::uint16_t(box[d]);
-    image.element_stride[d] = std::uint8_t(element_stride[d]);
+    image.size[d] = size[d];
+    image.box[d] = fitted<std::uint16_t>(box[d]);
+    image.element_stride[d] = fitted<std::uint8_t>(element_stride[d]);
   }
   image.type = std::uint8_t(type);
   image.rank = std::uint8_t(rank);
@@ -138,14 +149,20 @@ std::optional<TensorMap> TensorMap::load(const std::uint8_t *bytes) {
   map.l2_promotion = image.l2_promotion;
   map.fill = Fill(image.fill);
   map.stride[0] = map.element_bytes();
-  for (unsigned d = 0; d < map.rank; ++d) {
+  for (unsigned d = 0; d < kMostDimensions; ++d) {
     if (d > 0)
       map.stride[d] = image.stride[d - 1];
-    map.size[d] = std::uint64_t(image.last[d]) + 1;
+    map.size[d] = image.size[d];
     map.box[d] = image.box[d];
     map.element_stride[d] = image.element_stride[d];
   }
   return map;
+}
+
+std::optional<TensorMap> TensorMap::load_to_replace(const std::uint8_t *bytes) {
+  return std::all_of(bytes, bytes + kTensorMapBytes, [](std::uint8_t byte) { return byte == 0; })
+             ? TensorMap()
+             : load(bytes);
 }
 
 machine::SharedPlace box_place(const TensorMap &map, std::uint32_t address) {

@@ -36,7 +36,7 @@ struct TensorMap {
     bf16,
     f32_ftz,
     tf32,
-    tf32_ftz,
+    tf32_ftz
   };
   static constexpr unsigned kTypes = 13;
   enum class Fill : std::uint8_t { zeros, nan };
@@ -68,6 +68,8 @@ struct TensorMap {
   /// nullopt if the bytes do not come from `store`. Even so the map may break rules: tensormap.replace sets
   /// fields one by one.
   static std::optional<TensorMap> load(const std::uint8_t *bytes);
+  /// For tensormap.replace, which may also fill in 128 zero bytes, as Triton does: a map without any size.
+  static std::optional<TensorMap> load_to_replace(const std::uint8_t *bytes);
 };
 
 /// Where a box lies in shared memory. With a swizzle, its lines are the swizzle's width apart.

@@ -26,7 +26,7 @@ enum class Field : std::uint32_t {
   elemtype,
   interleave_layout,
   swizzle_mode,
-  fill_mode,
+  fill_mode
 };
 constexpr std::string_view kFields[] = {"global_address", "rank",           "box_dim",  "global_dim",
                                         "global_stride",  "element_stride", "elemtype", "interleave_layout",
@@ -42,7 +42,7 @@ TensorMap::Type element_type(std::uint64_t code, int lane) {
   constexpr TensorMap::Type kTypes[] = {u8,  u16,     u32, s32,  u64,  s64,     f16,
                                         f32, f32_ftz, f64, bf16, tf32, tf32_ftz};
   if (code >= std::size(kTypes))
-    throw FaultError(FaultKind::bad_operand, "the element type " + std::to_string(code) + " is none", lane);
+    throw FaultError(FaultKind::bad_operand, std::to_string(code) + " is not an element type", lane);
   return kTypes[code];
 }
 
@@ -72,12 +72,11 @@ void set_field(TensorMap &map, Field field, std::uint32_t dimension, std::uint64
     map.stride[0] = map.element_bytes();
     return;
   case Field::interleave_layout:
-    map.interleave = std::uint8_t(value);
+    map.interleave = std::uint8_t(std::min<std::uint64_t>(value, 0xff));
     return;
   case Field::swizzle_mode:
     if (value > std::uint64_t(Swizzle::b128))
-      throw FaultError(FaultKind::bad_operand, "the swizzle mode " + std::to_string(value) + " is none",
-                       lane);
+      throw FaultError(FaultKind::bad_operand, std::to_string(value) + " is not a swizzle mode", lane);
     map.swizzle = Swizzle(value);
     return;
   case Field::fill_mode:
@@ -87,7 +86,7 @@ void set_field(TensorMap &map, Field field, std::uint32_t dimension, std::uint64
 }
 
 TensorMap load_map(const std::uint8_t *bytes, std::uint64_t address, int lane) {
-  const std::optional<TensorMap> map = TensorMap::load(bytes);
+  const std::optional<TensorMap> map = TensorMap::load_to_replace(bytes);
   if (!map)
     throw FaultError(FaultKind::bad_operand, "no tensor map is at this address", lane).at(address);
   return *map;
@@ -128,7 +127,7 @@ bool bind_replace(Binder &binder) {
   while (field < std::size(kFields) && !binder.has(kFields[field]))
     ++field;
   if (field == std::size(kFields))
-    binder.unsupported("a field that is not known");
+    binder.unsupported("an unknown field");
   const Binder::Address place = binder.address(binder.operand(0));
   out.op[0] = place.slot;
   out.imm = place.offset;

@@ -33,7 +33,7 @@ void bind_members(Binder &b, std::size_t operand) {
 }
 
 /// Union of the members that the active lanes name. In a warp that has not diverged, an H200 lets lanes take
-/// part that the mask omits; otherwise it traps with an illegal instruction.
+/// part that the mask omits. In a diverged warp it traps with an illegal instruction.
 std::uint32_t named_members(Warp &warp, const Instruction &in) {
   const std::uint32_t active = warp.active();
   std::uint32_t members = static_cast<std::uint32_t>(in.imm), outside = active & ~members;
@@ -54,11 +54,12 @@ std::uint32_t named_members(Warp &warp, const Instruction &in) {
 }
 
 [[noreturn]] void refuse_meeting(const Warp &warp) {
-  throw FaultError(FaultKind::unsupported,
-                   "the lanes of the member mask come to different instructions, which the hardware allows "
-                   "when they are of one kind and this emulator models for shfl.sync alone; one instruction "
-                   "that all of them come to does the same",
-                   std::countr_zero(warp.active()));
+  throw FaultError(
+      FaultKind::unsupported,
+      "the lanes of the member mask execute different instructions. The hardware allows that for "
+      "instructions of one kind, the emulator only for shfl.sync: let all of them execute the "
+      "same instruction",
+      std::countr_zero(warp.active()));
 }
 
 /// Returns false if the path must wait for members; the handler must then return at once.
@@ -113,14 +114,14 @@ bool gather(Warp &warp, const Instruction &in, std::uint32_t (&value)[32]) {
   return true;
 }
 
-// op = d, p, a, ...; flags: 1 if p is written.
+// op = d, p, a, ...
 void exchange(Warp &warp, const Instruction &in, const std::uint32_t *sources) {
   std::uint32_t value[32]; // copy: the destination may be the source
   if (!gather(warp, in, value))
     return;
   write_lanes<std::uint32_t>(warp.lanes<std::uint32_t>(in.op[0]), warp.active(),
                              [&](int lane) { return value[sources[lane] & 31]; });
-  if (in.flags)
+  if (in.flags & kWritesPredicate)
     warp.set_predicate(in.op[1], lanes_where([=](int lane) { return sources[lane] < 32; }));
 }
 
@@ -139,6 +140,7 @@ void shfl_constant(Warp &warp, const Instruction &in) { exchange(warp, in, warp.
 
 template <Shuffle Mode> void bind_sources(Binder &b) {
   const program::Operand &offset = b.operand(2), &clamp = b.operand(3);
+  b.out.flags |= std::uint32_t(Mode) << kShuffleShift;
   b.out.execute = shfl<Mode>;
   if (offset.kind != program::Operand::Kind::integer || clamp.kind != program::Operand::Kind::integer)
     return;
@@ -158,7 +160,7 @@ bool bind_shfl(Binder &b) {
   b.out.op[0] = b.destination_slot(pair ? d.elements.at(0) : d, ptx::Type::b32);
   if (pair) {
     b.out.op[1] = b.destination_predicate(d.elements.at(1));
-    b.out.flags = 1;
+    b.out.flags = kWritesPredicate;
   }
   for (std::size_t i = 1; i <= 3; ++i)
     b.out.op[i + 1] = b.source_slot(i, ptx::Type::b32);
@@ -271,23 +273,11 @@ bool bind_match(Binder &b) {
 
 // --- redux -------------------------------------------------------------------------------------------------
 
-struct Sum {
-  template <class T> T operator()(T a, T b) const { return a + b; }
-};
 struct Min {
   template <class T> T operator()(T a, T b) const { return std::min(a, b); }
 };
 struct Max {
   template <class T> T operator()(T a, T b) const { return std::max(a, b); }
-};
-struct And {
-  template <class T> T operator()(T a, T b) const { return a & b; }
-};
-struct Or {
-  template <class T> T operator()(T a, T b) const { return a | b; }
-};
-struct Xor {
-  template <class T> T operator()(T a, T b) const { return a ^ b; }
 };
 
 // op = d, a
@@ -298,7 +288,7 @@ template <class Op, class T> void redux(Warp &warp, const Instruction &in) {
   auto *d = warp.lanes<std::uint32_t>(in.op[0]);
   for_each_group(warp, in, [=](std::uint32_t group) {
     // Lanes outside the group repeat the first lane's value, which does not affect min, max, and, or.
-    constexpr bool kCounts = std::is_same_v<Op, Sum> || std::is_same_v<Op, Xor>;
+    constexpr bool kCounts = std::is_same_v<Op, std::plus<>> || std::is_same_v<Op, std::bit_xor<>>;
     const std::uint32_t first = a[std::countr_zero(group)];
     T result = kCounts ? T(0) : static_cast<T>(first);
     LADDER_LANES_ARE_INDEPENDENT
@@ -322,15 +312,15 @@ bool bind_redux(Binder &b) {
   bind_members(b, 2);
   const bool is_signed = type == ptx::Type::s32;
   if (b.has("add"))
-    b.out.execute = redux<Sum, std::uint32_t>;
+    b.out.execute = redux<std::plus<>, std::uint32_t>;
   else if (b.has("min"))
     b.out.execute = is_signed ? redux<Min, std::int32_t> : redux<Min, std::uint32_t>;
   else if (b.has("max"))
     b.out.execute = is_signed ? redux<Max, std::int32_t> : redux<Max, std::uint32_t>;
   else
-    b.out.execute = b.has("and")  ? redux<And, std::uint32_t>
-                    : b.has("or") ? redux<Or, std::uint32_t>
-                                  : redux<Xor, std::uint32_t>;
+    b.out.execute = b.has("and")  ? redux<std::bit_and<>, std::uint32_t>
+                    : b.has("or") ? redux<std::bit_or<>, std::uint32_t>
+                                  : redux<std::bit_xor<>, std::uint32_t>;
   return true;
 }
 

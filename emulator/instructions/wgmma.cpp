@@ -207,9 +207,9 @@ void check_places(Block &block, std::uint64_t descriptor, bool mn_major, std::ui
   const bool below = lowest < block.shared_first();
   throw FaultError(FaultKind::out_of_bounds,
                    std::string("operand ") + name +
-                       " of a wgmma reaches out of the block's shared memory (bytes " +
+                       " of a wgmma extends beyond the block's shared memory (bytes " +
                        std::to_string(block.shared_begin()) + " to " + std::to_string(block.shared_end()) +
-                       "): its descriptor says start " + std::to_string(at.start) + ", leading offset " +
+                       "): its descriptor has start " + std::to_string(at.start) + ", leading offset " +
                        std::to_string(at.leading) + ", stride offset " + std::to_string(at.stride) +
                        (at.swizzle == Swizzle::none
                             ? ", no swizzle"
@@ -221,9 +221,10 @@ machine::Warpgroup &group_of(Warp &warp) {
   machine::Warpgroup *const group = warp.block().warpgroup(warp.index());
   if (!group)
     throw FaultError(FaultKind::bad_operand,
-                     "wgmma by a warpgroup of " + std::to_string(warp.block().warps().size() % 4) +
-                         " warps: warp " + std::to_string(warp.index()) + " has no full warpgroup of four (" +
-                         std::to_string(warp.block().thread_count()) + " threads a block)");
+                     "wgmma in a warpgroup of " + std::to_string(warp.block().warps().size() % 4) +
+                         " warps: warp " + std::to_string(warp.index()) +
+                         " is not in a full warpgroup of four (" +
+                         std::to_string(warp.block().thread_count()) + " threads per block)");
   return *group;
 }
 
@@ -244,7 +245,7 @@ void count(Warp &warp, const Instruction &in) {
   counters.passes += wavefronts;
 }
 
-/// Keeps the operands for whoever asks where they lie.
+/// Keeps the operands for reports of their place in shared memory.
 void note_operands(Warp &warp, const Instruction &in, const Product &product) {
   if (warp.index() % machine::kWarpsOfGroup != 0)
     return;

@@ -1,4 +1,4 @@
-// Flags in the encoding of wgmma.mma_async, for those who inspect it.
+// Flags in the encoding of wgmma.mma_async, for the sanitizer.
 #pragma once
 
 #include "machine/swizzle.h"

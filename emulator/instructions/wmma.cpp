@@ -427,7 +427,7 @@ bool bind_multiply(Binder &binder) {
   const Shape shape = find_shape(binder);
   // Two types are D and C of an f16 product; otherwise D, A, B and C are all named.
   Type d, a, b, c;
-  if (binder.types().size() == 2) {
+  if (binder.source.types.size() == 2) {
     d = binder.type(0), c = binder.type(1);
     a = b = Type::f16;
   } else {

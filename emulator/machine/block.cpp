@@ -15,8 +15,13 @@ namespace ladder::machine {
 
 namespace {
 
-/// Instructions that a warp runs before the next one's turn.
+/// Instructions that a warp executes before the next warp runs.
 constexpr std::uint64_t kSlice = 16384;
+
+/// Ends messages about loops that may be endless.
+constexpr char kEndless[] =
+    ". Is a loop endless, or does it wait for a kernel of another stream? (Kernels run one "
+    "after the other here; LADDER_WARP_INSTRUCTION_LIMIT raises the limit.)";
 
 std::uint32_t launch_registers(const LaunchContext &launch) {
   const Code &code = *launch.code;
@@ -106,12 +111,9 @@ Block::State Block::run() {
       any_ready = true;
       try {
         if (limit && warp.executed() >= limit)
-          throw FaultError(
-              FaultKind::instruction_limit,
-              "a warp has executed " + std::to_string(warp.executed()) +
-                  " instructions and is not done; is a loop endless, or does it wait for a kernel "
-                  "of another stream? (kernels run one after the other here; raise the limit "
-                  "with LADDER_WARP_INSTRUCTION_LIMIT)");
+          throw FaultError(FaultKind::instruction_limit, "a warp has executed " +
+                                                             std::to_string(warp.executed()) +
+                                                             " instructions without finishing" + kEndless);
         const RunResult result = warp.run(to_interrupt_ || warp.polled() ? kPollSlice : kSlice);
         only_polls = only_polls && (result != RunResult::slice_over || warp.polled());
         if (result == RunResult::exited)
@@ -141,6 +143,8 @@ Block::State Block::run() {
       throw FaultError(FaultKind::interrupted, "the launch was interrupted");
     if (std::exchange(to_interrupt_, false))
       return State::interrupted;
+    if (std::exchange(gives_way_, false))
+      return State::gave_way;
     const bool still_waiting = std::none_of(warps_.begin(), warps_.end(), [](const Warp &warp) {
       return !warp.finished() && warp.ready() && !warp.polled();
     });
@@ -169,8 +173,8 @@ void Block::arrive(Warp &warp, int barrier, std::uint32_t count, bool wait, Redu
   } else if (state.expected != count) {
     throw FaultError(FaultKind::barrier,
                      "barrier " + std::to_string(barrier) +
-                         " is waited for with different counts: " + std::to_string(state.expected) + " and " +
-                         std::to_string(count) + " threads (0 stands for all)");
+                         " is used with different thread counts: " + std::to_string(state.expected) +
+                         " and " + std::to_string(count) + " (0 means all threads)");
   }
   const std::uint32_t active = warp.active();
   const auto lanes = std::uint32_t(std::popcount(active));
@@ -185,7 +189,7 @@ void Block::arrive(Warp &warp, int barrier, std::uint32_t count, bool wait, Redu
     complete_barrier(barrier);
   else if (count && state.slots > count)
     throw FaultError(FaultKind::barrier, "more threads arrived at barrier " + std::to_string(barrier) +
-                                             " than the " + std::to_string(count) + " it is for");
+                                             " than its count of " + std::to_string(count));
 }
 
 bool Block::is_complete(const Barrier &barrier) const {
@@ -255,8 +259,8 @@ std::uint8_t *Block::cluster_shared(std::uint64_t address, std::uint64_t bytes, 
   if (block->finished())
     throw FaultError(
         FaultKind::bad_operand,
-        "the shared memory of block " + std::to_string(block->cluster_rank()) +
-            " of the cluster, which has exited: a block may only exit when no other one will use "
+        "an access to the shared memory of block " + std::to_string(block->cluster_rank()) +
+            " of the cluster, which has exited: a block may exit only when no other block will access "
             "its shared memory (barrier.cluster)",
         lane)
         .at(address);
@@ -299,19 +303,29 @@ bool Block::starves() const {
                      [](const Warp &warp) { return warp.finished() || !warp.ready() || warp.starves(); });
 }
 
+void Block::note_mbarrier_wait(const Warp &warp, const MbarrierWait &wait) {
+  std::vector<MbarrierWait> &waits = mbarrier_waits_[std::size_t(warp.index())];
+  for (MbarrierWait &other : waits)
+    other.lanes &= ~wait.lanes;
+  std::erase_if(waits, [](const MbarrierWait &other) { return other.lanes == 0; });
+  waits.push_back(wait);
+}
+
 std::string Block::describe_wait(const Warp &warp) const {
-  std::string text = warp.describe_waits();
-  const MbarrierWait &wait = mbarrier_waits_[std::size_t(warp.index())];
-  if (!warp.starves() || !wait.lanes)
-    return text;
-  std::uint64_t bits;
-  std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
-  if (!text.empty())
-    text += "; ";
-  text += lanes_text(wait.lanes) + " at the mbarrier at byte " +
-          std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
-          std::to_string(wait.parity) + ", which " + wait.describe(bits);
-  return text + own_line_text(source_place(*launch_->code, wait.instruction));
+  std::string text;
+  const std::uint32_t spinning = warp.starves() ? warp.ready_lanes() : 0;
+  for (const MbarrierWait &wait : mbarrier_waits_[std::size_t(warp.index())]) {
+    if (!(wait.lanes & spinning))
+      continue;
+    std::uint64_t bits;
+    std::memcpy(&bits, shared_.data() + wait.address, sizeof bits);
+    text += (text.empty() ? "" : "; ") + lanes_text(wait.lanes & spinning) + " at the mbarrier at byte " +
+            std::to_string(wait.address - shared_begin_) + " of shared memory for the phase of parity " +
+            std::to_string(wait.parity) + ", which " + wait.describe(bits) +
+            own_line_text(source_place(*launch_->code, wait.instruction));
+  }
+  const std::string others = warp.describe_waits();
+  return text + (text.empty() || others.empty() ? "" : "; ") + others;
 }
 
 std::string Block::describe_waits() const {
@@ -330,14 +344,14 @@ std::string Block::describe_waits() const {
   for (std::size_t i = 0; i < std::min(waits.size(), kMostNamed); ++i)
     out << (i ? "; " : "") << warps_text(waits[i].second) << ": " << waits[i].first;
   if (waits.size() > kMostNamed)
-    out << "; and others";
+    out << "; and more";
   return out.str();
 }
 
 void Block::deadlock() {
   const auto unfinished = [](const Warp &warp) { return !warp.finished(); };
   const bool at_barrier = std::any_of(warps_.begin(), warps_.end(), [&](const Warp &warp) {
-    return unfinished(warp) && warp.describe_waits().find("at barrier") != std::string::npos;
+    return unfinished(warp) && warp.waits_at_barrier();
   });
   const std::string message = (at_barrier ? "a barrier is not reached by all threads that it waits for: "
                                           : "no warp of the block can proceed: ") +
@@ -348,10 +362,8 @@ void Block::deadlock() {
 
 FaultError Block::endless_wait() const {
   FaultError error = waiting_fault(
-      "all that is left of the grid waits, and for long nothing has changed that it waits for: " +
-      describe_waits() +
-      ". Is a loop endless, or does it wait for a kernel of another stream? (kernels run one after the "
-      "other here; raise the limit with LADDER_WARP_INSTRUCTION_LIMIT)");
+      "all remaining blocks of the grid wait, and nothing that they wait for has changed for a long time: " +
+      describe_waits() + kEndless);
   error.fault.kind = FaultKind::deadlock;
   return error;
 }

@@ -21,7 +21,7 @@
 
 namespace ladder::machine {
 
-/// How many instructions a warp that has only polled runs before it is the next one's turn.
+/// The slice of a warp that has only polled, in instructions.
 inline constexpr std::uint64_t kPollSlice = 512;
 
 inline constexpr int kBarriers = 16;
@@ -72,7 +72,7 @@ public:
   Block(const Block &) = delete;
   Block &operator=(const Block &) = delete;
 
-  enum class State { finished, spinning, waiting, interrupted };
+  enum class State { finished, spinning, waiting, interrupted, gave_way };
   /// Runs the warps in turn, a slice each, until all have exited, until a whole round only polled (the block
   /// may be waiting for another block), or until all wait for other blocks of the cluster. The first time, it
   /// ends after one round if the device takes the liberty to run backwards.
@@ -84,7 +84,7 @@ public:
   bool starves() const;
   /// Throws a fault that lists what each warp waits for.
   [[noreturn]] void deadlock();
-  /// The same for a block that polls for what nobody will change.
+  /// The same for a block that polls for a change that no thread can make.
   FaultError endless_wait() const;
 
   // --- used by instructions ---
@@ -128,9 +128,8 @@ public:
   /// By thread number within the block.
   BulkGroups &bulk_groups(int thread) { return bulk_groups_[thread]; }
   RegisterPool &register_pool() { return register_pool_; }
-  void note_mbarrier_wait(const Warp &warp, const MbarrierWait &wait) {
-    mbarrier_waits_[std::size_t(warp.index())] = wait;
-  }
+  /// Replaces what these lanes waited for last.
+  void note_mbarrier_wait(const Warp &warp, const MbarrierWait &wait);
   SharedCostCache &shared_costs() { return shared_costs_; }
   AccessPattern &pattern(const Instruction &instruction) { return patterns_[instruction.site]; }
   /// Settles the instruction's pattern and returns it for reuse with a new pattern, counted as `kind`.
@@ -158,6 +157,12 @@ public:
   FaultError waiting_fault(const std::string &message) const;
   /// Records an event that may let other blocks or warps proceed.
   void note_progress() { progressed_ = moved_ = true; }
+  /// Ends the warp's slice, and then the block's turn, so that the blocks that wait for this one go first.
+  void give_way(Warp &warp) {
+    warp.yield();
+    note_progress();
+    gives_way_ = true;
+  }
 
 private:
   struct Barrier {
@@ -187,7 +192,7 @@ private:
   std::vector<BulkCopyInFlight> bulk_copies_;
   std::map<int, BulkGroups> bulk_groups_;
   RegisterPool register_pool_;
-  std::vector<MbarrierWait> mbarrier_waits_; ///< by warp: the last wait
+  std::vector<std::vector<MbarrierWait>> mbarrier_waits_; ///< by warp: each lane's last wait
   Cluster *cluster_;
   std::uint32_t cluster_rank_;
   SharedCostCache shared_costs_;
@@ -195,7 +200,7 @@ private:
   std::vector<Warp> warps_;
   std::vector<Warpgroup> warpgroups_; ///< complete ones only
   std::array<Barrier, kBarriers> barriers_;
-  bool progressed_ = false, moved_ = false;
+  bool progressed_ = false, moved_ = false, gives_way_ = false;
   bool on_launching_thread_, to_interrupt_;
   std::unique_ptr<BlockObserver> observer_;
 };

@@ -25,7 +25,7 @@ Cluster::Cluster(LaunchContext &launch, std::uint64_t index, Counters &counters,
 
 Block::State Cluster::run() {
   for (;;) {
-    bool all_done = true, moved = false, spins = false, interrupted = false;
+    bool all_done = true, moved = false, spins = false, interrupted = false, gave_way = false;
     Block *waiting = nullptr;
     for (const auto &block : blocks_) {
       if (block->finished())
@@ -37,6 +37,7 @@ Block::State Cluster::run() {
       all_done = false;
       spins = spins || state == Block::State::spinning;
       interrupted = interrupted || state == Block::State::interrupted;
+      gave_way = gave_way || state == Block::State::gave_way;
       if (state == Block::State::waiting)
         waiting = block.get();
     }
@@ -44,6 +45,8 @@ Block::State Cluster::run() {
       return Block::State::finished;
     if (interrupted)
       return Block::State::interrupted;
+    if (gave_way)
+      return Block::State::gave_way;
     if (moved)
       continue;
     bool starves = true;
@@ -69,7 +72,7 @@ void Cluster::arrive(Warp &warp) {
     std::uint32_t &own = mark(warp, lane);
     if (own)
       throw FaultError(FaultKind::barrier,
-                       "barrier.cluster.arrive by a thread that has arrived already and not waited since",
+                       "barrier.cluster.arrive by a thread that has already arrived and has not waited since",
                        lane);
     own = phase_;
     ++arrived_;

@@ -14,35 +14,11 @@ std::string triple(const std::array<std::uint32_t, 3> &v) {
 } // namespace
 
 std::string_view fault_kind_name(FaultKind kind) {
-  switch (kind) {
-  case FaultKind::out_of_bounds:
-    return "out of bounds";
-  case FaultKind::misaligned:
-    return "misaligned";
-  case FaultKind::read_only:
-    return "read only";
-  case FaultKind::unsupported:
-    return "unsupported";
-  case FaultKind::bad_operand:
-    return "bad operand";
-  case FaultKind::barrier:
-    return "barrier";
-  case FaultKind::deadlock:
-    return "deadlock";
-  case FaultKind::instruction_limit:
-    return "instruction limit";
-  case FaultKind::assertion:
-    return "assertion";
-  case FaultKind::trap:
-    return "trap";
-  case FaultKind::stack_overflow:
-    return "stack overflow";
-  case FaultKind::interrupted:
-    return "interrupted";
-  case FaultKind::launch:
-    return "launch";
-  }
-  return "fault";
+  constexpr std::string_view kNames[] = {
+#define FAULT(kind, name, error) name,
+#include "machine/fault_kinds.def"
+  };
+  return kNames[std::size_t(kind)];
 }
 
 std::string Fault::describe() const {

@@ -10,19 +10,8 @@
 namespace ladder::machine {
 
 enum class FaultKind {
-  out_of_bounds, ///< an address outside every allocation or window
-  misaligned,    ///< an address that is not a multiple of the access size
-  read_only,     ///< a write to constant or read-only memory
-  unsupported,   ///< an opcode, or a form of one, that is not modelled
-  bad_operand,   ///< an operand value that the PTX manual leaves undefined (shuffle mask, barrier id, ...)
-  barrier,       ///< a barrier that some threads miss, or with a wrong count
-  deadlock,      ///< no warp can proceed
-  instruction_limit, ///< a warp exceeded the instruction limit
-  assertion,         ///< assert() failed
-  trap,              ///< trap
-  stack_overflow,    ///< calls nested too deeply, or too much local memory
-  interrupted,       ///< the host stopped the launch
-  launch,            ///< a grid, block or amount of memory that the GPU does not allow
+#define FAULT(kind, name, error) kind,
+#include "machine/fault_kinds.def"
 };
 
 std::string_view fault_kind_name(FaultKind kind);

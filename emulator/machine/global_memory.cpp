@@ -102,9 +102,9 @@ void GlobalMemory::forget_freed(std::uint64_t begin, std::uint64_t end) {
     first = freed_.erase(first);
 }
 
-std::string GlobalMemory::describe(std::uint64_t address) const {
+std::string GlobalMemory::what_is_near(std::uint64_t address) const {
   if (address < kNullPage)
-    return address ? "a null pointer and " + std::to_string(address) + " bytes" : "a null pointer";
+    return address ? "a null pointer plus " + std::to_string(address) + " bytes" : "a null pointer";
   const std::lock_guard lock(mutex_);
   const auto above = by_begin_.upper_bound(address);
   const MemoryRange *const next = above == by_begin_.end() ? nullptr : &above->second.range;
@@ -123,8 +123,14 @@ std::string GlobalMemory::describe(std::uint64_t address) const {
     return std::to_string(before) + " bytes before " + quoted(*next);
   if (past < kNear)
     return std::to_string(past) + " bytes past the end of " + quoted(*below);
-  return is_host_memory(address) ? "it is memory of the host's, which a GPU cannot reach"
-                                 : "it is far from all of them";
+  return {};
+}
+
+std::string GlobalMemory::describe(std::uint64_t address) const {
+  const std::string near = what_is_near(address);
+  return !near.empty()             ? near
+         : is_host_memory(address) ? "it is host memory, which a GPU cannot access"
+                                   : "it is far from every allocation";
 }
 
 std::vector<MemoryRange> GlobalMemory::ranges() const {

@@ -32,6 +32,8 @@ public:
   const MemoryRange *find(std::uint64_t address, std::uint64_t bytes) const;
   /// For messages: what the address is, or what is near it.
   std::string describe(std::uint64_t address) const;
+  /// False for an address that has nothing to do with any allocation, nor with a null pointer.
+  bool is_near(std::uint64_t address) const { return !what_is_near(address).empty(); }
   std::vector<MemoryRange> ranges() const;
 
 private:
@@ -39,6 +41,7 @@ private:
     MemoryRange range;
     int uses = 1;
   };
+  std::string what_is_near(std::uint64_t address) const; ///< empty: nothing
   void forget_freed(std::uint64_t begin, std::uint64_t end);
 
   mutable std::mutex mutex_;

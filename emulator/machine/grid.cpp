@@ -18,9 +18,9 @@ namespace ladder::machine {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
-/// Of the instructions that a warp may execute, the part for which a whole grid may do nothing but poll.
+/// The share of the instruction limit for which a whole grid may only poll.
 constexpr std::uint64_t kIdleShare = 32;
-/// Rounds of a polling block that are too few to conclude anything: lanes at joins are still to be released.
+/// With fewer polling rounds nothing can be concluded: lanes that wait at joins may still be released.
 constexpr std::uint64_t kFewRounds = 256;
 
 [[noreturn]] void refuse(const LaunchContext &launch, const std::string &why) {
@@ -51,7 +51,7 @@ void check_launch(const LaunchContext &launch) {
                                    ? layout.dynamic_shared_offset + launch.dynamic_shared_bytes
                                    : layout.static_shared_bytes;
   if (shared > launch.gpu->shared_bytes_per_block_opt_in)
-    refuse(launch, std::to_string(shared) + " bytes of shared memory a block; " +
+    refuse(launch, std::to_string(shared) + " bytes of shared memory per block; " +
                        std::string(launch.gpu->arch) + " has " +
                        std::to_string(launch.gpu->shared_bytes_per_block_opt_in));
 }
@@ -99,7 +99,7 @@ public:
     unsigned threads =
         options_.threads ? options_.threads : std::max(1u, std::thread::hardware_concurrency());
     if (Liberties::current().backwards)
-      threads = 1; // so that the order of blocks is the same on every host
+      threads = 1; // makes the order of blocks the same on every host
     threads = unsigned(std::min<std::uint64_t>(threads, total_));
     std::vector<Counters> counters(threads, Counters(launch_.code->instructions.size()));
     next_tick_ = std::chrono::steady_clock::now() + kTick;
@@ -180,13 +180,15 @@ private:
           } else if (state == Block::State::interrupted) {
             start_one = current.index % 2 == 1 && resident.size() + 1 < room_;
             resident.push_front(std::move(current));
+          } else if (state == Block::State::gave_way) {
+            resident.push_back(std::move(current));
           } else {
             if (faulted_.load() != kNoFault || lost_a_block_)
               continue; // it may be waiting for the block that faulted
             start_one = resident.size() + 1 < limit_;
             resident.push_back(std::move(current));
             if (launch_.observer && resident.size() == room_ && next_.load() < total_)
-              tell_of_waiting(resident.back().cluster->block(0));
+              report_waiting(resident.back().cluster->block(0));
             if (waits_forever(worker, idle, resident.size()))
               throw resident.back().cluster->block(0).endless_wait();
             std::this_thread::yield();
@@ -206,21 +208,21 @@ private:
   }
 
   /// All blocks that fit on the GPU wait for blocks that do not fit.
-  void tell_of_waiting(Block &block) {
+  void report_waiting(Block &block) {
     const FaultError error = block.waiting_fault(
-        "the block waits, as all " + std::to_string(room_) + " that fit on the GPU at once do, while " +
-        std::to_string(total_ - next_.load()) + " others cannot start");
+        "the block waits, like all " + std::to_string(room_) + " that fit on the GPU at once, while " +
+        std::to_string(total_ - next_.load()) + " more blocks cannot start");
     launch_.observer->take_fault(error.fault);
   }
 
-  /// What a worker knows of its own blocks: how many rounds have only polled since the launch last
-  /// progressed.
+  /// Per worker: the rounds of its blocks that have only polled since the launch last progressed.
   struct IdleTime {
     std::uint64_t progress = 0, rounds = 0;
   };
 
-  /// Whether no block has done anything but poll for long: every worker has polled its `resident` blocks many
-  /// times since the launch last progressed. A worker within a long round, or without a core, has not.
+  /// True if all blocks have only polled for a long time: every worker has polled its `resident` blocks many
+  /// times since the launch last progressed. A worker inside a long round, or not scheduled by the host, has
+  /// not.
   bool waits_forever(unsigned worker, IdleTime &idle, std::size_t resident) {
     const std::uint64_t progress = launch_.progress.load();
     if (idle.progress != progress)

@@ -1,4 +1,4 @@
-// Observers of a launch. This is all the machine knows of the sanitizer.
+// Observers of a launch: the only link from the machine to the sanitizer.
 #pragma once
 
 #include "machine/fault.h"
@@ -16,6 +16,9 @@ public:
   virtual ~BlockObserver() = default;
   /// Called before the waiting threads resume.
   virtual void barrier_completed(int barrier) = 0;
+  /// The lanes `missing`, which the instruction's member mask names, have skipped it.
+  virtual void members_skipped(Warp &warp, std::uint32_t instruction, std::uint32_t lanes,
+                               std::uint32_t missing) = 0;
   /// A kernel's malloc returned this memory to a lane.
   virtual void heap_allocated(Warp &warp, int lane, std::uint64_t address, std::uint64_t bytes) = 0;
   /// A kernel frees memory from malloc. Returning true keeps the memory from being reused.

@@ -8,9 +8,9 @@
 
 namespace ladder::machine {
 
-/// The innermost line, the kernel line that it was inlined into, and between them the innermost line of the
-/// kernel's own file: where a kernel calls a function of its file that calls a header's, the call of the
-/// header's. Without -lineinfo the lines are 0 and the files empty.
+/// The innermost line, the kernel line that it was inlined into, and the own line: the innermost line in the
+/// kernel's own file. If the kernel calls a function of its file that calls a header's function, the own line
+/// is the call of the header's function. Without -lineinfo the lines are 0 and the files empty.
 struct SourcePlace {
   std::string file, kernel_file;
   int line = 0, kernel_line = 0, own_line = 0;

@@ -95,7 +95,7 @@ RunResult Warp::run(std::uint64_t slice) {
   executed_ += slice;
   RunResult result = RunResult::slice_over;
   for (;;) {
-    if (switch_path_ && !next_path()) {
+    if (switch_path_ && !next_path() && !(release_members() && next_path())) {
       result = live_ ? RunResult::blocked : RunResult::exited;
       break;
     }
@@ -156,6 +156,17 @@ bool Warp::ready() const {
     return true;
   return std::any_of(paths_.begin(), paths_.end(),
                      [](const Path &path) { return path.state == Path::State::ready; });
+}
+
+std::uint32_t Warp::ready_lanes() const {
+  std::uint32_t lanes = 0;
+  for (const Path &path : paths_)
+    lanes |= path.state == Path::State::ready ? path.mask : 0;
+  return lanes;
+}
+
+bool Warp::waits_at_barrier() const {
+  return std::ranges::any_of(paths_, [](const Path &path) { return path.state == Path::State::barrier; });
 }
 
 // --- asynchronous copies

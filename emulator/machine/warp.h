@@ -73,7 +73,6 @@ public:
   std::uint32_t path_mask() const { return mask_; } ///< lanes at this instruction, before its guard applies
   std::uint32_t live() const { return live_; }      ///< lanes that have not exited
   std::uint32_t &carry() { return carry_; }         ///< the condition code register CC.CF, one bit per lane
-  std::uint32_t initial_lanes() const { return initial_; }
   int index() const { return index_; }
   Block &block() { return *block_; }
   std::uint32_t pc() const { return pc_; } ///< index of the next instruction
@@ -191,6 +190,8 @@ public:
 
   bool finished() const { return live_ == 0; }
   bool ready() const; ///< some path can run
+  std::uint32_t ready_lanes() const;
+  bool waits_at_barrier() const;
   std::uint64_t executed() const { return executed_; }
   /// Instructions issued so far; valid while one runs.
   std::uint64_t clock() const { return executed_ - remaining_; }
@@ -198,7 +199,7 @@ public:
   bool polled() const { return polled_; }
   /// Releases lanes that have waited long at a join without the others, which may be spinning for them.
   /// Returns true if there were any.
-  bool release_joins();
+  bool release_joins() { return release_joins(kAllLanes); }
   /// Describes what the waiting paths wait for, for the deadlock message.
   std::string describe_waits() const;
   /// For messages: the instruction that the warp executes or, if all paths wait, the first waiting one.
@@ -235,6 +236,9 @@ private:
   bool settle_products(); ///< runs before the instruction at pc_; false: the path waits
   void arrive(const std::shared_ptr<Join> &join, std::uint32_t lanes);
   void leave_join(const std::shared_ptr<Join> &join, std::uint32_t lanes);
+  std::vector<std::shared_ptr<Join>> waiting_joins() const; ///< with lanes that wait for others
+  bool release_joins(std::uint32_t lanes);                  ///< those at which some of these lanes wait
+  bool release_members();
   void complete(const std::shared_ptr<Join> &join);
   void try_release_converge(std::uint32_t members);
   static bool holds(const MemoryRange &range, std::uint64_t address, std::uint64_t bytes, bool write) {

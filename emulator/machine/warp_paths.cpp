@@ -234,15 +234,23 @@ void Warp::exit() {
   block_->lanes_exited(*this, lanes);
 }
 
-bool Warp::release_joins() {
-  if (!switch_path_)
-    leave();
+std::vector<std::shared_ptr<Warp::Join>> Warp::waiting_joins() const {
   std::vector<std::shared_ptr<Join>> joins;
   for (const Path &path : paths_)
     for (std::shared_ptr<Join> join = path.join; join; join = join->parent)
-      if (join->arrived && !join->is_call && std::find(joins.begin(), joins.end(), join) == joins.end())
+      if (join->arrived && !join->is_call && std::ranges::find(joins, join) == joins.end())
         joins.push_back(join);
-  for (const std::shared_ptr<Join> &join : joins) {
+  return joins;
+}
+
+bool Warp::release_joins(std::uint32_t lanes) {
+  if (!switch_path_)
+    leave();
+  bool any = false;
+  for (const std::shared_ptr<Join> &join : waiting_joins()) {
+    if (!(join->arrived & lanes))
+      continue;
+    any = true;
     Path path;
     path.pc = join->pc;
     path.mask = join->arrived;
@@ -253,7 +261,25 @@ bool Warp::release_joins() {
     paths_.insert(paths_.begin(), std::move(path));
     ++current_;
   }
-  return !joins.empty();
+  return any;
+}
+
+/// When every path waits: releases lanes that a member mask names but that skipped the instruction and now
+/// wait at a join. PTX has no joins: the instruction waits until these lanes execute it or exit.
+bool Warp::release_members() {
+  std::uint32_t at_joins = 0, skipped = 0;
+  for (const std::shared_ptr<Join> &join : waiting_joins())
+    at_joins |= join->arrived;
+  for (const Path &path : paths_) {
+    const std::uint32_t absent = path.members & at_joins;
+    if (path.state != Path::State::converge || !absent ||
+        !block_->code().sources[path.pc]->is(program::Trait::by_mask))
+      continue;
+    skipped |= absent;
+    if (BlockObserver *const observer = block_->observer())
+      observer->members_skipped(*this, path.pc, path.mask, absent);
+  }
+  return skipped && release_joins(skipped);
 }
 
 // --- waiting
@@ -380,6 +406,9 @@ void Warp::try_release_converge(std::uint32_t members) {
 std::string Warp::describe_waits() const {
   std::ostringstream out;
   bool first = true;
+  const auto place = [&](const program::Instruction &instruction) {
+    return own_line_text(source_place(block_->code().program->module, instruction));
+  };
   for (const Path &path : paths_) {
     const bool polls = path.state == Path::State::ready && polled_ && !starves_;
     if (path.state == Path::State::ready && !polls)
@@ -395,7 +424,12 @@ std::string Warp::describe_waits() const {
       out << " at " << instruction.full_opcode() << " for " << path.describe(const_cast<Warp &>(*this));
     else
       out << " at " << instruction.full_opcode() << " for " << lanes_text(path.members & live_ & ~path.mask);
-    out << own_line_text(source_place(block_->code().program->module, instruction));
+    out << place(instruction);
+    first = false;
+  }
+  for (const std::shared_ptr<Join> &join : waiting_joins()) {
+    out << (first ? "" : "; ") << lanes_text(join->arrived) << " behind the branch"
+        << place(*block_->code().sources[join->pc]);
     first = false;
   }
   return out.str();

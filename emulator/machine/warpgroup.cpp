@@ -24,16 +24,16 @@ void Warpgroup::issue(Warp &warp, Product product, const std::uint32_t *d_slots,
     const Product &same = other.products[place];
     const std::string who = "warp " + std::to_string(first_warp_ + i) + " of the warpgroup ";
     if (same.instruction != product.instruction)
-      throw FaultError(FaultKind::bad_operand, who + "is at another wgmma.mma_async (PTX line " +
+      throw FaultError(FaultKind::bad_operand, who + "is at a different wgmma.mma_async (PTX line " +
                                                    std::to_string(warp.source(*same.instruction).ptx_line) +
-                                                   "); its four warps must execute the same");
+                                                   "); all four warps must execute the same one");
     if (same.a != product.a || same.b != product.b)
       throw FaultError(FaultKind::bad_operand,
-                       who + "gave another matrix descriptor; it must be the same in its four warps");
+                       who + "has a different matrix descriptor; all four warps must have the same one");
     if (same.accumulates != product.accumulates)
       throw FaultError(FaultKind::bad_operand,
-                       who + "gave another scale-d; it must be the same in its four warps");
-    break; // the others were compared with it already
+                       who + "has a different scale-d; all four warps must have the same one");
+    break; // the other warps were compared with it already
   }
   ++own.issued;
   for (std::uint32_t i = 0; i < d_count; ++i) {

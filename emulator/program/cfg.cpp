@@ -229,8 +229,8 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
   }
   const std::vector<std::uint32_t> post_dominator = immediate_post_dominators(successors, exits);
 
-  // A path that ends early (a trap, a return in the middle) leaves the branches around it without
-  // post-dominator. Their other lanes still reconverge, and no lane waits for those that leave, so search
+  // A path that ends early (a trap, a return in the middle) leaves the branches around it without a
+  // post-dominator. Their other lanes still reconverge, and no lane waits for the lanes that leave, so search
   // again without such paths.
   std::vector<std::uint32_t> without_early_ends(flow.blocks.size(), kNone);
   std::vector<bool> goes_on(flow.blocks.size(), false);
@@ -250,7 +250,7 @@ void find_reconvergence(std::vector<Instruction> &code, const ControlFlow &flow)
     if (!is_branch(branch) || (!branch.guarded && branch.targets.empty()))
       continue;
     std::uint32_t meet = post_dominator[b];
-    // If one side only leaves, waiting for it gains nothing.
+    // If one side only leaves, waiting for it has no benefit.
     const std::vector<std::uint32_t> &sides = flow.blocks[b].successors;
     if (meet == kNone &&
         std::all_of(sides.begin(), sides.end(), [&](std::uint32_t side) { return goes_on[side]; }))

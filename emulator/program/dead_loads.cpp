@@ -10,9 +10,9 @@ namespace {
 
 /// True if the instruction does nothing but write registers.
 bool only_writes_registers(const Instruction &instruction) {
-  constexpr std::uint32_t kActs = trait::branches | trait::calls | trait::returns | trait::exits |
+  constexpr std::uint64_t kActs = trait::branches | trait::calls | trait::returns | trait::exits |
                                   trait::traps | trait::barrier | trait::lands_late;
-  if (!instruction.is(Trait::writes_first) || instruction.row->traits & kActs || instruction.is_poll())
+  if (!instruction.is(Trait::writes_first) || instruction.traits & kActs || instruction.is_poll())
     return false;
   switch (instruction.row->effect) {
   case Effect::none:
@@ -29,7 +29,7 @@ bool only_writes_registers(const Instruction &instruction) {
 
 void find_dead_loads(std::vector<Instruction> &code, std::size_t registers) {
   std::vector<std::vector<std::uint32_t>> writers(registers);
-  std::vector<std::uint32_t> left; // live, and what they read has not been looked at
+  std::vector<std::uint32_t> left; // live, but their sources have not been visited
   std::vector<bool> is_live(code.size(), false);
   const auto revive = [&](std::uint32_t i) {
     if (!is_live[i])

@@ -11,11 +11,25 @@ using namespace trait;
 
 constexpr Opcode kOpcodes[] = {
 #define OPCODE(form, traits, effect) {form, traits, Effect::effect, #effect},
+#define BITWISE(form, traits, rule) {form, traits, Effect::none, "none", BitRule::rule},
+#define MODIFIER(name, traits)
 #include "program/opcodes.def"
 #undef OPCODE
+#undef BITWISE
+#undef MODIFIER
 };
 
 constexpr Opcode kUnknown{"", nothing, Effect::none, "none"};
+
+const std::unordered_map<std::string_view, std::uint64_t> kModifiers{
+#define OPCODE(form, traits, effect)
+#define BITWISE(form, traits, rule)
+#define MODIFIER(name, traits) {name, traits},
+#include "program/opcodes.def"
+#undef OPCODE
+#undef BITWISE
+#undef MODIFIER
+};
 
 std::vector<std::string> split(std::string_view dotted) {
   std::vector<std::string> words;
@@ -50,19 +64,23 @@ const std::unordered_map<std::string_view, std::vector<Form>> &forms() {
 
 std::span<const Opcode> opcodes() { return kOpcodes; }
 
-const Opcode &find_opcode(std::string_view opcode, const std::vector<std::string> &modifiers) {
-  const auto found = forms().find(opcode);
-  if (found == forms().end())
-    return kUnknown;
-  for (const Form &form : found->second)
-    if (std::all_of(form.modifiers.begin(), form.modifiers.end(), [&](const std::string &word) {
-          return std::find(modifiers.begin(), modifiers.end(), word) != modifiers.end();
-        }))
-      return *form.opcode;
-  return kUnknown;
+FoundOpcode find_opcode(std::string_view opcode, const std::vector<std::string> &modifiers) {
+  const auto has = [&](const std::string &word) {
+    return std::ranges::find(modifiers, word) != modifiers.end();
+  };
+  FoundOpcode found{&kUnknown, 0};
+  if (const auto all = forms().find(opcode); all != forms().end())
+    if (const auto form = std::ranges::find_if(
+            all->second, [&](const Form &one) { return std::ranges::all_of(one.modifiers, has); });
+        form != all->second.end())
+      found = {form->opcode, form->opcode->traits};
+  for (const std::string &modifier : modifiers)
+    if (const auto known = kModifiers.find(modifier); known != kModifiers.end())
+      found.traits |= known->second;
+  return found;
 }
 
-const Opcode &find_opcode(std::string_view full_opcode) {
+FoundOpcode find_opcode(std::string_view full_opcode) {
   std::vector<std::string> words = split(full_opcode);
   const std::string opcode = std::move(words.front());
   words.erase(words.begin());

@@ -8,10 +8,13 @@ bool Instruction::has(std::string_view modifier) const {
   return std::find(modifiers.begin(), modifiers.end(), modifier) != modifiers.end();
 }
 
-bool Instruction::is_poll() const {
-  if (is(Trait::polls_if_strong))
-    return has("volatile") || has("relaxed") || has("acquire") || has("mmio");
-  return is(Trait::polls);
+void Instruction::find_row() {
+  const FoundOpcode found = find_opcode(opcode, modifiers);
+  row = found.row;
+  traits = found.traits;
+  for (const std::string &modifier : modifiers)
+    if (const auto type = ptx::type_from_name(modifier))
+      types.push_back(*type);
 }
 
 std::string Instruction::full_opcode() const {

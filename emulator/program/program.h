@@ -38,60 +38,8 @@ struct Register {
 unsigned lane_bytes(ptx::Type type);
 
 enum class Special {
-  tid_x,
-  tid_y,
-  tid_z,
-  ntid_x,
-  ntid_y,
-  ntid_z,
-  ctaid_x,
-  ctaid_y,
-  ctaid_z,
-  nctaid_x,
-  nctaid_y,
-  nctaid_z,
-  laneid,
-  warpid,
-  nwarpid,
-  smid,
-  nsmid,
-  gridid,
-  lanemask_eq,
-  lanemask_le,
-  lanemask_lt,
-  lanemask_ge,
-  lanemask_gt,
-  clock,
-  clock_hi,
-  clock64,
-  globaltimer,
-  globaltimer_lo,
-  globaltimer_hi,
-  dynamic_smem_size,
-  total_smem_size,
-  aggr_smem_size,
-  reserved_smem_offset_begin,
-  reserved_smem_offset_end,
-  reserved_smem_offset_cap,
-  reserved_smem_offset_0,
-  reserved_smem_offset_1,
-  envreg1,
-  envreg2,
-  cluster_ctaid_x,
-  cluster_ctaid_y,
-  cluster_ctaid_z,
-  cluster_nctaid_x,
-  cluster_nctaid_y,
-  cluster_nctaid_z,
-  cluster_ctarank,
-  cluster_nctarank,
-  is_explicit_cluster,
-  clusterid_x,
-  clusterid_y,
-  clusterid_z,
-  nclusterid_x,
-  nclusterid_y,
-  nclusterid_z,
+#define SPECIAL(name, text, value) name,
+#include "program/specials.def"
 };
 
 struct Operand {
@@ -132,7 +80,9 @@ struct Instruction {
   Register guard;
   std::string opcode;
   std::vector<std::string> modifiers;
-  const Opcode *row = nullptr; ///< row of the opcode table
+  const Opcode *row = nullptr;  ///< row of the opcode table
+  std::uint64_t traits = 0;     ///< of the row and of the modifiers
+  std::vector<ptx::Type> types; ///< among the modifiers, in order: cvt.rn.f16.f32 has {f16, f32}
   /// As written, with two exceptions. A call always has three: {list of returns, target, list of arguments},
   /// where the target is a function or a register. brx.idx has only its index.
   std::vector<Operand> operands;
@@ -148,12 +98,15 @@ struct Instruction {
   bool is_reconvergence_point = false;
   bool is_dead = false; ///< a load whose values nothing uses: see find_dead_loads
 
+  /// Sets row, traits and types, which the opcode and the modifiers determine.
+  void find_row();
+  /// For binding; all others ask for traits.
   bool has(std::string_view modifier) const;
-  bool is(Trait trait) const { return row->is(trait); }
+  bool is(Trait trait) const { return traits & trait; }
   /// True if they differ at most in guard and operands.
   bool is_like(const Instruction &other) const { return row == other.row && modifiers == other.modifiers; }
   /// True for what spin loops poll with: another thread may change its result.
-  bool is_poll() const;
+  bool is_poll() const { return is(Trait::polls) || (is(Trait::polls_if_strong) && is(Trait::strong)); }
   std::string full_opcode() const;
 };
 

@@ -198,7 +198,7 @@ private:
     Instruction result;
     result.opcode = source.opcode;
     result.modifiers = source.modifiers;
-    result.row = &find_opcode(result.opcode, result.modifiers);
+    result.find_row();
     result.location = source.location;
     result.ptx_line = source.ptx_line;
     result.used_bytes = source.used_bytes;
@@ -206,7 +206,7 @@ private:
     if (source.guard) {
       const Operand guard = name_operand(source.guard->predicate, 0);
       if (guard.kind != Operand::Kind::reg || guard.reg.type != Type::pred)
-        fail("guard '" + source.guard->predicate + "' is no predicate");
+        fail("guard '" + source.guard->predicate + "' is not a predicate");
       result.guarded = true;
       result.guard_negated = source.guard->negated;
       result.guard = guard.reg;
@@ -230,7 +230,7 @@ private:
   Operand label(const ptx::Operand &source) {
     Operand result = operand(source);
     if (result.kind != Operand::Kind::label)
-      fail("'" + source.name + "' is no label");
+      fail("'" + source.name + "' is not a label");
     return result;
   }
 
@@ -240,18 +240,18 @@ private:
     result.operands.push_back(operand(source.operands[0]));
     const Entity list = find(source.operands[1].name);
     if (list.kind != Entity::Kind::targets)
-      fail("'" + source.operands[1].name + "' is no list of branch targets");
+      fail("'" + source.operands[1].name + "' is not a list of branch targets");
     targets_ += source_.body[list.index].targets.size();
     if (targets_ > kMostTargets)
       fail("brx.idx has too many targets");
     for (const std::string &name : source_.body[list.index].targets) {
       const Entity target = find(name);
       if (target.kind != Entity::Kind::label)
-        fail("'" + name + "' is no label");
+        fail("'" + name + "' is not a label");
       result.targets.push_back(target.index);
     }
     if (result.targets.empty())
-      fail("'" + source.operands[1].name + "' is no list of branch targets");
+      fail("'" + source.operands[1].name + "' is not a list of branch targets");
   }
 
   void call(const ptx::Instruction &source, Instruction &result) {
@@ -273,7 +273,7 @@ private:
     if (next < operands.size()) { // a prototype or a list of call targets
       if (find(operands[next].name).kind != Entity::Kind::targets &&
           !program_.symbol_index.contains(operands[next].name))
-        fail("'" + operands[next].name + "' is no prototype");
+        fail("'" + operands[next].name + "' is not a prototype");
       ++next;
     }
     if (next != operands.size())
@@ -372,10 +372,10 @@ private:
       result = name_operand(source.name, source.offset);
       result.negated = source.negated;
       if (result.negated && (result.kind != Operand::Kind::reg || result.reg.type != Type::pred))
-        fail("'" + source.name + "' is negated and no predicate");
+        fail("'" + source.name + "' is negated but is not a predicate");
       if (source.offset != 0 && result.kind != Operand::Kind::symbol &&
           result.kind != Operand::Kind::parameter)
-        fail("an offset is added to '" + source.name + "', which is no variable");
+        fail("an offset is added to '" + source.name + "', which is not a variable");
       return result;
     case ptx::Operand::Kind::integer:
       result.kind = Operand::Kind::integer;
@@ -412,9 +412,9 @@ private:
       const Operand &base = result.elements.at(0);
       if (base.kind != Operand::Kind::reg && base.kind != Operand::Kind::integer &&
           base.kind != Operand::Kind::symbol && base.kind != Operand::Kind::parameter)
-        fail("'" + base.name + "' is no address");
+        fail("'" + base.name + "' is not an address");
       if (base.kind == Operand::Kind::reg && base.reg.type == Type::pred)
-        fail("predicate '" + base.name + "' is no address");
+        fail("predicate '" + base.name + "' is not an address");
     }
     return result;
   }
@@ -426,7 +426,7 @@ private:
     if (needs_tail_ || code.empty() || !ends_path(code.back())) {
       Instruction tail;
       tail.opcode = "ret";
-      tail.row = &find_opcode(tail.opcode);
+      tail.find_row();
       tail.ptx_line = source_.end_line;
       tail.location = code.empty() ? -1 : code.back().location;
       tail.reconverge = kNoReconvergence;

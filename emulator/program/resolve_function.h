@@ -1,4 +1,4 @@
-// Resolves a function's body: every name in it gets its meaning.
+// Resolves the names in a function's body.
 #pragma once
 
 #include "program/program.h"

@@ -11,7 +11,7 @@
 
 namespace ladder::program {
 
-/// What a name stands for.
+/// What a name denotes.
 struct Entity {
   enum class Kind {
     none,

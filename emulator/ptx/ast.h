@@ -27,28 +27,8 @@ private:
 enum class StateSpace { reg, sreg, constant, global, local, param, shared };
 
 enum class Type {
-  none,
-  b8,
-  b16,
-  b32,
-  b64,
-  b128,
-  u8,
-  u16,
-  u32,
-  u64,
-  s8,
-  s16,
-  s32,
-  s64,
-  f16,
-  f16x2,
-  bf16,
-  bf16x2,
-  tf32,
-  f32,
-  f64,
-  pred,
+#define TYPE(name, bytes) name,
+#include "ptx/types.def"
 };
 
 /// The type that a word such as "s32" names; nullopt if it names none.

@@ -36,6 +36,7 @@ namespace {
 
 /// Address, bytes, name, writable.
 using Memory = std::tuple<std::uint64_t, std::uint64_t, std::string, bool>;
+using Span = std::pair<std::uint64_t, std::uint64_t>; ///< address, bytes
 using Size = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
 
 machine::Dim3 dim(const Size &size) { return {std::get<0>(size), std::get<1>(size), std::get<2>(size)}; }
@@ -94,7 +95,7 @@ public:
   Session(const std::string &arch, const std::vector<Memory> &memory, unsigned threads,
           std::uint64_t instruction_limit, bool check, bool backwards, std::uint8_t unwritten,
           bool skip_kernels, std::uint64_t first_blocks, std::uint64_t last_blocks, int multiprocessors,
-          bool watch_host)
+          bool watch_host, const std::vector<Span> &filled)
       : checking_(check ? std::make_unique<runtime::Checking>() : nullptr),
         lent_(std::make_unique<LentMemory>(memory)), log_(std::make_shared<runtime::LaunchLog>()) {
     Device &device = Device::instance();
@@ -123,6 +124,9 @@ public:
         lent.push_back({address, address + bytes, writable, name});
       watch_ = std::make_unique<runtime::HostWatch>(std::move(lent));
     }
+    for (const auto &[address, bytes] : filled)
+      if (checking_)
+        checking_->mark_written(address, bytes);
   }
   ~Session() { end(); }
 
@@ -311,10 +315,11 @@ PYBIND11_MODULE(_emulator, m) {
 
   py::class_<Session>(m, "Session")
       .def(py::init<const std::string &, const std::vector<Memory> &, unsigned, std::uint64_t, bool, bool,
-                    std::uint8_t, bool, std::uint64_t, std::uint64_t, int, bool>(),
+                    std::uint8_t, bool, std::uint64_t, std::uint64_t, int, bool, const std::vector<Span> &>(),
            py::arg("arch"), py::arg("memory"), py::arg("threads"), py::arg("instruction_limit"),
            py::arg("check"), py::arg("backwards"), py::arg("unwritten"), py::arg("skip_kernels"),
-           py::arg("first_blocks"), py::arg("last_blocks"), py::arg("multiprocessors"), py::arg("watch_host"))
+           py::arg("first_blocks"), py::arg("last_blocks"), py::arg("multiprocessors"), py::arg("watch_host"),
+           py::arg("filled"))
       .def("end", &Session::end)
       .def("launches", &Session::launches)
       .def("findings", &Session::findings, "What the sanitizer found, as JSON.")

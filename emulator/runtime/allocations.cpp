@@ -34,7 +34,7 @@ Checking *watcher_of(MemoryKind kind) {
   return checking && checking->watches_host() && kind != MemoryKind::registered ? checking : nullptr;
 }
 
-/// The same for device memory, even if the process does more than run one program.
+/// The same for device memory, also in a process that does more than run one program.
 Checking *tracker_of(MemoryKind kind) {
   Checking *const checking = Checking::active();
   const bool is_tracked = kind == MemoryKind::device || (kind == MemoryKind::managed && watcher_of(kind));

@@ -31,8 +31,8 @@ public:
   /// Returns false if it overlaps a known range.
   bool add_registered(void *pointer, std::uint64_t bytes, unsigned flags);
   bool remove_registered(void *pointer);
-  /// Zeroes memory by giving its pages back to the system, so that a large workspace takes only what is used
-  /// of it. Returns false, having done nothing, unless it is of an allocation that is large enough.
+  /// Zeroes memory by returning its pages to the system, so that a large workspace only occupies what is
+  /// used. Returns false without any effect unless the memory belongs to a large enough allocation.
   bool make_fresh(void *pointer, std::uint64_t bytes);
   /// The allocation that contains the address.
   std::optional<Allocation> find(const void *pointer) const;

@@ -18,7 +18,8 @@ namespace {
 using sanitizer::Finding;
 using sanitizer::Party;
 
-/// Fill pattern for memory that the host can write unnoticed: a value that programs do not start with.
+/// Fill pattern for memory that the host can write unnoticed: a value that programs do not use as an initial
+/// value.
 constexpr std::uint32_t kUnwritten = 0xa5c3d2e1;
 
 std::string lanes_json(std::uint32_t lanes) {
@@ -29,23 +30,15 @@ std::string lanes_json(std::uint32_t lanes) {
   return "[" + text + "]";
 }
 
-std::string list_json(const std::vector<std::uint64_t> &values) {
-  std::string text;
-  for (const std::uint64_t value : values)
-    text += (text.empty() ? "" : ", ") + std::to_string(value);
-  return "[" + text + "]";
+template <typename Numbers> std::string list_json(const Numbers &numbers) {
+  return "[" + joined(numbers, ", ", [](std::uint64_t number) { return std::to_string(number); }) + "]";
 }
 
 std::string party_json(const Party &party) {
-  return "{\"block\": [" + std::to_string(party.block[0]) + ", " + std::to_string(party.block[1]) + ", " +
-         std::to_string(party.block[2]) +
-         "], \"warp\": " + (party.warp < 0 ? "null" : std::to_string(party.warp)) +
-         ", \"lanes\": " + lanes_json(party.lanes) + ", \"file\": " + quoted(party.place.file) +
-         ", \"line\": " + std::to_string(party.place.line) +
-         ", \"kernel_file\": " + quoted(party.place.kernel_file) +
-         ", \"kernel_line\": " + std::to_string(party.place.kernel_line) +
-         ", \"own_line\": " + std::to_string(party.place.own_line) + ", \"opcode\": " + quoted(party.opcode) +
-         ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
+  return "{\"block\": " + list_json(party.block) +
+         ", \"warp\": " + (party.warp < 0 ? "null" : std::to_string(party.warp)) +
+         ", \"lanes\": " + lanes_json(party.lanes) + ", " + place_members(party.place) +
+         ", \"opcode\": " + quoted(party.opcode) + ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
 }
 
 std::string finding_json(const Finding &finding) {
@@ -97,12 +90,11 @@ std::unique_ptr<sanitizer::LaunchChecker> Checking::watch(machine::LaunchContext
 std::optional<sanitizer::Stray> Checking::explain(std::uint64_t address) const {
   using sanitizer::Kind;
   if (was_freed(address))
-    return sanitizer::Stray{Kind::use_after_free, "uses memory that cudaFree has freed"};
+    return sanitizer::Stray{Kind::use_after_free, "accesses memory that cudaFree has freed"};
   // Otherwise all memory, tensors included, is host memory.
   if (watches_host_ && !is_beside_allocation(address) && machine::is_host_memory(address) &&
-      Device::instance().memory().describe(address).starts_with("it is memory of the host's"))
-    return sanitizer::Stray{Kind::host_pointer,
-                            "uses an address of the host's memory, which a GPU cannot reach"};
+      !Device::instance().memory().is_near(address))
+    return sanitizer::Stray{Kind::host_pointer, "accesses host memory, which a GPU cannot access"};
   return std::nullopt;
 }
 
@@ -154,8 +146,8 @@ void Checking::worked(const std::string &name, std::vector<MemoryUse> uses) {
   const StreamId stream = OnStream::current();
   streams_.work(stream ? stream : kLegacyStream, name, std::move(uses), [&](const std::string &other) {
     note_call(sanitizer::Kind::race_streams,
-              name + " uses memory that " + other +
-                  " of another stream uses, and one of them writes, with no event between");
+              name + " accesses memory that " + other +
+                  " of another stream accesses, at least one of them writes, and no event orders the two");
   });
 }
 
@@ -167,11 +159,17 @@ void Checking::worked(const sanitizer::LaunchChecker &launch) {
     const bool writes = cell.write.epoch != 0;
     if (!writes && cell.reads[0].epoch == 0)
       return;
-    if (!uses.empty() && uses.back().end == address && uses.back().writes == writes)
+    bool is_atomic = true;
+    for (const sanitizer::Access &access : {cell.write, cell.reads[0], cell.reads[1]})
+      is_atomic = is_atomic && (access.epoch == 0 || access.flags & sanitizer::Access::strong);
+    if (!uses.empty() && uses.back().end == address && uses.back().writes == writes &&
+        uses.back().is_atomic == is_atomic)
       uses.back().end += bytes;
     else
-      uses.push_back({address, address + bytes, writes});
+      uses.push_back({address, address + bytes, writes, is_atomic});
   });
+  for (const auto &[begin, end] : launch.constants)
+    uses.push_back({begin, end});
   worked("the launch of " + launch.kernel(), std::move(uses));
 }
 
@@ -203,7 +201,7 @@ void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
   if (const auto gap = initialised_.gap(address, bytes))
     note_call(sanitizer::Kind::unwritten_output,
               std::to_string(gap->bytes) + " of the " + std::to_string(bytes) +
-                  " bytes that are copied to the host have never been written, the first at byte " +
+                  " bytes that are copied to the host were never written, the first at byte " +
                   std::to_string(gap->first - address) + after_failed_call());
   report_undefined(address, bytes, "that are copied to the host", "");
 }
@@ -215,7 +213,7 @@ void Checking::report_undefined(std::uint64_t address, std::uint64_t bytes, cons
     return;
   Finding finding;
   finding.kind = sanitizer::Kind::uninitialised;
-  finding.message = "stores values of memory that nobody has written, among them " +
+  finding.message = "stores values loaded from memory that was never written, among them " +
                     std::to_string(found->bytes) + " of the " + std::to_string(bytes) + " bytes " + what;
   finding.kernel = found->source.kernel;
   finding.who = found->source.store;
@@ -246,13 +244,15 @@ void Checking::track_output(std::uint64_t address, std::uint64_t bytes, const st
   outputs_.push_back({address, bytes, name});
 }
 
+void Checking::mark_written(std::uint64_t address, std::uint64_t bytes) { initialised_.mark(address, bytes); }
+
 void Checking::finish() {
   for (const Output &output : outputs_)
     if (const auto gap = initialised_.gap(output.address, output.bytes)) {
       Finding finding;
       finding.kind = sanitizer::Kind::unwritten_output;
       finding.message = std::to_string(gap->bytes) + " of the " + std::to_string(output.bytes) +
-                        " bytes of " + output.name + " have never been written";
+                        " bytes of " + output.name + " were never written";
       finding.space = "global";
       finding.address = gap->first;
       finding.has_address = true;
@@ -267,7 +267,7 @@ void Checking::finish() {
     finish_host();
 }
 
-/// Reports the host's errors, which show only at the end.
+/// Reports those errors of the host that are known only at the end.
 void Checking::finish_host() {
   const std::lock_guard lock(mutex_);
   const auto add = [&](sanitizer::Kind kind, std::string message, const HostPlace &place) {
@@ -279,10 +279,10 @@ void Checking::finish_host() {
   };
   for (const HostGuard::Touch &touch : HostGuard::instance().touches())
     if (touch.is_early)
-      add(sanitizer::Kind::race_host, "the host uses memory that a running copy or launch also uses",
+      add(sanitizer::Kind::race_host, "the host accesses memory that a running copy or launch also accesses",
           touch.place);
     else
-      add(sanitizer::Kind::host_access, "the host touches device memory", touch.place);
+      add(sanitizer::Kind::host_access, "the host accesses device memory", touch.place);
   for (const auto &[begin, block] : live_)
     add(sanitizer::Kind::leak, std::to_string(block.bytes) + " bytes of " + block.name + " are never freed",
         block.place);
@@ -302,11 +302,6 @@ void Checking::finish_host() {
   unseen_error_.reset();
 }
 
-std::string Checking::to_json() const {
-  std::string text;
-  for (const Finding &finding : findings_.merged())
-    text += (text.empty() ? "" : ",\n ") + finding_json(finding);
-  return "[" + text + "]";
-}
+std::string Checking::to_json() const { return "[" + joined(findings_.merged(), ",\n ", finding_json) + "]"; }
 
 } // namespace ladder::runtime

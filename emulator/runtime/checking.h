@@ -54,7 +54,7 @@ public:
   /// The same for a launch, with the memory that its threads touched.
   void worked(const sanitizer::LaunchChecker &launch);
   StreamOrder &streams() { return streams_; }
-  /// Finds untracked host writes: memory that differs from its initial pattern has been written.
+  /// Finds untracked host writes: memory that differs from its fill pattern was written.
   void find_host_writes();
 
   /// A launch failed; `finish` reports it unless the program asks for the error.
@@ -66,6 +66,8 @@ public:
   sanitizer::InitialisedMemory &initialised() { return initialised_; }
   /// Memory that the launches must write in full.
   void track_output(std::uint64_t address, std::uint64_t bytes, const std::string &name);
+  /// An output's contents before the first launch count as written.
+  void mark_written(std::uint64_t address, std::uint64_t bytes);
   /// Checks what remains at the end: outputs, allocations, errors.
   void finish();
   /// All findings so far, as a list of objects.
@@ -73,7 +75,7 @@ public:
 
 private:
   void finish_host();
-  /// Reports undefined values there, which `what` says the use of.
+  /// Reports undefined values there; `what` describes their use.
   void report_undefined(std::uint64_t address, std::uint64_t bytes, const std::string &what,
                         const std::string &object);
   bool is_beside_allocation(std::uint64_t address) const;

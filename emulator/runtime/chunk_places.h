@@ -24,7 +24,7 @@ LADDER_API machine::Swizzle swizzle_of(unsigned bytes);
 
 /// The chunks of a box of `elements` (by dimension, the innermost first), line by line. Throws
 /// std::invalid_argument with the rule of cuTensorMapEncodeTiled that the box breaks, and for an address that
-/// is no multiple of 128.
+/// is not a multiple of 128.
 LADDER_API std::vector<ChunkPlace> box_chunks(std::uint32_t address,
                                               const std::vector<std::uint32_t> &elements,
                                               unsigned element_bytes, machine::Swizzle swizzle);

@@ -119,8 +119,8 @@ private:
 
 bool is_mbarrier(program::Effect effect) {
   using program::Effect;
-  return effect == Effect::mbarrier_setup || effect == Effect::mbarrier || effect == Effect::mbarrier_wait ||
-         effect == Effect::copy_arrive;
+  return effect == Effect::mbarrier_init || effect == Effect::mbarrier_inval || effect == Effect::mbarrier ||
+         effect == Effect::mbarrier_wait || effect == Effect::copy_arrive;
 }
 
 std::string collapse_spaces(std::string_view text) {

@@ -83,7 +83,7 @@ Device &Device::instance() {
   return *device;
 }
 
-/// Runs after the program's static objects are destroyed: what they free is not a leak.
+/// Runs after the program's static objects are destroyed: memory that they free is not a leak.
 [[gnu::destructor]] void finish_checking() {
   if (Checking *const checking = Checking::active(); checking && checking->watches_host())
     Device::instance().finish_checking();
@@ -97,7 +97,7 @@ Device::Device()
                                                       std::numeric_limits<std::uint64_t>::max())) {
   if (const char *path = std::getenv("LADDER_LAUNCH_LOG"); path && *path) {
     log_path_ = path;
-    std::ofstream{log_path_}; // what stays empty tells of a program that ended without its exit handlers
+    std::ofstream{log_path_}; // an empty file shows that the program ended without its exit handlers
     file_log_ = std::make_shared<LaunchLog>(/*merge=*/true);
     before_a_crash([] { instance().write_log_file(); });
   }
@@ -144,7 +144,7 @@ void Device::check(const LaunchRequest &request) const {
     const machine::Dim3 shape = cluster_of(request);
     if (request.grid.x % shape.x || request.grid.y % shape.y || request.grid.z % shape.z)
       refuse("a grid of " + std::to_string(request.grid.x) + " x " + std::to_string(request.grid.y) + " x " +
-             std::to_string(request.grid.z) + " blocks, which is no multiple of the cluster of " +
+             std::to_string(request.grid.z) + " blocks, which is not a multiple of the cluster of " +
              std::to_string(shape.x) + " x " + std::to_string(shape.y) + " x " + std::to_string(shape.z));
   }
   if (request.dynamic_shared_bytes > request.dynamic_shared_limit)

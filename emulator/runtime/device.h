@@ -83,7 +83,8 @@ public:
   /// the device.
   void launch(const LaunchRequest &request);
 
-  /// A launch refused before anything ran harms nothing; any other fault breaks the device until a reset.
+  /// A launch that is refused before anything runs is harmless; any other fault breaks the device until a
+  /// reset.
   static bool is_refusal(const machine::Fault &fault) {
     return fault.kind == machine::FaultKind::launch || fault.kind == machine::FaultKind::unsupported;
   }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace ladder::runtime {
 
@@ -19,7 +20,7 @@ public:
       : std::runtime_error(message), code(code), kind(kind), bytes(bytes) {}
   cudaError_t code;
   sanitizer::Kind kind; ///< the sanitizer's kind of finding
-  std::uint64_t bytes;  ///< that the call asked for; 0: unknown
+  std::uint64_t bytes;  ///< that the call requested; 0: unknown
 };
 
 /// Throws CudaError(code) unless `holds`.
@@ -27,6 +28,12 @@ inline void require(bool holds, cudaError_t code = cudaErrorInvalidValue, const 
                     sanitizer::Kind kind = sanitizer::Kind::other) {
   if (!holds)
     throw CudaError(code, message, kind);
+}
+
+/// Returns a value through a pointer. Throws CudaError(cudaErrorInvalidValue) if it is null.
+template <typename T> void set(T *result, const std::type_identity_t<T> &value) {
+  require(result);
+  *result = value;
 }
 
 /// CUDA's error code for a fault.

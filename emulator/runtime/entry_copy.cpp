@@ -37,7 +37,7 @@ Direction direction_of(cudaMemcpyKind kind) {
   throw CudaError(cudaErrorInvalidMemcpyDirection);
 }
 
-/// Throws unless device memory is known and large enough; also checks known memory that the caller calls host
+/// Throws unless device memory is known and large enough. Also checks known memory that is passed as host
 /// memory.
 void check_range(const void *pointer, std::size_t bytes, Side side) {
   require(pointer);
@@ -48,8 +48,8 @@ void check_range(const void *pointer, std::size_t bytes, Side side) {
   const Checking *const checking = Checking::active();
   const bool was_freed = checking && checking->was_freed(address);
   require(memory.find(address, bytes), cudaErrorInvalidValue,
-          was_freed              ? "a copy or fill of device memory that is freed already"
-          : side == Side::device ? "a copy or fill of device memory that is not allocated, or not as large"
+          was_freed              ? "a copy or fill of device memory that is already freed"
+          : side == Side::device ? "a copy or fill of device memory that is not allocated, or is too small"
                                  : "a copy or fill that goes beyond the end of an allocation",
           was_freed ? Kind::use_after_free : Kind::bad_copy);
 }
@@ -64,10 +64,10 @@ void check_sides(const Direction &direction, const void *destination, const void
     return allocation && allocation->kind == MemoryKind::device;
   };
   if (direction.source == Side::host && is_device(source))
-    checking->note_call(Kind::bad_copy, "the source is device memory, and the kind of the copy says host");
+    checking->note_call(Kind::bad_copy, "the source is device memory, but the kind of the copy says host");
   if (direction.destination == Side::host && is_device(destination))
     checking->note_call(Kind::bad_copy,
-                        "the destination is device memory, and the kind of the copy says host");
+                        "the destination is device memory, but the kind of the copy says host");
 }
 
 /// Tells the sanitizer what a copy or fill writes.
@@ -93,8 +93,8 @@ void note_copy(const void *destination, const void *source, std::size_t bytes) {
                                  reinterpret_cast<std::uint64_t>(source), bytes);
 }
 
-/// Records a copy, or a fill, which has no source. Calls without a stream wait, and so do copies of unpinned
-/// memory.
+/// Records a copy or a fill (which has no source). The host waits for calls without a stream and for copies
+/// of unpinned memory.
 void note_work(const char *name, const void *destination, const void *source, std::size_t bytes) {
   Checking *const checking = Checking::active();
   if (!checking || !checking->watches_host())
@@ -217,10 +217,7 @@ cudaError_t cudaMemcpy(void *destination, const void *source, size_t bytes, cuda
 
 cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
-    copy(destination, source, bytes, kind);
-  });
+  return on_stream(stream, [&] { copy(destination, source, bytes, kind); });
 }
 
 cudaError_t cudaMemcpyPeer(void *destination, int destination_device, const void *source, int source_device,
@@ -233,8 +230,7 @@ cudaError_t cudaMemcpyPeer(void *destination, int destination_device, const void
 
 cudaError_t cudaMemcpyPeerAsync(void *destination, int destination_device, const void *source,
                                 int source_device, size_t bytes, cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
+  return on_stream(stream, [&] {
     require(destination_device == 0 && source_device == 0, cudaErrorInvalidDevice);
     copy(destination, source, bytes, cudaMemcpyDeviceToDevice);
   });
@@ -251,8 +247,7 @@ cudaError_t cudaMemcpy2D(void *destination, size_t destination_pitch, const void
 cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source,
                               size_t source_pitch, size_t width, size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
+  return on_stream(stream, [&] {
     copy_box(pitched(destination, destination_pitch), pitched(const_cast<void *>(source), source_pitch),
              {width, height, 1}, kind);
   });
@@ -263,10 +258,7 @@ cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *parameters) {
 }
 
 cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms *parameters, cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
-    copy_3d(parameters);
-  });
+  return on_stream(stream, [&] { copy_3d(parameters); });
 }
 
 cudaError_t cudaMemset(void *destination, int value, size_t bytes) {
@@ -274,10 +266,7 @@ cudaError_t cudaMemset(void *destination, int value, size_t bytes) {
 }
 
 cudaError_t cudaMemsetAsync(void *destination, int value, size_t bytes, cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
-    fill_box(pitched(destination, bytes), value, {bytes, 1, 1});
-  });
+  return on_stream(stream, [&] { fill_box(pitched(destination, bytes), value, {bytes, 1, 1}); });
 }
 
 cudaError_t cudaMemset2D(void *destination, size_t pitch, int value, size_t width, size_t height) {
@@ -286,10 +275,7 @@ cudaError_t cudaMemset2D(void *destination, size_t pitch, int value, size_t widt
 
 cudaError_t cudaMemset2DAsync(void *destination, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
-    fill_box(pitched(destination, pitch), value, {width, height, 1});
-  });
+  return on_stream(stream, [&] { fill_box(pitched(destination, pitch), value, {width, height, 1}); });
 }
 
 cudaError_t cudaMemset3D(cudaPitchedPtr destination, int value, cudaExtent extent) {
@@ -298,8 +284,7 @@ cudaError_t cudaMemset3D(cudaPitchedPtr destination, int value, cudaExtent exten
 }
 
 cudaError_t cudaMemset3DAsync(cudaPitchedPtr destination, int value, cudaExtent extent, cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
+  return on_stream(stream, [&] {
     fill_box(pitched(destination, {}), value, {extent.width, extent.height, extent.depth});
   });
 }

@@ -169,17 +169,11 @@ Limits limits;
 } // namespace
 
 cudaError_t cudaGetDeviceCount(int *count) {
-  return query([&] {
-    require(count);
-    *count = 1;
-  });
+  return query([&] { set(count, 1); });
 }
 
 cudaError_t cudaGetDevice(int *device) {
-  return query([&] {
-    require(device);
-    *device = 0;
-  });
+  return query([&] { set(device, 0); });
 }
 
 cudaError_t cudaSetDevice(int device) {
@@ -206,9 +200,8 @@ cudaError_t cudaChooseDevice(int *device, const cudaDeviceProp *wanted) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   return query([&] {
-    require(properties);
     require_device(device);
-    *properties = properties_of(Device::instance().gpu());
+    set(properties, properties_of(Device::instance().gpu()));
   });
 }
 
@@ -261,10 +254,7 @@ cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
 }
 
 cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache *config) {
-  return on_device([&] {
-    require(config);
-    *config = limits.cache;
-  });
+  return on_device([&] { set(config, limits.cache); });
 }
 
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config) {
@@ -272,10 +262,7 @@ cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config) {
 }
 
 cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig *config) {
-  return on_device([&] {
-    require(config);
-    *config = cudaSharedMemBankSizeFourByte;
-  });
+  return on_device([&] { set(config, cudaSharedMemBankSizeFourByte); });
 }
 
 cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) {
@@ -311,10 +298,7 @@ cudaError_t cudaSetDeviceFlags(unsigned flags) {
 }
 
 cudaError_t cudaGetDeviceFlags(unsigned *flags) {
-  return query([&] {
-    require(flags);
-    *flags = limits.flags | cudaDeviceMapHost;
-  });
+  return query([&] { set(flags, limits.flags | cudaDeviceMapHost); });
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -335,10 +319,7 @@ cudaError_t cudaDeviceReset() {
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
-  return query([&] {
-    require(version);
-    *version = kVersion;
-  });
+  return query([&] { set(version, kVersion); });
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }

@@ -60,21 +60,6 @@ CUresult refuse(const std::string &function, const std::string &why) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-std::optional<machine::Swizzle> swizzle_of(CUtensorMapSwizzle swizzle) {
-  switch (swizzle) {
-  case CU_TENSOR_MAP_SWIZZLE_NONE:
-    return machine::Swizzle::none;
-  case CU_TENSOR_MAP_SWIZZLE_32B:
-    return machine::Swizzle::b32;
-  case CU_TENSOR_MAP_SWIZZLE_64B:
-    return machine::Swizzle::b64;
-  case CU_TENSOR_MAP_SWIZZLE_128B:
-    return machine::Swizzle::b128;
-  default:
-    return std::nullopt;
-  }
-}
-
 constexpr std::uintptr_t kMapAlignment = 64;
 
 /// What is wrong with a tensor map's address; empty if it is valid.
@@ -129,10 +114,10 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
       map.stride[d] = global_strides[d - 1];
   }
   map.interleave = std::uint8_t(interleave);
-  const auto mode = swizzle_of(swizzle);
-  if (!mode)
+  static_assert(unsigned(CU_TENSOR_MAP_SWIZZLE_128B) == unsigned(machine::Swizzle::b128));
+  if (unsigned(swizzle) > unsigned(CU_TENSOR_MAP_SWIZZLE_128B))
     return refuse(kName, "the swizzle " + std::to_string(unsigned(swizzle)) + " does not exist on sm_90");
-  map.swizzle = *mode;
+  map.swizzle = machine::Swizzle(swizzle);
   if (unsigned(l2_promotion) > unsigned(CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
     return refuse(kName, "the L2 promotion " + std::to_string(unsigned(l2_promotion)) + " does not exist");
   map.l2_promotion = std::uint8_t(l2_promotion);

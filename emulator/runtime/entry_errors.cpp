@@ -24,9 +24,9 @@ thread_local cudaError_t last_error = cudaSuccess;
 struct FailedCall {
   cudaError_t code = cudaSuccess;
   std::string name;
-  std::uint64_t bytes = 0; ///< that it asked for; 0: unknown
+  std::uint64_t bytes = 0; ///< that it requested; 0: unknown
 };
-/// The first one that the program has not asked about since: what follows may be its consequence.
+/// The first failed call since the program last checked for errors: later faults may be its consequence.
 thread_local FailedCall failed_call;
 
 void note_failure(const char *call, cudaError_t code, std::uint64_t bytes) {
@@ -48,7 +48,7 @@ void complain(const std::string &message) {
   try {
     Device::instance().complain(message);
   } catch (const std::exception &error) {
-    // Without valid settings there is no device. A program that does not check for errors would go on with
+    // Without valid settings there is no device. A program that does not check for errors would continue with
     // garbage.
     std::fprintf(stderr, "ladder: %s\n", error.what());
     std::exit(2);
@@ -68,7 +68,7 @@ cudaError_t error_of(LaunchRefusal::Reason reason) {
   return cudaErrorUnknown;
 }
 
-/// Records a refusal by a layer that knows no kernel, where last_fault() finds it.
+/// Records, for last_fault(), a refusal by a layer that has no kernel.
 void refuse(machine::FaultKind kind, const std::string &message, int ptx_line = 0) {
   machine::Fault fault;
   fault.kind = kind;
@@ -80,33 +80,11 @@ void refuse(machine::FaultKind kind, const std::string &message, int ptx_line = 
 } // namespace
 
 cudaError_t error_of(const machine::Fault &fault) {
-  using machine::FaultKind;
-  switch (fault.kind) {
-  case FaultKind::out_of_bounds:
-    return cudaErrorIllegalAddress;
-  case FaultKind::misaligned:
-    return cudaErrorMisalignedAddress;
-  case FaultKind::read_only:
-    return cudaErrorIllegalAddress;
-  case FaultKind::unsupported:
-    return cudaErrorNotSupported;
-  case FaultKind::bad_operand:
-    return cudaErrorIllegalInstruction;
-  case FaultKind::barrier:
-  case FaultKind::trap:
-  case FaultKind::interrupted:
-    return cudaErrorLaunchFailure;
-  case FaultKind::deadlock:
-  case FaultKind::instruction_limit:
-    return cudaErrorLaunchTimeout;
-  case FaultKind::assertion:
-    return cudaErrorAssert;
-  case FaultKind::stack_overflow:
-    return cudaErrorHardwareStackError;
-  case FaultKind::launch:
-    return cudaErrorInvalidConfiguration;
-  }
-  return cudaErrorUnknown;
+  constexpr cudaError_t kErrors[] = {
+#define FAULT(kind, name, error) error,
+#include "machine/fault_kinds.def"
+  };
+  return kErrors[std::size_t(fault.kind)];
 }
 
 void forget_last_error() {
@@ -130,7 +108,7 @@ cudaError_t record(cudaError_t code) {
 
 namespace {
 
-/// Runs the body; returns its exception as an error. `bytes` is set to what a failed call asked for.
+/// Runs the body; returns its exception as an error. Sets `bytes` to the size that a failed call requested.
 cudaError_t code_of(bool needs_device, const std::function<void()> &body, std::uint64_t &bytes) {
   try {
     if (needs_device)

@@ -110,10 +110,7 @@ cudaError_t cudaFuncSetSharedMemConfig(const void *function, cudaSharedMemConfig
 }
 
 cudaError_t cudaFuncGetName(const char **name, const void *function) {
-  return query([&] {
-    require(name);
-    *name = find_kernel(function).name.c_str();
-  });
+  return query([&] { set(name, find_kernel(function).name.c_str()); });
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function,

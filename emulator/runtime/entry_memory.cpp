@@ -66,8 +66,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes) {
 
 cudaError_t cudaMallocPitch(void **pointer, size_t *pitch, size_t width, size_t height) {
   return on_device([&] {
-    require(pitch);
-    *pitch = pitch_of(width);
+    set(pitch, pitch_of(width));
     allocate(pointer, product(*pitch, height), MemoryKind::device, "cudaMallocPitch");
   });
 }
@@ -91,8 +90,7 @@ cudaError_t cudaMallocManaged(void **pointer, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
+  return on_stream(stream, [&] {
     allocate(pointer, bytes, MemoryKind::device, "cudaMallocAsync");
     note_whole("cudaMallocAsync", *pointer);
   });
@@ -115,8 +113,7 @@ cudaError_t cudaFree(void *pointer) {
 }
 
 cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
-  return on_device([&] {
-    const OnStream on_stream(stream_id(stream));
+  return on_stream(stream, [&] {
     note_whole("cudaFreeAsync", pointer);
     free_device(pointer);
   });

@@ -169,39 +169,28 @@ cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void *, size_t, unsign
 }
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
-  return on_device([&] {
-    require(flags);
-    *flags = properties(stream).flags;
-  });
+  return on_device([&] { set(flags, properties(stream).flags); });
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
-  return on_device([&] {
-    require(priority);
-    *priority = properties(stream).priority;
-  });
+  return on_device([&] { set(priority, properties(stream).priority); });
 }
 
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
-  return on_device([&] {
-    require(id);
-    *id = properties(stream).id;
-  });
+  return on_device([&] { set(id, properties(stream).id); });
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device) {
   return on_device([&] {
-    require(device);
     require_stream(stream);
-    *device = 0;
+    set(device, 0);
   });
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
   return on_device([&] {
-    require(status);
     require_stream(stream);
-    *status = cudaStreamCaptureStatusNone;
+    set(status, cudaStreamCaptureStatusNone);
   });
 }
 

@@ -47,10 +47,7 @@ cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *source, size_t by
 
 cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *source, size_t bytes, size_t offset,
                                     cudaMemcpyKind kind, cudaStream_t stream) {
-  return on_device([&] {
-    require_stream(stream);
-    to_symbol(symbol, source, bytes, offset, kind);
-  });
+  return on_stream(stream, [&] { to_symbol(symbol, source, bytes, offset, kind); });
 }
 
 cudaError_t cudaMemcpyFromSymbol(void *destination, const void *symbol, size_t bytes, size_t offset,
@@ -60,22 +57,13 @@ cudaError_t cudaMemcpyFromSymbol(void *destination, const void *symbol, size_t b
 
 cudaError_t cudaMemcpyFromSymbolAsync(void *destination, const void *symbol, size_t bytes, size_t offset,
                                       cudaMemcpyKind kind, cudaStream_t stream) {
-  return on_device([&] {
-    require_stream(stream);
-    from_symbol(destination, symbol, bytes, offset, kind);
-  });
+  return on_stream(stream, [&] { from_symbol(destination, symbol, bytes, offset, kind); });
 }
 
 cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
-  return on_device([&] {
-    require(address);
-    *address = reinterpret_cast<void *>(find_variable(symbol).address);
-  });
+  return on_device([&] { set(address, reinterpret_cast<void *>(find_variable(symbol).address)); });
 }
 
 cudaError_t cudaGetSymbolSize(size_t *bytes, const void *symbol) {
-  return on_device([&] {
-    require(bytes);
-    *bytes = find_variable(symbol).bytes;
-  });
+  return on_device([&] { set(bytes, find_variable(symbol).bytes); });
 }

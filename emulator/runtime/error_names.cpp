@@ -12,7 +12,6 @@ const char *error_name(cudaError_t code) {
   case name:                                                                                                 \
     return #name;
 #include "runtime/error_names.def"
-#undef LADDER_ERROR
   default:
     return kUnknown;
   }
@@ -24,7 +23,6 @@ const char *error_text(cudaError_t code) {
   case name:                                                                                                 \
     return text;
 #include "runtime/error_names.def"
-#undef LADDER_ERROR
   default:
     return kUnknown;
   }

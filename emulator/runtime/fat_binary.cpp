@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char *kFlags = "-gencode=arch=compute_XX,code=compute_XX -Xfatbin --compress=false";
 
-// As nvcc 13.0 writes them; the names are ours.
+// As nvcc 13.0 writes them; it publishes no names for the fields.
 struct Wrapper {
   std::int32_t magic, version;
   const std::byte *data;
@@ -75,13 +75,13 @@ std::string join(const std::set<std::string> &words) {
 
 DeviceCode select_code(const std::byte *container, std::size_t size, const machine::VirtualGpu &gpu) {
   if (size < sizeof(ContainerHeader))
-    throw FatBinaryError("the fat binary is cut off");
+    throw FatBinaryError("the fat binary is truncated");
   const auto header = read<ContainerHeader>(container);
   if (header.magic != kContainerMagic)
     throw FatBinaryError("the fat binary has the wrong magic number");
   if (header.header_bytes < sizeof(ContainerHeader) || header.header_bytes > size ||
       header.body_bytes > size - header.header_bytes)
-    throw FatBinaryError("the fat binary is cut off");
+    throw FatBinaryError("the fat binary is truncated");
 
   const std::byte *at = container + header.header_bytes;
   const std::byte *const end = at + header.body_bytes;
@@ -91,12 +91,12 @@ DeviceCode select_code(const std::byte *container, std::size_t size, const machi
   std::set<std::string> newer, compressed, binary;
   while (at < end) {
     if (std::size_t(end - at) < sizeof(EntryHeader))
-      throw FatBinaryError("an entry of the fat binary is cut off");
+      throw FatBinaryError("an entry of the fat binary is truncated");
     const auto entry = read<EntryHeader>(at);
     const std::size_t left = std::size_t(end - at);
     if (entry.header_bytes < sizeof(EntryHeader) || entry.header_bytes > left ||
         entry.payload_bytes > left - entry.header_bytes)
-      throw FatBinaryError("an entry of the fat binary is cut off");
+      throw FatBinaryError("an entry of the fat binary is truncated");
     const char *payload = reinterpret_cast<const char *>(at) + entry.header_bytes;
     const std::span<const std::byte> binary_payload(at + entry.header_bytes, entry.payload_bytes);
     at += entry.header_bytes + entry.payload_bytes;
@@ -145,7 +145,7 @@ DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu) {
     throw FatBinaryError("the fat binary has the wrong magic number");
   // Only the container states its size; the wrapper has none.
   if (container.body_bytes > SIZE_MAX - container.header_bytes)
-    throw FatBinaryError("the fat binary is cut off");
+    throw FatBinaryError("the fat binary is truncated");
   return select_code(header.data, container.header_bytes + container.body_bytes, gpu);
 }
 

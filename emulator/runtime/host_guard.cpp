@@ -17,8 +17,8 @@ namespace ladder::runtime {
 
 namespace {
 
-// The handler may run at any time, so it reads only atomics in fixed-size tables. Allocations that do not fit
-// are not guarded.
+// The handler may run at any time, so it reads only atomics in fixed-size tables. Allocations beyond their
+// size are not guarded.
 struct Guarded {
   std::atomic<std::uint64_t> begin{0}, end{0};
   std::atomic<bool> is_shared{false};
@@ -63,15 +63,46 @@ void *instruction_of(void *context) {
 #endif
 }
 
-/// True if the host's access conflicts with unfinished work. Only x86-64 reveals whether it is a write.
+#if defined(__x86_64__)
+constexpr std::uint8_t kLock = 0xf0;
+
+/// Whether the instruction there is atomic: it has a lock prefix, or is xchg.
+bool is_atomic(const std::uint8_t *code) {
+  const auto is_prefix = [](std::uint8_t byte) {
+    return byte == 0x66 || byte == 0xf2 || byte == 0xf3 || byte >> 4 == 4; // 0x4.: REX
+  };
+  while (is_prefix(*code))
+    ++code;
+  return *code == kLock || *code == 0x86 || *code == 0x87;
+}
+
+/// Whether a compare-and-swap follows soon: then a plain load is its first guess.
+bool is_guess(const std::uint8_t *code) {
+  constexpr int kSoon = 96;
+  for (int i = 0; i < kSoon; ++i)
+    if (code[i] == kLock) {
+      const std::uint8_t *const opcode = code + i + 1 + (code[i + 1] >> 4 == 4);
+      if (opcode[0] == 0x0f && (opcode[1] == 0xb0 || opcode[1] == 0xb1))
+        return true;
+    }
+  return false;
+}
+#endif
+
+/// True if the host's access conflicts with unfinished work. Only x86-64 reveals whether it is a write, and
+/// whether it is atomic.
 bool is_early(std::uint64_t address, const void *context) {
-  bool writes = false;
+  bool writes = false, swaps = false;
 #if defined(__x86_64__)
   constexpr long long kWriteFault = 2;
-  writes = static_cast<const ucontext_t *>(context)->uc_mcontext.gregs[REG_ERR] & kWriteFault;
+  const auto &registers = static_cast<const ucontext_t *>(context)->uc_mcontext.gregs;
+  const auto *const code = reinterpret_cast<const std::uint8_t *>(registers[REG_RIP]);
+  writes = registers[REG_ERR] & kWriteFault;
+  swaps = is_atomic(code) || (!writes && is_guess(code));
 #endif
   for (std::size_t i = 0; i < pending_count.load(); ++i)
-    if (address >= pending[i].begin && address < pending[i].end && (pending[i].writes || writes))
+    if (address >= pending[i].begin && address < pending[i].end && (pending[i].writes || writes) &&
+        !(pending[i].is_atomic && swaps))
       return true;
   return false;
 }
@@ -124,7 +155,7 @@ HostGuard &HostGuard::instance() {
 
 HostGuard::HostGuard() {
   void *frame;
-  backtrace(&frame, 1); // load its dependencies now, not in the handler
+  backtrace(&frame, 1); // loads its dependencies now instead of in the handler
   struct sigaction action{};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;

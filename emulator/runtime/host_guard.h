@@ -1,4 +1,4 @@
-// Keeps the host from accessing device memory, as it could not on a real GPU.
+// Detects host accesses to device memory, which would crash with a real GPU.
 //
 // Device memory is inaccessible while the program's own code runs and accessible within calls of the runtime.
 // An access raises SIGSEGV; the handler records it, opens that allocation until the next call ends, and lets

@@ -21,4 +21,11 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
+std::string place_members(const machine::SourcePlace &place) {
+  return "\"file\": " + quoted(place.file) + ", \"line\": " + std::to_string(place.line) +
+         ", \"kernel_file\": " + quoted(place.kernel_file) +
+         ", \"kernel_line\": " + std::to_string(place.kernel_line) +
+         ", \"own_line\": " + std::to_string(place.own_line);
+}
+
 } // namespace ladder::runtime

@@ -31,21 +31,17 @@ std::string fault_json(const machine::Fault &fault) {
 }
 
 std::string record_json(const LaunchRecord &record) {
-  std::string text = "{\"kernel\": " + quoted(record.kernel) + ", \"mangled\": " + quoted(record.mangled) +
-                     ", \"grid\": " + triple(record.grid) + ", \"block\": " + triple(record.block) +
-                     ", \"static_shared_bytes\": " + std::to_string(record.static_shared_bytes) +
-                     ", \"dynamic_shared_bytes\": " + std::to_string(record.dynamic_shared_bytes) +
-                     ", \"launches\": " + std::to_string(record.launches) + ",\n   \"totals\": {" +
-                     cells(count_all(*record.code, record.counters)) + "},\n   \"lines\": [";
-  bool first = true;
-  for (const auto &[place, row] : count_lines(*record.code, record.counters)) {
-    text += std::string(first ? "" : ",") + "\n    {\"file\": " + quoted(place.file) +
-            ", \"line\": " + std::to_string(place.line) + ", \"kernel_file\": " + quoted(place.kernel_file) +
-            ", \"kernel_line\": " + std::to_string(place.kernel_line) +
-            ", \"own_line\": " + std::to_string(place.own_line) + ", " + cells(row) + "}";
-    first = false;
-  }
-  return text + "]}";
+  const std::string text = "{\"kernel\": " + quoted(record.kernel) +
+                           ", \"mangled\": " + quoted(record.mangled) + ", \"grid\": " + triple(record.grid) +
+                           ", \"block\": " + triple(record.block) +
+                           ", \"static_shared_bytes\": " + std::to_string(record.static_shared_bytes) +
+                           ", \"dynamic_shared_bytes\": " + std::to_string(record.dynamic_shared_bytes) +
+                           ", \"launches\": " + std::to_string(record.launches) + ",\n   \"totals\": {" +
+                           cells(count_all(*record.code, record.counters)) + "},\n   \"lines\": [";
+  const auto line = [](const auto &counted) {
+    return "\n    {" + place_members(counted.first) + ", " + cells(counted.second) + "}";
+  };
+  return text + joined(count_lines(*record.code, record.counters), ",", line) + "]}";
 }
 
 bool same_configuration(const LaunchRecord &a, const LaunchRecord &b) {
@@ -81,15 +77,10 @@ void LaunchLog::add(LaunchRecord record) {
 
 std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
                     const std::string &findings, std::optional<int> returned) {
-  std::string text =
-      "{\"arch\": " + quoted(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
-      ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"kernels\": [";
-  bool first = true;
-  for (const LaunchRecord &record : log.records()) {
-    text += std::string(first ? "" : ",") + "\n  " + record_json(record);
-    first = false;
-  }
-  return text + "],\n \"findings\": " + findings + "}\n";
+  const auto record = [](const LaunchRecord &one) { return "\n  " + record_json(one); };
+  return "{\"arch\": " + quoted(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
+         ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"kernels\": [" +
+         joined(log.records(), ",", record) + "],\n \"findings\": " + findings + "}\n";
 }
 
 } // namespace ladder::runtime

@@ -212,7 +212,7 @@ void run_line_programs(Bytes programs, const std::map<std::uint64_t, std::size_t
       case 9:
         offset += reader.read<std::uint16_t>();
         break;
-      default: // irrelevant here
+      default: // not needed
         for (auto left = opcode - 1u < lengths.size() ? std::uint8_t(lengths[opcode - 1u]) : 0; left > 0;
              --left)
           reader.uleb();
@@ -239,7 +239,7 @@ std::optional<MachineAccess> decode(Bytes code, std::uint64_t offset) {
   case 0x388:
   case 0x988:
     return MachineAccess{MachineAccess::Kind::store, bytes};
-  case 0x38a: // ATOM, to whatever memory the address is in, costs the same in shared memory
+  case 0x38a: // generic ATOM costs the same as ATOMS in shared memory
   case 0x98a:
   case 0x38c: // ATOMS
   case 0x98c:

@@ -13,7 +13,7 @@
 namespace ladder::runtime {
 
 /// Reads the LDG, LDS, STS and ATOMS instructions of a cubin (ELF) made with -lineinfo for sm_75 or newer, by
-/// the PTX lines in section .nv_debug_line_sass. Returns nothing if there is nothing to learn or the input is
+/// the PTX lines in section .nv_debug_line_sass. Returns nothing if the input has no such information or is
 /// not a cubin; never reads outside `cubin`.
 LADDER_API instructions::MachineAccesses read_machine_accesses(std::span<const std::byte> cubin);
 

@@ -35,7 +35,7 @@ void StreamOrder::merge(Clock &clock, const Clock &other) {
     clock[stream] = std::max(clock[stream], number);
 }
 
-/// What happens before the next work on the stream.
+/// The work that happens before the next work on the stream.
 StreamOrder::Clock StreamOrder::clock_of(StreamId stream) {
   Stream &own = streams_[stream];
   Clock clock = own.knows;

@@ -1,8 +1,8 @@
 // Happens-before order of work on streams, and of the host.
 //
-// Here work is done when its call returns. On a GPU it is ordered only within its stream; events, the legacy
-// stream and the host order streams among each other, and the host knows work is done only once it has
-// waited.
+// In the emulator, work is complete when its call returns. On a GPU it is ordered only within its stream.
+// Events, the legacy stream and the host order streams against each other, and the host knows that work is
+// complete only after a wait.
 #pragma once
 
 #include "runtime/host_place.h"
@@ -23,6 +23,7 @@ inline constexpr StreamId kLegacyStream = 1;
 struct MemoryUse {
   std::uint64_t begin = 0, end = 0;
   bool writes = false;
+  bool is_atomic = false; ///< by atomics alone
 };
 
 class StreamOrder {

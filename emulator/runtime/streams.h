@@ -1,7 +1,7 @@
 // Streams. Work runs synchronously, so a stream is only its properties.
 #pragma once
 
-#include "runtime/cuda_api.h"
+#include "runtime/entry.h"
 #include "runtime/stream_order.h"
 
 namespace ladder::runtime {
@@ -10,6 +10,17 @@ namespace ladder::runtime {
 void require_stream(cudaStream_t stream);
 /// The stream's number, as from cudaStreamGetId. Throws like require_stream.
 StreamId stream_id(cudaStream_t stream);
+
+/// Runs the body of an entry point that issues work to a stream.
+template <typename Body>
+cudaError_t on_stream(cudaStream_t stream, Body &&body, const char *call = __builtin_FUNCTION()) {
+  return on_device(
+      [&] {
+        const OnStream on_stream(stream_id(stream));
+        body();
+      },
+      call);
+}
 
 /// cudaDeviceReset: invalidates all handles.
 void destroy_streams_and_events();

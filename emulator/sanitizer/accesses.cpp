@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 namespace ladder::sanitizer {
 
@@ -35,7 +34,7 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     return false;
   const bool both_strong = past.flags & now.flags & Access::strong;
   if (past.block != now.block)
-    return !both_strong && !knows_block(past, !now_reads || passes_l1);
+    return !both_strong && !knows_block(now.thread, past, !now_reads || passes_l1);
   const bool same_warp = past.thread / 32 == now.thread / 32;
   if (both_strong && !(same_warp && past.flags & now.flags & Access::is_volatile))
     return false;
@@ -48,7 +47,7 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
     if (past.thread == now.thread) {
       if (!(now.flags & Access::collective) || !now_reads)
         return false;
-      thread ^= 1; // the data also goes to lanes other than the one that gave the address
+      thread ^= 1; // ldmatrix also gives the data to lanes other than the one that provided the address
       if (thread >= block_.thread_count())
         return false;
     }
@@ -61,7 +60,7 @@ bool BlockChecker::races(const Access &past, const Access &now, bool now_reads, 
 bool BlockChecker::are_unordered_sums(const Access &past, const Access &now) const {
   if (!(past.flags & now.flags & Access::sums) || past.epoch == 0 || !(past.bytes & now.bytes))
     return false;
-  return past.block != now.block ? !knows_block(past, false)
+  return past.block != now.block ? !knows_block(now.thread, past, false)
                                  : !clocks_.knows(now.thread, past.thread, past.epoch);
 }
 
@@ -71,15 +70,17 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   const Context &at = touch.deed.at;
   const Access &now = touch.now;
   const bool reads = touch.deed.reads(), is_silent = now.flags & Access::silent;
-  const bool is_global = std::string_view(touch.deed.space) == "global";
+  const bool is_global = touch.deed.where == Where::global;
   const auto event = [&](Kind kind, const Access &past, bool past_wrote, bool now_writes) {
-    return Event{kind, touch.lane, place, touch.deed.space, past, past_wrote, now_writes};
+    return Event{kind, touch.lane, place, touch.deed.where, past, past_wrote, now_writes};
   };
-  if (reads && at.site.is_read_only_path && cell.write.epoch && cell.write.bytes & now.bytes)
+  if (reads && at.site.is(program::Trait::read_only_path) && cell.write.epoch && cell.write.bytes & now.bytes)
     return event(Kind::read_only, cell.write, true, false);
-  // No barrier helps until the copy has been waited for; two copies are a separate case.
-  const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes;
-  if (in_flight && touch.deed.act != Act::copy)
+  // Before the wait for the copy no barrier helps. Two copies, or two reductions, are a separate case.
+  const bool both_add = is_global && cell.write.flags & now.flags & Access::strong;
+  const bool in_flight = cell.write.flags & Access::in_flight && cell.write.bytes & now.bytes &&
+                         !(now.flags & Access::in_flight) && !both_add;
+  if (in_flight && !is_global)
     return event(Kind::async_copy, cell.write, true, !reads);
   const auto meets = [&](const Access &past, bool past_wrote) -> std::optional<Event> {
     if (past_wrote && are_unordered_sums(past, now))
@@ -102,18 +103,20 @@ std::optional<BlockChecker::Event> BlockChecker::conflict(const Touch &touch, co
   for (std::size_t i = 0; !is_fault() && !reads && i < 2; ++i)
     if (const auto fault = meets(cell.reads[i], false))
       found = fault;
+  if (!found && in_flight)
+    return event(Kind::async_copy, cell.write, true, !reads);
   return found;
 }
 
-/// Returns true if the lane has noted an event; one per lane is enough.
+/// Returns true if the lane already has an event; one per lane is enough.
 inline bool BlockChecker::touch_cell(const Touch &touch, Cell &cell, std::uint64_t place, bool noted) {
   if (!noted && !is_settled(touch, cell)) [[unlikely]]
     if (const auto event = conflict(touch, cell, place)) {
       note(*event);
       noted = true;
     }
-  // AsyncProxy watches an asynchronous read until its wait instead: any of the warpgroup's threads may then
-  // hand the memory on.
+  // AsyncProxy tracks an asynchronous read until its wait: any thread of the warpgroup may release the memory
+  // then.
   if (touch.deed.act == Act::read)
     remember_read(cell, touch);
   else if (!touch.deed.reads())
@@ -146,25 +149,27 @@ void BlockChecker::touch_shared(const Deed &deed, int lane, std::uint64_t addres
   if (!is_own)
     owner.is_used_by_cluster_ = true;
   if (!deed.reads()) {
+    if (!deed.at.site.is_mbarrier && address < owner.inits_end_)
+      check_overwritten_inits(deed.at, lane, address, bytes, owner);
     const std::uint32_t thread = deed.at.thread(lane);
     const Access reader = owner.async_.reader(
         address, bytes, [&](std::uint32_t block, std::uint32_t past, std::uint32_t epoch) {
           return knows(thread, {.epoch = epoch, .thread = std::uint16_t(past), .block = block});
         });
     if (reader.epoch)
-      note({Kind::async_read, lane, address, "shared", reader, false, true});
+      note({Kind::async_read, lane, address, Where::shared, reader, false, true});
   }
   const bool is_silent = is_own && act == Act::write && changes_nothing(deed.at, lane, address, true);
   touch_cells(deed, lane, is_silent, owner.shadow_, address, bytes);
   if (act == Act::read || act == Act::async_read || act == Act::update) {
-    // Struct copies read padding that is never written, so a partly unwritten read is no fault of its own;
-    // matrices have no padding. Data in flight was reported with its copy.
+    // Struct copies read padding that is never written, so a partly unwritten read is not a fault by itself.
+    // Matrices have no padding. Data in flight was reported with its copy.
     const bool is_collective = deed.at.site.flags & Access::collective;
     const bool is_whole = owner.written_.all(address, bytes) &&
                           (owner.undefined_.empty() || !owner.undefined_.find(address, bytes));
     if (!is_whole && (is_collective || !owner.written_.any(address, bytes))) {
       if (events_.size() == events)
-        note(Kind::uninitialised, lane, address, "shared");
+        note(Kind::uninitialised, lane, address, Where::shared);
     } else if (!is_whole && act == Act::read && bytes <= 32) {
       partly_read_.add(lane, owner.written_.missing(address, bytes) | owner.undefined_.mask(address, bytes));
     }
@@ -186,11 +191,11 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
   if (act == Act::read && bytes <= 32) {
     const auto [unwritten, undefined] = initialised.missing(address, unsigned(bytes));
     if (unwritten == low_bits(bytes))
-      note(Kind::uninitialised, lane, address, "global");
+      note(Kind::uninitialised, lane, address, Where::global);
     else if (unwritten | undefined)
       partly_read_.add(lane, unwritten | undefined);
   } else if (act != Act::write && initialised.is_unwritten(address, bytes)) {
-    note(Kind::uninitialised, lane, address, "global");
+    note(Kind::uninitialised, lane, address, Where::global);
   }
   if (act != Act::read)
     initialised.mark(address, bytes);
@@ -245,7 +250,7 @@ template <typename Same> bool BlockChecker::all_elements(const Context &at, int 
   return true;
 }
 
-/// True if a store writes the value already there: then who wrote it, or when, makes no difference.
+/// True if a store writes the value already in memory: the order of such stores does not matter.
 bool BlockChecker::changes_nothing(const Context &at, int lane, std::uint64_t address, bool in_shared) const {
   if (at.site.lane_bytes == 0)
     return false; // not a plain store
@@ -272,7 +277,7 @@ bool BlockChecker::is_same_store(const Context &at, int lane, const Access &past
   return addresses[lane] == addresses[other] && same_value(at, lane, other);
 }
 
-/// A store of the constant already there orders nothing and harms nothing, so the shadow does not keep it.
+/// A store of the constant already in memory neither orders nor harms anything, so the shadow omits it.
 void BlockChecker::check_repeated_constant(const Deed &deed, int lane, std::uint64_t address,
                                            unsigned bytes) {
   const Access &now = deed.accesses[lane];
@@ -285,10 +290,10 @@ void BlockChecker::check_repeated_constant(const Deed &deed, int lane, std::uint
       past = cell.write;
   });
   if (is_others(past))
-    note({Kind::flag, lane, address, "global", past, true, true});
+    note({Kind::flag, lane, address, Where::global, past, true, true});
 }
 
-/// Whether both test or raise one flag.
+/// Whether both accesses test or set the same flag.
 bool BlockChecker::is_same_flag(const Context &at, const Access &past) const {
   return at.site.flag && launch_.site(past.instruction).flag == at.site.flag;
 }

@@ -29,19 +29,23 @@ void BlockChecker::copy(Warp &warp, const Instruction &in) {
             [&](int lane) { reading |= std::uint32_t(bytes_read(warp, in, lane) != 0) << lane; });
   std::uint64_t sources[32];
   source_addresses(warp, in, sources);
-  const Reach from =
-      reach(at, reading, in.flags & kSourceGeneric ? Space::generic : Space::global, bytes, false, sources);
+  Reach from;
+  std::copy_n(sources, 32, from.address);
+  for_lanes(reading, [&](int lane) {
+    const Space space = in.flags & kSourceGeneric ? Space::generic : Space::global;
+    place_lane(at, from, lane, space, std::min(bytes, bytes_read(warp, in, lane)), bytes, false);
+  });
   const std::uint32_t good = to.lanes() & (from.lanes() | ~reading);
   partly_read_ = {};
   {
-    const Deed read = deed(at, good & from.global, Act::read, "global");
+    const Deed read = deed(at, good & from.global, Act::read, Where::global);
     InitialisedMemory::Locked initialised(launch_.initialised());
     for_lanes(good & from.global, [&](int lane) {
       touch_global(read, initialised, lane, from.address[lane], std::min(bytes, bytes_read(warp, in, lane)));
     });
   }
   WarpCopies &copies = copies_[std::size_t(warp.index())];
-  const Deed write = deed(at, good & to.shared, Act::copy, "shared");
+  const Deed write = deed(at, good & to.shared, Act::copy, Where::shared);
   for_lanes(good & to.shared, [&](int lane) {
     touch_shared(write, lane, to.address[lane], bytes);
     if (partly_read_.lanes >> lane & 1)
@@ -61,7 +65,7 @@ void BlockChecker::commit(Warp &warp, const Instruction &in) {
 void BlockChecker::wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   WarpCopies &copies = copies_[std::size_t(warp.index())];
-  const bool all = warp.source(in).has("wait_all");
+  const bool all = warp.source(in).is(program::Trait::all_groups);
   const std::size_t pending = all ? 0 : std::size_t(in.imm);
   for (; copies.groups.size() > pending; copies.groups.pop_front())
     complete_thread_copies(copies.groups.front());
@@ -70,7 +74,8 @@ void BlockChecker::wait(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// What a thread's cp.async wrote needs a fence before the async proxy reads it, like its stores.
+/// Data written by a thread's cp.async needs a fence before the async proxy reads it, like the thread's
+/// stores.
 void BlockChecker::complete_thread_copies(std::vector<CopyInFlight> &copies) {
   if (launch_.uses_async_proxy())
     for (const CopyInFlight &copy : copies)
@@ -79,8 +84,8 @@ void BlockChecker::complete_thread_copies(std::vector<CopyInFlight> &copies) {
   copies.clear();
 }
 
-/// From now on the data counts as written by the lane that copied: now, when it waited, or when it began a
-/// bulk copy, for which others wait.
+/// From now on the data counts as written by the lane that issued the copy: at its wait, or, for a bulk copy
+/// that others wait for, at the issue.
 void BlockChecker::complete_copies(const std::vector<CopyInFlight> &copies) {
   for (const CopyInFlight &copy : copies) {
     const std::uint32_t epoch =
@@ -101,25 +106,30 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
   constexpr unsigned kAlignment = 16;
   const Context at = context(warp, in);
   unsigned bytes = 0;
-  // What only one lane may issue: loads to one place, one source's sums in one place.
+  // Only one lane may issue these: loads to one address, or reductions of one source into one address.
   std::set<std::tuple<std::uint64_t, std::uint64_t, decltype(instructions::BulkCopy::coordinates)>> issued;
   for_lanes(warp.active(), [&](int lane) {
     const instructions::BulkCopy copy = instructions::bulk_copy_of(warp, in, lane);
     const bool loads = copy.kind == instructions::BulkKind::load;
     bytes = unsigned(copy.shared_extent);
+    const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
+                           : std::tuple{copy.shared, copy.other, copy.coordinates};
+    const bool is_first = issued.insert(key).second;
+    if (!is_first && !loads && !copy.reduces) // the same store again
+      return note(Kind::flag, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
     Reach shared;
     shared.address[lane] = copy.shared;
     place_lane(at, shared, lane, Space::shared, bytes, kAlignment, loads);
-    const bool good = touch_bulk_global(at, copy, lane);
+    StoreInFlight store;
+    const bool good = touch_bulk_global(at, copy, lane, store);
     if (!(shared.shared | shared.elsewhere) || !good)
       return;
-    const auto key = loads ? std::tuple{copy.shared, std::uint64_t(0), decltype(copy.coordinates){}}
-                           : std::tuple{copy.shared, copy.other, copy.coordinates};
-    if ((loads || copy.reduces) && !issued.insert(key).second)
-      note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), "");
-    else if (loads)
-      begin_load(at, lane, copy);
-    else if (copy.kind == instructions::BulkKind::exchange)
+    if (!is_first)
+      return note(Kind::election, lane, std::uint64_t(std::popcount(warp.active())), Where::none);
+    if (loads)
+      return begin_load(at, lane, copy);
+    store.read = begin_read(at, lane, copy.shared, bytes);
+    if (copy.kind == instructions::BulkKind::exchange)
       begin_landing(at, lane,
                     {.to = copy.other,
                      .mbarrier = copy.mbarrier,
@@ -127,16 +137,18 @@ void BlockChecker::bulk_copy(Warp &warp, const Instruction &in) {
                      .reduces = copy.reduces,
                      .is_bulk = true,
                      .swizzle = {},
-                     .source = begin_read(at, lane, copy.shared, bytes)});
+                     .source = store.read});
     else
-      stores_[at.thread(lane)].open.push_back(begin_read(at, lane, copy.shared, bytes));
+      stores_[at.thread(lane)].open.push_back(std::move(store));
   });
   report(at, bytes);
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
 }
 
 /// Records the global memory that a bulk copy reads or writes; returns false if part of it does not exist.
-bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane) {
+/// Its writes stay in flight until its thread has waited for more than the reads.
+bool BlockChecker::touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane,
+                                     StoreInFlight &store) {
   if (copy.kind == instructions::BulkKind::exchange)
     return true;
   const bool writes = copy.kind == instructions::BulkKind::store;
@@ -145,9 +157,9 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
                        copy.reduces ? Act::update
                        : writes     ? Act::write
                                     : Act::read,
-                       "global");
-  if (copy.reduces)
-    accesses.accesses[lane].flags |= Access::strong;
+                       Where::global);
+  accesses.accesses[lane].flags |=
+      std::uint8_t((copy.reduces ? Access::strong : 0) | (writes ? Access::in_flight : 0));
   const auto touch_run = [&](std::uint64_t address, unsigned bytes) {
     Reach run;
     run.address[lane] = address;
@@ -155,6 +167,8 @@ bool BlockChecker::touch_bulk_global(const Context &at, const instructions::Bulk
     good = good && run.global;
     if (InitialisedMemory::Locked initialised(launch_.initialised()); run.global)
       touch_global(accesses, initialised, lane, address, bytes);
+    if (writes)
+      store.runs.emplace_back(address, bytes);
   };
   if (!copy.map)
     touch_run(copy.other, unsigned(copy.bytes));
@@ -188,7 +202,7 @@ void BlockChecker::async_store(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active()); // invalid ones too, which end the block: its waiters would wait forever
 }
 
-/// A load lands in this block, in another one of the cluster, or at the same place in several.
+/// A load lands in this block, in another block of the cluster, or at the same offset in several.
 void BlockChecker::begin_load(const Context &at, int lane, const instructions::BulkCopy &copy) {
   const auto land = [&](std::uint64_t to, std::uint64_t mbarrier) {
     begin_landing(at, lane,
@@ -217,21 +231,21 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
     return; // rejected when it executes
   BlockChecker &other = *place->first;
   const std::uint64_t address = place->second;
-  Deed write = deed(at, 1u << lane, Act::copy, "shared");
+  Deed write = deed(at, 1u << lane, Act::copy, Where::shared);
   if (landing.reduces)
     write.accesses[lane].flags |= Access::strong;
   for (const auto &[awaited, copies] : other.bulk_copies_)
     for (const CopyInFlight &coming : copies)
       if (coming.address == address && !(landing.reduces && coming.write.flags & Access::strong))
-        note({Kind::async_copy, lane, address, "shared", coming.write, true, true});
+        note({Kind::async_copy, lane, address, Where::shared, coming.write, true, true});
   if (const auto init = other.inits_.find(signal->second);
       landing.is_bulk && &other == this && init != inits_.end() && !init->second.is_published)
-    note({Kind::proxy, lane, signal->second, "shared", init->second.access, true, false});
+    note({Kind::proxy, lane, signal->second, Where::shared, init->second.access, true, false});
   else if (landing.is_bulk)
     check_overwriting(at, lane, other, address, landing.bytes);
-  check_init_by_cluster(lane, other, signal->second);
+  check_init_by_cluster(at, lane, other, signal->second);
   if (landing.reduces && !other.written_.any(address, landing.bytes))
-    note(Kind::uninitialised, lane, address, "shared");
+    note(Kind::uninitialised, lane, address, Where::shared);
   touch_shared(write, lane, address, landing.bytes, other);
   if (landing.swizzle)
     other.async_.copied(address, landing.bytes, *landing.swizzle);
@@ -239,31 +253,48 @@ void BlockChecker::begin_landing(const Context &at, int lane, const Landing &lan
                                                 landing.source, clocks_.release(at.thread(lane))});
 }
 
-/// A thread's write that is not fenced may take effect after that of the async proxy.
+/// A thread's write without a proxy fence may take effect after that of the async proxy.
 void BlockChecker::check_overwriting(const Context &at, int lane, const BlockChecker &owner,
                                      std::uint64_t address, unsigned bytes) {
   for (std::uint64_t chunk = address; chunk < address + bytes; chunk += kChunk)
     if (const Access write = owner.async_.unfenced(std::uint32_t(chunk), at.warp.index(), at.warp.live());
         write.epoch)
-      return note({Kind::proxy, lane, chunk, "shared", write, true, true});
+      return note({Kind::proxy, lane, chunk, Where::shared, write, true, true});
 }
 
-/// Waiters at the mbarrier see the copies, and everything that the copying threads did before they began
-/// them.
-void BlockChecker::complete_bulk_copies(std::uint64_t mbarrier) {
+/// Waiters at the mbarrier see the copies that have landed, and everything that the issuing threads did
+/// before. If a phase completes before all copies have landed, its expected bytes did not include the rest.
+void BlockChecker::complete_bulk_copies(const Context &at, std::uint64_t mbarrier, std::uint32_t parity) {
   const auto found = bulk_copies_.find(mbarrier);
   if (found == bulk_copies_.end())
     return;
-  const std::vector<CopyInFlight> copies = std::move(found->second);
-  bulk_copies_.erase(found);
-  complete_copies(copies);
+  const auto is_in_flight = [&](const CopyInFlight &copy) {
+    return std::ranges::any_of(block_.bulk_copies(), [&](const machine::BulkCopyInFlight &other) {
+      return other.mbarrier == mbarrier && other.place.address == copy.address;
+    });
+  };
+  std::vector<CopyInFlight> landed, left;
+  for (CopyInFlight &copy : found->second)
+    (is_in_flight(copy) ? left : landed).push_back(std::move(copy));
+  if (left.empty())
+    bulk_copies_.erase(found);
+  else
+    found->second = left;
+  complete_copies(landed);
   std::vector<SharedRead> &sources = landed_[mbarrier];
-  sources.clear();
-  for (const CopyInFlight &copy : copies) {
-    merge_into(objects_[mbarrier], {{copy.write.block, copy.issuer}});
+  if (!landed.empty())
+    sources.clear();
+  Knowledge &published = objects_[mbarrier].knowledge;
+  for (const CopyInFlight &copy : landed) {
+    published = merge(published, copy.issuer);
     if (copy.source)
       sources.push_back(copy.source);
   }
+  if (phase_of(mbarrier).value_or(parity) != parity)
+    for (const CopyInFlight &copy : left)
+      report_past(Kind::async_copy, copy.write, expectations_[mbarrier],
+                  "is still in flight when the phase of its mbarrier completes: the expected bytes of that "
+                  "phase do not include this copy");
 }
 
 void BlockChecker::copy_arrive(Warp &warp, const Instruction &in) {

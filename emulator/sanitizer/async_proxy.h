@@ -12,8 +12,8 @@
 
 namespace ladder::sanitizer {
 
-/// An asynchronous read and the threads that have waited for it. Whoever overwrites the memory must come
-/// after one of these waits.
+/// An asynchronous read and the threads that have waited for it. A write to the memory must be ordered after
+/// one of these waits.
 struct AsyncRead {
   struct Wait {
     std::uint32_t block;
@@ -32,33 +32,33 @@ public:
   AsyncProxy(std::uint32_t shared_end, std::uint32_t threads, std::size_t parties)
       : parties_(parties), chunks_(shared_end / kChunk + 1), fences_(threads) {}
 
-  // --- what threads do
+  // --- events: threads
   void wrote(std::uint64_t address, unsigned bytes, const Access &write);
-  /// A thread of another block wrote: whether that one has fenced it is not known here.
+  /// A write by a thread of another block, whose fences are not tracked here.
   void forget(std::uint64_t address, unsigned bytes);
   /// fence.proxy.async
   void fenced(std::uint32_t thread) { fences_[thread] = ++time_; }
 
-  // --- what the proxy does
+  // --- events: the async proxy
   /// TMA wrote a box with this swizzle.
   void copied(std::uint64_t address, unsigned bytes, machine::Swizzle swizzle);
   void read(const std::vector<std::uint32_t> &addresses, std::size_t party, const SharedRead &read);
 
-  // --- what is wrong
+  // --- checks
   /// The last write by a thread if neither that thread nor one of `lanes` of the reading warp has fenced it;
   /// epoch 0: none.
   Access unfenced(std::uint32_t address, int warp, std::uint32_t lanes) const;
-  /// A reader of whose end the overwriting thread does not know; epoch 0: none. `knows(block, thread,
+  /// A read whose completion the overwriting thread does not know of; epoch 0: none. `knows(block, thread,
   /// epoch)`.
   template <typename Knows> Access reader(std::uint64_t address, unsigned bytes, Knows knows);
-  /// True if TMA wrote the chunk last, with another swizzle.
+  /// True if the last write to the chunk was by TMA, with another swizzle.
   bool has_other_swizzle(std::uint32_t address, machine::Swizzle swizzle) const;
 
 private:
   struct Chunk {
     Access write;             ///< last write by a thread
     std::uint64_t time = 0;   ///< time of that write; 0: none since the last copy
-    std::uint8_t swizzle = 0; ///< 1 + mode of the copy that wrote it last; 0: none did
+    std::uint8_t swizzle = 0; ///< 1 + the swizzle mode of the last copy to it; 0: none
   };
 
   std::size_t parties_;
@@ -85,7 +85,7 @@ template <typename Knows> Access AsyncProxy::reader(std::uint64_t address, unsig
         continue;
       if (!is_over(*read))
         return read->reader;
-      read = nullptr; // whoever writes next must come after this write
+      read = nullptr; // the next write must be ordered after this one
     }
   return {};
 }

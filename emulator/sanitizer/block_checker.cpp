@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace ladder::sanitizer {
 
@@ -13,56 +14,17 @@ using machine::Instruction;
 using machine::kAllLanes;
 using machine::Warp;
 
-namespace {
-
-BlockChecker &checker_of(Warp &warp) { return static_cast<BlockChecker &>(*warp.block().observer()); }
-
-} // namespace
-
-void checked_load(Warp &warp, const Instruction &in) { checker_of(warp).load(warp, in); }
-void checked_store(Warp &warp, const Instruction &in) { checker_of(warp).store(warp, in); }
-void checked_atomic(Warp &warp, const Instruction &in) { checker_of(warp).atomic(warp, in); }
-void checked_matrix_load(Warp &warp, const Instruction &in) { checker_of(warp).matrix(warp, in, false); }
-void checked_matrix_store(Warp &warp, const Instruction &in) { checker_of(warp).matrix(warp, in, true); }
-void checked_fragment_load(Warp &warp, const Instruction &in) { checker_of(warp).fragment(warp, in, false); }
-void checked_fragment_store(Warp &warp, const Instruction &in) { checker_of(warp).fragment(warp, in, true); }
-void checked_copy(Warp &warp, const Instruction &in) { checker_of(warp).copy(warp, in); }
-void checked_bulk_copy(Warp &warp, const Instruction &in) { checker_of(warp).bulk_copy(warp, in); }
-void checked_async_store(Warp &warp, const Instruction &in) { checker_of(warp).async_store(warp, in); }
-void checked_commit(Warp &warp, const Instruction &in) { checker_of(warp).commit(warp, in); }
-void checked_wait(Warp &warp, const Instruction &in) { checker_of(warp).wait(warp, in); }
-void checked_copy_arrive(Warp &warp, const Instruction &in) { checker_of(warp).copy_arrive(warp, in); }
-void checked_mbarrier(Warp &warp, const Instruction &in) { checker_of(warp).mbarrier(warp, in); }
-void checked_mbarrier_wait(Warp &warp, const Instruction &in) { checker_of(warp).mbarrier_wait(warp, in); }
-void checked_barrier(Warp &warp, const Instruction &in) { checker_of(warp).barrier(warp, in); }
-void checked_warp_barrier(Warp &warp, const Instruction &in) { checker_of(warp).warp_barrier(warp, in); }
-void checked_shuffle(Warp &warp, const Instruction &in) { checker_of(warp).shuffle(warp, in); }
-void checked_vote(Warp &warp, const Instruction &in) { checker_of(warp).vote(warp, in); }
-void checked_call(Warp &warp, const Instruction &in) { checker_of(warp).call(warp, in); }
-void checked_to_generic(Warp &warp, const Instruction &in) { checker_of(warp).to_generic(warp, in); }
-void checked_from_generic(Warp &warp, const Instruction &in) { checker_of(warp).from_generic(warp, in); }
-void checked_fence(Warp &warp, const Instruction &in) { checker_of(warp).fence(warp, in); }
-void checked_product(Warp &warp, const Instruction &in) { checker_of(warp).product(warp, in); }
-void checked_product_commit(Warp &warp, const Instruction &in) { checker_of(warp).product_commit(warp, in); }
-void checked_product_wait(Warp &warp, const Instruction &in) { checker_of(warp).product_wait(warp, in); }
-void checked_bulk_commit(Warp &warp, const Instruction &in) { checker_of(warp).bulk_commit(warp, in); }
-void checked_bulk_wait(Warp &warp, const Instruction &in) { checker_of(warp).bulk_wait(warp, in); }
-void checked_proxy_fence(Warp &warp, const Instruction &in) { checker_of(warp).proxy_fence(warp, in); }
-void checked_cluster_arrive(Warp &warp, const Instruction &in) { checker_of(warp).cluster_arrive(warp, in); }
-void checked_cluster_wait(Warp &warp, const Instruction &in) { checker_of(warp).cluster_wait(warp, in); }
-void checked_values(Warp &warp, const Instruction &in) { checker_of(warp).values(warp, in); }
-
 BlockChecker::BlockChecker(LaunchChecker &launch, machine::Block &block)
     : launch_(launch), block_(block), block_index_(std::uint32_t(block.linear_index())),
-      clocks_(block.thread_count(), machine::kBarriers), shadow_(0, kRow * (block.shared_end() / kRow + 1)),
-      written_(block.shared_end()),
+      clocks_(block_index_, block.thread_count(), machine::kBarriers),
+      shadow_(0, kRow * (block.shared_end() / kRow + 1)), written_(block.shared_end()),
       async_(launch.uses_async_proxy() ? block.shared_end() : 0, std::uint32_t(block.warps().size()) * 32,
              (block.warps().size() + 3) / 4 + 1),
       products_(block.warps().size()), copies_(block.warps().size()), local_(block.warps().size()),
       undefined_registers_(block.warps().size()), has_spun_(block.warps().size()),
-      cluster_arrivals_(block.warps().size() * 32) {
+      polls_(block.warps().size()), cluster_arrivals_(block.warps().size() * 32) {
   first_arrival_.fill(-1);
-  // The reserved bytes belong to the system, which initialises them.
+  // The system owns and initialises the reserved bytes.
   written_.mark(0, block.shared_begin());
 }
 
@@ -85,7 +47,7 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
     order_by_atomics(at, where, true, false);
   partly_read_.lanes = 0;
   partly_read_.is_unwritten = false;
-  // Each run of used bytes is a read of its own.
+  // Each run of used bytes is a separate read.
   for (std::uint32_t left = at.site.used; left;) {
     const auto begin = unsigned(std::countr_zero(left)), bytes = unsigned(std::countr_one(left >> begin));
     touch(at, where, Act::read, begin, bytes);
@@ -95,6 +57,16 @@ void BlockChecker::load(Warp &warp, const Instruction &in) {
   carry_out(at, where.lanes());
   if (partly_read_.lanes || !undefined_registers(warp).empty()) [[unlikely]]
     define_loaded(at, where.lanes());
+}
+
+/// Nothing in the launch writes constant memory, but copies on other streams may.
+void BlockChecker::load_constant(Warp &warp, const Instruction &in) {
+  std::uint64_t addresses[32];
+  instructions::lane_addresses(warp, instructions::address_base(in.flags), in.op[0], in.imm, addresses);
+  const std::uint64_t address = addresses[std::countr_zero(warp.active())];
+  if (const machine::MemoryRange *const range = launch_.memory().find(address, 1))
+    launch_.constants.try_emplace(range->begin, range->end);
+  carry_out(context(warp, in), warp.active());
 }
 
 void BlockChecker::store(Warp &warp, const Instruction &in) {
@@ -120,10 +92,20 @@ void BlockChecker::atomic(Warp &warp, const Instruction &in) {
 }
 
 /// Atomics and flags publish what their writers did before a fence.
+///
+/// Blocks that poll one word must see its values one after the other, so a block that writes the word or
+/// learns from it gives way to the others. Otherwise a block that waits for one arrival would also see later
+/// arrivals, and know what happened before them.
 void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases) {
   if (at.warp.polled())
     has_spun_[std::size_t(at.warp.index())] = true;
-  for_lanes(reach.shared | reach.global | reach.elsewhere, [&](int lane) {
+  const std::uint32_t lanes = reach.shared | reach.global | reach.elsewhere;
+  if (!lanes)
+    return;
+  const Poll poll{at.index, reach.address[std::countr_zero(lanes)]};
+  const bool polls = acquires && std::exchange(polls_[std::size_t(at.warp.index())], poll) == poll;
+  bool gives_way = false;
+  for_lanes(lanes, [&](int lane) {
     const bool is_global = reach.global >> lane & 1;
     const auto place = is_global ? std::nullopt : owner(reach.address[lane], at.site.bytes);
     if (!is_global && !place)
@@ -131,53 +113,32 @@ void BlockChecker::order_by_atomics(const Context &at, const Reach &reach, bool 
     auto &objects = is_global ? launch_.objects : place->first->objects_;
     const std::uint64_t address = is_global ? reach.address[lane] : place->second;
     const std::uint32_t thread = at.thread(lane);
-    if (acquires)
-      if (const auto found = objects.find(address); found != objects.end())
-        acquire(thread, found->second, at.site.acquires || !is_global);
-    if (!releases)
-      return;
-    SharedClock own = at.site.releases ? clocks_.release(thread) : clocks_.fenced(thread);
-    if (own)
-      merge_into(objects[address], all_known(std::move(own)));
-  });
-}
-
-Knowledge BlockChecker::all_known(SharedClock own) const {
-  Knowledge all = known_;
-  all[block_index_] = std::move(own);
-  return all;
-}
-
-/// What a thread learns of other blocks counts for its whole block.
-void BlockChecker::acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced) {
-  for (const auto &[block, clock] : knowledge) {
-    if (block == block_index_) {
-      clocks_.acquire(thread, clock);
-    } else {
-      SharedClock &known = (is_fenced ? known_ : pending_)[block];
-      known = merge(known, clock);
+    auto object = objects.find(address);
+    bool is_new =
+        acquires && object != objects.end() &&
+        clocks_.acquire(thread, object->second.knowledge, at.site.is(program::Trait::acquires) || !is_global);
+    const Knowledge own = !releases                              ? nullptr
+                          : at.site.is(program::Trait::releases) ? clocks_.release(thread)
+                                                                 : clocks_.fenced(thread);
+    if (own || (polls && is_global))
+      object = objects.try_emplace(address).first;
+    if (own) {
+      const Knowledge before = object->second.knowledge;
+      object->second.knowledge = merge(before, own);
+      is_new |= object->second.knowledge != before;
     }
-  }
-}
-
-void BlockChecker::finish_acquiring() {
-  if (pending_.empty())
-    return;
-  merge_into(known_, pending_);
-  pending_.clear();
-}
-
-bool BlockChecker::knows_block(const Access &past, bool with_pending) const {
-  const auto is_known = [&](const Knowledge &knowledge) {
-    const auto found = knowledge.find(past.block);
-    return found != knowledge.end() && (*found->second)[past.thread] >= past.epoch;
-  };
-  return is_known(known_) || (with_pending && is_known(pending_));
+    if (!is_global || object == objects.end())
+      return;
+    object->second.is_polled |= polls;
+    gives_way |= is_new && object->second.is_polled;
+  });
+  if (gives_way)
+    block_.give_way(at.warp);
 }
 
 bool BlockChecker::knows(std::uint32_t thread, const Access &past) const {
   if (past.block != block_index_)
-    return knows_block(past, true);
+    return knows_block(thread, past, true);
   return past.thread == thread || clocks_.knows(thread, past.thread, past.epoch);
 }
 
@@ -197,13 +158,13 @@ bool BlockChecker::heap_freed(Warp &, int lane, std::uint64_t address) {
   return launch_.heap().keep_freed(address);
 }
 
-/// A recursive function uses the thread's stack, whose required size the driver cannot know.
+/// A recursive function uses the thread's stack; the driver cannot know how much it needs.
 void BlockChecker::call(Warp &warp, const Instruction &in) {
   constexpr std::uint64_t kLeastFrame = 16; ///< the return address and other state a call saves
   const Context at = context(warp, in);
   carry_out(at, warp.active());
   const machine::Frame &frame = warp.frame();
-  undefined_registers(warp).forget(frame); // of an earlier call, which had its storage
+  undefined_registers(warp).forget(frame); // of an earlier call that used the same storage
   bool is_recursive = false;
   for (const machine::Frame *caller = frame.caller.get(); caller && !is_recursive;
        caller = caller->caller.get())
@@ -216,8 +177,8 @@ void BlockChecker::call(Warp &warp, const Instruction &in) {
     Finding finding;
     finding.kind = Kind::out_of_bounds;
     finding.kernel = launch_.kernel();
-    finding.message = "the function calls itself " + std::to_string(frame.depth) + " deep, which takes " +
-                      std::to_string(bytes) + " bytes of stack or more; a thread has " +
+    finding.message = "the recursion is " + std::to_string(frame.depth) + " calls deep and takes at least " +
+                      std::to_string(bytes) + " bytes of stack; a thread has " +
                       std::to_string(launch_.stack_bytes()) +
                       " (cudaDeviceSetLimit(cudaLimitStackSize, ...))";
     const machine::Dim3 block = block_.index();
@@ -251,7 +212,6 @@ void BlockChecker::from_generic(Warp &warp, const Instruction &in) {
 }
 
 void BlockChecker::fence(Warp &warp, const Instruction &in) {
-  finish_acquiring();
   clocks_.fence(warp.index(), warp.active());
   publish_inits(warp, warp.active());
   carry_out(context(warp, in), warp.active());

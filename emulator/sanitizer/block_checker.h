@@ -1,7 +1,7 @@
 // Checks one block while it runs.
 //
-// Every handler here inspects the lanes' accesses, records what is wrong, masks off the lanes that would end
-// the block (out of bounds, misaligned), and runs the original handler for the rest.
+// Each handler inspects the accesses of the lanes, records events, masks off the lanes whose access would end
+// the block (out of bounds, misaligned), and runs the original handler for the other lanes.
 #pragma once
 
 #include "instructions/addressing.h"
@@ -23,40 +23,6 @@
 
 namespace ladder::sanitizer {
 
-void checked_load(machine::Warp &warp, const machine::Instruction &in);
-void checked_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_atomic(machine::Warp &warp, const machine::Instruction &in);
-void checked_matrix_load(machine::Warp &warp, const machine::Instruction &in);
-void checked_matrix_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_fragment_load(machine::Warp &warp, const machine::Instruction &in);
-void checked_fragment_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_copy(machine::Warp &warp, const machine::Instruction &in);
-void checked_bulk_copy(machine::Warp &warp, const machine::Instruction &in);
-void checked_async_store(machine::Warp &warp, const machine::Instruction &in);
-void checked_commit(machine::Warp &warp, const machine::Instruction &in);
-void checked_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_copy_arrive(machine::Warp &warp, const machine::Instruction &in);
-void checked_mbarrier(machine::Warp &warp, const machine::Instruction &in);
-void checked_mbarrier_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_barrier(machine::Warp &warp, const machine::Instruction &in);
-void checked_warp_barrier(machine::Warp &warp, const machine::Instruction &in);
-void checked_shuffle(machine::Warp &warp, const machine::Instruction &in);
-void checked_vote(machine::Warp &warp, const machine::Instruction &in);
-void checked_call(machine::Warp &warp, const machine::Instruction &in);
-void checked_to_generic(machine::Warp &warp, const machine::Instruction &in);
-void checked_from_generic(machine::Warp &warp, const machine::Instruction &in);
-void checked_fence(machine::Warp &warp, const machine::Instruction &in);
-void checked_cluster_arrive(machine::Warp &warp, const machine::Instruction &in);
-void checked_product(machine::Warp &warp, const machine::Instruction &in);
-void checked_product_commit(machine::Warp &warp, const machine::Instruction &in);
-void checked_product_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_bulk_commit(machine::Warp &warp, const machine::Instruction &in);
-void checked_bulk_wait(machine::Warp &warp, const machine::Instruction &in);
-void checked_proxy_fence(machine::Warp &warp, const machine::Instruction &in);
-void checked_cluster_wait(machine::Warp &warp, const machine::Instruction &in);
-/// Before every instruction, and before its own checks.
-void checked_values(machine::Warp &warp, const machine::Instruction &in);
-
 class BlockChecker final : public machine::BlockObserver {
 public:
   BlockChecker(LaunchChecker &launch, machine::Block &block);
@@ -65,6 +31,8 @@ public:
       check_end();
   }
 
+  void members_skipped(machine::Warp &warp, std::uint32_t instruction, std::uint32_t lanes,
+                       std::uint32_t missing) override;
   void barrier_completed(int barrier) override {
     clocks_.complete(barrier);
     first_arrival_[std::size_t(barrier)] = -1;
@@ -73,6 +41,7 @@ public:
   bool heap_freed(machine::Warp &warp, int lane, std::uint64_t address) override;
 
   void load(machine::Warp &warp, const machine::Instruction &in);
+  void load_constant(machine::Warp &warp, const machine::Instruction &in);
   void store(machine::Warp &warp, const machine::Instruction &in);
   void atomic(machine::Warp &warp, const machine::Instruction &in);
   void matrix(machine::Warp &warp, const machine::Instruction &in, bool writes);
@@ -95,46 +64,53 @@ public:
   void fence(machine::Warp &warp, const machine::Instruction &in);
   void cluster_arrive(machine::Warp &warp, const machine::Instruction &in);
   void product(machine::Warp &warp, const machine::Instruction &in);
+  void product_fence(machine::Warp &warp, const machine::Instruction &in);
   void product_commit(machine::Warp &warp, const machine::Instruction &in);
   void product_wait(machine::Warp &warp, const machine::Instruction &in);
   void bulk_commit(machine::Warp &warp, const machine::Instruction &in);
   void bulk_wait(machine::Warp &warp, const machine::Instruction &in);
   void proxy_fence(machine::Warp &warp, const machine::Instruction &in);
   void cluster_wait(machine::Warp &warp, const machine::Instruction &in);
+  /// Before every instruction, and before its own checks.
   void values(machine::Warp &warp, const machine::Instruction &in);
 
 private:
   enum class Act { read, async_read, write, update, copy };
   /// The addresses of an instruction's lanes, and which lanes access which space.
   struct Reach {
-    std::uint64_t address[32]; ///< lanes in no space: as the instruction gave it
+    std::uint64_t address[32]; ///< for lanes in no space: as given by the instruction
     std::uint32_t shared = 0, global = 0, local = 0, elsewhere = 0;
     std::uint32_t lanes() const { return shared | global | local | elsewhere; }
   };
-  /// In place of a space: an undefined value decides a branch, or is an address. `past` is its load.
-  static constexpr const char *kBranch = "branch", *kAddress = "address", *kStored = "stored";
+  /// The space of an access, or the use of an undefined value that `past` loaded.
+  enum class Where : std::uint8_t { none, shared, global, local, decides_branch, is_address, is_stored };
   struct Event {
     Kind kind;
     int lane;
     std::uint64_t address;
-    const char *space;
+    Where where;
     Access past; ///< the other party; epoch 0: none
     bool past_wrote = false, now_writes = false;
   };
   struct CopyInFlight {
     std::uint32_t address, bytes;
     Access write;
-    SharedRead source;  ///< the read of another block's shared memory; nullptr: none
-    SharedClock issuer; ///< of a bulk copy: what its thread had done and known; nullptr: of another one
+    SharedRead source; ///< the read of another block's shared memory, or nullptr
+    Knowledge issuer;  ///< of a bulk copy: what its thread had done and known; nullptr for other copies
   };
-  /// Data on its way to shared memory of a block of the cluster, and the mbarrier that gets its bytes.
+  /// Data in flight to the shared memory of a block of the cluster, and the mbarrier that counts its bytes.
   struct Landing {
     std::uint64_t to, mbarrier;              ///< shared::cluster addresses
     unsigned bytes;                          ///< from the first to the last
-    bool reduces = false;                    ///< combines with what is there
+    bool reduces = false;                    ///< a reduction
     bool is_bulk = false;                    ///< by the async proxy
-    std::optional<machine::Swizzle> swizzle; ///< of a box
-    SharedRead source;                       ///< the read of shared memory; nullptr: none
+    std::optional<machine::Swizzle> swizzle; ///< of a tensor copy
+    SharedRead source;                       ///< the read of shared memory, or nullptr
+  };
+  struct Poll {
+    std::uint32_t instruction = 0;
+    std::uint64_t address = 0;
+    bool operator==(const Poll &) const = default;
   };
   struct Phase {
     int lane; ///< the first at this mbarrier
@@ -149,25 +125,41 @@ private:
     std::vector<CopyInFlight> open;
     std::deque<std::vector<CopyInFlight>> groups;
   };
+  /// A register of products: the last instructions that accessed and wrote it, and the last product that uses
+  /// it. Times count the fences and accesses of the warp; 0: never.
+  struct ProductRegister {
+    std::uint64_t accessed = 0, written = 0;
+    std::uint32_t accessed_by = 0, written_by = 0, product = 0;
+    std::uint64_t number = 0; ///< 1 + the number of that product
+    bool is_accumulator = false;
+  };
   struct WarpProducts {
-    std::deque<std::pair<std::uint64_t, SharedRead>> reads; ///< product number; not waited for by this warp
-    std::deque<std::uint64_t> groups;                       ///< by group: one past its last product
-    std::uint64_t issued = 0;
+    std::deque<std::pair<std::uint64_t, SharedRead>>
+        reads;                              ///< by product number; this warp has not waited for them
+    std::deque<std::uint64_t> groups;       ///< by group: 1 + its last product
+    std::uint64_t issued = 0, complete = 0; ///< complete: this warp has waited for them
+    std::vector<ProductRegister> registers; ///< by number in CheckedCode
+    std::uint64_t time = 0, fence = 0;      ///< of the last fence
+  };
+  /// A bulk store: its read of shared memory (nullptr after the wait for it) and what it writes.
+  struct StoreInFlight {
+    SharedRead read;
+    std::vector<std::pair<std::uint64_t, unsigned>> runs{}; ///< address, bytes
   };
   struct ThreadStores {
-    std::vector<SharedRead> open;
-    std::deque<std::vector<SharedRead>> groups;
+    std::vector<StoreInFlight> open;
+    std::deque<std::vector<StoreInFlight>> groups;
   };
   struct LocalShadow {
     enum Byte : std::uint8_t { unwritten, written, undefined };
     std::uint64_t bytes = 0; ///< per lane
     std::vector<std::uint8_t> states;
   };
-  /// What the lanes of a load read of memory that has been written in part: by lane, bit i is set if byte i
-  /// is undefined.
+  /// The undefined bytes that a load read from partly written memory: by lane, bit i is set if byte i is
+  /// undefined.
   struct PartlyRead {
     std::uint32_t lanes = 0, masks[32];
-    bool is_unwritten = false; ///< some lane read local memory of which no byte is written
+    bool is_unwritten = false; ///< some lane read local memory that was never written
     unsigned begin = 0;        ///< of the run of bytes that is being read
     void add(int lane, std::uint32_t mask) {
       masks[lane] = (lanes >> lane & 1 ? masks[lane] : 0) | mask << begin;
@@ -187,9 +179,9 @@ private:
   struct Deed {
     const Context &at;
     Act act;
-    const char *space;
-    /// The records to keep, by lane. Built for all lanes at once: copying a record right after building it
-    /// stalls.
+    Where where;
+    /// The records to keep, by lane. They are built for all lanes at once: copying each record right after
+    /// building it stalls the CPU.
     Access accesses[32];
     bool reads() const { return act == Act::read || act == Act::async_read; }
   };
@@ -221,8 +213,8 @@ private:
   }
   /// Records the lanes' accesses to `bytes` bytes from offset `begin` on.
   void touch(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
-  /// The checker of the block that owns the address, and its address there. nullopt: there is none, which the
-  /// machine rejects.
+  /// The checker of the block that owns the address, and the address in that block. nullopt if there is none;
+  /// the machine rejects the access.
   std::optional<std::pair<BlockChecker *, std::uint64_t>> owner(std::uint64_t address, unsigned bytes);
   void touch_shared(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
   void touch_global(const Context &at, const Reach &reach, Act act, unsigned begin, unsigned bytes);
@@ -242,7 +234,7 @@ private:
   void touch_global(const Deed &deed, InitialisedMemory::Locked &initialised, int lane, std::uint64_t address,
                     unsigned bytes);
   void touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act);
-  Deed deed(const Context &at, std::uint32_t lanes, Act act, const char *space) const;
+  Deed deed(const Context &at, std::uint32_t lanes, Act act, Where where) const;
   void record(Deed &deed, std::uint32_t lanes) const; ///< fills in their records
   template <typename Memory>
   void touch_cells(const Deed &deed, int lane, bool is_silent, Memory &memory, std::uint64_t address,
@@ -282,27 +274,27 @@ private:
               std::uint32_t origin);
   const UndefinedRegisters::Value *first_undefined(const Context &at);
   void check_uses(const Context &at);
-  void check_use(const Context &at, const program::Register &reg, std::uint32_t lanes, const char *use);
+  void check_use(const Context &at, const program::Register &reg, std::uint32_t lanes, Where use);
   void check_early_loads(const Context &at, std::uint32_t lanes);
   void define_loaded(const Context &at, std::uint32_t lanes);
   void keep_undefined(const Context &at, const Reach &where);
 
   void order_by_atomics(const Context &at, const Reach &reach, bool acquires, bool releases);
-  /// `is_fenced`: reads of what other blocks did are ordered too. Before the fence only writes are, and loads
-  /// that bypass the L1.
-  void acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
-  void finish_acquiring();
-  bool knows_block(const Access &past, bool with_pending) const;
+  bool knows_block(std::uint32_t thread, const Access &past, bool with_unfenced) const {
+    return clocks_.knows_other(thread, past.block, past.thread, past.epoch, with_unfenced);
+  }
   /// Whether the thread knows what a thread of any block did in that epoch.
   bool knows(std::uint32_t thread, const Access &past) const;
-  Knowledge all_known(SharedClock own) const;
 
   void complete_copies(const std::vector<CopyInFlight> &copies);
   void complete_thread_copies(std::vector<CopyInFlight> &copies);
-  void complete_bulk_copies(std::uint64_t mbarrier);
+  /// Completes the copies to the mbarrier that have landed; `parity` is that of the previous phase.
+  void complete_bulk_copies(const Context &at, std::uint64_t mbarrier, std::uint32_t parity);
   void check_inits(const Context &at, const Reach &where);
-  void check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier);
+  void check_init_by_cluster(const Context &at, int lane, BlockChecker &owner, std::uint64_t mbarrier);
   void publish_inits(const machine::Warp &warp, std::uint32_t lanes);
+  void check_overwritten_inits(const Context &at, int lane, std::uint64_t address, unsigned bytes,
+                               BlockChecker &owner);
   std::optional<std::uint32_t> phase_of(std::uint64_t mbarrier) const;
   Phases phases(const Reach &where);
   void check_phases(const Context &at, const Phases &before);
@@ -313,23 +305,29 @@ private:
   BlockChecker &checker(std::uint32_t block);
   void check_proxy(const Context &at, int lane, std::uint32_t address);
   SharedRead issue(const Context &at, std::size_t first);
+  void use_product_registers(const Context &at);
+  void check_product_registers(const Context &at);
+  void note_register(const Context &at, Kind kind, std::uint32_t instruction);
   AsyncRead::Wait wait_of(const machine::Warp &warp, std::uint32_t lanes) const;
-  /// A block's stores, of all threads, are one party of its AsyncProxy; the warpgroups are the others.
+  /// In a block's AsyncProxy, the stores of all threads are one party; each warpgroup is another.
   std::size_t store_party() const { return (products_.size() + 3) / 4; }
   SharedRead begin_read(const Context &at, int lane, std::uint64_t address, unsigned bytes);
   void check_end();
   void check_use_by_cluster();
-  void report_end(Kind kind, const Access &access, const char *message);
+  /// A finding at past instructions; `other` may be none.
+  void report_past(Kind kind, const Access &access, const Access &other, const char *message);
   std::array<std::uint32_t, 3> launch_place(std::uint32_t block) const;
-  bool touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane);
+  bool touch_bulk_global(const Context &at, const instructions::BulkCopy &copy, int lane,
+                         StoreInFlight &store);
+  void complete_store(const StoreInFlight &store, std::uint32_t thread);
   void meet(const Context &at);
   void check_own_mask(const Context &at);
   std::uint64_t tag_of(const Context &at, int lane) const;
   void check_sources(const Context &at);
 
   void note(Event event) { events_.push_back(event); }
-  void note(Kind kind, int lane, std::uint64_t address, const char *space) {
-    events_.push_back({kind, lane, address, space, {}, false, false});
+  void note(Kind kind, int lane, std::uint64_t address, Where where) {
+    events_.push_back({kind, lane, address, where, {}, false, false});
   }
   /// Turns the events of an instruction into findings; lanes with the same event share one.
   void report(const Context &at, unsigned bytes);
@@ -353,22 +351,29 @@ private:
   std::vector<UndefinedRegisters> undefined_registers_;                      ///< by warp
   UndefinedBytes undefined_;                                                 ///< of shared memory
   PartlyRead partly_read_;
-  /// Loads of local memory that nobody has written at all. Compilers load a variable before they know whether
-  /// it has a value, so these are followed, too.
+  /// Loads of local memory that was never written. Compilers load a variable before they know whether it has
+  /// a value, so the values are tracked instead of reporting the load.
   std::set<std::uint32_t> early_loads_;
   std::vector<bool> has_spun_;                  ///< by warp
+  std::vector<Poll> polls_;                     ///< by warp: the last strong load or atomic of a global word
   std::vector<std::uint32_t> cluster_arrivals_; ///< by thread
-  /// By mbarrier: sources in other blocks' shared memory of the copies that landed last.
+  /// By mbarrier: the sources, in other blocks' shared memory, of the copies that landed last.
   std::unordered_map<std::uint64_t, std::vector<SharedRead>> landed_;
   std::unordered_map<std::uint64_t, Init> inits_; ///< by mbarrier
+  std::uint64_t inits_end_ = 0;                   ///< no mbarrier ends above this address
+  std::unordered_map<std::uint64_t, Access>
+      expectations_; ///< by mbarrier: the last access that expected bytes
   std::unordered_map<std::uint64_t, Access>
       unseen_completions_; ///< by mbarrier: the arrival that completed it
   /// Synchronisation objects in shared memory: atomics, mbarriers.
-  std::unordered_map<std::uint64_t, Knowledge> objects_;
-  Knowledge known_;                                            ///< what this block knows of other blocks
-  Knowledge pending_;                                          ///< the same, until a fence makes it readable
+  std::unordered_map<std::uint64_t, SyncObject> objects_;
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: no arrival yet
   std::vector<Event> events_;
 };
+
+/// A handler that calls a method of the block's checker.
+template <auto method, auto... arguments> void checked(machine::Warp &warp, const machine::Instruction &in) {
+  (static_cast<BlockChecker &>(*warp.block().observer()).*method)(warp, in, arguments...);
+}
 
 } // namespace ladder::sanitizer

@@ -1,4 +1,4 @@
-// What an access leaves in a cell of shadow memory. Inlined into the loops over lanes and cells.
+// The record of an access in a cell of shadow memory. Inlined into the loops over lanes and cells.
 #pragma once
 
 #include "sanitizer/block_checker.h"
@@ -39,8 +39,8 @@ inline void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
     cell.write.flags &= std::uint8_t(~Access::strong);
 }
 
-/// True if an access to the whole cell certainly has no conflict: all previous accesses by others are known
-/// to have happened. Most accesses are like this and skip `conflict`.
+/// True if an access to the whole cell has no conflict, since all previous accesses by others are known to
+/// have happened before it. Most accesses are like this and skip `conflict`.
 [[gnu::always_inline]] inline bool BlockChecker::is_settled(const Touch &touch, const Cell &cell) const {
   const auto is_past = [&](const Access &past) {
     if (past.epoch == 0)
@@ -53,7 +53,7 @@ inline void BlockChecker::remember_write(Cell &cell, const Touch &touch) const {
   if (!is_past(cell.write) || cell.write.flags & Access::in_flight)
     return false;
   if (touch.deed.reads())
-    return !(touch.deed.at.site.is_read_only_path && cell.write.epoch);
+    return !(touch.deed.at.site.is(program::Trait::read_only_path) && cell.write.epoch);
   return is_past(cell.reads[0]) && is_past(cell.reads[1]);
 }
 

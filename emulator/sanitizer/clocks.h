@@ -1,9 +1,10 @@
 // Happens-before order among the threads of a block.
 //
 // Each thread counts epochs; an epoch ends when the thread publishes its accesses, at a barrier or fence.
-// Thread t knows thread u's accesses up to some epoch of u. That is kept in two parts: what t learned through
-// the block (a clock that most threads share) and, for the lanes of t's own warp, through __syncwarp and
-// similar (a row of 32).
+// Thread t knows thread u's accesses up to some epoch of u. That is kept in three parts: what t learned
+// through the block (a clock that most threads share), through __syncwarp and similar from the lanes of its
+// own warp (a row of 32), and about the threads of other blocks (shared by the threads that met at a
+// barrier).
 #pragma once
 
 #include <array>
@@ -18,22 +19,27 @@ namespace ladder::sanitizer {
 using Clock = std::vector<std::uint32_t>;
 using SharedClock = std::shared_ptr<const Clock>;
 
-/// The element-wise maximum.
+/// The element-wise maximum; returns `a` or `b` itself if it is the maximum.
 SharedClock merge(const SharedClock &a, const SharedClock &b);
+
+/// By block: what is known about its threads. nullptr: nothing.
+using Knowledge = std::shared_ptr<const std::map<std::uint32_t, SharedClock>>;
+/// The union; returns `a` or `b` itself if it is the union.
+Knowledge merge(const Knowledge &a, const Knowledge &b);
 
 class BlockClocks {
 public:
-  BlockClocks(std::uint32_t threads, int barriers);
+  BlockClocks(std::uint32_t block, std::uint32_t threads, int barriers);
 
   std::uint32_t epoch(std::uint32_t thread) const { return epochs_[thread]; }
   /// A view of what a thread knows; valid until it learns more.
   class Known {
   public:
-    /// True if the thread knows of `past`'s accesses in that epoch.
+    /// True if the thread knows the accesses of `past` in that epoch.
     bool operator()(std::uint32_t past, std::uint32_t epoch) const {
       return through_block(past, epoch) || (past / kLanes == warp_ && row_[past % kLanes] >= epoch);
     }
-    /// The same without what it learned from the lanes of its warp.
+    /// The same, ignoring what it learned from the lanes of its warp.
     bool through_block(std::uint32_t past, std::uint32_t epoch) const { return base_[past] >= epoch; }
 
   private:
@@ -55,13 +61,13 @@ public:
   /// True if all lanes of a warp, which must have 32, are in one epoch and have learned the same through the
   /// block.
   bool is_in_step(int warp) const;
-  /// For lanes in step, `count` of them from thread `now` on: true if all know, or all do not know, what the
-  /// thread at the same place from `past` on did in that epoch.
+  /// For `count` threads from `now` on and the corresponding threads from `past` on: true if either all of
+  /// them know what their counterpart did in that epoch, or none does.
   bool agree(std::uint32_t now, std::uint32_t past, std::uint32_t epoch, std::uint32_t count) const;
 
   /// Lanes of a warp synchronise.
   void meet(int warp, std::uint32_t lanes);
-  /// The same if the lanes come from different instructions: first each gives, then each takes.
+  /// The same for lanes at different instructions: first each lane gives, then each takes.
   void give(int warp, std::uint32_t lanes, std::uint32_t members);
   void take(int warp, std::uint32_t lanes, std::uint32_t members);
 
@@ -72,10 +78,18 @@ public:
   /// Fences of all scopes count alike, so a fence with too narrow a scope goes unnoticed.
   void fence(int warp, std::uint32_t lanes);
   /// What an atomic of this thread publishes: everything before its last fence; nullptr if there was none.
-  SharedClock fenced(std::uint32_t thread) const;
+  Knowledge fenced(std::uint32_t thread) const;
   /// Everything the thread has done and knows; ends its epoch.
-  SharedClock release(std::uint32_t thread);
-  void acquire(std::uint32_t thread, const SharedClock &clock);
+  Knowledge release(std::uint32_t thread);
+  /// If `is_fenced`, reads of other blocks' data are ordered, too. Otherwise, until the thread's next fence,
+  /// only writes and loads that bypass the L1 are. Returns true if the thread learned something about another
+  /// block.
+  bool acquire(std::uint32_t thread, const Knowledge &knowledge, bool is_fenced);
+  /// Whether the thread knows what a thread of another block did in that epoch.
+  bool knows_other(std::uint32_t thread, std::uint32_t block, std::uint32_t past, std::uint32_t epoch,
+                   bool with_unfenced) const;
+  /// Whether any thread does.
+  bool any_knows_other(std::uint32_t block, std::uint32_t past, std::uint32_t epoch) const;
 
 private:
   static constexpr std::uint32_t kLanes = 32;
@@ -83,23 +97,31 @@ private:
   struct Gathering {
     Clock clock; ///< empty: no arrival yet
     std::vector<SharedClock> merged;
+    Knowledge others;
   };
   struct Meeting {
     Row row{};
     SharedClock base;
+    Knowledge others;
+  };
+  struct Completion {
+    SharedClock clock;
+    Knowledge others;
   };
 
-  SharedClock snapshot(std::uint32_t thread, std::uint32_t own_epoch) const;
+  Knowledge snapshot(std::uint32_t thread, std::uint32_t own_epoch) const;
   void end_epoch(std::uint32_t thread) { ++epochs_[thread]; }
+  void finish_acquiring(std::uint32_t thread);
 
-  std::uint32_t threads_;
+  std::uint32_t block_, threads_;
   std::vector<std::uint32_t> epochs_;
   std::vector<SharedClock> bases_;
   std::vector<Row> rows_;
-  std::vector<bool> has_met_;         ///< by warp: whether its rows hold anything
-  std::vector<std::uint32_t> fences_; ///< by thread: the epoch that its last fence ended
+  std::vector<Knowledge> others_, unfenced_; ///< by thread; unfenced: until its fence
+  std::vector<bool> has_met_;                ///< by warp: whether its rows hold anything
+  std::vector<std::uint32_t> fences_;        ///< by thread: the epoch that its last fence ended
   std::vector<Gathering> gathering_;
-  std::vector<SharedClock> completed_;
+  std::vector<Completion> completed_;
   std::map<std::pair<int, std::uint32_t>, Meeting> meetings_; ///< by warp and members
 };
 

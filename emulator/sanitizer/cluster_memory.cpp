@@ -1,4 +1,4 @@
-// Distributed shared memory: accesses to that of other blocks of the cluster, and what orders them.
+// Distributed shared memory: accesses to the shared memory of other blocks of the cluster, and their order.
 #include "machine/cluster.h"
 
 #include "sanitizer/block_checker.h"
@@ -33,22 +33,23 @@ BlockChecker &BlockChecker::checker(std::uint32_t block) {
 
 void BlockChecker::touch_cluster(const Context &at, const Reach &reach, Act act, unsigned begin,
                                  unsigned bytes) {
-  const Deed remote = deed(at, reach.elsewhere, act, "shared");
+  const Deed remote = deed(at, reach.elsewhere, act, Where::shared);
   for_lanes(reach.elsewhere, [&](int lane) {
     if (const auto place = owner(reach.address[lane] + begin, bytes))
       touch_shared(remote, lane, place->second, bytes, *place->first);
   });
 }
 
-/// What the threads of a cluster did before arriving is known after the wait; before arrive.relaxed, what
-/// they did before their last fence. A thread's arrivals number the phases: all threads take part in each.
+/// After the wait, a thread knows what the threads of the cluster did before they arrived; with
+/// arrive.relaxed, what they did before their last fence. A thread's arrivals number the phases, since all
+/// threads take part in each phase.
 void BlockChecker::cluster_arrive(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  const bool is_relaxed = warp.source(in).has("relaxed");
+  const bool is_relaxed = warp.source(in).is(program::Trait::relaxed);
   for_lanes(warp.active(), [&](int lane) {
     const std::uint32_t thread = at.thread(lane), phase = cluster_arrivals_[thread]++;
-    if (SharedClock own = is_relaxed ? clocks_.fenced(thread) : clocks_.release(thread))
-      merge_into(launch_.cluster_barriers[{&block_.cluster(), phase}], {{block_index_, std::move(own)}});
+    Knowledge &published = launch_.cluster_barriers[{&block_.cluster(), phase}];
+    published = merge(published, is_relaxed ? clocks_.fenced(thread) : clocks_.release(thread));
   });
   if (!is_relaxed)
     publish_inits(warp, warp.active());
@@ -61,18 +62,19 @@ void BlockChecker::cluster_wait(Warp &warp, const Instruction &in) {
   carry_out(at, active);
   for_lanes(active, [&](int lane) {
     if (const std::uint32_t arrivals = cluster_arrivals_[at.thread(lane)])
-      acquire(at.thread(lane), launch_.cluster_barriers[{&block_.cluster(), arrivals - 1}], true);
+      clocks_.acquire(at.thread(lane), launch_.cluster_barriers[{&block_.cluster(), arrivals - 1}], true);
   });
 }
 
-/// A block may exit only once it knows that the others are done with its shared memory.
+/// A block may exit only after it knows that the other blocks have finished with its shared memory.
 void BlockChecker::check_use_by_cluster() {
   const auto check = [&](const Access &access) {
     if (access.epoch && access.block != block_index_ && !(access.flags & Access::in_flight) &&
-        !knows_block(access, true))
-      report_end(Kind::race_blocks, access,
-                 "uses shared memory of another block of the cluster, which may have exited: that block does "
-                 "not wait for this access");
+        !clocks_.any_knows_other(access.block, access.thread, access.epoch))
+      report_past(
+          Kind::race_blocks, access, {},
+          "accesses shared memory of another block of the cluster that may have exited: that block does "
+          "not wait for this access");
   };
   shadow_.for_cells([&](std::uint64_t, std::uint64_t, const Cell &cell) {
     check(cell.write);

@@ -7,67 +7,11 @@
 namespace ladder::sanitizer {
 
 std::string_view kind_name(Kind kind) {
-  switch (kind) {
-  case Kind::out_of_bounds:
-    return "out of bounds";
-  case Kind::misaligned:
-    return "misaligned";
-  case Kind::read_only:
-    return "read only";
-  case Kind::uninitialised:
-    return "uninitialised read";
-  case Kind::race_warps:
-    return "race between warps";
-  case Kind::race_lanes:
-    return "race in a warp";
-  case Kind::race_blocks:
-    return "race between blocks";
-  case Kind::race_equal:
-    return "race of equal values";
-  case Kind::flag:
-    return "flag";
-  case Kind::order:
-    return "order of additions";
-  case Kind::race_streams:
-    return "race between streams";
-  case Kind::race_host:
-    return "race with the host";
-  case Kind::async_copy:
-    return "copy not waited for";
-  case Kind::async_read:
-    return "read not waited for";
-  case Kind::proxy:
-    return "proxy fence";
-  case Kind::swizzle:
-    return "swizzle";
-  case Kind::election:
-    return "election";
-  case Kind::barrier:
-    return "barrier";
-  case Kind::mask:
-    return "mask";
-  case Kind::use_after_free:
-    return "use after free";
-  case Kind::host_pointer:
-    return "host pointer";
-  case Kind::host_access:
-    return "host access";
-  case Kind::bad_free:
-    return "bad free";
-  case Kind::leak:
-    return "leak";
-  case Kind::bad_copy:
-    return "bad copy";
-  case Kind::bad_launch:
-    return "bad launch";
-  case Kind::unchecked_error:
-    return "unchecked error";
-  case Kind::unwritten_output:
-    return "unwritten output";
-  case Kind::other:
-    return "fault";
-  }
-  return "fault";
+  constexpr std::string_view kNames[] = {
+#define KIND(kind, name) name,
+#include "sanitizer/kinds.def"
+  };
+  return kNames[std::size_t(kind)];
 }
 
 void Findings::add(Finding finding) {
@@ -83,7 +27,7 @@ std::vector<Finding> Findings::merged() const {
   std::map<Place, std::size_t> known;
   std::vector<Finding> all;
   for (const Finding &finding : findings_) {
-    // Without line info the instruction itself is the place.
+    // Without line info, the instruction itself identifies the place.
     const bool has_lines = finding.who.place.line > 0;
     std::string where = has_lines ? "" : std::to_string(finding.who.ptx_line) + " " + finding.message;
     const auto [found, is_new] =
@@ -101,7 +45,7 @@ std::vector<Finding> Findings::merged() const {
 namespace {
 
 /// Kind of a fault in which an instruction's operands, or the lanes that reach it, are wrong.
-Kind kind_by_opcode(const program::Opcode &opcode) {
+Kind kind_by_opcode(const program::FoundOpcode &opcode) {
   using program::Trait;
   return opcode.is(Trait::warp_wide) ? Kind::mask
          : opcode.is(Trait::barrier) ? Kind::barrier
@@ -113,36 +57,20 @@ Kind kind_by_opcode(const program::Opcode &opcode) {
 
 Finding from_fault(const machine::Fault &fault) {
   using machine::FaultKind;
+  constexpr std::pair<FaultKind, Kind> kSame[] = {{FaultKind::out_of_bounds, Kind::out_of_bounds},
+                                                  {FaultKind::misaligned, Kind::misaligned},
+                                                  {FaultKind::read_only, Kind::read_only},
+                                                  {FaultKind::barrier, Kind::barrier},
+                                                  {FaultKind::launch, Kind::bad_launch}};
   Finding finding;
-  switch (fault.kind) {
-  case FaultKind::out_of_bounds:
-    finding.kind = Kind::out_of_bounds;
-    break;
-  case FaultKind::misaligned:
-    finding.kind = Kind::misaligned;
-    break;
-  case FaultKind::read_only:
-    finding.kind = Kind::read_only;
-    break;
-  case FaultKind::barrier:
+  if (const auto same = std::ranges::find(kSame, fault.kind, &std::pair<FaultKind, Kind>::first);
+      same != std::end(kSame))
+    finding.kind = same->second;
+  const bool is_deadlock = fault.kind == FaultKind::deadlock;
+  if (is_deadlock || fault.kind == FaultKind::bad_operand || fault.kind == FaultKind::unsupported)
+    finding.kind = kind_by_opcode(program::find_opcode(fault.opcode));
+  if (is_deadlock && finding.kind == Kind::other)
     finding.kind = Kind::barrier;
-    break;
-  case FaultKind::launch:
-    finding.kind = Kind::bad_launch;
-    break;
-  case FaultKind::deadlock:
-    finding.kind = kind_by_opcode(program::find_opcode(fault.opcode));
-    if (finding.kind == Kind::other)
-      finding.kind = Kind::barrier;
-    break;
-  case FaultKind::bad_operand:
-  case FaultKind::unsupported:
-    finding.kind = kind_by_opcode(program::find_opcode(fault.opcode));
-    break;
-  default:
-    finding.kind = Kind::other;
-    break;
-  }
   finding.message = fault.message;
   if (finding.kind == Kind::other)
     finding.message = std::string(machine::fault_kind_name(fault.kind)) + ": " + fault.message;

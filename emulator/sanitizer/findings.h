@@ -15,40 +15,13 @@
 namespace ladder::sanitizer {
 
 enum class Kind {
-  out_of_bounds,
-  misaligned,
-  read_only,
-  uninitialised, ///< a read of memory never written
-  race_warps,    ///< between two warps of a block
-  race_lanes,    ///< between lanes of one warp
-  race_blocks,   ///< between two blocks
-  race_equal,    ///< any of these, if the write stores the value already there
-  flag,          ///< a remark: several threads store one constant at one place in global memory
-  order,         ///< a remark: nothing orders two additions of floats at one place
-  race_streams,  ///< between work on two streams
-  race_host,     ///< between the host and work it has not waited for
-  async_copy,    ///< data of a cp.async used before its wait
-  async_read,    ///< memory overwritten while an asynchronous instruction may still read it
-  proxy,         ///< a thread's data read by the async proxy without a fence
-  swizzle,       ///< a tile read with another swizzle than it was written with
-  election,      ///< several lanes issue what one lane should
-  barrier,
-  mask, ///< a wrong member mask, or wrong lanes at a warp-wide instruction
-  use_after_free,
-  host_pointer, ///< a kernel used a host address
-  host_access,  ///< the host touched device memory
-  bad_free,     ///< double free, or never allocated
-  leak,
-  bad_copy, ///< wrong size, or a direction that does not match the pointers
-  bad_launch,
-  unchecked_error,
-  unwritten_output, ///< copied back, or left at the end, but never written
-  other,            ///< any other fault of a kernel
+#define KIND(kind, name) kind,
+#include "sanitizer/kinds.def"
 };
 
 std::string_view kind_name(Kind kind);
 
-/// One of the two parties.
+/// One of the two parties to a fault.
 struct Party {
   std::array<std::uint32_t, 3> block{};
   int warp = -1;           ///< -1: not specific to one

@@ -59,7 +59,7 @@ std::optional<HeapMemory::Fault> HeapMemory::check(std::uint64_t address, std::u
     return std::nullopt;
   const auto *const freed = below(freed_, address);
   if (freed && address < freed->first + freed->second.bytes)
-    return Fault{Kind::use_after_free, "uses heap memory that the kernel has freed"};
+    return Fault{Kind::use_after_free, "accesses heap memory that the kernel has freed"};
   if (block)
     return Fault{Kind::out_of_bounds, "of the heap, " + std::to_string(address - block->first) +
                                           " bytes into an allocation of " +

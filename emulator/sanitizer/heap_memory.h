@@ -22,12 +22,12 @@ public:
   };
   struct Fault {
     Kind kind;
-    std::string message; ///< continues "uses n bytes "
+    std::string message; ///< continues "accesses n bytes of global memory "
   };
 
   void allocated(std::uint64_t address, Block block);
-  /// Keeps a freed block. Returns false if it is no live allocation, or if so much is kept that memory must
-  /// be reused.
+  /// Keeps a freed block. Returns false if it is not a live allocation, or if the kept blocks take so much
+  /// memory that it must be reused.
   bool keep_freed(std::uint64_t address);
   /// True if a kept block starts there.
   bool is_freed(std::uint64_t address) const;

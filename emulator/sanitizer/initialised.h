@@ -22,7 +22,7 @@ public:
   void track(std::uint64_t begin, std::uint64_t bytes);
   void forget(std::uint64_t begin);
   void mark(std::uint64_t address, std::uint64_t bytes);
-  /// A copy makes its destination as written as its source.
+  /// After a copy, the destination is written where the source was.
   void copy(std::uint64_t destination, std::uint64_t source, std::uint64_t bytes);
   struct Gap {
     std::uint64_t first = 0; ///< address of the first unwritten byte
@@ -30,7 +30,7 @@ public:
   };
   std::optional<Gap> gap(std::uint64_t address, std::uint64_t bytes) const;
 
-  /// A store of values that derive from memory which nobody has written.
+  /// A store of values that derive from memory that was never written.
   struct Source {
     std::string kernel;
     Party store, load; ///< the load brought them
@@ -72,7 +72,7 @@ public:
   bool is_unwritten(std::uint64_t address, std::uint64_t bytes);
   /// True if no byte is unwritten or undefined.
   bool is_defined(std::uint64_t address, std::uint64_t bytes);
-  /// By byte, of at most 32: whether nobody has written it, and whether an undefined value was written.
+  /// Two masks for at most 32 bytes: those never written, and those written with an undefined value.
   struct Missing {
     std::uint32_t unwritten = 0, undefined = 0;
   };

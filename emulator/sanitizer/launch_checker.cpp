@@ -20,13 +20,6 @@ std::string short_name(const std::string &mangled) {
 
 } // namespace
 
-void merge_into(Knowledge &knowledge, const Knowledge &other) {
-  for (const auto &[block, clock] : other) {
-    SharedClock &known = knowledge[block];
-    known = merge(known, clock);
-  }
-}
-
 std::unique_ptr<machine::BlockObserver> LaunchChecker::watch(machine::Block &block) {
   return std::make_unique<BlockChecker>(*this, block);
 }

@@ -18,11 +18,13 @@
 
 namespace ladder::sanitizer {
 
-/// By block: what is known of it.
-using Knowledge = std::map<std::uint32_t, SharedClock>;
-void merge_into(Knowledge &knowledge, const Knowledge &other);
+/// An object that threads synchronise with: an atomic, a flag, an mbarrier.
+struct SyncObject {
+  Knowledge knowledge;    ///< what it publishes
+  bool is_polled = false; ///< in global memory: a warp spins on it
+};
 
-/// Why an address outside all allocations may have been used.
+/// A likely reason for an address outside all allocations.
 struct Stray {
   Kind kind;
   std::string message;
@@ -31,7 +33,7 @@ struct Stray {
 class LaunchChecker final : public machine::LaunchObserver {
 public:
   /// `kernel` is the name for reports. `explain` explains addresses outside all allocations. `after` names a
-  /// failed call of the host's, as the end of messages on addresses and values that it may have caused.
+  /// failed call by the host; it ends the messages about addresses and values that the call may have caused.
   LaunchChecker(std::shared_ptr<const CheckedCode> code, std::string kernel,
                 const machine::GlobalMemory &memory, Findings &findings, InitialisedMemory &initialised,
                 HeapMemory &heap, std::uint64_t stack_bytes,
@@ -46,6 +48,10 @@ public:
   const machine::Code &code() const { return *code_->code; }
   const Site &site(std::size_t instruction) const { return code_->sites[instruction]; }
   bool uses_async_proxy() const { return code_->uses_async_proxy; }
+  std::uint32_t product_registers() const { return code_->product_registers; }
+  const std::vector<ProductUse> &product_uses(const Site &site) const {
+    return code_->product_uses[site.product_uses];
+  }
   const std::string &kernel() const { return kernel_; }
   const machine::GlobalMemory &memory() const { return memory_; }
   Findings &findings() { return findings_; }
@@ -57,13 +63,14 @@ public:
   const std::string &after() const { return after_; }
 
   GlobalShadow shadow;
-  /// Synchronisation objects in global memory: atomics and flags.
-  std::unordered_map<std::uint64_t, Knowledge> objects;
-  /// Number in `initialised` of the undefined values that a store writes and a load brought.
+  std::unordered_map<std::uint64_t, SyncObject> objects; ///< atomics and flags in global memory
+  /// Number, in `initialised`, of the undefined values that a load read and a store writes.
   std::uint32_t source_of(std::array<std::uint32_t, 3> block, int warp, std::uint32_t lanes,
                           std::uint32_t store, std::uint32_t load);
 
-  /// By address: the first store of a constant that was already there.
+  std::map<std::uint64_t, std::uint64_t>
+      constants; ///< variables in constant memory that are read: begin, end
+  /// By address: the first store of a constant that the memory already held.
   std::unordered_map<std::uint64_t, Access> repeated_constants;
   /// What arrivals at a phase of a cluster's barrier publish.
   std::map<std::pair<const machine::Cluster *, std::uint32_t>, Knowledge> cluster_barriers;

@@ -1,10 +1,11 @@
-// mbarriers: what arrivals publish, what waiters learn, and phases that nobody has seen.
+// mbarriers: what arrivals publish, what waiters learn, and phases that no thread has observed.
 #include "instructions/mbarrier.h"
 
 #include "sanitizer/block_checker.h"
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace ladder::sanitizer {
 
@@ -19,36 +20,43 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
   touch(at, where, at.site.flags ? Act::update : Act::write, 8);
   for_lanes(where.elsewhere, [&](int lane) {
     if (const auto place = owner(where.address[lane], 8))
-      check_init_by_cluster(lane, *place->first, place->second);
+      check_init_by_cluster(at, lane, *place->first, place->second);
   });
-  const bool is_init = !at.site.flags;
+  const program::Effect effect = warp.source(in).row->effect;
+  const bool is_init = effect == program::Effect::mbarrier_init;
   if (is_init)
     check_inits(at, where);
   report(at, 8);
-  if (warp.source(in).has("inval"))
+  if (effect == program::Effect::mbarrier_inval)
     for_lanes(where.shared, [&](int lane) { inits_.erase(where.address[lane]); });
   if (is_init) { // publishes nothing
     for_lanes(where.shared, [&](int lane) {
       inits_[where.address[lane]] = {access(at, lane, Act::write), false};
+      inits_end_ = std::max(inits_end_, where.address[lane] + sizeof(std::uint64_t));
       unseen_completions_.erase(where.address[lane]);
     });
     return carry_out(at, where.lanes());
   }
   for_lanes(where.shared | where.elsewhere, [&](int lane) {
-    if (const auto place = owner(where.address[lane], 8))
-      merge_into(place->first->objects_[place->second], {{block_index_, clocks_.release(at.thread(lane))}});
+    const auto place = owner(where.address[lane], 8);
+    if (!place)
+      return;
+    Knowledge &published = place->first->objects_[place->second].knowledge;
+    published = merge(published, clocks_.release(at.thread(lane)));
+    if (warp.source(in).is(program::Trait::expects_bytes))
+      place->first->expectations_[place->second] = access(at, lane, Act::update);
   });
   const Phases before = phases(where);
   carry_out(at, where.lanes());
   check_phases(at, before);
 }
 
-/// An mbarrier is to be invalidated before its place is initialised again.
+/// An mbarrier must be invalidated before its memory is initialised again.
 void BlockChecker::check_inits(const Context &at, const Reach &where) {
   for_lanes(where.shared, [&](int lane) {
     const std::uint64_t address = where.address[lane];
     if (const auto init = inits_.find(address); init != inits_.end() && phase_of(address))
-      note({Kind::barrier, lane, address, "shared", init->second.access, true, true});
+      note({Kind::barrier, lane, address, Where::shared, init->second.access, true, true});
   });
 }
 
@@ -57,33 +65,15 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   const Reach where = reach_operand(at, warp.active(), 8, true);
   touch(at, where, Act::update, 8);
   report(at, 8);
-  const std::vector<machine::BulkCopyInFlight> &copies = block_.bulk_copies();
-  const auto is_awaited = [&](const machine::BulkCopyInFlight &copy, int lane) {
-    return copy.mbarrier == where.address[lane];
-  };
-  std::map<std::uint64_t, std::vector<CopyInFlight>> awaited; // by mbarrier, those of other blocks included
-  for_lanes(where.shared, [&](int lane) {
-    if (awaited.contains(where.address[lane]))
-      return;
-    std::vector<CopyInFlight> &coming = awaited[where.address[lane]];
-    for (const machine::BulkCopyInFlight &copy : copies)
-      if (is_awaited(copy, lane))
-        coming.push_back(
-            {copy.place.address, copy.place.extent(std::uint32_t(copy.data.size())), {}, nullptr, nullptr});
-  });
+  const Phases before = phases(where);
   carry_out(at, where.lanes());
-  for_lanes(where.shared, [&](int lane) {
-    if (std::any_of(copies.begin(), copies.end(),
-                    [&](const machine::BulkCopyInFlight &copy) { return is_awaited(copy, lane); }))
-      return; // not yet
-    for (const CopyInFlight &copy : awaited[where.address[lane]])
-      written_.mark(copy.address, copy.bytes);
-    complete_bulk_copies(where.address[lane]);
-  });
+  for (const auto &[place, phase] : before)
+    if (place.first == this)
+      complete_bulk_copies(at, place.second, phase.parity);
   for_lanes(where.shared & warp.predicate(in.op[1]), [&](int lane) {
     const std::uint64_t address = where.address[lane];
     if (const auto found = objects_.find(address); found != objects_.end())
-      acquire(at.thread(lane), found->second, true);
+      clocks_.acquire(at.thread(lane), found->second.knowledge, true);
     if (const auto found = landed_.find(address); found != landed_.end())
       for (const SharedRead &source : found->second)
         source->waits.push_back(wait_of(warp, 1u << lane));
@@ -91,7 +81,19 @@ void BlockChecker::mbarrier_wait(Warp &warp, const Instruction &in) {
   });
 }
 
-/// The incomplete phase's parity; nullopt if no mbarrier is there.
+/// Data stored over an mbarrier destroys it; mbarrier.inval must come first.
+void BlockChecker::check_overwritten_inits(const Context &at, int lane, std::uint64_t address, unsigned bytes,
+                                           BlockChecker &owner) {
+  for (auto init = owner.inits_.begin(); init != owner.inits_.end();) {
+    const std::uint64_t mbarrier = init->first;
+    const bool is_over = mbarrier < address + bytes && address < mbarrier + sizeof(std::uint64_t);
+    if (is_over && owner.phase_of(mbarrier))
+      note({Kind::barrier, lane, mbarrier, Where::shared, init->second.access, true, true});
+    init = is_over ? owner.inits_.erase(init) : std::next(init);
+  }
+}
+
+/// The parity of the incomplete phase; nullopt if there is no mbarrier.
 std::optional<std::uint32_t> BlockChecker::phase_of(std::uint64_t mbarrier) const {
   std::uint64_t bits;
   std::memcpy(&bits, block_.shared_base() + mbarrier, sizeof bits);
@@ -110,8 +112,8 @@ BlockChecker::Phases BlockChecker::phases(const Reach &where) {
   return found;
 }
 
-/// Whoever waits by parity cannot tell a phase from the one after the next, so each must be seen before the
-/// next one completes.
+/// A wait by parity cannot tell a phase from the second one after it, so some thread must observe each phase
+/// before the next one completes.
 void BlockChecker::check_phases(const Context &at, const Phases &before) {
   for (const auto &[place, phase] : before) {
     const auto [checker, address] = place;
@@ -122,18 +124,20 @@ void BlockChecker::check_phases(const Context &at, const Phases &before) {
     const auto [earlier, is_first] = checker->unseen_completions_.try_emplace(address, now);
     if (is_first)
       continue;
-    note({Kind::barrier, phase.lane, address, "shared", earlier->second, true, true});
+    note({Kind::barrier, phase.lane, address, Where::shared, earlier->second, true, true});
     earlier->second = now;
   }
   report(at, 8);
 }
 
-/// Another block's initialisation must be known before its mbarrier is used. The cell in shadow memory does
-/// not tell: it holds the last use.
-void BlockChecker::check_init_by_cluster(int lane, BlockChecker &owner, std::uint64_t mbarrier) {
+/// A thread must know of another block's initialisation before it uses the mbarrier. The shadow cell cannot
+/// show this, since it holds the last use.
+void BlockChecker::check_init_by_cluster(const Context &at, int lane, BlockChecker &owner,
+                                         std::uint64_t mbarrier) {
   const auto init = owner.inits_.find(mbarrier);
-  if (&owner != this && init != owner.inits_.end() && !knows_block(init->second.access, true))
-    note({Kind::race_blocks, lane, mbarrier, "shared", init->second.access, true, true});
+  if (&owner != this && init != owner.inits_.end() &&
+      !knows_block(at.thread(lane), init->second.access, true))
+    note({Kind::race_blocks, lane, mbarrier, Where::shared, init->second.access, true, true});
 }
 
 /// Fences, and barriers of the cluster, make a thread's initialised mbarriers visible to the async proxy.

@@ -58,7 +58,7 @@ public:
     return {Origin::Kind::one, base.symbol};
   }
 
-  /// The number that stands in the text, if it does.
+  /// The number, if the operand is a literal.
   std::optional<std::uint64_t> constant(const Operand &operand) const {
     if (operand.kind == Operand::Kind::integer)
       return operand.bits;
@@ -85,7 +85,7 @@ public:
 
 private:
   bool define(const Instruction &source) {
-    if (!source.row->is(program::trait::offsets) || source.operands.empty() ||
+    if (!source.is(program::Trait::offsets) || source.operands.empty() ||
         source.operands[0].kind != Operand::Kind::reg)
       return false;
     Origin &destination = registers_[source.operands[0].name];
@@ -99,7 +99,7 @@ private:
     if (source.operands.empty() || source.operands[0].kind != Operand::Kind::reg ||
         source.row->effect == program::Effect::store)
       return;
-    const bool constant = source.row->is(program::trait::moves) && source.operands.size() == 2 &&
+    const bool constant = source.is(program::Trait::moves) && source.operands.size() == 2 &&
                           source.operands[1].kind != Operand::Kind::reg && is_constant(source.operands[1]);
     const auto [found, is_new] = is_constant_.try_emplace(source.operands[0].name, constant);
     if (!is_new)
@@ -119,26 +119,26 @@ private:
 const Operand &address_of(const Instruction &source) {
   const bool has_destination =
       source.row->effect == program::Effect::load || source.row->effect == program::Effect::matrix_load ||
-      (source.row->effect == program::Effect::atomic && source.row->is(program::trait::writes_first));
+      (source.row->effect == program::Effect::atomic && source.is(program::Trait::writes_first));
   return source.operands.at(has_destination ? 1 : 0);
 }
 
-/// Places at which a race does no harm, as far as the text of a function tells: those of a compare-and-swap,
-/// which takes a wrong guess back, and flags, which only ever get one constant and are tested before.
+/// Addresses at which a race is harmless, judging by the code of a function: those of a compare-and-swap,
+/// which corrects a wrong guess, and flags, which only ever receive one constant and are tested before.
 class Places {
 public:
   Places(const machine::Code &code, std::size_t begin, std::size_t end, const Origins &origins) {
     for (std::size_t i = begin; i < end; ++i)
       if (code.sources[i]) {
         note_uses(*code.sources[i]);
-        if (!code.sources[i]->has("shared"))
+        if (!code.sources[i]->is(program::Trait::in_shared))
           note(*code.sources[i], std::uint32_t(i + 1), origins);
       }
   }
 
   void describe(const Instruction &source, Site &site) const {
     const bool loads = source.row->effect == program::Effect::load;
-    if (source.has("shared") || !(loads || source.row->effect == program::Effect::store))
+    if (source.is(program::Trait::in_shared) || !(loads || source.row->effect == program::Effect::store))
       return;
     if (const auto flag = flags_.find(name(source)); flag != flags_.end() && is_flag(flag->second))
       site.flag = flag->second.number;
@@ -149,14 +149,14 @@ public:
 private:
   struct Flag {
     std::uint32_t number;                 ///< of the first load
-    std::vector<std::string> loaded{};    ///< the registers that hold what was there
-    std::optional<std::uint64_t> value{}; ///< that is stored
+    std::vector<std::string> loaded{};    ///< the registers that hold the loaded value
+    std::optional<std::uint64_t> value{}; ///< the stored value
     bool is_odd = false;                  ///< stored before it is loaded, or more than one value
   };
 
   void note(const Instruction &source, std::uint32_t number, const Origins &origins) {
     using program::Effect;
-    if (source.row->effect == Effect::atomic && source.has("cas"))
+    if (source.row->effect == Effect::atomic && source.is(program::Trait::swaps))
       swapped_.insert(name(source));
     if (source.row->effect == Effect::load)
       flags_.try_emplace(name(source), Flag{.number = number})
@@ -173,7 +173,7 @@ private:
     }
   }
 
-  /// What is only compared makes a predicate.
+  /// A comparison alone only sets a predicate.
   void note_uses(const Instruction &source) {
     const bool compares = !source.operands.empty() && source.operands[0].kind == Operand::Kind::reg &&
                           source.operands[0].reg.type == ptx::Type::pred;

@@ -1,12 +1,12 @@
-// Where register values come from, as far as the code of a kernel tells.
+// Where register values come from, judging by the code of a kernel.
 #pragma once
 
 #include "sanitizer/sites.h"
 
 namespace ladder::sanitizer {
 
-/// Records in the sites of accesses which shared variable their address is derived from, and whether they may
-/// race with each other; in those of stores whether they store a constant.
+/// Records for each access which shared variable its address derives from and whether it may race with
+/// others, and for each store whether it stores a constant.
 void find_origins(const machine::Code &code, std::vector<Site> &sites);
 
 } // namespace ladder::sanitizer

@@ -24,11 +24,11 @@ void BlockChecker::proxy_fence(Warp &warp, const Instruction &in) {
 void BlockChecker::check_proxy(const Context &at, int lane, std::uint32_t address) {
   const Access write = async_.unfenced(address, at.warp.index(), at.warp.live());
   if (write.epoch)
-    note({Kind::proxy, lane, address, "shared", write, true, false});
+    note({Kind::proxy, lane, address, Where::shared, write, true, false});
 }
 
-/// Numbers the product. Its four warps, from `first` on, share one read; none can wait before all have issued
-/// it.
+/// Numbers the product. Its four warps, from `first` on, share one read; none can complete its wait before
+/// all four have issued the product.
 SharedRead BlockChecker::issue(const Context &at, std::size_t first) {
   WarpProducts &own = products_[std::size_t(at.warp.index())];
   const std::uint64_t number = own.issued++;
@@ -45,7 +45,7 @@ SharedRead BlockChecker::issue(const Context &at, std::size_t first) {
   return read;
 }
 
-/// What the lanes of a warp have waited for is over for all who know of it.
+/// Records the wait: the reads are complete for all threads that know of it.
 AsyncRead::Wait BlockChecker::wait_of(const Warp &warp, std::uint32_t lanes) const {
   AsyncRead::Wait wait{block_index_, warp.index(), {}};
   for_lanes(lanes, [&](int lane) {
@@ -54,12 +54,12 @@ AsyncRead::Wait BlockChecker::wait_of(const Warp &warp, std::uint32_t lanes) con
   return wait;
 }
 
-/// The whole warp reads the operands, at any time up to the wait.
+/// The whole warp reads the operands, at any time until the wait.
 void BlockChecker::product(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   if (warp.active() != machine::kAllLanes || !block_.warpgroup(warp.index()))
-    return carry_out(at, warp.active()); // which waits for the others, or rejects it
-  const Deed read = deed(at, 1, Act::async_read, "shared");
+    return carry_out(at, warp.active()); // the original handler waits for the other warps, or rejects it
+  const Deed read = deed(at, 1, Act::async_read, Where::shared);
   const bool in_step = clocks_.is_in_step(warp.index());
   std::vector<std::uint32_t> chunks;
   bool is_swizzle_noted = false;
@@ -70,15 +70,75 @@ void BlockChecker::product(Warp &warp, const Instruction &in) {
       touch_shared(read, 0, chunk.address, kChunk);
     check_proxy(at, 0, chunk.address);
     if (!is_swizzle_noted && async_.has_other_swizzle(chunk.address, chunk.swizzle)) {
-      note(Kind::swizzle, 0, chunk.address, "shared");
+      note(Kind::swizzle, 0, chunk.address, Where::shared);
       is_swizzle_noted = true;
     }
     chunks.push_back(chunk.address);
   }
-  report(at, kChunk);
   const auto group = std::size_t(warp.index() / machine::kWarpsOfGroup);
   async_.read(chunks, group, issue(at, group * machine::kWarpsOfGroup));
+  check_product_registers(at);
+  report(at, kChunk);
   carry_out(at, warp.active());
+}
+
+// --- registers of products
+
+void BlockChecker::product_fence(Warp &warp, const Instruction &in) {
+  WarpProducts &own = products_[std::size_t(warp.index())];
+  own.fence = ++own.time;
+  carry_out(context(warp, in), warp.active());
+}
+
+/// For a product: a register that the warp has accessed needs a wgmma.fence after that access. The product
+/// uses it until the wait. Reads of a fragment of A are harmless.
+void BlockChecker::check_product_registers(const Context &at) {
+  WarpProducts &own = products_[std::size_t(at.warp.index())];
+  own.registers.resize(launch_.product_registers());
+  for (const ProductUse use : launch_.product_uses(at.site)) {
+    ProductRegister &reg = own.registers[use.number];
+    const bool is_late = use.writes ? reg.accessed > own.fence : reg.written > own.fence;
+    if (is_late)
+      note_register(at, Kind::product_fence, use.writes ? reg.accessed_by : reg.written_by);
+    reg.product = at.index;
+    reg.number = own.issued; // already counts this product
+    reg.is_accumulator = use.writes;
+  }
+  if (!own.fence)
+    note_register(at, Kind::product_fence, kNoInstruction);
+}
+
+/// For any other instruction. Compilers place moves between a fence and its product; ptxas removes them.
+void BlockChecker::use_product_registers(const Context &at) {
+  WarpProducts &own = products_[std::size_t(at.warp.index())];
+  own.registers.resize(launch_.product_registers());
+  ++own.time;
+  const bool moves = at.warp.source(at.in).is(program::Trait::moves);
+  for (const ProductUse use : launch_.product_uses(at.site)) {
+    ProductRegister &reg = own.registers[use.number];
+    if (reg.number > own.complete && (reg.is_accumulator || use.writes)) {
+      note_register(at, Kind::product_wait, reg.product);
+      reg.number = 0; // report it once
+    }
+    if (moves)
+      continue;
+    reg.accessed = own.time;
+    reg.accessed_by = at.index;
+    if (use.writes) {
+      reg.written = own.time;
+      reg.written_by = at.index;
+    }
+  }
+  report(at, 0);
+}
+
+void BlockChecker::note_register(const Context &at, Kind kind, std::uint32_t instruction) {
+  const int lane = std::countr_zero(at.warp.active());
+  const Access past{.epoch = instruction != kNoInstruction,
+                    .thread = std::uint16_t(at.thread(lane)),
+                    .instruction = instruction,
+                    .block = block_index_};
+  note({kind, lane, 0, Where::none, past, false, false});
 }
 
 void BlockChecker::product_commit(Warp &warp, const Instruction &in) {
@@ -89,17 +149,16 @@ void BlockChecker::product_commit(Warp &warp, const Instruction &in) {
   carry_out(at, warp.active());
 }
 
-/// The four warps' operands are read together, so waiting for one warp's waits for all.
+/// The operands of the four warps are read together, so a wait by one warp waits for all.
 void BlockChecker::product_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
   machine::Warpgroup *const group = block_.warpgroup(warp.index());
   const auto pending = std::size_t(in.imm);
   if (warp.active() == machine::kAllLanes && group && group->wait(warp, pending)) {
     WarpProducts &own = products_[std::size_t(warp.index())];
-    std::uint64_t complete = 0;
     for (; own.groups.size() > pending; own.groups.pop_front())
-      complete = own.groups.front();
-    for (; !own.reads.empty() && own.reads.front().first < complete; own.reads.pop_front())
+      own.complete = own.groups.front();
+    for (; !own.reads.empty() && own.reads.front().first < own.complete; own.reads.pop_front())
       own.reads.front().second->waits.push_back(wait_of(warp, machine::kAllLanes));
   }
   carry_out(at, warp.active());
@@ -113,7 +172,7 @@ SharedRead BlockChecker::begin_read(const Context &at, int lane, std::uint64_t a
     check_proxy(at, lane, std::uint32_t(chunk));
     chunks.push_back(std::uint32_t(chunk));
   }
-  touch_shared(deed(at, 1u << lane, Act::async_read, "shared"), lane, address, bytes);
+  touch_shared(deed(at, 1u << lane, Act::async_read, Where::shared), lane, address, bytes);
   const auto read = std::make_shared<AsyncRead>(AsyncRead{access(at, lane, Act::async_read), {}});
   async_.read(chunks, store_party(), read);
   return read;
@@ -130,42 +189,66 @@ void BlockChecker::bulk_commit(Warp &warp, const Instruction &in) {
 
 void BlockChecker::bulk_wait(Warp &warp, const Instruction &in) {
   const Context at = context(warp, in);
-  for_lanes(warp.active(), [&](int lane) {
-    ThreadStores &stores = stores_[at.thread(lane)];
-    for (; stores.groups.size() > std::size_t(in.imm); stores.groups.pop_front())
-      for (const SharedRead &read : stores.groups.front())
-        read->waits.push_back(wait_of(warp, 1u << lane));
-  });
   carry_out(at, warp.active());
+  const bool only_reads = warp.source(in).is(program::Trait::only_reads);
+  for_lanes(warp.active(), [&](int lane) {
+    std::deque<std::vector<StoreInFlight>> &groups = stores_[at.thread(lane)].groups;
+    const auto pending = std::size_t(in.imm), done = groups.size() > pending ? groups.size() - pending : 0;
+    for (std::size_t i = 0; i < done; ++i)
+      for (StoreInFlight &store : groups[i]) {
+        if (const SharedRead read = std::exchange(store.read, nullptr))
+          read->waits.push_back(wait_of(warp, 1u << lane));
+        if (!only_reads)
+          complete_store(store, at.thread(lane));
+      }
+    if (!only_reads)
+      groups.erase(groups.begin(), groups.begin() + std::ptrdiff_t(done));
+  });
 }
 
-/// At the end of the block its shared memory may be reused: nothing may still be on its way from or to it.
+/// From now on the data counts as written by its thread.
+void BlockChecker::complete_store(const StoreInFlight &store, std::uint32_t thread) {
+  for (const auto &[address, bytes] : store.runs)
+    launch_.shadow.visit(address, bytes, [&](Cell &cell, std::uint64_t, std::uint8_t) {
+      if (cell.write.block != block_index_ || cell.write.thread != thread)
+        return;
+      cell.write.flags &= std::uint8_t(~Access::in_flight);
+      cell.write.epoch = clocks_.epoch(thread);
+    });
+}
+
+/// After the end of the block its shared memory may be reused, so no transfer from or to it may be in flight.
 void BlockChecker::check_end() {
   for (auto &[thread, stores] : stores_) {
     stores.groups.push_back(std::move(stores.open));
-    for (const std::vector<SharedRead> &group : stores.groups)
-      for (const SharedRead &read : group)
-        report_end(Kind::async_read, read->reader,
-                   "the block exits while this store may still read its shared memory");
+    for (const std::vector<StoreInFlight> &group : stores.groups)
+      for (const StoreInFlight &store : group)
+        if (store.read)
+          report_past(Kind::async_read, store.read->reader, {},
+                      "the block exits while this store may still be reading its shared memory");
   }
   for (const auto &[mbarrier, copies] : bulk_copies_)
     for (const CopyInFlight &copy : copies)
-      report_end(
-          Kind::async_copy, copy.write,
-          "the block exits while this copy is still on its way to its shared memory: nobody has waited "
-          "for that phase of the mbarrier");
+      report_past(Kind::async_copy, copy.write, {},
+                  "the block exits while this copy to its shared memory is still in flight: no thread has "
+                  "waited for that phase of the mbarrier");
   if (is_used_by_cluster_)
     check_use_by_cluster();
 }
 
-void BlockChecker::report_end(Kind kind, const Access &access, const char *message) {
-  launch_.findings().add({kind, &launch_.code(), access.instruction, kNoInstruction}, 1, [&] {
+void BlockChecker::report_past(Kind kind, const Access &access, const Access &other, const char *message) {
+  const auto party = [&](const Access &of) {
+    return launch_.party(launch_place(of.block), of.thread / 32, 1u << of.thread % 32, of.instruction);
+  };
+  const std::uint32_t key = other.epoch ? other.instruction : kNoInstruction;
+  launch_.findings().add({kind, &launch_.code(), access.instruction, key}, 1, [&] {
     Finding finding;
     finding.kind = kind;
     finding.kernel = launch_.kernel();
     finding.message = message;
-    finding.who = launch_.party(launch_place(access.block), access.thread / 32, 1u << access.thread % 32,
-                                access.instruction);
+    finding.who = party(access);
+    if (other.epoch)
+      finding.other = party(other);
     finding.space = "shared";
     return finding;
   });

@@ -20,7 +20,7 @@ BlockChecker::Reach BlockChecker::reach(const Context &at, std::uint32_t lanes, 
   return reach;
 }
 
-/// Fast path: the whole warp accesses one piece of memory and nothing is wrong. Returns false if place_lane
+/// Fast path: the whole warp accesses one contiguous range and nothing is wrong. Returns false if place_lane
 /// must handle the lanes one by one.
 bool BlockChecker::reach_together(const Context &at, unsigned bytes, bool writes, Reach &reach) {
   const Space space = instructions::address_space(at.in.flags);
@@ -74,7 +74,7 @@ BlockChecker::Reach BlockChecker::reach_load(const Context &at) {
   for_lanes(at.warp.active(), [&](int lane) {
     const Space space = instructions::address_space(at.in.flags);
     if (reach.address[lane] % at.site.bytes != 0)
-      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // which reports it
+      return place_lane(at, reach, lane, space, at.site.bytes, at.site.bytes, false); // reports it
     reach.address[lane] += first;
     place_lane(at, reach, lane, space, bytes, 1, false);
     reach.address[lane] -= first;
@@ -88,7 +88,7 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
   const std::uint64_t window = address & machine::kWindowMask;
   if (address % alignment != 0)
     return note(Kind::misaligned, lane, address,
-                space == Space::shared || window == machine::kSharedWindow ? "shared" : "global");
+                space == Space::shared || window == machine::kSharedWindow ? Where::shared : Where::global);
   if (space == Space::shared)
     place_shared(at, reach, lane, address, bytes);
   else if (space == Space::local)
@@ -100,7 +100,7 @@ void BlockChecker::place_lane(const Context &at, Reach &reach, int lane, Space s
   else if (window == machine::kLocalWindow) {
     const std::uint64_t tag = address & ~machine::kWindowMask & ~machine::kLocalOffsetMask;
     if (tag && tag != tag_of(at, lane))
-      note(Kind::out_of_bounds, lane, address, "local");
+      note(Kind::out_of_bounds, lane, address, Where::local);
     place_local(at, reach, lane, address & machine::kLocalOffsetMask, bytes);
   } else
     reach.elsewhere |= 1u << lane;
@@ -112,18 +112,19 @@ void BlockChecker::place_shared(const Context &at, Reach &reach, int lane, std::
   if (address >> machine::kClusterRankShift && address >> 32 == 0) {
     const auto place = owner(address, bytes);
     if (!place || place->first != this) {
-      reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it is there
+      reach.elsewhere |= 1u << lane; // another block of the cluster: the machine checks that it exists
       return;
     }
     address = place->second;
     reach.address[lane] = address;
   }
   if (address < block_.shared_first() || address + bytes > block_.shared_end() || address + bytes < address)
-    return note(Kind::out_of_bounds, lane, address, "shared");
+    return note(Kind::out_of_bounds, lane, address, Where::shared);
   const std::uint64_t begin = block_.shared_begin() + at.site.object_begin,
                       end = block_.shared_begin() + at.site.object_end;
   if (at.site.object_end && (address < begin || address + bytes > end))
-    note(Kind::out_of_bounds, lane, address, "shared"); // the lane continues: a GPU would not stop it either
+    note(Kind::out_of_bounds, lane, address,
+         Where::shared); // the lane continues, as on a GPU
   reach.shared |= 1u << lane;
 }
 
@@ -133,13 +134,13 @@ void BlockChecker::place_global(const Context &at, Reach &reach, int lane, std::
     const machine::MemoryRange *const range = launch_.memory().find(address, bytes);
     if (!range) {
       const auto stray = launch_.explain(address);
-      return note(stray ? stray->kind : Kind::out_of_bounds, lane, address, "global");
+      return note(stray ? stray->kind : Kind::out_of_bounds, lane, address, Where::global);
     }
     if (writes && !range->writable)
-      return note(Kind::read_only, lane, address, "global");
+      return note(Kind::read_only, lane, address, Where::global);
   }
   if (const auto fault = launch_.heap().check(address, bytes))
-    note(fault->kind, lane, address, "global");
+    note(fault->kind, lane, address, Where::global);
   reach.global |= 1u << lane;
 }
 
@@ -147,7 +148,7 @@ void BlockChecker::place_local(const Context &at, Reach &reach, int lane, std::u
                                unsigned bytes) {
   reach.address[lane] = address;
   if (address + bytes > at.warp.local_top() || address + bytes < address)
-    return note(Kind::out_of_bounds, lane, address, "local");
+    return note(Kind::out_of_bounds, lane, address, Where::local);
   reach.local |= 1u << lane;
 }
 

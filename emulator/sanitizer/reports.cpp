@@ -8,7 +8,7 @@ namespace ladder::sanitizer {
 namespace {
 
 bool is_setup_of_mbarrier(const machine::Code &code, const Access &access) {
-  return access.epoch && code.sources[access.instruction]->row->effect == program::Effect::mbarrier_setup;
+  return access.epoch && code.sources[access.instruction]->row->effect == program::Effect::mbarrier_init;
 }
 
 } // namespace
@@ -43,19 +43,20 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   finding.kernel = launch_.kernel();
   const machine::Dim3 block = block_.index();
   finding.who = launch_.party({block.x, block.y, block.z}, at.warp.index(), lanes, at.index);
-  finding.space = event.space;
+  constexpr const char *kSpaces[] = {"", "shared", "global", "local"};
+  const bool is_value = event.where > Where::local;
+  finding.space = is_value ? "" : kSpaces[std::size_t(event.where)];
   finding.address = event.address;
-  const bool is_value = event.space == kBranch || event.space == kAddress || event.space == kStored;
-  finding.has_address = event.kind != Kind::mask && event.kind != Kind::election && !is_value;
+  finding.has_address = event.where != Where::none && !is_value;
   finding.bytes = bytes;
   if (event.past.epoch) {
     finding.other = launch_.party(launch_place(event.past.block), event.past.thread / 32,
                                   1u << event.past.thread % 32, event.past.instruction);
   }
-  if (finding.space == "shared") {
+  if (event.where == Where::shared) {
     const std::uint64_t offset = event.address - block_.shared_begin();
     std::tie(finding.object, finding.object_offset) = launch_.shared_variable(offset);
-  } else if (finding.space == "global") {
+  } else if (event.where == Where::global) {
     if (const machine::MemoryRange *const range = launch_.memory().find(event.address, 1)) {
       finding.object = range->name;
       finding.object_offset = event.address - range->begin;
@@ -65,24 +66,24 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
   const std::string now = event.now_writes ? "writes " : "reads ", past = event.past_wrote ? "wrote" : "read";
   switch (event.kind) {
   case Kind::out_of_bounds:
-    finding.message = "uses " + size + " outside ";
-    if (finding.space == "shared" && event.address >= block_.shared_begin() &&
+    finding.message = "accesses " + size + " outside ";
+    if (event.where == Where::shared && event.address >= block_.shared_begin() &&
         event.address + bytes <= block_.shared_end() && at.site.object_end) {
       finding.message += launch_.shared_variable(at.site.object_begin).first + ", which has " +
                          std::to_string(at.site.object_end - at.site.object_begin) + " bytes";
-    } else if (finding.space == "shared") {
+    } else if (event.where == Where::shared) {
       finding.message +=
           "the block's " + std::to_string(block_.shared_end() - block_.shared_begin()) + " bytes";
-    } else if (finding.space == "local" && event.address & machine::kWindowMask) {
-      finding.message = "uses " + size + " of another thread, or of one that has ended";
-    } else if (finding.space == "local") {
+    } else if (event.where == Where::local && event.address & machine::kWindowMask) {
+      finding.message = "accesses " + size + " of another thread, or of a thread that has exited";
+    } else if (event.where == Where::local) {
       finding.message += "the thread's " + std::to_string(at.warp.local_top()) + " bytes";
     } else {
       finding.message += "all allocations: " + launch_.memory().describe(event.address);
     }
     if (const auto fault =
-            finding.space == "global" ? launch_.heap().check(event.address, bytes) : std::nullopt)
-      finding.message = "uses " + size + " " + fault->message;
+            event.where == Where::global ? launch_.heap().check(event.address, bytes) : std::nullopt)
+      finding.message = "accesses " + size + " " + fault->message;
     break;
   case Kind::use_after_free:
   case Kind::host_pointer:
@@ -92,93 +93,110 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
       finding.message = launch_.explain(event.address).value_or(Stray{}).message;
     break;
   case Kind::misaligned:
-    finding.message = "uses " + size + " at an address that is no multiple of " + std::to_string(bytes);
+    finding.message =
+        "accesses " + size + " at an address that is not a multiple of " + std::to_string(bytes);
     break;
   case Kind::read_only:
     finding.message = event.now_writes || !event.past.epoch
                           ? "writes " + size + " that is read-only"
                           : "reads " + size +
-                                " through the read-only path, which may hold what was there before " +
-                                "this launch wrote it";
+                                " through the read-only path after this launch wrote them: the load may "
+                                "return what was there before";
     break;
   case Kind::uninitialised:
-    finding.message = event.space == kBranch    ? "branches on a value of memory that nobody has written"
-                      : event.space == kAddress ? "uses an address from memory that nobody has written"
-                      : event.space == kStored  ? "stores a value of memory that nobody has written"
-                                                : "reads " + size + " that nobody has written";
-    if (is_value)
-      finding.space.clear();
+    finding.message =
+        event.where == Where::decides_branch ? "branches on a value loaded from memory that was never written"
+        : event.where == Where::is_address   ? "uses an address loaded from memory that was never written"
+        : event.where == Where::is_stored    ? "stores a value loaded from memory that was never written"
+                                             : "reads " + size + " that were never written";
     break;
   case Kind::async_copy:
-    finding.message = now + size + " that a copy is still on its way to";
+    finding.message = now + size + " while a copy to them is still in flight";
     break;
   case Kind::async_read:
-    finding.message = now + size + " that an asynchronous instruction may still read";
+    finding.message = now + size + " that an asynchronous instruction may still be reading";
     break;
   case Kind::proxy:
-    finding.message = is_setup_of_mbarrier(launch_.code(), event.past)
-                          ? "uses an mbarrier whose initialisation is not visible to TMA yet, with no "
-                            "fence.mbarrier_init or fence.proxy.async between"
-                          : now + size + " that a thread wrote, with no fence.proxy.async between";
+    finding.message =
+        is_setup_of_mbarrier(launch_.code(), event.past)
+            ? "uses an mbarrier whose initialisation the async proxy may not see yet, with no "
+              "fence.mbarrier_init or fence.proxy.async in between"
+            : now + size +
+                  " through the async proxy that a thread wrote, with no fence.proxy.async in between";
     break;
   case Kind::swizzle:
-    finding.message = "reads a tile that TMA wrote with another swizzle than the matrix descriptor's";
+    finding.message = "reads a tile that TMA wrote with a swizzle other than the matrix descriptor's";
     break;
   case Kind::election:
-    finding.message =
-        std::to_string(event.address) + " lanes of the warp each issue this " +
-        (at.warp.source(at.in).has("reduce") ? "reduction, which takes effect as often"
-                                             : "copy, and the mbarrier gets all of their bytes");
+    finding.message = std::to_string(event.address) + " lanes of the warp each issue this " +
+                      (at.warp.source(at.in).is(program::Trait::reduces)
+                           ? "reduction, which is applied once per lane"
+                           : "copy, and the mbarrier receives the bytes of all of them");
     break;
   case Kind::race_warps:
-    finding.message = now + size + " that another warp " + past + ", with no barrier between";
+    finding.message = now + size + " that another warp " + past + ", with no barrier in between";
     break;
   case Kind::race_lanes:
     finding.message =
-        now + size + " that another lane of the warp " + past + ", with no __syncwarp() between";
+        now + size + " that another lane of the warp " + past + ", with no __syncwarp() in between";
     break;
   case Kind::race_equal:
     finding.message =
         now + size + " that another thread " + past +
-        ", with nothing between that orders them; the value was the same, which other data will not be";
+        ", and nothing orders the two; here the write does not change the value, with other data it may";
     break;
   case Kind::flag:
-    finding.message = "writes a constant, " + size + ", where another thread " + past +
-                      " the same one, with nothing between that orders them";
+    finding.message =
+        event.where == Where::none
+            ? std::to_string(event.address) +
+                  " lanes of the warp each issue this store of the same bytes to the same address"
+            : "writes a constant to " + size + " where another thread " + past +
+                  " the same constant, and nothing orders the two";
     break;
   case Kind::order:
-    finding.message =
-        "adds to " + size + " that another thread added to, with nothing between that orders them";
+    finding.message = "adds to " + size + " that another thread added to, and nothing orders the two";
     break;
   case Kind::race_blocks:
     finding.message =
-        finding.space != "shared" ? now + size + " that another block " + past + " in the same launch"
+        event.where != Where::shared
+            ? now + size + " that another block " + past + " in the same launch, and nothing orders the two"
         : is_setup_of_mbarrier(launch_.code(), event.past)
-            ? "uses an mbarrier that another block initialised, with nothing between that makes it visible"
-            : now + size + " that another block of the cluster " + past + ", with nothing between";
+            ? "uses an mbarrier that another block initialised, and nothing makes the initialisation visible"
+            : now + size + " that another block of the cluster " + past + ", and nothing orders the two";
+    break;
+  case Kind::product_wait:
+    finding.message =
+        "uses a register of a wgmma that is still in flight, with no wgmma.wait_group in between";
+    break;
+  case Kind::product_fence:
+    finding.message = event.past.epoch
+                          ? "uses a register that the warp accessed earlier, with no wgmma.fence in between"
+                          : "is issued before any wgmma.fence";
     break;
   case Kind::barrier:
-    finding.message = is_setup_of_mbarrier(launch_.code(), event.past)
-                          ? "initialises an mbarrier that is one already: mbarrier.inval must come first"
-                          : "completes a phase of an mbarrier, although nobody has seen the end of the one "
-                            "before: who waits by parity cannot tell them apart";
+    finding.message =
+        !at.site.is_mbarrier ? "stores data over a live mbarrier: mbarrier.inval must come first"
+        : is_setup_of_mbarrier(launch_.code(), event.past)
+            ? "initialises an mbarrier that is already initialised: mbarrier.inval must come first"
+            : "completes a phase of an mbarrier before any thread has observed the end of the "
+              "previous phase: a wait by parity cannot tell them apart";
     break;
   case Kind::mask:
     if (event.address == std::uint64_t(event.lane)) {
-      finding.message = "is executed by a lane that its mask does not name";
+      finding.message = "is executed by a lane that its member mask does not name";
       break;
     }
     finding.message = "reads the value of lane " + std::to_string(event.address) +
                       (instructions::members_of(at.warp, at.in, event.lane) >> event.address & 1
-                           ? ", which the mask names and which is not there"
-                           : ", which the mask does not name");
+                           ? ", which the member mask names but which does not execute the instruction"
+                           : ", which the member mask does not name");
     break;
   default:
     break;
   }
   const bool may_follow = event.kind == Kind::out_of_bounds || event.kind == Kind::use_after_free ||
                           event.kind == Kind::host_pointer || event.kind == Kind::uninitialised;
-  if (may_follow && finding.space == "global")
+  if (may_follow && event.where == Where::global)
     finding.message += launch_.after();
   return finding;
 }

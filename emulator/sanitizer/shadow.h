@@ -19,9 +19,9 @@ struct Access {
   enum Flag : std::uint8_t {
     strong = 1,      ///< atomic, volatile, or with a memory order: two of them do not race
     is_volatile = 2, ///< strong only by .volatile, which orders nothing between lanes of a warp
-    collective = 4,  ///< by the whole warp (ldmatrix): the thread is the one that gave the address
-    in_flight = 8,   ///< a cp.async not waited for yet
-    silent = 16,     ///< a store of the value already there
+    collective = 4,  ///< by the whole warp (ldmatrix): the thread is the one that provided the address
+    in_flight = 8,   ///< a copy that has not been waited for
+    silent = 16,     ///< a store of the value already in memory
     guess = 32,      ///< a load before a compare-and-swap at the same place
     sums = 64,       ///< an atomic that adds floats: their order decides about the last bits
   };
@@ -40,7 +40,7 @@ struct Cell {
 
 /// Memory is divided into chunks, as wide as the widest access of a lane.
 inline constexpr std::uint64_t kChunk = 16;
-/// What the lanes of a warp access side by side is kept by the row: half a warp's words.
+/// Accesses of a warp's lanes side by side are kept by row: the words of half a warp.
 inline constexpr std::uint64_t kRow = 64;
 
 /// Calls f(begin, end) for the part of [begin, begin + bytes) in each chunk.
@@ -53,13 +53,13 @@ template <typename F> inline void for_chunks(std::uint64_t begin, std::uint64_t 
   }
 }
 
-/// Who accessed a piece of memory.
+/// The last accesses to a range of memory.
 ///
-/// A cell represents bytes that were only ever accessed together. A row whose cells were only ever accessed
-/// by neighbouring threads side by side is whole, and one cell stands for all: that of its first bytes, the
-/// others differing by their threads, which are the next ones. An access of any other shape divides the row
-/// into chunks. A chunk starts as one cell, which is halved, down to 2-byte granules, when an access covers
-/// only part of it.
+/// A cell represents bytes that were only ever accessed together. A row is whole if neighbouring threads
+/// accessed its cells side by side. One cell then stands for the row: that of its first bytes; the others
+/// differ only in their threads, which are consecutive. An access of any other shape divides the row into
+/// chunks. A chunk starts as one cell and is halved, down to 2-byte granules, when an access covers only part
+/// of it.
 class Shadow {
 public:
   /// `begin` and `bytes` must be multiples of kRow.
@@ -133,7 +133,7 @@ private:
   static constexpr std::uint8_t kInRow = 0; ///< in place of a chunk's log2_bytes_: its row is whole
   struct Row {
     Cell cell;
-    std::uint32_t cell_bytes = 0; ///< 0: nobody accessed it, or it is divided
+    std::uint32_t cell_bytes = 0; ///< 0: not accessed yet, or divided
   };
 
   /// Mask of the bytes of the granule at or before `at` that lie in [at, end).

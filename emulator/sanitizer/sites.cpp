@@ -13,27 +13,15 @@ namespace {
 
 using instructions::Space;
 using machine::Handler;
-
-/// The first type among the modifiers, which is the type in memory.
-ptx::Type memory_type(const program::Instruction &source) {
-  for (const std::string &modifier : source.modifiers)
-    if (const auto type = ptx::type_from_name(modifier))
-      return *type;
-  return ptx::Type::none;
-}
+using program::Effect;
+using program::Trait;
 
 void describe_access(const program::Instruction &source, const machine::Instruction &in, Site &site) {
-  site.element_bytes = std::min(ptx::type_bytes(memory_type(source)), 8u);
+  site.element_bytes = source.types.empty() ? 0 : std::min(ptx::type_bytes(source.types[0]), 8u);
   site.bytes = instructions::element_count(in) * site.element_bytes;
-  const bool is_volatile = source.has("volatile");
-  if (is_volatile)
-    site.flags = Access::strong | Access::is_volatile;
-  for (const std::string_view order : {"relaxed", "acquire", "release", "acq_rel", "mmio"})
-    if (source.has(order))
-      site.flags = Access::strong;
-  site.releases = source.has("release") || source.has("acq_rel");
-  site.acquires = source.has("acquire") || source.has("acq_rel");
-  site.passes_l1 = site.flags & Access::strong || source.has("cg") || source.has("cv");
+  if (source.is(Trait::strong))
+    site.flags = source.is(Trait::is_volatile) ? Access::strong | Access::is_volatile : Access::strong;
+  site.passes_l1 = source.is(Trait::strong) || source.is(Trait::passes_l1);
 }
 
 /// Registers of up to 32 bits have 4-byte lanes, wider ones 8-byte lanes.
@@ -53,21 +41,19 @@ bool is_memory_space(const machine::Instruction &in) {
   return space == Space::generic || space == Space::global || space == Space::shared || space == Space::local;
 }
 
-using program::Effect;
-using program::Trait;
-
 // Each of these describes an instruction and returns its checking handler; nullptr if there is nothing to
 // check.
 using Describe = Handler (*)(const program::Instruction &source, const machine::Instruction &in, Site &site);
 
 Handler load(const program::Instruction &source, const machine::Instruction &in, Site &site) {
+  if (instructions::address_space(in.flags) == Space::constant)
+    return checked<&BlockChecker::load_constant>;
   if (!is_memory_space(in))
     return nullptr;
   describe_access(source, in, site);
   const std::uint32_t all = site.bytes >= 32 ? ptx::kAllBytes : (1u << site.bytes) - 1;
   site.used = source.used_bytes & all ? source.used_bytes & all : all;
-  site.is_read_only_path = source.has("nc");
-  return checked_load;
+  return checked<&BlockChecker::load>;
 }
 
 Handler store(const program::Instruction &source, const machine::Instruction &in, Site &site) {
@@ -75,131 +61,152 @@ Handler store(const program::Instruction &source, const machine::Instruction &in
     return nullptr;
   describe_access(source, in, site);
   site.lane_bytes = lane_bytes_of(source, site.element_bytes);
-  return checked_store;
+  return checked<&BlockChecker::store>;
 }
 
 Handler atomic(const program::Instruction &source, const machine::Instruction &in, Site &site) {
   describe_access(source, in, site);
   site.flags = Access::strong;
-  for (const std::string_view type : {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"})
-    if (source.has("add") && source.has(type))
-      site.flags |= Access::sums;
-  return checked_atomic;
+  if (source.is(Trait::sums) && source.is(Trait::floats))
+    site.flags |= Access::sums;
+  return checked<&BlockChecker::atomic>;
 }
 
-template <Handler checked>
+template <Handler handler>
 Handler matrix(const program::Instruction &source, const machine::Instruction &, Site &site) {
-  site.matrices = source.has("x1") ? 1 : source.has("x2") ? 2 : 4;
+  site.matrices = source.is(Trait::one_matrix) ? 1 : source.is(Trait::two_matrices) ? 2 : 4;
   site.bytes = 16;
   site.flags = Access::collective;
-  return checked;
+  return handler;
 }
 
-template <Handler checked>
+template <Handler handler>
 Handler collective(const program::Instruction &, const machine::Instruction &, Site &site) {
   site.flags = Access::collective;
-  return checked;
+  return handler;
 }
 
-template <Handler checked>
+template <Handler handler>
 Handler mbarrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
   site.bytes = 8;
-  // Initialising an mbarrier is not atomic: others must wait for it. Invalidating one follows their uses.
-  site.flags = source.row->effect == Effect::mbarrier_setup && !source.has("inval") ? 0 : Access::strong;
-  return checked;
-}
-
-Handler block_barrier(const program::Instruction &source, const machine::Instruction &, Site &site) {
-  site.is_aligned = source.is(Trait::aligned);
-  site.arrives_only = source.has("arrive");
-  return checked_barrier;
+  site.is_mbarrier = true;
+  // The initialisation of an mbarrier is not atomic: other threads must wait for it. Its invalidation must
+  // follow their uses.
+  site.flags = source.row->effect == Effect::mbarrier_init ? 0 : Access::strong;
+  return handler;
 }
 
 /// Only for the program's functions; system functions have no frame.
 Handler call(const program::Instruction &source, const machine::Instruction &, Site &) {
   const program::Operand &target = source.operands.at(1);
-  return target.kind == program::Operand::Kind::function && target.function < 0 ? nullptr : checked_call;
+  return target.kind == program::Operand::Kind::function && target.function < 0
+             ? nullptr
+             : checked<&BlockChecker::call>;
 }
 
 Handler window(const program::Instruction &source, const machine::Instruction &, Site &) {
-  if (!source.has("local"))
+  if (!source.is(Trait::in_local))
     return nullptr;
-  return source.has("to") ? checked_from_generic : checked_to_generic;
+  return source.is(Trait::to_space) ? checked<&BlockChecker::from_generic>
+                                    : checked<&BlockChecker::to_generic>;
 }
 
-template <Handler checked> Handler plain(const program::Instruction &, const machine::Instruction &, Site &) {
-  return checked;
+template <Handler handler> Handler plain(const program::Instruction &, const machine::Instruction &, Site &) {
+  return handler;
 }
 
-#pragma GCC diagnostic error "-Wswitch" // a forgotten effect must not compile
+struct Check {
+  Effect effect;
+  Describe describe;
+};
+using Own = BlockChecker;
+constexpr Check kChecks[] = {
+    {Effect::load, load},
+    {Effect::store, store},
+    {Effect::atomic, atomic},
+    {Effect::matrix_load, matrix<checked<&Own::matrix, false>>},
+    {Effect::matrix_store, matrix<checked<&Own::matrix, true>>},
+    {Effect::fragment_load, collective<checked<&Own::fragment, false>>},
+    {Effect::fragment_store, collective<checked<&Own::fragment, true>>},
+    {Effect::copy, plain<checked<&Own::copy>>},
+    {Effect::copy_commit, plain<checked<&Own::commit>>},
+    {Effect::copy_wait, plain<checked<&Own::wait>>},
+    {Effect::copy_arrive, mbarrier<checked<&Own::copy_arrive>>},
+    {Effect::bulk_copy, plain<checked<&Own::bulk_copy>>},
+    {Effect::async_store, plain<checked<&Own::async_store>>},
+    {Effect::mbarrier_init, mbarrier<checked<&Own::mbarrier>>},
+    {Effect::mbarrier_inval, mbarrier<checked<&Own::mbarrier>>},
+    {Effect::mbarrier, mbarrier<checked<&Own::mbarrier>>},
+    {Effect::mbarrier_wait, mbarrier<checked<&Own::mbarrier_wait>>},
+    {Effect::block_barrier, plain<checked<&Own::barrier>>},
+    {Effect::warp_barrier, plain<checked<&Own::warp_barrier>>},
+    {Effect::shuffle, plain<checked<&Own::shuffle>>},
+    {Effect::product, collective<checked<&Own::product>>},
+    {Effect::product_fence, plain<checked<&Own::product_fence>>},
+    {Effect::product_commit, plain<checked<&Own::product_commit>>},
+    {Effect::product_wait, plain<checked<&Own::product_wait>>},
+    {Effect::bulk_commit, plain<checked<&Own::bulk_commit>>},
+    {Effect::bulk_wait, plain<checked<&Own::bulk_wait>>},
+    {Effect::proxy_fence, plain<checked<&Own::proxy_fence>>},
+    {Effect::cluster_arrive, plain<checked<&Own::cluster_arrive>>},
+    {Effect::cluster_wait, plain<checked<&Own::cluster_wait>>},
+    {Effect::vote, plain<checked<&Own::vote>>},
+    {Effect::fence, plain<checked<&Own::fence>>},
+    {Effect::call, call},
+    {Effect::window, window},
+};
+static_assert(std::size(kChecks) == program::kEffects - 2, "all effects except none and unchecked");
+
+/// Numbers the registers of a function's products and lists the instructions that use them. By name, since
+/// several registers share a frame slot.
+void find_product_registers(const machine::Code &code, std::uint32_t owner, CheckedCode &result) {
+  using program::Operand;
+  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  const auto each = [&](auto visit) {
+    for (std::size_t i = 0; i < code.sources.size(); ++i)
+      if (code.sources[i] && code.owner[i] == owner)
+        visit(i, *code.sources[i]);
+  };
+  const auto for_registers = [](const Operand &operand, auto visit) {
+    if (operand.kind == Operand::Kind::reg)
+      visit(operand);
+    for (const Operand &element : operand.elements)
+      if (element.kind == Operand::Kind::reg)
+        visit(element);
+  };
+  each([&](std::size_t, const program::Instruction &source) {
+    if (source.row->effect != Effect::product)
+      return;
+    for_registers(source.operands[0], [&](const Operand &reg) {
+      numbers.try_emplace(reg.name, result.product_registers + numbers.size());
+    });
+    if (source.operands[1].kind == Operand::Kind::vector)
+      for_registers(source.operands[1], [&](const Operand &reg) {
+        numbers.try_emplace(reg.name, result.product_registers + numbers.size());
+      });
+  });
+  result.product_registers += std::uint32_t(numbers.size());
+  if (numbers.empty())
+    return;
+  each([&](std::size_t i, const program::Instruction &source) {
+    std::vector<ProductUse> uses;
+    for (std::size_t place = 0; place < source.operands.size(); ++place)
+      for_registers(source.operands[place], [&](const Operand &reg) {
+        const bool writes = place == 0 && (source.is(Trait::writes_first) || source.is(Trait::lands_late));
+        if (const auto number = numbers.find(reg.name); number != numbers.end())
+          uses.push_back({number->second, writes});
+      });
+    if (uses.empty())
+      return;
+    result.sites[i].product_uses = std::uint32_t(result.product_uses.size());
+    result.product_uses.push_back(std::move(uses));
+  });
+}
+
+/// nullptr: not checked.
 Describe describer(Effect effect) {
-  switch (effect) {
-  case Effect::none:
-  case Effect::unchecked:
-    return nullptr;
-  case Effect::load:
-    return load;
-  case Effect::store:
-    return store;
-  case Effect::atomic:
-    return atomic;
-  case Effect::matrix_load:
-    return matrix<checked_matrix_load>;
-  case Effect::matrix_store:
-    return matrix<checked_matrix_store>;
-  case Effect::fragment_load:
-    return collective<checked_fragment_load>;
-  case Effect::fragment_store:
-    return collective<checked_fragment_store>;
-  case Effect::copy:
-    return plain<checked_copy>;
-  case Effect::copy_commit:
-    return plain<checked_commit>;
-  case Effect::copy_wait:
-    return plain<checked_wait>;
-  case Effect::copy_arrive:
-    return mbarrier<checked_copy_arrive>;
-  case Effect::bulk_copy:
-    return plain<checked_bulk_copy>;
-  case Effect::async_store:
-    return plain<checked_async_store>;
-  case Effect::mbarrier_setup:
-  case Effect::mbarrier:
-    return mbarrier<checked_mbarrier>;
-  case Effect::mbarrier_wait:
-    return mbarrier<checked_mbarrier_wait>;
-  case Effect::block_barrier:
-    return block_barrier;
-  case Effect::warp_barrier:
-    return plain<checked_warp_barrier>;
-  case Effect::shuffle:
-    return plain<checked_shuffle>;
-  case Effect::product:
-    return collective<checked_product>;
-  case Effect::product_commit:
-    return plain<checked_product_commit>;
-  case Effect::product_wait:
-    return plain<checked_product_wait>;
-  case Effect::bulk_commit:
-    return plain<checked_bulk_commit>;
-  case Effect::bulk_wait:
-    return plain<checked_bulk_wait>;
-  case Effect::proxy_fence:
-    return plain<checked_proxy_fence>;
-  case Effect::cluster_arrive:
-    return plain<checked_cluster_arrive>;
-  case Effect::cluster_wait:
-    return plain<checked_cluster_wait>;
-  case Effect::vote:
-    return plain<checked_vote>;
-  case Effect::fence:
-    return plain<checked_fence>;
-  case Effect::call:
-    return call;
-  case Effect::window:
-    return window;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(kChecks, effect, &Check::effect);
+  return found == std::end(kChecks) ? nullptr : found->describe;
 }
 
 } // namespace
@@ -207,30 +214,35 @@ Describe describer(Effect effect) {
 bool is_checked(Effect effect) { return describer(effect) != nullptr; }
 
 std::shared_ptr<const CheckedCode> instrument(const machine::Code &code) {
-  auto checked = std::make_shared<CheckedCode>();
+  auto result = std::make_shared<CheckedCode>();
   auto copy = std::make_shared<machine::Code>(code);
-  checked->sites.resize(code.instructions.size());
+  result->sites.resize(code.instructions.size());
+  bool has_products = false;
   for (std::size_t i = 0; i < code.instructions.size(); ++i) {
     if (!code.sources[i])
       continue;
     machine::Instruction &instruction = copy->instructions[i];
-    Site &site = checked->sites[i];
+    Site &site = result->sites[i];
     const Effect effect = code.sources[i]->row->effect;
-    checked->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product;
+    site.traits = code.sources[i]->traits;
+    has_products |= effect == Effect::product;
+    result->uses_async_proxy |= effect == Effect::bulk_copy || effect == Effect::product;
     const Describe describe = describer(effect);
     if (const Handler handler = describe ? describe(*code.sources[i], instruction, site) : nullptr)
       site.original = std::exchange(instruction.execute, handler);
-    // So that a branch is seen whose undefined guard lets no lane take it.
+    // Also checks a branch whose undefined guard lets no lane take it.
     site.is_guarded =
         instruction.prologue & machine::kPrologueGuard && !(instruction.prologue & machine::kPrologueSettle);
     if (site.is_guarded)
       instruction.prologue &= ~machine::kPrologueGuard;
     if (site.is_guarded || !code.sources[i]->operands.empty() || code.sources[i]->is(program::Trait::returns))
-      site.next = std::exchange(instruction.execute, checked_values);
+      site.next = std::exchange(instruction.execute, checked<&BlockChecker::values>);
   }
-  find_origins(code, checked->sites);
-  checked->code = std::move(copy);
-  return checked;
+  for (std::uint32_t owner = 0; has_products && owner < code.frames.size(); ++owner)
+    find_product_registers(code, owner, *result);
+  find_origins(code, result->sites);
+  result->code = std::move(copy);
+  return result;
 }
 
 } // namespace ladder::sanitizer

@@ -4,8 +4,6 @@
 #include "ptx/ast.h"
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace ladder::sanitizer {
@@ -76,7 +74,7 @@ void UndefinedRegisters::forget(const machine::Frame &frame) {
   values_.erase(values_.lower_bound({&frame, 0}), values_.upper_bound({&frame, ~0u}));
 }
 
-// --- what is undefined in a result
+// --- the undefined bits of a result
 // --------------------------------------------------------------------------
 
 namespace {
@@ -88,17 +86,7 @@ bool any_undefined(Inputs inputs, std::uint64_t bits = ~std::uint64_t(0)) {
   return std::ranges::any_of(inputs, [=](const Input &input) { return input.undefined & bits; });
 }
 
-/// Bits in the destination and, if named, the source of an instruction with two types.
-std::vector<ptx::Type> types_of(const Instruction &source) {
-  std::vector<ptx::Type> types;
-  for (const std::string &modifier : source.modifiers)
-    if (const auto type = ptx::type_from_name(modifier))
-      types.push_back(*type);
-  return types;
-}
-
 bool is_integer(ptx::Type type) { return type >= ptx::Type::b8 && type <= ptx::Type::s64; }
-bool is_signed(ptx::Type type) { return type >= ptx::Type::s8 && type <= ptx::Type::s64; }
 unsigned width_of(std::uint64_t all) { return unsigned(std::bit_width(all)); }
 
 /// A value of `width` bits, extended by its uppermost bit.
@@ -111,7 +99,9 @@ std::uint64_t everything(const Instruction &, Inputs inputs, std::uint64_t all) 
   return any_undefined(inputs) ? all : 0;
 }
 
-std::uint64_t by_halves(const Instruction &, Inputs inputs, std::uint64_t all) {
+std::uint64_t by_type(const Instruction &source, Inputs inputs, std::uint64_t all) {
+  if (!source.is(program::Trait::two_halves))
+    return everything(source, inputs, all);
   const std::uint64_t low = 0xffff, high = low << 16;
   return ((any_undefined(inputs, low) ? low : 0) | (any_undefined(inputs, high) ? high : 0)) & all;
 }
@@ -166,7 +156,7 @@ std::uint64_t of_shr(const Instruction &source, Inputs inputs, std::uint64_t all
   if (inputs[1].undefined)
     return all;
   const std::uint64_t by = inputs[1].value;
-  if (!is_signed(types_of(source).at(0)))
+  if (!is_signed(source.types.at(0)))
     return by >= width_of(all) ? 0 : (inputs[0].undefined & all) >> by;
   const auto bits = std::int64_t(extended(inputs[0].undefined, width_of(all)));
   return std::uint64_t(bits >> std::min<std::uint64_t>(by, 63)) & all;
@@ -177,12 +167,12 @@ std::uint64_t of_shf(const Instruction &source, Inputs inputs, std::uint64_t all
     return all;
   const std::uint64_t both = inputs[1].undefined << 32 | (inputs[0].undefined & 0xffffffff);
   const std::uint64_t by =
-      source.has("wrap") ? inputs[2].value & 31 : std::min<std::uint64_t>(inputs[2].value, 32);
-  return (source.has("l") ? both << by >> 32 : both >> by) & all;
+      source.is(program::Trait::wraps) ? inputs[2].value & 31 : std::min<std::uint64_t>(inputs[2].value, 32);
+  return (source.is(program::Trait::leftwards) ? both << by >> 32 : both >> by) & all;
 }
 
 std::uint64_t of_prmt(const Instruction &source, Inputs inputs, std::uint64_t all) {
-  if (inputs[2].undefined || source.modifiers.size() != 1)
+  if (inputs[2].undefined || source.is(program::Trait::by_mode))
     return everything(source, inputs, all);
   const std::uint64_t both = inputs[1].undefined << 32 | (inputs[0].undefined & 0xffffffff);
   std::uint64_t result = 0;
@@ -201,7 +191,7 @@ std::uint64_t of_bfe(const Instruction &source, Inputs inputs, std::uint64_t all
     return 0;
   const std::uint64_t field = (inputs[0].undefined & all) >> first & low_bits(count);
   const unsigned there = std::min(count, width_of(all) - first);
-  return (is_signed(types_of(source).at(0)) ? extended(field, there) : field) & all;
+  return (is_signed(source.types.at(0)) ? extended(field, there) : field) & all;
 }
 
 std::uint64_t of_bfi(const Instruction &source, Inputs inputs, std::uint64_t all) {
@@ -213,10 +203,12 @@ std::uint64_t of_bfi(const Instruction &source, Inputs inputs, std::uint64_t all
 }
 
 std::uint64_t of_cvt(const Instruction &source, Inputs inputs, std::uint64_t all) {
-  const auto types = types_of(source);
-  if (inputs.size() == 2 && !types.empty() && ptx::type_bytes(types[0]) == 4) // packs two, the upper first
+  const std::vector<ptx::Type> &types = source.types;
+  if (inputs.size() == 2 && !types.empty() &&
+      ptx::type_bytes(types[0]) == 4) // packs two values, the upper one first
     return ((inputs[0].undefined ? 0xffff0000 : 0) | (inputs[1].undefined ? 0xffff : 0)) & all;
-  if (types.size() != 2 || !is_integer(types[0]) || !is_integer(types[1]) || source.has("sat"))
+  if (types.size() != 2 || !is_integer(types[0]) || !is_integer(types[1]) ||
+      source.is(program::Trait::saturates))
     return everything(source, inputs, all);
   const unsigned width = 8 * ptx::type_bytes(types[1]);
   return (is_signed(types[1]) ? extended(inputs[0].undefined, width)
@@ -228,18 +220,13 @@ std::uint64_t of_selp(const Instruction &, Inputs inputs, std::uint64_t all) {
   return inputs[2].undefined ? all : inputs[inputs[2].value & 1 ? 0 : 1].undefined & all;
 }
 
+/// In the order of program::BitRule.
+constexpr Rule kRules[] = {by_type, everything, of_mov,  of_and, of_or,  of_xor,  of_lop3, of_shl,
+                           of_shr,  of_shf,     of_prmt, of_bfe, of_bfi, of_selp, of_cvt};
+static_assert(std::size(kRules) == std::size_t(program::BitRule::converts) + 1);
+
 } // namespace
 
-Rule rule_of(const Instruction &source) {
-  static const std::unordered_map<std::string_view, Rule> rules{
-      {"mov", of_mov},   {"not", of_mov},   {"and", of_and},      {"or", of_or},
-      {"xor", of_xor},   {"lop3", of_lop3}, {"shl", of_shl},      {"shr", of_shr},
-      {"shf", of_shf},   {"prmt", of_prmt}, {"bfe", of_bfe},      {"bfi", of_bfi},
-      {"selp", of_selp}, {"cvt", of_cvt},   {"setp", everything}, {"set", everything},
-  };
-  if (const auto found = rules.find(source.opcode); found != rules.end())
-    return found->second;
-  return source.has("f16x2") || source.has("bf16x2") ? by_halves : everything;
-}
+Rule rule_of(const Instruction &source) { return kRules[std::size_t(source.row->bits)]; }
 
 } // namespace ladder::sanitizer

@@ -1,4 +1,4 @@
-// Values that nobody has written: the bits of registers and the bytes of memory that hold them.
+// Undefined values: the bits of registers and the bytes of memory that hold values from memory never written.
 #pragma once
 
 #include "machine/warp.h"
@@ -13,7 +13,7 @@
 
 namespace ladder::sanitizer {
 
-/// Bytes of memory that were written, with undefined values. Mostly there are none.
+/// Bytes of memory that were written with undefined values. Usually there are none.
 class UndefinedBytes {
 public:
   bool empty() const { return origins_.empty(); }
@@ -35,12 +35,12 @@ private:
 /// Undefined bits of a register in each lane.
 using LaneBits = std::array<std::uint64_t, 32>;
 
-/// Registers of a warp that hold undefined bits. Mostly there are none.
+/// Registers of a warp that hold undefined bits. Usually there are none.
 class UndefinedRegisters {
 public:
   struct Value {
     LaneBits bits{};
-    std::uint32_t origin = 0; ///< the load that they came with: an index in Code::instructions
+    std::uint32_t origin = 0; ///< the load that read them: an index in Code::instructions
   };
   bool empty() const { return values_.empty(); }
   /// nullptr if all bits are defined.
@@ -48,7 +48,7 @@ public:
   /// Replaces the bits of these lanes.
   void set(const machine::Frame &frame, std::uint32_t offset, std::uint32_t lanes, const LaneBits &bits,
            std::uint32_t origin);
-  /// The call has ended, and its frame may be used again.
+  /// The call has ended; its frame may be reused.
   void forget(const machine::Frame &frame);
 
 private:
@@ -60,12 +60,14 @@ struct Input {
   std::uint64_t value = 0, undefined = 0;
 };
 
-/// The undefined bits of an instruction's result, out of those of `all`, in a lane with these operands.
+/// The undefined bits, among `all`, of an instruction's result in a lane with these operands.
 using Rule = std::uint64_t (*)(const program::Instruction &source, std::span<const Input> inputs,
                                std::uint64_t all);
-/// Bit operations and selections are exact; of other instructions, one undefined bit spoils the whole result
-/// (or the half of it that it belongs to).
+/// Exact for bit operations and selections. For other instructions, one undefined bit makes the whole result
+/// undefined, or its half of a packed result.
 Rule rule_of(const program::Instruction &source);
+
+inline bool is_signed(ptx::Type type) { return type >= ptx::Type::s8 && type <= ptx::Type::s64; }
 
 /// The low `count` bits.
 inline std::uint64_t low_bits(unsigned count) {

@@ -1,4 +1,4 @@
-// Follows undefined values through registers, from loads of memory that is written in part to their uses.
+// Tracks undefined values through registers, from loads of partly written memory to their uses.
 #include "instructions/shuffle.h"
 #include "machine/address_space.h"
 #include "sanitizer/block_checker.h"
@@ -42,7 +42,7 @@ std::optional<std::uint32_t> slot_of(const Operand &operand, unsigned element) {
   return parts[element].reg.offset;
 }
 
-/// Whether its first operand is written; what memory or other threads put there is defined.
+/// True if it writes its first operand. Values from memory or from other threads are defined.
 bool has_destination(const program::Instruction &source) {
   using namespace program::trait;
   return (source.is(writes_first) || source.is(lands_late) || source.is(calls)) && !source.operands.empty() &&
@@ -72,7 +72,7 @@ void BlockChecker::values(Warp &warp, const Instruction &in) {
   if (at.site.is_guarded) {
     const std::uint32_t here = warp.active(), taken = here & (warp.predicate(in.guard) ^ in.guard_invert);
     if (follows) [[unlikely]] {
-      check_use(at, warp.source(in).guard, here, kBranch);
+      check_use(at, warp.source(in).guard, here, Where::decides_branch);
       report(at, 0);
     }
     block_.counters().idle_lanes[at.index] += std::uint64_t(std::popcount(here & ~taken));
@@ -84,14 +84,16 @@ void BlockChecker::values(Warp &warp, const Instruction &in) {
     check_uses(at);
     propagate(at);
   }
+  if (at.site.product_uses && warp.source(in).row->effect != Effect::product) [[unlikely]]
+    use_product_registers(at);
   at.site.next(warp, in);
 }
 
 // --- uses
 // ---------------------------------------------------------------------------------------------------
 
-/// An undefined register is reported once, and counts as defined from then on.
-void BlockChecker::check_use(const Context &at, const Register &reg, std::uint32_t lanes, const char *use) {
+/// An undefined register is reported once and then counts as defined.
+void BlockChecker::check_use(const Context &at, const Register &reg, std::uint32_t lanes, Where use) {
   UndefinedRegisters &registers = undefined_registers(at.warp);
   const UndefinedRegisters::Value *const value = registers.find(at.warp.frame(), reg.offset);
   if (!value)
@@ -111,7 +113,7 @@ void BlockChecker::check_use(const Context &at, const Register &reg, std::uint32
     registers.set(at.warp.frame(), reg.offset, lanes, {}, 0);
 }
 
-/// Of a store: the elements that early loads brought, and of which nothing is defined.
+/// For a store: the elements that come from early loads and are entirely undefined.
 void BlockChecker::check_early_loads(const Context &at, std::uint32_t lanes) {
   for (const Operand &part : parts_of(at.warp.source(at.in).operands.at(1))) {
     const auto *const value = part.kind == Operand::Kind::reg
@@ -124,26 +126,26 @@ void BlockChecker::check_early_loads(const Context &at, std::uint32_t lanes) {
       const std::uint64_t all = all_bits(part.reg.type);
       undefined |= std::uint32_t((value->bits[std::size_t(lane)] & all) == all) << lane;
     });
-    check_use(at, part.reg, undefined, kStored);
+    check_use(at, part.reg, undefined, Where::is_stored);
   }
 }
 
-/// Addresses, values of atomics, and where a branch goes.
+/// Uses of undefined values as addresses, as operands of atomics, or to decide a branch.
 void BlockChecker::check_uses(const Context &at) {
   const program::Instruction &source = at.warp.source(at.in);
   for (const Operand &operand : source.operands)
     if (operand.kind == Operand::Kind::address && operand.elements.front().kind == Operand::Kind::reg)
-      check_use(at, operand.elements.front().reg, at.warp.active(), kAddress);
+      check_use(at, operand.elements.front().reg, at.warp.active(), Where::is_address);
   const std::size_t target = source.is(program::Trait::calls) ? 1 : 0;
   const bool may_jump = source.is(program::Trait::by_index) || source.is(program::Trait::calls);
   if (may_jump && target < source.operands.size() && source.operands[target].kind == Operand::Kind::reg)
-    check_use(at, source.operands[target].reg, at.warp.active(), kBranch);
+    check_use(at, source.operands[target].reg, at.warp.active(), Where::decides_branch);
   if (source.row->effect == Effect::atomic)
     for (std::size_t i = has_destination(source) ? 1 : 0; i < source.operands.size(); ++i)
       for (const Operand &part : parts_of(source.operands[i]))
         if (part.kind == Operand::Kind::reg)
-          check_use(at, part.reg, at.warp.active(), kStored);
-  if (source.row->effect == Effect::store && !at.site.original) // arguments and results of functions
+          check_use(at, part.reg, at.warp.active(), Where::is_stored);
+  if (source.row->effect == Effect::store && !at.site.original) // arguments and results of calls
     check_early_loads(at, at.warp.active());
   if (source.is(program::Trait::returns) && at.warp.frame().caller)
     undefined_registers(at.warp).forget(at.warp.frame());
@@ -213,7 +215,8 @@ const UndefinedRegisters::Value *BlockChecker::first_undefined(const Context &at
   return nullptr;
 }
 
-/// What is undefined after the instruction, which has not executed yet. Loads see to their registers later.
+/// Records what will be undefined after the instruction, which has not executed yet. Loads set their
+/// registers later.
 void BlockChecker::propagate(const Context &at) {
   const program::Instruction &source = at.warp.source(at.in);
   if (!has_destination(source))
@@ -223,7 +226,7 @@ void BlockChecker::propagate(const Context &at) {
     return define(at, to, at.warp.active(), {}, 0);
   switch (source.row->effect) {
   case Effect::load:
-    if (!at.site.original) // of parameters and constants
+    if (!at.site.bytes) // a load of parameters or constants
       define(at, to, at.warp.active(), {}, 0);
     return;
   case Effect::shuffle:
@@ -236,7 +239,7 @@ void BlockChecker::propagate(const Context &at) {
   case Effect::window:
     break;
   default:
-    return define(at, to, at.warp.active(), {}, 0); // from memory, or from other threads
+    return define(at, to, at.warp.active(), {}, 0); // the result comes from memory or from other threads
   }
   if (source.is(program::Trait::calls))
     return define(at, to, at.warp.active(), {}, 0);
@@ -297,18 +300,13 @@ void BlockChecker::unpack(const Context &at) {
 }
 
 void BlockChecker::propagate_shuffle(const Context &at) {
-  using instructions::Shuffle;
   const program::Instruction &source = at.warp.source(at.in);
   const std::uint32_t load = first_undefined(at)->origin;
-  const Shuffle mode = source.has("up")     ? Shuffle::up
-                       : source.has("down") ? Shuffle::down
-                       : source.has("bfly") ? Shuffle::bfly
-                                            : Shuffle::idx;
   LaneBits bits{};
   for_lanes(at.warp.active(), [&](int lane) {
     const Input by = input(at, source.operands[2], lane), clamp = input(at, source.operands[3], lane);
-    const std::uint32_t from =
-        instructions::source_lane(mode, lane, std::uint32_t(by.value), std::uint32_t(clamp.value));
+    const std::uint32_t from = instructions::source_lane(instructions::shuffle_mode(at.in), lane,
+                                                         std::uint32_t(by.value), std::uint32_t(clamp.value));
     bits[std::size_t(lane)] = by.undefined | clamp.undefined
                                   ? ~std::uint64_t(0)
                                   : undefined_bits(at, source.operands[1], int(from & 31));
@@ -319,8 +317,8 @@ void BlockChecker::propagate_shuffle(const Context &at) {
     define(at, to[1], at.warp.active(), {}, 0);
 }
 
-/// Exchanges of the whole warp: any lane's undefined value spoils all results. Of a product, a lane's row of
-/// A spoils the results of the four lanes of that row, and its column of B those of the lanes of that column.
+/// Warp-wide exchanges: an undefined value in any lane makes all results undefined. In a product, a lane's
+/// row of A affects the results of the four lanes of that row, and its column of B the lanes of that column.
 void BlockChecker::propagate_warp(const Context &at) {
   const program::Instruction &source = at.warp.source(at.in);
   const std::uint32_t load = first_undefined(at)->origin, lanes = at.warp.active();
@@ -353,7 +351,7 @@ void BlockChecker::propagate_warp(const Context &at) {
 void BlockChecker::define_loaded(const Context &at, std::uint32_t lanes) {
   const program::Instruction &source = at.warp.source(at.in);
   const unsigned bytes = at.site.element_bytes, elements = at.site.bytes / bytes;
-  const bool extends_sign = source.has("s8") || source.has("s16") || source.has("s32");
+  const bool extends_sign = !source.types.empty() && is_signed(source.types[0]);
   for (unsigned element = 0; element < elements; ++element) {
     const auto slot = slot_of(source.operands[0], element);
     if (!slot)
@@ -371,8 +369,8 @@ void BlockChecker::define_loaded(const Context &at, std::uint32_t lanes) {
     early_loads_.insert(at.index);
 }
 
-/// Marks the bytes of a store whose values are undefined. In global memory, what is undefined in a part of an
-/// element alone is a struct's padding.
+/// Marks the bytes of a store whose values are undefined. In global memory, an element that is only partly
+/// undefined is a struct with padding.
 void BlockChecker::keep_undefined(const Context &at, const Reach &where) {
   const program::Instruction &source = at.warp.source(at.in);
   const unsigned bytes = at.site.element_bytes, elements = at.site.bytes / bytes;

@@ -1,7 +1,7 @@
-// Accesses of a warp's lanes: together where they lie side by side or all at one place, else one by one.
+// Accesses of a warp's lanes: all together if they lie side by side or at one address, else one by one.
 //
-// What the lanes of a warp do together leaves the same in shadow memory, and finds the same, as what they do
-// one after the other. Wherever that is not certain, they are taken one by one.
+// Checking the lanes together leaves the same shadow memory and reports the same findings as checking them
+// one after the other. Where that is not certain, they are checked one by one.
 #include "sanitizer/cells.h"
 
 #include <bit>
@@ -13,7 +13,7 @@ using machine::kAllLanes;
 
 namespace {
 
-/// Bytes that lanes side by side may access each: the sizes of a shadow's cells.
+/// Access sizes that can be checked side by side: the sizes of a shadow's cells.
 bool is_cell_size(unsigned bytes) { return bytes >= 2 && bytes <= kChunk && std::has_single_bit(bytes); }
 
 } // namespace
@@ -41,9 +41,8 @@ void BlockChecker::record(Deed &deed, std::uint32_t lanes) const {
   });
 }
 
-BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Act act,
-                                      const char *space) const {
-  Deed deed{at, act, space, {}};
+BlockChecker::Deed BlockChecker::deed(const Context &at, std::uint32_t lanes, Act act, Where where) const {
+  Deed deed{at, act, where, {}};
   record(deed, lanes);
   return deed;
 }
@@ -61,9 +60,9 @@ void BlockChecker::touch(const Context &at, const Reach &reach, Act act, unsigne
 
 void BlockChecker::touch_shared(const Context &at, const Reach &reach, Act act, unsigned begin,
                                 unsigned bytes) {
-  Deed deed{at, act, "shared", {}};
+  Deed deed{at, act, Where::shared, {}};
   std::uint32_t lanes = reach.shared;
-  if (undefined_.empty() && (deed.reads() || !launch_.uses_async_proxy()))
+  if (undefined_.empty() && (deed.reads() || (!launch_.uses_async_proxy() && inits_.empty())))
     lanes &= ~for_rows(deed, reach, lanes, begin, bytes, [&](int lane, std::uint64_t address) {
       return touch_shared_row(deed, lane, address, bytes);
     });
@@ -75,7 +74,7 @@ void BlockChecker::touch_shared(const Context &at, const Reach &reach, Act act, 
 
 void BlockChecker::touch_global(const Context &at, const Reach &reach, Act act, unsigned begin,
                                 unsigned bytes) {
-  Deed deed{at, act, "global", {}};
+  Deed deed{at, act, Where::global, {}};
   InitialisedMemory::Locked initialised(launch_.initialised());
   const std::uint32_t lanes =
       reach.global & ~for_rows(deed, reach, reach.global, begin, bytes, [&](int lane, std::uint64_t address) {
@@ -88,8 +87,8 @@ void BlockChecker::touch_global(const Context &at, const Reach &reach, Act act, 
 
 // --- side by side ------------------------------------------------------------------------------------------
 
-/// Calls touch_row(first lane, address) for each row of memory that the lanes access all of, each lane the
-/// next `bytes` bytes. Returns the lanes for which it returned true.
+/// Calls touch_row(first lane, address) for each row that the lanes access completely, each lane the next
+/// `bytes` bytes. Returns the lanes of the rows for which touch_row returned true.
 template <typename TouchRow>
 std::uint32_t BlockChecker::for_rows(const Deed &deed, const Reach &reach, std::uint32_t lanes,
                                      unsigned begin, unsigned bytes, TouchRow touch_row) const {
@@ -111,14 +110,15 @@ std::uint32_t BlockChecker::for_rows(const Deed &deed, const Reach &reach, std::
   return done;
 }
 
-/// Returns false if the lanes' accesses to the row may conflict with earlier ones, or leave different things.
+/// Returns false if the lanes' accesses to the row may conflict with earlier ones, or leave different
+/// records.
 bool BlockChecker::touch_row(const Deed &deed, int lane, Cell &row, unsigned bytes) const {
   const Access now = access(deed.at, lane, deed.act);
   for (const Access *const past : {&row.write, &row.reads[0], &row.reads[1]})
     if (past->epoch && past->block == now.block && past->thread != now.thread &&
         !clocks_.agree(now.thread, past->thread, past->epoch, kRow / bytes))
       return false;
-  const Touch first{deed, lane, now, clocks_.known_to(now.thread)}; // which now stands for all
+  const Touch first{deed, lane, now, clocks_.known_to(now.thread)}; // stands for all lanes from here on
   if (!is_settled(first, row))
     return false;
   if (deed.reads())
@@ -128,7 +128,7 @@ bool BlockChecker::touch_row(const Deed &deed, int lane, Cell &row, unsigned byt
   return true;
 }
 
-/// Whether any lane stores the value already there, in a row of elements of that size.
+/// True if any lane stores the value already in memory, in a row of elements of that size.
 bool BlockChecker::any_changes_nothing(const Context &at, int first, std::uint64_t address, unsigned bytes,
                                        bool in_shared) const {
   for (unsigned i = 0; i < kRow / bytes; ++i)
@@ -167,7 +167,8 @@ bool BlockChecker::touch_global_row(const Deed &deed, InitialisedMemory::Locked 
   return true;
 }
 
-// --- at one place ------------------------------------------------------------------------------------------
+// --- at one address
+// ------------------------------------------------------------------------------------------
 
 void BlockChecker::read_shared(const Deed &deed, const Reach &reach, std::uint32_t lanes, unsigned begin,
                                unsigned bytes) {
@@ -187,16 +188,16 @@ void BlockChecker::read_shared(const Deed &deed, const Reach &reach, std::uint32
 
 namespace {
 
-/// A write of whole granules of which nothing is on its way. One of half a granule does not show that the
-/// other half has been written.
+/// A write of whole granules without data in flight. A write of half a granule does not show that the other
+/// half was written.
 bool is_whole(const Access &write) {
   return write.epoch != 0 && write.bytes == kAllBytes && !(write.flags & Access::in_flight);
 }
 
 } // namespace
 
-/// Reads of lanes in step, from `first` to `last`, at one address. Of reads that do not know of each other, a
-/// cell keeps the first and the last. Returns false if they must be taken one by one.
+/// Reads at one address by the lanes `first` to `last`. Of concurrent reads, a cell keeps the first and the
+/// last. Returns false if the lanes must be checked one by one.
 bool BlockChecker::read_together(const Deed &deed, int first, int last, std::uint64_t address,
                                  unsigned bytes) {
   if (address % kChunk + bytes > kChunk)
@@ -208,7 +209,7 @@ bool BlockChecker::read_together(const Deed &deed, int first, int last, std::uin
     const Access &write = cell.write;
     if (!is_whole(write) || write.block != now.block || !head.known.through_block(write.thread, write.epoch))
       return false;
-    remember_read(cell, head); // one by one may repeat this harmlessly
+    remember_read(cell, head); // checking one by one may repeat this harmlessly
     const Access &kept = cell.reads[0];
     if (kept.block == now.block && kept.thread / 32 == now.thread / 32 && kept.thread != now.thread)
       return false; // some lane between may replace it

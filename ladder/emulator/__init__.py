@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         COUNTERS,
         Fault,
         FaultError,
+        InOut,
         Launch,
         MemoryRange,
         Module,

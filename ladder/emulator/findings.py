@@ -13,98 +13,109 @@ from typing import Any
 
 #: The kind of remark that says that sums of floats depend on which thread comes first.
 ORDER_OF_ADDITIONS = "order of additions"
-#: How to fix each kind, in one sentence.
+#: How to fix each kind.
 ADVICE = {
-    "out of bounds": "Which index is too large, or negative? Where the last block or the last tile may reach "
+    "out of bounds": "Which index is too large, or negative? If the last block or the last tile may extend "
     "past the end, compare the index with the size before the access.",
-    "misaligned": "An access of n bytes needs an address that is a multiple of n. Is the index right? If it "
-    "is, align the row, or use a narrower type.",
-    "read only": "Write to an output alone, and read what the kernel writes without __ldg and const "
+    "misaligned": "An access of n bytes needs an address that is a multiple of n. If the index is right, "
+    "align the row or use a narrower type.",
+    "read only": "Write only to outputs. Read data that the kernel writes without __ldg and const "
     "__restrict__.",
-    "uninitialised read": "Write the whole tile, zeros where there are no data, before anybody reads it.",
+    "uninitialised read": "Write the whole tile before any thread reads it, with zeros where there is no "
+    "data.",
     "race between warps": "Put __syncthreads() between the two lines.",
     "race in a warp": "Put __syncwarp() between the two lines: the lanes of a warp do not run in step.",
-    "race of equal values": "Put the barrier there all the same: with other data the result is wrong.",
-    "flag": "No fault: a flag says the same whoever comes last. Where one thread is to write, let only "
-    "that one.",
-    ORDER_OF_ADDITIONS: "Sums of floats depend on their order: two runs may differ in the last bits. Where "
-    "they must not, let the threads take turns, and acquire the turn.",
+    "race of equal values": "Put the barrier there anyway: with other data the result is wrong.",
+    "flag": "Not a fault: the result is the same whichever write comes last. If one thread should write, "
+    "let only that thread do it.",
+    ORDER_OF_ADDITIONS: "Sums of floats depend on their order: two runs may differ in the last bits. If they "
+    "must not, let the threads take turns, and acquire the turn.",
     "unordered additions": "Let the threads take turns, and acquire the turn. If the last bits may differ, "
     "say deterministic = false in stage.toml.",
     "undefined registers": "Wait for the product (wgmma.wait_group) before its registers are used; execute "
     "wgmma.fence before the first product that uses them.",
-    "race between streams": "Let the later stream wait: cudaEventRecord in the one, cudaStreamWaitEvent in "
+    "race between streams": "Make the later stream wait: cudaEventRecord on the one, cudaStreamWaitEvent on "
     "the other.",
-    "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host uses it.",
-    "race between blocks": "Give each block a part of its own, or use atomics; data handed over needs "
-    "__threadfence() and an atomic flag.",
+    "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host accesses it.",
+    "race between blocks": "Give each block its own part, or use atomics. To hand data over, use "
+    "__threadfence() and an atomic flag, or a grid barrier.",
     "copy not waited for": "Wait first: cp.async.wait_group (or __pipeline_wait_prior), then a barrier.",
-    "read not waited for": "Wait first: wgmma.wait_group before a buffer is handed back, "
+    "read not waited for": "Wait first: wgmma.wait_group before a buffer is released, "
     "cp.async.bulk.wait_group.read before it is written again.",
+    "product not waited for": "Execute wgmma.wait_group for that product before its registers are used.",
+    "wgmma fence": "Execute wgmma.fence before the product, after the last use of its registers. If it is "
+    "there, the compiler has moved that use behind it: tie the registers to the fence with "
+    'asm volatile("" : "+f"(x) :: "memory").',
     "proxy fence": "Execute fence.proxy.async in the threads that wrote, then the barrier.",
     "swizzle": "Give the tensor map and the matrix descriptor the same swizzle.",
     "election": "Let one lane issue it: elect.sync, or one thread of the block.",
-    "barrier": "Let all threads come to the same barrier: take it out of the branch.",
-    "mask": "Name in the mask the lanes that execute the line, no more and no fewer.",
-    "use after free": "Free the memory after the last use, and only then.",
+    "barrier": "Let all threads reach the same barrier: move it out of the branch.",
+    "mask": "The mask must name exactly the lanes that execute the line.",
+    "use after free": "Free the memory after its last use.",
     "host pointer": "Allocate it with cudaMalloc and copy the data there.",
     "host access": "Copy the data to the host with cudaMemcpy: on a GPU this line crashes.",
-    "bad free": "Free each allocation once, with the function that belongs to its kind.",
+    "bad free": "Free each allocation once, with the function that matches its kind.",
     "leak": "Free it before the program ends.",
     "bad copy": "Check the size in bytes, and the order (destination first) and kind of the copy.",
-    "bad launch": "Ask cudaDeviceGetAttribute what the GPU allows, and opt in to large shared memory.",
-    "unchecked error": "Look at cudaGetLastError() after each launch.",
+    "bad launch": "Ask cudaDeviceGetAttribute for the limits of the GPU, and opt in to large shared memory.",
+    "unchecked error": "Check cudaGetLastError() after each launch.",
     "unwritten output": "Compare the grid with the size: which block should have written it?",
     "wrong result": "No access is at fault, so the arithmetic is: compare this element with the reference.",
     "fault": "See the message.",
-    "failure": "The run did not come to its end; mend this first.",
+    "failure": "The run did not finish; fix this first.",
 }
 
-#: Kinds that are worth a word and are no faults.
+#: Kinds that are remarks, not faults.
 _REMARKS = frozenset({"flag", ORDER_OF_ADDITIONS})
 
-#: Advice for races whose likeliest cause is not a missing barrier: at one place, or between two writes.
+#: Advice for races whose likeliest cause is not a missing barrier: at one line, or between two writes.
 _SAME_PLACE = (
-    "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they are meant to "
-    "take turns, put {barrier} between{turns}."
+    "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they should take "
+    "turns, put {barrier} between{turns}."
 )
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
 _COPY_RACE_ADVICE = (
-    "Is that the buffer that is free? If it is, put a barrier of the block between its last use and the line "
-    "that has it filled again, and between its arrival and its first use."
+    "Is that the free buffer? If it is, put a block barrier between its last use and the line that refills "
+    "it, and another between its arrival and its first use."
 )
 _LDMATRIX_ADVICE = (
-    "Each lane gives ldmatrix the address of a row of 16 bytes, a multiple of 16: columns come in steps of 8 "
-    "elements of 16 bits, and what is added to an address counts in bytes."
+    "Each lane gives ldmatrix the address of a row of 16 bytes, a multiple of 16: columns advance in steps "
+    "of 8 elements of 16 bits, and offsets to an address count in bytes."
 )
 _WARPGROUP_ADVICE = (
-    "All four warps of the warpgroup must come to this line, with the same descriptors, and with registers "
-    "that the block has to give."
+    "All four warps of the warpgroup must execute this line with the same descriptors, and with registers "
+    "that the block has available."
 )
 _MBARRIER_ADVICE = (
-    "Compare the count of mbarrier.init, and the bytes expected, with what arrives in each phase; and let "
-    "whoever begins a phase wait for the one before."
+    "Compare the count of mbarrier.init and the expected bytes with what arrives in each phase. The thread "
+    "that starts a phase must wait for the previous one."
 )
 _CLUSTER_ADVICE = (
-    "Put a barrier of the cluster (arrive.release, wait.acquire) between, or let an mbarrier hand the memory "
-    "over; a block may exit only when no other one uses its shared memory."
+    "Put a cluster barrier (arrive.release, wait.acquire) in between, or hand the memory over by an "
+    "mbarrier. A block may exit only when no other block uses its shared memory."
 )
 _INIT_ADVICE = (
-    "Execute fence.mbarrier_init.release.cluster after mbarrier.init, then a barrier of all who use it."
+    "Execute fence.mbarrier_init.release.cluster after mbarrier.init, then a barrier of all threads that use "
+    "it."
 )
 _REINIT_ADVICE = (
-    "Initialise it once, by one thread: it goes on from phase to phase by itself. mbarrier.inval ends it, "
-    "when its place is wanted for something else."
+    "Initialise it once, by one thread: it advances from phase to phase by itself. Execute mbarrier.inval "
+    "before its memory is used for something else."
 )
-_LOADED_ADVICE = "Wait first: let each reader see the phase of the mbarrier that the copy completes."
+_LOADED_ADVICE = "Wait first: every reader must wait for the mbarrier phase that the copy completes."
+_EXPECTED_ADVICE = "Add the bytes of this copy to mbarrier.arrive.expect_tx of that phase."
+_STORED_ADVICE = (
+    "Wait first: cp.async.bulk.wait_group without .read, in the thread that issued it, then a barrier if "
+    "other threads access the memory."
+)
 _AFTER_FAILURE = re.compile(r", after (\w+).* returned cudaError\w+ and the program went on")
-_AFTER_FAILURE_ADVICE = "Check what {call} returns, and stop there: this is most likely its consequence."
-_NULL_ADVICE = "Look at what the allocation returned, and at which pointer the launch was given."
+_AFTER_FAILURE_ADVICE = "Check what {call} returns and stop there: this is most likely its consequence."
+_NULL_ADVICE = "Check what the allocation returned, and which pointer the launch received."
 
 
 @dataclass(frozen=True)
 class Party:
-    """One of the parties to a fault: threads of a kernel, and their line.
+    """One party to a fault: threads of a kernel, and their line.
 
     ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
     it was inlined into, ``own_line`` the innermost line in ``kernel_file``; without ``-lineinfo`` they are
@@ -127,7 +138,7 @@ class Party:
 @dataclass(frozen=True)
 class Finding:
     """One fault. ``other`` is the second party of a race, ``element`` the accessed element, ``count`` the
-    number of faulty thread accesses. ``between_warps_too``: it is a race in a warp at lines where warps race,
+    number of faulty accesses by threads. ``between_warps_too``: a race in a warp at lines where warps race,
     too.
     """
 
@@ -149,7 +160,7 @@ class Finding:
     @property
     def advice(self) -> str:
         if self.between_warps_too:
-            return "The __syncthreads() that warps need between the two lines is a barrier for lanes, too."
+            return "The __syncthreads() that the warps need between the two lines orders the lanes, too."
         if failed := _AFTER_FAILURE.search(self.message):
             return _AFTER_FAILURE_ADVICE.format(call=failed[1])
         if self.kind == "out of bounds" and "a null pointer" in self.message:
@@ -170,7 +181,7 @@ class Finding:
         return ADVICE[self.kind]
 
     def _advice_about_asynchronous(self) -> str | None:
-        """The advice that fits instructions of sm_90; None where that of the kind does."""
+        """Advice specific to instructions of sm_90; None if the advice of the kind applies."""
         mine, theirs = (party.opcode if party else "" for party in (self.who, self.other))
         if self.kind in ("proxy fence", "race between blocks") and theirs.startswith("mbarrier.init"):
             return _INIT_ADVICE
@@ -178,10 +189,12 @@ class Finding:
             return _CLUSTER_ADVICE
         landing = ("cp.async.bulk", "cp.reduce.async.bulk", "st.async", "red.async")
         if self.kind == "copy not waited for" and any(opcode in mine + theirs for opcode in landing):
-            return _LOADED_ADVICE
+            if "expected bytes" in self.message:
+                return _EXPECTED_ADVICE
+            return _STORED_ADVICE if self.space == "global" else _LOADED_ADVICE
         if self.kind == "mask" and mine.startswith(("wgmma.", "setmaxnreg.")):
             return _WARPGROUP_ADVICE
-        if self.kind == "barrier" and mine.startswith("mbarrier.init"):
+        if self.kind == "barrier" and (mine.startswith("mbarrier.init") or "live mbarrier" in self.message):
             return _REINIT_ADVICE
         if self.kind == "barrier" and mine.startswith("mbarrier."):
             return _MBARRIER_ADVICE
@@ -189,7 +202,7 @@ class Finding:
 
     @property
     def is_remark(self) -> bool:
-        """Whether it is worth a word and no fault."""
+        """Whether it is a remark, not a fault."""
         return self.kind in _REMARKS
 
     @property
@@ -288,8 +301,8 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 def likeliest_first(findings: Sequence[Finding]) -> list[Finding]:
     """Sorts findings so that causes come before their consequences.
 
-    A missing barrier also shows up as reads of uninitialised memory, which writing zeros would not fix. And
-    where warps race, so do lanes of one warp, which __syncwarp() would not fix. What ended the run is first.
+    A missing barrier also causes reads of uninitialised memory, which writing zeros would not fix. If warps
+    race, so do lanes of one warp, which __syncwarp() would not fix. The failure that ended the run is first.
     """
 
     def places(kind: str) -> set[object]:

@@ -371,6 +371,7 @@ def session(
     multiprocessors: int = 0,
     watch_host: bool = False,
     instruction_limit: int = 0,
+    filled: Sequence[tuple[int, int]] = (),
 ) -> Iterator[Session]:
     """Gives the process a virtual GPU of this architecture for the duration of the block.
 
@@ -387,6 +388,8 @@ def session(
     many ``multiprocessors``. ``watch_host`` closes ``memory``, whose pages must hold nothing else, and what
     the program allocates on the device to the program's own code. A warp that has executed
     ``instruction_limit`` instructions ends its launch (0: see :func:`ladder.emulator.instruction_limit`).
+    ``filled`` lists the parts of ``memory``, as (address, bytes), whose contents count as written before the
+    first launch.
 
     Starting a session clears an earlier fault. Ctrl-C during a launch ends it and raises KeyboardInterrupt
     here. The call waits for sessions of other threads.
@@ -408,6 +411,7 @@ def session(
             last_blocks=last_blocks,
             multiprocessors=multiprocessors,
             watch_host=watch_host,
+            filled=list(filled),
         )
         try:
             yield Session(arch, handle)
@@ -420,6 +424,17 @@ def last_fault() -> Fault | None:
     """The fault of the last faulty launch, or None if there was none since the session began."""
     found = _emulator.last_fault()
     return Fault(**found) if found else None
+
+
+@dataclass(frozen=True)
+class InOut:
+    """An argument of :meth:`Module.launch`: an array whose contents the kernel reads, and then overwrites.
+
+    It matters to ``check`` alone, which takes any other array that may be written for an output, so that
+    reading it before it is written is a fault.
+    """
+
+    array: Any
 
 
 class Module:
@@ -456,7 +471,7 @@ class Module:
         tensor, whose memory the kernel may read and, unless it is read-only, write during the call.
         ``smem_bytes`` is the amount of dynamic shared memory. With ``check`` the sanitizer records faults in
         the launch's ``findings``, and the kernel goes on where possible; it takes every array that may be
-        written for an output.
+        written for an output, whose contents are undefined, unless it is given as :class:`InOut`.
 
         Raises :class:`FaultError`, KeyError for an unknown kernel, TypeError or ValueError for arguments that
         do not fit.
@@ -466,11 +481,18 @@ class Module:
             raise TypeError(f"{name} takes {len(parameters)} arguments, not {len(args)}")
         block_of_arguments = bytearray(self._module.parameter_bytes(name))
         memory: list[MemoryRange] = []
+        filled: list[tuple[int, int]] = []
         for number, (value, (kind, size, offset)) in enumerate(zip(args, parameters, strict=True)):
-            data = _argument(value, kind, size, f"argument {number} of {name}", memory)
+            what, arrays = f"argument {number} of {name}", len(memory)
+            in_out = isinstance(value, InOut)
+            data = _argument(value.array if in_out else value, kind, size, what, memory)
+            if in_out and len(memory) == arrays:
+                raise TypeError(f"{what} is InOut of {type(value.array).__name__}, which is no array")
+            if in_out:
+                filled.append(memory[-1][:2])
             block_of_arguments[offset : offset + size] = data
         # Views of one array may overlap, so merge them into one range.
-        with session(self.arch, merged_memory(memory), threads, check) as opened:
+        with session(self.arch, merged_memory(memory), threads, check, filled=filled) as opened:
             try:
                 self._module.launch(name, _size(grid), _size(block), bytes(block_of_arguments), smem_bytes)
             except _emulator.FaultError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import LANES, lane_address, run
+from warp_kernel import LANES, kernel_text, lane_address, run
 
-from ladder.emulator import FaultError
+from ladder.emulator import FaultError, Module
 
 OUT = lane_address("%rd0", "%rd10", 4)
 
@@ -692,3 +692,30 @@ def test_no_operations() -> None:
   mov.u32 %r10, 3;
 """
     assert (lanes(body, arch="sm_90") == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        # Lane 0 waits where both sides of the branch meet.
+        (
+            "setp.eq.u32 %p10, %r0, 0; @%p10 bra done; bar.sync 0; done: xor.b32 %r10, %r10, 1;",
+            ["lanes 1-31 at barrier 0", "lane 0 behind the branch"],
+        ),
+        # Lanes that poll two mbarriers.
+        (
+            "mov.u32 %r11, smem; mad.lo.u32 %r12, %r0, 8, %r11; setp.lt.u32 %p10, %r0, 2;"
+            "@%p10 mbarrier.init.shared.b64 [%r12], 3; @!%p10 exit; setp.eq.u32 %p11, %r0, 0; @%p11 bra zero;"
+            "one: mbarrier.try_wait.parity.shared.b64 %p12, [%r12], 0; @!%p12 bra one; bra done;"
+            "zero: mbarrier.try_wait.parity.shared.b64 %p12, [%r12], 0; @!%p12 bra zero;"
+            "done: xor.b32 %r10, %r10, 1;",
+            ["lane 0 at the mbarrier at byte 0 ", "lane 1 at the mbarrier at byte 8 "],
+        ),
+    ],
+)
+def test_a_deadlock_names_every_lane(body: str, said: list[str]) -> None:
+    text = kernel_text(body, shared_bytes=16, target="sm_90")
+    with pytest.raises(FaultError) as caught:
+        Module(text, "sm_90").launch("k", 1, 32, [np.zeros(32, np.uint32)])
+    for words in said:
+        assert words in caught.value.fault.message, caught.value.fault.message

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ladder import emulator
-from ladder.emulator import FaultError, Launch, Module, PtxError, shared_access
+from ladder.emulator import FaultError, InOut, Launch, Module, PtxError, shared_access
 from ladder.stages import ARCHITECTURES
 
 AXPY = """
@@ -235,3 +235,37 @@ def test_a_launch_is_the_same_after_a_journey_as_text() -> None:
     for part, other in (("grid", [1]), ("kernel", 3), ("answers", {"totals": {"executed": "many"}})):
         with pytest.raises((TypeError, ValueError)):
             Launch.from_data({**data, part: other})
+
+
+DOUBLE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry double(.param .u64 x)
+{
+  .reg .b64 %rd<2>; .reg .f32 %f; .reg .b32 %r;
+  ld.param.u64 %rd0, [x];
+  mov.u32 %r, %tid.x;
+  mad.wide.u32 %rd1, %r, 4, %rd0;
+  ld.global.f32 %f, [%rd1];
+  add.f32 %f, %f, %f;
+  st.global.f32 [%rd1], %f;
+  ret;
+}
+"""
+
+
+def test_an_array_that_is_read_and_written_is_marked_for_the_check() -> None:
+    module = Module(DOUBLE)
+    x = np.arange(32, dtype=np.float32)
+    launch = module.launch("double", 1, 32, [InOut(x)], check=True)
+    assert launch.findings == [] and x.tolist() == [2.0 * i for i in range(32)]
+    found = module.launch("double", 1, 32, [x], check=True).findings
+    assert {one.kind for one in found} == {"uninitialised read"}
+    module.launch("double", 1, 32, [InOut(x)])
+    assert x[3] == 24
+
+
+def test_what_is_marked_is_an_array() -> None:
+    with pytest.raises(TypeError, match="argument 0 of double is InOut of int, which is no array"):
+        Module(DOUBLE).launch("double", 1, 32, [InOut(3)])

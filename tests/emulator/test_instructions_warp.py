@@ -361,6 +361,52 @@ def test_a_thread_outside_the_member_mask_is_a_fault_in_a_branch(line: str) -> N
     assert caught.value.fault.lane == 16
 
 
+#: Instructions with a full mask that lanes 16 to 31 skip.
+SKIPPED = {
+    "shfl.sync.bfly.b32 %d, %a, 1, 31, 0xffffffff;": [lane ^ 1 for lane in range(16)],
+    "vote.sync.ballot.b32 %d, 1, 0xffffffff;": [0xFFFF] * 16,
+    "redux.sync.add.u32 %d, %a, 0xffffffff;": [sum(range(16))] * 16,
+    "bar.warp.sync 0xffffffff; mov.u32 %d, %lane;": list(range(16)),
+}
+
+
+@pytest.mark.parametrize("line", SKIPPED)
+@pytest.mark.parametrize("loops", [False, True])
+def test_members_that_skip_an_instruction_are_waited_for_until_they_exit(line: str, loops: bool) -> None:
+    """They go on to the end, also where compilers and this emulator let both sides of a branch meet again."""
+    branch = f"@!%low bra done; {line} done: xor.b32 %d, %d, 64;"
+    loop = (
+        "@%low mov.u32 %left, 1; again: setp.eq.u32 %p, %left, 0; @%p bra done; "
+        f"{line} sub.u32 %left, %left, 1; bra again; done: xor.b32 %d, %d, 64;"
+    )
+    lines = [
+        ".reg .pred %low, %p; .reg .u32 %lane, %left;",
+        "mov.u32 %lane, %laneid; setp.lt.u32 %low, %lane, 16; mov.u32 %d, 7; mov.u32 %left, 0;",
+        loop if loops else branch,
+    ]
+    got = run_instruction(lines, {"a": ("u32", np.arange(32, dtype=np.uint32))}, {"d": "u32"})
+    assert got["d"].tolist() == [value ^ 64 for value in SKIPPED[line] + [7] * 16]
+
+
+def test_members_that_skip_one_instruction_may_come_to_the_next() -> None:
+    """Lanes at two shuffles of one kind give each other their values."""
+    lines = [
+        ".reg .pred %low; .reg .u32 %lane;",
+        "mov.u32 %lane, %laneid; setp.lt.u32 %low, %lane, 16; mov.u32 %d, 7;",
+        "@!%low bra done; shfl.sync.bfly.b32 %d, %a, 16, 31, -1;",
+        "done: shfl.sync.bfly.b32 %d, %a, 16, 31, -1;",
+    ]
+    got = run_instruction(lines, {"a": ("u32", np.arange(32, dtype=np.uint32))}, {"d": "u32"})
+    assert got["d"].tolist()[16:] == list(range(16))
+
+
+def test_skipped_members_are_found() -> None:
+    prepare, vote = "mov.u32 %r1, 0; setp.ge.u32 %p1, %r0, 20; ", "vote.sync.ballot.b32 %r1, 1, -1;"
+    [found] = findings_of(f"{prepare} @%p1 bra done; {vote} done: xor.b32 %r1, %r1, 1;")
+    assert "lanes 20-31" in found and "mask" in found
+    assert findings_of(f"{prepare} @%p1 exit; {vote}") == []
+
+
 def test_members_that_never_come_are_a_deadlock() -> None:
     lines = [
         ".reg .pred %low, %q; .reg .u32 %lane;",

@@ -24,11 +24,19 @@ ARCH = "sm_80"
 #: For files named hopper_...
 HOPPER_ARCH = "sm_90a"
 #: Files of planted faults, and of clean programs.
-FAULTS = ("faults_accesses", "faults_races", "faults_waits", "faults_host", "faults_memory", "faults_order")
+FAULTS = (
+    "faults_accesses",
+    "faults_races",
+    "faults_waits",
+    "faults_host",
+    "faults_memory",
+    "faults_order",
+    "faults_grids",
+)
 CLEAN = ("clean_races", "clean_order", "clean_memory", "clean_host", "clean_pipelines", "clean_programs")
 FILES = FAULTS + CLEAN
 #: The same of asynchronous programs.
-HOPPER_FAULTS = ("hopper_faults", "hopper_faults_rings", "hopper_faults_cluster")
+HOPPER_FAULTS = ("hopper_faults", "hopper_faults_rings", "hopper_faults_cluster", "hopper_faults_late")
 HOPPER_CLEAN = ("hopper_clean", "hopper_clean_rings", "hopper_clean_cluster")
 #: The exit code of a program of rungs.h if the result is wrong.
 WRONG_RESULT = 3

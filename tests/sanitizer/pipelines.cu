@@ -80,8 +80,9 @@ __device__ void use(const Plan &plan, const Element *tile, Accumulator &d) {
     product(d, descriptor(tile), descriptor(tile));
     commit_products();
   } else {
-    for (int i = int(threadIdx.x) % kThreads; i < kTile; i += kThreads)
-      d[i / kThreads % 4] += __bfloat162float(tile[i]);
+#pragma unroll 4 // constant indices keep d in registers, which products need
+    for (int i = 0; i < kTile / kThreads; ++i)
+      d[i % 4] += __bfloat162float(tile[i * kThreads + int(threadIdx.x) % kThreads]);
   }
 }
 

@@ -64,7 +64,14 @@ def missed(found: dict[str, list[Finding]], expected: dict[str, Expected]) -> li
 
 
 #: Kinds that only asynchronous programs have.
-ASYNCHRONOUS = {"read not waited for", "proxy fence", "swizzle", "election"}
+ASYNCHRONOUS = {
+    "read not waited for",
+    "product not waited for",
+    "wgmma fence",
+    "proxy fence",
+    "swizzle",
+    "election",
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -143,9 +150,9 @@ def test_a_call_that_failed_before_is_named_as_the_cause() -> None:
     assert found.advice.startswith("Check what cudaMalloc returns")
 
 
-@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("name", CLEAN + HOPPER_CLEAN)
 def test_what_is_no_fault_is_a_remark(name: str) -> None:
-    """Constants that many threads write to global memory; in shared memory, and between an atomic's lanes,
+    """Equal bytes that many threads write to global memory; in shared memory, and between an atomic's lanes,
     nothing is said. And additions of floats that nothing orders.
     """
     source = CORPUS / f"{name}.cu"

@@ -40,8 +40,8 @@ def copy_of(name: str) -> str:
     return f"copy{name}"
 
 
-def pytest_of_matrix(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", str(MATRIX), "-q", "-p", "no:cacheprovider", *words]
+def pytest_of_matrix(*words: str, test: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", f"{MATRIX}{test}", "-q", "-p", "no:cacheprovider", *words]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env={**os.environ})
 
 
@@ -71,6 +71,24 @@ def test_a_copy_has_the_same_tests(copies: list[str]) -> None:
     for name in copies:
         of_copy = [line.replace(copy_of(name), name) for line in listed if f"[{copy_of(name)}" in line]
         assert len(of_copy) > 5 and of_copy == [line for line in listed if re.search(rf"\[{name}\b", line)]
+
+
+def test_a_copy_is_not_judged_by_what_a_wrong_rung_before_it_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pytest keeps what a failed test was reading, unfinished, while the next rung is judged."""
+    texts = {file: (root() / "v1_minimal" / file).read_text() for file in ("kernel.cu", "stage.toml")}
+    in_log2 = texts["kernel.cu"].replace("logf(l_gmem[row])", "log2f(l_gmem[row])")
+    assert in_log2 != texts["kernel.cu"]
+    for name, kernel in (("a_wrong", in_log2), ("b_right", texts["kernel.cu"])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel.cu").write_text(kernel)
+        (tmp_path / name / "stage.toml").write_text(texts["stage.toml"].replace("[32, 64, 128]", "[32]"))
+    monkeypatch.setenv("LADDER_STAGES", str(tmp_path))
+    said = pytest_of_matrix("-k", "a_wrong or b_right", "-rA", test="::test_matrix").stdout
+    assert re.search(r"^FAILED .*a_wrong", said, re.MULTILINE), said
+    assert re.search(r"^PASSED .*b_right", said, re.MULTILINE), said
+    assert "ladder run a_wrong" in said and "ladder run b_right" not in said, said
 
 
 @pytest.mark.full

@@ -168,6 +168,25 @@ void check_moves(float *from, float *to) {
   }
 }
 
+/// CUTLASS and Triton clear a bit of the map of a small tensor, wherever the tensor lies.
+void check_cleared_bit() {
+  constexpr std::size_t kApart = 1 << 21;
+  char *memory;
+  CUDA(cudaMallocManaged(&memory, 2 * kApart));
+  for (const std::size_t place : {std::size_t(0), kApart}) {
+    float *const tensor = reinterpret_cast<float *>(memory + place);
+    for (int i = 0; i < kWidth * kHeight; ++i)
+      tensor[i] = float(i);
+    alignas(64) CUtensorMap map;
+    CHECK(encode(&map, tensor, Shape{}) == CUDA_SUCCESS);
+    map.opaque[1] &= ~(1ull << 21);
+    move<<<1, 64>>>(map, map, 0, 0);
+    CUDA(cudaDeviceSynchronize());
+    CHECK(tensor[kBoxWidth - 1] == kBoxWidth && tensor[kBoxWidth] == kBoxWidth);
+  }
+  CUDA(cudaFree(memory));
+}
+
 void check_refusals(float *tensor) {
   alignas(64) CUtensorMap map;
   const auto refused = [&](auto change) {
@@ -202,6 +221,7 @@ int main() {
   for (int i = 0; i < kWidth * kHeight; ++i)
     from[i] = float(i);
   check_moves(from, to);
+  check_cleared_bit();
   check_refusals(from);
 
   alignas(64) CUtensorMap map;

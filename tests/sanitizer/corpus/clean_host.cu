@@ -226,4 +226,56 @@ CASE(pageable_copies_are_done_at_once) {
   cudaStreamSynchronize(s);
 }
 
+__device__ float factors[64];
+__constant__ float weights[64];
+__global__ void weigh(float *values) { values[threadIdx.x] *= factors[threadIdx.x] + weights[threadIdx.x]; }
+CASE(variables_copied_before_their_kernel) {
+  float *host;
+  cudaMallocHost(&host, sizeof weights);
+  for (int i = 0; i < 64; ++i)
+    host[i] = float(i);
+  {
+    Device<float> values(64);
+    Stream a, b;
+    cudaDeviceSynchronize();
+    cudaMemcpyToSymbolAsync(factors, host, sizeof factors, 0, cudaMemcpyHostToDevice, a);
+    cudaMemcpyToSymbolAsync(weights, host, sizeof weights, 0, cudaMemcpyHostToDevice, b);
+    cudaEvent_t copied;
+    cudaEventCreate(&copied);
+    cudaEventRecord(copied, b);
+    cudaStreamWaitEvent(a, copied, 0);
+    weigh<<<1, 64, 0, a>>>(values);
+    cudaDeviceSynchronize();
+    cudaEventDestroy(copied);
+  }
+  cudaFreeHost(host);
+}
+
+__global__ void atomics_of_the_system(int *words) {
+  atomicAdd_system(&words[0], 10);
+  atomicExch_system(&words[1], int(threadIdx.x));
+  atomicMax_system(&words[2], int(threadIdx.x));
+  atomicAnd_system(&words[3], 7);
+}
+CASE(host_and_device_use_atomics) {
+  int *words;
+  cudaMallocManaged(&words, 4 * sizeof *words);
+  for (int i = 0; i < 4; ++i)
+    words[i] = 0;
+  atomics_of_the_system<<<1, 64>>>(words);
+  for (int i = 0; i < 64; ++i) {
+    __sync_fetch_and_add(&words[0], 10);
+    __sync_lock_test_and_set(&words[1], i);
+    int expected, old;
+    do {
+      expected = words[2];
+      old = __sync_val_compare_and_swap(&words[2], expected, expected > i ? expected : i);
+    } while (old != expected);
+    __sync_fetch_and_and(&words[3], 7);
+  }
+  cudaDeviceSynchronize();
+  printf("%d\n", words[0]);
+  cudaFree(words);
+}
+
 } // namespace

@@ -342,4 +342,144 @@ CASE(copy_with_zero_fill) {
   copy_with_zero_fill<<<1, 64>>>(in, out, 40);
 }
 
+/// The source's last bytes: what is not read may lie outside the allocation.
+__global__ void copy_of_the_last_bytes(const char *in, float4 *out, unsigned bytes) {
+  __shared__ float4 tile[4];
+  const unsigned begin = 16 * threadIdx.x, there = min(16u, bytes - begin);
+  __pipeline_memcpy_async(&tile[threadIdx.x], in + begin, sizeof(float4), 16 - there);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(copy_of_the_last_bytes) {
+  Device<char> in(52);
+  Device<float4> out(4);
+  copy_of_the_last_bytes<<<1, 4>>>(in, out, 52);
+}
+
+/// The lanes that the mask also names have nothing left to do.
+__global__ void skipped_by_lanes_that_exit(int *out, int lanes) {
+  if (int(threadIdx.x) < lanes)
+    out[threadIdx.x] = __shfl_xor_sync(0xffffffff, int(threadIdx.x), 1);
+}
+CASE(skipped_by_lanes_that_exit) {
+  Device<int> out(32);
+  skipped_by_lanes_that_exit<<<1, 32>>>(out, 16);
+}
+
+// --- several barriers of the grid --------------------------------------------------------------------------
+
+__global__ void grid_syncs_in_rounds(int *now, int *next, int rounds) {
+  const auto grid = cg::this_grid();
+  const unsigned i = grid.thread_rank(), n = grid.size();
+  for (int round = 0; round < rounds; ++round) {
+    next[i] = now[(i + 1) % n] + 1;
+    grid.sync();
+    now[i] = next[(i + 1) % n];
+    grid.sync();
+  }
+}
+CASE(grid_syncs_in_rounds) {
+  Device<int> now(256), next(256);
+  int *from = now, *to = next, rounds = 3;
+  void *arguments[] = {&from, &to, &rounds};
+  cudaLaunchCooperativeKernel(reinterpret_cast<void *>(grid_syncs_in_rounds), 4, 64, arguments, 0, nullptr);
+}
+
+__global__ void counted_rounds(int *now, int *next, unsigned *arrived, unsigned rounds) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+  for (unsigned round = 1; round <= rounds; ++round) {
+    next[i] = now[(i + 64) % n] + 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(arrived, 1);
+      while (*(volatile unsigned *)arrived < round * gridDim.x) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+    int *const other = now;
+    now = next;
+    next = other;
+  }
+}
+CASE(counted_rounds) {
+  Device<int> now(256), next(256);
+  Device<unsigned> arrived(1);
+  counted_rounds<<<4, 64>>>(now, next, arrived, 4);
+}
+
+/// Thread 0 waits for the other block, and a barrier makes that known to its own.
+__global__ void thread_0_waits_for_its_block(int *data, int *flag, int *out) {
+  if (blockIdx.x == 0) {
+    data[threadIdx.x] = int(threadIdx.x) + 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicExch(flag, 1);
+    }
+  } else {
+    if (threadIdx.x == 0) {
+      while (atomicAdd(flag, 0) == 0) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+    out[threadIdx.x] = data[threadIdx.x];
+  }
+}
+CASE(thread_0_waits_for_its_block) {
+  Device<int> data(64), flag(1), out(64);
+  thread_0_waits_for_its_block<<<2, 64>>>(data, flag, out);
+}
+
+__global__ void lane_0_waits_for_its_warp(int *data, int *flag, int *out) {
+  if (blockIdx.x == 0) {
+    data[threadIdx.x] = int(threadIdx.x) + 1;
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicExch(flag, 1);
+    }
+  } else {
+    if (threadIdx.x == 0) {
+      while (atomicAdd(flag, 0) == 0) {
+      }
+      __threadfence();
+    }
+    __syncwarp();
+    out[threadIdx.x] = data[threadIdx.x];
+  }
+}
+CASE(lane_0_waits_for_its_warp) {
+  Device<int> data(32), flag(1), out(32);
+  lane_0_waits_for_its_warp<<<2, 32>>>(data, flag, out);
+}
+
+/// What block 0 hands to block 1, that one hands on to block 2.
+__global__ void handed_on_from_block_to_block(int *data, int *flags, int *out) {
+  if (blockIdx.x == 0)
+    data[threadIdx.x] = int(threadIdx.x);
+  if (blockIdx.x > 0) {
+    if (threadIdx.x == 0) {
+      while (atomicAdd(&flags[blockIdx.x - 1], 0) == 0) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
+  if (blockIdx.x == 2)
+    out[threadIdx.x] = data[63 - threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicExch(&flags[blockIdx.x], 1);
+  }
+}
+CASE(handed_on_from_block_to_block) {
+  Device<int> data(64), flags(3), out(64);
+  handed_on_from_block_to_block<<<3, 64>>>(data, flags, out);
+}
+
 } // namespace

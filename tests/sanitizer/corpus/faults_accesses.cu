@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cuda_fp16.h>
+#include <cuda_pipeline.h>
 
 namespace {
 
@@ -197,6 +198,19 @@ CASE(counter_never_reset) {
   cudaMalloc(&counter, sizeof(int));
   counter_never_reset<<<1, 32>>>(counter);
   cudaFree(counter);
+}
+
+__global__ void copy_with_too_many_bytes(const char *in, float4 *out) {
+  __shared__ float4 tile[4];
+  __pipeline_memcpy_async(&tile[threadIdx.x], in + 16 * threadIdx.x, sizeof(float4), 8); // fault(copy_with_too_many_bytes): out of bounds
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+CASE(copy_with_too_many_bytes) {
+  Device<char> in(52);
+  Device<float4> out(4);
+  copy_with_too_many_bytes<<<1, 4>>>(in, out);
 }
 
 } // namespace

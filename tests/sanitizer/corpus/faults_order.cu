@@ -397,4 +397,31 @@ CASE(waits_for_nobody) {
   waits_for_nobody<<<1, 64>>>(flag, out);
 }
 
+__global__ void skipped_by_lanes_that_go_on(int *out, int lanes) {
+  int sum = 7;
+  if (int(threadIdx.x) < lanes)
+    sum = __shfl_xor_sync(0xffffffff, int(threadIdx.x), 1); // fault(skipped_by_lanes_that_go_on): mask
+  out[threadIdx.x] = sum;
+}
+CASE(skipped_by_lanes_that_go_on) {
+  Device<int> out(32);
+  skipped_by_lanes_that_go_on<<<1, 32>>>(out, 16);
+}
+
+__global__ void ballot_skipped_in_a_loop(const int *rounds, unsigned *out) {
+  unsigned sum = 0;
+  for (int i = 0; i < rounds[threadIdx.x]; ++i)
+    sum += __ballot_sync(0xffffffff, i % 2); // fault(ballot_skipped_in_a_loop): mask
+  out[threadIdx.x] = sum;
+}
+CASE(ballot_skipped_in_a_loop) {
+  int host[32];
+  for (int lane = 0; lane < 32; ++lane)
+    host[lane] = lane < 20 ? 3 : 1;
+  Device<int> rounds(32);
+  Device<unsigned> out(32);
+  cudaMemcpy(rounds, host, sizeof host, cudaMemcpyHostToDevice);
+  ballot_skipped_in_a_loop<<<1, 32>>>(rounds, out);
+}
+
 } // namespace

@@ -68,6 +68,9 @@ __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_grou
 template <int kPending> __device__ inline void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
+template <int kPending> __device__ inline void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
 
 __device__ inline void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -161,6 +164,11 @@ __device__ inline void copy_tile(Element *to, const Element *from) {
 
 using Accumulator = float[4]; // 64 x 8
 
+/// The compiler moves no use of the registers across this.
+__device__ inline void tie(Accumulator &d) {
+  for (float &value : d)
+    asm volatile("" : "+f"(value)::"memory");
+}
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void product(Accumulator &d, unsigned long long a, unsigned long long b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"

@@ -248,4 +248,136 @@ CASE(initialised_anew) {
   initialised_anew<<<1, kThreads>>>(out);
 }
 
+__global__ void one_phase_for_both_copies(float *out, const Element *in) {
+  __shared__ alignas(1024) Element k[kTile], v[kTile];
+  __shared__ Barrier full;
+  if (threadIdx.x == 0)
+    init(full, 1);
+  publish_barriers();
+  if (threadIdx.x == 0) {
+    expect(full, 2 * kTileBytes);
+    load(k, in, kTileBytes, full);
+    load(v, in + kTile, kTileBytes, full);
+  }
+  wait(full, 0);
+  out[threadIdx.x] = float(k[threadIdx.x]) + float(v[threadIdx.x]);
+}
+CASE(one_phase_for_both_copies) {
+  Device<float> out(kThreads);
+  Device<Element> in(2 * kTile);
+  one_phase_for_both_copies<<<1, kThreads>>>(out, in);
+}
+
+__global__ void sum_read_back(float *sum, float *out) {
+  __shared__ alignas(128) float part[kThreads];
+  part[threadIdx.x] = 1.f;
+  fence_proxy();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    add(sum, part, sizeof part);
+    commit_stores();
+    wait_stores_read<0>();
+    wait_stores<0>();
+  }
+  __syncthreads();
+  out[threadIdx.x] = sum[threadIdx.x];
+}
+CASE(sum_read_back) {
+  Device<float> sum(kThreads), out(kThreads);
+  sum_read_back<<<1, kThreads>>>(sum, out);
+}
+
+__global__ void memory_of_an_mbarrier_reused(float *out, const float *in) {
+  __shared__ union {
+    Barrier barrier;
+    float data[kThreads];
+  } place;
+  if (threadIdx.x == 0)
+    init(place.barrier, kThreads);
+  publish_barriers();
+  arrive(place.barrier);
+  wait(place.barrier, 0);
+  __syncthreads();
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&place.barrier)) : "memory");
+  __syncthreads();
+  place.data[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = place.data[kThreads - 1 - threadIdx.x];
+}
+CASE(memory_of_an_mbarrier_reused) {
+  Device<float> out(kThreads), in(kThreads);
+  memory_of_an_mbarrier_reused<<<1, kThreads>>>(out, in);
+}
+
+__global__ void every_lane_stores_the_tile(float *out) {
+  __shared__ alignas(128) float tile[kThreads];
+  tile[threadIdx.x] = float(threadIdx.x);
+  fence_proxy();
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    store(out, tile, sizeof tile); // remark(every_lane_stores_the_tile): flag
+    commit_stores();
+    wait_stores<0>();
+  }
+}
+CASE(every_lane_stores_the_tile) {
+  Device<float> out(kThreads);
+  every_lane_stores_the_tile<<<1, kThreads>>>(out);
+}
+
+#define OPERANDS                                                                                             \
+  __shared__ alignas(1024) Element a[kTile], b[kTile];                                                       \
+  fill(a, 1.f);                                                                                              \
+  fill(b, 2.f);                                                                                              \
+  fence_proxy();                                                                                             \
+  __syncthreads();                                                                                           \
+  Accumulator d = {}
+
+__global__ void scaled_between_products(float *out, int steps) {
+  OPERANDS;
+  for (int i = 0; i < steps; ++i) {
+    for (float &value : d)
+      value *= 0.5f;
+    tie(d);
+    begin_products();
+    product(d, descriptor(a), descriptor(b));
+    product(d, descriptor(a), descriptor(b));
+    commit_products();
+    wait_products<0>();
+  }
+  write_out(out, d);
+}
+CASE(scaled_between_products) {
+  Device<float> out(4 * kThreads);
+  scaled_between_products<<<1, kThreads>>>(out, 3);
+}
+
+/// One accumulator is used while the product of the other one is in flight.
+__global__ void two_accumulators_in_turn(float *out, int steps) {
+  OPERANDS;
+  Accumulator e = {};
+  for (int i = 0; i < steps; ++i) {
+    tie(e);
+    begin_products();
+    product(d, descriptor(a), descriptor(b));
+    commit_products();
+    product(e, descriptor(b), descriptor(a));
+    commit_products();
+    wait_products<1>();
+    float sum = 0.f;
+    for (const float value : d)
+      sum += value;
+    out[4 * kThreads + i * kThreads + threadIdx.x] = sum;
+    wait_products<0>();
+    for (float &value : e)
+      value += sum;
+  }
+  write_out(out, e);
+}
+CASE(two_accumulators_in_turn) {
+  Device<float> out(7 * kThreads);
+  two_accumulators_in_turn<<<1, kThreads>>>(out, 3);
+}
+
 } // namespace
