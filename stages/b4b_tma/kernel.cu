@@ -38,7 +38,7 @@ template <typename T, int d> struct Arrangement {
   struct Shared {
     Ring<KTile, 1> k, v;
     Ring<QTile, kBuffers> q, d_o;
-    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
+    alignas(1024) SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
   struct Maps {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     smem.d_o.init(A::warps);
     fence_barrier_init();
   }
-  block::sync();
+  __syncthreads();
   Turn<kBuffers> loading, turn; // the buffers that are loaded and used next
   const auto load_step = [&](int step, QueryTile tile) {
     if (threadIdx.x == 0 && step < steps.count()) {
