@@ -26,8 +26,8 @@ LADDER = discover()
 SHOWN = 3
 #: Their blocks take numbers as they start, so that the last blocks alone begin with the first keys.
 NUMBERED = ("b3_same_bits",)
-#: Its first blocks have the last rows.
-BACKWARDS = ("v11_persistent",)
+#: Their first blocks have the last rows.
+BACKWARDS = ("v11_persistent", "v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned")
 #: Operations whose host code checks alignment itself; that of the others leaves it to the caller.
 CHECK_ALIGNMENT = ("attention", "attention_backward", "hstu", "hstu_backward")
 #: How the host code of a stage refuses a tensor that begins at the wrong address.
