@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.errors import UnsupportedProblem
-from ladder.functional.runs import AUTO, require_backward, run_stage
+from ladder.functional.runs import AUTO, Choice, prepare, require_backward
 from ladder.operations import (
     HstuBackwardProblem,
     HstuPages,
@@ -130,15 +130,9 @@ class _HstuAttention(torch.autograd.Function):
         ctx.call = call
         ctx.save_for_backward(*tensors)
         inputs = dict(zip(call.names, tensors, strict=True))
-        outputs = run_stage(
-            call.problem,
-            inputs,
-            call.device,
-            stage=call.stage,
-            arch=call.arch,
-            options=call.options,
-        )
-        return outputs["o"]
+        choice = Choice(call.stage, call.arch, tuple(call.options.items()))
+        [o] = prepare(call.problem, inputs, call.device, choice)(inputs)
+        return o
 
     @staticmethod
     @once_differentiable
@@ -148,17 +142,9 @@ class _HstuAttention(torch.autograd.Function):
         inputs.update(d_o=d_o.contiguous(), d_rab=None)
         bias_gradient = dict(zip((None, *call.names), ctx.needs_input_grad, strict=True))["rab"]
         wanted = _differentiated(call.problem, bias_gradient=bias_gradient)
-        outputs = run_stage(
-            wanted,
-            inputs,
-            d_o.device,
-            stage=call.backward,
-            arch=call.arch,
-            deterministic=call.deterministic,
-        )
-        gradients = {name: outputs[f"d{name}"] for name in ("q", "k", "v")}
-        if wanted.differentiates_bias:
-            gradients["rab"] = outputs["d_rab"].to(d_o.dtype)
+        choice = Choice(call.backward, call.arch, deterministic=call.deterministic)
+        d_q, d_k, d_v, *d_rab = prepare(wanted, inputs, d_o.device, choice)(inputs)
+        gradients = {"q": d_q, "k": d_k, "v": d_v, "rab": d_rab[0].to(d_o.dtype) if d_rab else None}
         return None, *(gradients.get(name) for name in call.names)
 
 
