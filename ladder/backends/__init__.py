@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ladder.backends.base import (
         Backend,
         Execution,
-        Launch,
+        LaunchFunction,
         Runner,
         Treatment,
         call,

@@ -120,9 +120,9 @@ class Runner(ABC):
         """
 
 
-class Launch(Protocol):
-    """Calls the ``launch`` of a loaded build once. Raises :class:`UnsupportedProblem` if the stage refuses the
-    problem, :class:`ExecutionError` if CUDA fails.
+class LaunchFunction(Protocol):
+    """Calls the ``launch`` of a loaded build once. Raises :class:`UnsupportedProblem` if the stage refuses
+    the problem, :class:`ExecutionError` if CUDA fails.
     """
 
     def __call__(
@@ -160,7 +160,7 @@ class Backend(ABC):
         """Runs this build of a stage, whose host code is not trusted."""
 
     @abstractmethod
-    def launch(self, extension: Path, target: Target, device: torch.device) -> Launch:
+    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
         """The launch of a build in this process, on this device, for callers that trust the stage.
 
         Raises :class:`ExecutionError` if it cannot be loaded.

@@ -14,7 +14,7 @@ from ladder.backends.base import (
     AS_USUAL,
     Backend,
     Execution,
-    Launch,
+    LaunchFunction,
     Runner,
     Treatment,
     call,
@@ -63,12 +63,14 @@ class CudaBackend(Backend):
     def runner(self, extension: Path, target: Target) -> Runner:
         return CudaRunner(extension, target)
 
-    def launch(self, extension: Path, target: Target, device: torch.device) -> Launch:
+    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
         """Launches on the current stream; a CUDA graph can capture it."""
         function = launch_function(extension)
         index = torch.cuda.current_device() if device.index is None else device.index
 
-        def launch(inputs: Tensors, outputs: Mapping[str, torch.Tensor], arguments: Mapping[str, Any]) -> None:
+        def launch(
+            inputs: Tensors, outputs: Mapping[str, torch.Tensor], arguments: Mapping[str, Any]
+        ) -> None:
             addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in inputs.items()}
             for name, output in outputs.items():
                 addresses[name] = output.data_ptr()

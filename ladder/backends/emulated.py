@@ -13,7 +13,7 @@ from ladder.backends.base import (
     AS_USUAL,
     Backend,
     Execution,
-    Launch,
+    LaunchFunction,
     Runner,
     Treatment,
     make_outputs,
@@ -30,6 +30,7 @@ from ladder.operations import AnyProblem, Operation, Tensors, operation_of
 from ladder.stages import Stage, require_arch
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from ladder.backends.arena import Arena
@@ -71,10 +72,10 @@ class EmulatorBackend(Backend):
     def runner(self, extension: Path, target: Target) -> EmulatorRunner:
         return EmulatorRunner(extension, target)
 
-    def launch(self, extension: Path, target: Target, device: torch.device) -> Launch:
+    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
         del device
 
-        def launch(inputs: Tensors, outputs: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> None:
+        def launch(inputs: Tensors, outputs: Mapping[str, Tensor], arguments: Mapping[str, Any], /) -> None:
             for output in outputs.values():
                 output.fill_(unwritten(output.dtype))
             lent = [

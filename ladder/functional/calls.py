@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ladder.errors import UnsupportedProblem
+from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import gradients, operators
 from ladder.functional.forward import prepared
 from ladder.functional.runs import AUTO, Run
+from ladder.operations import require_strided
 from ladder.stages import format_options
 
 #: Tensors of other types want to see torch's operators.
@@ -38,13 +39,13 @@ def attention(
     """Scaled dot-product attention: query (B, H, N, d), key and value (B, Hkv, M, d) -> (o, lse).
 
     o (B, H, N, d) has query's dtype; lse (B, H, N), log(sum(exp(scaled logits))) of each row, is fp32.
-    CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. The arguments up
-    to ``enable_gqa`` are those of ``torch.nn.functional.scaled_dot_product_attention``; no rung computes an
-    ``attn_mask`` or a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors are
-    converted as torch's attention converts them.
+    CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. The arguments
+    up to ``enable_gqa`` are those of ``torch.nn.functional.scaled_dot_product_attention``; no rung computes
+    an ``attn_mask`` or a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors
+    are converted as for torch's attention.
 
-    ``stage`` names the rung; "auto" is the highest, and so the fastest, that takes the problem on this GPU, or
-    as ``arch``. A rung is chosen and built once per process; a new process notices changed sources.
+    ``stage`` names the rung; "auto" is the highest, and so the fastest, that takes the problem on this GPU,
+    or as ``arch``. A rung is chosen and built once per process; a new process notices changed sources.
 
     Both outputs are differentiable once. ``backward`` names the rung that computes the gradients, or is
     "auto". With ``deterministic`` that rung is a deterministic one: gradients are bitwise identical in every
@@ -55,7 +56,7 @@ def attention(
     """
     if attn_mask is not None or dropout_p != 0.0:
         _refuse(attn_mask, dropout_p)
-    chosen = format_options(options) if options else ""
+    chosen = _option_words(options) if options else ""
     arguments = (is_causal, scale, enable_gqa, stage, arch or "", chosen)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if torch.compiler.is_compiling():
@@ -64,7 +65,7 @@ def attention(
     if not (type(query) in _PLAIN and type(key) in _PLAIN and type(value) in _PLAIN) or _is_transformed():
         if all(isinstance(tensor, Tensor) for tensor in (query, key, value)):
             return _of_other_tensors(query, key, value, *arguments, backward, deterministic)
-    elif torch.is_autocast_enabled(query.device.type):
+    elif torch._C._is_any_autocast_enabled():
         query, key, value = _autocast(query, key, value)
     differentiable = torch.is_grad_enabled() and any(
         getattr(tensor, "requires_grad", False) for tensor in (query, key, value)
@@ -77,6 +78,12 @@ def attention(
         return outputs
     o, lse = run({"q": query, "k": key, "v": value})
     return o, lse
+
+
+def _option_words(options: Any) -> str:
+    if not isinstance(options, Mapping):
+        raise InvalidProblem(f"options are {options!r}; they must be a mapping", 'For example {"KEYS": 32}.')
+    return format_options(options)
 
 
 def _refuse(attn_mask: Any, dropout_p: Any) -> None:
@@ -101,10 +108,17 @@ def _is_transformed() -> bool:
 
 def _of_other_tensors(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Attention as torch's transforms, modes and subclasses of tensors see it: by the operator."""
+    require_strided(query=query, key=key, value=value)
     if forward_ad._current_level >= 0 and any(map(_has_tangent, (query, key, value))):
         raise UnsupportedProblem(
             "the ladder has no forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad)",
             "Take gradients by backward() or torch.autograd.grad(), or torch's own attention.",
+        )
+    transform = torch._C._functorch.peek_interpreter_stack()
+    if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
+        raise UnsupportedProblem(
+            "the ladder has no gradients through torch.func (grad, vjp, jacrev)",
+            "Take them by backward() or torch.autograd.grad().",
         )
     return _operator(query, key, value, *arguments)
 
@@ -121,7 +135,7 @@ def _operator(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in autocast's dtype, if it is on where they are and they are floats of another one."""
     kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
     return tuple(

@@ -32,8 +32,9 @@ def prepared(
     """The run of tensors like these, which is checked, chosen and built only once.
 
     It takes ``q``, ``k`` and ``v``; its outputs are o and lse. Raises :class:`InvalidProblem` and
-    :class:`UnsupportedProblem`; if it is to be ``differentiable``, also where no stage computes the gradients.
+    :class:`UnsupportedProblem`, if it is to be ``differentiable`` also where no stage computes the gradients.
     """
+    kind: tuple[Any, ...]
     try:
         kind = (
             *(query.shape, query.stride(), query.dtype, query.device),

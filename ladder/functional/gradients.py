@@ -1,7 +1,7 @@
 """Gradients of attention computed by a backward rung: ``torch.ops.ladder.attention_backward``.
 
-All backward rungs need only q, k, v, o and lse, so the forward and the backward rung are chosen independently;
-by default, the backward one is the highest that takes the problem.
+All backward rungs need only q, k, v, o and lse, so the two rungs are chosen independently; by default, the
+backward one is the highest that takes the problem.
 """
 
 from __future__ import annotations
@@ -120,6 +120,6 @@ def of_outputs(
     """
     d_o = torch.zeros_like(saved[3]) if d_o is None else d_o.contiguous()
     d_lse = None if d_lse is None else d_lse.contiguous()
-    function = attention_backward if torch.is_grad_enabled() or torch.compiler.is_compiling() else run
+    function: Any = attention_backward if torch.is_grad_enabled() or torch.compiler.is_compiling() else run
     gradients: tuple[Tensor, Tensor, Tensor] = function(d_o, d_lse, *saved, *choices)
     return gradients

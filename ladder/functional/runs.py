@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.backends import Launch, get_backend
+from ladder.backends import LaunchFunction, get_backend
 from ladder.build import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import AnyProblem, Tensors, operation_of, torch_dtypes
@@ -41,7 +41,8 @@ class Choice:
     def __post_init__(self) -> None:
         if not isinstance(self.stage, str):
             raise InvalidProblem(
-                f"stage is {self.stage!r}; it must be a name", f'"{AUTO}" is the highest that takes the problem.'
+                f"stage is {self.stage!r}; it must be a name",
+                f'"{AUTO}" is the highest that takes the problem.',
             )
 
 
@@ -52,14 +53,16 @@ class Run:
     waits for nothing.
     """
 
-    launch: Launch
+    launch: LaunchFunction
     arguments: Mapping[str, Any]
     outputs: Sequence[tuple[str, Sequence[int], torch.dtype]]
     device: torch.device
 
     def __call__(self, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
         device = self.device
-        outputs = {name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in self.outputs}
+        outputs = {
+            name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in self.outputs
+        }
         self.launch(inputs, outputs, self.arguments)
         return (*outputs.values(),)
 
@@ -76,10 +79,10 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
     return Run(launch, operation.arguments(problem, inputs), outputs, device)
 
 
-_launches: dict[tuple[Any, ...], Launch] = {}
+_launches: dict[tuple[Any, ...], LaunchFunction] = {}
 
 
-def _launch(problem: AnyProblem, device: torch.device, choice: Choice) -> Launch:
+def _launch(problem: AnyProblem, device: torch.device, choice: Choice) -> LaunchFunction:
     """The launch of the stage that is chosen for problems like this, which :meth:`Stage.accept` tells apart
     by no more than these attributes.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 from ladder.errors import InvalidProblem
@@ -64,7 +65,7 @@ class Problem(AnyProblem):
         if self.inputs not in INPUTS:
             raise InvalidProblem(f"inputs {self.inputs!r} is none of {', '.join(INPUTS)}")
         if self.scale is not None:
-            _check_scale(self.scale)
+            check_factor("scale", self.scale)
 
     @classmethod
     def parse(cls, text: str, **others: Any) -> Problem:
@@ -118,13 +119,14 @@ class Problem(AnyProblem):
         return " ".join(parts)
 
 
-def _check_scale(scale: float) -> None:
-    try:
-        fits = abs(scale) <= LARGEST_SCALE  # False for NaN
-    except TypeError:
-        raise InvalidProblem(f"scale is {scale!r}; it must be a number") from None
-    if not fits:
+def check_factor(name: str, factor: Any) -> None:
+    """Raises :class:`InvalidProblem` unless a factor of the logits is a number up to
+    :data:`LARGEST_SCALE`.
+    """
+    if not isinstance(factor, Real) or isinstance(factor, bool):
+        raise InvalidProblem(f"{name} is {factor!r}; it must be a number")
+    if not abs(float(factor)) <= LARGEST_SCALE:  # NaN is not
         raise InvalidProblem(
-            f"scale is {scale}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
+            f"{name} is {factor}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
             "since kernels compute logits in fp32"
         )
