@@ -81,7 +81,7 @@ def _check(name: str, tensor: Tensor, query: Tensor, shape: torch.Size, dtype: t
         raise InvalidProblem(
             f"{name} is on {tensor.device} and query on {query.device}; all must be on one device"
         )
-    if not tensor.is_contiguous():
+    if name != "d_o" and not tensor.is_contiguous():
         raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
 
 
@@ -118,7 +118,7 @@ def of_outputs(
 
     Where a second gradient may be wanted it is the operator's, which refuses it.
     """
-    d_o = torch.zeros_like(saved[3]) if d_o is None else d_o.contiguous()
+    d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
     d_lse = None if d_lse is None else d_lse.contiguous()
     function: Any = attention_backward if torch.is_grad_enabled() or torch.compiler.is_compiling() else run
     gradients: tuple[Tensor, Tensor, Tensor] = function(d_o, d_lse, *saved, *choices)

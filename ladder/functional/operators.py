@@ -78,9 +78,7 @@ def _register_gradient(forward: Any, names: Callable[..., dict[str, Any]]) -> No
         ctx.count = len(inputs)
 
     def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
-        found = gradients.attention_backward(
-            d_o.contiguous(), d_lse.contiguous(), *ctx.saved_tensors, *ctx.choices
-        )
+        found = gradients.attention_backward(d_o, d_lse.contiguous(), *ctx.saved_tensors, *ctx.choices)
         return (*found, *[None] * (ctx.count - 3))
 
     forward.register_autograd(backward, setup_context=save)

@@ -55,10 +55,14 @@ class Run:
 
     launch: LaunchFunction
     arguments: Mapping[str, Any]
+    #: The inputs that are copied first, because the stage takes only contiguous ones.
+    copied: Sequence[str]
     outputs: Sequence[tuple[str, Sequence[int], torch.dtype]]
     device: torch.device
 
     def __call__(self, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
+        for name in self.copied:
+            inputs[name] = inputs[name].contiguous()  # type: ignore[union-attr]
         device = self.device
         outputs = {
             name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in self.outputs
@@ -74,22 +78,39 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
     stage does not take the problem.
     """
     operation, dtypes = operation_of(problem), torch_dtypes()
-    launch = _launch(problem, device, choice)
+    stage, launch = _loaded(problem, device, choice)
+    copied = [
+        name
+        for name in operation.strided
+        if not inputs[name].is_contiguous()  # type: ignore[union-attr]
+        and not ("strides" in stage.takes and _lies_in_rows(inputs[name]))  # type: ignore[arg-type]
+    ]
+    taken = {name: x.contiguous() if name in copied and x is not None else x for name, x in inputs.items()}
     outputs = [(one.name, one.shape, dtypes[one.dtype]) for one in operation.outputs(problem)]
-    return Run(launch, operation.arguments(problem, inputs), outputs, device)
+    return Run(launch, operation.arguments(problem, taken), copied, outputs, device)
 
 
-_launches: dict[tuple[Any, ...], LaunchFunction] = {}
+def _lies_in_rows(tensor: Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes from each other, as TMA takes them."""
+    *sizes, columns = tensor.shape
+    *strides, last = tensor.stride()
+    return last == 1 and all(
+        size == 1 or (stride >= columns and stride * tensor.element_size() % 16 == 0)
+        for size, stride in zip(sizes, strides, strict=True)
+    )
 
 
-def _launch(problem: AnyProblem, device: torch.device, choice: Choice) -> LaunchFunction:
-    """The launch of the stage that is chosen for problems like this, which :meth:`Stage.accept` tells apart
-    by no more than these attributes.
+_known: dict[tuple[Any, ...], tuple[Stage, LaunchFunction]] = {}
+
+
+def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, LaunchFunction]:
+    """The stage that is chosen for problems like this, with its launch; :meth:`Stage.accept` tells
+    problems apart by no more than these attributes.
     """
     head_dim = getattr(problem, "head_dim", None)
     kind = (problem.operation, problem.dtype, head_dim, problem.features)
     key = (*kind, device, choice, os.environ.get("LADDER_STAGES"))
-    found = _launches.get(key)
+    found = _known.get(key)
     if found is None:
         with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
             backend = get_backend("emulator" if device.type == "cpu" else "cuda")
@@ -97,7 +118,7 @@ def _launch(problem: AnyProblem, device: torch.device, choice: Choice) -> Launch
             stage = _chosen(problem, target_of, choice)
             target = target_of(stage)
             extension = build(stage, target, stage.chosen_options(dict(choice.options)))
-            found = _launches[key] = backend.launch(extension, target, device)
+            found = _known[key] = stage, backend.launch(extension, target, device)
     return found
 
 

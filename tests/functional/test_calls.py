@@ -19,7 +19,7 @@ from ladder.functional import forward, gradients, hstu, runs
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> None:
-    for known in (forward._runs, gradients._runs, hstu._calls, runs._launches):
+    for known in (forward._runs, gradients._runs, hstu._calls, runs._known):
         known.clear()  # type: ignore[attr-defined]
 
 

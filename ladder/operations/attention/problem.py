@@ -26,7 +26,8 @@ class Problem(AnyProblem):
     ``kv_heads`` is Hkv; head h reads kv head h // (H / Hkv). ``is_causal`` is aligned to the upper left (key
     j <= query i); ``scale`` may have either sign, up to :data:`LARGEST_SCALE`, and is 1 / sqrt(d) if None.
     Both are as in ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of
-    :data:`INPUTS`. If ``dtype`` is None, each stage uses the first dtype that it lists.
+    :data:`INPUTS`; if they are ``strided``, a token's heads lie side by side in a wider row. If ``dtype`` is
+    None, each stage uses the first dtype that it lists.
 
     Raises :class:`InvalidProblem`.
     """
@@ -43,6 +44,7 @@ class Problem(AnyProblem):
     is_causal: bool = False
     scale: float | None = None
     inputs: str = "normal"
+    strided: bool = False
 
     def __post_init__(self) -> None:
         for name, letter in (
@@ -72,6 +74,10 @@ class Problem(AnyProblem):
         """Parses ``"B,H,N,M,d"`` from the command line."""
         batch, heads, q_len, kv_len, head_dim = parse_sizes(text, SIZE_TEXT)
         return cls(batch, heads, q_len, kv_len, head_dim, **others)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({"strides"} if self.strided else ())
 
     @property
     def num_kv_heads(self) -> int:
@@ -104,6 +110,8 @@ class Problem(AnyProblem):
             words += ["--scale", repr(self.scale)]
         if self.inputs != "normal":
             words += ["--inputs", self.inputs]
+        if self.strided:
+            words.append("--strided")
         return shlex.join(words)
 
     def __str__(self) -> str:
@@ -115,6 +123,7 @@ class Problem(AnyProblem):
             *(["causal"] if self.is_causal else []),
             *([f"scale={self.scale:g}"] if self.scale is not None else []),
             *([f"{self.inputs} inputs"] if self.inputs != "normal" else []),
+            *(["strided"] if self.strided else []),
         ]
         return " ".join(parts)
 

@@ -50,8 +50,6 @@ def problem_of_tensors(
             raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")
         if tensor.dtype != q.dtype:
             raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
-        if not tensor.is_contiguous():
-            raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
     if k.shape != v.shape:
         raise InvalidProblem(
             f"key is {tuple(k.shape)} and value {tuple(v.shape)}; they must have the same shape"

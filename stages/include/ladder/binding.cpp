@@ -1,10 +1,12 @@
 // The Python side of a stage: module ladder_stage with one function, launch. It is the same for all
 // operations except for bind_launch in <operation>_binding.cpp.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <new>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -26,13 +28,17 @@ public:
     if (taken_.size() == values_.size())
       return;
     for (const auto &[name, value] : values_)
-      if (const auto text = pybind11::cast<std::string>(name); std::ranges::find(taken_, text) == taken_.end())
+      if (const auto text = pybind11::cast<std::string>(name);
+          std::ranges::find(taken_, text) == taken_.end())
         throw std::invalid_argument("there is no argument " + text);
   }
 
 private:
   std::uintptr_t address(const char *name) override { return take<std::uintptr_t>(name); }
   int integer(const char *name) override { return take<int>(name); }
+  std::array<std::int64_t, 3> integers(const char *name) override {
+    return take<std::array<std::int64_t, 3>>(name);
+  }
   float real(const char *name) override { return take<float>(name); }
   bool boolean(const char *name) override { return take<bool>(name); }
   std::string text(const char *name) override { return take<std::string>(name); }
