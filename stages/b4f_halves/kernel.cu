@@ -291,10 +291,10 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b4f_halves: shared memory");
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
       .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };

@@ -312,10 +312,10 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   const ladder::LaunchCounter counter(stream, "v12b_counter: counter");
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
       .o = tma::tensor_map<typename A::QTile>(p.o, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
   };
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, together, late_scale, counter.data());
   ladder::check(cudaGetLastError(), "v12b_counter: launch");
