@@ -127,7 +127,9 @@ def test_a_map_with_wrong_fields_names_the_rule(module: Module, aligned: np.ndar
     assert any("not a tensor map" in message for message in found)
 
 
-@pytest.mark.parametrize(("shift", "message"), [(16, "not a multiple of 64"), (1 << 40, "no allocation holds")])
+@pytest.mark.parametrize(
+    ("shift", "message"), [(16, "not a multiple of 64"), (1 << 40, "no allocation holds")]
+)
 def test_a_map_at_a_wrong_place(module: Module, aligned: np.ndarray, shift: int, message: str) -> None:
     text = KERNEL.replace(
         "ld.param.u64 %map, [k_map];", f"ld.param.u64 %map, [k_map]; add.u64 %map, %map, {shift};"
