@@ -33,6 +33,8 @@ def door(package: str) -> Callable[[str], Any]:
         module = modules().get(name, "")
         if not module.startswith("ladder."):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(module), name)
+        value = getattr(importlib.import_module(module), name)
+        setattr(sys.modules[package], name, value)  # from now on found without asking here
+        return value
 
     return get

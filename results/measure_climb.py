@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the sm_90a rungs beside torch's backends: several runs, other lengths, other arrangements.
+"""Measures the sm_90a rungs beside torch's backends: several runs, and other lengths.
 
-    python3 results/measure_climb.py --out results/h200 [climb climb_lengths climb_arrangements]
+    python3 results/measure_climb.py --out results/h200 [climb climb_lengths]
 
-Writes ``climb.csv``: one row per run, contender and problem, like ``python -m ladder.bench gpu``;
-``climb_lengths.csv``: shorter and longer problems and other head dims, one run; and
-``climb_arrangements.csv``: the rungs' options, one run. Needs what ``measure_counters.py`` needs, except
-Nsight Compute.
+Writes ``climb.csv``: one row per run, contender and problem, like ``python -m ladder.bench gpu``; and
+``climb_lengths.csv``: shorter and longer problems and other head dims, one run. Needs what
+``measure_counters.py`` needs, except Nsight Compute.
 """
 
 from __future__ import annotations
@@ -42,14 +41,6 @@ LENGTHS = [
     *problems(16, 1024, (64, 128)),
     *problems(1, 16384, (64, 128)),
 ]
-#: Options of the rungs to measure beside the defaults.
-ARRANGEMENTS = {
-    "v7_wgmma": ("WARPGROUPS=2", "WARPGROUPS=3", "WARPGROUPS=2,KEYS=64"),
-    "v8_tma": ("WARPGROUPS=2", "WARPGROUPS=3", "WARPGROUPS=2,KEYS=64"),
-    "v9_roles": ("CONSUMERS=2", "CONSUMERS=2,KEYS=128", "BUFFERS=3"),
-    "v10_pingpong": ("CONSUMERS=2", "CONSUMERS=2,KEYS=128", "BUFFERS=3"),
-    "v11_persistent": ("CONSUMERS=2,BUFFERS=2", "CONSUMERS=2,KEYS=128,BUFFERS=2", "KEYS=96", "BUFFERS=2"),
-}
 
 
 def rungs() -> list[str]:
@@ -68,13 +59,8 @@ def lengths() -> pd.DataFrame:
     return gpu.measure(LENGTHS, rungs())
 
 
-def arrangements() -> pd.DataFrame:
-    specs = [f"{rung}:{chosen}" for rung, options in ARRANGEMENTS.items() for chosen in options]
-    return gpu.measure(TABLE, [*ARRANGEMENTS, *specs])
-
-
 #: The function that makes each file.
-FILES = {"climb": climb, "climb_lengths": lengths, "climb_arrangements": arrangements}
+FILES = {"climb": climb, "climb_lengths": lengths}
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures which warpgroup of a block does what when, in v9_roles and v10_pingpong.
+"""Measures which warpgroup of a block does what when, in v9_roles and v10b_overlap.
 
     python3 results/measure_timeline.py --out results/h200/timeline.csv
     python results/measure_timeline.py --backend emulator --out results/timeline_emulator.csv
@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -27,8 +28,8 @@ from variants import make_variant, own_stages
 from ladder.bench import provenance
 from ladder.common import files
 from ladder.errors import LadderError
-from ladder.evaluation import evaluate
-from ladder.operations import Problem
+from ladder.functional.runs import run_stage
+from ladder.operations import Problem, operation_of
 
 HEAD_DIM = 64
 PROBLEMS = {
@@ -40,13 +41,13 @@ CLOCKS = {"cuda": "clock64()", "emulator": "atomicAdd(&made, 1ull)"}
 #: The marks: a consumer's products begin, S is there, its weights are, O is; the producer asks for a tile.
 BEGUN, S_READY, P_READY, O_READY, LOAD = range(5)
 
-#: What a role does, with the marks at its beginning and end. v10's two products are in flight together.
+#: What a role does, with the marks at its beginning and end. v10b's two products are in flight together.
 STEPS = {
     "v9_roles": [
         ("products", BEGUN, S_READY), ("softmax", S_READY, P_READY), ("products", P_READY, O_READY),
         ("load", LOAD, LOAD),
     ],
-    "v10_pingpong": [("products", BEGUN, O_READY), ("softmax", S_READY, P_READY), ("load", LOAD, LOAD)],
+    "v10b_overlap": [("products", BEGUN, O_READY), ("softmax", S_READY, P_READY), ("load", LOAD, LOAD)],
 }  # fmt: skip
 
 _RECORDER = """
@@ -84,17 +85,17 @@ void write_marks() {
 def replacements(stage: str, clock: str) -> dict[str, str]:
     """Texts of the rung's kernel.cu, and what takes their place.
 
-    In v10_pingpong the weights count as there when the consumer asks for its turn: ptxas moves exponentials
+    In v10b_overlap the weights count as there when the consumer asks for its turn: ptxas moves exponentials
     past the wait for O.
     """
     recorder = _RECORDER.replace("%CLOCK%", clock)
     common = {
         "namespace {\n\nusing ladder::AttentionProblem;": "#include <cstdio>\n#include <cstdlib>\n\n"
         f"namespace {{\n{recorder}\nusing ladder::AttentionProblem;",
-        "  Turn<A::buffers> turn;\n  for": "  Turn<A::buffers> turn;\n  Recorder mark{kRoles - 1};\n  for",
+        "  Turn<2> turn;\n  for": "  Turn<2> turn;\n  Recorder mark{kRoles - 1};\n  for",
         "    smem.k.load_async(turn, maps.k": f"    mark({LOAD});\n    smem.k.load_async(turn, maps.k",
         ': launch");\n': ': launch");\n    write_marks();\n',
-        "  zero(rows.l);\n": "  zero(rows.l);\n  Recorder mark{consumer};\n",
+        "  zero(rows.l);\n": "  zero(rows.l);\n  Recorder mark{warpgroup::index()};\n",
     }
     if stage == "v9_roles":
         return common | {
@@ -102,7 +103,7 @@ def replacements(stage: str, clock: str) -> dict[str, str]:
                 f"mma_ABt(s, q_smem, (smem.k.wait_full(turn), mark({BEGUN}), smem.k.wait_full(turn)));\n"
                 f"    warpgroup::mma_wait(s);\n    mark({S_READY});"
             ),
-            "    copy(p, s);\n": f"    copy(p, s);\n    mark({P_READY});\n",
+            "    copy(p_16, s);\n": f"    copy(p_16, s);\n    mark({P_READY});\n",
             "    warpgroup::mma_wait(o);\n": f"    warpgroup::mma_wait(o);\n    mark({O_READY});\n",
         }
     return common | {
@@ -137,7 +138,9 @@ def timeline(stage: str, backend: str) -> pd.DataFrame:
         marks = Path(directory) / "marks.csv"
         os.environ["LADDER_MARKS"] = str(marks)
         name = make_variant(f"{stage}_marked", stage, replacements(stage, CLOCKS[backend]), folder)
-        evaluate(name, PROBLEMS[backend], backend=backend)
+        problem, device = PROBLEMS[backend], torch.device("cpu" if backend == "emulator" else "cuda")
+        inputs = operation_of(problem).make_inputs(problem, device.type)
+        run_stage(problem, inputs, device, stage=name, arch="")  # in this process, which may write files
         made = pd.read_csv(marks, names=["role", "mark", "time"])
     made["time"] -= made["time"].min()
     return steps(made, stage)

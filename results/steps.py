@@ -30,6 +30,7 @@ _CODE = (".cu", ".h")
 _COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
 _FILE = re.compile(rb'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 _LOCATION = re.compile(rb"(?:^\s*\.loc|inlined_at)\s+(\d+)\s+(\d+)", re.MULTILINE)
+_BRACES_OF_A_VALUE = re.compile(r"(?<=[\w>])\{([^{}]*)\}")
 _CONTAINER = re.compile(r"\b(?:namespace|struct|class|union|enum|extern)\b[^()]*$")
 
 
@@ -82,8 +83,8 @@ def common_lines(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def functions(text: str) -> Iterator[Function]:
-    """The functions that a source file defines; those of a class, but not lambdas within a function."""
-    code = without_comments(text)
+    """The functions that a formatted source file defines; those of a class, no lambdas within one."""
+    code = _BRACES_OF_A_VALUE.sub(r"(\1)", without_comments(text))
     head, depth, start = 0, 0, None
     for match in re.finditer(r"[{};]", code):
         place, mark = match.start(), match[0]
@@ -134,7 +135,7 @@ def library_lines(name: str) -> frozenset[tuple[str, int]]:
     return frozenset(
         (str(files[number].relative_to(include)), int(line))
         for number, line in set(_LOCATION.findall(binary))
-        if number in files and include in files[number].parents
+        if int(line) and number in files and include in files[number].parents
     )
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import measure_other_kernels as other
 import pandas as pd
-from count_arrangements import ARRANGEMENTS, predicted
 from rich.console import Console
 
 from ladder import nsight
@@ -186,85 +185,6 @@ def _beside_the_algorithm(stage: str) -> str:
     if left:
         raise SystemExit(f"{stage}: no line does {', '.join(text.strip() for _, text in left)}")
     return "```cpp\n" + "\n".join(lines) + "\n```\n"
-
-
-def arrangements() -> str:
-    """TFLOP/s of v6_lean in each arrangement and of torch's backends, registers and spills."""
-    frame = pd.read_csv(H200 / "arrangements.csv")
-    measured = frame[frame.N.notna()].assign(d=lambda f: f.d.astype(int))
-    measured["problem"] = "d" + measured.d.astype(str) + measured.causal.map({True: " causal", False: ""})
-    measured["cell"] = [f"{row.tflops:.0f} ({row.of_flash:.2f})" for row in measured.itertuples()]
-    measured["used"] = [_registers(row.registers, row.spill_bytes) for row in measured.itertuples()]
-    rows = []
-    for contender, cells in measured.groupby("contender", sort=False):
-        name = str(contender).removeprefix("v6_lean")
-        shown = f"`{name[1:]}`" if name.startswith(":") else name or "as it ships"
-        by_problem = cells.set_index("problem").cell
-        used = cells.drop_duplicates("d").used
-        speeds = (by_problem.get(problem, "") for problem in measured.problem.unique())
-        rows.append([shown, *speeds, " / ".join(used) if used.any() else ""])
-    return _markdown(["", *measured.problem.unique(), "registers (+ spilled)"], rows)
-
-
-def ideas() -> str:
-    """The speed of v6_lean, and the losses of v5_async and of v6_lean without each of its ideas; and the PTX
-    instructions per thread and score, from the emulator.
-    """
-    frame = pd.read_csv(H200 / "ideas.csv")
-    counted = pd.read_csv(ROOT / "results" / "idea_counts.csv")
-    counts = counted.pivot_table(index="contender", columns="d", values="instructions_a_score")
-    counts.columns = [f"d{d}: instructions a score" for d in counts.columns]
-    measured = frame[frame.N.notna() & ~frame.contender.str.startswith("torch")].assign(
-        d=lambda f: f.d.astype(int)
-    )
-    measured["problem"] = "d" + measured.d.astype(str) + measured.causal.map({True: " causal", False: ""})
-    speeds = measured.pivot_table(index="contender", columns="problem", values="tflops", sort=False)
-
-    def instructions(name: str) -> list[str]:
-        return [f"{value:.1f}" for value in counts.loc[name]]
-
-    whole = speeds.loc["v6_lean"]
-    rows = [["`v6_lean`", *(f"{v:.0f}" for v in whole), *instructions("v6_lean")]]
-    for name in speeds.index.drop("v6_lean"):
-        idea = name.partition(":")[0].removeprefix("v6_without_").replace("_", " ")
-        shown = f"`{name}`" if name == "v5_async" else f"without {idea}"
-        speed = (f"{v:.0f} ({v / w - 1:+.1%})" for v, w in zip(speeds.loc[name], whole, strict=True))
-        rows.append([shown, *speed, *instructions(name)])
-    return _markdown(["", *speeds.columns, *counts.columns], rows)
-
-
-def hstu_arrangements() -> str:
-    """What each arrangement of h4_arrangement costs. Raises SystemExit where formulas and counts differ."""
-    frame = pd.read_csv(ROOT / "results" / "hstu_arrangements.csv")
-    rows = []
-    for arrangement, counted in zip(ARRANGEMENTS, frame.to_dict("records"), strict=True):
-        costs = predicted(arrangement)
-        if {name: counted[name] for name in costs} != costs:
-            raise SystemExit(f"{arrangement.title}: predicted {costs}, counted {counted}")
-        rows.append([arrangement.title, *(f"{value:,}" for value in costs.values())])
-    names = ["blocks", "`mma`", "`ldmatrix`", "`cp.async`", "shared memory, bytes"]
-    return _markdown(["", *names], rows)
-
-
-def ceilings() -> str:
-    """The measured peak rates of an SM's units."""
-    frame = pd.read_csv(H200 / "ceilings.csv")
-    rows = [
-        [
-            f"`{row.unit}`",
-            f"{row.per_clock_and_sm:,.0f} {row.counted}",
-            f"{row.per_second * 1e-12:.3g} T",
-            f"{row.clock_ghz:.2f} GHz",
-        ]
-        for row in frame.itertuples()
-    ]
-    return _markdown(["unit", "a clock and SM", "a second and GPU", "clock meanwhile"], rows)
-
-
-def _registers(registers: float, spill_bytes: float) -> str:
-    if pd.isna(registers):
-        return ""
-    return f"{registers:.0f}" + (f" + {spill_bytes:.0f}" if spill_bytes else "")
 
 
 def rungs(*operations: str) -> str:
@@ -472,17 +392,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "other-kernels": other_kernels,
     "sanitizer": sanitizer,
     "v4-kernel": lambda: _beside_the_algorithm("v4_tk_tiles"),
-    "v6-kernel": lambda: _beside_the_algorithm("v6_lean"),
-    "ideas": ideas,
-    "arrangements": arrangements,
-    "hstu-arrangements": hstu_arrangements,
     "climb": climb,
     "climb-arrangements": climb_arrangements,
     "climb-lengths": climb_lengths,
     "climb-ideas": climb_ideas,
     "gradient-speeds": gradient_speeds,
     "hstu-speeds": hstu_speeds,
-    "ceilings": ceilings,
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,

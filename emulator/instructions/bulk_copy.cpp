@@ -71,11 +71,14 @@ void check_box_start(const BulkCopy &copy, int lane) {
                          " of the innermost dimension: it must start at a multiple of 16 bytes, which is " +
                          std::to_string(std::int64_t(kGranularity) / bytes) + " elements",
                      lane);
-  if (copy.kind == BulkKind::store && x < 0)
-    throw FaultError(FaultKind::bad_operand,
-                     "a store to a box that starts at element " + std::to_string(x) +
-                         ", before the tensor: only loads may start out of range",
-                     lane);
+  if (copy.kind != BulkKind::store)
+    return;
+  for (unsigned d = 0; d < copy.map->rank; ++d)
+    if (copy.coordinates[d] < 0)
+      throw FaultError(FaultKind::bad_operand,
+                       "a store to a box that starts at element " + std::to_string(copy.coordinates[d]) +
+                           " of dimension " + std::to_string(d) + ", before the tensor: only loads may start out of range",
+                       lane);
 }
 
 void check_alignment(const BulkCopy &copy, int lane) {

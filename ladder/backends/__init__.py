@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ladder.backends.base import (
         Backend,
         Execution,
+        LaunchFunction,
         Runner,
         Treatment,
         call,

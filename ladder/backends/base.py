@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ladder.backends.extension import launch
 from ladder.build import Target
@@ -123,6 +123,16 @@ class Runner(ABC):
         """
 
 
+class LaunchFunction(Protocol):
+    """Calls the ``launch`` of a loaded build once. Raises :class:`UnsupportedProblem` if the stage refuses
+    the problem, :class:`ExecutionError` if CUDA fails.
+    """
+
+    def __call__(
+        self, inputs: Tensors, outputs: Mapping[str, Tensor], arguments: Mapping[str, Any], /
+    ) -> None: ...
+
+
 class Backend(ABC):
     """Runs extensions built for its target."""
 
@@ -153,13 +163,10 @@ class Backend(ABC):
         """Runs this build of a stage, whose host code is not trusted."""
 
     @abstractmethod
-    def compute(
-        self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
-    ) -> dict[str, Tensor]:
-        """The outputs by name of a run in this process, for callers that trust the stage; each owns its
-        storage, as a compiled graph assumes.
+    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
+        """The launch of a build in this process, on this device, for callers that trust the stage.
 
-        Raises :class:`UnsupportedProblem` or :class:`ExecutionError`.
+        Raises :class:`ExecutionError` if it cannot be loaded.
         """
 
 

@@ -14,6 +14,7 @@ from ladder.backends.base import (
     AS_USUAL,
     Backend,
     Execution,
+    LaunchFunction,
     Runner,
     Treatment,
     call,
@@ -21,6 +22,7 @@ from ladder.backends.base import (
     make_outputs,
     require_untouched,
 )
+from ladder.backends.extension import call_function, launch_function
 from ladder.build import CudaTarget, Target
 from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
@@ -61,15 +63,24 @@ class CudaBackend(Backend):
     def runner(self, extension: Path, target: Target) -> Runner:
         return CudaRunner(extension, target)
 
-    def compute(
-        self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
-    ) -> dict[str, torch.Tensor]:
-        """Only launches, on the current stream, and waits for nothing: a CUDA graph can capture it."""
-        device = next(tensor.device for tensor in inputs.values() if tensor is not None)
-        with torch.cuda.device(device):
-            outputs = make_outputs(problem, device, filled=False)
-            call(extension, problem, {**inputs, **outputs}, _stream())
-            return outputs
+    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
+        """Launches on the current stream; a CUDA graph can capture it."""
+        function = launch_function(extension)
+        index = torch.cuda.current_device() if device.index is None else device.index
+
+        def launch(
+            inputs: Tensors, outputs: Mapping[str, torch.Tensor], arguments: Mapping[str, Any]
+        ) -> None:
+            addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in inputs.items()}
+            for name, output in outputs.items():
+                addresses[name] = output.data_ptr()
+            if torch.cuda.current_device() == index:
+                call_function(function, addresses, arguments, _raw_stream(index))
+            else:
+                with torch.cuda.device(index):
+                    call_function(function, addresses, arguments, _raw_stream(index))
+
+        return launch
 
 
 class CudaRunner(Runner):
@@ -153,6 +164,12 @@ def _timing(extension: Path, problem: AnyProblem, inputs: Tensors) -> timing.Tim
         call(extension, problem, {**inputs, **outputs}, _stream())
 
     return timing.measure({"": run}, timing.input_sets(problem, inputs), _TIMED_SECONDS)[""]
+
+
+def _raw_stream(index: int) -> int:
+    """The current stream of a device, without an object for it."""
+    stream: int = torch._C._cuda_getCurrentRawStream(index)
+    return stream
 
 
 def _stream() -> int:

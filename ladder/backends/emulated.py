@@ -13,10 +13,12 @@ from ladder.backends.base import (
     AS_USUAL,
     Backend,
     Execution,
+    LaunchFunction,
     Runner,
     Treatment,
     make_outputs,
     require_untouched,
+    unwritten,
 )
 from ladder.backends.emulation import Emulation, Lent, emulate, emulate_shared
 from ladder.build import EmulatorTarget, Target
@@ -28,6 +30,7 @@ from ladder.operations import AnyProblem, Operation, Tensors, operation_of
 from ladder.stages import Stage, require_arch
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from ladder.backends.arena import Arena
@@ -69,22 +72,23 @@ class EmulatorBackend(Backend):
     def runner(self, extension: Path, target: Target) -> EmulatorRunner:
         return EmulatorRunner(extension, target)
 
-    def compute(
-        self, extension: Path, target: Target, problem: AnyProblem, inputs: Tensors
-    ) -> dict[str, Tensor]:
-        outputs = make_outputs(problem, self.device)
-        tensors = {**inputs, **outputs}
-        lent = [
-            Lent(name, 0, 0, False)
-            if tensor is None
-            else Lent(name, tensor.data_ptr(), _extent_bytes(tensor), name in outputs)
-            for name, tensor in tensors.items()
-        ]
-        arguments = operation_of(problem).arguments(problem, tensors)
-        emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))
-        if emulation.failure:
-            raise emulation.failure
-        return {name: output.clone() for name, output in outputs.items()}
+    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
+        del device
+
+        def launch(inputs: Tensors, outputs: Mapping[str, Tensor], arguments: Mapping[str, Any], /) -> None:
+            for output in outputs.values():
+                output.fill_(unwritten(output.dtype))
+            lent = [
+                Lent(name, 0, 0, False)
+                if tensor is None
+                else Lent(name, tensor.data_ptr(), _extent_bytes(tensor), name in outputs)
+                for name, tensor in {**inputs, **outputs}.items()
+            ]
+            emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))
+            if emulation.failure:
+                raise emulation.failure
+
+        return launch
 
 
 class EmulatorRunner(Runner):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,15 +28,11 @@ def _load(extension: Path) -> ModuleType:
     return module
 
 
-def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int) -> None:
-    """Calls the extension's ``launch`` once, with the addresses of inputs and outputs by name, 0 for an
-    optional one that is missing, and the other fields of the problem's struct.
-
-    Raises :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA
-    fails.
-    """
+@functools.cache
+def launch_function(extension: Path) -> Callable[..., None]:
+    """The extension's ``launch``. Raises :class:`ExecutionError` if it cannot be loaded."""
     try:
-        function = _load(extension).launch
+        function: Callable[..., None] = _load(extension).launch
     except (ImportError, AttributeError) as error:
         if _LAUNCH in str(error):
             raise ExecutionError(
@@ -45,9 +41,26 @@ def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str
                 "cudaStream_t stream).",
             ) from None
         raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
+    return function
+
+
+def call_function(
+    function: Callable[..., None], addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int
+) -> None:
+    """Calls a :func:`launch_function` once, with the addresses of inputs and outputs by name, 0 for an
+    optional one that is missing, and the other fields of the problem's struct.
+
+    Raises :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA
+    fails.
+    """
     try:
         function(**addresses, **arguments, stream=stream)
     except ValueError as error:
         raise UnsupportedProblem(str(error)) from error
     except Exception as error:
         raise ExecutionError(str(error)) from error
+
+
+def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int) -> None:
+    """:func:`call_function` of this extension, which is loaded first if necessary."""
+    call_function(launch_function(extension), addresses, arguments, stream)

@@ -54,7 +54,7 @@ def measure(
     measured in the same run), ``of_<name>`` (speed as a multiple of torch's), ``error``, ``error_bound``,
     ``passed``.
 
-    ``stages`` may hold a stage several times with options: ``"v6_lean:ROWS=32,KEYS=64"``. Raises
+    ``stages`` may hold a stage several times with options: ``"my_rung:ROWS=32,KEYS=64"``. Raises
     :class:`LadderError` without a GPU, or if no contender takes a problem.
     """
     ladder = discover()

@@ -1,12 +1,12 @@
 """Gradients of attention computed by a backward rung: ``torch.ops.ladder.attention_backward``.
 
-Autograd calls it for every operator of a forward rung. All backward rungs need only q, k, v, o and lse, so
-the two rungs are chosen independently; by default, the backward one is the highest that takes the problem.
+All backward rungs need only q, k, v, o and lse, so the two rungs are chosen independently; by default, the
+backward one is the highest that takes the problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional.runs import AUTO, run_stage
+from ladder.functional.forward import keep
+from ladder.functional.runs import AUTO, Choice, Run, prepare
 from ladder.operations import BackwardProblem, problem_of_tensors
 
 _SCHEMA = (
     "(Tensor d_o, Tensor? d_lse, Tensor query, Tensor key, Tensor value, Tensor o, Tensor lse, "
-    "bool is_causal=False, float? scale=None, str stage='auto', str arch='') "
+    "bool is_causal=False, float? scale=None, str stage='auto', str arch='', bool deterministic=False) "
     "-> (Tensor d_query, Tensor d_key, Tensor d_value)"
 )
+_runs: dict[tuple[Any, ...], Run] = {}
 
 
 def run(
@@ -36,23 +38,38 @@ def run(
     scale: float | None = None,
     stage: str = AUTO,
     arch: str = "",
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes d_query (B, H, N, d), d_key and d_value (B, Hkv, M, d) from d_o (B, H, N, d) and d_lse (B, H,
-    N), which may be None.
+    N), which may be None. With ``deterministic``, only a deterministic stage.
 
     Raises :class:`InvalidProblem` for tensors that do not match the forward pass's, and
     :class:`UnsupportedProblem` if the stage does not take the problem.
     """
-    problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa=True)
-    for name, tensor in (("o", o), ("d_o", d_o)):
-        _check(name, tensor, query, query.shape, query.dtype)
-    for name, vector in (("lse", lse), ("d_lse", d_lse)):
-        if vector is not None:
-            _check(name, vector, query, query.shape[:3], torch.float32)
-    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
     inputs = {"q": query, "k": key, "v": value, "o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse}
-    outputs = run_stage(wanted, inputs, query.device, stage=stage, arch=arch)
-    return outputs["dq"], outputs["dk"], outputs["dv"]
+    kind = (
+        *(query.shape, query.stride(), query.dtype, query.device),
+        *(key.shape, key.stride(), key.dtype, key.device),
+        *(value.shape, value.stride(), value.dtype, value.device),
+        *(o.shape, o.stride(), o.dtype, o.device, lse.shape, lse.stride(), lse.dtype, lse.device),
+        *(d_o.shape, d_o.stride(), d_o.dtype, d_o.device),
+        None if d_lse is None else (d_lse.shape, d_lse.stride(), d_lse.dtype, d_lse.device),
+        *(is_causal, scale, stage, arch, deterministic, os.environ.get("LADDER_STAGES")),
+    )
+    known = _runs.get(kind)
+    if known is None:
+        problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa=True)
+        for name, tensor in (("o", o), ("d_o", d_o)):
+            _check(name, tensor, query, query.shape, query.dtype)
+        for name, vector in (("lse", lse), ("d_lse", d_lse)):
+            if vector is not None:
+                _check(name, vector, query, query.shape[:3], torch.float32)
+        wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
+        choice = Choice(stage, arch, deterministic=deterministic)
+        known = prepare(wanted, inputs, query.device, choice)
+        keep(_runs, kind, known)
+    d_query, d_key, d_value = known(inputs)
+    return d_query, d_key, d_value
 
 
 def _check(name: str, tensor: Tensor, query: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
@@ -64,14 +81,15 @@ def _check(name: str, tensor: Tensor, query: Tensor, shape: torch.Size, dtype: t
         raise InvalidProblem(
             f"{name} is on {tensor.device} and query on {query.device}; all must be on one device"
         )
-    if not tensor.is_contiguous():
+    if name != "d_o" and not tensor.is_contiguous():
         raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
 
 
 def _shapes(
     d_o: Tensor, d_lse: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    del d_o, d_lse
+    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
 def _no_second_gradient(*_: Any) -> Any:
@@ -92,17 +110,16 @@ def _operator() -> Any:
 attention_backward = _operator()
 
 
-def register(forward: Any, names: Callable[..., dict[str, Any]]) -> None:
-    """Registers the gradient of a forward operator. ``names`` turns its arguments into keyword arguments."""
+def of_outputs(
+    d_o: Tensor | None, d_lse: Tensor | None, saved: tuple[Tensor, ...], *choices: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients from those of the outputs, None for one that has none; ``saved`` are query, key, value, o
+    and lse, ``choices`` the arguments after lse of :func:`run`.
 
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        arguments = names(*inputs)
-        ctx.save_for_backward(arguments["query"], arguments["key"], arguments["value"], *output)
-        ctx.choices = [arguments[name] for name in ("is_causal", "scale", "backward", "arch")]
-        ctx.count = len(inputs)
-
-    def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = attention_backward(d_o.contiguous(), d_lse.contiguous(), *ctx.saved_tensors, *ctx.choices)
-        return (*gradients, *[None] * (ctx.count - 3))
-
-    forward.register_autograd(backward, setup_context=keep)
+    Where a second gradient may be wanted it is the operator's, which refuses it.
+    """
+    d_o = torch.zeros_like(saved[3]) if d_o is None else d_o
+    d_lse = None if d_lse is None else d_lse.contiguous()
+    function: Any = attention_backward if torch.is_grad_enabled() or torch.compiler.is_compiling() else run
+    gradients: tuple[Tensor, Tensor, Tensor] = function(d_o, d_lse, *saved, *choices)
+    return gradients

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ladder.errors import UnsupportedProblem
-from ladder.functional.runs import AUTO, require_backward, run_stage
+from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional.runs import AUTO, Choice, Run, prepare, require_backward
 from ladder.operations import (
+    AnyProblem,
     HstuBackwardProblem,
     HstuPages,
     HstuProblem,
+    Tensors,
+    check_window,
     hstu_problem_of_tensors,
+    padded_bias,
 )
 
 
@@ -54,8 +59,8 @@ def hstu_attention(
     largest number of queries in a sequence. The mask is that of :func:`ladder.hstu_mask`: ``num_contexts``
     and ``num_targets`` (B), ``target_group_size``, ``window``, ``intervals`` (an odd number of bounds,
     total_q). With ``pages``, the keys and values of each history are in a cache; key and value then have
-    query's tokens, of which only the targets' are read. Integer tensors are int32; checking them synchronises
-    with the GPU.
+    query's tokens, of which only the targets' are read. Integer tensors are int32; reading them synchronises
+    with the GPU, which happens once for tensors that are passed again and that torch has not changed since.
 
     CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. ``stage`` names
     the rung, ``options`` are its options, and ``backward`` names the rung that computes the gradients;
@@ -66,36 +71,75 @@ def hstu_attention(
     Raises :class:`InvalidProblem` for mismatched tensors, and :class:`UnsupportedProblem` if the stage does
     not take the problem, or if a tensor requires a gradient that no stage computes.
     """
-    problem, inputs = hstu_problem_of_tensors(
-        query,
-        key,
-        value,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        rab=rab,
-        num_contexts=num_contexts,
-        num_targets=num_targets,
-        intervals=intervals,
-        pages=pages,
-        target_group_size=target_group_size,
-        window=tuple(window),
-        alpha=alpha,
-        scaling_seqlen=scaling_seqlen,
+    if pages is not None and not isinstance(pages, HstuPages):
+        raise InvalidProblem(f"pages are a {type(pages).__name__}; they must be ladder.HstuPages")
+    check_window(window)
+    integers = (cu_seqlens_q, cu_seqlens_k, num_contexts, num_targets, intervals, *(pages or ())[1:])
+    differentiable = torch.is_grad_enabled() and any(
+        getattr(x, "requires_grad", False) for x in (query, key, value, rab)
     )
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, rab)):
-        _require_gradients(problem)
-    call = _Call(
-        problem,
-        query.device,
-        tuple(inputs),
-        stage,
-        arch or "",
-        options or {},
-        backward,
-        deterministic,
-    )
-    o: Tensor = _HstuAttention.apply(call, *inputs.values())
-    return o
+    given = (target_group_size, tuple(window), alpha, scaling_seqlen)
+    choices = (stage, arch or "", tuple((options or {}).items()), backward, deterministic, differentiable)
+    cache = None if pages is None else pages.kv_cache
+    kind = _kind((query, key, value, rab, cache), integers, (*given, *choices))
+    call = _calls.get(kind) if kind else None
+    if call is None:
+        problem, offsets_k = hstu_problem_of_tensors(
+            *(query, key, value, cu_seqlens_q, cu_seqlens_k),
+            rab=rab,
+            num_contexts=num_contexts,
+            num_targets=num_targets,
+            intervals=intervals,
+            pages=pages,
+            target_group_size=target_group_size,
+            window=tuple(window),
+            alpha=alpha,
+            scaling_seqlen=scaling_seqlen,
+        )
+        if differentiable:
+            _require_gradients(problem)
+        forward = Choice(stage, arch or "", tuple((options or {}).items()))
+        gradients = Choice(backward, arch or "", deterministic=deterministic)
+        marks = (cu_seqlens_q, offsets_k, num_contexts, num_targets, intervals)
+        others = dict(zip(_OTHERS, (*marks, *(pages or (None,) * len(HstuPages._fields))), strict=True))
+        call = _Call(problem, query.device, forward, gradients, others, integers)
+        if kind:
+            _keep(kind, call)
+    bias = None if rab is None else padded_bias(rab)
+    if differentiable:
+        o: Tensor = _HstuAttention.apply(call, query, key, value, bias)
+        return o
+    return call.forward(query, key, value, bias)
+
+
+#: The inputs besides q, k, v and rab.
+_OTHERS = ("cu_seqlens_q", "cu_seqlens_k", "num_contexts", "num_targets", "intervals", *HstuPages._fields)
+#: So many calls are kept; then all are forgotten. Each keeps its int32 tensors.
+_MOST_CALLS = 64
+_calls: dict[tuple[Any, ...], _Call] = {}
+
+
+def _kind(
+    tensors: Sequence[Tensor | None], integers: Sequence[Tensor | None], choices: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """What a call depends on: the layouts of the tensors, and the integers by identity and version, so that
+    they need not be read again. Empty if that cannot be told.
+    """
+    try:
+        layouts = [None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors]
+        marks = [None if x is None else (id(x), x._version) for x in integers]
+        kind = (*layouts, *marks, *choices, os.environ.get("LADDER_STAGES"))
+        hash(kind)
+    except (AttributeError, TypeError, RuntimeError):
+        return ()  # something is no tensor, or has no strides, no version or no hash
+    # A row's alignment is that of its tensor's address.
+    return (*kind, *(x is None or x.data_ptr() % 16 == 0 for x in tensors[:3]))
+
+
+def _keep(kind: tuple[Any, ...], call: _Call) -> None:
+    if len(_calls) >= _MOST_CALLS:
+        _calls.clear()
+    _calls[kind] = call
 
 
 def _require_gradients(problem: HstuProblem) -> None:
@@ -110,56 +154,55 @@ def _require_gradients(problem: HstuProblem) -> None:
 
 @dataclass(frozen=True)
 class _Call:
-    """The arguments of a call besides its tensors, whose names are ``names``, in order."""
+    """The problem of a call, with all that it needs besides q, k, v and rab: made once for calls of its kind.
+
+    All backward rungs need only the forward pass's inputs, so the two rungs are chosen independently. It
+    keeps the ``integers``, so that no other tensor can have their identity.
+    """
 
     problem: HstuProblem
     device: torch.device
-    names: tuple[str, ...]
-    stage: str
-    arch: str
-    options: Mapping[str, str]
-    backward: str
-    deterministic: bool
+    stage: Choice
+    backward: Choice
+    others: Mapping[str, Tensor | None]
+    integers: Sequence[Tensor | None]
+    _runs: dict[str, Run] = field(default_factory=dict)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        inputs = {"q": query, "k": key, "v": value, "rab": bias, **self.others}
+        [o] = self._run("forward", self.problem, inputs, self.stage)(inputs)
+        return o
+
+    def gradients(
+        self, saved: Sequence[Tensor | None], d_o: Tensor, *, of_bias: bool
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients of q, k, v and, if wanted, of rab."""
+        inputs = {**dict(zip(("q", "k", "v", "rab"), saved, strict=True)), **self.others}
+        inputs.update(d_o=d_o.contiguous(), d_rab=None)
+        wanted = _differentiated(self.problem, bias_gradient=of_bias)
+        run = self._run(f"backward {wanted.differentiates_bias}", wanted, inputs, self.backward)
+        d_q, d_k, d_v, *d_rab = run(inputs)
+        return d_q, d_k, d_v, d_rab[0].to(d_o.dtype) if d_rab else None
+
+    def _run(self, name: str, problem: AnyProblem, inputs: Tensors, choice: Choice) -> Run:
+        if name not in self._runs:
+            self._runs[name] = prepare(problem, inputs, self.device, choice)
+        return self._runs[name]
 
 
 class _HstuAttention(torch.autograd.Function):
-    """All backward rungs need only the forward pass's inputs, so the two rungs are chosen independently."""
-
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor | None) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(*tensors)
-        inputs = dict(zip(call.names, tensors, strict=True))
-        outputs = run_stage(
-            call.problem,
-            inputs,
-            call.device,
-            stage=call.stage,
-            arch=call.arch,
-            options=call.options,
-        )
-        return outputs["o"]
+        query, key, value, bias = tensors
+        assert query is not None and key is not None and value is not None
+        return call.forward(query, key, value, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
-        call: _Call = ctx.call
-        inputs = dict(zip(call.names, ctx.saved_tensors, strict=True))
-        inputs.update(d_o=d_o.contiguous(), d_rab=None)
-        bias_gradient = dict(zip((None, *call.names), ctx.needs_input_grad, strict=True))["rab"]
-        wanted = _differentiated(call.problem, bias_gradient=bias_gradient)
-        outputs = run_stage(
-            wanted,
-            inputs,
-            d_o.device,
-            stage=call.backward,
-            arch=call.arch,
-            deterministic=call.deterministic,
-        )
-        gradients = {name: outputs[f"d{name}"] for name in ("q", "k", "v")}
-        if wanted.differentiates_bias:
-            gradients["rab"] = outputs["d_rab"].to(d_o.dtype)
-        return None, *(gradients.get(name) for name in call.names)
+        return None, *ctx.call.gradients(ctx.saved_tensors, d_o, of_bias=ctx.needs_input_grad[4])
 
 
 def _differentiated(problem: HstuProblem, *, bias_gradient: bool = True) -> HstuBackwardProblem:

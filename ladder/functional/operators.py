@@ -1,8 +1,6 @@
-"""The stages as torch operators, for use with ``torch.compile`` and CUDA graphs.
+"""The stages as torch operators, for use with ``torch.compile`` and whatever else traces torch's operators.
 
-:func:`ladder.attention` calls ``torch.ops.ladder.attention``; :func:`stage_operator` makes an operator of a
-single stage. An operator is opaque to the compiler, which knows only its outputs' shapes and the operator of
-its gradient.
+An operator is opaque to the compiler, which knows only its outputs' shapes and the operator of its gradient.
 """
 
 from __future__ import annotations
@@ -16,13 +14,14 @@ import torch
 from torch import Tensor
 
 from ladder.functional import gradients
-from ladder.functional.runs import AUTO, run_stage
-from ladder.operations import problem_of_tensors
-from ladder.stages import discover, parse_options
+from ladder.functional.forward import prepared
+from ladder.functional.runs import AUTO
+from ladder.stages import discover
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, bool enable_gqa=False"
 )
+_CHOICES = "str stage='auto', str arch='', str options='', str backward='auto', bool deterministic=False"
 _OUTPUTS = "(Tensor o, Tensor lse)"
 
 
@@ -37,20 +36,20 @@ def run(
     arch: str = "",
     options: str = "",
     backward: str = AUTO,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """:func:`ladder.attention` with argument types that operators support.
 
-    ``options`` is ``NAME=VALUE,...``. ``backward`` is used only by autograd.
+    ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
     """
-    problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
-    inputs = {"q": query, "k": key, "v": value}
-    chosen = parse_options(options)
-    outputs = run_stage(problem, inputs, query.device, stage=stage, arch=arch, options=chosen)
-    return outputs["o"], outputs["lse"]
+    call = prepared(query, key, value, is_causal, scale, enable_gqa, stage, arch, options, False)
+    o, lse = call({"q": query, "k": key, "v": value})
+    return o, lse
 
 
 def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+    del key, value
+    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
 def _arguments_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
@@ -65,14 +64,28 @@ def _operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], argumen
         f"ladder::{name}", function, mutates_args=(), schema=f"({arguments}) -> {_OUTPUTS}"
     )
     made.register_fake(_shapes)
-    gradients.register(made, _arguments_of(function))
+    _register_gradient(made, _arguments_of(function))
     return made
 
 
+def _register_gradient(forward: Any, names: Callable[..., dict[str, Any]]) -> None:
+    """Registers the gradient of a forward operator. ``names`` turns its arguments into keyword arguments."""
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        arguments = names(*inputs)
+        ctx.save_for_backward(arguments["query"], arguments["key"], arguments["value"], *output)
+        ctx.choices = [arguments[n] for n in ("is_causal", "scale", "backward", "arch", "deterministic")]
+        ctx.count = len(inputs)
+
+    def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
+        found = gradients.attention_backward(d_o, d_lse.contiguous(), *ctx.saved_tensors, *ctx.choices)
+        return (*found, *[None] * (ctx.count - 3))
+
+    forward.register_autograd(backward, setup_context=save)
+
+
 #: ``torch.ops.ladder.attention``.
-attention = _operator(
-    "attention", run, f"{_ARGUMENTS}, str stage='auto', str arch='', str options='', str backward='auto'"
-)
+attention = _operator("attention", run, f"{_ARGUMENTS}, {_CHOICES}")
 
 
 @functools.cache

@@ -1,53 +1,134 @@
-"""Runs a stage on tensors, wherever they are."""
+"""Runs a stage on tensors, wherever they are.
+
+What a call needs besides its tensors is found once and kept for the process: which rung takes such problems,
+its build, loaded, and the fields of the problem's C++ struct. A rung whose sources change meanwhile is built
+anew by the next process, and by ``ladder run``, ``ladder compare`` and the tests, which do not come here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ladder.backends import get_backend
+from ladder.backends import LaunchFunction, get_backend
 from ladder.build import build
-from ladder.errors import UnsupportedProblem
-from ladder.operations import AnyProblem, Tensors
+from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.operations import AnyProblem, Tensors, operation_of, torch_dtypes
 from ladder.stages import Ladder, Stage, discover
 
 #: Instead of a stage's name: the highest that takes the problem there. Of rungs, it is also the fastest.
 AUTO = "auto"
 
 
-def run_stage(
-    problem: AnyProblem,
-    inputs: Tensors,
-    device: torch.device,
-    *,
-    stage: str,
-    arch: str,
-    options: Mapping[str, str] = {},
-    deterministic: bool = False,
-) -> dict[str, Tensor]:
-    """Returns the outputs by name; ``stage`` may be :data:`AUTO`.
-
-    CPU tensors run on the emulator, as the virtual GPU ``arch``; CUDA tensors on their GPU. With
-    ``deterministic``, only a deterministic stage. Raises :class:`UnsupportedProblem` if the stage does not
-    take the problem.
+@dataclass(frozen=True)
+class Choice:
+    """The stage that a caller wants: its name or :data:`AUTO`, as the virtual GPU ``arch`` on the CPU ("" is
+    the stage's own), with its options; with ``deterministic``, only a deterministic one.
     """
-    with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
-        backend = get_backend("emulator" if device.type == "cpu" else "cuda")
-        target_of = partial(backend.target, arch=arch or None)
-        if stage == AUTO:
-            chosen = highest(problem, target_of, deterministic=deterministic)
-        else:
-            chosen = discover()[stage]
-            _require_deterministic(chosen, deterministic)
-        accepted = chosen.accept(problem)
-        target = target_of(chosen)
-        extension = build(chosen, target, chosen.chosen_options(options))
-        detached = {name: None if tensor is None else tensor.detach() for name, tensor in inputs.items()}
-        return backend.compute(extension, target, accepted, detached)
+
+    stage: str = AUTO
+    arch: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.stage, str):
+            raise InvalidProblem(
+                f"stage is {self.stage!r}; it must be a name",
+                f'"{AUTO}" is the highest that takes the problem.',
+            )
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that a call needs besides its tensors. Calling it returns the outputs, in the operation's order;
+    each owns its storage, as a compiled graph assumes. On a GPU it only launches, on the current stream, and
+    waits for nothing.
+    """
+
+    launch: LaunchFunction
+    arguments: Mapping[str, Any]
+    #: The inputs that are copied first, because the stage takes only contiguous ones.
+    copied: Sequence[str]
+    outputs: Sequence[tuple[str, Sequence[int], torch.dtype]]
+    device: torch.device
+
+    def __call__(self, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
+        for name in self.copied:
+            inputs[name] = inputs[name].contiguous()  # type: ignore[union-attr]
+        device = self.device
+        outputs = {
+            name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in self.outputs
+        }
+        self.launch(inputs, outputs, self.arguments)
+        return (*outputs.values(),)
+
+
+def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: Choice) -> Run:
+    """The run of a problem on inputs like these.
+
+    CPU tensors run on the emulator, CUDA tensors on their GPU. Raises :class:`UnsupportedProblem` if the
+    stage does not take the problem.
+    """
+    operation, dtypes = operation_of(problem), torch_dtypes()
+    stage, launch = _loaded(problem, device, choice)
+    copied = [
+        name
+        for name in operation.strided
+        if not inputs[name].is_contiguous()  # type: ignore[union-attr]
+        and not ("strides" in stage.takes and _lies_in_rows(inputs[name]))  # type: ignore[arg-type]
+    ]
+    taken = {name: x.contiguous() if name in copied and x is not None else x for name, x in inputs.items()}
+    outputs = [(one.name, one.shape, dtypes[one.dtype]) for one in operation.outputs(problem)]
+    return Run(launch, operation.arguments(problem, taken), copied, outputs, device)
+
+
+def _lies_in_rows(tensor: Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes from each other, as TMA takes them."""
+    *sizes, columns = tensor.shape
+    *strides, last = tensor.stride()
+    return last == 1 and all(
+        size == 1 or (stride >= columns and stride * tensor.element_size() % 16 == 0)
+        for size, stride in zip(sizes, strides, strict=True)
+    )
+
+
+_known: dict[tuple[Any, ...], tuple[Stage, LaunchFunction]] = {}
+
+
+def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, LaunchFunction]:
+    """The stage that is chosen for problems like this, with its launch; :meth:`Stage.accept` tells
+    problems apart by no more than these attributes.
+    """
+    head_dim = getattr(problem, "head_dim", None)
+    kind = (problem.operation, problem.dtype, head_dim, problem.features)
+    key = (*kind, device, choice, os.environ.get("LADDER_STAGES"))
+    found = _known.get(key)
+    if found is None:
+        with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
+            backend = get_backend("emulator" if device.type == "cpu" else "cuda")
+            target_of = partial(backend.target, arch=choice.arch or None)
+            stage = _chosen(problem, target_of, choice)
+            target = target_of(stage)
+            extension = build(stage, target, stage.chosen_options(dict(choice.options)))
+            found = _known[key] = stage, backend.launch(extension, target, device)
+    return found
+
+
+def _chosen(problem: AnyProblem, require: Callable[[Stage], object], choice: Choice) -> Stage:
+    if choice.stage == AUTO:
+        return highest(problem, require, deterministic=choice.deterministic)
+    stage = discover()[choice.stage]
+    _require_deterministic(stage, choice.deterministic)
+    stage.accept(problem)
+    return stage
 
 
 def highest(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         pairwise_problems,
         random_problems,
     )
-    from ladder.operations.attention.tensors import problem_of_tensors
+    from ladder.operations.attention.tensors import problem_of_tensors, require_strided
     from ladder.operations.attention_backward.problem import BackwardProblem
     from ladder.operations.base import (
         DTYPES,
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
         parse_dtype,
         torch_dtypes,
     )
-    from ladder.operations.hstu.mask import hstu_mask
+    from ladder.operations.hstu.mask import check_window, hstu_mask
     from ladder.operations.hstu.operation import HstuBackwardProblem
     from ladder.operations.hstu.problem import HstuProblem
-    from ladder.operations.hstu.tensors import HstuPages, hstu_problem_of_tensors
+    from ladder.operations.hstu.tensors import HstuPages, hstu_problem_of_tensors, padded_bias
     from ladder.operations.norm_gate import NORM_GATE_EPSILON
     from ladder.operations.registry import DEFAULT_OPERATION, OPERATIONS, get_operation, operation_of
 

@@ -279,6 +279,8 @@ class Operation(ABC):
     columns: Mapping[str, str]
     #: The outputs' names. The first one's error is the column ``error``; the others have ``<name>_error``.
     output_names: tuple[str, ...]
+    #: The inputs that may have strides; see the feature ``strides`` of stages.
+    strided: tuple[str, ...] = ()
     #: The format of --problem and an example: ("B,H,N,M,d", "1,2,256,256,64").
     size_text: tuple[str, str]
 

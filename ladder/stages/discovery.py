@@ -66,7 +66,7 @@ class Ladder:
 
 
 def stage_and_options(spec: str) -> tuple[Stage, dict[str, OptionValue]]:
-    """Parses ``v6_lean`` or ``v6_lean:ROWS=32,KEYS=64`` into the stage, and every option with its value.
+    """Parses ``my_rung`` or ``my_rung:ROWS=32,KEYS=64`` into the stage, and every option with its value.
 
     Raises :class:`LadderError` for an unknown stage or option.
     """

@@ -19,7 +19,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kBuffers = 2;
 
 /// A block of gradients_of_keys, for elements T and head dimension d.
-template <typename T, int d> struct KeyArrangement {
+template <typename T, int d> struct Arrangement {
   static constexpr int rows = d == 64 ? 32 : 16, warps = d == 32 ? 8 : 4; // keys per warp, warps per block
   static constexpr int keys = warps * rows;
   // Of a tile of queries, a warp computes S^T and dP^T for part_queries at a time: as many as fit into its
@@ -32,12 +32,6 @@ template <typename T, int d> struct KeyArrangement {
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
 };
-
-template <typename T, int d, typename A> struct KeyGradients;
-
-template <typename T, int d, typename A> struct KeyGradients;
-
-template <typename T, int d, typename A> struct KeyGradients;
 
 template <typename T, int d, typename A> struct KeyGradients;
 
@@ -89,8 +83,8 @@ template <typename T, int d, typename A> struct KeyGradients {
 
   /// Adds the contributions of the queries from `query` on of a buffer. The buffer begins with query
   /// `tile_query` of the head, the block with key `block_key`.
-  __device__ void add(const AttentionBackwardProblem &p, const typename A::Shared &smem, int buffer,
-                      int query, int block_key, int tile_query) {
+  __device__ void add(const AttentionBackwardProblem &p, typename A::Shared &smem, int buffer, int query,
+                      int block_key, int tile_query) {
     const auto q = part<A::part_queries, d>(smem.q[buffer], query);
     const auto d_o = part<A::part_queries, d>(smem.d_o[buffer], query);
     RegTile<float, A::rows, A::part_queries> s, dp;
@@ -203,13 +197,13 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   const ladder::Workspace<float> workspace(2 * rows, stream, "b1_two_kernels: workspace");
   ladder::compute_row_statistics<T, d>(p, statistics, workspace.data(), stream);
 
-  using K = KeyArrangement<T, d>;
-  constexpr auto of_keys = gradients_of_keys<T, d, K>;
-  constexpr int of_keys_bytes = sizeof(typename K::Shared);
-  static_assert(of_keys_bytes <= 99 * 1024);
-  ladder::check(cudaFuncSetAttribute(of_keys, cudaFuncAttributeMaxDynamicSharedMemorySize, of_keys_bytes),
+  using A = Arrangement<T, d>;
+  constexpr auto kernel = gradients_of_keys<T, d, A>;
+  constexpr int smem_bytes = sizeof(typename A::Shared);
+  static_assert(smem_bytes <= 99 * 1024);
+  ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b1_two_kernels: shared memory");
-  of_keys<<<ladder::key_grid(p, K::keys), K::warps * 32, of_keys_bytes, stream>>>(p, statistics);
+  kernel<<<ladder::key_grid(p, A::keys), A::warps * 32, smem_bytes, stream>>>(p, statistics);
   ladder::check(cudaGetLastError(), "b1_two_kernels: launch");
 
   using Q = QueryArrangement<T, d>;

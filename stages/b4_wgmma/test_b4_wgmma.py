@@ -1,4 +1,4 @@
-"""Claims of b4_wgmma and the rungs above it: products by formula, no conflict, nothing serialised or spilled."""
+"""Claims of b4_wgmma and the rungs above: products by formula, no conflict, nothing serialised or spilled."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ template <typename T, int d> struct Arrangement {
   struct Shared {
     Ring<KTile, 1> k, v;
     Ring<QTile, kBuffers> q, d_o;
-    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
+    alignas(1024) SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
   struct Maps {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     smem.d_o.init(A::warps);
     fence_barrier_init();
   }
-  block::sync();
+  __syncthreads();
   Turn<kBuffers> loading, turn; // the buffers that are loaded and used next
   const auto load_step = [&](int step, QueryTile tile) {
     if (threadIdx.x == 0 && step < steps.count()) {
@@ -231,10 +231,10 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b4c_tma_stores: shared memory");
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
       .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };

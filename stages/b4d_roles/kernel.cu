@@ -40,7 +40,7 @@ template <typename T, int d> struct Arrangement {
   struct Shared {
     Ring<KTile, 1> k, v;
     Ring<QTile, kBuffers> q, d_o;
-    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
+    alignas(1024) SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
   };
   struct Maps {
@@ -53,10 +53,9 @@ template <typename T, int d> struct Arrangement {
   using DqSums = GlobalFragments<16, dq_cols>; // a warp's
 };
 
-template <typename A> using Steps = ladder::Steps<A::queries>;
 template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
-                        const RowStatistics &statistics, const Steps<A> &steps);
+                        const RowStatistics &statistics, const ladder::Steps<A::queries> &steps);
 template <typename T, int d, typename A> struct Consumer;
 template <int d, typename A> struct DqPart;
 
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ typename A::Maps maps,
                   const __grid_constant__ AttentionBackwardProblem p,
                   const __grid_constant__ RowStatistics statistics, float *dq_sums) {
-  const Steps<A> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
+  const ladder::Steps<A::queries> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
 
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
@@ -91,7 +90,7 @@ __global__ void __launch_bounds__(A::threads, 1)
 /// The producer, a single thread.
 template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
-                        const RowStatistics &statistics, const Steps<A> &steps) {
+                        const RowStatistics &statistics, const ladder::Steps<A::queries> &steps) {
   smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
   smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   QueryTile tile = steps.first();
@@ -113,7 +112,7 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
-  const Steps<A> &steps;
+  const ladder::Steps<A::queries> &steps;
   typename A::Shared &smem;
   float *dq_sums;
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
@@ -248,10 +247,10 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b4d_roles: shared memory");
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
       .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };

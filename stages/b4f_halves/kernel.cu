@@ -39,9 +39,9 @@ template <typename T, int d> struct Arrangement {
   struct Shared {
     Ring<KTile, 1> k, v;
     Ring<QTile, kBuffers> q, d_o;
-    alignas(1024) SharedTile<T, keys, queries> ds[2]; // dS^T
+    alignas(1024) SharedTile<T, keys, queries> ds[kBuffers]; // dS^T
     SharedVec<float, queries> lse[kBuffers], delta[kBuffers];
-    Barrier ds_full[2];
+    Barrier ds_full[kBuffers];
   };
   struct Maps {
     tma::TensorMap<QTile> q, d_o;
@@ -53,10 +53,9 @@ template <typename T, int d> struct Arrangement {
   using DqSums = GlobalFragments<16, dq_cols>; // a warp's
 };
 
-template <typename A> using Steps = ladder::Steps<A::queries>;
 template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
-                        const RowStatistics &statistics, const Steps<A> &steps);
+                        const RowStatistics &statistics, const ladder::Steps<A::queries> &steps);
 template <typename T, int d, typename A> struct Consumer;
 template <int d, typename A> struct DqPart;
 
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(A::threads, 1)
     differentiate(const __grid_constant__ typename A::Maps maps,
                   const __grid_constant__ AttentionBackwardProblem p,
                   const __grid_constant__ RowStatistics statistics, float *dq_sums) {
-  const Steps<A> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
+  const ladder::Steps<A::queries> steps(p, ladder::block_kv_head(), blockIdx.y * A::keys);
 
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto &smem = *reinterpret_cast<typename A::Shared *>(bytes);
@@ -93,7 +92,7 @@ __global__ void __launch_bounds__(A::threads, 1)
 /// The producer, a single thread.
 template <typename A>
 __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
-                        const RowStatistics &statistics, const Steps<A> &steps) {
+                        const RowStatistics &statistics, const ladder::Steps<A::queries> &steps) {
   smem.k.load_async({}, maps.k, steps.key, steps.kv_head);
   smem.v.load_async({}, maps.v, steps.key, steps.kv_head);
   QueryTile tile = steps.first();
@@ -115,7 +114,7 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
-  const Steps<A> &steps;
+  const ladder::Steps<A::queries> &steps;
   typename A::Shared &smem;
   float *dq_sums;
   const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
@@ -125,7 +124,6 @@ template <typename T, int d, typename A> struct Consumer {
   RegTile<float, 16, d> dv, dk;
   RegTile<float, 16, A::dq_cols> dq;
   Turn<kBuffers> turn;
-  Turn<2> ds_turn;
 
   __device__ void run(const typename A::Maps &maps) {
     zero(dv);
@@ -212,7 +210,7 @@ template <typename T, int d, typename A> struct Consumer {
       sub_col(x, x, smem.delta[turn.buffer], query);
       mul(x, x, columns<64>(s, query));
       copy(columns<64>(ds_16, query), x);
-      auto ds_smem = part<16, 64>(smem.ds[ds_turn.buffer], key, query);
+      auto ds_smem = part<16, 64>(smem.ds[turn.buffer], key, query);
       store(ds_smem, columns<64>(ds_16, query));
       if (query == 0)
         issue_dv(A::queries - 64);
@@ -220,16 +218,15 @@ template <typename T, int d, typename A> struct Consumer {
     fence_async_proxy(); // wgmma sees what the stores of dS^T have written
     __syncwarp();
     if (lane_id() == 0)
-      smem.ds_full[ds_turn.buffer].arrive();
+      smem.ds_full[turn.buffer].arrive();
   }
 
   /// dQ = dS K, with the dS^T of both consumers, and dK += dS^T Q.
   __device__ void issue_dq_and_dk(Turn<kBuffers> turn) {
-    smem.ds_full[ds_turn.buffer].wait(ds_turn.parity);
-    warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[ds_turn.buffer], 0, dq_part.row),
+    smem.ds_full[turn.buffer].wait(turn.parity);
+    warpgroup::mma_AtB(dq, part<A::keys, 64>(smem.ds[turn.buffer], 0, dq_part.row),
                        part<A::keys, A::dq_cols>(smem.k.tiles[0][0], 0, dq_part.col));
     warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
-    ds_turn.advance();
   }
 
   /// dK and dV are stored through the shared memory of K and V, once both consumers are done with these.
@@ -294,10 +291,10 @@ template <typename T, int d> void launch_head_dim(const AttentionBackwardProblem
   ladder::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes),
                 "b4f_halves: shared memory");
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .d_o = tma::tensor_map<typename A::QTile>(p.d_o, p.d_o_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
       .dk = tma::tensor_map<typename A::KTile>(p.dk, p.kv_len, p.batch * p.kv_heads),
       .dv = tma::tensor_map<typename A::KTile>(p.dv, p.kv_len, p.batch * p.kv_heads),
   };

@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   using block = group<A::workers>;
   const Sequence<T, d> sequence(problem);
   const int part = A::split_keys ? block::warp() : 0; // of the tiles of a buffer
-  const int block_row = sequence.block_row(A::block_rows),
-            row = block_row + (A::split_keys ? 0 : block::warp() * A::rows);
+  const int block_row = sequence.block_row(A::block_rows);
+  const int row = block_row + (A::split_keys ? 0 : block::warp() * A::rows);
   if (block_row >= sequence.q_len)
     return;
   // Query i is token i + shift: the queries are the last tokens of the sequence.

@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     attend(const __grid_constant__ HstuProblem problem) {
   using block = group<A::workers>;
   const Sequence<T, d> sequence(problem);
-  const int block_row = sequence.block_row(A::block_rows), row = block_row + block::warp() * A::rows;
+  const int block_row = sequence.block_row(A::block_rows);
+  const int row = block_row + block::warp() * A::rows;
   if (block_row >= sequence.q_len)
     return;
   // Query i is token i + shift: the queries are the last tokens of the sequence.

@@ -209,9 +209,9 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   const dim3 grid = ladder::launch_grid(p.heads, (p.q_len + A::block_rows - 1) / A::block_rows, p.batch);
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
   };
   kernel<<<grid, A::threads, smem_bytes, stream>>>(maps, p, late_scale);
   ladder::check(cudaGetLastError(), "v10_pingpong: launch");

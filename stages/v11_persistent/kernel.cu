@@ -2,6 +2,7 @@
 //
 // The producer does not wait for the consumers to finish an item. It loads the next Q into a second buffer,
 // and the first tiles of K and V behind it, while they still compute: no prologue, except for the first item.
+// A third buffer of K and V lets it run further ahead.
 #include <algorithm>
 #include <cmath>
 
@@ -38,13 +39,13 @@ template <typename T, int d> struct Arrangement {
   // 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // of a tile
-  static constexpr int q_buffers = d == 256 ? 1 : 2;              // two do not fit at d = 256
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
     Ring<QTile, q_buffers, consumers> q;
-    Ring<KTile, 2> k, v;
+    Ring<KTile, buffers> k, v;
   };
   struct Maps {
     tma::TensorMap<QTile> q;
@@ -103,7 +104,7 @@ template <typename A>
 __device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
                                const AttentionProblem &problem) {
   Turn<A::q_buffers> q_turn;
-  Turn<2> turn;
+  Turn<A::buffers> turn;
   for (unsigned number = blockIdx.x; number < WorkItem<A>::count(problem); number += gridDim.x) {
     const WorkItem<A> item(problem, number);
     smem.q.wait_empty(q_turn);
@@ -130,7 +131,7 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
   const InTurn<A::consumers, 1> in_turn{warpgroup::index()};
   in_turn.start();
   Turn<A::q_buffers> q_turn;
-  Turn<2> k_turn, v_turn;
+  Turn<A::buffers> k_turn, v_turn;
   for (unsigned number = blockIdx.x; number < WorkItem<A>::count(problem); number += gridDim.x) {
     const WorkItem<A> item(problem, number);
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
@@ -253,9 +254,9 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   const unsigned blocks = std::min(multiprocessors(), WorkItem<A>::count(p));
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
   };
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, late_scale);
   ladder::check(cudaGetLastError(), "v11_persistent: launch");

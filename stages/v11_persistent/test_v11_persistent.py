@@ -1,4 +1,4 @@
-"""v11's claims: a block an SM for all the work, stores by TMA, and v10's products."""
+"""v11's claims: v10b's products and loads, by one block per SM."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ RunStage = Callable[..., Evaluation]
 
 NAME = "v11_persistent"
 HEAD_DIMS = (32, 64, 128, 256)
-KEYS = {32: 128, 64: 128, 128: 80, 256: 64}  # of a tile
-CONSUMERS = {32: 3, 64: 3, 128: 3, 256: 2}
+MULTIPROCESSORS = 132
 
 
 @pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
@@ -27,22 +26,17 @@ def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, i
     assert row["conflicts"] == row["conflicts_gmma"] == 0
 
 
-MULTIPROCESSORS = 132
-
-
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", HEAD_DIMS)
-def test_the_products_are_those_of_v10(run_stage: RunStage, d: int, is_causal: bool) -> None:
+def test_the_work_is_that_of_v10b(run_stage: RunStage, d: int, is_causal: bool) -> None:
     problem = Problem(1, 3, 333, 400, d, is_causal=is_causal)
-    before, after = (run_stage(name, problem).row for name in ("v10_pingpong", NAME))
-    for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions"):
+    before, after = (run_stage(name, problem).row for name in ("v10b_overlap", NAME))
+    for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions", "global_sectors_st"):
         assert after[column] == before[column] > 0
-    blocks = 3 * -(-333 // (64 * CONSUMERS[d]))
-    assert after["tma_store_instructions"] == blocks * CONSUMERS[d]
 
 
 def test_no_more_blocks_than_multiprocessors(run_stage: RunStage) -> None:
-    """More pieces of work than blocks, in several sections; every block takes more than one."""
+    """More work items than blocks: every block takes more than one."""
     [launch] = run_stage(NAME, Problem(1, 2 * MULTIPROCESSORS + 3, 1, 1, 32)).execution.launches
     assert launch.grid == (MULTIPROCESSORS, 1, 1)
 
@@ -58,8 +52,3 @@ def test_products_are_not_serialised_and_nothing_is_spilled(
     stage = discover()[NAME]
     assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
     assert spilled_bytes(NAME) == [0] * (len(stage.dtypes) * len(stage.head_dims))
-
-
-def test_the_kernel_fits_a_page() -> None:
-    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(body.splitlines()) <= 110

@@ -1,8 +1,8 @@
-// v12_order: v11_persistent with work items in another order, for the L2 cache and for equal work per block.
+// v12_order: v11b_store with work items in another order.
 //
-// Without a mask, items go head by head, so that blocks which run at the same time read the same K and V.
-// Under a causal mask, items differ: several heads together go from the longest item to the shortest, in
-// snake order over the blocks.
+// Without a mask, items go head by head, so that blocks which run at the same time read the same K and V from
+// the L2 cache. Under a causal mask, items differ: several heads together go from the longest item to the
+// shortest, so that all blocks end at about the same time.
 #include <algorithm>
 #include <cmath>
 
@@ -43,16 +43,16 @@ template <typename T, int d> struct Arrangement {
   // 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // of a tile
-  static constexpr int q_buffers = d == 256 ? 1 : 2;              // two do not fit at d = 256
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
-    Ring<QTile, q_buffers, consumers> q;
-    Ring<KTile, 2> k, v;
+    Ring<QTile, q_buffers, consumers> q; // and O
+    Ring<KTile, buffers> k, v;
   };
   struct Maps {
-    tma::TensorMap<QTile> q;
+    tma::TensorMap<QTile> q, o;
     tma::TensorMap<KTile> k, v;
   };
 };
@@ -69,23 +69,16 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: as many heads as make two items each in a round of the blocks, but not more than the L2 cache
-  /// serves well: their K and V are read once per item of a round.
+  /// Causal: half as many heads as blocks, but not more than the L2 cache serves well: their K and V are read
+  /// by all blocks at a time.
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     return p.is_causal ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
   }
 
-  /// The number of this block's item in a round, in snake order: in every second round the last block is the
-  /// first. Without one if it is not below count().
-  __device__ static unsigned number_in(unsigned round) {
-    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-  }
-
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
-    const unsigned group = number / (together * per_head(p)), among = number % (together * per_head(p));
-    const unsigned heads =
-        min(together, p.batch * p.heads - group * together); // the last group may have fewer
+    const unsigned per_group = together * per_head(p), group = number / per_group, among = number % per_group;
+    const unsigned heads = min(together, p.batch * p.heads - group * together); // the last group: the rest
     // Causal: the last rows see the most keys.
     row = (per_head(p) - 1 - among / heads) * A::block_rows;
     head = group * together + among % heads;
@@ -114,7 +107,7 @@ __global__ void __launch_bounds__(A::threads, 1)
       produce<A>(smem, maps, problem, together);
   } else {
     increase_registers<A::consumer_registers>();
-    consume<T, d, A>(smem, problem, together, late_scale);
+    consume<T, d, A>(smem, maps, problem, together, late_scale);
   }
 }
 
@@ -123,9 +116,9 @@ template <typename A>
 __device__ inline void produce(typename A::Shared &smem, const typename A::Maps &maps,
                                const AttentionProblem &problem, unsigned together) {
   Turn<A::q_buffers> q_turn;
-  Turn<2> turn;
-  for (unsigned round = 0; WorkItem<A>::number_in(round) < WorkItem<A>::count(problem); round++) {
-    const WorkItem<A> item(problem, together, WorkItem<A>::number_in(round));
+  Turn<A::buffers> turn;
+  for (unsigned number = blockIdx.x; number < WorkItem<A>::count(problem); number += gridDim.x) {
+    const WorkItem<A> item(problem, together, number);
     smem.q.wait_empty(q_turn);
     smem.q.load_async(q_turn, maps.q, item.row, item.head);
     q_turn.advance();
@@ -140,9 +133,8 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
 
 /// A consumer, a warpgroup with 64 rows.
 template <typename T, int d, typename A>
-__device__ inline void consume(typename A::Shared &smem, const AttentionProblem &problem, unsigned together,
-                               float late_scale) {
-  RegTile<T, 16, d> o_16;
+__device__ inline void consume(typename A::Shared &smem, const typename A::Maps &maps,
+                               const AttentionProblem &problem, unsigned together, float late_scale) {
   RegTile<float, 16, A::keys> s;
   RegTile<T, 16, A::keys> p_16;
   RegTile<float, 16, d> o;
@@ -150,10 +142,10 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
 
   const InTurn<A::consumers, 1> in_turn{warpgroup::index()};
   in_turn.start();
-  Turn<A::q_buffers> q_turn;
-  Turn<2> k_turn, v_turn;
-  for (unsigned round = 0; WorkItem<A>::number_in(round) < WorkItem<A>::count(problem); round++) {
-    const WorkItem<A> item(problem, together, WorkItem<A>::number_in(round));
+  Turn<A::q_buffers> q_turn, o_turn;
+  Turn<A::buffers> k_turn, v_turn;
+  for (unsigned number = blockIdx.x; number < WorkItem<A>::count(problem); number += gridDim.x) {
+    const WorkItem<A> item(problem, together, number);
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
               row = warpgroup_row + 16 * warpgroup::warp();
     // Causal: no row sees a key beyond itself. So a consumer skips tiles, or all but a dummy tile if it has
@@ -168,6 +160,8 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
 
     // S = Q K^T and P = exp(S - m) of the first tile
     warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
+    if (A::q_buffers > 1 && number != blockIdx.x)
+      finish_store<A>(smem, o_turn); // of the item before
     warpgroup::mma_wait(s);
     smem.k.release(k_turn);
     k_turn.advance();
@@ -193,8 +187,6 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
       if (changed)
         mul_row(o, o, rows.rescale);
     }
-    smem.q.release(q_turn);
-    q_turn.advance();
 
     // O += P V of the last tile
     warpgroup::mma_AB(o, p_16, smem.v.wait_full(v_turn), o);
@@ -214,14 +206,45 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
 
     sum_over_lanes(rows.l);
     div_row(o, o, rows.l);
-    copy(o_16, o);
-    store(output_of<T, d>(problem, item.head), o_16, row);
+    store_async<A>(maps, q_smem, o, warpgroup_row, item.head);
     log(rows.l, rows.l);
     mul(rows.m, rows.m, kLn2);
     add(rows.l, rows.l, rows.m);
     store(lse_of(problem, item.head), rows.l, row);
+    o_turn = q_turn;
+    q_turn.advance();
+    if (A::q_buffers == 1)
+      finish_store<A>(smem, o_turn); // the only buffer: the producer waits for it
   }
   in_turn.stop();
+  if (warpgroup::thread() == 0)
+    tma::store_wait_read(); // shared memory is the block's until it ends
+}
+
+/// Issues the store of a consumer's O, through the shared memory of its Q. Rows beyond the last one are not
+/// stored.
+template <typename A, RegisterTile O>
+__device__ inline void store_async(const typename A::Maps &maps, typename A::QTile &smem, const O &o, int row,
+                                   int head) {
+  RegTile<typename A::QTile::Elem, 16, O::cols> o_16;
+  copy(o_16, o);
+  const int barrier = 1 + A::consumers + warpgroup::index(); // those before are in_turn's
+  warpgroup::sync(barrier);                                  // all warps have finished reading Q
+  warpgroup::store(smem, o_16);
+  fence_async_proxy();
+  warpgroup::sync(barrier);
+  if (warpgroup::thread() == 0) {
+    tma::store_async(maps.o, smem, row, head);
+    tma::store_commit();
+  }
+}
+
+/// Releases the buffer of Q when the consumer's store has read it: all warps must have, and the first one
+/// waits for that.
+template <typename A> __device__ inline void finish_store(typename A::Shared &smem, Turn<A::q_buffers> turn) {
+  if (warpgroup::thread() == 0)
+    tma::store_wait_read();
+  smem.q.release(turn);
 }
 
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
@@ -275,9 +298,10 @@ template <typename T, int d> void launch_head_dim(const AttentionProblem &p, cud
   const unsigned together = WorkItem<A>::heads_together(p, blocks);
   const float late_scale = p.scale > 0.f ? p.scale * kLog2E : 1.f;
   const typename A::Maps maps{
-      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_len, p.batch * p.heads),
-      .k = tma::tensor_map<typename A::KTile>(p.k, p.kv_len, p.batch * p.kv_heads),
-      .v = tma::tensor_map<typename A::KTile>(p.v, p.kv_len, p.batch * p.kv_heads),
+      .q = tma::tensor_map<typename A::QTile>(p.q, p.q_strides, p.q_len, p.heads, p.batch),
+      .o = tma::tensor_map<typename A::QTile>(p.o, p.q_len, p.batch * p.heads),
+      .k = tma::tensor_map<typename A::KTile>(p.k, p.k_strides, p.kv_len, p.kv_heads, p.batch),
+      .v = tma::tensor_map<typename A::KTile>(p.v, p.v_strides, p.kv_len, p.kv_heads, p.batch),
   };
   kernel<<<blocks, A::threads, smem_bytes, stream>>>(maps, p, together, late_scale);
   ladder::check(cudaGetLastError(), "v12_order: launch");

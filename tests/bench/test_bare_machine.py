@@ -42,7 +42,7 @@ def test_benchmarks_of_a_gpu_run_up_to_the_gpu(what: str) -> None:
     assert (result.returncode, "torch sees no CUDA GPU" in result.stderr) == (2, True), result.stderr
 
 
-@pytest.mark.parametrize("script", ["measure_counters", "measure_bounds", "measure_arrangements"])
+@pytest.mark.parametrize("script", ["measure_counters", "measure_bounds", "measure_climb"])
 def test_scripts_of_results_begin(script: str) -> None:
     result = run_bare(f"results/{script}.py", "--help")
     assert result.returncode == 0 and "--out" in result.stdout, result.stderr

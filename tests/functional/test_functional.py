@@ -54,13 +54,6 @@ def test_mixed_devices():
         ladder.attention(q, k, v.to("meta"))
 
 
-def test_non_contiguous():
-    q, k, v = tensors((1, 16, 2, 32))
-    with pytest.raises(InvalidProblem, match="query is not contiguous") as caught:
-        ladder.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-    assert "query.contiguous()" in caught.value.hint
-
-
 def test_dtype_that_no_stage_takes():
     with pytest.raises(UnsupportedProblem, match=r"torch\.float64"):
         ladder.attention(*tensors(dtype=torch.float64))
@@ -103,8 +96,8 @@ def test_auto_is_the_highest_stage_that_runs_there() -> None:
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, 1, 16, 32, generator=generator).half() for _ in range(3))
     ours = ladder.attention(q, k, v, stage="auto", arch="sm_80")
-    v6 = ladder.attention(q, k, v, stage="v6_lean", arch="sm_80")
-    assert all(map(torch.equal, ours, v6))
+    v6e = ladder.attention(q, k, v, stage="v6e_parts", arch="sm_80")
+    assert all(map(torch.equal, ours, v6e))
     default, v11 = ladder.attention(q, k, v), ladder.attention(q, k, v, stage="v11_persistent")
     assert all(map(torch.equal, default, v11))
     wide = torch.zeros(1, 1, 16, 256).half()

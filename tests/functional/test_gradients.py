@@ -105,7 +105,7 @@ def test_tensors_that_do_not_fit_the_forward_pass() -> None:
     wrong = {
         "d_o is torch.float32; it must be torch.float16": {"d_o": torch.ones(o.shape)},
         r"d_o is \(1, 4, 5, 32\)": {"d_o": torch.ones_like(o)[:, :, :5].contiguous()},
-        "d_o is not contiguous": {"d_o": torch.ones_like(o).mT.contiguous().mT},
+        "o is not contiguous": {"o": torch.ones_like(o).mT.contiguous().mT},
         r"d_lse is \(1, 4, 20, 1\)": {"d_lse": lse[..., None]},
         "lse is torch.float16; it must be torch.float32": {"lse": lse.half()},
     }

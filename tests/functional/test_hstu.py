@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional.runs import highest, run_stage
+from ladder.functional.runs import Run, highest
 from ladder.operations import HstuBackwardProblem
 
 HEADS, D = 2, 32
@@ -126,12 +126,12 @@ def test_one_bias_for_all_heads_sums_their_gradients() -> None:
 def test_the_gradient_of_a_constant_bias_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[set[str]] = []
 
-    def recorded(*arguments: object, **choices: object) -> dict[str, Tensor]:
-        outputs = run_stage(*arguments, **choices)
-        computed.append(set(outputs))
-        return outputs
+    def recorded(run: Run, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
+        computed.append({name for name, *_ in run.outputs})
+        return call_run(run, inputs)
 
-    monkeypatch.setattr("ladder.functional.hstu.run_stage", recorded)
+    call_run = Run.__call__
+    monkeypatch.setattr(Run, "__call__", recorded)
     tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
     rab = draw(1, HEADS, 20, 20, seed=2).half()
     gradients = []

@@ -21,12 +21,12 @@ def test_steps_reach_from_mark_to_mark() -> None:
     marks = [BEGUN, S_READY, O_READY, P_READY, BEGUN, S_READY]
     made = pd.DataFrame({"role": 0, "mark": marks, "time": [1, 3, 4, 7, 8, 9]})
     made.loc[len(made)] = [4, LOAD, 2]
-    found = steps(made, "v10_pingpong")
+    found = steps(made, "v10b_overlap")
     # Neither the second products nor the second softmax has an end.
     assert [tuple(row) for row in found.itertuples(index=False)] == [
-        ("v10_pingpong", 0, "products", 1, 4),
-        ("v10_pingpong", 0, "softmax", 3, 7),
-        ("v10_pingpong", 4, "load", 2, 2),
+        ("v10b_overlap", 0, "products", 1, 4),
+        ("v10b_overlap", 0, "softmax", 3, 7),
+        ("v10b_overlap", 4, "load", 2, 2),
     ]
 
 

@@ -158,7 +158,7 @@ def test_options_as_text() -> None:
         stages.parse_options("NAME=a,WARPS")
 
 
-def test_a_stage_with_options_as_text() -> None:
-    stage, options = stages.stage_and_options("v6_lean:ROWS=32")
-    assert stage == stages.discover()["v6_lean"] and options == stage.chosen_options({"ROWS": "32"})
+def test_a_stage_with_options_as_text(folder) -> None:
+    stage, options = stages.stage_and_options("mine:BR=128")
+    assert stage == stages.discover()["mine"] and options == {"BR": 128}
     assert stages.stage_and_options("v2_warp_mma")[1] == stages.discover()["v2_warp_mma"].chosen_options({})

@@ -65,6 +65,12 @@ KINDS: dict[str, Callable[[Tensor, Tensor], None]] = {
 }
 
 
+def wide(x: Tensor) -> Tensor:
+    """The same (B, H, N, d) in rows of all heads and one more, of NaNs."""
+    beside = torch.full_like(x[:, :1], torch.nan)
+    return torch.cat([x, beside], 1).transpose(1, 2).contiguous().transpose(1, 2)[:, : x.shape[1]]
+
+
 def make_inputs(problem: Problem, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
     """Draws q, k and v in fp32 on the CPU, then rounds them, so that they are the same on every machine."""
     if problem.dtype is None:

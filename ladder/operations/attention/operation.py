@@ -27,6 +27,8 @@ class Attention(Operation):
         "causal": "boolean",
     }
     output_names: tuple[str, ...] = ("o", "lse")
+    #: The inputs that a stage with the feature ``strides`` takes as they lie.
+    strided: tuple[str, ...] = ("q", "k", "v")
     size_text = SIZE_TEXT
     default_problem = shapes.DEFAULT_PROBLEM
     default_gpu_problem = shapes.DEFAULT_GPU_PROBLEM
@@ -68,12 +70,14 @@ class Attention(Operation):
             "dtype": problem.dtype,
             "is_causal": problem.is_causal,
             "scale": problem.softmax_scale,
+            **{f"{name}_strides": strides(tensors[name]) for name in self.strided},
         }
 
     def make_inputs(self, problem: Problem, device: str = "cpu") -> dict[str, Any]:
-        from ladder.operations.attention.inputs import make_inputs
+        from ladder.operations.attention.inputs import make_inputs, wide
 
-        return dict(zip("qkv", make_inputs(problem, device), strict=True))
+        inputs = dict(zip("qkv", make_inputs(problem, device), strict=True))
+        return {name: wide(x) for name, x in inputs.items()} if problem.strided else inputs
 
     def outputs(self, problem: Problem) -> Sequence[Output]:
         rows = (problem.batch, problem.heads, problem.q_len)
@@ -85,7 +89,7 @@ class Attention(Operation):
         return reference(**inputs, is_causal=problem.is_causal, scale=problem.softmax_scale)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        return shapes.pairwise_problems(dtypes, head_dims)
+        return [*shapes.pairwise_problems(dtypes, head_dims), *shapes.strided_problems(dtypes, head_dims)]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
         return {f"d={d}": shapes.boundary_problems(d, dtypes) for d in head_dims}
@@ -127,6 +131,9 @@ class Attention(Operation):
         group.add_argument(
             "--causal", action="store_true", default=None, help="query i sees only keys j <= i"
         )
+        group.add_argument(
+            "--strided", action="store_true", default=None, help="a token's heads lie side by side"
+        )
         group.add_argument("--scale", type=_number, help="factor of the logits (1 / sqrt(d))")
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
@@ -134,6 +141,7 @@ class Attention(Operation):
             "kv_heads": options.kv_heads,
             "is_causal": bool(options.causal),
             "scale": options.scale,
+            "strided": bool(options.strided),
         }
 
     def diagnose(
@@ -157,6 +165,16 @@ class Attention(Operation):
         from ladder.operations.attention.baselines import torch_runs
 
         return torch_runs(problem, inputs)
+
+
+def strides(tensor: Any) -> tuple[int, int, int]:
+    """The elements from one batch, head and row of a tensor (B, H, N, d) to the next. Those of a dimension of
+    size 1 say nothing, and need not be multiples of 16 bytes; they are a contiguous tensor's.
+    """
+    _, heads, rows, d = tensor.shape
+    found = zip(tensor.shape, tensor.stride(), (heads * rows * d, rows * d, d), strict=False)
+    batch, head, row = (usual if size == 1 else stride for size, stride, usual in found)
+    return batch, head, row
 
 
 def _number(text: str) -> float:

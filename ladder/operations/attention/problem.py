@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 from ladder.errors import InvalidProblem
@@ -25,7 +26,8 @@ class Problem(AnyProblem):
     ``kv_heads`` is Hkv; head h reads kv head h // (H / Hkv). ``is_causal`` is aligned to the upper left (key
     j <= query i); ``scale`` may have either sign, up to :data:`LARGEST_SCALE`, and is 1 / sqrt(d) if None.
     Both are as in ``torch.nn.functional.scaled_dot_product_attention``. ``inputs`` names one of
-    :data:`INPUTS`. If ``dtype`` is None, each stage uses the first dtype that it lists.
+    :data:`INPUTS`; if they are ``strided``, a token's heads lie side by side in a wider row. If ``dtype`` is
+    None, each stage uses the first dtype that it lists.
 
     Raises :class:`InvalidProblem`.
     """
@@ -42,6 +44,7 @@ class Problem(AnyProblem):
     is_causal: bool = False
     scale: float | None = None
     inputs: str = "normal"
+    strided: bool = False
 
     def __post_init__(self) -> None:
         for name, letter in (
@@ -64,13 +67,17 @@ class Problem(AnyProblem):
         if self.inputs not in INPUTS:
             raise InvalidProblem(f"inputs {self.inputs!r} is none of {', '.join(INPUTS)}")
         if self.scale is not None:
-            _check_scale(self.scale)
+            check_factor("scale", self.scale)
 
     @classmethod
     def parse(cls, text: str, **others: Any) -> Problem:
         """Parses ``"B,H,N,M,d"`` from the command line."""
         batch, heads, q_len, kv_len, head_dim = parse_sizes(text, SIZE_TEXT)
         return cls(batch, heads, q_len, kv_len, head_dim, **others)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({"strides"} if self.strided else ())
 
     @property
     def num_kv_heads(self) -> int:
@@ -103,6 +110,8 @@ class Problem(AnyProblem):
             words += ["--scale", repr(self.scale)]
         if self.inputs != "normal":
             words += ["--inputs", self.inputs]
+        if self.strided:
+            words.append("--strided")
         return shlex.join(words)
 
     def __str__(self) -> str:
@@ -114,17 +123,19 @@ class Problem(AnyProblem):
             *(["causal"] if self.is_causal else []),
             *([f"scale={self.scale:g}"] if self.scale is not None else []),
             *([f"{self.inputs} inputs"] if self.inputs != "normal" else []),
+            *(["strided"] if self.strided else []),
         ]
         return " ".join(parts)
 
 
-def _check_scale(scale: float) -> None:
-    try:
-        fits = abs(scale) <= LARGEST_SCALE  # False for NaN
-    except TypeError:
-        raise InvalidProblem(f"scale is {scale!r}; it must be a number") from None
-    if not fits:
+def check_factor(name: str, factor: Any) -> None:
+    """Raises :class:`InvalidProblem` unless a factor of the logits is a number up to
+    :data:`LARGEST_SCALE`.
+    """
+    if not isinstance(factor, Real) or isinstance(factor, bool):
+        raise InvalidProblem(f"{name} is {factor!r}; it must be a number")
+    if not abs(float(factor)) <= LARGEST_SCALE:  # NaN is not
         raise InvalidProblem(
-            f"scale is {scale}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
+            f"{name} is {factor}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
             "since kernels compute logits in fp32"
         )

@@ -80,6 +80,16 @@ def pairwise_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] =
     return [_problem(row) for row in pairwise(_axes(dtypes, head_dims))]
 
 
+def strided_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
+    """Tensors whose heads lie side by side, of several batches, heads and groups."""
+    return [
+        Problem(b, h, n, m, d, kv_heads=kv, dtype=dtype, is_causal=causal, strided=True)
+        for d in head_dims
+        for dtype in dtypes
+        for b, h, kv, n, m, causal in ((2, 6, 3, 70, 130, False), (1, 2, 1, 200, 90, True))
+    ]
+
+
 def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Problem]:
     """Sizes around the ends of tiles, with ordinary inputs; and several batches, heads and groups."""
     sizes = [(n, m, False) for n, m in _BOUNDARIES] + [(n, m, True) for n, m in _CAUSAL_BOUNDARIES]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations.attention.inputs import TORCH_DTYPES
 from ladder.operations.attention.problem import Problem
+
+
+def require_strided(**tensors: Tensor) -> None:
+    """Raises :class:`InvalidProblem` for a nested or sparse tensor, which has no strides."""
+    for name, tensor in tensors.items():
+        if tensor.is_nested:
+            raise InvalidProblem(
+                f"{name} is a nested tensor; it must be a plain one",
+                "ladder.hstu_attention takes sequences of different lengths, one after another.",
+            )
+        if tensor.layout != torch.strided:
+            raise InvalidProblem(f"{name} is {tensor.layout}; it must be dense", f"Pass {name}.to_dense().")
 
 
 def problem_of_tensors(
@@ -21,6 +34,7 @@ def problem_of_tensors(
     for name, tensor in named:
         if not isinstance(tensor, Tensor):
             raise InvalidProblem(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        require_strided(**{name: tensor})
         if tensor.dim() != 4:
             raise InvalidProblem(
                 f"{name} has {tensor.dim()} dimensions; it must have 4: (batch, heads, sequence, head_dim)"
@@ -36,8 +50,6 @@ def problem_of_tensors(
             raise UnsupportedProblem(f"{name} is {tensor.dtype}; it must be one of {known}")
         if tensor.dtype != q.dtype:
             raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
-        if not tensor.is_contiguous():
-            raise InvalidProblem(f"{name} is not contiguous", f"Pass {name}.contiguous().")
     if k.shape != v.shape:
         raise InvalidProblem(
             f"key is {tuple(k.shape)} and value {tuple(v.shape)}; they must have the same shape"
@@ -52,6 +64,9 @@ def problem_of_tensors(
             f"query has {q.shape[1]} heads and key {k.shape[1]}",
             "With enable_gqa=True query's heads may be a multiple of key's.",
         )
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(flag, bool):
+            raise InvalidProblem(f"{name} is {flag!r}; it must be True or False")
     batch, heads, q_len, head_dim = q.shape
     return Problem(
         batch,

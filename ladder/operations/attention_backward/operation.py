@@ -37,6 +37,7 @@ class AttentionBackward(Attention):
     title = "attention's gradients"
     problem = BackwardProblem
     output_names = ("dq", "dk", "dv")
+    strided = ("q", "k", "v", "d_o")
     default_problem = _of(shapes.DEFAULT_PROBLEM)
     default_gpu_problem = _of(shapes.DEFAULT_GPU_PROBLEM)
     check_problems = tuple(map(_of, shapes.CHECK_PROBLEMS))
@@ -58,6 +59,7 @@ class AttentionBackward(Attention):
         """Makes the inputs: o and lse are the exact ones, rounded; d_o and d_lse are standard normal."""
         import torch
 
+        from ladder.operations.attention.inputs import wide
         from ladder.operations.attention.reference import attention_float64
         from ladder.operations.base import torch_dtypes
 
@@ -69,6 +71,7 @@ class AttentionBackward(Attention):
         generator = torch.Generator().manual_seed(1)
         dtype = torch_dtypes()[problem.dtype]
         d_o = torch.randn(o.shape, generator=generator).to(device, dtype)
+        d_o = wide(d_o) if problem.strided else d_o
         d_lse = torch.randn(lse.shape, generator=generator).to(device) if problem.lse_gradient else None
         return {**inputs, "o": o.to(dtype), "lse": lse.float(), "d_o": d_o, "d_lse": d_lse}
 

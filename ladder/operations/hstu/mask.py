@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ladder.errors import InvalidProblem
 
@@ -36,6 +36,7 @@ def hstu_mask(
     """
     import torch
 
+    check_window(window)
     check_mask(queries, keys, contexts, targets, target_group_size, window)
     r = torch.arange(keys - queries, keys)[:, None]
     j = torch.arange(keys)[None, :]
@@ -56,6 +57,15 @@ def hstu_mask(
     seen = torch.where(r < contexts, j < history, seen)
     group_begin = history + (r - history).div(target_group_size, rounding_mode="floor") * target_group_size
     return seen & ~((r >= history) & (j >= history) & (j < group_begin))
+
+
+def check_window(window: Any) -> None:
+    """Raises :class:`InvalidProblem` unless ``window`` is a pair of whole numbers from -1 on."""
+    sides = tuple(window) if isinstance(window, tuple | list) else ()
+    if len(sides) != 2 or not all(isinstance(side, int) and side >= -1 for side in sides):
+        raise InvalidProblem(
+            f"window is {window!r}; it must be (left, right), whole numbers from -1, which has no limit"
+        )
 
 
 def check_mask(
@@ -85,6 +95,8 @@ def check_intervals(
     """Raises :class:`InvalidProblem` for intervals of the wrong shape, or combined with another mask."""
     if contexts or targets or tuple(window) != CAUSAL:
         raise InvalidProblem("intervals are a mask by themselves: no contexts, targets or window beside them")
+    if intervals.is_floating_point():
+        raise InvalidProblem(f"intervals are {intervals.dtype}; they must be int32", "Pass intervals.int().")
     if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != queries:
         raise InvalidProblem(
             f"intervals are {tuple(intervals.shape)}; wanted (an odd number of bounds, {queries} queries)"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ladder.errors import InvalidProblem
+from ladder.operations.attention.problem import check_factor
 from ladder.operations.base import AnyProblem, check_dtype, check_size
-from ladder.operations.hstu.mask import CAUSAL, check_mask
+from ladder.operations.hstu.mask import CAUSAL, check_mask, check_window
 
 #: ``strided``: tokens of q, k and v are parts of wider rows. ``large``: logits in the tens.
 INPUTS = ("normal", "strided", "large")
@@ -61,6 +62,7 @@ class HstuProblem(AnyProblem):
             values = getattr(self, name)
             if values is not None and len(values) != self.batch:
                 raise InvalidProblem(f"{name} has {len(values)} numbers for {self.batch} sequences")
+        check_window(self.window)
         for b in range(self.batch):
             check_mask(*self.sequence(b), self.target_group_size, self.window)
         if self.bias_heads not in (0, 1, self.heads):
@@ -71,8 +73,8 @@ class HstuProblem(AnyProblem):
             )
         if self.page_size:
             self._check_pages()
-        if self.alpha is not None and not math.isfinite(self.alpha):
-            raise InvalidProblem(f"alpha is {self.alpha}; it must be finite")
+        if self.alpha is not None:
+            check_factor("alpha", self.alpha)
         if self.scaling_seqlen is not None:
             check_size("scaling_seqlen", "scaling_seqlen", self.scaling_seqlen)
 

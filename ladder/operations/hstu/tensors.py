@@ -44,8 +44,9 @@ def hstu_problem_of_tensors(
     intervals: Tensor | None,
     pages: HstuPages | None,
     **choices: Any,
-) -> tuple[HstuProblem, dict[str, Tensor | None]]:
-    """Derives the problem of these tensors, and its inputs by name; ``choices`` are its other fields.
+) -> tuple[HstuProblem, Tensor]:
+    """Derives the problem of these tensors, and the offsets of the keys' sequences; ``choices`` are the
+    problem's other fields.
 
     Reads the int32 tensors, which synchronises with a GPU. Raises :class:`InvalidProblem` and
     :class:`UnsupportedProblem`.
@@ -80,19 +81,15 @@ def hstu_problem_of_tensors(
         dtype=dtype,
         **choices,
     )
-    inputs: dict[str, Tensor | None] = {
-        "q": query,
-        "k": key,
-        "v": value,
-        "rab": None if rab is None else _rows_apart(rab, query, problem),
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_k": cu_seqlens_k,
-        "num_contexts": num_contexts,
-        "num_targets": num_targets,
-        "intervals": intervals,
-        **dict(zip(HstuPages._fields, pages or (None,) * len(HstuPages._fields), strict=True)),
-    }
-    return problem, inputs
+    if rab is not None:
+        _check_bias(rab, query, problem)
+    return problem, cu_seqlens_k
+
+
+def padded_bias(rab: Tensor) -> Tensor:
+    """Copies the bias to the row stride that the kernels need; differentiable."""
+    longest = rab.shape[-1]
+    return F.pad(rab, (0, row_stride(longest) - longest)).contiguous()
 
 
 def _check_tokens(query: Tensor, key: Tensor, value: Tensor) -> str:
@@ -154,6 +151,11 @@ def _same_tokens(key: Tensor, query: Tensor, why: str) -> None:
 
 
 def _check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...] | None) -> None:
+    if not isinstance(tensor, Tensor):
+        raise InvalidProblem(
+            f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor of int32",
+            f"Pass torch.tensor({name}, dtype=torch.int32, device=query.device).",
+        )
     if tensor.dtype != torch.int32:
         raise InvalidProblem(f"{name} is {tensor.dtype}; it must be torch.int32", f"Pass {name}.int().")
     _same_device(name, tensor, query)
@@ -244,8 +246,7 @@ def _bias_heads(rab: Tensor) -> int:
     return rab.shape[1]
 
 
-def _rows_apart(rab: Tensor, query: Tensor, problem: HstuProblem) -> Tensor:
-    """Copies the bias to the row stride that the kernels need; differentiable."""
+def _check_bias(rab: Tensor, query: Tensor, problem: HstuProblem) -> None:
     longest = max(problem.all_kv_lens)
     shape = (problem.batch, problem.bias_heads, longest, longest)
     if rab.shape != shape:
@@ -256,4 +257,3 @@ def _rows_apart(rab: Tensor, query: Tensor, problem: HstuProblem) -> Tensor:
             f"Pass rab.to({query.dtype}).",
         )
     _same_device("rab", rab, query)
-    return F.pad(rab, (0, row_stride(longest) - longest)).contiguous()

@@ -12,6 +12,7 @@
 //   }
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <functional>
@@ -50,6 +51,11 @@ public:
       throw std::invalid_argument(std::string(name) + " must be at least " + std::to_string(least));
   }
 
+  void strides(const char *name, Strides &field) {
+    const std::array<std::int64_t, 3> values = integers(name);
+    field = {values[0], values[1], values[2]};
+  }
+
   void number(const char *name, int &field) { field = integer(name); }
   void number(const char *name, float &field) { field = real(name); }
   void flag(const char *name, bool &field) { field = boolean(name); }
@@ -69,6 +75,7 @@ public:
 protected:
   virtual std::uintptr_t address(const char *name) = 0;
   virtual int integer(const char *name) = 0;
+  virtual std::array<std::int64_t, 3> integers(const char *name) = 0;
   virtual float real(const char *name) = 0;
   virtual bool boolean(const char *name) = 0;
   virtual std::string text(const char *name) = 0;

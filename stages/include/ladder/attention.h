@@ -8,9 +8,10 @@
 namespace ladder {
 
 /// One attention forward pass: o = softmax(scale * q k^T) v, and lse = log(sum(exp(scale * q k^T))), natural
-/// log. All pointers are device pointers to contiguous row-major tensors that do not overlap:
+/// log. All pointers are device pointers to row-major tensors that do not overlap:
 ///   q, o (batch, heads, q_len, head_dim) and k, v (batch, kv_heads, kv_len, head_dim) in `dtype`; lse
 ///   (batch, heads, q_len) in fp32.
+/// They are contiguous, except that a rung that `takes` strides gets q, k and v as they lie.
 /// heads is a multiple of kv_heads; query head h reads key/value head h / (heads / kv_heads).
 /// is_causal lets query i see the keys j <= i (aligned at the upper left corner, so that no row is ever
 /// empty).
@@ -18,6 +19,7 @@ struct AttentionProblem {
   const void *q, *k, *v;
   void *o;
   float *lse;
+  Strides q_strides, k_strides, v_strides;
   int batch, heads, kv_heads, q_len, kv_len, head_dim;
   DType dtype;
   bool is_causal;

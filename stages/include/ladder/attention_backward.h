@@ -11,9 +11,10 @@ namespace ladder {
 /// p = exp(scale * q k^T - lse) and dp = d_o v^T
 ///   ds = p * (dp - rowsum(d_o * o) + d_lse)
 ///   dq = scale * ds k, dk = scale * ds^T q, dv = p^T d_o.
-/// All pointers are device pointers to contiguous row-major tensors that do not overlap:
+/// All pointers are device pointers to row-major tensors that do not overlap:
 ///   q, o, d_o, dq (batch, heads, q_len, head_dim) and k, v, dk, dv (batch, kv_heads, kv_len, head_dim) in
 ///   `dtype`; lse, d_lse (batch, heads, q_len) in fp32. d_lse is null where lse has no gradient.
+/// They are contiguous, except that a rung that `takes` strides gets q, k, v and d_o as they lie.
 /// heads is a multiple of kv_heads; query head h reads key/value head h / (heads / kv_heads), whose dk and dv
 /// are sums over the heads that read it.
 /// is_causal lets query i see the keys j <= i (aligned at the upper left corner, so that no row is ever
@@ -24,6 +25,7 @@ struct AttentionBackwardProblem {
   const void *d_o;
   const float *d_lse;
   void *dq, *dk, *dv;
+  Strides q_strides, k_strides, v_strides, d_o_strides;
   int batch, heads, kv_heads, q_len, kv_len, head_dim;
   DType dtype;
   bool is_causal;

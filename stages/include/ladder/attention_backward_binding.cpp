@@ -13,6 +13,10 @@ ladder::Launch ladder::bind_launch(Arguments &arguments) {
   arguments.tensor("dq", problem.dq);
   arguments.tensor("dk", problem.dk);
   arguments.tensor("dv", problem.dv);
+  arguments.strides("q_strides", problem.q_strides);
+  arguments.strides("k_strides", problem.k_strides);
+  arguments.strides("v_strides", problem.v_strides);
+  arguments.strides("d_o_strides", problem.d_o_strides);
   arguments.size("batch", problem.batch);
   arguments.size("heads", problem.heads);
   arguments.size("kv_heads", problem.kv_heads);

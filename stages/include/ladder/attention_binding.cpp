@@ -8,6 +8,9 @@ ladder::Launch ladder::bind_launch(Arguments &arguments) {
   arguments.tensor("v", problem.v);
   arguments.tensor("o", problem.o);
   arguments.tensor("lse", problem.lse);
+  arguments.strides("q_strides", problem.q_strides);
+  arguments.strides("k_strides", problem.k_strides);
+  arguments.strides("v_strides", problem.v_strides);
   arguments.size("batch", problem.batch);
   arguments.size("heads", problem.heads);
   arguments.size("kv_heads", problem.kv_heads);

@@ -126,8 +126,13 @@ __global__ void __launch_bounds__(kRowThreads)
   const int row = padded % rows.padded_len;
   float sum = 0.f;
   if (row < p.q_len) {
-    const int64_t place = (head * p.q_len + row) * lanes + lane;
-    const uint4 o = static_cast<const uint4 *>(p.o)[place], d_o = static_cast<const uint4 *>(p.d_o)[place];
+    const int batch = head / p.heads, head_of_batch = head - int64_t(batch) * p.heads;
+    const Strides &apart = p.d_o_strides;
+    const T *const o_row = static_cast<const T *>(p.o) + (head * p.q_len + row) * d;
+    const T *const d_o_row =
+        static_cast<const T *>(p.d_o) + batch * apart.batch + head_of_batch * apart.head + row * apart.row;
+    const uint4 o = reinterpret_cast<const uint4 *>(o_row)[lane],
+                d_o = reinterpret_cast<const uint4 *>(d_o_row)[lane];
     using Pair = tiles::Pair<T>;
 #pragma unroll
     for (int i = 0; i < int(sizeof(o) / sizeof(Pair)); i++) {

@@ -1,52 +1,62 @@
 // The Python side of a stage: module ladder_stage with one function, launch. It is the same for all
 // operations except for bind_launch in <operation>_binding.cpp.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <new>
 #include <pybind11/pybind11.h>
-#include <set>
+#include <pybind11/stl.h>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <vector>
 
 #include "ladder/arguments.h"
 
 namespace {
 
-/// Keyword arguments, each of which must be used.
+/// Keyword arguments, each of which must be used once.
 class KeywordArguments final : public ladder::Arguments {
 public:
-  explicit KeywordArguments(pybind11::kwargs values) : values_(std::move(values)) {}
+  explicit KeywordArguments(const pybind11::kwargs &values) : values_(values) {}
 
   cudaStream_t stream() { return reinterpret_cast<cudaStream_t>(address("stream")); }
 
   /// Throws std::invalid_argument if an argument was not used.
   void finish() const {
+    if (taken_.size() == values_.size())
+      return;
     for (const auto &[name, value] : values_)
-      if (const auto text = pybind11::cast<std::string>(name); !taken_.contains(text))
+      if (const auto text = pybind11::cast<std::string>(name);
+          std::ranges::find(taken_, text) == taken_.end())
         throw std::invalid_argument("there is no argument " + text);
   }
 
 private:
   std::uintptr_t address(const char *name) override { return take<std::uintptr_t>(name); }
   int integer(const char *name) override { return take<int>(name); }
+  std::array<std::int64_t, 3> integers(const char *name) override {
+    return take<std::array<std::int64_t, 3>>(name);
+  }
   float real(const char *name) override { return take<float>(name); }
   bool boolean(const char *name) override { return take<bool>(name); }
   std::string text(const char *name) override { return take<std::string>(name); }
 
   template <typename T> T take(const char *name) {
-    if (!values_.contains(name))
+    const pybind11::handle value = PyDict_GetItemString(values_.ptr(), name);
+    if (!value)
       throw std::invalid_argument(std::string("there is no ") + name);
-    taken_.insert(name);
+    taken_.push_back(name);
     try {
-      return pybind11::cast<T>(values_[name]);
+      return pybind11::cast<T>(value);
     } catch (const pybind11::cast_error &) {
       throw std::invalid_argument(std::string(name) + " has a value that it cannot have");
     }
   }
 
-  pybind11::kwargs values_;
-  std::set<std::string> taken_;
+  const pybind11::kwargs &values_;
+  std::vector<std::string_view> taken_;
 };
 
 /// A stage throws std::invalid_argument for a problem that it does not support. Any other exception is an
@@ -70,8 +80,8 @@ void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
 PYBIND11_MODULE(ladder_stage, module) {
   module.def(
       "launch",
-      [](pybind11::kwargs values) {
-        KeywordArguments arguments(std::move(values));
+      [](const pybind11::kwargs &values) {
+        KeywordArguments arguments(values);
         const ladder::Launch launch = ladder::bind_launch(arguments);
         const cudaStream_t stream = arguments.stream();
         arguments.finish();

@@ -64,14 +64,26 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
 
 } // namespace detail
 
-/// The map of the contiguous tensor (matrices, rows, Tile::cols) at `data`, in tiles `Tile`. One instruction
-/// loads all column blocks of a tile. Throws std::invalid_argument if TMA does not support the tensor.
+/// The map of the tensor (batch, heads, rows, Tile::cols) at `data`, in tiles `Tile`. `strides` has the
+/// elements from one batch, head and row to the next. One instruction loads all column blocks of a tile.
+/// Throws std::invalid_argument if TMA does not support the tensor.
+template <SharedMemoryTile Tile, typename Strides>
+TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, int heads, int batch) {
+  constexpr cuuint64_t bytes = sizeof(typename Tile::Elem);
+  return {detail::encode<Tile, 2>(
+              data, {cuuint64_t(rows), Tile::cols / Tile::block_cols, cuuint64_t(heads), cuuint64_t(batch)},
+              {strides.row * bytes, Tile::row_bytes, strides.head * bytes, strides.batch * bytes},
+              std::to_string(batch) + " x " + std::to_string(heads) + " matrices of " + std::to_string(rows) +
+                  " rows " + std::to_string(strides.row * bytes) + " bytes apart"),
+          heads};
+}
+
+/// The same for a contiguous tensor (matrices, rows, Tile::cols).
 template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, int rows, int matrices) {
-  constexpr cuuint64_t row_bytes = Tile::cols * sizeof(typename Tile::Elem);
-  return {
-      detail::encode<Tile, 1>(data, {cuuint64_t(rows), Tile::cols / Tile::block_cols, cuuint64_t(matrices)},
-                              {row_bytes, Tile::row_bytes, rows * row_bytes},
-                              std::to_string(matrices) + " matrices of " + std::to_string(rows) + " rows")};
+  struct {
+    int64_t batch, head, row;
+  } strides{int64_t(matrices) * rows * Tile::cols, int64_t(rows) * Tile::cols, Tile::cols};
+  return tensor_map<Tile>(data, strides, rows, matrices, 1);
 }
 
 /// The map of the jagged tensor (tokens, heads, Tile::cols) at `data`, with `stride` elements from token to

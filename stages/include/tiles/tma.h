@@ -9,10 +9,12 @@
 
 namespace tiles::tma {
 
-/// A tensor (matrices, rows, Tile::cols) in global memory, loaded and stored in tiles. Rows beyond the last
-/// one of a matrix are loaded as zeros and not stored. A kernel's parameter is `const __grid_constant__`.
+/// A tensor (batch, heads, rows, Tile::cols) in global memory, loaded and stored in tiles. Its matrices are
+/// numbered across the batch. Rows beyond the last one of a matrix are loaded as zeros and not stored. A
+/// kernel's parameter is `const __grid_constant__`.
 template <SharedMemoryTile Tile> struct TensorMap {
   CUtensorMap descriptor;
+  int heads;
 };
 
 /// A jagged tensor (tokens, heads, Tile::cols) of consecutive sequences, loaded in tiles of one sequence and
@@ -46,23 +48,13 @@ __device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int col
       : "memory");
 }
 
-template <SharedMemoryTile D>
-__device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int column_block, int outermost,
-                                Barrier &barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5}], [%6];" ::"r"(ptx::shared_address(dst.data)),
-      "l"(&src), "r"(0), "r"(row), "r"(column_block), "r"(outermost), "r"(barrier.address())
-      : "memory");
-}
-
 } // namespace detail
 
 /// Issues the load of the tile from `row` of `matrix` on. Its bytes are counted by `barrier`, which must
 /// expect them.
 template <SharedMemoryTile D>
 __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
-  detail::load_box(dst, src.descriptor, row, 0, matrix, barrier);
+  detail::load_box(dst, src.descriptor, row, 0, matrix % src.heads, matrix / src.heads, barrier);
 }
 /// The same from `row` of a segment on.
 template <SharedMemoryTile D>
@@ -90,9 +82,10 @@ __device__ inline void load_async(D &dst, const GlobalVec<const typename D::Elem
 template <SharedMemoryTile S>
 __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int row, int matrix) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
           &dst.descriptor),
-      "r"(0), "r"(row), "r"(0), "r"(matrix), "r"(ptx::shared_address(src.data))
+      "r"(0), "r"(row), "r"(0), "r"(matrix % dst.heads), "r"(matrix / dst.heads),
+      "r"(ptx::shared_address(src.data))
       : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -1,0 +1,201 @@
+"""What a call costs on the host, beside torch's: ``ladder.attention`` and ``ladder.hstu_attention`` as users
+call them, and the launch alone.
+
+The host's time is that of a call while the GPU still computes; the speed is that of calls one after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import ladder
+from ladder.bench.provenance import measured_on
+from ladder.common import files
+from ladder.common.progress import steps
+from ladder.errors import LadderError
+from ladder.operations import Problem
+
+#: Calls in a row; a GPU's queue holds about a thousand launches, of which backward has up to six a call.
+_CALLS = 100
+_ROUNDS = 15
+_SIZES = (
+    *((batch, 16, n, d) for d in (64, 128) for n in (128, 256, 512, 1024) for batch in (1, 16, 64)),
+    *((4, 16, 4096, d) for d in (64, 128)),
+)
+
+Call = Callable[[], object]
+
+
+def attention_calls(problem: Problem, *, with_gradient: bool) -> dict[str, Call]:
+    """Calls of the same attention by contender, forward alone or with the backward pass; the raw launch is of
+    a prepared run, with outputs allocated.
+    """
+    shape = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
+    q, k, v = (
+        torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=with_gradient) for _ in range(3)
+    )
+    d_o = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    causal = problem.is_causal
+
+    def torchs(backend: SDPBackend) -> Callable[[], Tensor]:
+        def call() -> Tensor:
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+        return call
+
+    stage = ladder.discover().computing("attention")[-1].name
+    calls: dict[str, Callable[[], Tensor]] = {
+        "ladder auto": lambda: ladder.attention(q, k, v, is_causal=causal)[0],
+        f"ladder {stage}": lambda: ladder.attention(q, k, v, is_causal=causal, stage=stage)[0],
+        "torch auto": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+        "torch flash": torchs(SDPBackend.FLASH_ATTENTION),
+        "torch cuDNN": torchs(SDPBackend.CUDNN_ATTENTION),
+    }
+    if with_gradient:
+        return {name: _with_gradient(call, (q, k, v), d_o) for name, call in calls.items()}
+    return {**calls, "launch alone": _launch_alone(q, k, v, causal)}
+
+
+def _with_gradient(call: Callable[[], Tensor], leaves: Sequence[Tensor], d_o: Tensor) -> Call:
+    return lambda: torch.autograd.grad(call(), leaves, d_o)
+
+
+def _launch_alone(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Call:
+    from ladder.functional.forward import prepared
+
+    run = prepared(q, k, v, is_causal, None, False, "auto", "", "", False)
+    inputs: dict[str, Tensor | None] = {"q": q, "k": k, "v": v}
+    outputs = {name: torch.empty(shape, dtype=dtype, device=run.device) for name, shape, dtype in run.outputs}
+    return lambda: run.launch(inputs, outputs, run.arguments)
+
+
+def hstu_calls(*, with_gradient: bool) -> dict[str, Call]:
+    """A call of ``ladder.hstu_attention`` on 16 sequences of 256 tokens."""
+    offsets = torch.arange(0, 17 * 256, 256, dtype=torch.int32, device="cuda")
+    leaves = [
+        torch.randn(4096, 4, 64, device="cuda", dtype=torch.bfloat16, requires_grad=with_gradient)
+        for _ in range(3)
+    ]
+    d_o = torch.randn(4096, 4, 64, device="cuda", dtype=torch.bfloat16)
+
+    def call() -> Tensor:
+        query, key, value = leaves
+        return ladder.hstu_attention(query, key, value, offsets)
+
+    return {"ladder hstu": _with_gradient(call, leaves, d_o) if with_gradient else call}
+
+
+def measure(calls: Mapping[str, Call]) -> dict[str, tuple[float, float, float, float]]:
+    """By contender: the microseconds of a call on the host, median with the 10th and 90th percentile of
+    rounds, and of a call when many follow each other, the GPU's work included. Contenders take turns.
+    """
+    for call in calls.values():
+        call()
+        call()
+    host: dict[str, list[float]] = {name: [] for name in calls}
+    whole: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_ROUNDS):
+        for name in random.sample([*calls], len(calls)):
+            call = calls[name]
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(_CALLS):
+                call()
+            queued = time.perf_counter()
+            torch.cuda.synchronize()
+            host[name].append((queued - begin) * 1e6 / _CALLS)
+            whole[name].append((time.perf_counter() - begin) * 1e6 / _CALLS)
+    return {name: (*_spread(host[name]), statistics.median(whole[name])) for name in calls}
+
+
+def _spread(times: Sequence[float]) -> tuple[float, float, float]:
+    tenths = statistics.quantiles(times, n=10)
+    return statistics.median(times), tenths[0], tenths[-1]
+
+
+def rows(problem: Problem | None, *, with_gradient: bool) -> list[dict[str, Any]]:
+    """A row for each contender; ``problem`` None is HSTU's."""
+    calls = (
+        hstu_calls(with_gradient=with_gradient)
+        if problem is None
+        else attention_calls(problem, with_gradient=with_gradient)
+    )
+    flops = 0.0 if problem is None else problem.flops * (3.5 if with_gradient else 1.0)
+    return [
+        {
+            "problem": "hstu" if problem is None else str(problem),
+            "pass": "forward and backward" if with_gradient else "forward",
+            "contender": name,
+            "host_us": found[0],
+            "host_us_p10": found[1],
+            "host_us_p90": found[2],
+            "call_us": found[3],
+            "tflops": flops / found[3] * 1e-6 if flops else None,
+        }
+        for name, found in measure(calls).items()
+    ]
+
+
+def render(frame: pd.DataFrame) -> Table:
+    """The rows as a table, problem by problem."""
+    table = Table(title=f"{frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}")
+    for name in ("problem", "pass", ""):
+        table.add_column(name)
+    for name in ("host us", "10-90 %", "us a call", "TFLOP/s"):
+        table.add_column(name, justify="right")
+    before: tuple[str, str] | None = None
+    for _, row in frame.iterrows():
+        group = (row["problem"], row["pass"])
+        if group != before:
+            table.add_section()
+        shown = group if group != before else ("", "")
+        before = group
+        speed = "" if pd.isna(row.tflops) else f"{row.tflops:.1f}"
+        spread = f"{row.host_us_p10:.1f}-{row.host_us_p90:.1f}"
+        table.add_row(*shown, row.contender, f"{row.host_us:.1f}", spread, f"{row.call_us:.1f}", speed)
+    return table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the rows as CSV")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures, prints the table and writes the CSV."""
+    if not torch.cuda.is_available():
+        raise LadderError("torch sees no CUDA GPU, whose queue this measures", "ladder doctor says more.")
+    if options.out is not None:
+        files.require_target(options.out)
+    problems = [
+        Problem(batch, heads, n, n, d, dtype="bf16", is_causal=causal)
+        for batch, heads, n, d in _SIZES
+        for causal in (False, True)
+    ]
+    found: list[dict[str, Any]] = []
+    with steps("Measuring", len(problems) + 1) as progress:
+        for problem in (None, *problems):
+            with progress.step(str(problem or "hstu")):
+                for with_gradient in (False, True):
+                    found += rows(problem, with_gradient=with_gradient)
+    frame = pd.DataFrame(found)
+    for column, value in reversed(measured_on().items()):
+        frame.insert(0, column, value)
+    if options.out is not None:
+        files.write(options.out, frame.to_csv(index=False, float_format="%.5g").encode())
+    Console().print(render(frame))
+    return 0
