@@ -4,12 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import cpu_seconds, descendants, wait_for
 
 from ladder.cli import main
+from ladder.common import isolation
 from ladder.evaluation import COLUMNS
 
 SMALL = ["--problem", "1,2,20,9,32", "--backend", "emulator"]
@@ -302,6 +305,17 @@ def test_doctor_names_what_is_missing(capsys, monkeypatch):
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "no-such-compiler is not there" in out and "apt-get install g++" in out
+
+
+def test_doctor_says_which_protections_are_on(capsys, monkeypatch, tmp_path):
+    with isolation.Child(folder=tmp_path) as child:
+        protections = child.protections
+    assert main(["doctor"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "confinement" in line)
+    assert (", ".join(protections) or "none") in line
+    monkeypatch.setattr(isolation, "Child", lambda folder: nullcontext(SimpleNamespace(protections=[])))
+    assert main(["doctor"]) == 0
+    assert "What is checked may use the network and" in capsys.readouterr().out
 
 
 def test_doctor_says_where_nsight_compute_is(capsys, monkeypatch, tmp_path):

@@ -251,7 +251,7 @@ def test_shuffles_on_both_sides_of_a_branch_meet(rounds: int) -> None:
     ],
 )
 def test_what_does_not_meet_on_both_sides_is_said(odd: str, even: str) -> None:
-    with pytest.raises(FaultError, match="which the hardware allows when they are of one kind") as caught:
+    with pytest.raises(FaultError, match="The hardware allows that for instructions of one kind") as caught:
         run(SIDES.format(rounds=1, odd=odd, even=even), np.zeros(32, np.uint32))
     assert caught.value.fault.kind == "unsupported"
 
@@ -272,25 +272,25 @@ def findings_of(body: str) -> list[str]:
         (
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.bfly.b32 %r1, %r0, 8, 31, 0xff;",
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.down.b32 %r1, %r0, 4, 31, 0xff;",
-            "lane 8, which the mask does not name",
+            "lane 8, which the member mask does not name",
         ),
         # Segments that end with the mask.
         (
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.idx.b32 %r1, %r0, 20, 31, 0xff;",
             "setp.lt.u32 %p1, %r0, 8; @%p1 shfl.sync.idx.b32 %r1, %r0, 20, 0x181f, 0xff;",
-            "lane 20, which the mask does not name",
+            "lane 20, which the member mask does not name",
         ),
         # A lane in the mask does not execute the instruction.
         (
             "setp.ne.u32 %p1, %r0, 5; @%p1 shfl.sync.idx.b32 %r1, %r0, 5, 31, -1;",
             "setp.ne.u32 %p1, %r0, 5; @%p1 shfl.sync.idx.b32 %r1, %r0, 6, 31, -1;",
-            "lane 5, which the mask names and which is not there",
+            "lane 5, which the member mask names but which does not execute the instruction",
         ),
         # A lane has exited.
         (
             "setp.eq.u32 %p1, %r0, 9; @%p1 exit; shfl.sync.idx.b32 %r1, %r0, 9, 31, -1;",
             "setp.eq.u32 %p1, %r0, 9; @%p1 exit; shfl.sync.bfly.b32 %r1, %r0, 0, 31, -1;",
-            "lane 9, which the mask names and which is not there",
+            "lane 9, which the member mask names but which does not execute the instruction",
         ),
         # The lanes of the other side arrive later.
         (
@@ -298,7 +298,7 @@ def findings_of(body: str) -> list[str]:
             " bra both; low: shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffff; both:",
             "setp.lt.u32 %p1, %r0, 16; @%p1 bra low; shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;"
             " bra both; low: shfl.sync.bfly.b32 %r1, %r0, 16, 31, -1; both:",
-            "lane 0, which the mask does not name",
+            "lane 0, which the member mask does not name",
         ),
     ],
 )

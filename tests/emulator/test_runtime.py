@@ -98,7 +98,7 @@ def test_128_bit_division(run):
 def test_clusters(run):
     result = run("clusters", arch="sm_90")
     assert result.exit_code == 0, result.stdout + result.stderr
-    assert "which is no multiple of the cluster of 4 x 1 x 1" in result.stderr
+    assert "which is not a multiple of the cluster of 4 x 1 x 1" in result.stderr
     assert "more than 8 need cudaFuncSetAttribute" in result.stderr
 
 
@@ -123,11 +123,11 @@ def test_tensor_maps(run):
         "boxDim[1] is 0",
         "12 bytes of the innermost dimension; it must be a multiple of 16",
         "elementStrides[1] is 9",
-        "more than the 64 that are swizzled together",
+        "more than the swizzle span of 64 bytes",
         "an interleaved tensor has at least 3 dimensions",
-        "the global address is no multiple of 16",
+        "the global address is not a multiple of 16",
         "tensorMap is not aligned to 64 bytes",
-        "the 128 bytes at this address are no tensor map",
+        "the 128 bytes at this address are not a tensor map",
     ):
         assert words in result.stderr
 
@@ -211,10 +211,10 @@ def test_assert_names_the_condition_and_the_thread(run):
             ["endless", "another stream", "LADDER_WARP_INSTRUCTION_LIMIT"],
         ),
         ("null", "cudaErrorIllegalAddress", ["no allocation holds: a null pointer [", "faults.cu:13"]),
-        ("null_field", "cudaErrorIllegalAddress", ["a null pointer and 40 bytes [address 0x28]"]),
-        ("host", "cudaErrorIllegalAddress", ["it is memory of the host's, which a GPU cannot reach"]),
+        ("null_field", "cudaErrorIllegalAddress", ["a null pointer plus 40 bytes [address 0x28]"]),
+        ("host", "cudaErrorIllegalAddress", ["it is host memory, which a GPU cannot access"]),
         ("freed", "cudaErrorIllegalAddress", ["at byte 40 of 'cudaMalloc' [", "which has been freed"]),
-        ("far", "cudaErrorIllegalAddress", ["it is far from all of them"]),
+        ("far", "cudaErrorIllegalAddress", ["it is far from every allocation"]),
         (
             "deadlock",
             "cudaErrorLaunchTimeout",

@@ -67,7 +67,7 @@ def test_random_bytes_are_no_tensor_map(module: Module, aligned: np.ndarray) -> 
     generator = random.Random(1)
     contents = [bytes(128), b"\xff" * 128, *(generator.randbytes(128) for _ in range(RANDOM))]
     assert {outcome(module, aligned, content) for content in contents} == {
-        "the 128 bytes at this address are no tensor map: cuTensorMapEncodeTiled did not make them"
+        "the 128 bytes at this address are not a tensor map made by cuTensorMapEncodeTiled"
     }
 
 
@@ -123,11 +123,13 @@ def test_a_map_with_wrong_fields_names_the_rule(module: Module, aligned: np.ndar
         found[rule] = found.get(rule, 0) + 1
     assert all(message == "" or len(message) > 20 for message in found)
     assert sum("breaks a rule" in message for message in found) >= 10
-    assert any("more than the N that are swizzled together" in message for message in found)
-    assert any("no tensor map" in message for message in found)
+    assert any("more than the swizzle span of N bytes" in message for message in found)
+    assert any("not a tensor map" in message for message in found)
 
 
-@pytest.mark.parametrize(("shift", "message"), [(16, "no multiple of 64"), (1 << 40, "no allocation holds")])
+@pytest.mark.parametrize(
+    ("shift", "message"), [(16, "not a multiple of 64"), (1 << 40, "no allocation holds")]
+)
 def test_a_map_at_a_wrong_place(module: Module, aligned: np.ndarray, shift: int, message: str) -> None:
     text = KERNEL.replace(
         "ld.param.u64 %map, [k_map];", f"ld.param.u64 %map, [k_map]; add.u64 %map, %map, {shift};"

@@ -395,11 +395,11 @@ GOOD = layout("128", False, 64, A_START), layout("128", False, 64, B_START)
 
 def test_a_descriptor_out_of_shared_memory() -> None:
     message = launch_wrong(GOOD[0], layout("128", False, 64, SHARED_BEGIN + SHARED - 1024))
-    assert "operand B of a wgmma reaches out of the block's shared memory" in message
+    assert "operand B of a wgmma extends beyond the block's shared memory" in message
 
 
 def test_wgmma_by_three_warps() -> None:
-    assert "wgmma by a warpgroup of 3 warps" in launch_wrong(*GOOD, threads=96)
+    assert "wgmma in a warpgroup of 3 warps" in launch_wrong(*GOOD, threads=96)
 
 
 def test_one_warp_of_the_four_does_not_come() -> None:
@@ -413,7 +413,7 @@ def test_one_warp_of_the_four_does_not_come() -> None:
 def test_descriptors_differ_between_warps() -> None:
     change = "  setp.ge.u32 %p20, %r0, 96;\n  @%p20 add.u64 %rd21, %rd21, 64;"
     message = launch_wrong(*GOOD, **{"  wgmma.fence.sync.aligned;": change})
-    assert "another matrix descriptor" in message
+    assert "a different matrix descriptor" in message
 
 
 def test_only_code_for_sm_90a_may() -> None:

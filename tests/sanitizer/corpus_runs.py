@@ -196,6 +196,7 @@ def texts_of(finding: Finding) -> list[str]:
     for party in (finding.who, finding.other):
         if party:
             places += [(party.file, str(party.line)), (party.kernel_file, str(party.kernel_line))]
+            places.append((party.kernel_file, str(party.own_line)))
     return [
         Path(file).read_text().splitlines()[int(line) - 1]
         for file, line in places

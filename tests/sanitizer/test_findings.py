@@ -50,7 +50,7 @@ def test_one_barrier_mends_races_of_lanes_and_of_warps() -> None:
     [
         ("proxy fence", "cp.async.bulk.shared::cluster.global", "mbarrier.init.b64", "fence.mbarrier_init"),
         ("race between blocks", "mbarrier.arrive.b64", "mbarrier.init.b64", "fence.mbarrier_init"),
-        ("race between blocks", "ld.shared::cluster.u32", "st.shared.u32", "barrier of the cluster"),
+        ("race between blocks", "ld.shared::cluster.u32", "st.shared.u32", "cluster barrier"),
         ("copy not waited for", "ld.shared.u32", "cp.async.bulk.shared::cluster.global", "phase"),
         ("mask", "wgmma.mma_async.sync", "", "warpgroup"),
         ("barrier", "mbarrier.try_wait.b64", "", "mbarrier.init"),
@@ -64,7 +64,7 @@ def test_advice_names_what_asynchronous_instructions_need(kind: str, who: str, o
 
 def test_advice_is_about_the_access() -> None:
     assert "ldmatrix" in finding("misaligned", party(3, "ldmatrix.sync")).advice
-    assert "Is the index right?" in finding("misaligned", party(3)).advice
+    assert "If the index is right" in finding("misaligned", party(3)).advice
     copy = party(5, "cp.async.cg.shared.global")
-    assert finding("race between warps", copy, READ).advice.startswith("Is that the buffer that is free?")
+    assert finding("race between warps", copy, READ).advice.startswith("Is that the free buffer?")
     assert finding("race between warps", READ, WRITE).advice == "Put __syncthreads() between the two lines."

@@ -253,7 +253,7 @@ __global__ void one_phase_for_both_copies(float *out, const Element *in) {
   __shared__ Barrier full;
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0) {
     expect(full, 2 * kTileBytes);
     load(k, in, kTileBytes, full);
@@ -294,7 +294,7 @@ __global__ void memory_of_an_mbarrier_reused(float *out, const float *in) {
   } place;
   if (threadIdx.x == 0)
     init(place.barrier, kThreads);
-  publish_barriers();
+  fence_barrier_init();
   arrive(place.barrier);
   wait(place.barrier, 0);
   __syncthreads();

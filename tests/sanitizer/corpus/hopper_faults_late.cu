@@ -12,7 +12,7 @@ namespace {
   __shared__ Barrier full;                                                                                   \
   if (threadIdx.x == 0)                                                                                      \
     init(full, 1);                                                                                           \
-  publish_barriers()
+  fence_barrier_init()
 
 __global__ void bytes_of_one_copy_of_two(float *out, const Element *in) {
   K_AND_V;
@@ -125,7 +125,7 @@ __global__ void data_over_a_live_mbarrier(float *out, const float *in) {
   } place;
   if (threadIdx.x == 0)
     init(place.barrier, kThreads);
-  publish_barriers();
+  fence_barrier_init();
   arrive(place.barrier);
   wait(place.barrier, 0);
   __syncthreads();
@@ -149,7 +149,7 @@ __global__ void tile_loaded_over_its_mbarrier(Element *out, const Element *in) {
     init(place.full, 1);
     init(other, 1);
   }
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0) {
     expect(other, kTileBytes);
     load(place.tile, in, kTileBytes, other); // fault(tile_loaded_over_its_mbarrier): barrier

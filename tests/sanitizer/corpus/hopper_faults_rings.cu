@@ -331,7 +331,7 @@ __global__ void load_over_what_threads_wrote(Element *out, const Element *in) {
   out[threadIdx.x] = tile[threadIdx.x];
   if (threadIdx.x == 0)
     init(full, 1);
-  publish_barriers();
+  fence_barrier_init();
   if (threadIdx.x == 0) {
     expect(full, kTileBytes);
     load(tile, in, kTileBytes, full); // fault(load_over_what_threads_wrote): proxy fence
