@@ -1,4 +1,4 @@
-"""The order of the work items of the persistent rungs: every item once, longest first, K and V from the L2."""
+"""The order of work items: every item once, longest first under a causal mask, head by head without one."""
 
 from __future__ import annotations
 
