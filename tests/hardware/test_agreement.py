@@ -32,7 +32,7 @@ from ladder import nsight
 from ladder.evaluation import evaluate
 from ladder.lines import line_table
 from ladder.operations import BackwardProblem, Problem, get_operation
-from ladder.stages import discover, root
+from ladder.stages import discover, of_today, root
 
 H200 = Path(__file__).parents[2] / "results" / "h200"
 
@@ -76,7 +76,7 @@ TRAFFIC = ["tma_sectors_ld", "tma_sectors_st"]
 POLLS = {"b3_same_bits"}
 #: The rows of a block of h1, queries, and of h3b, keys, and its warps, by head dimension. If a sequence has
 #: no rows for it and there is no bias, each of its warps reads SECTORS_OF_A_WARP fewer.
-BLOCKS = {"h1_silu": dict.fromkeys((64, 128), (128, 4)), "h3b_gradients": {64: (128, 4), 128: (128, 8)}}
+BLOCKS = {"h1_silu": dict.fromkeys((64, 128), (128, 4)), "h3f_large_blocks": {64: (128, 4), 128: (128, 8)}}
 SECTORS_OF_A_WARP = 2
 #: By how much of its sectors h3 may read fewer at d = 128.
 FEWER_SECTORS = 0.03
@@ -90,7 +90,7 @@ def files() -> list[Path]:
 
 @cache
 def rows_of(file: Path) -> pd.DataFrame:
-    rows = pd.read_csv(file)
+    rows = of_today(pd.read_csv(file), "stage")
     if "problem" not in rows or rows["problem"].isna().any():
         rows["problem"] = [attention(row).text for _, row in rows.iterrows()]
     return pd.concat([rows, nsight.counters(rows)[[*COMPARED, *TRAFFIC]]], axis=1)
