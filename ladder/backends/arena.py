@@ -12,7 +12,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from ladder.backends.emulation import MAP_NORESERVE
+from ladder.common.files import MAP_NORESERVE
 from ladder.operations import Tensors
 
 #: The pages of a tensor hold nothing else.

@@ -15,11 +15,9 @@ from typing import Any
 
 from ladder import emulator
 from ladder.backends.extension import launch
+from ladder.common.files import MAP_NORESERVE
 from ladder.emulator import Fault, FaultError, Launch, MemoryRange
 from ladder.errors import ExecutionError
-
-#: Absent from Python's mmap before 3.13: the system need not be able to back all of the memory.
-MAP_NORESERVE = 0x4000
 
 
 @dataclass(frozen=True)

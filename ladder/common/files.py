@@ -11,6 +11,9 @@ from pathlib import Path
 
 from ladder.errors import LadderError
 
+#: Absent from Python's mmap before 3.13: the system need not be able to back all of the memory.
+MAP_NORESERVE = 0x4000
+
 
 def require_file(path: Path, endings: Sequence[str] = ()) -> None:
     """Raises :class:`LadderError` unless ``path`` is a readable file with one of the suffixes ``endings``."""

@@ -32,6 +32,11 @@ def test_the_emulator_is_not_there() -> None:
     assert result.returncode == 1 and "ladder._emulator is not installed" in result.stderr
 
 
+def test_the_gpus_backend_needs_no_emulator() -> None:
+    result = run_bare("ladder.backends.cuda")
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("what", ["gpu", "ceilings"])
 def test_benchmarks_of_a_gpu_run_up_to_the_gpu(what: str) -> None:
     no_gpu = "import ladder.backends.choice as choice; choice.gpu_is_there = lambda: False"

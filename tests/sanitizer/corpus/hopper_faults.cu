@@ -538,4 +538,29 @@ __global__ void no_tensor_map(const __grid_constant__ CUtensorMap map) {
 }
 CASE(no_tensor_map) { no_tensor_map<<<1, kThreads>>>(CUtensorMap{{1, 2, 3}}); }
 
+__device__ inline void store_box(const CUtensorMap &map, int x, int y, const void *from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x),
+      "r"(y), "r"(shared_address(from))
+      : "memory");
+}
+
+/// Loads may begin before a tensor, stores may not.
+__global__ void store_before_tensor(const __grid_constant__ CUtensorMap map) {
+  __shared__ alignas(1024) Element tile[kTile];
+  for (int i = threadIdx.x; i < kTile; i += kThreads)
+    tile[i] = __float2bfloat16(1.f);
+  fence_proxy();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    store_box(map, 0, -32, tile); // fault(store_before_tensor): fault
+    commit_stores();
+    wait_stores_read<0>();
+  }
+}
+CASE(store_before_tensor) {
+  Device<Element> out(kTile);
+  store_before_tensor<<<1, kThreads>>>(map_of(out, CU_TENSOR_MAP_SWIZZLE_128B, 64));
+}
+
 } // namespace

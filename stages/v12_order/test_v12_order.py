@@ -1,0 +1,40 @@
+"""v12's claim: v11b's work in another order. ``tests/stages/test_work_items.py`` tests the order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import Problem
+from ladder.stages import discover
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "v12_order"
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+def test_the_work_is_that_of_v11b(run_stage: RunStage, is_causal: bool) -> None:
+    """More items than blocks; under a causal mask the second group of heads is smaller than the first."""
+    problem = Problem(2, 50, 200, 70, 32, kv_heads=25, dtype="bf16", is_causal=is_causal)
+    before, after = (run_stage(name, problem).row for name in ("v11b_store", NAME))
+    for column in (
+        "wgmma_instructions",
+        "wavefronts_gmma",
+        "tma_load_instructions",
+        "tma_store_instructions",
+        "global_sectors_st",
+    ):
+        assert after[column] == before[column] > 0
+    assert after["conflicts"] == after["conflicts_gmma"] == 0
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(
+    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
+) -> None:
+    stage = discover()[NAME]
+    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
+    assert spilled_bytes(NAME) == [0] * (len(stage.dtypes) * len(stage.head_dims))

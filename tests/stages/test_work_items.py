@@ -1,0 +1,73 @@
+"""The order of work items: every item once, longest first under a causal mask, head by head without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby, product
+from pathlib import Path
+
+import pytest
+
+from ladder.cli import main
+from ladder.stages import include_directory, root
+
+PROGRAM = Path(__file__).with_name("items.cu")
+ORDERED = ("v12_order", "v12b_counter", "v12c_end_aligned")
+ROWS = 192  # of a tile of queries at d = 128
+MEGABYTE = 1 << 20
+
+Items = list[tuple[int, int, int]]
+
+
+@pytest.fixture
+def items(capfd: pytest.CaptureFixture[str]) -> Callable[..., Items]:
+    """``items(rung, *sizes, is_causal=..., blocks=...)``: head, first row and number of keys of each item."""
+
+    def read(rung: str, *sizes: int, is_causal: bool, blocks: int) -> Items:
+        flags = f"--nvcc-flags=-I{include_directory()} -I{root()} -diag-suppress 177"
+        options = [f'-DKERNEL="{rung}/kernel.cu"', flags, "--arch", "sm_90a"]
+        assert (
+            main(["emulate", str(PROGRAM), *options, "--", *map(str, (*sizes, int(is_causal), blocks))]) == 0
+        )
+        rows = [line.split() for line in capfd.readouterr().out.splitlines()]
+        return [(int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3 and row[0].isdigit()]
+
+    return read
+
+
+@pytest.mark.parametrize("rung", ORDERED)
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("q_len", [1, 192, 400])
+def test_every_item_has_one_number(
+    items: Callable[..., Items], rung: str, q_len: int, is_causal: bool
+) -> None:
+    """Of 15 heads, with 4 together the last group has 3."""
+    found = items(rung, 3, 5, q_len, 300, is_causal=is_causal, blocks=8)
+    starts = range(0, q_len, ROWS)
+    first = -(-q_len // 64) * 64 - len(starts) * ROWS if rung == "v12c_end_aligned" else 0
+    assert sorted(found) == [
+        (head, first + start, min(300, first + start + ROWS) if is_causal else 300)
+        for head, start in product(range(15), starts)
+    ]
+
+
+@pytest.mark.parametrize("rung", ORDERED)
+def test_without_a_mask_heads_follow_each_other(items: Callable[..., Items], rung: str) -> None:
+    heads = [head for head, _, _ in items(rung, 1, 6, 1000, 1000, is_causal=False, blocks=132)]
+    assert heads == sorted(heads)
+
+
+@pytest.mark.parametrize("rung", ORDERED)
+@pytest.mark.parametrize(("kv_len", "blocks", "together"), [(1000, 8, 4), (1000, 1, 1), (131_072, 132, 2)])
+def test_under_a_causal_mask_the_longest_go_first(
+    items: Callable[..., Items], rung: str, kv_len: int, blocks: int, together: int
+) -> None:
+    """In groups of heads; half as many as blocks, and no more than 128 MB of K and V."""
+    assert together in (max(blocks // 2, 1), 128 * MEGABYTE // (2 * 2 * 128 * kv_len))
+    found = items(rung, 1, 10, 1000, kv_len, is_causal=True, blocks=blocks)
+    groups = [[*group] for _, group in groupby(found, lambda item: item[0] // together)]
+    assert len(groups) == -(-10 // together)
+    for group in groups:
+        rows = [row for _, row, _ in group]
+        assert rows == sorted(rows, reverse=True)
+        assert [keys for _, _, keys in group] == sorted((keys for _, _, keys in group), reverse=True)
