@@ -37,12 +37,13 @@ class Share:
 class Case:
     """A problem to try a solution on, and limits on table columns and :data:`BLOCK_BARRIERS`.
 
-    ``reason`` says why a right solution may exceed none of them. ``first_block`` is given if the order of
-    work items is part of the task.
+    A solution that counts less than ``at_least`` does not do what the task says. ``reason`` explains the
+    limits. ``first_block`` is given if the order of work items is part of the task.
     """
 
     problem: AnyProblem
     at_most: Mapping[str, int] = field(default_factory=dict)
+    at_least: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     first_block: Share | None = None
 

@@ -220,6 +220,13 @@ def _order(stage: Stage, case: Case) -> Iterator[Remark]:
 
 
 def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark]:
+    for column, least in case.at_least.items():
+        value = evaluation.row[column]
+        if value is not None and value < least:
+            text = (
+                f"On {case.problem}: right, but not what the task says: {value:,} {counter_words(column)}, "
+            )
+            yield Remark("counts", f"{text}which has at least {least:,}.\n{case.reason}".strip())
     for column, most in case.at_most.items():
         barriers = _block_barriers(evaluation) if column == BLOCK_BARRIERS else {}
         value = sum(barriers.values()) if column == BLOCK_BARRIERS else evaluation.row[column]

@@ -122,8 +122,15 @@ def _case(table: Table, rung: str, ladder: Ladder) -> Case:
         problem = operation.parse(table.text("size"), **_fields(table, operation))
     except (InvalidProblem, StageError) as error:
         raise table.error(error.message) from error
-    case = Case(problem, at_most, table.text("reason", "").strip(), _share(table.table("first_block", {})))
+    case = Case(
+        problem,
+        at_most,
+        table.take("at_least", dict, {}),
+        table.text("reason", "").strip(),
+        _share(table.table("first_block", {})),
+    )
     _require_counts(table, at_most, (*COUNTERS, BLOCK_BARRIERS))
+    _require_counts(table, case.at_least, COUNTERS)
     table.finish()
     return case
 
@@ -159,7 +166,7 @@ def _run(table: Table) -> Run:
     return run
 
 
-def _require_counts(table: Table, at_most: Mapping[str, int], known: Sequence[str]) -> None:
-    unknown = [column for column in at_most if column not in known]
+def _require_counts(table: Table, limits: Mapping[str, int], known: Sequence[str]) -> None:
+    unknown = [column for column in limits if column not in known]
     if unknown:
-        raise table.error(f"at_most has {unknown[0]}, which is no count of the table")
+        raise table.error(f"a limit is on {unknown[0]}, which is no count of the table")
