@@ -1,7 +1,10 @@
-"""``python -m ladder`` is the command ``ladder``."""
+"""``python -m ladder`` is the command ``ladder``; ``python -m ladder doctor`` needs no other package."""
 
 import sys
 
-from ladder.cli import main
+if sys.argv[1:] == ["doctor"]:
+    from ladder.cli.doctor import main
+else:
+    from ladder.cli import main
 
 sys.exit(main())
