@@ -3,8 +3,10 @@
 import sys
 
 if sys.argv[1:] == ["doctor"]:
-    from ladder.cli.doctor import main
-else:
-    from ladder.cli import main
+    from ladder.cli import doctor
+
+    sys.exit(doctor.main())
+
+from ladder.cli import main
 
 sys.exit(main())

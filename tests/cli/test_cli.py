@@ -167,7 +167,8 @@ def runners(pid):
 
 
 def test_an_endless_kernel_meets_a_limit_and_ctrl_c(drop_stage, capsys, monkeypatch):
-    drop_stage("endless", drop_stage.kernel.replace("float s = 0;", "float s = 0; --j;"))
+    endless = "for (volatile int i = 0; i < 2; i = 0) {}"
+    drop_stage("endless", drop_stage.kernel.replace("float s = 0;", f"float s = 0; {endless}"))
     monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
     assert main(["compare", "endless", *SMALL]) == 1
     assert "kernel.cu:" in capsys.readouterr().err
