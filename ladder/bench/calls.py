@@ -29,9 +29,11 @@ from ladder.common.progress import steps
 from ladder.errors import LadderError
 from ladder.operations import Problem
 
-#: Calls in a row; a GPU's queue holds about a thousand launches, of which backward has up to six a call.
-_CALLS = 100
-_ROUNDS = 15
+#: Most calls in a row, and how long they take at most; a GPU's queue holds about a thousand launches, of
+#: which backward has up to six a call.
+_CALLS, _ROUND_US = 100, 20_000
+_FEWEST_CALLS = 10
+_ROUNDS = 9
 _SIZES = (
     *((batch, 16, n, d) for d in (64, 128) for n in (128, 256, 512, 1024) for batch in (1, 16, 64)),
     *((4, 16, 4096, d) for d in (64, 128)),
@@ -104,23 +106,33 @@ def measure(calls: Mapping[str, Call]) -> dict[str, tuple[float, float, float, f
     """By contender: the microseconds of a call on the host, median with the 10th and 90th percentile of
     rounds, and of a call when many follow each other, the GPU's work included. Contenders take turns.
     """
-    for call in calls.values():
-        call()
-        call()
+    counts = {name: _count(call) for name, call in calls.items()}
     host: dict[str, list[float]] = {name: [] for name in calls}
     whole: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(_ROUNDS):
         for name in random.sample([*calls], len(calls)):
-            call = calls[name]
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(_CALLS):
-                call()
-            queued = time.perf_counter()
-            torch.cuda.synchronize()
-            host[name].append((queued - begin) * 1e6 / _CALLS)
-            whole[name].append((time.perf_counter() - begin) * 1e6 / _CALLS)
+            queued, done = _time_us(calls[name], counts[name])
+            host[name].append(queued)
+            whole[name].append(done)
     return {name: (*_spread(host[name]), statistics.median(whole[name])) for name in calls}
+
+
+def _time_us(call: Call, count: int) -> tuple[float, float]:
+    """The microseconds of a call until all are in the queue, and until all are done."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    queued = time.perf_counter()
+    torch.cuda.synchronize()
+    return (queued - begin) * 1e6 / count, (time.perf_counter() - begin) * 1e6 / count
+
+
+def _count(call: Call) -> int:
+    """How many calls make a round."""
+    _time_us(call, 2)
+    _, done = _time_us(call, _FEWEST_CALLS)
+    return max(_FEWEST_CALLS, min(_CALLS, int(_ROUND_US / done)))
 
 
 def _spread(times: Sequence[float]) -> tuple[float, float, float]:
