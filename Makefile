@@ -10,7 +10,7 @@
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network;
 #                                      what slides, site and wheel need besides only if they were made before
 #   make compare WHEELHOUSE=DIR        installs from such a folder (so do the others)
-# Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `ladder doctor` names what is missing.
+# Needed beforehand: Python >= 3.10 with its headers and venv, g++, make. `python3 -m ladder doctor` names what is missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c

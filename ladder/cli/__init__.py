@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from ladder.cli.program import main
+from typing import TYPE_CHECKING
 
-__all__ = ["main"]
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.cli.program import main
+
+__getattr__ = door(__name__)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -18,7 +19,10 @@ from ladder.cli.options import (
 from ladder.cli.output import print_lines, write_rows
 from ladder.cli.problems import is_problem_given, operation_of_stages
 from ladder.common.terminal import errors, show_error
-from ladder.errors import BuildError, LadderError, UnsupportedProblem
+from ladder.errors import BuildError, LadderError, StageError, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from ladder.stages import Ladder
 
 
 def add(commands: Any) -> None:
@@ -41,6 +45,8 @@ def _run(options: argparse.Namespace) -> int:
 
     require_emulator(options, "sees every access")
     ladder = discover()
+    for name in options.stages:
+        _require_stage(name, ladder)
     names = options.stages or [stage.name for stage in ladder]
     problems = None
     if is_problem_given(options):
@@ -72,3 +78,40 @@ def _run(options: argparse.Namespace) -> int:
         raise UnsupportedProblem("no stage takes this problem")
     write_rows(options.json, rows)
     return 1 if rows or failed else 0
+
+
+def _require_stage(name: str, ladder: Ladder) -> None:
+    """Raises :class:`LadderError` unless there is such a stage; it says how to check a program or an exercise
+    that is none.
+    """
+    try:
+        ladder[name]
+    except StageError:
+        if Path(name).suffix == ".cu":
+            raise _no_stage_but_a_file(Path(name), ladder) from None
+        if found := _no_stage_but_an_exercise(name):
+            raise found from None
+        raise
+
+
+def _no_stage_but_a_file(path: Path, ladder: Ladder) -> LadderError:
+    stage = path.resolve().parent.name
+    known = {*(one.name for one in ladder), *ladder.aside}
+    if path.name == "kernel.cu" and stage in known:
+        return LadderError(f"{path} is the kernel of the stage {stage}", f"ladder check {stage}")
+    return LadderError(f"{path} is a program, not a stage", f"ladder emulate --check {path}")
+
+
+def _no_stage_but_an_exercise(name: str) -> LadderError | None:
+    from ladder.exercises import Workspace, exercises
+
+    exercise = next((one for one in exercises() if one.name == name), None)
+    if exercise is None:
+        return None
+    workspace = Workspace(may_be_new=True)
+    if not workspace.is_started(exercise):
+        return LadderError(f"the exercise {name} is not begun", f"ladder exercise start {name}")
+    program = workspace.path(exercise) / exercise.main_file
+    return LadderError(
+        f"{name} is an exercise with a program of its own", f"ladder emulate --check {program}"
+    )

@@ -1,4 +1,8 @@
-"""``ladder doctor``: reports what is installed and how to get what is missing."""
+"""``ladder doctor``: reports what is installed and how to get what is missing.
+
+``python3 -m ladder doctor`` works before anything is installed, so what it needs for that is in the standard
+library.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from ladder import stages
 from ladder.build import emulator_library, housekeeping, toolchain
-from ladder.cli.options import add_command
 from ladder.common import cache, files
-from ladder.common.terminal import console
 from ladder.errors import LadderError, ProfilerError
 
 #: How serious a finding is: ``missing`` stops the ladder, ``absent`` does not.
@@ -46,6 +46,8 @@ def examine() -> Iterator[Found]:
             state, detail, remedy = check()
         except LadderError as error:
             state, detail, remedy = MISSING, error.message, error.hint
+        except ImportError as error:
+            state, detail, remedy = MISSING, f"{error.name} is not installed", "make install"
         yield Found(what, state, detail, remedy)
 
 
@@ -119,12 +121,14 @@ def _torch() -> _Result:
 
 
 def _gpu() -> _Result:
-    import torch
-
+    listed = _output(["nvidia-smi", "-L"])
+    try:
+        import torch
+    except ImportError:
+        return ABSENT, listed.partition("\n")[0] or "none; the emulator needs none", ""
     if torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         return OK, f"{torch.cuda.get_device_name()}, sm_{major}{minor}", ""
-    listed = _output(["nvidia-smi", "-L"])
     if listed:
         remedy = "Install torch's CUDA build." if not torch.version.cuda else "Check the driver: nvidia-smi"
         return ABSENT, f"{listed.splitlines()[0]}, but torch cannot use it", remedy
@@ -203,18 +207,33 @@ def _output(command: list[str]) -> str:
 
 def add(commands: Any) -> None:
     """Adds this subcommand to the argparse subparsers ``commands``."""
+    from ladder.cli.options import add_command
+
     add_command(commands, "doctor", _run, "say what is installed and what to do about what is missing")
 
 
 def _run(options: argparse.Namespace) -> int:
+    return main()
 
-    signs = {OK: "[green]ok[/]     ", ABSENT: "[yellow]absent[/] ", MISSING: "[bold red]missing[/]"}
-    missing = False
+
+def main() -> int:
+    """Prints the findings; returns 1 if something is missing."""
+    states = []
     for finding in examine():
-        missing |= finding.state == MISSING
-        line = f"{signs[finding.state]}  {finding.what:<21} {escape(finding.detail)}"
-        console.print(line, highlight=False, soft_wrap=True)
-        if finding.remedy:
-            for text in finding.remedy.splitlines():
-                console.print(f"{'':31} {escape(text)}", highlight=False, soft_wrap=True, style="cyan")
-    return 1 if missing else 0
+        states.append(finding.state)
+        print(f"{_coloured(finding.state)}  {finding.what:<21} {finding.detail}")
+        for text in finding.remedy.splitlines():
+            print(f"{'':31} {text}")
+    return 1 if MISSING in states else 0
+
+
+_COLOURS = {OK: 32, ABSENT: 33, MISSING: 31}
+
+
+def _coloured(state: str) -> str:
+    text = f"{state:<7}"
+    return (
+        f"\033[{_COLOURS[state]}m{text}\033[0m"
+        if sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        else text
+    )

@@ -24,19 +24,39 @@ BEGIN, END = "// begin exercise", "// end exercise"
 
 
 @dataclass(frozen=True)
+class Share:
+    """What block 0 of a persistent kernel computes on a GPU of so many multiprocessors, such as ``rows 0-191
+    of head 0; rows 0-191 of head 3``.
+    """
+
+    multiprocessors: int
+    rows: str
+
+
+@dataclass(frozen=True)
 class Case:
-    """A problem to try a solution on, and limits on table columns and :data:`BLOCK_BARRIERS`."""
+    """A problem to try a solution on, and limits on table columns and :data:`BLOCK_BARRIERS`.
+
+    A solution that counts less than ``at_least`` does not do what the task says. ``reason`` explains the
+    limits. ``first_block`` is given if the order of work items is part of the task.
+    """
 
     problem: AnyProblem
     at_most: Mapping[str, int] = field(default_factory=dict)
+    at_least: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+    first_block: Share | None = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a program: its arguments, and upper limits on the counts of all its kernels together."""
+    """A run of a program: its arguments, and upper limits on the counts of all its kernels together, with the
+    ``reason`` for them.
+    """
 
     arguments: tuple[str, ...]
     at_most: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
     with progress.step("races and other faults"):
         verdict.findings += _sanitized(stage, [case.problem for case in exercise.cases])
     if not verdict.findings:
+        verdict.findings += [remark for case in exercise.cases for remark in _order(stage, case)][:1]
+    if not verdict.findings:
         _judge_counts(stage, evaluations, verdict)
     return verdict
 
@@ -199,13 +201,38 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
     return Remark("output", text, (f"ladder run {stage.name} {case.problem.command_options}",))
 
 
+def _order(stage: Stage, case: Case) -> Iterator[Remark]:
+    """What is wrong with the order of work items, if it is part of the task."""
+    from ladder.evaluation import rows_of_first_block
+
+    if case.first_block is None:
+        return
+    count = case.first_block.multiprocessors
+    by_head = rows_of_first_block(stage, case.problem, count)
+    rows = "; ".join(f"rows {numbers(rows)} of head {head}" for head, rows in by_head.items())
+    if rows != case.first_block.rows:
+        yield Remark(
+            "order",
+            f"On {case.problem}: right, but in another order than the task's. On a GPU of {count} "
+            f"multiprocessors block 0 computes {rows or 'nothing'}; it should compute "
+            f"{case.first_block.rows}.",
+        )
+
+
 def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark]:
+    for column, least in case.at_least.items():
+        value = evaluation.row[column]
+        if value is not None and value < least:
+            text = (
+                f"On {case.problem}: right, but not what the task says: {value:,} {counter_words(column)}, "
+            )
+            yield Remark("counts", f"{text}which has at least {least:,}.\n{case.reason}".strip())
     for column, most in case.at_most.items():
         barriers = _block_barriers(evaluation) if column == BLOCK_BARRIERS else {}
         value = sum(barriers.values()) if column == BLOCK_BARRIERS else evaluation.row[column]
         if value is not None and value <= most:
             continue
-        text = dear_text(str(case.problem), column, value, most)
+        text = dear_text(str(case.problem), column, value, most, case.reason)
         if column == BLOCK_BARRIERS:
             yield Remark("counts", f"{text}\nThey are at kernel.cu:{numbers(sorted(barriers))}.")
             continue
@@ -221,10 +248,13 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
         yield Remark("counts", text, tuple(commands))
 
 
-def dear_text(on: str, column: str, value: int | None, most: int) -> str:
-    """Says that ``on`` counts more than ``most`` in a column of the table; None is an unknown count."""
+def dear_text(on: str, column: str, value: int | None, most: int, reason: str) -> str:
+    """Says that ``on`` counts more than ``most`` in a column of the table, and why fewer suffice; None is an
+    unknown count.
+    """
     count = "an unknown number of" if value is None else f"{value:,}"
-    return f"On {on}: right, but dearer than needed: {count} {counter_words(column)}, at most {most:,}."
+    text = f"On {on}: right, but dearer than needed: {count} {counter_words(column)}, at most {most:,}."
+    return f"{text}\n{reason}" if reason else text
 
 
 def _block_barriers(evaluation: Evaluation) -> dict[int, int]:

@@ -93,5 +93,5 @@ def _dear(run: Run, counts: Mapping[str, int | None], name: str) -> list[Remark]
     for column, most in run.at_most.items():
         value = counts[column]
         if value is None or value > most:
-            return [Remark("counts", dear_text(name, column, value, most))]
+            return [Remark("counts", dear_text(name, column, value, most, run.reason))]
     return []

@@ -11,7 +11,7 @@ from typing import Any
 
 from ladder.emulator import COUNTERS
 from ladder.errors import InvalidProblem, StageError
-from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run
+from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run, Share
 from ladder.exercises.table import ExerciseError, Table, read_table
 from ladder.operations import Operation, get_operation
 from ladder.stages import Ladder, discover, exercises_root
@@ -111,6 +111,7 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "window": (list, "window"),
     "bias_heads": (int, "bias_heads"),
     "page_size": (int, "page_size"),
+    "intervals": (bool, "intervals"),
 }
 
 
@@ -118,12 +119,27 @@ def _case(table: Table, rung: str, ladder: Ladder) -> Case:
     at_most = table.take("at_most", dict, {})
     try:
         operation = get_operation(ladder[rung].computes)
-        case = Case(operation.parse(table.text("size"), **_fields(table, operation)), at_most)
+        problem = operation.parse(table.text("size"), **_fields(table, operation))
     except (InvalidProblem, StageError) as error:
         raise table.error(error.message) from error
+    case = Case(
+        problem,
+        at_most,
+        table.take("at_least", dict, {}),
+        table.text("reason", "").strip(),
+        _share(table.table("first_block", {})),
+    )
     _require_counts(table, at_most, (*COUNTERS, BLOCK_BARRIERS))
+    _require_counts(table, case.at_least, COUNTERS)
     table.finish()
     return case
+
+
+def _share(table: Table) -> Share | None:
+    """Block 0's share of the work; None for an empty table."""
+    share = Share(table.take("multiprocessors", int, 0), table.text("computes", ""))
+    table.finish()
+    return share if share.multiprocessors else None
 
 
 def _fields(table: Table, operation: Operation) -> dict[str, Any]:
@@ -143,13 +159,14 @@ def _fields(table: Table, operation: Operation) -> dict[str, Any]:
 
 
 def _run(table: Table) -> Run:
-    run = Run(tuple(shlex.split(table.text("arguments"))), table.take("at_most", dict, {}))
+    arguments = tuple(shlex.split(table.text("arguments")))
+    run = Run(arguments, table.take("at_most", dict, {}), table.text("reason", "").strip())
     _require_counts(table, run.at_most, COUNTERS)
     table.finish()
     return run
 
 
-def _require_counts(table: Table, at_most: Mapping[str, int], known: Sequence[str]) -> None:
-    unknown = [column for column in at_most if column not in known]
+def _require_counts(table: Table, limits: Mapping[str, int], known: Sequence[str]) -> None:
+    unknown = [column for column in limits if column not in known]
     if unknown:
-        raise table.error(f"at_most has {unknown[0]}, which is no count of the table")
+        raise table.error(f"a limit is on {unknown[0]}, which is no count of the table")

@@ -57,8 +57,8 @@ class Table:
             raise self.error(f"{key} = {values!r} is no list of texts")
         return tuple(value.strip() for value in values)
 
-    def table(self, key: str) -> Table:
-        return Table(self._path, f", {key}", self.take(key, dict))
+    def table(self, key: str, *default: dict[str, Any]) -> Table:
+        return Table(self._path, f", {key}", self.take(key, dict, *default))
 
     def tables(self, key: str, *default: list[Any]) -> Iterator[Table]:
         for number, value in enumerate(self.take(key, list, *default), start=1):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer`` or ``counts``;
-    ``try_next`` holds commands that show more. ``access`` is the finding if the remark is about one access or
-    barrier, and ``on`` names the problem or run it happened on.
+    """Something wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer``, ``order`` or
+    ``counts``; ``try_next`` holds commands that show more. ``access`` is the finding if the remark is about
+    one access or barrier, and ``on`` names the problem or run it happened on.
     """
 
     kind: str

@@ -19,12 +19,20 @@ BLUE, ORANGE, GREEN, SKY, YELLOW, PURPLE = "#0072B2", "#D55E00", "#009E73", "#56
 GREY, LIGHT, INK = "#8A8A8A", "#ECECEC", "#222222"
 
 
+def require_matplotlib() -> None:
+    """Raises :class:`LadderError` without matplotlib."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        hint = "make lab installs the extra notebooks, which has it; or: pip install matplotlib"
+        raise LadderError("pictures need matplotlib", hint) from None
+
+
 def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Makes an empty figure without pyplot's global state. Raises :class:`LadderError` without matplotlib."""
-    try:
-        from matplotlib import rc_context
-    except ImportError:
-        raise LadderError("pictures need matplotlib", "pip install matplotlib") from None
+    require_matplotlib()
+    from matplotlib import rc_context
+
     # On a slide of this width, 12 points can be read from the last row of a lecture room.
     with rc_context({"font.size": 12}):
         return _picture_class()(figsize=(width_inches, height_inches), layout="constrained")
@@ -101,7 +109,8 @@ def bare(axes: Axes, columns: float, rows: float) -> None:
 
 
 def check_kind(path: Path) -> None:
-    """Raises :class:`LadderError` unless the suffix is that of a supported picture format."""
+    """Raises :class:`LadderError` unless a picture of this suffix can be written."""
+    require_matplotlib()
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise LadderError(
             f"{path} ends in none of .png, .svg, .pdf", "The ending says which kind is written."

@@ -9,6 +9,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,17 @@ import pandas as pd
 from ladder import nsight, profiling
 from ladder.backends import get_backend, gpu_is_there
 from ladder.emulator import COUNTERS
-from ladder.errors import LadderError, ProfilerError, UnsupportedProblem
+from ladder.errors import InvalidProblem, LadderError, ProfilerError, UnsupportedProblem
 from ladder.evaluation import COLUMNS, Row, evaluate, make_row, run_comparison
 from ladder.lines import line_table
-from ladder.operations import DEFAULT_OPERATION, AnyProblem, Problem, get_operation, operation_of
+from ladder.operations import (
+    DEFAULT_OPERATION,
+    OPERATIONS,
+    AnyProblem,
+    Problem,
+    get_operation,
+    operation_of,
+)
 from ladder.profiling.runs import Run
 from ladder.stages import ARCHITECTURES, DEFAULT_ARCH, arch_number, discover
 
@@ -40,8 +48,11 @@ _PREDICTED_PROBLEMS = 40
 
 _LINE = ["file", "line", "text"]
 
-#: The columns of a table of measurements that identify a stage and problem.
-_PROBLEM = ["stage", "B", "H", "Hkv", "N", "M", "d", "dtype", "causal"]
+#: The columns of a table of measurements that identify a launch. Older tables, of attention alone, have the
+#: fields of the problem instead of its text.
+_LAUNCH = ["stage", "problem", "kernel"]
+_SIZES = ["B", "H", "Hkv", "N", "M", "d"]
+_FIELDS = [*_SIZES, "dtype", "causal"]
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,10 @@ def _measurements(path: Path) -> pd.DataFrame | None:
     if path.suffix != ".csv" or not path.is_file():
         return None
     text = nsight.read_text(path)
-    if not {"kernel", *_PROBLEM} <= set(text.partition("\n")[0].strip().split(",")):
+    header = set(text.partition("\n")[0].strip().split(","))
+    if not {"stage", "kernel", "grid", "block"} <= header or not (
+        {"problem"} <= header or {*_FIELDS} <= header
+    ):
         return None
     try:
         lengths = {len(row) for row in csv.reader(io.StringIO(text)) if row}
@@ -162,31 +176,57 @@ def _measurements(path: Path) -> pd.DataFrame | None:
         raise LadderError(f"{path} is no whole table: {error}") from error
     if len(lengths) > 1:
         raise LadderError(f"{path} is cut off: its rows have {min(lengths)} to {max(lengths)} cells")
-    sizes = ["B", "H", "Hkv", "N", "M", "d"]
-    if table.empty or table[_PROBLEM].isna().any(axis=None):
-        raise LadderError(f"{path} is cut off: a row of it has no {', '.join(_PROBLEM)}")
+    if "problem" not in header:
+        table["problem"] = None
+    older = table["problem"].isna()
+    identity = ["stage", "kernel", *(_FIELDS if older.any() else ["problem"])]
+    if table.empty or not {*identity} <= {*table} or table.loc[older, identity].isna().any(axis=None):
+        raise LadderError(f"{path} is cut off: a row of it has no {', '.join(identity)}")
+    sizes = _SIZES if older.any() else []
     for name in [*sizes, *nsight.metric_names()]:
         if name in table and not pd.api.types.is_numeric_dtype(table[name]):
             bad = table[name][pd.to_numeric(table[name], errors="coerce").isna()].iloc[0]
             raise LadderError(f"{path}: {bad!r} is no number; it stands under {name}")
-    if not ((table[sizes] >= 1) & (table[sizes] < 2**31) & (table[sizes] % 1 == 0)).all(axis=None):
+    numbers = table.loc[older, sizes]
+    if not ((numbers >= 1) & (numbers < 2**31) & (numbers % 1 == 0)).all(axis=None):
         raise LadderError(f"{path}: a row has no whole number from 1 on under {', '.join(sizes)}")
     return table
 
 
+def _attention(row: pd.Series) -> Problem:
+    b, h, hkv, n, m, d = (int(row[name]) for name in _SIZES)
+    kv_heads = None if hkv == h else hkv
+    return Problem(b, h, n, m, d, kv_heads=kv_heads, dtype=str(row["dtype"]), is_causal=bool(row["causal"]))
+
+
+def _problem(stage: str, text: str) -> AnyProblem:
+    """The problem of a stage. That of a stage that is not there is one of the first operation which has such
+    problems. Raises :class:`InvalidProblem`.
+    """
+    ladder = discover()
+    if stage in {one.name for one in ladder}:
+        return get_operation(ladder[stage].computes).problem.from_text(text)
+    for name in OPERATIONS:
+        with suppress(InvalidProblem):
+            return get_operation(name).problem.from_text(text)
+    raise InvalidProblem(f"{text!r} is no problem of any operation")
+
+
 def _from_measurements(table: pd.DataFrame) -> list[Counted]:
     """One for each stage and problem: the minimum of several launches, since lost arbitration only adds."""
+    texts = [
+        _attention(row).text if pd.isna(row["problem"]) else row["problem"] for _, row in table.iterrows()
+    ]
+    table = table.assign(problem=texts)
     counts = pd.concat([table.drop(columns=["launches"], errors="ignore"), nsight.counters(table)], axis=1)
     found = []
-    for key, launches in counts.groupby([*_PROBLEM, "kernel"], sort=False):
-        stage, b, h, hkv, n, m, d, dtype, causal, _ = key
-        sizes = ",".join(str(int(size)) for size in (b, h, n, m, d))
-        kv_heads = None if hkv == h else int(hkv)
-        problem = Problem.parse(sizes, kv_heads=kv_heads, dtype=str(dtype), is_causal=bool(causal))
+    for key, launches in counts.groupby(_LAUNCH, sort=False):
+        stage, text, _ = map(str, key)
+        problem = _problem(stage, text)
         first = launches.iloc[0]
         arch = str(first.get("arch", DEFAULT_ARCH))
         grid, block = str(first["grid"]), str(first["block"])
-        found.append(_of_stage(str(stage), problem, {}, launches, grid, block, arch))
+        found.append(_of_stage(stage, problem, {}, launches, grid, block, arch))
     return found
 
 

@@ -1,6 +1,7 @@
 """The command line, run in this process."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -166,7 +167,8 @@ def runners(pid):
 
 
 def test_an_endless_kernel_meets_a_limit_and_ctrl_c(drop_stage, capsys, monkeypatch):
-    drop_stage("endless", drop_stage.kernel.replace("float s = 0;", "float s = 0; --j;"))
+    endless = "for (volatile int i = 0; i < 2; i = 0) {}"
+    drop_stage("endless", drop_stage.kernel.replace("float s = 0;", f"float s = 0; {endless}"))
     monkeypatch.setenv("LADDER_WARP_INSTRUCTION_LIMIT", "100000")
     assert main(["compare", "endless", *SMALL]) == 1
     assert "kernel.cu:" in capsys.readouterr().err
@@ -318,6 +320,20 @@ def test_doctor_says_which_protections_are_on(capsys, monkeypatch, tmp_path):
     assert "What is checked may use the network and" in capsys.readouterr().out
 
 
+def test_doctor_works_before_anything_is_installed() -> None:
+    """With the standard library alone."""
+    command = [sys.executable, "-S", "-m", "ladder", "doctor"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert result.returncode == 1 and result.stderr == ""
+    for line in (
+        "C\\+\\+ compiler +/",
+        "torch +torch is not installed",
+        "emulator +the emulator is not built",
+    ):
+        assert re.search(line, result.stdout), result.stdout
+    assert "stages                v1_minimal, " in result.stdout
+
+
 def test_doctor_says_where_nsight_compute_is(capsys, monkeypatch, tmp_path):
     ncu = tmp_path / "ncu"
     ncu.write_text("#!/bin/sh\n")
@@ -333,3 +349,43 @@ def test_version_and_help(capsys):
             main([word])
         assert ended.value.code == 0
     assert "https://" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, said, hint",
+    [
+        ("prog.cu", "prog.cu is a program, not a stage", "ladder emulate --check prog.cu"),
+        ("{naive}/kernel.cu", "is the kernel of the stage naive", "ladder check naive"),
+        ("v1_lse", "the exercise v1_lse is not begun", "ladder exercise start v1_lse"),
+        ("nothing", "there is no stage 'nothing'", "Stages: "),
+    ],
+)
+def test_check_says_what_to_do_about_what_is_no_stage(
+    name: str, said: str, hint: str, naive, capsys, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", name.format(naive=naive)]) == 2
+    error = capsys.readouterr().err
+    assert said in error and hint in error
+
+
+def test_check_of_an_exercise_finds_its_file(capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv("LADDER_STAGES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["exercise", "start", "cuda_vector_add"]) == 0
+    capsys.readouterr()
+    assert main(["check", "cuda_vector_add"]) == 2
+    program = tmp_path / "my_exercises" / "cuda_vector_add" / "program.cu"
+    assert f"ladder emulate --check {program}" in capsys.readouterr().err
+    assert main(["exercise", "start", "v1_lse"]) == 0
+    assert main(["check", "v1_lse", "--problem", "1,1,40,50,32"]) == 1
+    assert "wrong result" in capsys.readouterr().out
+
+
+def test_pictures_without_matplotlib_are_one_message(capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for words in (["plot", "mask"], ["plot", "softmax"], ["explain", "v1_minimal:60", "--picture", "x.png"]):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: pictures need matplotlib\n") and "extra notebooks" in said

@@ -172,6 +172,30 @@ def test_measurements_of_the_repository(tmp_path: Path, capsys: Captured) -> Non
     assert rows[0]["mma_instructions"] == rows[1]["mma_instructions"] > 0
 
 
+@pytest.mark.parametrize("operation", ["attention", "attention_backward", "hstu", "hstu_backward"])
+def test_measurements_of_every_operation_are_read(
+    operation: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With predictions, as far as there is such a rung."""
+    name = "counters.csv" if operation == "attention" else f"counters_{operation}.csv"
+    table = pd.read_csv(MEASURED.with_name(name), dtype=str)
+    first = table[table["stage"] == table["stage"].iloc[0]].iloc[:1]
+    first.to_csv(tmp_path / "some.csv", index=False)
+    (counted,) = hardware.read([tmp_path / "some.csv"])
+    assert counted.problem is not None and counted.problem.operation == operation
+    assert counted.predicted is not None and counted.predicted["passed"], counted.why_not
+    assert main(["profile", "--import", str(tmp_path / "some.csv")]) == 0
+    assert f"{counted.name} on {counted.problem}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_measurements_of_a_rung_that_is_gone_are_read(tmp_path: Path) -> None:
+    table = pd.read_csv(MEASURED.with_name("counters_hstu.csv"), dtype=str).iloc[:1]
+    table.assign(stage="h0_gone").to_csv(tmp_path / "some.csv", index=False)
+    (counted,) = hardware.read([tmp_path / "some.csv"])
+    assert counted.problem is not None and counted.problem.operation == "hstu"
+    assert "there is no stage 'h0_gone'" in counted.why_not
+
+
 def test_of_many_problems_what_differs_comes_first(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
