@@ -116,8 +116,7 @@ mine.kernel.write_text(text.replace(before, after))
 lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
-# At $d = 64$ reading the tiles of Q, K, V and P has no conflict now. S has elements of 4 bytes, and 8 of
-# them are 32 bytes: is this swizzle right for it as well? Predict how many conflicts are left at $d = 64$:
+# K and V are all that goes through shared memory. Predict how many conflicts are left at $d = 64$:
 
 # %%
 conflicts_left = None
