@@ -57,7 +57,7 @@ gallery.fragments()
 # These lines are the product $S = QK^T$:
 
 # %%
-lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16) {", "mma_m16n8k16<T>(part[1]")
+lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16<T>(part[1]")
 
 # %% [markdown]
 # Which addresses do the lanes give for K? Here is a place to try it:
