@@ -21,7 +21,7 @@ RENAMED = {
     "h3b_gradients": "h3f_large_blocks",
 }
 #: The rungs of the same name whose kernel is another one today.
-CHANGED = frozenset({"v2_warp_mma", "v3_swizzle"})
+CHANGED = frozenset({"v2_warp_mma", "v3_swizzle", "v3_swizzle_for_128"})
 
 
 def of_today(rows: pd.DataFrame, column: str) -> pd.DataFrame:
