@@ -54,7 +54,7 @@ gallery.buffers()
 # The beginning of the loop. Each line that is missing is an exercise:
 
 # %%
-lessons.source("v5_async", "  prefetch(0, 0);", "mma_ABt(s, q, k_smem[now]);")
+lessons.source("v5_async", "for (int key = 0, now = 0;", "mma_ABt(s, q, k_smem[now]);")
 
 # %% [markdown]
 # Which copies must have arrived before a buffer is used? As it stands, nobody waits. The emulator lets copies land as

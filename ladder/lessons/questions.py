@@ -44,7 +44,7 @@ def product_of_v1(operand: str) -> Explanation:
     of_q = explain(place, ONE_BLOCK)
     if operand == "q":
         return of_q
-    other = next(one for one in of_q.instructions if one.number != of_q.chosen.number)
+    other = next(one for one in of_q.instructions if len(set(one.worst.addresses)) == 1)
     return explain(place, ONE_BLOCK, instruction=other.number)
 
 
@@ -242,9 +242,8 @@ _WARPS_AND_TILES_OF_V7 = 2 * 4 * 4 * 6
 
 _LADDER = {
     "mma_of_v3": Question(
-        "4 x 2 x 256 x 256 x 64 operations, 4096 an instruction.",
-        "It is what the mathematics needs and not one more. v4 has a few more where its tiles do not "
-        "divide the number of keys. What the rungs differ in is everything else.",
+        "4 x 2 x 256 x 288 x 64 operations, 4096 per instruction: six tiles of 48 keys cover 256.",
+        "It is what the mathematics needs for whole tiles. What the rungs differ in is everything else.",
         lambda: counted("v3_swizzle", "mma_instructions"),
     ),
     "conflicts_of_my_swizzle": Question(

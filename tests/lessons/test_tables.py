@@ -25,8 +25,8 @@ def test_counts_and_costs_of_a_rung() -> None:
 
     lines = lessons.costs("v2_warp_mma", problem, count=3).data
     assert len(lines) == 4 and lines["source"].iloc[-1] == "all other lines"
-    number = lessons.line_of("v2_warp_mma", "ldmatrix_x4(k_rmem")
-    assert lines.loc[str(number), "source"].startswith("ldmatrix_x4(k_rmem")
+    number = lessons.line_of("v2_warp_mma", "ldmatrix_x4_trans(v_rmem")
+    assert lines.loc[str(number), "source"].startswith("ldmatrix_x4_trans(v_rmem")
     # The rows add up to the whole kernel's counts.
     whole = table.set_index("stage").loc["v2_warp_mma"]
     added = {
