@@ -122,7 +122,7 @@ _ATTENTION = {
     "every_second_word": Question(
         "Which banks are used? How many different words does each of them have to give? The first costs "
         "nothing.",
-        "Only the 16 even banks are used, each is asked for two words, so two wavefronts: one more than "
+        "Only the 16 even banks are used, each serves two words, so two wavefronts: one more than "
         "needed.",
         lambda: explore("ld", "lane * 8").service.conflicts,
     ),
@@ -205,7 +205,7 @@ _TILES = {
         lambda: counted("v4_tk_tiles", "shared_store_instructions"),
     ),
     "barriers_of_v5": Question(
-        "One barrier says two things now: the next tile is here, and nobody reads the last one any longer.",
+        "One barrier says two things now: the next tile is here, and the last one is no longer read.",
         "One a tile, and there are 20 tiles of 48 keys. v4 has two a tile: one before it overwrites the "
         "tile, one behind.",
         lambda: executed("v5_async", r"(bar|barrier)\.sync") // 16,
