@@ -48,7 +48,7 @@ class ExecutionError(LadderError):
 
 
 class UnspecifiedOutput(ExecutionError):
-    """Outputs depend on what CUDA leaves unspecified: an order, or what nobody wrote."""
+    """Outputs depend on what CUDA leaves unspecified: an order, or memory that was never written."""
 
 
 class ProfilerError(LadderError):

@@ -22,8 +22,8 @@ from ladder.lessons import gallery, questions
 from ladder.plots import access_picture
 
 # %% [markdown]
-# A block has four warps and 64 query rows, of which each warp owns 16. Warps share the tiles of K and V, and nothing
-# else: what a warp writes to shared memory, its S and P, only its own lanes read.
+# A block has four warps and 64 query rows, of which each warp owns 16. Warps share the tiles of K and V in shared
+# memory. Q, S, P and O of a warp are in its registers.
 #
 # ## Tensor cores, and their fragments
 #
@@ -49,31 +49,35 @@ gallery.fragments()
 # |---|---|
 # | `k_rmem` | registers: what a lane holds of K |
 # | `ldmatrix_x4`, `mma_m16n8k16` | one PTX instruction each. C++ has no word for them, so a small function wraps each as `asm volatile("...")`, *inline PTX* (`stages/include/ladder/ptx.h`) |
-# | `__syncwarp()` | a barrier of one warp: its lanes need not run in step, and behind it they see each other's writes |
-# | `__shfl_xor_sync(mask, x, 8)` | the `x` of the lane whose number differs in bit 3 |
+# | `__shfl_xor_sync(mask, x, 2)` | the `x` of the lane whose number differs in bit 1 |
+# | `pack<T>(a, b)` | two floats, rounded to 16 bits, in one register |
 # | `exp2_approx(x)` | $2^x$ in one instruction, `ex2.approx`. $e^x = 2^{x \log_2 e}$, and the factor is in the scale |
-# | `frag_row`, `frag_col` | the place of this lane's first element in a 16x8 tile of sums |
+# | `row`, `col` | the place of this lane's first element in a 16x8 tile of sums |
 #
 # These lines are the product $S = QK^T$:
 
 # %%
-lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16) {", "mma_m16n8k16<T>(part[1]")
+lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16<T>(part[1]")
 
 # %% [markdown]
-# Which addresses do the lanes give for Q? Here is a place to try it:
+# Which addresses do the lanes give for K? Here is a place to try it:
 
 # %%
-# %exercise v2_ldmatrix_q
+# %exercise v2_ldmatrix_k
 
 # %% [markdown]
-# Softmax wants rows, not fragments. So S goes through shared memory: it is stored as fragments and read
-# back as rows. The new $m$ and $l$, and the rescaling of $O$:
+# Softmax works on fragments, too. Four lanes share a row of S, and each has parts of two rows. A row's maximum takes
+# two shuffles. The new $m$ and $l$, and the rescaling of $O$:
 
 # %%
-lessons.source("v2_warp_mma", "rescale = exp2_approx((m_old - m_new)", "l_rmem = l_rmem * rescale + l_tile;")
+lessons.source("v2_warp_mma", "float m_new = m[half], l_tile = 0.f;", "o[i / 2][2 * half + i % 2] *= rescale;")
+
+# %% [markdown]
+# Each lane has the same places of an accumulator as of an operand A. So S, rounded, is the A of the second product,
+# and never leaves its registers:
 
 # %%
-lessons.source("v2_warp_mma", "o_rmem[n][0] *= rescale_upper;", "o_rmem[n][3] *= rescale_lower;")
+lessons.source("v2_warp_mma", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16n8k16<T>(o_rmem[n / 8 + 1]")
 
 # %% [markdown]
 # ## Predict
@@ -102,14 +106,10 @@ gallery.costs(["v2_warp_mma"])
 # %% [markdown]
 # One `ldmatrix` feeds thousands of multiply-adds, where v1b loaded two words for each one: that alone is why wavefronts
 # fall so far. (Of the sectors, a factor of 2 is fp16, and the rest wide loads and stores.) But of the wavefronts that are
-# left four in five are conflicts, and three in four of these come from reading K and V. Rows that lie 128 bytes apart,
-# or a multiple of that, meet in the same bank:
+# left six in seven are conflicts, all of them in reading K and V. Rows that lie 128 bytes apart, or a multiple of that,
+# meet in the same bank: `ldmatrix` reads eight such rows in a pass. Stores along a row have no conflict.
 #
-# - `ldmatrix` of K, V, P reads eight such rows in a pass;
-# - storing a fragment of S, 8 bytes a lane, writes four of them in each of two passes;
-# - accesses along a row have no conflict.
-#
-# All of them have one cause: **elements one below the other in a tile are in the same bank.**
+# There is one cause: **elements one below the other in a tile are in the same bank.**
 
 # %%
 lessons.times(rungs)

@@ -65,7 +65,7 @@ lessons.source("v3_swizzle", "template <int B, int M, int S> __device__ int swiz
 # %exercise v3_xor
 
 # %% [markdown]
-# What are B, M and S of a tile? They follow from the length of its rows, and of its segments:
+# What are B, M and S of a tile? They follow from the length of its rows:
 
 # %%
 lessons.source("v3_swizzle", "static constexpr int bytes = kRows", "static_assert(bytes % 128 == 0")
@@ -145,11 +145,10 @@ lessons.after("wavefronts_of_v3", lambda: gallery.costs(["v3_swizzle"], problem)
 lessons.times(["v2_warp_mma", "v3_swizzle"])
 
 # %% [markdown]
-# Every wavefront now carries data. The next question is whether all this data has to move: S is stored as
-# fragments and read back as rows, and P goes the same way.
+# Every wavefront now carries data. The next question is whether it has to move so often: four warps share a tile of K
+# and V, and each of them reads all of it.
 #
-# **The bottleneck that the next rung removes:** shared memory again. S and P stay in registers, and a tile of K and V
-# serves more queries.
+# **The bottleneck that the next rungs remove:** a tile of K and V is loaded for 64 queries only.
 #
 # **Practise:** the exercises of this rung begin with `v3_`. **Read on:** the rung's
 # [README](../stages/v3_swizzle/README.md). **Next:** [04, the algorithm in tiles](04_v4_tk_tiles.ipynb). Run this lesson

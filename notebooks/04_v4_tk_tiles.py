@@ -47,10 +47,8 @@ lessons.source("v4_tk_tiles", "mma_ABt(s,", "mma_AB(o,")
 #
 # ## Who holds what
 #
-# In v2 and v3 S goes to shared memory as fragments and comes back as rows, and P goes there to come back
-# as an operand. Is that needed? Look again at who holds what. After the first product each lane has
-# elements of S as *sums* of an `mma`; for the second it needs P as operand *A*. Take columns 0 to 7 of
-# both:
+# As in v2, S and P never leave their registers. Look again at who holds what. After the first product each lane has
+# elements of S as *sums* of an `mma`; for the second it needs P as operand *A*. Take columns 0 to 7 of both:
 
 # %%
 fragments = measure_fragments()
@@ -74,9 +72,8 @@ gallery.fragments()
 #
 # ## Predict
 #
-# v3 stores S, P and O to shared memory, and Q, K and V as they come from global memory. In this rung, at $d
-# = 64$, only K and V are stored, 16 bytes a lane and so 512 bytes an instruction, in tiles of 48 keys; those
-# past the end are stored as zeros. One block does 256 queries of a head. How many shared-memory *store*
+# v3 and v4 store only K and V to shared memory, 16 bytes per lane and so 512 bytes per instruction, at $d = 64$ in
+# tiles of 48 keys; those past the end are stored as zeros. But v3 does so for each 64 queries. One block does 256 queries of a head. How many shared-memory *store*
 # instructions does v4 execute on the problem $B = 1$, $H = 2$, $N = M = 256$, $d = 64$?
 
 # %%
@@ -88,7 +85,7 @@ lessons.predict("stores_of_v4", stores_of_v4)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-rungs = ["v2_warp_mma", "v3_swizzle", "v4_tk_tiles"]
+rungs = ["v2_warp_mma", "v3_swizzle", "v3b_tiles", "v4_tk_tiles"]
 table = ladder.compare(problem, rungs, backend="emulator")
 lessons.after("stores_of_v4", lambda: lessons.counts(table))
 
@@ -96,7 +93,7 @@ lessons.after("stores_of_v4", lambda: lessons.counts(table))
 gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 
 # %% [markdown]
-# Only K and V are left, and they have no conflict: `SharedTile` swizzles by itself, with the parameters that follow
+# A quarter of the stores and of the sectors is left, and there is no conflict: `SharedTile` swizzles by itself, with the parameters that follow
 # from its size. The XOR is that of lesson 03, on byte addresses, in chunks of 16 bytes:
 
 # %%
@@ -105,8 +102,8 @@ gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 # %% [markdown]
 # ## Sixteen warps on the same tiles
 #
-# Without S and P a block's shared memory has room for more warps, and S, P and O of 16 rows fit into 128 registers a
-# thread if the tile of keys is small enough. So a block has sixteen warps, the *workers*, and reads K and V once for
+# S, P and O of 16 rows fit into 128 registers per thread if the tile of keys is small enough. So a block has sixteen
+# warps, the *workers*, and reads K and V once for
 # 256 queries, where v3 reads them for each 64:
 
 # %%
@@ -114,7 +111,6 @@ lessons.source(
     "v4_tk_tiles",
     "static constexpr int workers",
     "static constexpr bool q_in_registers",
-    file="arrangement.h",
 )
 
 # %% [markdown]
@@ -140,7 +136,7 @@ lessons.times(rungs)
 lessons.source(
     "v4_tk_tiles",
     '"mma_AB: b is given in row layout',
-    '"or call mma_ABt with its transpose"',
+    'or call mma_ABt with its transpose',
     file="tiles/mma.h",
 )
 

@@ -38,7 +38,7 @@ from ladder.lessons import gallery
 # everybody's part has arrived.
 
 # %%
-lessons.source("v5_async", "__device__ inline void fetch(", "}")
+lessons.source("v5_async", "const auto prefetch =", "};")
 
 # %% [markdown]
 # ## Buffers
@@ -54,7 +54,7 @@ gallery.buffers()
 # The beginning of the loop. Each line that is missing is an exercise:
 
 # %%
-lessons.source("v5_async", "for (int ahead = 0;", "mma_ABt(s, q, kv_smem[now].k);")
+lessons.source("v5_async", "for (int key = 0, now = 0;", "mma_ABt(s, q, k_smem[now]);")
 
 # %% [markdown]
 # Which copies must have arrived before a buffer is used? As it stands, nobody waits. The emulator lets copies land as
@@ -105,14 +105,9 @@ lessons.times(rungs)
 lessons.source("v5_async", "const int block_row =")
 
 # %% [markdown]
-# ## More buffers?
-#
-# `ladder compare v5_async --option BUFFERS=3` orders two tiles ahead. That costs shared memory, and buys nothing once
-# the copies are hidden: two buffers are enough here.
-#
 # **The bottleneck that the next rung removes:** the warps wait for their own arithmetic. Between the two products each
 # score costs a multiplication, a maximum, a subtraction, an exponential and a sum.
 #
 # **Practise:** the exercises of this rung begin with `v5_`. **Read on:** the rung's
-# [README](../stages/v5_async/README.md). **Next:** [06, fewer instructions a score](06_v6_lean.ipynb). Run this lesson
+# [README](../stages/v5_async/README.md). **Next:** [06, fewer instructions per score](06_v6_late_scale.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/05_v5_async.ipynb).

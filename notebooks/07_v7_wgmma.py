@@ -59,8 +59,8 @@ lessons.source("v7_wgmma", "async_wait();", "block::sync();")
 #
 # ## Predict
 #
-# A tile has 128 keys, $d = 64$, and one `wgmma` instruction is 16 deep: S is 64 x 128 x 16, O is 64 x 64 x 16. How
-# many of them does a warpgroup begin for a tile, both products together?
+# A tile has 48 keys, $d = 64$, and one `wgmma` instruction is 16 deep: S is 64 x 48 x 16, O is 64 x 64 x 16. How
+# many of them does a warpgroup issue per tile, both products together?
 
 # %%
 wgmma_a_tile = None
@@ -71,25 +71,26 @@ lessons.predict("wgmma_a_tile", wgmma_a_tile)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-table = ladder.compare(problem, ["v6_lean", "v7_wgmma"], backend="emulator")
+table = ladder.compare(problem, ["v6c_lane_reductions", "v7_wgmma"], backend="emulator")
 lessons.counts(table)
 
 # %% [markdown]
 # No load from shared memory is left, and none of its wavefronts: threads do not read tiles any more. (What the tensor
 # cores read is counted separately, in `wavefronts_gmma`, and so are their instructions: `mma` is `mma.sync` alone.)
-# Nor is there a store: as in v6, `cp.async` brings the tiles.
+# Nor is there a store: as in v6, `cp.async` loads the tiles.
 
 # %%
-gallery.costs(["v6_lean", "v7_wgmma"], problem)
+gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 
 # %% [markdown]
-# What it buys, TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
+# v7 has v6c's tiles. wgmma affords larger ones, since no factor takes registers: v7b_large_tiles has 192 x 128. What
+# they buy, TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["v6_lean", "v7_wgmma", "torch flash", "torch cuDNN"])
+lessons.measured(["v6e_parts", "v7_wgmma", "v7b_large_tiles", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** 384 threads compute addresses for every tile and meet at a barrier before
+# **The bottleneck that the next rung removes:** all threads compute addresses for every tile and meet at a barrier before
 # each. And while all compute their softmax, the tensor cores are idle.
 #
 # **Practise:** the exercises of this rung begin with `v7_`.

@@ -28,7 +28,7 @@ from ladder.lessons import gallery
 # tensor.
 
 # %%
-lessons.source("v8_tma", "const auto fetch = [&](int key) {", "};")
+lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 
 # %% [markdown]
 # ## Who knows that it has come?
@@ -46,13 +46,13 @@ lessons.source("v8_tma", "const auto fetch = [&](int key) {", "};")
 # buffer and the parity:
 
 # %%
-lessons.source("v8_tma", "smem.k.wait_empty(asked);", "asked.advance();")
+lessons.source("v8_tma", "Turn<2> turn, fill_turn;", "fill_turn.advance();")
 
 # %% [markdown]
 # The loop has no block-wide barrier any more. A warpgroup that is ahead goes on into the next tile:
 
 # %%
-lessons.source("v8_tma", "fetch(key + A::keys);", "now.advance();")
+lessons.source("v8_tma", "for (; key < keys; key += A::keys, turn.advance()) {", "smem.v.release(turn);")
 
 # %% [markdown]
 # If a kernel like this hangs, `ladder check` says which barrier waits for how many arrivals or bytes, and who has not come.
@@ -71,20 +71,20 @@ lessons.predict("tma_loads", tma_loads)
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
-lessons.counts(ladder.compare(problem, ["v7_wgmma", "v8_tma"], backend="emulator"))
+lessons.counts(ladder.compare(problem, ["v7b_large_tiles", "v8_tma"], backend="emulator"))
 
 # %% [markdown]
 # Threads read nothing from global memory any more. Computing addresses was a good part of what they executed for each
 # score:
 
 # %%
-gallery.instructions(("v6_lean", "v7_wgmma", "v8_tma"))
+gallery.instructions(("v6c_lane_reductions", "v7b_large_tiles", "v8_tma"))
 
 # %% [markdown]
 # What it buys, TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
-lessons.measured(["v7_wgmma", "v8_tma", "torch cuDNN"])
+lessons.measured(["v7b_large_tiles", "v8_tma", "torch cuDNN"])
 
 # %% [markdown]
 # **The bottleneck that the next rungs remove:** the thread that asks also multiplies. It comes round once a tile and then

@@ -43,51 +43,47 @@ lessons.predict("registers_of_consumers", registers_of_consumers)
 # ## v10: taking turns
 #
 # All consumers begin at the same time with the same work, and so they keep step: all multiply, then all compute their
-# softmax, and each time half of the SM is idle. v10 makes them late on purpose, in two ways.
+# softmax, and each time half of the SM is idle. Two rungs overlap softmax and products.
 #
-# **Between warpgroups** they take turns at beginning products, like the ball in a game of ping-pong. **Within a warpgroup**
-# the product $S = QK^T$ of the next tile is begun together with $O = O + PV$ of this one, and only the first is waited for.
-# O is one tile behind, and so is its rescaling:
+# v10_pingpong does so **between warpgroups**: they take turns at issuing products, like the ball in a game of ping-pong.
+# v10b_overlap does so **within a warpgroup**: the product $S = QK^T$ of the next tile is issued together with
+# $O = O + PV$ of this one, and only the first is waited for. O is one tile behind, and so is its rescaling:
 
 # %%
-lessons.source(
-    "v10_pingpong", "// S = Q K^T, and O += P V with the P of the tile before", "mul_row(o, o, rows.rescale);"
-)
+lessons.source("v10b_overlap", "// S = Q K^T, and O += P V of the tile before", "mul_row(o, o, rows.rescale);")
 
 # %% [markdown]
 # ## v11: blocks that stay
 #
 # A block begins by waiting for its first Q and K, and ends by storing O. Meanwhile nothing else runs on the SM. v11
-# launches one block an SM, which takes one piece of work after the other. So the next Q is brought, and the last O
-# stored, beside the products of the piece between.
+# launches one persistent block per SM, which takes one work item after the other. So the next Q is prefetched during
+# the current work item.
 #
-# Pieces are dealt like cards, in rounds, there and back: whoever came first in one round comes last in the next. With
-# a causal mask they are numbered from the longest to the shortest, and all blocks end nearly together.
+# v12 chooses their order: with a causal mask from the longest to the shortest, so that all blocks end nearly together,
+# and with few heads at a time, so that their K and V stay in the L2 cache.
 #
 # ## Counted
 
 # %%
-rungs = ["v8_tma", "v9_roles", "v10_pingpong", "v11_persistent"]
+rungs = ["v8_tma", "v9_roles", "v10_pingpong", "v10b_overlap", "v11_persistent", "v12_order"]
 table = ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator")
 lessons.counts(table)
 
 # %% [markdown]
-# The tensor cores have the same work. Two rows differ, both because of O: threads of v11 write it to shared memory
-# (768 wavefronts), and TMA takes it from there to global memory. What TMA moves is counted separately, so hardly a
-# sector is left.
+# The tensor cores have the same work. What these rungs change is when it is done, and counting cannot show that.
 #
 # ## Timed
 #
 # TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16, in one run (`results/h200/speed.csv`; v11's README has five):
 
 # %%
-lessons.measured([*rungs, "torch cuDNN"])
+lessons.measured(["v8_tma", "v9b_three_consumers", "v10b_overlap", "v12_order", "torch cuDNN"])
 
 # %% [markdown]
 # At $d = 64$ the exponentials take as long as the products: 16 a clock and SM against 4096 operations. Faster products
 # alone would buy nothing there.
 #
-# **Practise:** the exercises begin with `v9_`, `v10_` and `v11_`.
+# **Practise:** the exercises begin with `v9_`, `v10_`, `v11_` and `v12_`.
 # **Read on:** the READMEs of [v9](../stages/v9_roles/README.md), [v10](../stages/v10_pingpong/README.md) and
 # [v11](../stages/v11_persistent/README.md), with what was tried and left out. **Next:**
 # [12, the whole ladder, and a rung of your own](12_the_ladder.ipynb). Run this lesson

@@ -44,11 +44,12 @@ gallery.comparison()
 # %% [markdown]
 # The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and blocks.
 # From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3
-# to v4 S and P no longer pass through shared memory. From v7 on threads read no tile any more: the tensor cores do, and
-# one read of K or V serves the 64 rows of four warps. (What v11 adds is O on its way to TMA.)
+# to v4 a tile of K and V is loaded for four times as many queries. From v7 on threads read no tile any more: the tensor cores do, and
+# one read of K or V serves the 64 rows of four warps.
 #
 # And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
-# $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M = 256$, $d = 64$?
+# $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M = 256$, $d = 64$, where its
+# tiles have 48 keys, and the last one is multiplied as a whole?
 
 # %%
 mma_of_v3 = None
@@ -116,8 +117,7 @@ mine.kernel.write_text(text.replace(before, after))
 lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
-# At $d = 64$ reading the tiles of Q, K, V and P has no conflict now. S has elements of 4 bytes, and 8 of
-# them are 32 bytes: is this swizzle right for it as well? Predict how many conflicts are left at $d = 64$:
+# K and V are all that goes through shared memory. Predict how many conflicts are left at $d = 64$:
 
 # %%
 conflicts_left = None

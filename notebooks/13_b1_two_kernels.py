@@ -61,9 +61,7 @@ print(f"largest difference of dQ: {(d_q - expected).abs().max():.1e}")
 # product's first factor: so $P^T$ and $dS^T$ never leave them.
 
 # %%
-lessons.source(
-    "b1_two_kernels", "mma_ABt(p_t, part<A::rows, d>(resident.k", "mma_AB(dk, ds_16, buffer.q, dk);"
-)
+lessons.source("b1_two_kernels", "mma_ABt(s, part<A::rows, d>(smem.k, key)", "mma_AB(dk, ds_16, q, dk);")
 
 # %% [markdown]
 # ### Predict
@@ -150,20 +148,20 @@ def train(attention, steps=40):
 
 
 # %% [markdown]
-# Once with torch's attention, and once with `v6_lean` forward and `b3_same_bits` backward on the emulator, from the same seed:
+# Once with torch's attention, and once with `v6e_parts` forward and `b3_same_bits` backward on the emulator, from the same seed:
 
 # %%
 torch.set_num_threads(1)  # so small a model is faster on one
 
 
 def by_the_ladder(q, k, v):
-    o, _ = ladder.attention(q, k, v, is_causal=True, stage="v6_lean", backward="b3_same_bits")
+    o, _ = ladder.attention(q, k, v, is_causal=True, stage="v6e_parts", backward="b3_same_bits")
     return o
 
 
 losses = {
     "torch": train(partial(F.scaled_dot_product_attention, is_causal=True)),
-    "v6_lean and b3_same_bits": train(by_the_ladder),
+    "v6e_parts and b3_same_bits": train(by_the_ladder),
 }
 training_picture(losses)
 

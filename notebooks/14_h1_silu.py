@@ -39,7 +39,7 @@ from ladder.plots import new_figure, training_picture
 # tiles of keys simply add up. This is the whole loop:
 
 # %%
-lessons.source("h1_silu", "mma_ABt(s, q, kv_smem[turn].k);", "mma_AB(o, p_16, kv_smem[turn].v, o);")
+lessons.source("h1_silu", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem[now], o);")
 
 # %% [markdown]
 # Sequences have different lengths. Padded to the longest, most of the work would be wasted. So they lie one after the
@@ -165,7 +165,7 @@ def train(attention, steps=40):
 
 
 # %% [markdown]
-# Attention in plain torch, sequence by sequence, beside `h3_rab` and its gradients `h3b_gradients` on the emulator:
+# Attention in plain torch, sequence by sequence, beside `h3_rab` and its gradients `h3f_large_blocks` on the emulator:
 
 
 # %%
@@ -180,8 +180,8 @@ def by_torch(q, k, v, cu_seqlens, *, rab, **_):
 
 
 torch.set_num_threads(1)  # so small a model is faster on one
-rungs = partial(ladder.hstu_attention, stage="h3_rab", backward="h3b_gradients")
-losses = {"torch": train(by_torch), "h3_rab and h3b_gradients": train(rungs)}
+rungs = partial(ladder.hstu_attention, stage="h3_rab", backward="h3f_large_blocks")
+losses = {"torch": train(by_torch), "h3_rab and h3f_large_blocks": train(rungs)}
 training_picture(losses)
 
 # %%

@@ -22,7 +22,7 @@ import pandas as pd
 from ladder import nsight
 from ladder.evaluation import compare
 from ladder.operations import DEFAULT_PROBLEM, Problem
-from ladder.stages import discover, root
+from ladder.stages import discover, of_today, root
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,8 @@ def ceiling(unit: str) -> float:
 def speeds() -> pd.DataFrame:
     """The data of the picture of speeds: all contenders with their problems, and the ceiling of mma.sync."""
     columns = ["gpu", "contender", "N", "d", "dtype", "causal", "tflops", "of_flash"]
-    return pd.read_csv(H200 / "speed.csv")[columns].assign(ceiling=ceiling("mma.sync") * 1e-12)
+    rows = of_today(pd.read_csv(H200 / "speed.csv"), "contender")
+    return rows[columns].assign(ceiling=ceiling("mma.sync") * 1e-12)
 
 
 def rungs() -> pd.DataFrame:
@@ -94,7 +95,7 @@ def shared_memory() -> pd.DataFrame:
     the ceilings: of mma.sync in TFLOP/s, of shared memory in wavefronts per second.
     """
     n, d = _ROOFLINE_PROBLEM.q_len, _ROOFLINE_PROBLEM.head_dim
-    counted = pd.read_csv(H200 / "bounds.csv")
+    counted = of_today(pd.read_csv(H200 / "bounds.csv"), "stage")
     counted = pd.concat([counted, nsight.counters(counted)], axis=1)
     counted["wavefronts"] = counted["wavefronts_ld"] + counted["wavefronts_st"]
     mma_sync = [stage.name for stage in discover().computing("attention") if not stage.only_arch]
@@ -108,7 +109,7 @@ def shared_memory() -> pd.DataFrame:
 
 def busy() -> pd.DataFrame:
     """How busy each unit is in each rung, in percent, at the problems of the speed table."""
-    counted = pd.read_csv(H200 / "bounds.csv")
+    counted = of_today(pd.read_csv(H200 / "bounds.csv"), "stage")
     shares = nsight.bounds(counted)[[*_UNITS]].rename(columns=_UNITS)
     table = pd.concat([counted[["stage", "N", "d", "dtype"]], shares], axis=1)
     return table[(table["N"] == 4096) & (table["dtype"] == "bf16")].drop(columns=["N", "dtype"])
@@ -137,7 +138,8 @@ def draw_turns(data: pd.DataFrame) -> Figure:
 
 def timeline() -> pd.DataFrame:
     """What the roles of a block did on an H200, in clocks."""
-    return pd.read_csv(H200 / "timeline.csv")[["stage", "role", "step", "begin", "end"]]
+    rows = of_today(pd.read_csv(H200 / "timeline.csv"), "stage")
+    return rows[["stage", "role", "step", "begin", "end"]]
 
 
 def draw_timeline(data: pd.DataFrame) -> Figure:

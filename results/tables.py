@@ -23,12 +23,13 @@ from pathlib import Path
 import measure_other_kernels as other
 import pandas as pd
 from rich.console import Console
+from steps import changed_lines
 
 from ladder import nsight
 from ladder.evaluation import evaluate, run_comparison
 from ladder.operations import DEFAULT_OPERATION, DEFAULT_PROBLEM, Problem
 from ladder.render import comparison_tables, most_stalled
-from ladder.stages import Stage, discover, root
+from ladder.stages import Stage, discover, of_today, root
 
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
@@ -40,6 +41,13 @@ PAGES = (
     ROOT / "docs" / "sanitizer.md",
     *sorted((ROOT / "stages").glob("*/README.md")),
 )
+
+
+def measured_rows(name: str) -> pd.DataFrame:
+    """A file of ``results/h200/``, under the names that the rungs have today."""
+    rows = pd.read_csv(H200 / name)
+    return of_today(rows, "contender" if "contender" in rows else "stage")
+
 
 _TABLE = re.compile(r"(<!-- table (?P<name>\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -71,12 +79,10 @@ def swizzle_parameters() -> str:
 
 def arbitration() -> str:
     """Conflicts and lost arbitration at two grids: minimum and maximum over the launches."""
-    frame = pd.read_csv(H200 / "arbitration.csv")
+    frame = measured_rows("arbitration.csv")
     frame["conflicts"] = nsight.counters(frame)["conflicts"]
     rows = []
     for (stage, d, n), launches in frame.groupby(["stage", "d", "N"], sort=False):
-        if stage == "v6_lean":
-            continue  # not measured for this rung
         name = f"{stage}" if stage != "v3_swizzle_for_128" else "v3_swizzle with `<3, 3, 4>`"
         grid = "one block an SM" if n == frame.N.min() else "full"
         spans = [_span(launches[column]) for column in ("conflicts", nsight.ARBITRATION[0])]
@@ -91,7 +97,7 @@ def _span(values: pd.Series) -> str:
 
 def speed() -> str:
     """TFLOP/s of the rungs and of torch's backends, and the multiple of torch's flash backend."""
-    frame = pd.read_csv(H200 / "speed.csv")
+    frame = measured_rows("speed.csv")
     measured = frame[frame.N.notna() & (frame.contender != "torch efficient")].copy()
     measured["problem"] = [
         f"{row.dtype} N{row.N:.0f} d{row.d:.0f}{' causal' if row.causal in (True, 'True') else ''}"
@@ -127,13 +133,13 @@ _UNITS = (
 def bounds(stage: str) -> str:
     """Utilisation of each unit in a rung and the one before, in percent, and the warps' stall reasons.
 
-    Empty if the rung has not been measured.
+    Empty if the rung has not been measured; of the rung alone if the one before has not.
     """
-    file = H200 / "bounds.csv"
-    frame = pd.read_csv(file) if file.exists() else pd.DataFrame({"stage": []})
-    if stage not in set(frame.stage):
+    frame = measured_rows("bounds.csv") if (H200 / "bounds.csv").exists() else pd.DataFrame({"stage": []})
+    measured = set(frame.stage)
+    if stage not in measured:
         return ""
-    names = [name for name in (discover()[stage].before, stage) if name]
+    names = [name for name in (discover()[stage].before, stage) if name in measured]
     launches = frame[frame.stage.isin(names)]
     shared = launches.groupby(["N", "d"]).filter(lambda group: group.stage.nunique() == len(names))
     # Of the problems that both were measured on, take the one with the most work, each rung in its own dtype.
@@ -188,10 +194,11 @@ def _beside_the_algorithm(stage: str) -> str:
 
 
 def rungs(*operations: str) -> str:
-    """Each rung of these operations, with its idea, its page and its lesson."""
+    """Each rung of these operations, with its idea, its lines, its page and its lesson."""
     own = [stage for stage in discover() if stage.computes in operations and stage.path.parent == root()]
-    rows = [[_rung_link(stage), stage.idea, _lesson_links(stage)] for stage in own]
-    return _markdown(["rung", "the one idea", "lesson"], rows).replace("---:", "---")
+    rows = [[_rung_link(stage), stage.idea, _lines(stage), _lesson_links(stage)] for stage in own]
+    table = _markdown(["rung", "the one idea", "lines", "lesson"], rows)
+    return table.replace("| --- | ---: | ---: | ---: |", "| --- | --- | ---: | --- |")
 
 
 def rungs_with_speeds() -> str:
@@ -200,13 +207,24 @@ def rungs_with_speeds() -> str:
     for stage in discover().computing("attention"):
         if stage.path.parent == root():
             speeds = [rung_speed(stage.name, head_dim) for head_dim in (64, 128)]
-            rows.append([_rung_link(stage), stage.idea, *speeds, _lesson_links(stage)])
-    table = _markdown(["rung", "the one idea", "d = 64", "d = 128", "lesson"], rows)
-    return table.replace("| --- | ---: | ---: | ---: | ---: |", "| --- | --- | ---: | ---: | --- |")
+            rows.append([_rung_link(stage), stage.idea, _lines(stage), *speeds, _lesson_links(stage)])
+    table = _markdown(["rung", "the one idea", "lines", "d = 64", "d = 128", "lesson"], rows)
+    return table.replace(
+        "| --- | ---: | ---: | ---: | ---: | ---: |", "| --- | --- | ---: | ---: | ---: | --- |"
+    )
 
 
 def _rung_link(stage: Stage) -> str:
-    return f"[`{stage.name}`](stages/{stage.name}/README.md)"
+    page = "README.md" if (stage.path / "README.md").is_file() else "kernel.cu"
+    return f"[`{stage.name}`](stages/{stage.name}/{page})"
+
+
+def _lines(stage: Stage) -> str:
+    """The lines of code that the rung adds to the one before it, and removes."""
+    if stage.before is None:
+        return ""
+    added, removed = changed_lines(discover()[stage.before], stage)
+    return f"+{added} -{removed}"
 
 
 def _lesson_links(stage: Stage) -> str:
@@ -218,7 +236,7 @@ def _lesson_links(stage: Stage) -> str:
 
 def rung_speed(stage: str, head_dim: int) -> str:
     """TFLOP/s at B4 H16 N4096 in bf16, and relative to cuDNN's attention in the same run."""
-    measured = pd.read_csv(H200 / "speed.csv")
+    measured = measured_rows("speed.csv")
     at = (measured.N == 4096) & (measured.d == head_dim) & (measured.causal.astype(str) == "False")
     same = measured[at & (measured.contender == stage) & (measured.dtype == "bf16")]
     return "" if same.empty else f"{same.tflops.median():.3g} ({same.of_cudnn.median():.2f})"
@@ -226,7 +244,7 @@ def rung_speed(stage: str, head_dim: int) -> str:
 
 def climb() -> str:
     """TFLOP/s of the sm_90a rungs, and relative to cuDNN: median, least and most of several runs."""
-    runs = pd.read_csv(H200 / "climb.csv").dropna(subset="N")
+    runs = measured_rows("climb.csv").dropna(subset="N")
     rungs = runs.contender.str.startswith("v")
     frame = pd.concat([runs[rungs], runs[runs.contender == "torch cuDNN"]])
     rows = []
@@ -243,7 +261,7 @@ def climb() -> str:
 
 def climb_lengths() -> str:
     """TFLOP/s of the sm_90a rungs at other lengths and head dims, and relative to cuDNN."""
-    frame = pd.read_csv(H200 / "climb_lengths.csv").dropna(subset="N")
+    frame = measured_rows("climb_lengths.csv").dropna(subset="N")
     frame = frame[frame.contender.str.startswith("v") | (frame.contender == "torch cuDNN")]
     rows = []
     for (b, n, d, causal), same in frame.groupby(["B", "N", "d", "causal"], sort=False):
@@ -274,7 +292,7 @@ def climb_ideas() -> str:
 
 def gradient_speeds() -> str:
     """TFLOP/s of the gradients' rungs and of torch, and relative to torch's flash and cuDNN backends."""
-    frame = pd.read_csv(H200 / "backward.csv").dropna(subset="N")
+    frame = measured_rows("backward.csv").dropna(subset="N")
     frame = frame[frame.contender != "torch efficient"]
     frame["problem"] = [
         f"{row.dtype} N{row.N:.0f} d{row.d:.0f}{' causal' if row.causal else ''}"
@@ -285,7 +303,7 @@ def gradient_speeds() -> str:
 
 def hstu_speeds() -> str:
     """TFLOP/s of the HSTU rungs, over the elements that the mask shows."""
-    frame = pd.read_csv(H200 / "hstu.csv").dropna(subset="N")
+    frame = measured_rows("hstu.csv").dropna(subset="N")
     frame["problem"] = [
         f"`{row.N.count('/') + 1} x {row.N.partition('/')[0]} d{row.d:.0f} "
         + re.sub(r"\b(\d+)(/\1)+\b", r"\1", row.mask)  # the same in each sequence

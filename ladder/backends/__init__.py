@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Backend,
         Execution,
         LaunchFunction,
+        Loaded,
         Runner,
         Treatment,
         call,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -123,14 +123,20 @@ class Runner(ABC):
         """
 
 
-class LaunchFunction(Protocol):
-    """Calls the ``launch`` of a loaded build once. Raises :class:`UnsupportedProblem` if the stage refuses
-    the problem, :class:`ExecutionError` if CUDA fails.
-    """
+#: Calls the ``launch`` of a loaded build once, on tensors in the order that it was made for. Raises
+#: :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA fails.
+LaunchFunction = Callable[[Sequence["Tensor | None"]], None]
+
+
+class Loaded(Protocol):
+    """A build in this process, for callers that trust the stage."""
 
     def __call__(
-        self, inputs: Tensors, outputs: Mapping[str, Tensor], arguments: Mapping[str, Any], /
-    ) -> None: ...
+        self, inputs: Sequence[str], outputs: Sequence[str], arguments: Mapping[str, Any], /
+    ) -> LaunchFunction:
+        """Its launch for the tensors of these names, inputs first, and the other fields of the problem's
+        struct.
+        """
 
 
 class Backend(ABC):
@@ -163,11 +169,8 @@ class Backend(ABC):
         """Runs this build of a stage, whose host code is not trusted."""
 
     @abstractmethod
-    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
-        """The launch of a build in this process, on this device, for callers that trust the stage.
-
-        Raises :class:`ExecutionError` if it cannot be loaded.
-        """
+    def loaded(self, extension: Path, target: Target, device: torch.device) -> Loaded:
+        """A build of a stage, whose tensors are on this device."""
 
 
 #: Size of each of the two frames that :func:`framed` puts around a tensor.

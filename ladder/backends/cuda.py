@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ladder.backends.base import (
     Backend,
     Execution,
     LaunchFunction,
+    Loaded,
     Runner,
     Treatment,
     call,
@@ -22,7 +23,7 @@ from ladder.backends.base import (
     make_outputs,
     require_untouched,
 )
-from ladder.backends.extension import call_function, launch_function
+from ladder.backends.extension import prepared
 from ladder.build import CudaTarget, Target
 from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
@@ -63,24 +64,26 @@ class CudaBackend(Backend):
     def runner(self, extension: Path, target: Target) -> Runner:
         return CudaRunner(extension, target)
 
-    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
+    def loaded(self, extension: Path, target: Target, device: torch.device) -> Loaded:
         """Launches on the current stream; a CUDA graph can capture it."""
-        function = launch_function(extension)
         index = torch.cuda.current_device() if device.index is None else device.index
 
-        def launch(
-            inputs: Tensors, outputs: Mapping[str, torch.Tensor], arguments: Mapping[str, Any]
-        ) -> None:
-            addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in inputs.items()}
-            for name, output in outputs.items():
-                addresses[name] = output.data_ptr()
-            if torch.cuda.current_device() == index:
-                call_function(function, addresses, arguments, _raw_stream(index))
-            else:
-                with torch.cuda.device(index):
-                    call_function(function, addresses, arguments, _raw_stream(index))
+        def made(
+            inputs: Sequence[str], outputs: Sequence[str], arguments: Mapping[str, Any], /
+        ) -> LaunchFunction:
+            call = prepared(extension, [*inputs, *outputs], arguments)
 
-        return launch
+            def launch(tensors: Sequence[torch.Tensor | None]) -> None:
+                addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+                if torch.cuda.current_device() == index:
+                    call(_raw_stream(index), *addresses)
+                else:
+                    with torch.cuda.device(index):
+                        call(_raw_stream(index), *addresses)
+
+            return launch
+
+        return made
 
 
 class CudaRunner(Runner):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ladder.backends.base import (
     Backend,
     Execution,
     LaunchFunction,
+    Loaded,
     Runner,
     Treatment,
     make_outputs,
@@ -72,23 +73,31 @@ class EmulatorBackend(Backend):
     def runner(self, extension: Path, target: Target) -> EmulatorRunner:
         return EmulatorRunner(extension, target)
 
-    def launch(self, extension: Path, target: Target, device: torch.device) -> LaunchFunction:
+    def loaded(self, extension: Path, target: Target, device: torch.device) -> Loaded:
         del device
 
-        def launch(inputs: Tensors, outputs: Mapping[str, Tensor], arguments: Mapping[str, Any], /) -> None:
-            for output in outputs.values():
-                output.fill_(unwritten(output.dtype))
-            lent = [
-                Lent(name, 0, 0, False)
-                if tensor is None
-                else Lent(name, tensor.data_ptr(), _extent_bytes(tensor), name in outputs)
-                for name, tensor in {**inputs, **outputs}.items()
-            ]
-            emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))
-            if emulation.failure:
-                raise emulation.failure
+        def made(
+            inputs: Sequence[str], outputs: Sequence[str], arguments: Mapping[str, Any], /
+        ) -> LaunchFunction:
+            names, first_output = [*inputs, *outputs], len(inputs)
 
-        return launch
+            def launch(tensors: Sequence[Tensor | None]) -> None:
+                for output in tensors[first_output:]:
+                    if output is not None:
+                        output.fill_(unwritten(output.dtype))
+                lent = [
+                    Lent(name, 0, 0, False)
+                    if tensor is None
+                    else Lent(name, tensor.data_ptr(), _extent_bytes(tensor), number >= first_output)
+                    for number, (name, tensor) in enumerate(zip(names, tensors, strict=True))
+                ]
+                emulation = emulate(extension, lent, arguments, _session(target, AS_USUAL))
+                if emulation.failure:
+                    raise emulation.failure
+
+            return launch
+
+        return made
 
 
 class EmulatorRunner(Runner):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,11 +29,10 @@ def _load(extension: Path) -> ModuleType:
 
 
 @functools.cache
-def launch_function(extension: Path) -> Callable[..., None]:
-    """The extension's ``launch``. Raises :class:`ExecutionError` if it cannot be loaded."""
+def _module(extension: Path) -> Any:
     try:
-        function: Callable[..., None] = _load(extension).launch
-    except (ImportError, AttributeError) as error:
+        return _load(extension)
+    except ImportError as error:
         if _LAUNCH in str(error):
             raise ExecutionError(
                 "its kernel.cu defines no ladder::launch for this problem",
@@ -41,26 +40,37 @@ def launch_function(extension: Path) -> Callable[..., None]:
                 "cudaStream_t stream).",
             ) from None
         raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
-    return function
 
 
-def call_function(
-    function: Callable[..., None], addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int
-) -> None:
-    """Calls a :func:`launch_function` once, with the addresses of inputs and outputs by name, 0 for an
+def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int) -> None:
+    """Calls the extension's ``launch`` once, with the addresses of inputs and outputs by name, 0 for an
     optional one that is missing, and the other fields of the problem's struct.
 
     Raises :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA
     fails.
     """
+    function = _module(extension).launch
     try:
         function(**addresses, **arguments, stream=stream)
-    except ValueError as error:
-        raise UnsupportedProblem(str(error)) from error
     except Exception as error:
-        raise ExecutionError(str(error)) from error
+        raise _ours(error) from error
 
 
-def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int) -> None:
-    """:func:`call_function` of this extension, which is loaded first if necessary."""
-    call_function(launch_function(extension), addresses, arguments, stream)
+def prepared(extension: Path, names: Sequence[str], arguments: Mapping[str, Any]) -> Callable[..., None]:
+    """A function that calls the extension's ``launch`` with these arguments; it takes the stream, and the
+    addresses of the tensors ``names``. It raises as :func:`launch` does, and takes less time.
+    """
+    function = _module(extension).Prepared([*names], **arguments)
+
+    def call(stream: int, *addresses: int) -> None:
+        try:
+            function(stream, *addresses)
+        except Exception as error:
+            raise _ours(error) from error
+
+    return call
+
+
+def _ours(error: Exception) -> UnsupportedProblem | ExecutionError:
+    """A binding's exception as one of ours."""
+    return (UnsupportedProblem if isinstance(error, ValueError) else ExecutionError)(str(error))

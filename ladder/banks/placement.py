@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ladder.banks.access import LANES, ROW_BYTES, Access, AccessError, serve
 
 CHUNK_BYTES = 16
-#: wgmma takes two chunks along k, by 8 rows; 8 rows of a chunk are a core matrix, which a wavefront brings.
+#: wgmma takes two chunks along k, by 8 rows; 8 rows of a chunk are a core matrix, which a wavefront reads.
 CHUNKS_OF_K, ROWS_OF_CORE = 2, 8
 MAJORS = ("k", "mn")
 SWIZZLES = (0, 32, 64, 128)

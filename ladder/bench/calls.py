@@ -81,9 +81,8 @@ def _launch_alone(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Call:
     from ladder.functional.forward import prepared
 
     run = prepared(q, k, v, is_causal, None, False, "auto", "", "", False)
-    inputs: dict[str, Tensor | None] = {"q": q, "k": k, "v": v}
-    outputs = {name: torch.empty(shape, dtype=dtype, device=run.device) for name, shape, dtype in run.outputs}
-    return lambda: run.launch(inputs, outputs, run.arguments)
+    tensors = [q, k, v, *run.empty_outputs()]
+    return lambda: run.launch(tensors)
 
 
 def hstu_calls(*, with_gradient: bool) -> dict[str, Call]:

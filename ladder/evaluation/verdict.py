@@ -55,7 +55,7 @@ def require_same_outputs(first: Execution, again: Execution) -> None:
     if other:
         raise UnspecifiedOutput(
             f"{listed(other)}: other values in another order of blocks and warps, or with other values in "
-            "memory that nobody wrote",
+            "memory that was never written",
             "Look for a race or a missing initialisation: ladder check. If the order may matter, as with "
             "atomicAdd of floats, say deterministic = false in stage.toml.",
         )

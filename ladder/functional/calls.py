@@ -48,8 +48,9 @@ def attention(
     or as ``arch``. A rung is chosen and built once per process; a new process notices changed sources.
 
     Tensors may have strides. Rungs with TMA take them as they lie if rows are contiguous and begin at
-    multiples of 16 bytes from each other, such as slices of a fused projection or ``x.transpose(1, 2)``.
-    Other tensors, and those of other rungs, are copied first. o, lse and the gradients are contiguous.
+    multiples of 16 bytes from each other, and heads at multiples of a row or of 64 elements: slices of a
+    fused projection, or ``x.transpose(1, 2)``. Other tensors, and those of other rungs, are copied first. o,
+    lse and the gradients are contiguous.
 
     Both outputs are differentiable once. ``backward`` names the rung that computes the gradients, or is
     "auto". With ``deterministic`` that rung is a deterministic one: gradients are bitwise identical in every

@@ -7,8 +7,9 @@ anew by the next process, and by ``ladder run``, ``ladder compare`` and the test
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.backends import LaunchFunction, get_backend
+from ladder.backends import LaunchFunction, Loaded, get_backend
 from ladder.build import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.operations import AnyProblem, Tensors, operation_of, torch_dtypes
+from ladder.operations import AnyProblem, Output, Tensors, operation_of, torch_dtypes
 from ladder.stages import Ladder, Stage, discover
 
 #: Instead of a stage's name: the highest that takes the problem there. Of rungs, it is also the fastest.
@@ -54,21 +55,28 @@ class Run:
     """
 
     launch: LaunchFunction
-    arguments: Mapping[str, Any]
+    inputs: Sequence[str]
     #: The inputs that are copied first, because the stage takes only contiguous ones.
     copied: Sequence[str]
-    outputs: Sequence[tuple[str, Sequence[int], torch.dtype]]
+    outputs: Sequence[Output]
     device: torch.device
+    #: Of each output, as ``torch.empty_strided`` takes them, in a third of the time of ``torch.empty``.
+    _kinds: Sequence[tuple[Sequence[int], Sequence[int], torch.dtype]]
 
     def __call__(self, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
         for name in self.copied:
             inputs[name] = inputs[name].contiguous()  # type: ignore[union-attr]
+        outputs = self.empty_outputs()
+        self.launch([*[inputs[name] for name in self.inputs], *outputs])
+        return (*outputs,)
+
+    def empty_outputs(self) -> list[Tensor]:
+        """Uninitialised outputs."""
         device = self.device
-        outputs = {
-            name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in self.outputs
-        }
-        self.launch(inputs, outputs, self.arguments)
-        return (*outputs.values(),)
+        return [
+            torch.empty_strided(size, stride, dtype=dtype, device=device)
+            for size, stride, dtype in self._kinds
+        ]
 
 
 def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: Choice) -> Run:
@@ -78,7 +86,7 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
     stage does not take the problem.
     """
     operation, dtypes = operation_of(problem), torch_dtypes()
-    stage, launch = _loaded(problem, device, choice)
+    stage, loaded = _loaded(problem, device, choice)
     copied = [
         name
         for name in operation.strided
@@ -86,25 +94,37 @@ def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: 
         and not ("strides" in stage.takes and _lies_in_rows(inputs[name]))  # type: ignore[arg-type]
     ]
     taken = {name: x.contiguous() if name in copied and x is not None else x for name, x in inputs.items()}
-    outputs = [(one.name, one.shape, dtypes[one.dtype]) for one in operation.outputs(problem)]
-    return Run(launch, operation.arguments(problem, taken), copied, outputs, device)
+    outputs = operation.outputs(problem)
+    launch = loaded([*inputs], [one.name for one in outputs], operation.arguments(problem, taken))
+    kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
+    return Run(launch, [*inputs], copied, outputs, device, kinds)
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    return tuple(math.prod(shape[dimension + 1 :]) for dimension in range(len(shape)))
 
 
 def _lies_in_rows(tensor: Tensor) -> bool:
-    """Whether rows are contiguous and begin at multiples of 16 bytes from each other, as TMA takes them."""
+    """Whether TMA takes a tensor as it lies: see ``tensor_map`` in stages/include/tiles/tensor_map.h. Rows
+    are contiguous and begin at multiples of 16 bytes from each other; heads lie a multiple of 64 elements
+    apart, or of a row if that is shorter.
+    """
     *sizes, columns = tensor.shape
     *strides, last = tensor.stride()
+    if sizes[1] > 1 and strides[1] % min(columns, 64):
+        return False
     return last == 1 and all(
         size == 1 or (stride >= columns and stride * tensor.element_size() % 16 == 0)
         for size, stride in zip(sizes, strides, strict=True)
     )
 
 
-_known: dict[tuple[Any, ...], tuple[Stage, LaunchFunction]] = {}
+_known: dict[tuple[Any, ...], tuple[Stage, Loaded]] = {}
 
 
-def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, LaunchFunction]:
-    """The stage that is chosen for problems like this, with its launch; :meth:`Stage.accept` tells
+def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[Stage, Loaded]:
+    """The stage that is chosen for problems like this, with its build; :meth:`Stage.accept` tells
     problems apart by no more than these attributes.
     """
     head_dim = getattr(problem, "head_dim", None)
@@ -118,7 +138,7 @@ def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[
             stage = _chosen(problem, target_of, choice)
             target = target_of(stage)
             extension = build(stage, target, stage.chosen_options(dict(choice.options)))
-            found = _known[key] = stage, backend.launch(extension, target, device)
+            found = _known[key] = stage, backend.loaded(extension, target, device)
     return found
 
 

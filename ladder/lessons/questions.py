@@ -44,7 +44,7 @@ def product_of_v1(operand: str) -> Explanation:
     of_q = explain(place, ONE_BLOCK)
     if operand == "q":
         return of_q
-    other = next(one for one in of_q.instructions if one.number != of_q.chosen.number)
+    other = next(one for one in of_q.instructions if len(set(one.worst.addresses)) == 1)
     return explain(place, ONE_BLOCK, instruction=other.number)
 
 
@@ -122,7 +122,7 @@ _ATTENTION = {
     "every_second_word": Question(
         "Which banks are used? How many different words does each of them have to give? The first costs "
         "nothing.",
-        "Only the 16 even banks are used, each is asked for two words, so two wavefronts: one more than "
+        "Only the 16 even banks are used, each serves two words, so two wavefronts: one more than "
         "needed.",
         lambda: explore("ld", "lane * 8").service.conflicts,
     ),
@@ -205,7 +205,7 @@ _TILES = {
         lambda: counted("v4_tk_tiles", "shared_store_instructions"),
     ),
     "barriers_of_v5": Question(
-        "One barrier says two things now: the next tile is here, and nobody reads the last one any longer.",
+        "One barrier says two things now: the next tile is here, and the last one is no longer read.",
         "One a tile, and there are 20 tiles of 48 keys. v4 has two a tile: one before it overwrites the "
         "tile, one behind.",
         lambda: executed("v5_async", r"(bar|barrier)\.sync") // 16,
@@ -220,9 +220,9 @@ _TILES = {
 
 _HOPPER = {
     "wgmma_a_tile": Question(
-        "S = Q K^T is 64 x 128 and takes one instruction for each 16 of d. O += P V is 64 x 64 and takes "
+        "S = Q K^T is 64 x 48 and takes one instruction for each 16 of d. O += P V is 64 x 64 and takes "
         "one for each 16 of the keys.",
-        "64 / 16 = 4 for S and 128 / 16 = 8 for O. With mma.sync four warps need 1,024 for the same tile.",
+        "64 / 16 = 4 for S and 48 / 16 = 3 for O. With mma.sync four warps need 192 for the same tile.",
         lambda: counted("v7_wgmma", "wgmma_instructions") // _WARPS_AND_TILES_OF_V7,
     ),
     "tma_loads": Question(
@@ -237,20 +237,19 @@ _HOPPER = {
         lambda: (4 * 128 - 32) // 3,
     ),
 }
-#: Two heads, two blocks each, three warpgroups of four warps each, and two tiles of 128 keys.
-_WARPS_AND_TILES_OF_V7 = 2 * 2 * 3 * 4 * 2
+#: Two heads, a block each, four warpgroups of four warps each, and six tiles of 48 keys.
+_WARPS_AND_TILES_OF_V7 = 2 * 4 * 4 * 6
 
 _LADDER = {
     "mma_of_v3": Question(
-        "4 x 2 x 256 x 256 x 64 operations, 4096 an instruction.",
-        "It is what the mathematics needs and not one more. v4 has a few more where its tiles do not "
-        "divide the number of keys. What the rungs differ in is everything else.",
+        "4 x 2 x 256 x 288 x 64 operations, 4096 per instruction: six tiles of 48 keys cover 256.",
+        "It is what the mathematics needs for whole tiles. What the rungs differ in is everything else.",
         lambda: counted("v3_swizzle", "mma_instructions"),
     ),
     "conflicts_of_my_swizzle": Question(
-        "A pass that stores S takes 32 bytes from each of four rows. Which banks are they in, now?",
-        "Eight elements of S are one segment of 32 bytes, and four neighbouring rows put theirs in "
-        "different places.",
+        "Which accesses of v2 have conflicts, and how many rows does a pass of them read?",
+        "Only ldmatrix of K and V had conflicts. Eight consecutive rows have eight different numbers "
+        "modulo 8, so their segments are in eight different places.",
         _conflicts_of_my_swizzle,
     ),
 }

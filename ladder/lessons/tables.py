@@ -124,12 +124,12 @@ def measured_speeds() -> pd.DataFrame | None:
     """
     import pandas as pd
 
-    from ladder.stages import root
+    from ladder.stages import of_today, root
 
     folder = root().parent / "results" / "h200"
     if not folder.is_dir():
         return None
-    speed = pd.read_csv(folder / "speed.csv").dropna(subset="N")
+    speed = of_today(pd.read_csv(folder / "speed.csv").dropna(subset="N"), "contender")
     keys = ["contender", "N", "d", "dtype", "causal"]
     return speed[[*keys, "tflops", "of_flash"]].groupby(keys, sort=False, as_index=False).median()
 

@@ -36,7 +36,7 @@ _ADVICE = {
         "Install an ncu of the driver's CUDA version or newer; LADDER_NCU can name it.",
     ),
     "Failed to find metric": ProfilerError(
-        "this Nsight Compute does not know a metric that was asked for",
+        "this Nsight Compute does not know a requested metric",
         "ncu --query-metrics lists those it knows for this GPU.",
     ),
 }

@@ -30,7 +30,7 @@ def buffers_picture(buffers: int, tiles: int) -> Figure:
     axes.tick_params(length=0, labelsize=12, colors=INK)
     handles = [
         Patch(color=BLUE, label="the warps compute on it"),
-        Patch(color=ORANGE, label="on its way"),
+        Patch(color=ORANGE, label="in flight"),
         Patch(color=LIGHT, label="past the last tile: zeros"),
     ]
     figure.legend(

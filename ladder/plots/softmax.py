@@ -68,7 +68,7 @@ def softmax_picture(progress: Progress) -> Figure:
         _style(axes, ends)
     bottom.set_xlim(0, ends[-1])
     figure.suptitle(
-        "Online softmax of one query row; orange where a tile brings a new maximum", fontsize=17, color=INK
+        "Online softmax of one query row; orange where a tile has a new maximum", fontsize=17, color=INK
     )
     return figure
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         root,
     )
     from ladder.stages.reading import read_stage
+    from ladder.stages.renamed import RENAMED, SPLIT, of_today
     from ladder.stages.stage import (
         ARCHITECTURES,
         DEFAULT_ARCH,

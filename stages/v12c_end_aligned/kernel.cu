@@ -210,17 +210,8 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       finish_store<A>(smem, o_turn);
     }
 
-    // Tiles that only other consumers see.
-    for (; key < item.keys; key += A::keys, k_turn.advance(), v_turn.advance()) {
-      smem.k.wait_full(k_turn);
-      if (key > 0) {
-        in_turn.wait();
-        in_turn.pass();
-      }
-      smem.k.release(k_turn);
-      smem.v.wait_full(v_turn);
-      smem.v.release(v_turn);
-    }
+    for (; key < item.keys; key += A::keys, k_turn.advance(), v_turn.advance())
+      pass_tile<A>(smem, in_turn, key, k_turn, v_turn);
 
     if (keys > 0) {
       sum_over_lanes(rows.l);
@@ -239,6 +230,21 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   in_turn.stop();
   if (warpgroup::thread() == 0)
     tma::store_wait_read(); // shared memory is the block's until it ends
+}
+
+/// Waits for the tile from `key` on, which only other consumers see, passes the turn and releases the
+/// buffers. The first tile of an item has no turn.
+template <typename A, typename Order>
+__device__ inline void pass_tile(typename A::Shared &smem, const Order &in_turn, int key,
+                                 Turn<A::buffers> k_turn, Turn<A::buffers> v_turn) {
+  smem.k.wait_full(k_turn);
+  if (key > 0) {
+    in_turn.wait();
+    in_turn.pass();
+  }
+  smem.k.release(k_turn);
+  smem.v.wait_full(v_turn);
+  smem.v.release(v_turn);
 }
 
 /// Issues the store of a consumer's O, through the shared memory of its Q. Rows beyond the last one are not

@@ -1,4 +1,4 @@
-"""v5's claims: v4's work to the last count, with K and V brought by cp.async into buffers."""
+"""v5's claims: v4's work to the last count, with K and V loaded by cp.async into buffers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Boxes that are partly or wholly outside their tensor. On an H200 loads give zeros there, and stores leave out
-what is past the end; a store with a negative coordinate is an illegal instruction.
+"""Boxes that are partly or wholly outside their tensor. On an H200 loads give zeros there, and stores leave
+out what is past the end; a store with a negative coordinate is an illegal instruction.
 """
 
 from __future__ import annotations

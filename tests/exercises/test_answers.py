@@ -37,23 +37,36 @@ BUILD = Path(__file__).parents[2] / "build" / "answers"
 SEED = os.environ.get("EXERCISE_SEED", "0")
 SOME = sorted(random.Random(SEED).sample([*filter(is_quick, EXERCISES)], 8), key=lambda one: one.name)
 
-#: Rows and columns of the scores that a block of each rung processes at once, by head dimension.
+#: Rows and columns of the scores that a block of some rungs processes at once, by head dimension.
+FOUR_WARPS = {32: (64, 64), 64: (64, 48), 128: (64, 32)}
+SIXTEEN_WARPS = {32: (256, 64), 64: (256, 48), 128: (256, 32)}
+THREE_WARPGROUPS = {32: (192, 128), 64: (192, 128)}
+WARPS_WITH_KEYS = {32: (64, 128), 64: (64, 128), 128: (32, 64)}
+WARPGROUPS_WITH_KEYS = {64: (128, 128), 128: (64, 128)}
+#: The same by rung.
 TILES = {
     "v1_minimal": {32: (128, 32), 64: (128, 32), 128: (64, 16)},
     "v1b_fa2_loops": {32: (64, 32), 64: (64, 32), 128: (32, 16)},
-    **dict.fromkeys(("v2_warp_mma", "v3_swizzle"), {32: (64, 64), 64: (64, 48), 128: (64, 32)}),
-    **dict.fromkeys(
-        ("v4_tk_tiles", "v5_async", "v6_late_scale", "v6b_lazy_rescale", "v6c_lane_reductions", "v7_wgmma"),
-        {32: (256, 64), 64: (256, 48), 128: (256, 32)},
-    ),
-    **dict.fromkeys(
-        ("v8_tma", "v9_roles", "v10b_overlap", "v11_persistent", "v12_order"),
-        dict.fromkeys((32, 64), (192, 128)),
-    ),
-    **dict.fromkeys(("b1_two_kernels", "b2_one_pass"), {32: (64, 128), 64: (64, 128), 128: (32, 64)}),
-    "b2b_pairs": {32: (64, 128), 64: (64, 128), 128: (32, 64)},
+    "v2_warp_mma": FOUR_WARPS,
+    "v3_swizzle": FOUR_WARPS,
+    "v4_tk_tiles": SIXTEEN_WARPS,
+    "v5_async": SIXTEEN_WARPS,
+    "v6_late_scale": SIXTEEN_WARPS,
+    "v6b_lazy_rescale": SIXTEEN_WARPS,
+    "v6c_lane_reductions": SIXTEEN_WARPS,
+    "v7_wgmma": SIXTEEN_WARPS,
+    "v8_tma": THREE_WARPGROUPS,
+    "v9_roles": THREE_WARPGROUPS,
+    "v10b_overlap": THREE_WARPGROUPS,
+    "v11_persistent": THREE_WARPGROUPS,
+    "v12_order": THREE_WARPGROUPS,
+    "b1_two_kernels": WARPS_WITH_KEYS,
+    "b2_one_pass": WARPS_WITH_KEYS,
+    "b2b_pairs": WARPS_WITH_KEYS,
     "b3_same_bits": {32: (64, 128), 64: (64, 128), 128: (64, 128)},
-    **dict.fromkeys(("b4_wgmma", "b4e_overlap", "b4f_halves"), {64: (128, 128), 128: (64, 128)}),
+    "b4_wgmma": WARPGROUPS_WITH_KEYS,
+    "b4e_overlap": WARPGROUPS_WITH_KEYS,
+    "b4f_halves": WARPGROUPS_WITH_KEYS,
     "h1_silu": {64: (128, 32)},
     "h2_masks": {64: (128, 32)},
     "h3_rab": {64: (128, 32)},

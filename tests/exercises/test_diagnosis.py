@@ -159,7 +159,7 @@ def same(*tensors: Tensor) -> tuple[Tensor, ...]:
 def test_slips_have_names() -> None:
     plain = Problem(1, 2, 40, 70, 32, dtype="f32")
     causal = Problem(1, 1, 70, 40, 32, dtype="f32", is_causal=True)
-    assert "with a causal mask, and none is asked for" in slip(plain, same, is_causal=True)
+    assert "with a causal mask, and the problem has none" in slip(plain, same, is_causal=True)
     assert "without the causal mask" in slip(causal, same, is_causal=False)
     assert "logits that are not scaled" in slip(plain, same, scale=1.0)
     assert "scaled twice" in slip(plain, same, scale=plain.softmax_scale**2)
@@ -198,7 +198,7 @@ def test_a_tile_on_another_maximum() -> None:
 
     together, true = weights.sum(-1, keepdim=True), (s - whole).exp().sum(-1, keepdim=True)
     assert "where tiles of 32 keys are added up on different maxima" in text(weights @ v / together)
-    assert "l is brought onto each new maximum and o is not, with tiles of 32" in text(weights @ v / true)
+    assert "l is rescaled to each new maximum and o is not, with tiles of 32" in text(weights @ v / true)
 
 
 def tile_by_tile(problem: Problem, factor: Callable[[Tensor], Tensor], *, forgets: bool = False) -> str:

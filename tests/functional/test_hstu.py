@@ -127,7 +127,7 @@ def test_the_gradient_of_a_constant_bias_is_not_computed(monkeypatch: pytest.Mon
     computed: list[set[str]] = []
 
     def recorded(run: Run, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
-        computed.append({name for name, *_ in run.outputs})
+        computed.append({output.name for output in run.outputs})
         return call_run(run, inputs)
 
     call_run = Run.__call__

@@ -57,8 +57,13 @@ def unaligned() -> list[Tensor]:
     return [draw(B, H, N, D + 1)[..., :D] for _ in range(3)]
 
 
+def apart() -> list[Tensor]:
+    """Heads 40 elements apart, which is no multiple of a row."""
+    return [draw(B, N, H, D + 8)[..., :D].transpose(1, 2) for _ in range(3)]
+
+
 TAKEN = [fused, viewed, permuted, sliced, single]
-COPIED = [columns, expanded, unaligned]
+COPIED = [columns, expanded, unaligned, apart]
 
 
 @pytest.fixture(autouse=True)

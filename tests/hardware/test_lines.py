@@ -20,11 +20,12 @@ from ladder import nsight
 from ladder.evaluation import evaluate
 from ladder.lines import line_table
 from ladder.operations import Problem
+from ladder.stages.renamed import CHANGED
 
 PAGES = Path(__file__).parents[2] / "results" / "h200" / "pages.tar.gz"
 
-#: The name that today's v6_lean had when it was measured.
-RENAMED = {"v4_tk_tiles": "v6_lean"}
+#: The name that today's v6e_parts had when it was measured.
+RENAMED = {"v4_tk_tiles": "v6e_parts"}
 
 
 @functools.cache
@@ -44,6 +45,8 @@ def pages() -> tuple[list[dict[str, object]], pd.DataFrame]:
 def test_lines_cost_on_the_emulator_what_they_cost_on_the_gpu(number: int) -> None:
     launches, lines = pages()
     run = launches[number]
+    if run["stage"] in CHANGED:
+        pytest.skip(f"{run['stage']} was another kernel when it was measured")
     stage = RENAMED.get(str(run["stage"]), str(run["stage"]))
     emulated = evaluate(stage, Problem(**run["problem"]), backend="emulator", arch="sm_90")  # type: ignore[arg-type]
     table = line_table(emulated.execution.launches)

@@ -96,10 +96,10 @@ def test_lines_that_are_the_rungs_own_are_shown_once(workspace: Workspace) -> No
 
 def test_a_diff_closes_the_gaps_of_the_later_rung(workspace: Workspace) -> None:
     found = str(lessons.diff("v2_warp_mma", "v3_swizzle"))
-    assert "// exercise v3_xor: a, swizzled" in found and "return a ^ (" not in found
+    assert "// exercise v3_xor: index, swizzled" in found and "return index ^ (" not in found
     assert "-      return smem + (row * kCols + col)" in found or "-    __device__ uint32_t at(" in found
     assert "v2_" not in found  # exercises of the rung before are not part of the diff
     exercise = get_exercise("v3_xor")
     workspace.start(exercise)
     workspace.set_solved(exercise)
-    assert "return a ^ (" in str(lessons.diff("v2_warp_mma", "v3_swizzle"))
+    assert "return index ^ (" in str(lessons.diff("v2_warp_mma", "v3_swizzle"))

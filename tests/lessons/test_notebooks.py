@@ -78,12 +78,14 @@ def test_the_list_of_lessons_names_them_all() -> None:
 
 
 def test_lessons_of_rungs_are_of_rungs_that_are_there() -> None:
-    """The lower rungs have one lesson each; v9's also covers v10 and v11."""
+    """Each number of the forward ladder has a lesson in the list, for all rungs of that number."""
     order = [stage.name for stage in discover()]
     of_rungs = [rung_of(path) for path in LESSONS if re.match(r"[a-z]+\d+[a-z]?_", rung_of(path))]
     assert of_rungs == sorted(of_rungs, key=order.index)
-    forward = [stage.name for stage in discover().computing("attention") if stage.path.parent == root()]
-    assert set(forward) - set(of_rungs) == {"v10_pingpong", "v11_persistent"}
+    listed = (LESSONS[0].parent / "README.md").read_text(encoding="utf-8")
+    for stage in discover().computing("attention"):
+        if stage.path.parent == root():
+            assert re.search(rf"`{re.match(r'v[0-9]+', stage.name)[0]}[a-z]?_", listed), stage.name  # type: ignore[index]
 
 
 def test_each_lesson_leads_to_the_next() -> None:

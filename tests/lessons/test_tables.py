@@ -10,6 +10,7 @@ import torch
 
 from ladder import lessons
 from ladder.operations import Problem
+from ladder.stages import of_today
 
 
 def test_counts_and_costs_of_a_rung() -> None:
@@ -24,8 +25,8 @@ def test_counts_and_costs_of_a_rung() -> None:
 
     lines = lessons.costs("v2_warp_mma", problem, count=3).data
     assert len(lines) == 4 and lines["source"].iloc[-1] == "all other lines"
-    number = lessons.line_of("v2_warp_mma", "ldmatrix_x4(k_rmem")
-    assert lines.loc[str(number), "source"].startswith("ldmatrix_x4(k_rmem")
+    number = lessons.line_of("v2_warp_mma", "ldmatrix_x4_trans(v_rmem")
+    assert lines.loc[str(number), "source"].startswith("ldmatrix_x4_trans(v_rmem")
     # The rows add up to the whole kernel's counts.
     whole = table.set_index("stage").loc["v2_warp_mma"]
     added = {
@@ -36,9 +37,9 @@ def test_counts_and_costs_of_a_rung() -> None:
 
 
 def test_what_was_measured() -> None:
-    table = lessons.measured(["v4_tk_tiles", "v7_wgmma", "v11_persistent", "torch cuDNN"])
+    table = lessons.measured(["v4_tk_tiles", "v7b_large_tiles", "v12_order", "torch cuDNN"])
     assert list(table.columns) == ["d = 64", "d = 64, causal", "d = 128", "d = 128, causal"]
-    speed = pd.read_csv(Path(__file__).parents[2] / "results" / "h200" / "speed.csv")
+    speed = of_today(pd.read_csv(Path(__file__).parents[2] / "results" / "h200" / "speed.csv"), "contender")
     for name in table.index:
         same = speed[(speed.contender == name) & (speed.N == 4096) & (speed.dtype == "bf16")]
         figures = {(row.d, str(row.causal)): f"{row.tflops:.0f}" for row in same.itertuples()}

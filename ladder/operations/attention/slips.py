@@ -139,7 +139,7 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
             says = f"It is what comes out where the mask hides whole tiles of {tile} keys alone."
             yield says, scores.attention(ahead > left)
     else:
-        yield "It is what comes out with a causal mask, and none is asked for.", scores.attention(ahead > 0)
+        yield "It is what comes out with a causal mask, and the problem has none.", scores.attention(ahead > 0)
     yield "It is what comes out without the last key.", scores.attention(scores.masked | is_last)
     mixed_up = "exp and exp2 are mixed up"
     factors = {
@@ -206,7 +206,7 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     l_added, l_true = added.sum(-1, keepdim=True), true.sum(-1, keepdim=True)
     tiles = f"tiles of {tile} keys"
     yield f"It is what comes out where {tiles} are added up on different maxima.", added @ scores.v / l_added
-    says = "It is what comes out where {} is brought onto each new maximum and {} is not, with " + tiles + "."
+    says = "It is what comes out where {} is rescaled to each new maximum and {} is not, with " + tiles + "."
     yield says.format("l", "o"), added @ scores.v / l_true
     yield says.format("o", "l"), true @ scores.v / l_added
     for what, times in _exponents_of_rescaling(scores.scale):

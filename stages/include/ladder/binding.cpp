@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ladder/arguments.h"
@@ -17,7 +18,7 @@
 namespace {
 
 /// Keyword arguments, each of which must be used once.
-class KeywordArguments final : public ladder::Arguments {
+class KeywordArguments : public ladder::Arguments {
 public:
   explicit KeywordArguments(const pybind11::kwargs &values) : values_(values) {}
 
@@ -59,6 +60,31 @@ private:
   std::vector<std::string_view> taken_;
 };
 
+/// Keyword arguments but for the tensors, whose addresses come with each launch, in the order of `names`.
+class PreparedArguments final : public KeywordArguments {
+public:
+  PreparedArguments(const pybind11::kwargs &values, const std::vector<std::string> &names,
+                    const pybind11::args &addresses)
+      : KeywordArguments(values), names_(names), addresses_(addresses) {}
+
+private:
+  std::uintptr_t address(const char *name) override {
+    const auto found = std::ranges::find(names_, name);
+    if (found == names_.end())
+      throw std::invalid_argument(std::string("there is no ") + name);
+    return pybind11::cast<std::uintptr_t>(addresses_[found - names_.begin()]);
+  }
+
+  const std::vector<std::string> &names_;
+  const pybind11::args &addresses_;
+};
+
+/// A launch of which everything is known but the addresses of its tensors.
+struct Prepared {
+  std::vector<std::string> names;
+  pybind11::kwargs values;
+};
+
 /// A stage throws std::invalid_argument for a problem that it does not support. Any other exception is an
 /// error.
 void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
@@ -78,6 +104,19 @@ void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
 } // namespace
 
 PYBIND11_MODULE(ladder_stage, module) {
+  pybind11::class_<Prepared>(module, "Prepared",
+                             "A launch whose problem is known; the addresses of the tensors `names` follow the "
+                             "stream in each call.")
+      .def(pybind11::init([](std::vector<std::string> names, const pybind11::kwargs &values) {
+             return Prepared{std::move(names), values};
+           }),
+           pybind11::arg("names"))
+      .def("__call__", [](const Prepared &self, std::uintptr_t stream, const pybind11::args &addresses) {
+        PreparedArguments arguments(self.values, self.names, addresses);
+        const ladder::Launch launch = ladder::bind_launch(arguments);
+        pybind11::gil_scoped_release others_may_run;
+        launch_or_say_why_not(launch, reinterpret_cast<cudaStream_t>(stream));
+      });
   module.def(
       "launch",
       [](const pybind11::kwargs &values) {

@@ -31,10 +31,10 @@ inline auto tensor_map_encoder() {
 
 /// The map of a tensor at `address` in tiles `Tile`, whose column blocks are a dimension of their own. Sizes
 /// and strides are those of rows, of column blocks and of `kOuter` dimensions in which a tile has size 1.
-/// Throws std::invalid_argument, naming the tensor by `what`, if TMA does not support it.
+/// Throws std::invalid_argument, naming the tensor by what(), if TMA does not support it.
 template <SharedMemoryTile Tile, int kOuter>
 CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
-                   const cuuint64_t (&stride_bytes)[2 + kOuter], const std::string &what) {
+                   const cuuint64_t (&stride_bytes)[2 + kOuter], const auto &what) {
   using T = typename Tile::Elem;
   static_assert(Tile::placement == Placement::swizzled, "TMA: expected Placement::swizzled");
   static_assert(Tile::rows <= 256, "TMA loads at most 256 rows at a time");
@@ -57,7 +57,7 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw std::invalid_argument(
-        "TMA does not support a tensor of " + what +
+        "TMA does not support a tensor of " + what() +
         ": it needs 16-byte alignment, strides that are multiples of 16 bytes and sizes below 2^32");
   return map;
 }
@@ -70,19 +70,29 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
 template <SharedMemoryTile Tile, typename Strides>
 TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, int heads, int batch) {
   constexpr cuuint64_t bytes = sizeof(typename Tile::Elem);
-  return {detail::encode<Tile, 2>(
-              data, {cuuint64_t(rows), Tile::cols / Tile::block_cols, cuuint64_t(heads), cuuint64_t(batch)},
-              {strides.row * bytes, Tile::row_bytes, strides.head * bytes, strides.batch * bytes},
-              std::to_string(batch) + " x " + std::to_string(heads) + " matrices of " + std::to_string(rows) +
-                  " rows " + std::to_string(strides.row * bytes) + " bytes apart"),
-          heads};
+  constexpr int blocks = Tile::cols / Tile::block_cols;
+  const auto what = [&] {
+    return std::to_string(batch) + " x " + std::to_string(heads) + " matrices of " + std::to_string(rows) +
+           " rows " + std::to_string(strides.row * bytes) + " bytes apart";
+  };
+  const auto encode = [&](cuuint64_t column_blocks, cuuint64_t matrices, int64_t stride) {
+    return detail::encode<Tile, 1>(data, {cuuint64_t(rows), column_blocks, matrices},
+                                   {strides.row * bytes, Tile::row_bytes, stride * bytes}, what);
+  };
+  if (batch == 1 || heads == 1 || strides.batch == heads * strides.head)
+    return {encode(blocks, cuuint64_t(batch) * heads, heads == 1 ? strides.batch : strides.head), Divisor(1), 0};
+  if (strides.head % Tile::block_cols != 0)
+    throw std::invalid_argument("TMA takes heads a multiple of " + std::to_string(Tile::block_cols) +
+                                " elements apart, not " + std::to_string(strides.head));
+  const int head_blocks = strides.head / Tile::block_cols;
+  return {encode(cuuint64_t(heads - 1) * head_blocks + blocks, batch, strides.batch), Divisor(heads), head_blocks};
 }
 
 /// The same for a contiguous tensor (matrices, rows, Tile::cols).
 template <SharedMemoryTile Tile> TensorMap<Tile> tensor_map(const void *data, int rows, int matrices) {
   struct {
     int64_t batch, head, row;
-  } strides{int64_t(matrices) * rows * Tile::cols, int64_t(rows) * Tile::cols, Tile::cols};
+  } strides{0, int64_t(rows) * Tile::cols, Tile::cols};
   return tensor_map<Tile>(data, strides, rows, matrices, 1);
 }
 
@@ -97,7 +107,7 @@ JaggedMap<Tile> jagged_map(const void *data, int tokens, int heads, int stride) 
   return {detail::encode<Tile, 2>(
       data, {most, blocks, cuuint64_t(tokens) + 1, most + 1},
       {stride_bytes, Tile::row_bytes, stride_bytes, (cuuint64_t(1) << 34) - stride_bytes},
-      std::to_string(tokens) + " tokens " + std::to_string(stride_bytes) + " bytes apart")};
+      [&] { return std::to_string(tokens) + " tokens " + std::to_string(stride_bytes) + " bytes apart"; })};
 }
 
 } // namespace tiles::tma

@@ -9,12 +9,37 @@
 
 namespace tiles::tma {
 
+/// A divisor of numbers from 0 to 2^31 - 1, which divides by a multiplication: the thread that issues loads
+/// would be late if it divided before each one (Granlund and Montgomery, "Division by Invariant Integers using
+/// Multiplication", 1994).
+struct Divisor {
+  int value;
+  unsigned multiplier, shift; ///< ceil(2^(31 + shift) / value), and the least shift with 2^shift >= value
+
+  explicit Divisor(int divisor) : value(divisor), shift(0) {
+    while ((1u << shift) < unsigned(divisor))
+      shift++;
+    multiplier = ((uint64_t(1) << (31 + shift)) + divisor - 1) / divisor;
+  }
+  __device__ int divide(int number) const { return __umulhi(2u * number, multiplier) >> shift; }
+};
+
 /// A tensor (batch, heads, rows, Tile::cols) in global memory, loaded and stored in tiles. Its matrices are
 /// numbered across the batch. Rows beyond the last one of a matrix are loaded as zeros and not stored. A
 /// kernel's parameter is `const __grid_constant__`.
+///
+/// The map has four dimensions: columns of a block, rows, column blocks and matrices. Where matrices are not
+/// equally far apart, matrix m is m / heads in the last dimension, and begins at the column block
+/// m % heads * head_blocks.
 template <SharedMemoryTile Tile> struct TensorMap {
   CUtensorMap descriptor;
-  int heads;
+  Divisor heads;
+  int head_blocks;
+
+  __device__ int outermost(int matrix) const { return heads.divide(matrix); }
+  __device__ int column_block(int matrix) const {
+    return (matrix - outermost(matrix) * heads.value) * head_blocks;
+  }
 };
 
 /// A jagged tensor (tokens, heads, Tile::cols) of consecutive sequences, loaded in tiles of one sequence and
@@ -48,13 +73,23 @@ __device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int col
       : "memory");
 }
 
+template <SharedMemoryTile D>
+__device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int column_block, int outermost,
+                                Barrier &barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5}], [%6];" ::"r"(ptx::shared_address(dst.data)),
+      "l"(&src), "r"(0), "r"(row), "r"(column_block), "r"(outermost), "r"(barrier.address())
+      : "memory");
+}
+
 } // namespace detail
 
 /// Issues the load of the tile from `row` of `matrix` on. Its bytes are counted by `barrier`, which must
 /// expect them.
 template <SharedMemoryTile D>
 __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
-  detail::load_box(dst, src.descriptor, row, 0, matrix % src.heads, matrix / src.heads, barrier);
+  detail::load_box(dst, src.descriptor, row, src.column_block(matrix), src.outermost(matrix), barrier);
 }
 /// The same from `row` of a segment on.
 template <SharedMemoryTile D>
@@ -82,9 +117,9 @@ __device__ inline void load_async(D &dst, const GlobalVec<const typename D::Elem
 template <SharedMemoryTile S>
 __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int row, int matrix) {
   asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
           &dst.descriptor),
-      "r"(0), "r"(row), "r"(0), "r"(matrix % dst.heads), "r"(matrix / dst.heads),
+      "r"(0), "r"(row), "r"(dst.column_block(matrix)), "r"(dst.outermost(matrix)),
       "r"(ptx::shared_address(src.data))
       : "memory");
 }

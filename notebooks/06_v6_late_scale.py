@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 06 v6_lean: fewer instructions a score
+# # 06 v6_late_scale and four more: fewer instructions per score
 #
-# Nobody waits for copies any more. What is left between the two products is the softmax, and this rung does less of it
-# for each score. It reaches the speed of FlashAttention-2, with the same tensor-core instruction (`mma.sync`, the `mma`
-# of lesson 02). You need lessons 02, 04 and 05.
+# Nobody waits for copies any more. What is left between the two products is the softmax, and these rungs do less of it
+# for each score, one idea each. They reach the speed of FlashAttention-2, with the same tensor-core instruction
+# (`mma.sync`, the `mma` of lesson 02). You need lessons 02, 04 and 05.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab.
@@ -33,7 +33,7 @@ gallery.instructions()
 # (These are PTX instructions, before `ptxas` makes machine code of them.) The products and `ldmatrix` are the same in
 # all three, and the exponentials almost. The rest is what can be saved.
 #
-# ## 1. The scale waits
+# ## v6_late_scale: the scale waits
 #
 # v5 multiplies each score by the scale and then subtracts the maximum. But for a positive scale
 # $\max(c\,s) = c \max(s)$, so the maximum can be taken of raw scores, and $2^{c s - m}$ is **one** fused multiply-add and
@@ -43,31 +43,31 @@ gallery.instructions()
 # %exercise v6_late_scale
 
 # %% [markdown]
-# ## 2. Most tiles do not rescale
+# ## v6b_lazy_rescale: most tiles do not rescale
 #
 # [Lesson 01](01_v1_minimal.ipynb) has a picture of one row: after the first tiles its maximum hardly grows. And what
 # is subtracted from the scores need not be their maximum, only near it: O and $l$ have the same factor, and it
-# cancels. So v6 keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 2 in the
-# weights.
+# cancels. So v6b keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 16 in
+# the weights.
 #
 # A warp executes an instruction for all its lanes or for none. So the decision is one *vote* of the warp: if any of its
-# 16 rows has grown too much (32 at $d = 128$), all of them are rescaled. Sixteen rows together grow more often than one
+# 16 rows has grown too much, all of them are rescaled. Sixteen rows together grow more often than one
 # does.
 
 # %%
-lessons.source("v6_lean", "row_max_in_lane(m_new, s);", "// P = exp(S - m)")
+lessons.source("v6b_lazy_rescale", "row_max(m_new, s);", "sub_row(s, s, rows.m);")
 
 # %% [markdown]
 # How often does the vote say yes? One block has 16 warps, and 960 keys are 20 tiles:
 
 # %%
-line = lessons.line_of("v6_lean", "max_over_lanes(m_new);")
-instructions = questions.launch_of("v6_lean", questions.MANY_TILES).instructions()
+line = lessons.line_of("v6c_lane_reductions", "max_over_lanes(m_new);")
+instructions = questions.launch_of("v6c_lane_reductions", questions.MANY_TILES).instructions()
 yes = instructions[instructions["kernel_line"] == line]["executed"].max()
 print(f"rescaled: {yes} of {16 * 20} tiles")
 
 # %% [markdown]
-# ## 3. Half a reduction
+# ## v6c_lane_reductions: half a reduction
 #
 # ### Predict
 #
@@ -83,36 +83,33 @@ lessons.predict("shuffles_of_v5", shuffles)
 # rescales. And the sum $l$ is needed only at the end:
 
 # %%
-lessons.source("v6_lean", "mma_AB(o, p_16, kv_smem[now].v[part], o);", "div_row(o, o, l);")
+lessons.source("v6c_lane_reductions", "mma_AB(o, p_16, v_smem[now], o);", "div_row(o, o, rows.l);")
 
 # %% [markdown]
-# ## 4. 32 rows a warp
+# ## v6d_tall_warps: 32 rows per warp
 #
 # A fragment of K that comes out of shared memory, 256 bytes, feeds one `mma` of 4096 operations when a warp has 16 rows.
 # Shared memory hands out 128 bytes a clock, so an SM gets 2048 operations a clock at most, and `mma.sync` could do 2704 on
-# an H200 (`results/h200/ceilings.csv`). With 32 rows a warp each fragment serves twice. That takes twice the registers, so
-# a block has four warps instead of sixteen. v6 does it at $d = 128$:
+# an H200 (`results/h200/ceilings.csv`). With 32 rows per warp each fragment serves twice. That takes twice the registers,
+# so a block has fewer warps. v6d does it at $d = 128$:
 
 # %%
-rungs = ["v5_async", "v6_lean"]
+rungs = ["v6c_lane_reductions", "v6d_tall_warps"]
 wide = ladder.compare(ladder.Problem(1, 2, 256, 256, 128), rungs, backend="emulator")
 lessons.counts(wide).loc[["ldmatrix", "mma"]]
 
 # %% [markdown]
-# (A few more `mma`: its tiles of 48 keys cover 256 less well than v5's of 32.)
+# ## v6e_parts: several tiles per buffer
 #
-# ## 5. Parts
+# A buffer of v5 is a tile of K and one of V, and there is a barrier for each. v6e's buffers hold as many tiles, its
+# *parts*, as fit into shared memory: one barrier for all of them.
 #
-# A buffer of v5 is a tile of K and one of V, and there is a barrier for each. v6's buffers hold as many tiles, its *parts*, as
-# fit into shared memory, four of 48 keys at $d = 64$: one barrier for all of them.
+# ## What they buy
 #
-# ## What each idea buys
-#
-# Each was taken away from v6, one at a time, on an H200 (B = 4, H = 16, N = M = 4096, bf16). The lazy rescale is worth
-# 6%, the scale 4%, the reductions 2 to 6%, the parts 10% at $d = 64$. The 32 rows are worth 23% at $d = 128$ and
-# nothing at $d = 64$, where v6 has 16. The rung's README has the table. All together, in TFLOP/s:
+# TFLOP/s on an H200 (B = 4, H = 16, N = M = 4096, bf16), of those that were measured:
 
 # %%
+rungs = ["v5_async", "v6_late_scale", "v6b_lazy_rescale", *rungs, "v6e_parts"]
 lessons.measured([*rungs, "torch flash", "torch cuDNN"])
 
 # %% [markdown]
@@ -126,6 +123,6 @@ lessons.times(rungs)
 # **The bottleneck that the next rung removes:** registers. `mma.sync` holds its operands in a warp's registers, and
 # none are left to keep more work in flight.
 #
-# **Practise:** the exercises of this rung begin with `v6_`. **Read on:** the rung's
-# [README](../stages/v6_lean/README.md). **Next:** [07, products of a warpgroup](07_v7_wgmma.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/06_v6_lean.ipynb).
+# **Practise:** the exercises of this rung begin with `v6_`. **Read on:** the last rung's
+# [kernel](../stages/v6e_parts/kernel.cu). **Next:** [07, products of a warpgroup](07_v7_wgmma.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/06_v6_late_scale.ipynb).
