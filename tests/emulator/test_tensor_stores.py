@@ -57,6 +57,6 @@ def test_a_store_before_the_tensor_is_a_fault(
     assert result.exit_code == 1
     first = min(place)
     assert (
-        f"a store of a box that begins at element {first} of dimension {dimension}, before the tensor: only "
+        f"a store to a box that starts at element {first} of dimension {dimension}, before the tensor: only "
         "loads may" in (result.fault or "")
     )

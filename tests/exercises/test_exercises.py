@@ -103,8 +103,11 @@ WITH_BARS = [
 
 
 def tighter(tried: T) -> T:
-    """The same with each limit lowered by one."""
-    return replace(tried, at_most={column: most - 1 for column, most in tried.at_most.items()})
+    """The same with each limit tighter by one."""
+    found = replace(tried, at_most={column: most - 1 for column, most in tried.at_most.items()})
+    if isinstance(found, Case):
+        found = replace(found, at_least={column: least + 1 for column, least in found.at_least.items()})
+    return found
 
 
 @pytest.mark.parametrize("exercise", WITH_BARS, ids=lambda one: one.name)
@@ -118,4 +121,5 @@ def test_bars_are_tight(exercise: Exercise, tmp_path: Path) -> None:
     stage = exercise.stage() if exercise.solved_by_origin else working_copy(exercise, tmp_path, solved=True)
     for case in exercise.cases:
         verdict = judge(replace(exercise, cases=(tighter(case),)), stage)
-        assert len(verdict.findings) == len(case.at_most)
+        assert len(verdict.findings) == len(case.at_most) + len(case.at_least)
+        assert all(case.reason in finding.text for finding in verdict.findings)

@@ -195,7 +195,7 @@ def test_an_endless_loop_ends(kernel: Path, capsys) -> None:
     text = kernel.read_text()
     kernel.write_text(text.replace(f"  {END}", f"    for (;;)\n      __syncthreads();\n  {END}"))
     assert main(["exercise", "check", NAME]) == 1
-    assert "is a loop endless" in capsys.readouterr().out
+    assert "Is a loop endless" in capsys.readouterr().out
 
 
 def test_a_fault_is_laid_out_with_the_students_line_first(kernel: Path, capsys) -> None:
