@@ -240,9 +240,9 @@ def test_descriptors_are_those_of_the_tiles(launches: tuple[emulator.Launch, ...
     ("text", "what"),
     [
         ("warpgroup::mma_ABt(s, q_smem", "m64n128k16 reads A, 16 wavefronts, and B, 32 wavefronts"),
-        ("warpgroup::mma_AB(o, p,", "m64n64k16 reads B, 16 wavefronts"),
+        ("warpgroup::mma_AB(o, p_16,", "m64n64k16 reads B, 16 wavefronts"),
         ("smem.q.load_async", "TMA moves boxes, 512 sectors and those of boxes that leave the tensor"),
-        ("fetch(0);", "TMA moves boxes, 1,024 sectors in all"),
+        ("prefetch(0);", "TMA moves boxes, 1,024 sectors in all"),
     ],
 )
 def test_products_and_boxes_are_told_in_words(
