@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures every rung of attention and of its gradients beside torch's backends, all in one run.
 
-    python3 results/measure_steps.py --out results/h200/steps.csv
+    python3 results/measure_steps.py --out results/h200
 
-One row per contender and problem, like ``python -m ladder.bench gpu``. The rows of a problem are written as
-soon as all its contenders are measured, so a run that is stopped keeps the problems before. Rungs in fp32
-have smaller problems of their own. Needs what ``measure_climb.py`` needs.
+``speed.csv`` has attention's rungs and ``backward.csv`` those of its gradients: one row per contender and
+problem, like ``python -m ladder.bench gpu``. The rows of a problem are written as soon as all its contenders
+are measured, so a run that is stopped keeps the problems before. Rungs in fp32 have smaller problems of their
+own. Needs what ``measure_climb.py`` needs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HEADS = 16
 SIZES = ((4, 4096), (16, 1024))
 FP32_SIZES = ((1, 1024),)
 #: With the head dims that rungs take.
-PROBLEMS = ((Problem, (64, 128, 256)), (BackwardProblem, (64, 128)))
+PROBLEMS = {"speed.csv": (Problem, (64, 128, 256)), "backward.csv": (BackwardProblem, (64, 128))}
 
 
 def problems(
@@ -54,21 +55,24 @@ def rungs(problem: AnyProblem) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
-    measured: list[pd.DataFrame] = []
+    passed = True
     try:
-        files.require_target(options.out)
-        for kind, head_dims in PROBLEMS:
+        for name, (kind, head_dims) in PROBLEMS.items():
+            out = options.out / name
+            files.require_target(out)
             chosen = problems(kind, head_dims, SIZES, "bf16")
             chosen += problems(kind, (64, 128), FP32_SIZES, "f32")
+            measured: list[pd.DataFrame] = []
             for frame in gpu.measure_each(chosen, rungs(chosen[0])):
                 measured.append(frame)
-                gpu.write(measured, options.out)
+                gpu.write(measured, out)
+                passed = passed and bool(frame.passed.dropna().all())
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0 if pd.concat(measured).passed.dropna().all() else 1
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

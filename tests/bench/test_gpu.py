@@ -77,10 +77,10 @@ def test_all_steps_are_measured_in_one_run(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main: Callable[[], int] = runpy.run_path(str(ROOT / "results" / "measure_steps.py"))["main"]
-    monkeypatch.setattr("sys.argv", ["measure_steps.py", "--out", str(tmp_path / "steps.csv")])
+    monkeypatch.setattr("sys.argv", ["measure_steps.py", "--out", str(tmp_path)])
     assert main() == 0
     both = ("attention", "attention_backward")
     rungs = {stage.name for stage in discover() if stage.computes in both and stage.path.parent == root()}
-    found = pd.read_csv(tmp_path / "steps.csv")
+    found = pd.concat(pd.read_csv(tmp_path / name) for name in ("speed.csv", "backward.csv"))
     assert set(found.contender) == {gpu.MATMUL, *rungs}
     assert len(found) == 2 + sum(map(len, stand_in.measured.values()))
