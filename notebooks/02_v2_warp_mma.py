@@ -70,7 +70,9 @@ lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16
 # two shuffles. The new $m$ and $l$, and the rescaling of $O$:
 
 # %%
-lessons.source("v2_warp_mma", "float m_new = m[half], l_tile = 0.f;", "o[i / 2][2 * half + i % 2] *= rescale;")
+lessons.source(
+    "v2_warp_mma", "float m_new = m[half], l_tile = 0.f;", "o[i / 2][2 * half + i % 2] *= rescale;"
+)
 
 # %% [markdown]
 # Each lane has the same places of an accumulator as of an operand A. So S, rounded, is the A of the second product,

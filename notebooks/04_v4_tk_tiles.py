@@ -136,7 +136,7 @@ lessons.times(rungs)
 lessons.source(
     "v4_tk_tiles",
     '"mma_AB: b is given in row layout',
-    'or call mma_ABt with its transpose',
+    "or call mma_ABt with its transpose",
     file="tiles/mma.h",
 )
 

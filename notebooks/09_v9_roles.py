@@ -50,7 +50,9 @@ lessons.predict("registers_of_consumers", registers_of_consumers)
 # $O = O + PV$ of this one, and only the first is waited for. O is one tile behind, and so is its rescaling:
 
 # %%
-lessons.source("v10b_overlap", "// S = Q K^T, and O += P V of the tile before", "mul_row(o, o, rows.rescale);")
+lessons.source(
+    "v10b_overlap", "// S = Q K^T, and O += P V of the tile before", "mul_row(o, o, rows.rescale);"
+)
 
 # %% [markdown]
 # ## v11: blocks that stay

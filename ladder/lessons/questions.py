@@ -122,8 +122,7 @@ _ATTENTION = {
     "every_second_word": Question(
         "Which banks are used? How many different words does each of them have to give? The first costs "
         "nothing.",
-        "Only the 16 even banks are used, each serves two words, so two wavefronts: one more than "
-        "needed.",
+        "Only the 16 even banks are used, each serves two words, so two wavefronts: one more than needed.",
         lambda: explore("ld", "lane * 8").service.conflicts,
     ),
     "column": Question(

@@ -139,7 +139,10 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
             says = f"It is what comes out where the mask hides whole tiles of {tile} keys alone."
             yield says, scores.attention(ahead > left)
     else:
-        yield "It is what comes out with a causal mask, and the problem has none.", scores.attention(ahead > 0)
+        yield (
+            "It is what comes out with a causal mask, and the problem has none.",
+            scores.attention(ahead > 0),
+        )
     yield "It is what comes out without the last key.", scores.attention(scores.masked | is_last)
     mixed_up = "exp and exp2 are mixed up"
     factors = {
