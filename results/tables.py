@@ -99,20 +99,25 @@ def speed() -> str:
     """TFLOP/s of the rungs and of torch's backends, and the multiple of torch's flash backend."""
     frame = measured_rows("speed.csv")
     shown = (frame.N == 4096) | ((frame.dtype == "f32") & (frame.d == 64) & ~frame.causal.astype(bool))
-    measured = frame[frame.N.notna() & shown & (frame.contender != "torch efficient")].copy()
+    return _speeds_by_rung(frame[shown], DEFAULT_OPERATION, ("of_flash",))
+
+
+def _speeds_by_rung(frame: pd.DataFrame, operation: str, ratios: Sequence[str]) -> str:
+    """One row per rung and backend of torch, one column per problem: TFLOP/s, and multiples of torch's."""
+    measured = frame[frame.N.notna() & (frame.contender != "torch efficient")].copy()
     measured["problem"] = [
         f"{row.dtype} N{row.N:.0f} d{row.d:.0f}{' causal' if row.causal in (True, 'True') else ''}"
         for row in measured.itertuples()
     ]
-    rungs = [stage.name for stage in discover().computing(DEFAULT_OPERATION)]
+    rungs = [stage.name for stage in discover().computing(operation)]
     present = set(measured.contender)
     names = [*(name for name in rungs if name in present), *sorted(present - set(rungs))]
     rows = []
     for name in names:
         cells = {}
-        for row in measured[measured.contender == name].itertuples():
-            ratio = f" ({row.of_flash:.2f})" if pd.notna(row.of_flash) and row.of_flash != 1 else ""
-            cells[row.problem] = f"{row.tflops:.3g}{ratio}"
+        for _, row in measured[measured.contender == name].iterrows():
+            known = [f"{row[ratio]:.2f}" for ratio in ratios if pd.notna(row[ratio]) and row[ratio] != 1]
+            cells[row.problem] = f"{row.tflops:.3g}" + (f" ({', '.join(known)})" if known else "")
         shown = name if name.startswith("torch") else f"`{name}`"
         rows.append([shown, *(cells.get(problem, "") for problem in measured.problem.unique())])
     return _markdown(["", *measured.problem.unique()], rows)
@@ -293,13 +298,8 @@ def climb_ideas() -> str:
 
 def gradient_speeds() -> str:
     """TFLOP/s of the gradients' rungs and of torch, and relative to torch's flash and cuDNN backends."""
-    frame = measured_rows("backward.csv").dropna(subset="N")
-    frame = frame[frame.contender != "torch efficient"]
-    frame["problem"] = [
-        f"{row.dtype} N{row.N:.0f} d{row.d:.0f}{' causal' if row.causal else ''}"
-        for row in frame.itertuples()
-    ]
-    return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f} ({row.of_flash:.2f}, {row.of_cudnn:.2f})")
+    frame = measured_rows("backward.csv")
+    return _speeds_by_rung(frame[frame.N == 4096], "attention_backward", ("of_flash", "of_cudnn"))
 
 
 def hstu_speeds() -> str:
