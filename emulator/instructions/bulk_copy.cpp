@@ -77,7 +77,8 @@ void check_box_start(const BulkCopy &copy, int lane) {
     if (copy.coordinates[d] < 0)
       throw FaultError(FaultKind::bad_operand,
                        "a store to a box that starts at element " + std::to_string(copy.coordinates[d]) +
-                           " of dimension " + std::to_string(d) + ", before the tensor: only loads may start out of range",
+                           " of dimension " + std::to_string(d) +
+                           ", before the tensor: only loads may start out of range",
                        lane);
 }
 
