@@ -104,9 +104,10 @@ void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
 } // namespace
 
 PYBIND11_MODULE(ladder_stage, module) {
-  pybind11::class_<Prepared>(module, "Prepared",
-                             "A launch whose problem is known; the addresses of the tensors `names` follow the "
-                             "stream in each call.")
+  pybind11::class_<Prepared>(
+      module, "Prepared",
+      "A launch whose problem is known; the addresses of the tensors `names` follow the "
+      "stream in each call.")
       .def(pybind11::init([](std::vector<std::string> names, const pybind11::kwargs &values) {
              return Prepared{std::move(names), values};
            }),

@@ -10,8 +10,8 @@
 namespace tiles::tma {
 
 /// A divisor of numbers from 0 to 2^31 - 1, which divides by a multiplication: the thread that issues loads
-/// would be late if it divided before each one (Granlund and Montgomery, "Division by Invariant Integers using
-/// Multiplication", 1994).
+/// would be late if it divided before each one (Granlund and Montgomery, "Division by Invariant Integers
+/// using Multiplication", 1994).
 struct Divisor {
   int value;
   unsigned multiplier, shift; ///< ceil(2^(31 + shift) / value), and the least shift with 2^shift >= value
