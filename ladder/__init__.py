@@ -29,4 +29,7 @@ if TYPE_CHECKING:
     from ladder.operations import HstuPages, Problem, hstu_mask
     from ladder.stages import discover
 
+#: The package's version; CHANGELOG.md says what changed and what a version promises.
+__version__ = "0.2.0"
+
 __getattr__ = door(__name__)

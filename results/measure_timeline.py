@@ -28,7 +28,7 @@ from variants import make_variant, own_stages
 from ladder.bench import provenance
 from ladder.common import files
 from ladder.errors import LadderError
-from ladder.functional.runs import run_stage
+from ladder.functional.runs import Choice, prepare
 from ladder.operations import Problem, operation_of
 
 HEAD_DIM = 64
@@ -140,7 +140,7 @@ def timeline(stage: str, backend: str) -> pd.DataFrame:
         name = make_variant(f"{stage}_marked", stage, replacements(stage, CLOCKS[backend]), folder)
         problem, device = PROBLEMS[backend], torch.device("cpu" if backend == "emulator" else "cuda")
         inputs = operation_of(problem).make_inputs(problem, device.type)
-        run_stage(problem, inputs, device, stage=name, arch="")  # in this process, which may write files
+        prepare(problem, inputs, device, Choice(name))(inputs)  # in this process, which may write files
         made = pd.read_csv(marks, names=["role", "mark", "time"])
     made["time"] -= made["time"].min()
     return steps(made, stage)

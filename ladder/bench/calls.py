@@ -27,6 +27,7 @@ from ladder.bench.provenance import measured_on
 from ladder.common import files
 from ladder.common.progress import steps
 from ladder.errors import LadderError
+from ladder.functional import prepared
 from ladder.operations import Problem
 
 #: Most calls in a row, and how long they take at most; a GPU's queue holds about a thousand launches, of
@@ -78,8 +79,6 @@ def _with_gradient(call: Callable[[], Tensor], leaves: Sequence[Tensor], d_o: Te
 
 
 def _launch_alone(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Call:
-    from ladder.functional.forward import prepared
-
     run = prepared(q, k, v, is_causal, None, False, "auto", "", "", False)
     tensors = [q, k, v, *run.empty_outputs()]
     return lambda: run.launch(tensors)

@@ -8,6 +8,7 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.functional.calls import attention
+    from ladder.functional.forward import prepared
     from ladder.functional.hstu import hstu_attention
     from ladder.functional.layers import HSTULayer
 

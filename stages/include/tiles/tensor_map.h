@@ -80,13 +80,13 @@ TensorMap<Tile> tensor_map(const void *data, const Strides &strides, int rows, i
                                    {strides.row * bytes, Tile::row_bytes, stride * bytes}, what);
   };
   if (batch == 1 || heads == 1 || strides.batch == heads * strides.head)
-    return {encode(blocks, cuuint64_t(batch) * heads, heads == 1 ? strides.batch : strides.head), Divisor(1),
-            0};
+    return {encode(blocks, cuuint64_t(batch) * heads, heads == 1 ? strides.batch : strides.head),
+            detail::Divisor(1), 0};
   if (strides.head % Tile::block_cols != 0)
     throw std::invalid_argument("TMA takes heads a multiple of " + std::to_string(Tile::block_cols) +
                                 " elements apart, not " + std::to_string(strides.head));
   const int head_blocks = strides.head / Tile::block_cols;
-  return {encode(cuuint64_t(heads - 1) * head_blocks + blocks, batch, strides.batch), Divisor(heads),
+  return {encode(cuuint64_t(heads - 1) * head_blocks + blocks, batch, strides.batch), detail::Divisor(heads),
           head_blocks};
 }
 

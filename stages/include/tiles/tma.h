@@ -9,6 +9,8 @@
 
 namespace tiles::tma {
 
+namespace detail {
+
 /// A divisor of numbers from 0 to 2^31 - 1, which divides by a multiplication: the thread that issues loads
 /// would be late if it divided before each one (Granlund and Montgomery, "Division by Invariant Integers
 /// using Multiplication", 1994).
@@ -24,6 +26,8 @@ struct Divisor {
   __device__ int divide(int number) const { return __umulhi(2u * number, multiplier) >> shift; }
 };
 
+} // namespace detail
+
 /// A tensor (batch, heads, rows, Tile::cols) in global memory, loaded and stored in tiles. Its matrices are
 /// numbered across the batch. Rows beyond the last one of a matrix are loaded as zeros and not stored. A
 /// kernel's parameter is `const __grid_constant__`.
@@ -33,13 +37,8 @@ struct Divisor {
 /// m % heads * head_blocks.
 template <SharedMemoryTile Tile> struct TensorMap {
   CUtensorMap descriptor;
-  Divisor heads;
+  detail::Divisor heads;
   int head_blocks;
-
-  __device__ int outermost(int matrix) const { return heads.divide(matrix); }
-  __device__ int column_block(int matrix) const {
-    return (matrix - outermost(matrix) * heads.value) * head_blocks;
-  }
 };
 
 /// A jagged tensor (tokens, heads, Tile::cols) of consecutive sequences, loaded in tiles of one sequence and
@@ -62,6 +61,16 @@ struct Segment {
 };
 
 namespace detail {
+
+/// Where a matrix begins in a TensorMap.
+struct MatrixPlace {
+  int column_block, outermost;
+};
+template <SharedMemoryTile Tile>
+__device__ inline MatrixPlace place_of(const TensorMap<Tile> &map, int matrix) {
+  const int outermost = map.heads.divide(matrix);
+  return {(matrix - outermost * map.heads.value) * map.head_blocks, outermost};
+}
 
 template <SharedMemoryTile D>
 __device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int column_block, int outer,
@@ -89,7 +98,8 @@ __device__ inline void load_box(D &dst, const CUtensorMap &src, int row, int col
 /// expect them.
 template <SharedMemoryTile D>
 __device__ inline void load_async(D &dst, const TensorMap<D> &src, int row, int matrix, Barrier &barrier) {
-  detail::load_box(dst, src.descriptor, row, src.column_block(matrix), src.outermost(matrix), barrier);
+  const detail::MatrixPlace place = detail::place_of(src, matrix);
+  detail::load_box(dst, src.descriptor, row, place.column_block, place.outermost, barrier);
 }
 /// The same from `row` of a segment on.
 template <SharedMemoryTile D>
@@ -116,11 +126,11 @@ __device__ inline void load_async(D &dst, const GlobalVec<const typename D::Elem
 /// fence_async_proxy and a barrier.
 template <SharedMemoryTile S>
 __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int row, int matrix) {
+  const detail::MatrixPlace place = detail::place_of(dst, matrix);
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
           &dst.descriptor),
-      "r"(0), "r"(row), "r"(dst.column_block(matrix)), "r"(dst.outermost(matrix)),
-      "r"(ptx::shared_address(src.data))
+      "r"(0), "r"(row), "r"(place.column_block), "r"(place.outermost), "r"(ptx::shared_address(src.data))
       : "memory");
 }
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
