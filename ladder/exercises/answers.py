@@ -1,7 +1,8 @@
 """Known answers to exercises: wrong ones with what the check must say about them, and alternative right ones.
 
 They are read from exercises/<name>/answers.toml. The tests hold the check to them, and students who have
-solved an exercise are shown the alternatives.
+solved an exercise are shown the alternatives. An answer is given as a ``text``, or as ``changes`` of the
+solution, each ``from`` a place that occurs once ``to`` what stands there instead.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ladder.exercises.definition import Exercise
+from ladder.exercises.markers import solution_text
 from ladder.exercises.table import Table, read_table
 
 
@@ -42,20 +44,33 @@ def read_answers(exercise: Exercise) -> Answers:
         return Answers()
     table = read_table(path)
     answers = Answers(
-        wrong=tuple(_wrong(one) for one in table.tables("wrong", [])),
-        right=tuple(_right(one) for one in table.tables("right", [])),
+        wrong=tuple(_wrong(one, exercise) for one in table.tables("wrong", [])),
+        right=tuple(_right(one, exercise) for one in table.tables("right", [])),
     )
     table.finish()
     return answers
 
 
-def _wrong(table: Table) -> WrongAnswer:
-    answer = WrongAnswer(table.text("why"), table.text("text"), table.texts("says"))
+def _wrong(table: Table, exercise: Exercise) -> WrongAnswer:
+    answer = WrongAnswer(table.text("why"), _text(table, exercise), table.texts("says"))
     table.finish()
     return answer
 
 
-def _right(table: Table) -> RightAnswer:
-    answer = RightAnswer(table.text("why"), table.text("text"))
+def _right(table: Table, exercise: Exercise) -> RightAnswer:
+    answer = RightAnswer(table.text("why"), _text(table, exercise))
     table.finish()
     return answer
+
+
+def _text(table: Table, exercise: Exercise) -> str:
+    if "changes" not in table:
+        return table.text("text")
+    text = solution_text(exercise).strip("\n") + "\n"
+    for change in table.tables("changes"):
+        old, new = change.text("from"), change.text("to")
+        change.finish()
+        if text.count(old) != 1:
+            raise change.error(f"{old!r} occurs {text.count(old)} times in the solution, not once")
+        text = text.replace(old, new)
+    return text

@@ -35,6 +35,9 @@ class Table:
         self._place = place
         self._values = dict(values)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
     def error(self, what: str) -> ExerciseError:
         return ExerciseError(f"{self._path}{self._place}: {what}")
 

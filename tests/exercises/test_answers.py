@@ -149,14 +149,29 @@ def test_answers_are_many_and_different() -> None:
         assert len(set(bare)) == len(bare), exercise.name
 
 
-def test_a_faulty_answers_toml_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('[[wrong]]\nwhy = "a slip"\ntext = "x"\n', "wrong 1: there is no says"),
+        (
+            '[[right]]\nwhy = "a slip"\nchanges = [{ from = "nowhere", to = "" }]\n',
+            "changes 1: 'nowhere' occurs 0 times in the solution, not once",
+        ),
+    ],
+)
+def test_a_faulty_answers_toml_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    exercise = next(one for one in EXERCISES if one.rung is not None)
+    solution = solution_text(exercise)
+    monkeypatch.setattr("ladder.exercises.answers.solution_text", lambda of: solution)
     monkeypatch.setattr("ladder.exercises.definition.exercises_root", lambda: tmp_path)
-    assert read_answers(EXERCISES[0]).wrong == ()
-    path = tmp_path / EXERCISES[0].name / "answers.toml"
+    assert read_answers(exercise).wrong == ()
+    path = tmp_path / exercise.name / "answers.toml"
     path.parent.mkdir()
-    path.write_text('[[wrong]]\nwhy = "a slip"\ntext = "x"\n')
-    with pytest.raises(ExerciseError, match=r"answers\.toml, wrong 1: there is no says"):
-        read_answers(EXERCISES[0])
+    path.write_text(text)
+    with pytest.raises(ExerciseError, match=rf"answers\.toml, {message}"):
+        read_answers(exercise)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
