@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ladder.banks import Explanation, Instruction
 
 _SEGMENT_BYTES = 16
+#: So many rows are drawn.
+_ROWS = 16
 #: Segments that occupy the same banks have the same colour.
 _SEGMENT_PLACES = ROW_BYTES // _SEGMENT_BYTES
 #: (row, segment) of the tile -> address.
@@ -59,13 +61,13 @@ def _first_byte(found: Explanation, row_bytes: int) -> int:
 
 
 def layout_picture(plain: Explanation, other: Explanation, row_bytes: int) -> Figure:
-    """Draws the tile of two rungs side by side, each 16-byte segment in the colour of its four banks.
+    """Draws the first rows of a tile in two rungs, each 16-byte segment in the colour of its four banks.
 
     Orange frames mark the rows that the first pass of one ``ldmatrix`` reads: two of the same colour need the
     same banks, so one waits for the other.
     """
-    layouts = measure_layouts(plain, other, row_bytes)
-    figure = new_figure(13.5, 7.6)
+    layouts = [_first_rows(layout) for layout in measure_layouts(plain, other, row_bytes)]
+    figure = new_figure(13.5, 5.6)
     for axes, found, layout in zip(figure.subplots(1, 2), (plain, other), layouts, strict=True):
         _draw(axes, layout, row_bytes // _SEGMENT_BYTES)
         # Take the instruction that starts a row, so that both panels frame the same segments.
@@ -80,8 +82,13 @@ def layout_picture(plain: Explanation, other: Explanation, row_bytes: int) -> Fi
         title = f"{found.stage}\n{_wavefronts(taken)} for the framed rows"
         axes.set_title(title, fontsize=15, color=INK, fontweight="bold", pad=10)
     what = "the banks" if row_bytes <= ROW_BYTES else "the first of the four banks"
-    figure.suptitle(f"A tile with rows of {row_bytes} bytes: {what} of each 16 bytes", fontsize=17, color=INK)
+    figure.suptitle(f"Rows of {row_bytes} bytes of a tile: {what} of each 16 bytes", fontsize=17, color=INK)
     return figure
+
+
+def _first_rows(layout: Layout) -> Layout:
+    """The segments of the first rows, after which the pattern repeats."""
+    return {place: address for place, address in layout.items() if place[0] < _ROWS}
 
 
 def _wavefronts(addresses: Sequence[int | None]) -> str:
