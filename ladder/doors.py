@@ -34,7 +34,8 @@ def door(package: str) -> Callable[[str], Any]:
         if not module.startswith("ladder."):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(module), name)
-        setattr(sys.modules[package], name, value)  # from now on found without asking here
+        if package == "ladder":
+            setattr(sys.modules[package], name, value)  # what users call often is found without asking here
         return value
 
     return get

@@ -162,7 +162,6 @@ template <typename T, int d, typename A> struct Consumer {
     copy(p_16, s);
     warpgroup::mma_AB(dv, p_16, d_o, dv);
     warpgroup::mma_wait(dp, dv);
-    smem.d_o.release(turn);
 
     // dS^T = P^T (dP^T - delta), dK += dS^T Q
     mul(dp, dp, kUnshift);
@@ -173,6 +172,8 @@ template <typename T, int d, typename A> struct Consumer {
     store(ds_smem, ds_16);
     warpgroup::mma_AB(dk, ds_16, q, dk);
     warpgroup::mma_wait(dk);
+    __syncwarp(); // each lane has read lse and delta, which arrive with q and d_o
+    smem.d_o.release(turn);
     smem.q.release(turn);
   }
 

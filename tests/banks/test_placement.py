@@ -157,7 +157,7 @@ def test_what_it_would_take_without_the_swizzle(span: int, expected: int) -> Non
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: banks.box((8, 128), swizzle=128), "more than the 128 that are swizzled together"),
+        (lambda: banks.box((8, 128), swizzle=128), "more than the swizzle span of 128 bytes"),
         (lambda: banks.box((8, 12)), "a multiple of 16"),
         (lambda: banks.box((257, 8)), r"boxDim\[1\] is 257"),
         (lambda: banks.box((8, 8), element_bytes=3), "elements of 1, 2, 4 or 8 bytes, not of 3"),
@@ -350,7 +350,7 @@ def test_bank_command(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tma", "64x128", "--swizzle", "128"], "more than the 128 that are swizzled together"),
+        (["tma", "64x128", "--swizzle", "128"], "more than the swizzle span of 128 bytes"),
         (["tma", "64x64", "--k", "16"], "--k means nothing for tma"),
         (["ld", "lane", "--major", "k"], "--major means nothing for ld"),
         (["wgmma", "64x64", "--width", "4"], "--width means nothing for wgmma"),

@@ -26,7 +26,7 @@ LONGER = {
         "dQ takes another way: dS in shared memory, atomic sums, and a kernel that rounds them",
     ),
     "b4_wgmma": (90, "the library's wgmma arrives, as in v7"),
-    "b4b_tma": (85, "the library's mbarriers, rings and TMA loads arrive, as in v8"),
+    "b4b_tma": (90, "the library's mbarriers, rings and TMA loads arrive, as in v8"),
     "h2_masks": (90, "the mask arrives: a third of these lines is its header"),
     "h3b_gradients": (
         180,

@@ -134,7 +134,11 @@ def check_factor(name: str, factor: Any) -> None:
     """
     if not isinstance(factor, Real) or isinstance(factor, bool):
         raise InvalidProblem(f"{name} is {factor!r}; it must be a number")
-    if not abs(float(factor)) <= LARGEST_SCALE:  # NaN is not
+    try:
+        size = abs(float(factor))
+    except OverflowError:  # an int
+        size = math.inf
+    if not size <= LARGEST_SCALE:  # NaN is not
         raise InvalidProblem(
             f"{name} is {factor}; it must be finite, from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}, "
             "since kernels compute logits in fp32"

@@ -121,7 +121,7 @@ class Rows:
 
     def of(self, tensor: Tensor) -> Tensor:
         """The part (h, n, ...) of a tensor (B, H, N, ...), which it shares memory with."""
-        return tensor.view(self.kv_heads, -1, *tensor.shape[3:])[self.heads, self.rows]
+        return tensor.reshape(self.kv_heads, -1, *tensor.shape[3:])[self.heads, self.rows]
 
     def of_keys(self, tensor: Tensor) -> Tensor:
         """The part (h, M, ...) of a tensor (B, Hkv, M, ...), which it shares memory with."""

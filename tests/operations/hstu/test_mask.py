@@ -148,7 +148,7 @@ def test_intervals() -> None:
             r"window \(2, 0\) with contexts or targets",
         ),
         (
-            {"queries": 4, "keys": 4, "intervals": torch.zeros(2, 4), "window": (-1, 0)},
+            {"queries": 4, "keys": 4, "intervals": torch.zeros(2, 4).int(), "window": (-1, 0)},
             "an odd number of bounds, 4 queries",
         ),
         ({"queries": 4, "keys": 4, "intervals": torch.zeros(3, 4), "targets": 1}, "a mask by themselves"),
