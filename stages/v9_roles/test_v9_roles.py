@@ -15,8 +15,8 @@ RunStage = Callable[..., Evaluation]
 
 NAME = "v9_roles"
 HEAD_DIMS = (32, 64, 128, 256)
-KEYS = {32: 128, 64: 128, 128: 80, 256: 64}  # of a tile
-CONSUMERS = {32: 3, 64: 3, 128: 3, 256: 2}
+KEYS = {32: 128, 64: 128, 128: 128, 256: 64}  # of a tile
+CONSUMERS = {32: 3, 64: 3, 128: 2, 256: 2}
 
 
 @pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
@@ -44,9 +44,13 @@ def test_causal_skips_what_no_row_of_a_consumer_sees(run_stage: RunStage, d: int
     assert row["wgmma_instructions"] == tiles * 4 * (d // 16 + KEYS[d] // 16)
 
 
-def test_consumers_without_rows_look_at_one_tile(run_stage: RunStage) -> None:
-    row = run_stage(NAME, Problem(1, 1, 1, 1024, 64)).row
-    assert row["wgmma_instructions"] == (1024 // 128 + 1 + 1) * 4 * (64 // 16 + 128 // 16)
+@pytest.mark.parametrize("d", HEAD_DIMS)
+def test_consumers_without_rows_compute_nothing(run_stage: RunStage, d: int) -> None:
+    """The producer loads for the block; one consumer has a row, and uses all tiles."""
+    tiles = 4
+    row = run_stage(NAME, Problem(1, 1, 1, tiles * KEYS[d], d)).row
+    assert row["wgmma_instructions"] == tiles * 4 * (d // 16 + KEYS[d] // 16)
+    assert row["tma_load_instructions"] == CONSUMERS[d] + 2 * tiles
 
 
 def test_registers_move(ptxas_report: Callable[[str], str]) -> None:
