@@ -14,10 +14,13 @@ RunStage = Callable[..., Evaluation]
 NAME = "v1b_fa2_loops"
 
 
-@pytest.mark.parametrize(("n", "d", "blocks"), [(64, 64, 1), (65, 64, 2), (1000, 32, 16), (100, 128, 4)])
-def test_the_grid_grows_with_n(run_stage: RunStage, n: int, d: int, blocks: int) -> None:
-    launches = run_stage(NAME, Problem(1, 2, n, 10, d)).execution.launches
-    assert [launch.grid for launch in launches] == [(blocks, 2, 1)]
+@pytest.mark.parametrize(("n", "d"), [(64, 64), (65, 64), (1000, 32), (100, 128)])
+def test_the_grid_grows_with_n(run_stage: RunStage, n: int, d: int) -> None:
+    """One launch; its blocks are heads, tiles of queries and batches."""
+    batch, heads, block_rows = 2, 3, 32 if d == 128 else 64
+    launches = run_stage(NAME, Problem(batch, heads, n, 10, d)).execution.launches
+    assert [launch.grid for launch in launches] == [(heads, -(-n // block_rows), batch)]
+    assert [launch.block for launch in launches] == [(block_rows, 1, 1)]
 
 
 def test_o_is_written_once_and_nothing_of_it_is_read(run_stage: RunStage) -> None:
