@@ -6,7 +6,6 @@ backward one is the highest that takes the problem.
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional.forward import keep
+from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare
 from ladder.operations import BackwardProblem, problem_of_tensors
 
@@ -23,7 +22,7 @@ _SCHEMA = (
     "bool is_causal=False, float? scale=None, str stage='auto', str arch='', bool deterministic=False) "
     "-> (Tensor d_query, Tensor d_key, Tensor d_value)"
 )
-_runs: dict[tuple[Any, ...], Run] = {}
+_runs: Kept[Run] = Kept(4096)
 
 
 def run(
@@ -47,15 +46,7 @@ def run(
     :class:`UnsupportedProblem` if the stage does not take the problem.
     """
     inputs = {"q": query, "k": key, "v": value, "o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse}
-    kind = (
-        *(query.shape, query.stride(), query.dtype, query.device),
-        *(key.shape, key.stride(), key.dtype, key.device),
-        *(value.shape, value.stride(), value.dtype, value.device),
-        *(o.shape, o.stride(), o.dtype, o.device, lse.shape, lse.stride(), lse.dtype, lse.device),
-        *(d_o.shape, d_o.stride(), d_o.dtype, d_o.device),
-        None if d_lse is None else (d_lse.shape, d_lse.stride(), d_lse.dtype, d_lse.device),
-        *(is_causal, scale, stage, arch, deterministic, os.environ.get("LADDER_STAGES")),
-    )
+    kind = kind_of((query, key, value, o, lse, d_o, d_lse), is_causal, scale, stage, arch, deterministic)
     known = _runs.get(kind)
     if known is None:
         problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa=True)
@@ -67,7 +58,7 @@ def run(
         wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
         choice = Choice(stage, arch, deterministic=deterministic)
         known = prepare(wanted, inputs, query.device, choice)
-        keep(_runs, kind, known)
+        _runs.keep(kind, known)
     d_query, d_key, d_value = known(inputs)
     return d_query, d_key, d_value
 

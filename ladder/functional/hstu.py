@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional.kept import Kept, Kind, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare, require_backward
 from ladder.operations import (
     AnyProblem,
@@ -82,7 +82,7 @@ def hstu_attention(
     choices = (stage, arch or "", tuple((options or {}).items()), backward, deterministic, differentiable)
     cache = None if pages is None else pages.kv_cache
     kind = _kind((query, key, value, rab, cache), integers, (*given, *choices))
-    call = _calls.get(kind) if kind else None
+    call = _calls.get(kind)
     if call is None:
         problem, offsets_k = hstu_problem_of_tensors(
             *(query, key, value, cu_seqlens_q, cu_seqlens_k),
@@ -101,45 +101,33 @@ def hstu_attention(
         forward = Choice(stage, arch or "", tuple((options or {}).items()))
         gradients = Choice(backward, arch or "", deterministic=deterministic)
         marks = (cu_seqlens_q, offsets_k, num_contexts, num_targets, intervals)
-        others = dict(zip(_OTHERS, (*marks, *(pages or (None,) * len(HstuPages._fields))), strict=True))
+        others = dict(zip(_INTEGERS, (*marks, *(pages or (None,) * len(HstuPages._fields))[1:]), strict=True))
         call = _Call(problem, query.device, forward, gradients, others, integers)
-        if kind:
-            _keep(kind, call)
+        _calls.keep(kind, call)
     bias = None if rab is None else padded_bias(rab)
     if differentiable:
-        o: Tensor = _HstuAttention.apply(call, query, key, value, bias)
+        o: Tensor = _HstuAttention.apply(call, query, key, value, bias, cache)
         return o
-    return call.forward(query, key, value, bias)
+    return call.forward(query, key, value, bias, cache)
 
 
-#: The inputs besides q, k, v and rab.
-_OTHERS = ("cu_seqlens_q", "cu_seqlens_k", "num_contexts", "num_targets", "intervals", *HstuPages._fields)
-#: So many calls are kept; then all are forgotten. Each keeps its int32 tensors.
-_MOST_CALLS = 64
-_calls: dict[tuple[Any, ...], _Call] = {}
+_CACHE, *_OF_PAGES = HstuPages._fields
+#: The inputs that differ from call to call of a kind, and those that are the same.
+_TENSORS = ("q", "k", "v", "rab", _CACHE)
+_INTEGERS = ("cu_seqlens_q", "cu_seqlens_k", "num_contexts", "num_targets", "intervals", *_OF_PAGES)
 
 
 def _kind(
     tensors: Sequence[Tensor | None], integers: Sequence[Tensor | None], choices: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """What a call depends on: the layouts of the tensors, and the integers by identity and version, so that
-    they need not be read again. Empty if that cannot be told.
-    """
+) -> Kind:
+    """The kind of a call, with the int32 tensors by identity and version: these need not be read again."""
     try:
-        layouts = [None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors]
         marks = [None if x is None else (id(x), x._version) for x in integers]
-        kind = (*layouts, *marks, *choices, os.environ.get("LADDER_STAGES"))
-        hash(kind)
-    except (AttributeError, TypeError, RuntimeError):
-        return ()  # something is no tensor, or has no strides, no version or no hash
-    # A row's alignment is that of its tensor's address.
-    return (*kind, *(x is None or x.data_ptr() % 16 == 0 for x in tensors[:3]))
-
-
-def _keep(kind: tuple[Any, ...], call: _Call) -> None:
-    if len(_calls) >= _MOST_CALLS:
-        _calls.clear()
-    _calls[kind] = call
+        # A row's alignment is that of its tensor's address.
+        aligned = [x is None or x.data_ptr() % 16 == 0 for x in tensors[:3]]
+    except (AttributeError, RuntimeError):
+        return ()  # something is no tensor, or has no version
+    return kind_of(tensors, *marks, *aligned, *choices)
 
 
 def _require_gradients(problem: HstuProblem) -> None:
@@ -154,7 +142,7 @@ def _require_gradients(problem: HstuProblem) -> None:
 
 @dataclass(frozen=True)
 class _Call:
-    """The problem of a call, with all that it needs besides q, k, v and rab: made once for calls of its kind.
+    """The problem of a call, with all that it needs besides its :data:`_TENSORS`: made once for its kind.
 
     All backward rungs need only the forward pass's inputs, so the two rungs are chosen independently. It
     keeps the ``integers``, so that no other tensor can have their identity.
@@ -168,8 +156,8 @@ class _Call:
     integers: Sequence[Tensor | None]
     _runs: dict[str, Run] = field(default_factory=dict)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-        inputs = {"q": query, "k": key, "v": value, "rab": bias, **self.others}
+    def forward(self, *tensors: Tensor | None) -> Tensor:
+        inputs = {**dict(zip(_TENSORS, tensors, strict=True)), **self.others}
         [o] = self._run("forward", self.problem, inputs, self.stage)(inputs)
         return o
 
@@ -177,7 +165,7 @@ class _Call:
         self, saved: Sequence[Tensor | None], d_o: Tensor, *, of_bias: bool
     ) -> tuple[Tensor | None, ...]:
         """The gradients of q, k, v and, if wanted, of rab."""
-        inputs = {**dict(zip(("q", "k", "v", "rab"), saved, strict=True)), **self.others}
+        inputs = {**dict(zip(_TENSORS, saved, strict=True)), **self.others}
         inputs.update(d_o=d_o.contiguous(), d_rab=None)
         wanted = _differentiated(self.problem, bias_gradient=of_bias)
         run = self._run(f"backward {wanted.differentiates_bias}", wanted, inputs, self.backward)
@@ -190,19 +178,22 @@ class _Call:
         return self._runs[name]
 
 
+#: Each keeps its int32 tensors.
+_calls: Kept[_Call] = Kept(64)
+
+
 class _HstuAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor | None) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(*tensors)
-        query, key, value, bias = tensors
-        assert query is not None and key is not None and value is not None
-        return call.forward(query, key, value, bias)
+        return call.forward(*tensors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.call.gradients(ctx.saved_tensors, d_o, of_bias=ctx.needs_input_grad[4])
+        gradients = ctx.call.gradients(ctx.saved_tensors, d_o, of_bias=ctx.needs_input_grad[4])
+        return None, *gradients, None
 
 
 def _differentiated(problem: HstuProblem, *, bias_gradient: bool = True) -> HstuBackwardProblem:

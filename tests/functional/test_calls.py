@@ -88,6 +88,24 @@ def test_int32_tensors_are_read_once_until_they_change(monkeypatch: pytest.Monke
     assert torch.equal(after, call(offsets.clone())) and read.calls == 3
 
 
+def test_another_cache_with_the_same_pages() -> None:
+    """As of the layers of a model: the int32 tensors are the same objects, the keys and values are not."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(4, 2, 64, generator=generator).half() for _ in range(3))
+    offsets, targets = (torch.tensor(values, dtype=torch.int32) for values in ([0, 4], [2]))
+    numbers = [torch.tensor(values, dtype=torch.int32) for values in ([0, 2], [1, 0], [30])]
+    found = []
+    for _ in range(2):
+        cache = torch.randn(2, 2, 32, 2, 64, generator=generator).half()
+        pages = ladder.HstuPages(cache, *numbers)
+        again = ladder.HstuPages(cache, *(tensor.clone() for tensor in numbers))
+        o = ladder.hstu_attention(q, k, v, offsets, num_targets=targets, pages=pages)
+        expected = ladder.hstu_attention(q, k, v, offsets, num_targets=targets, pages=again)
+        assert torch.equal(o, expected)
+        found.append(o)
+    assert not torch.equal(*found)
+
+
 def test_the_arguments_of_torchs_attention() -> None:
     q, k, v = tensors()
     ours, _ = ladder.attention(q, k, v, None, 0.0, True, 0.25, False, stage="v3_swizzle")

@@ -1,0 +1,51 @@
+"""What calls of the same kind share, kept for as long as the process runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
+#: What tells calls apart; empty for a call that cannot be told from others.
+Kind = tuple[Any, ...]
+
+
+def kind_of(tensors: Sequence[Tensor | None], *choices: Any) -> Kind:
+    """The kind of a call: the shapes, strides, dtypes and devices of its tensors, its other arguments, and
+    where rungs are looked for. Empty if something is no tensor, has no strides or has no hash.
+    """
+    try:
+        layouts = [None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors]
+        kind = (*layouts, *choices, os.environ.get("LADDER_STAGES"))
+        hash(kind)
+    except (AttributeError, TypeError, RuntimeError):
+        return ()
+    return kind
+
+
+class Kept(Generic[T]):
+    """Values by the kind of the calls that share them; when there are ``most``, all are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: dict[Kind, T] = {}
+
+    def get(self, kind: Kind) -> T | None:
+        return self._values.get(kind)
+
+    def keep(self, kind: Kind, value: T) -> None:
+        """Keeps the value, unless the kind is empty."""
+        if not kind:
+            return
+        if len(self._values) >= self._most:
+            self._values.clear()
+        self._values[kind] = value
+
+    def values(self) -> list[T]:
+        return [*self._values.values()]
+
+    def clear(self) -> None:
+        self._values.clear()
