@@ -1,0 +1,215 @@
+"""Sessions of the debugger on a small program: stops, steps forward and back, values."""
+
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from debugged import RACE, line_of, transcript
+
+from ladder.debugger import How, NoValue, Session, debug_program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("debugged") / "shift.cu"
+    path.write_text(RACE.lstrip())
+    return path
+
+
+@pytest.fixture
+def session(program: Path) -> Iterator[Session]:
+    with debug_program([program], [], How()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def checked(program: Path) -> Iterator[Session]:
+    with debug_program([program], [], How(check=True)) as opened:
+        yield opened
+
+
+def values(session: Session, text: str) -> list[float | None]:
+    return list(session.ask("evaluate", text=text, focus=session.focus)["values"])
+
+
+def test_it_stops_behind_the_head_of_the_kernel(session: Session) -> None:
+    assert session.stop.at is not None
+    assert (session.stop.at["line"], session.focus) == (line_of("t = threadIdx.x"), (0, 0, 0))
+
+
+def test_next_goes_over_a_function_and_step_into_it(session: Session) -> None:
+    called = line_of("s[t] = twice(t)")
+    assert session.go("over").at["line"] == called  # type: ignore[index]
+    assert session.go("over").at["line"] == called + 1  # type: ignore[index]
+    session.go_to((1, 1))
+    session.go("over"), session.go("over")
+    inside = session.go("into").at
+    assert inside is not None and (inside["function"], inside["line"]) == (
+        "twice",
+        line_of("const float result"),
+    )
+    frames = session.ask("stack", focus=session.focus)["frames"]
+    assert [frame["function"] for frame in frames] == ["twice", "shift"]
+    assert values(session, "value") == [float(lane) for lane in range(32)]
+    assert session.go("out").at["function"] == "shift"  # type: ignore[index]
+
+
+def test_a_breakpoint_has_a_condition_on_thread_and_variables(session: Session) -> None:
+    session.add_breakpoint("", line_of("next = s[t] + count"), "threadIdx.x == 37 && s[t] > 73.f")
+    stop = session.go()
+    assert (stop.why, stop.hit, session.focus) == ("breakpoint", [1], (0, 1, 5))
+    assert values(session, "t")[5] == 37
+    assert session.go().why == "end"
+
+
+def test_a_breakpoint_on_a_line_without_code_moves_to_the_next_and_says_so(session: Session) -> None:
+    asked = line_of("t = threadIdx.x") + 1
+    assert f"shift.cu:{asked + 1} (line {asked} has no code)" in transcript(session, f"break {asked}")
+    assert session.go().at["line"] == asked + 1  # type: ignore[index]
+
+
+def test_back_returns_to_the_same_values(session: Session) -> None:
+    def here() -> tuple[object, ...]:
+        variables = session.ask("variables", focus=session.focus)["variables"]
+        assert session.stop.at is not None
+        return session.stop.moment, session.stop.at["line"], repr(variables)
+
+    seen = []
+    for _ in range(4):
+        seen.append(here())
+        session.go("over")
+    for earlier in reversed(seen):
+        session.back("over")
+        assert here() == earlier
+
+
+def test_back_works_from_the_end_of_the_program(session: Session) -> None:
+    assert session.go().why == "end"
+    assert session.go().why == "exit"
+    with pytest.raises(NoValue, match="has ended"):
+        session.go()
+    assert session.back("over").at["line"] == line_of("out[t] = next;") + 1  # type: ignore[index]
+
+
+def test_next_goes_from_the_end_of_a_launch_to_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "twice.cu"
+    path.write_text(RACE.lstrip().replace("(out, 7);", "(out, 7);\n  shift<<<1, 64>>>(out, 8);"))
+    with debug_program([path], [], How()) as session:
+        assert session.go().why == "end"
+        stop = session.go("over")
+        assert (stop.launch["number"], stop.at["line"]) == (2, line_of("t = threadIdx.x"))  # type: ignore[index]
+        assert values(session, "count") == [8] * 32
+        session.go("over")
+        assert session.back("over").moment == stop.moment
+        earlier = session.back("over")
+        assert earlier.launch["number"] == 1 and values(session, "count") == [7] * 32
+
+
+_KERNEL = "__global__ void kernel(int *out, int count) {\n  const int t = threadIdx.x;\n  %s\n}\n"
+_MAIN = "int main() {\n  int *out;\n  cudaMalloc(&out, 256);\n  kernel<<<1, 32>>>(out, 60);\n  %s\n}\n"
+
+
+def opened(folder: Path, body: str, rest: str = "return cudaDeviceSynchronize();") -> Session:
+    path = folder / "kernel.cu"
+    path.write_text("#include <cstdlib>\n" + _KERNEL % body + _MAIN % rest)
+    return debug_program([path], [], How())
+
+
+def test_a_fault_stops_where_it_happens(tmp_path: Path) -> None:
+    with opened(tmp_path, "out[t + count] = t;") as session:
+        fault = session.go()
+        assert fault.why == "fault" and "a write of 4 bytes" in fault.fault
+        assert fault.at is not None and fault.at["line"] == 4
+        assert values(session, "t + count")[3:5] == [63, 64]
+        assert session.back("over").at["line"] == 4  # type: ignore[index]
+        assert session.back("over").at["line"] == 3  # type: ignore[index]
+        assert session.go().why == "fault"
+        ended = session.go()
+        assert (ended.why, ended.message) == ("exit", "the program has returned 700")
+
+
+def test_a_program_that_calls_exit_or_crashes_can_be_returned_to(tmp_path: Path) -> None:
+    with opened(tmp_path, "out[t] = t;", "cudaDeviceSynchronize(); exit(3);") as session:
+        assert session.go().why == "end"
+        assert session.go().message == "the program has called exit(3)"
+        assert session.back("over").at is not None
+    with opened(tmp_path, "out[t] = t;", "cudaDeviceSynchronize(); abort();") as session:
+        session.go()
+        assert session.go().message == "the program was ended by SIGABRT"
+        assert session.back("over").at is not None
+
+
+def test_an_endless_loop_can_be_interrupted(tmp_path: Path) -> None:
+    with opened(tmp_path, "while (count > 1)\n    count = count | 8;\n  out[t] = count;") as session:
+        threading.Timer(1, session.interrupt).start()
+        stop = session.go()
+        assert stop.why == "interrupted" and stop.at is not None and stop.at["line"] in (4, 5)
+        assert values(session, "count") == [60] * 32
+
+
+def test_diverged_lanes_are_apart(session: Session) -> None:
+    session.add_breakpoint("", line_of("next = s[(t + 33)"))
+    stop = session.go()
+    assert stop.at is not None and stop.at["lanes"] == 0x55555555
+    shown = transcript(session, "info warps", "print next")
+    assert "#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#." in shown
+
+
+def test_a_watch_stops_at_a_change_and_names_who_made_it(session: Session) -> None:
+    assert not session.add_watch("out[3]").is_shared
+    stop = session.go()
+    assert (stop.why, stop.by["warp"], stop.by["line"]) == ("watch", 0, line_of("out[t] = next"))
+    watch = session.add_watch("s[33]")
+    assert (watch.is_shared, watch.address, watch.bytes) == (True, 132, 4)
+    stop = session.go()
+    assert (stop.why, stop.watched, stop.by["warp"]) == ("watch", 1, 1)
+    assert stop.by["line"] == line_of("s[t] = twice(t)")
+
+
+def test_stepping_back_finds_a_race(checked: Session) -> None:
+    """Warp 1 writes what warp 0 has read: going back shows the read, and that it came too early."""
+    found = checked.go()
+    while found.why == "finding" and "race" not in {one.kind.split()[0] for one in checked.findings()}:
+        found = checked.go()
+    race = next(one for one in checked.findings() if one.kind == "race between warps")
+    assert race.who is not None and race.other is not None
+    assert {race.who.line, race.other.line} == {line_of("s[t] = twice"), line_of("next = s[(t + 33)")}
+    assert found.at is not None and found.at["warp"] == 1
+    checked.add_breakpoint("", line_of("next = s[(t + 33)"), "warp == 0")
+    uninitialised = checked.back("none")
+    assert (uninitialised.why, uninitialised.at["warp"]) == ("finding", 0)  # type: ignore[index]
+    read = checked.back("none")
+    assert (read.why, read.hit, read.at["warp"]) == ("breakpoint", [1], 0)  # type: ignore[index]
+    assert read.moment < uninitialised.moment < found.moment
+    assert math.isnan(values(checked, "s[33]")[0] or 0)  # nobody has written it yet
+
+
+def test_a_build_with_lines_only_says_so(program: Path) -> None:
+    with debug_program([program], [], How(lines_only=True)) as session:
+        assert session.stop.at is not None
+        with pytest.raises(NoValue, match="lines but no variables"):
+            session.ask("evaluate", text="t", focus=session.focus)
+        assert "lines but no variables" in transcript(session, "info locals")
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("nxt", "did you mean next?"),
+        ("break 4000", "has no code at line 4000 or behind it"),
+        ("break other.cu:3", "no code from other.cu; it has code from shift.cu"),
+        ("break no_such", "the kernel calls no function no_such; there are shift, twice"),
+        ("break 10 if t ==", "is no expression that the debugger reads"),
+        ("print missing", "there is no missing here, or the compiler has optimised it away"),
+        ("print twice(3)", "the debugger reads names, members, elements and operators"),
+        ("print s[64]", "has no element 64"),
+        ("watch t", "not in shared or global memory"),
+        ("block 1", "the grid has no block 1"),
+        ("lane 40", "no number from 0 to 31"),
+        ("delete 9", "there is no breakpoint and no watch 9"),
+    ],
+)
+def test_a_bad_command_gets_one_clear_answer(session: Session, command: str, answer: str) -> None:
+    assert answer in transcript(session, command)
