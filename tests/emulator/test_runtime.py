@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.build import EmulatorTarget, build_program
+from ladder.build import EmulatorTarget, build_program, gxx, pinned_nvcc
 from ladder.errors import BuildError
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -77,6 +77,40 @@ def test_limits_are_those_of_the_named_gpu(run, name, arch):
     most = {"sm_75": 64, "sm_86": 99, "sm_89": 99, "sm_90": 227}[arch]
     expected = f"{most * 1024}\n" if name == "shared_limits" else f"{arch[3]}.{arch[4]}"
     assert expected in result.stdout
+
+
+def test_libraries(run):
+    result = run("libraries")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert result.log["uncounted"]["cufftExecZ2Z"] == 19
+    for words in (
+        "curandCreateGenerator: quasirandom numbers are not emulated",
+        "curandGenerateUniform: the output is 160000 bytes that are not all device memory",
+        "cufftExecZ2Z: the plan does not exist, or is destroyed",
+        "cufftExecR2C: the plan is made for another type of transform",
+    ):
+        assert words in result.stderr
+
+
+def test_the_driver(run, tmp_path):
+    source, image = tmp_path / "fill.cu", tmp_path / "fill"
+    source.write_text('extern "C" __global__ void fill(int *x) { *x = 42; }')
+    nvcc = [str(pinned_nvcc().path), "-ccbin", gxx(), "-arch=compute_75", str(source), "-o", str(image)]
+    for kind in ("-ptx", "-fatbin"):
+        subprocess.run([*nvcc, kind, "-Xfatbin", "--compress=false"], check=True)
+        result = run("driver", str(image))
+        assert result.exit_code == 0, result.stdout + result.stderr
+    assert result.kernel("scale")["launches"] == 2 and result.kernel("fill")["launches"] == 1
+    for words in (
+        "cuModuleGetFunction: the module has no kernel scales; it has scale",
+        "the buffer of arguments is smaller than the kernel's parameters",
+        "malformed PTX",
+        "the PTX is for sm_90, which sm_80 cannot run",
+        "a module of machine code alone cannot be emulated; load PTX",
+        "cuModuleLoad: /no/such/file cannot be read",
+        "cuGetProcAddress: the emulator has no driver function cuNoSuch",
+    ):
+        assert words in result.stderr
 
 
 def test_a_stack_has_an_end(run):

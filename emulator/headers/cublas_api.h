@@ -1,0 +1,4 @@
+// See cublas_v2.h.
+#pragma once
+
+#include "cublas_v2.h"

@@ -1,0 +1,72 @@
+"""An nvcc for build systems that were written for a GPU: it replaces what their flags say of architectures
+and of the runtime by what the emulator needs. It is run as a program, before nvcc itself:
+
+    python emulating_nvcc.py /path/of/nvcc -c kernel.cu -o kernel.o -gencode=arch=compute_90,code=sm_90
+
+``LADDER_ARCH`` names the virtual GPU (sm_80).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+#: Flags with a value, in the next word or behind ``=``, that the emulator's own replace.
+_REPLACED = (
+    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+    *("-cudart", "--cudart"),
+)
+#: Flags that ask for the linking of device code.
+_DEVICE_LINKING = (
+    "-dc",
+    "--device-c",
+    "-dlink",
+    "--device-link",
+    "-rdc=true",
+    "--relocatable-device-code=true",
+)
+#: Flags with which nvcc compiles nothing.
+_QUESTIONS = ("--version", "-V", "--help", "-h", "--list-gpu-arch", "--list-gpu-code")
+
+
+def emulated(arguments: Sequence[str], arch: str) -> list[str]:
+    """The arguments with which nvcc builds for the emulator. Raises ValueError for what is not emulated."""
+    if not arguments or any(word in _QUESTIONS for word in arguments):
+        return list(arguments)
+    if refused := [word for word in arguments if word in _DEVICE_LINKING]:
+        raise ValueError(
+            f"{refused[0]} is not emulated: device code of several files cannot be linked. "
+            "Compile all kernels and the device functions that they call in one file, without this flag."
+        )
+    compute = arch.replace("sm_", "compute_")
+    # With machine code, which says how ptxas splits shared-memory accesses.
+    own = [f"-gencode=arch={compute},code=[{compute},{arch}]", "-lineinfo", "-Xfatbin", "--compress=false"]
+    # CUB would use more of NVTX than the emulator's header has.
+    own += ["-cudart", "none", "-Xcompiler", "-fno-gnu-unique", "-DCCCL_DISABLE_NVTX"]
+    return [*_kept(arguments), *own]
+
+
+def _kept(arguments: Sequence[str]) -> Iterator[str]:
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in _REPLACED:
+            if not equals:
+                next(words, None)
+        elif word not in ("-lineinfo", "--generate-line-info"):
+            yield word
+
+
+def main() -> None:
+    """Replaces this process by nvcc."""
+    nvcc, *arguments = sys.argv[1:]
+    try:
+        words = emulated(arguments, os.environ.get("LADDER_ARCH") or "sm_80")
+    except ValueError as error:
+        sys.exit(f"ladder: nvcc {error}")
+    os.execv(nvcc, [nvcc, *words])
+
+
+if __name__ == "__main__":
+    main()

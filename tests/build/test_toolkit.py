@@ -1,0 +1,40 @@
+"""A toolkit for build systems that were written for a GPU."""
+
+import subprocess
+
+import pytest
+
+from ladder.build import emulated_toolkit, emulator_library
+from ladder.build.emulating_nvcc import emulated
+
+
+def test_flags_for_a_gpu_are_replaced():
+    given = ["-gencode", "arch=compute_90,code=sm_90", "-arch=sm_90", "--cudart", "static", "-lineinfo"]
+    kept = ["-c", "kernel.cu", "-o", "kernel.o", "-O3", "--use_fast_math", "-std=c++20"]
+    words = emulated([*kept, *given], "sm_90a")
+    assert words[: len(kept)] == kept and not set(given) & set(words) - {"-lineinfo"}
+    assert words.count("-lineinfo") == 1 and "static" not in words
+    assert "-gencode=arch=compute_90a,code=[compute_90a,sm_90a]" in words
+    assert words[words.index("-cudart") + 1] == "none"
+
+
+@pytest.mark.parametrize("flag", ["-dc", "-rdc=true", "-dlink"])
+def test_device_linking_is_refused_by_name(flag):
+    with pytest.raises(ValueError, match=f"{flag} is not emulated"):
+        emulated([flag, "kernel.cu"], "sm_80")
+
+
+def test_questions_reach_nvcc_unchanged():
+    assert emulated(["--version"], "sm_80") == ["--version"]
+
+
+def test_the_toolkit_has_a_compiler_and_the_emulators_libraries():
+    home = emulated_toolkit(["torch_cuda"])
+    version = subprocess.run([home / "bin" / "nvcc", "--version"], capture_output=True, text=True)
+    assert version.returncode == 0 and "release" in version.stdout
+    assert (home / "include" / "cuda_runtime.h").exists()
+    assert (home / "include" / "cublas_v2.h").exists()
+    for name in ("cublas.so", "cudart.so", "cudart_static.a", "cuda.so", "torch_cuda.so"):
+        assert str(emulator_library().entry_points) in (home / "lib64" / f"lib{name}").read_text()
+    refused = subprocess.run([home / "bin" / "nvcc", "-dc", "x.cu"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "ladder: nvcc -dc is not emulated" in refused.stderr
