@@ -1,0 +1,227 @@
+// A rung in the browser: chooses a problem, has the worker run it, shows the counts, the findings, and a warp's
+// steps. The data are those of docs/live_pages.py.
+import stepper from "./stepper.js";
+
+const $ = (id) => document.getElementById(id);
+const STEPS = 200;
+/// What the table of lines shows: the counter and its heading.
+const LINE_COLUMNS = [["executed", "instructions"], ["wavefronts_ld", "wavefronts, loads"],
+                      ["wavefronts_st", "wavefronts, stores"], ["conflicts", "bank conflicts"],
+                      ["global_sectors_ld", "sectors, loads"], ["global_sectors_st", "sectors, stores"],
+                      ["mma_instructions", "mma"], ["wgmma_instructions", "wgmma"]];
+
+function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+const shown = (count) => (count === null || count === undefined ? "" : count.toLocaleString("en"));
+const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MB`;
+
+/// A file that the server may or may not have decompressed already.
+async function unpacked(name) {
+  const bytes = new Uint8Array(await (await fetch(name)).arrayBuffer());
+  if (bytes[0] !== 0x1f || bytes[1] !== 0x8b) return bytes;
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+const [wasm, data] = await Promise.all([
+  unpacked("emulator.wasm.gz"),
+  unpacked(`${document.body.dataset.rung}.json.gz`).then((bytes) => JSON.parse(new TextDecoder().decode(bytes))),
+]);
+let worker = null;
+
+/// What a new worker answers; another request ends the one before.
+function asked(request) {
+  worker?.terminate();
+  const own = (worker = new Worker("worker.js"));
+  return new Promise((resolve, reject) => {
+    own.onmessage = ({ data: answer }) => {
+      own.terminate();
+      if (answer.error) reject(new Error(answer.error));
+      else resolve(answer);
+    };
+    own.onerror = (event) => reject(new Error(event.message));
+    own.postMessage({ ...request, wasm, arch: data.arch });
+  });
+}
+
+/// The answer for this problem or, when there is no memory for it, for the largest one with the same mask that
+/// fits; [answer, problem], or [null, null].
+async function fitting(request, problem) {
+  const smaller = data.problems.filter((one) => one.is_causal === problem.is_causal && one.size < problem.size);
+  for (const one of [problem, ...smaller.sort((a, b) => b.size - a.size)]) {
+    const answer = await asked({ ...request, problem: one });
+    if (!answer.no_memory) return [answer, one];
+  }
+  return [null, null];
+}
+
+function memoryNote(problem, fits) {
+  if (problem === fits) return "";
+  const wanted = `${problem.label} does not fit into the memory that this browser gives.`;
+  return fits ? `${wanted} This is ${fits.label}, which fits.` : `${wanted} No smaller size fits either.`;
+}
+
+// --- the choice
+
+const chosen = () =>
+  data.problems.find((one) => one.size === Number($("size").value) && one.is_causal === ($("mask").value === "causal"));
+const program = () => data.programs[$("program").selectedIndex];
+
+function fillChoices() {
+  const sizes = [...new Set(data.problems.map((one) => one.size))];
+  $("size").append(...sizes.map((size) => element("option", { value: size, textContent: `N = M = ${size}` })));
+  $("mask").append(...["none", "causal"].map((mask) => element("option", { value: mask, textContent: mask })));
+  $("program").append(...data.programs.map((one) => element("option", { textContent: one.name })));
+  $("program").parentElement.hidden = data.programs.length < 2;
+  $("program").onchange = () => { $("check").checked ||= $("program").selectedIndex > 0; };
+}
+
+// --- a run
+
+function largestError(answer, problem) {
+  const bytes = answer.outputs[problem.reference.output];
+  const reference = new Float32Array(Uint8Array.from(atob(problem.reference.data), (c) => c.charCodeAt(0)).buffer);
+  const own = problem.reference.dtype === "f32" ? new Float32Array(bytes.buffer) : halves(bytes);
+  return reference.reduce((most, wanted, i) => {
+    const error = Math.abs(own[i] - wanted);
+    return Number.isNaN(error) || error > most ? error : most;
+  }, 0);
+}
+
+function halves(bytes) {
+  return Array.from(new Uint16Array(bytes.buffer), (bits) => {
+    const exponent = (bits >> 10) & 31, fraction = bits & 1023, sign = bits >> 15 ? -1 : 1;
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+  });
+}
+
+async function run() {
+  const problem = chosen(), own = program();
+  say("Running ...");
+  const request = { what: "run", ptx: own.ptx, kernels: own.kernels, check: $("check").checked };
+  const [answer, fits] = await fitting(request, problem);
+  if (!answer) return say(memoryNote(problem, null));
+  const { log } = answer;
+  const first = log.kernels[0];
+  const isNative = own === data.programs[0] && first;
+  const same = isNative && JSON.stringify(log.kernels.map((one) => one.totals)) === JSON.stringify(fits.totals);
+  say([
+    memoryNote(problem, fits),
+    `${(answer.elapsed_ms / 1000).toFixed(2)} s, ${megabytes(answer.memory_bytes)} of memory.`,
+    log.fault ? "" : `Largest error of o: ${largestError(answer, fits).toExponential(1)}.`,
+    isNative ? (same ? "The counts are those of the native emulator." : "THE COUNTS DIFFER FROM THE NATIVE EMULATOR'S.") : "",
+  ].filter(Boolean).join(" "));
+  showFindings(log);
+  showTotals(log);
+  showLines(log);
+  window.live = { log, problem: fits.label, memory_bytes: answer.memory_bytes, elapsed_ms: answer.elapsed_ms };
+}
+
+function say(text) {
+  $("said").textContent = text;
+}
+
+/// The lines of a finding: of the access, and of the one that it races with.
+function place({ who, other }) {
+  const lines = [who.own_line, other?.own_line].filter(Boolean);
+  return lines.length ? ` (line ${[...new Set(lines)].join(", and line ")})` : "";
+}
+
+function showFindings(log) {
+  const items = log.findings.map((one) =>
+    element("li", { textContent: `${one.kind}: ${one.message}${place(one)}` }));
+  if (log.fault) items.unshift(element("li", { textContent: log.fault.text }));
+  const nothing = $("check").checked ? "The sanitizer has found nothing." : "";
+  $("findings").replaceChildren(...(items.length ? items : nothing ? [element("li", { textContent: nothing })] : []));
+}
+
+function showTotals(log) {
+  const rows = log.kernels.flatMap((one) => Object.entries(one.totals).filter(([, count]) => count !== 0 && count !== null));
+  $("totals").replaceChildren(...rows.map(([name, count]) =>
+    element("tr", {}, element("th", { textContent: name }), element("td", { textContent: shown(count) }))));
+}
+
+/// The kernel's lines with the counts of all instructions that belong to them, those of helpers included.
+function showLines(log) {
+  const counts = new Map();
+  for (const kernel of log.kernels)
+    for (const line of kernel.lines)
+      if (line.kernel_file === data.source.name || line.kernel_file.endsWith(`/${data.source.name}`)) {
+        const sum = counts.get(line.own_line) ?? {};
+        for (const [name] of LINE_COLUMNS) sum[name] = (sum[name] ?? 0) + (line[name] ?? 0);
+        counts.set(line.own_line, sum);
+      }
+  const columns = LINE_COLUMNS.filter(([name]) => [...counts.values()].some((sum) => sum[name]));
+  const found = new Set(log.findings.map((one) => one.who.own_line));
+  const removed = program().without;
+  const rows = data.source.lines.map((text, index) => {
+    const number = index + 1, sum = counts.get(number) ?? {};
+    const made = element("tr", { className: removed === number ? "removed" : found.has(number) ? "found" : "" },
+      ...columns.map(([name]) => element("td", { className: `count ${name}`, textContent: sum[name] ? shown(sum[name]) : "" })),
+      element("td", { className: "number", textContent: number }),
+      element("td", { className: "code", textContent: text }));
+    made.onclick = () => { $("line").value = number; };
+    return made;
+  });
+  const head = columns.map(([name, heading]) => element("th", { className: name, textContent: heading }));
+  $("lines").replaceChildren(element("tr", {}, ...head, element("th", { textContent: "line" })), ...rows);
+}
+
+// --- steps
+
+async function follow() {
+  const problem = chosen(), { grid, block } = problem.launches[0], own = program().debug;
+  const warps = [];
+  const [gx, gy, gz] = grid, [bx, by, bz] = block;
+  for (let b = 0; b < Math.min(gx * gy * gz, 4); ++b)
+    for (let w = 0; w < Math.ceil((bx * by * bz) / 32); ++w) warps.push([b, w]);
+  say("Stepping ...");
+  const moments = async (number) => {
+    const [answer, fits] = await fitting({
+      what: "steps", ptx: own.ptx, kernels: own.kernels, tables: own.tables, check: $("check").checked,
+      block: warps[number][0], warp: warps[number][1], line: Number($("line").value), most: STEPS }, problem);
+    if (!answer) throw new Error(memoryNote(problem, null));
+    say(memoryNote(problem, fits));
+    if (!answer.moments.length) throw new Error(`this warp does not reach line ${$("line").value}`);
+    return answer.moments;
+  };
+  const values = { source: data.source.lines, moments: await moments(0), index: 0, warp: 0,
+                   warps: warps.map(([b, w]) => `block ${b}, warp ${w}`) };
+  const listeners = {};
+  const changed = (name) => (listeners[`change:${name}`] ?? []).forEach((listener) => listener());
+  const model = {
+    get: (name) => values[name],
+    set: (name, value) => {
+      if (values[name] === value) return;
+      values[name] = value;
+      if (name === "index") changed(name);
+      if (name === "warp")
+        moments(value).then((all) => {
+          Object.assign(values, { moments: all, index: 0 });
+          window.live = { moments: all };
+          changed("moments");
+        }, failed);
+    },
+    save_changes: () => {},
+    on: (event, listener) => (listeners[event] ??= []).push(listener),
+  };
+  $("steps").replaceChildren();
+  stepper.render({ model, el: $("steps") });
+  window.live = { moments: values.moments };
+}
+
+function failed(error) {
+  say(error.message);
+  window.live = { error: error.message };
+}
+
+fillChoices();
+$("run").onclick = () => run().catch(failed);
+$("step").onclick = () => follow().catch(failed);
+say(`${data.problems.length} problems, the emulator and the kernels are here; nothing more is loaded.`);
+window.live = {};

@@ -1,0 +1,236 @@
+"""The live pages: rungs that run in the browser, as a folder for any static file server.
+
+    python docs/live_pages.py [--into build/site/live]
+
+Needs emscripten (Debian's package of that name). `make site` leaves the pages out where it is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+from live_recording import Run, barrier_lines, debugging_tables, record_run, without_line
+
+from ladder.build import DebugTarget, EmulatorTarget
+from ladder.common import cache, files
+from ladder.common.progress import steps
+from ladder.operations import Problem, operation_of
+from ladder.stages import Stage, discover
+
+ROOT = Path(__file__).resolve().parent.parent
+OFFERED = (
+    "v1_minimal",
+    "v2_warp_mma",
+    "v3_swizzle",
+    "v4_tk_tiles",
+    "v5_async",
+    "v7_wgmma",
+    "v8_tma",
+    "v9_roles",
+    "v10_pingpong",
+    "v11_persistent",
+)
+SIZES = (64, 100, 128, 256)
+HEAD_DIM = 64
+#: The rung whose barriers a reader may take out.
+_WITHOUT_BARRIERS = "v1_minimal"
+_STATIC = ("page.js", "page.css", "worker.js")
+#: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
+_HASH = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_(\d+_\w+?)_[0-9a-f]{8}")
+
+
+MISSING = "the live pages need emscripten; on Debian or Ubuntu: apt-get install emscripten"
+
+
+class MissingEmscripten(Exception):
+    """There is no emcmake here."""
+
+
+def build_emulator(folder: Path) -> tuple[Path, Path]:
+    """emulator.js and emulator.wasm, built in the folder. Raises :class:`MissingEmscripten`."""
+    if not shutil.which("emcmake"):
+        raise MissingEmscripten
+    # The packages of node that Debian's emscripten calls; another node does not look there.
+    environment = {**os.environ, "NODE_PATH": os.environ.get("NODE_PATH", "/usr/share/nodejs")}
+    source = ROOT / "emulator" / "wasm"
+    configure = ["emcmake", "cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
+    for command in (configure, ["cmake", "--build", folder]):
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} has failed:\n{done.stdout[-4000:]}")
+    return folder / "emulator.js", folder / "emulator.wasm"
+
+
+def problems(stage: Stage) -> list[Problem]:
+    """What a page offers: a size and a mask each."""
+    return [
+        stage.accept(Problem(1, 1, size, size, HEAD_DIM, is_causal=causal))
+        for size in SIZES
+        for causal in (False, True)
+    ]
+
+
+def page_data(stage: Stage) -> dict[str, Any]:
+    """All that a rung's page needs, as JSON."""
+    offered = problems(stage)
+    narrowed = stage.narrowed(offered)
+    target = EmulatorTarget(stage.arch(None))
+    runs = [record_run(narrowed, target, problem) for problem in offered]
+    kernels = sorted({launch.kernel for run in runs for launch in run.launches})
+    programs = [_program("as it is", narrowed, offered, kernels)]
+    for line in barrier_lines(stage) if stage.name == _WITHOUT_BARRIERS else ():
+        changed = _program(
+            f"without the barrier of line {line}", without_line(narrowed, line), offered, kernels
+        )
+        programs.append({**changed, "without": line})
+    text = stage.kernel.read_text(encoding="utf-8")
+    return {
+        "rung": stage.name,
+        "arch": target.arch,
+        "source": {"name": "kernel.cu", "lines": text.splitlines()},
+        "programs": programs,
+        "problems": [_problem_data(problem, run) for problem, run in zip(offered, runs, strict=True)],
+    }
+
+
+def _program(name: str, stage: Stage, offered: Sequence[Problem], kernels: Iterable[str]) -> dict[str, Any]:
+    """A rung's module, as it is counted and as it is stepped through."""
+    arch = stage.arch(None)
+    ptx = record_run(stage, EmulatorTarget(arch), offered[0]).ptx
+    # The kernels of a size are those of the others; its two masks may have one each.
+    debugged = [record_run(stage, DebugTarget(arch), problem) for problem in offered[:2]]
+    tables = {
+        kernel: debugging_tables(run.ptx, rows)
+        for run in debugged
+        for kernel, rows in run.instructions.items()
+    }
+    debug = {**_module(debugged[0].ptx, kernels), "tables": tables}
+    return {"name": name, "without": 0, **_module(ptx, kernels), "debug": debug}
+
+
+def _module(ptx: str, kernels: Iterable[str]) -> dict[str, Any]:
+    """A PTX text, with the names that it has for the kernels of the recorded launches."""
+    own = {_HASH.sub(r"\1", entry): entry for entry in re.findall(r"\.entry\s+(\w+)", ptx)}
+    return {
+        "ptx": _without_folders(ptx),
+        "kernels": {kernel: own[_HASH.sub(r"\1", kernel)] for kernel in kernels},
+    }
+
+
+def _without_folders(ptx: str) -> str:
+    """The text without the folders of source files, which are those of the machine that compiled it."""
+    return re.sub(r'(\.file\s+\d+\s+")[^"]*/', r"\1", ptx)
+
+
+def _problem_data(problem: Problem, run: Run) -> dict[str, Any]:
+    reference = _reference(problem)
+    return {
+        "label": f"N = M = {problem.q_len}, {'causal' if problem.is_causal else 'no mask'}",
+        "size": problem.q_len,
+        "is_causal": problem.is_causal,
+        "buffers": [{**asdict(one), "data": _base64(one.data)} for one in run.buffers],
+        "launches": [{**asdict(one), "arguments": _base64(one.arguments)} for one in run.launches],
+        "totals": [launch.totals() for launch in run.counted],
+        "reference": {"output": "o", "dtype": problem.dtype, "data": _base64(reference)},
+    }
+
+
+def _reference(problem: Problem) -> bytes:
+    """o in float64, rounded to float32."""
+    inputs = operation_of(problem).make_inputs(problem)
+    q, k, v = (inputs[name].double() for name in "qkv")
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=problem.is_causal)
+    return o.float().contiguous().numpy().tobytes()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def write_pages(folder: Path, build: Path) -> list[Path]:
+    """Writes the pages of all offered rungs; returns them. A rung whose sources are as they were keeps its
+    data. Raises :class:`MissingEmscripten`.
+    """
+    script, wasm = build_emulator(build)
+    stages = [discover()[name] for name in OFFERED]
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(script, folder / script.name)
+    _write_compressed(folder / "emulator.wasm.gz", wasm.read_bytes())
+    for name in _STATIC:
+        shutil.copyfile(ROOT / "docs" / "live" / name, folder / name)
+    shutil.copyfile(ROOT / "ladder" / "lessons" / "stepper.js", folder / "stepper.js")
+    with steps("Recording", len(stages)) as progress:
+        for stage in stages:
+            with progress.step(stage.name):
+                _write_data(stage, folder)
+    return [_write_page(stage, folder, stages) for stage in stages]
+
+
+def _write_data(stage: Stage, folder: Path) -> None:
+    path, beside = folder / f"{stage.name}.json.gz", folder / f".{stage.name}.digest"
+    makers = (Path(__file__), Path(__file__).with_name("live_recording.py"))
+    sources = (stage.path, stage.path.parent / "include", ROOT / "emulator")
+    made_from = sorted([*makers, *(one for source in sources for one in files.walk(source))])
+    digest = cache.digest(part for one in made_from for part in (one.name, one.read_bytes()))
+    if path.is_file() and beside.is_file() and beside.read_text() == digest:
+        return
+    _write_compressed(path, json.dumps(page_data(stage), separators=(",", ":")).encode())
+    beside.write_text(digest)
+
+
+def _write_compressed(path: Path, data: bytes) -> None:
+    path.write_bytes(gzip.compress(data, 9, mtime=0))
+
+
+def _write_page(stage: Stage, folder: Path, stages: Iterable[Stage]) -> Path:
+    template = Template((ROOT / "docs" / "live" / "page.html").read_text(encoding="utf-8"))
+    links = " ".join(
+        f"<b>{one.name}</b>" if one is stage else f'<a href="{one.name}.html">{one.name}</a>'
+        for one in stages
+    )
+    path = folder / f"{stage.name}.html"
+    text = template.substitute(
+        rung=stage.name,
+        title=stage.title,
+        idea=stage.idea.rstrip("."),
+        head_dim=HEAD_DIM,
+        dtype=stage.dtypes[0],
+        links=links,
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Rungs that run in the browser, as a folder.")
+    parser.add_argument("--into", type=Path, default=ROOT / "build" / "site" / "live", metavar="DIR")
+    options = parser.parse_args()
+    try:
+        pages = write_pages(options.into, ROOT / "build" / "wasm")
+    except MissingEmscripten:
+        print(
+            "error: emscripten is not here; on Debian or Ubuntu: apt-get install emscripten", file=sys.stderr
+        )
+        return 2
+    print(pages[0])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""The live pages in a headless Chromium: what they count, find and show is what the native emulator does."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ladder.build import EmulatorTarget
+from ladder.stages import discover
+
+sys.path.insert(0, str(Path(__file__).parent))
+from browser import Browser, chromium, served
+
+ROOT = Path(__file__).parents[2]
+_MEGABYTE = 2**20
+
+
+def _module(name: str) -> ModuleType:
+    if str(ROOT / "docs") not in sys.path:
+        sys.path.insert(0, str(ROOT / "docs"))
+    return importlib.import_module(name)
+
+
+@pytest.fixture(scope="module")
+def pages() -> Path:
+    """The folder of the pages; they are built into the folders of `make site`, once."""
+    chromium()
+    if not shutil.which("emcmake"):
+        pytest.skip("there is no emscripten")
+    folder = ROOT / "build" / "site" / "live"
+    _module("live_pages").write_pages(folder, ROOT / "build" / "wasm")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(pages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(pages: Path) -> Iterator[str]:
+    with served(pages) as at:
+        yield at
+
+
+def _open(browser: Browser, address: str, rung: str) -> None:
+    browser.open(f"{address}/{rung}.html")
+    browser.wait_for(f"window.live && document.body.dataset.rung === {rung!r}")
+
+
+def _press(browser: Browser, button: str, **choices: Any) -> dict[str, Any]:
+    """What the page has after the button, with these values of its controls."""
+    for name, value in choices.items():
+        what = "checked" if isinstance(value, bool) else "selectedIndex" if name == "program" else "value"
+        browser.value(f"document.getElementById({name!r}).{what} = {json.dumps(value)}; 0")
+    browser.value(f"window.live = {{}}; document.getElementById({button!r}).click()")
+    return dict(browser.wait_for("Object.keys(window.live).length && window.live"))
+
+
+def _native(rung: str, size: int, mask: str) -> Any:
+    stage = discover()[rung]
+    offered = _module("live_pages").problems(stage)
+    problem = next(one for one in offered if (one.q_len, one.is_causal) == (size, mask == "causal"))
+    return _module("live_recording").record_run(
+        stage.narrowed(offered), EmulatorTarget(stage.arch(None)), problem
+    )
+
+
+def _by_line(rows: Any) -> dict[Any, Any]:
+    """Counts by place; the page's files have no folders."""
+    places = ("file", "line", "kernel_file", "kernel_line", "own_line")
+    counted: dict[Any, Any] = {}
+    for row in rows:
+        at = tuple(Path(row[name]).name if isinstance(row[name], str) else row[name] for name in places)
+        assert at not in counted
+        counted[at] = {name: count for name, count in row.items() if name not in places}
+    return counted
+
+
+def _offered() -> list[Any]:
+    return [
+        pytest.param(rung, size, mask, id=f"{rung}-{size}-{mask}")
+        for rung in _module("live_pages").OFFERED
+        for size, mask in ((64, "none"), (100, "causal"), (256, "causal"))
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("rung", "size", "mask"), _offered())
+def test_counts_equal_the_native_ones(
+    browser: Browser, address: str, rung: str, size: int, mask: str
+) -> None:
+    native = _native(rung, size, mask)
+    _open(browser, address, rung)
+    kernels = _press(browser, "run", size=size, mask=mask)["log"]["kernels"]
+    assert [one["totals"] for one in kernels] == [launch.totals() for launch in native.counted]
+    for kernel, launch in zip(kernels, native.counted, strict=True):
+        lines = launch.lines().astype(object)
+        wanted = _by_line(lines.where(lines.notna(), None).to_dict("records"))
+        assert _by_line(kernel["lines"]) == wanted
+    assert "those of the native emulator" in browser.value("document.getElementById('said').textContent")
+
+
+@pytest.mark.full
+def test_v1_is_small_fast_and_accurate(browser: Browser, address: str, pages: Path) -> None:
+    browser.requests.clear()
+    _open(browser, address, "v1_minimal")
+    for size in (64, 100, 128, 256):
+        assert _press(browser, "run", size=size, mask="none")["elapsed_ms"] < 5000
+        said = browser.value("document.getElementById('said').textContent")
+        error = re.search(r"Largest error of o: ([\d.e+-]+)\.", said)
+        assert error and float(error[1]) < 1e-5
+    asked = {one.removeprefix(address).lstrip("/") for one in browser.requests}
+    assert "worker.js" in asked and not any("//" in one for one in asked)  # all from this server
+    assert sum((pages / name).stat().st_size for name in asked if (pages / name).is_file()) < 4 * _MEGABYTE
+
+
+@pytest.mark.full
+def test_a_missing_barrier_is_found(browser: Browser, address: str) -> None:
+    recording, stage = _module("live_recording"), discover()["v1_minimal"]
+    problem = _module("live_pages").problems(stage)[0]
+    _open(browser, address, "v1_minimal")
+    as_it_is = _press(browser, "run", size=64, mask="none", program=0, check=True)
+    assert as_it_is["log"]["findings"] == []
+    for number, line in enumerate(recording.barrier_lines(stage), 1):
+        log = _press(browser, "run", size=64, mask="none", program=number, check=True)["log"]
+        changed = recording.without_line(stage.narrowed([problem]), line)
+        native = recording.record_run(changed, EmulatorTarget(stage.arch(None)), problem, check=True)
+        assert _findings(log["findings"]) == _findings(json.loads(native.findings))
+        kinds = {one["kind"] for one in log["findings"]}
+        assert kinds & {"race between warps", "uninitialised read"}
+        assert "race between warps" in browser.value("document.getElementById('findings').textContent")
+        assert browser.value("document.querySelectorAll('#lines tr.found').length") > 0
+        assert browser.value("document.querySelector('#lines tr.removed .number').textContent") == str(line)
+
+
+def _findings(found: list[Mapping[str, Any]]) -> list[Any]:
+    """What is the same wherever the memory lies."""
+    lines = [(one["who"]["own_line"], one["other"] and one["other"]["own_line"]) for one in found]
+    return [(one["kind"], one["message"], one["count"], *at) for one, at in zip(found, lines, strict=True)]
+
+
+@pytest.mark.full
+def test_steps_show_the_debuggers_variables(browser: Browser, address: str) -> None:
+    from ladder.debugger import How, debug_stage, record
+
+    stage = discover()["v1_minimal"]
+    offered = _module("live_pages").problems(stage)
+    line = next(
+        number for number, text in enumerate(stage.kernel.read_text().splitlines(), 1) if "float part" in text
+    )
+    _open(browser, address, "v1_minimal")
+    shown = _press(browser, "step", size=64, mask="none", line=line)["moments"]
+    with debug_stage(stage.narrowed(offered), offered[0], How()) as session:
+        session.add_breakpoint("", line, "block == 0 && warp == 0")
+        session.go()
+        native = record(session, 60)
+    assert len(shown) == 200
+    for own, wanted in zip(shown, native, strict=False):
+        assert (own["line"], own["function"], own["together"], own["number"]) == (
+            wanted.line, wanted.function, wanted.together, wanted.number,
+        )  # fmt: skip
+        same, differing = dict(own["same"]), own["differing"]
+        assert {"j0", "keys", "y", "x0"} <= same.keys() and {"q_row", "s_row"} <= {*differing}
+        values = dict(wanted.same)
+        for name, text in same.items():
+            assert text == values[name] or text.startswith("0x"), name
+        for name in differing:
+            column = wanted.differing.index(name)
+            assert [row[differing.index(name)] for row in own["lanes"]] == [
+                row[column] for row in wanted.lanes
+            ]
+    assert any("part" in dict(one["same"]) or "part" in one["differing"] for one in shown)
+    table = browser.value("document.querySelector('#steps .values').textContent")
+    assert "q_row" in table and "shared+0x" in table
+
+
+@pytest.mark.full
+def test_out_of_memory_names_the_size_that_fits(browser: Browser, address: str, pages: Path) -> None:
+    _open(browser, address, "v1_minimal")
+    small = _press(browser, "run", size=64, mask="none", check=True)["memory_bytes"]
+    large = _press(browser, "run", size=256, mask="none", check=True)["memory_bytes"]
+    assert small < large
+    limit = f"""{{ const grow = WebAssembly.Memory.prototype.grow;
+        WebAssembly.Memory.prototype.grow = function (pages) {{
+          const bytes = this.buffer.byteLength + 65536 * pages;
+          if (bytes > {(small + large) // 2}) throw new RangeError("too much");
+          return grow.call(this, pages);
+        }}; }}"""
+    with served(pages, {"worker.js": limit}) as limited:
+        _open(browser, limited, "v1_minimal")
+        fits = _press(browser, "run", size=256, mask="none", check=True)["problem"]
+        said = browser.value("document.getElementById('said').textContent")
+    assert re.match(r"N = M = 256, no mask does not fit .* This is N = M = \d+, no mask, which fits\.", said)
+    assert fits in said and fits != "N = M = 256, no mask"
+
+
+def test_without_emscripten_the_site_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = _module("live_pages")
+    monkeypatch.setattr(site.shutil, "which", lambda name: None)
+    _site().write_live_pages(tmp_path / "live")
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 and "emscripten" in said and not (tmp_path / "live").exists()
+
+
+def _site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "docs" / "site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
