@@ -3,6 +3,7 @@
 
 #include "machine/access_pattern.h"
 #include "machine/bulk.h"
+#include "machine/debugger.h"
 #include "machine/device_heap.h"
 #include "machine/gpu.h"
 #include "machine/observer.h"
@@ -49,6 +50,7 @@ struct LaunchContext {
   std::atomic<bool> stop{false};          ///< set to stop the launch
   std::atomic<std::uint64_t> progress{0}; ///< rounds of slices in which a block did more than poll
   LaunchObserver *observer = nullptr;     ///< nullptr: no observer
+  Debugger *debugger = nullptr;           ///< nullptr: no debugger
   /// Called by blocks on the launching thread after each round of slices.
   std::function<void()> on_round;
 };

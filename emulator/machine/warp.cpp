@@ -80,6 +80,10 @@ const program::Instruction &Warp::source(const Instruction &instruction) const {
 // --- running
 
 RunResult Warp::run(std::uint64_t slice) {
+  return block_->launch().debugger ? run_slice<true>(slice) : run_slice<false>(slice);
+}
+
+template <bool kDebugged> RunResult Warp::run_slice(std::uint64_t slice) {
   const Instruction *const code = block_->code().instructions.data();
   Counters &counters = block_->counters();
   std::uint64_t *const executed = counters.executed.data();
@@ -117,6 +121,8 @@ RunResult Warp::run(std::uint64_t slice) {
       if (instruction.prologue & kPrologueSettle && mask && !settle_products())
         continue;
     }
+    if constexpr (kDebugged)
+      block_->launch().debugger->before(*this, mask);
     ++executed[pc_];
     if (mask != kAllLanes)
       counters.idle_lanes[pc_] += std::uint64_t(32 - std::popcount(mask));
@@ -124,7 +130,11 @@ RunResult Warp::run(std::uint64_t slice) {
     if (mask == 0)
       continue;
     active_ = mask;
-    instruction.execute(*this, instruction);
+    if constexpr (kDebugged) {
+      execute_debugged(instruction);
+    } else {
+      instruction.execute(*this, instruction);
+    }
   }
   executed_ -= remaining_;
 
@@ -147,6 +157,18 @@ RunResult Warp::run(std::uint64_t slice) {
     switch_path_ = true;
   }
   return result;
+}
+
+void Warp::execute_debugged(const Instruction &instruction) {
+  const std::uint32_t at = pc_ - 1;
+  try {
+    instruction.execute(*this, instruction);
+  } catch (const FaultError &error) {
+    pc_ = at;
+    block_->launch().debugger->faulted(*this, error);
+    pc_ = at + 1;
+    throw;
+  }
 }
 
 bool Warp::ready() const {

@@ -56,6 +56,15 @@ struct Offer {
   std::uint32_t lanes = 0, value[32]{};
 };
 
+/// Lanes that are at one instruction of one call, for a debugger.
+struct LanesAt {
+  enum class State { ready, at_barrier, at_warp_barrier, at_event, at_join };
+  std::uint32_t lanes = 0;
+  std::uint32_t pc = 0; ///< index of their next instruction
+  std::shared_ptr<Frame> frame;
+  State state = State::ready;
+};
+
 /// Outcome of Warp::run.
 enum class RunResult { exited, blocked, slice_over };
 
@@ -76,6 +85,7 @@ public:
   int index() const { return index_; }
   Block &block() { return *block_; }
   std::uint32_t pc() const { return pc_; } ///< index of the next instruction
+  std::vector<LanesAt> lanes_at() const;   ///< of the lanes that have not exited
 
   /// The 32 lanes of a register. T is uint32_t, int32_t or float for registers of up to 32 bits; uint64_t,
   /// ... for 64 bits.
@@ -176,6 +186,11 @@ public:
   std::uint32_t stack_end(int lane) const;
   void set_stack_end(int lane, std::uint64_t end);
   std::uint64_t local_stride() const { return local_.stride(); }
+  /// The same for a call that is under way in these lanes, or its callers.
+  std::uint8_t *local_of(const Frame &frame, int lane, std::uint64_t offset, std::uint64_t bytes) {
+    const std::uint64_t begin = frame.local_base, end = begin + frame.layout->local_bytes;
+    return local_.at(lane, begin + offset, bytes, end + frame.alloca_bytes);
+  }
 
   /// The global range that contains the bytes; throws out_of_bounds or read_only.
   const MemoryRange &global_range(std::uint64_t address, std::uint64_t bytes, bool write, int lane) {
@@ -227,6 +242,8 @@ private:
     bool released = false;              ///< the wait is over; the instruction executes again
   };
 
+  template <bool kDebugged> RunResult run_slice(std::uint64_t slice);
+  void execute_debugged(const Instruction &instruction);
   std::shared_ptr<Frame> make_frame(std::uint32_t frame_index, const std::shared_ptr<Frame> &caller);
   void enter(std::size_t path);         ///< makes paths_[path] current
   void leave();                         ///< stores the current path's state

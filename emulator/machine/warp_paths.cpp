@@ -435,6 +435,24 @@ std::string Warp::describe_waits() const {
   return out.str();
 }
 
+std::vector<LanesAt> Warp::lanes_at() const {
+  std::vector<LanesAt> all;
+  for (const Path &path : paths_) {
+    const bool is_current = !switch_path_ && &path == &paths_[current_];
+    LanesAt &one = all.emplace_back();
+    one.lanes = is_current ? mask_ : path.mask;
+    one.pc = is_current ? pc_ : path.pc;
+    one.frame = path.frame;
+    one.state = path.state == Path::State::barrier    ? LanesAt::State::at_barrier
+                : path.state == Path::State::converge ? LanesAt::State::at_warp_barrier
+                : path.state == Path::State::event    ? LanesAt::State::at_event
+                                                      : LanesAt::State::ready;
+  }
+  for (const std::shared_ptr<Join> &join : waiting_joins())
+    all.push_back({join->arrived, join->pc, join->frame, LanesAt::State::at_join});
+  return all;
+}
+
 std::uint32_t Warp::instruction_for_messages() const {
   if (switch_path_) // none of the paths is under way
     for (const Path &path : paths_)

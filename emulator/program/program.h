@@ -135,6 +135,8 @@ struct Function {
   unsigned max_threads[3] = {0, 0, 0}, required_threads[3] = {0, 0, 0};
   unsigned min_blocks = 0;
   unsigned required_cluster[3] = {0, 0, 0};
+  /// Of a module with the target option "debug": the registers of function scope by name. They share no slot.
+  std::unordered_map<std::string, Register> registers;
 };
 
 struct Symbol {

@@ -196,9 +196,13 @@ private:
 
 } // namespace
 
-std::uint32_t allocate_registers(std::vector<Instruction> &code, const ControlFlow &flow,
-                                 const std::vector<VirtualRegister> &registers) {
-  const std::vector<LiveInterval> intervals = live_intervals(code, flow, registers);
+Allocation allocate_registers(std::vector<Instruction> &code, const ControlFlow &flow,
+                              const std::vector<VirtualRegister> &registers, bool keeps_values) {
+  std::vector<LiveInterval> intervals = live_intervals(code, flow, registers);
+  if (keeps_values)
+    for (LiveInterval &interval : intervals)
+      if (interval.is_used())
+        interval = {0, std::uint32_t(code.size() - 1)};
   // Widest first, so that each pool starts aligned.
   struct Width {
     unsigned lane_bytes;
@@ -223,7 +227,7 @@ std::uint32_t allocate_registers(std::vector<Instruction> &code, const ControlFl
     width.begin = end;
     end += width.pool.count() * width.slot_bytes;
   }
-  std::vector<std::uint32_t> offsets(registers.size(), 0);
+  std::vector<std::uint32_t> offsets(registers.size(), kNone);
   for (std::uint32_t r = 0; r < registers.size(); ++r)
     if (intervals[r].is_used())
       offsets[r] = width_of(r).begin + slot[r] * width_of(r).slot_bytes;
@@ -235,7 +239,7 @@ std::uint32_t allocate_registers(std::vector<Instruction> &code, const ControlFl
     for (Operand &operand : instruction.operands)
       visit_all(operand, place);
   }
-  return (end + 63) & ~63u;
+  return {(end + 63) & ~63u, std::move(offsets)};
 }
 
 } // namespace ladder::program

@@ -46,9 +46,15 @@ struct LiveInterval {
 std::vector<LiveInterval> live_intervals(std::vector<Instruction> &code, const ControlFlow &flow,
                                          const std::vector<VirtualRegister> &registers);
 
-/// Assigns every register an offset and returns the size of the frame. Registers that share a slot have the
-/// same lane width, and no instruction writes a slot that it reads under another name.
-std::uint32_t allocate_registers(std::vector<Instruction> &code, const ControlFlow &flow,
-                                 const std::vector<VirtualRegister> &registers);
+struct Allocation {
+  std::uint32_t frame_bytes = 0;
+  std::vector<std::uint32_t> offsets; ///< by virtual register; kNone if no instruction uses it
+};
+
+/// Assigns every register an offset. Registers that share a slot have the same lane width, and no instruction
+/// writes a slot that it reads under another name. With `keeps_values` they share none, so that a debugger
+/// can read each at any time.
+Allocation allocate_registers(std::vector<Instruction> &code, const ControlFlow &flow,
+                              const std::vector<VirtualRegister> &registers, bool keeps_values);
 
 } // namespace ladder::program

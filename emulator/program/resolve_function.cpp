@@ -438,7 +438,15 @@ private:
     const ControlFlow flow = build_control_flow(code);
     find_reconvergence(code, flow);
     find_dead_loads(code, registers_.size());
-    function_.frame_bytes = allocate_registers(code, flow, registers_);
+    const std::vector<std::string> &options = program_.module.target_options;
+    const bool is_debug = std::find(options.begin(), options.end(), "debug") != options.end();
+    const Allocation allocation = allocate_registers(code, flow, registers_, is_debug);
+    function_.frame_bytes = allocation.frame_bytes;
+    if (is_debug)
+      scopes_.each_of_function([&](std::string_view name, const Entity &entity) {
+        if (entity.kind == Entity::Kind::reg && allocation.offsets[entity.index] != kNone)
+          function_.registers[std::string(name)] = {entity.type, allocation.offsets[entity.index]};
+      });
   }
 
   /// Arguments of direct calls are copied verbatim, so their sizes must match the callee's.

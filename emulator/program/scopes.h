@@ -66,6 +66,12 @@ public:
     }
   }
 
+  /// Calls visit(name, entity) for what the outermost scope declares, of ranges of registers the used ones.
+  template <typename Visit> void each_of_function(const Visit &visit) const {
+    for (const auto &[name, entity] : scopes_.front().names)
+      visit(name, entity);
+  }
+
 private:
   struct Range {
     std::uint32_t count;

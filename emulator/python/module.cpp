@@ -1,5 +1,6 @@
 // ladder._emulator, the base of ladder/emulator/: plain values in and out. The user-facing classes are in
 // Python.
+#include "python/debugging.h"
 #include "python/values.h"
 
 #include "machine/fault.h"
@@ -329,6 +330,8 @@ PYBIND11_MODULE(_emulator, m) {
           all.append(py::make_tuple(name, host_use_name(use)));
         return all;
       });
+
+  bind_stepper(m);
 
   py::class_<Module>(m, "Module")
       .def(py::init<const std::string &, const std::string &>(), py::arg("ptx"), py::arg("arch"))

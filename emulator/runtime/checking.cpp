@@ -197,6 +197,15 @@ bool Checking::is_beside_allocation(std::uint64_t address) const {
   return address < (begin + block.bytes + page) / page * page;
 }
 
+void Checking::library_reads(const std::string &what, std::uint64_t address, std::uint64_t bytes) {
+  if (const auto gap = initialised_.gap(address, bytes))
+    note_call(sanitizer::Kind::uninitialised, what + " reads " + std::to_string(gap->bytes) + " of " +
+                                                  std::to_string(bytes) +
+                                                  " bytes that were never written, the first at byte " +
+                                                  std::to_string(gap->first - address) + after_failed_call());
+  report_undefined(address, bytes, "that " + what + " reads", "");
+}
+
 void Checking::copied_back(std::uint64_t address, std::uint64_t bytes) {
   if (const auto gap = initialised_.gap(address, bytes))
     note_call(sanitizer::Kind::unwritten_output,

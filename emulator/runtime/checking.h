@@ -47,6 +47,8 @@ public:
   void allocated(std::uint64_t begin, std::uint64_t bytes, const char *name, bool fills = false);
   void freed(std::uint64_t begin, std::uint64_t bytes);
   bool was_freed(std::uint64_t address) const;
+  /// A library call reads this; `what` describes the operand.
+  void library_reads(const std::string &what, std::uint64_t address, std::uint64_t bytes);
   void copied_back(std::uint64_t address, std::uint64_t bytes);
 
   /// Records work on the current stream (OnStream), ordered as streams and events say.

@@ -5,6 +5,7 @@
 #include "runtime/crash.h"
 #include "runtime/liberties.h"
 #include "runtime/occupancy.h"
+#include "runtime/stepper.h"
 
 #include <algorithm>
 #include <charconv>
@@ -198,7 +199,13 @@ void Device::launch(const LaunchRequest &request) {
       checker = checking->watch(context);
       options.threads = 1; // reports must be deterministic
     }
+    if (stepper_) {
+      options.threads = 1; // the order of instructions must be the same each time
+      stepper_->begin(context);
+    }
     machine::Counters counters = machine::run_grid(context, options);
+    if (stepper_)
+      stepper_->end();
     if (checker)
       Checking::active()->worked(*checker);
 
@@ -277,6 +284,11 @@ void Device::complain(const std::string &message) {
   std::fprintf(stderr, "ladder: %s\n", message.c_str());
 }
 
+void Device::note_uncounted(const std::string &function) {
+  const std::lock_guard lock(state_);
+  ++uncounted_[function];
+}
+
 void Device::open_log(std::shared_ptr<LaunchLog> log) {
   const std::lock_guard lock(state_);
   logs_.push_back(std::move(log));
@@ -300,8 +312,8 @@ void Device::write_log_file() {
   const std::string half_written = log_path_ + ".part";
   {
     std::ofstream file(half_written, std::ios::trunc);
-    file << to_json(*file_log_, std::string(gpu_->arch), last_fault_, checking_ ? checking_->to_json() : "[]",
-                    main_returned_);
+    file << to_json(*file_log_, std::string(gpu_->arch), last_fault_, uncounted_,
+                    checking_ ? checking_->to_json() : "[]", main_returned_);
     if (!file.flush())
       return;
   }

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,6 +54,7 @@ void forget_last_error();
 std::string after_failed_call();
 
 class Checking;
+class Stepper;
 
 class LADDER_API Device {
 public:
@@ -100,6 +102,9 @@ public:
   /// Prints a message to the user, once per distinct text, unless a session is open.
   void complain(const std::string &message);
 
+  /// Counts a call of a library, whose work is the host's and has no counters.
+  void note_uncounted(const std::string &function);
+
   /// Launches go to the most recently opened log. Open logs silence `report`, since their owner shows faults.
   void open_log(std::shared_ptr<LaunchLog> log);
   void close_log(const std::shared_ptr<LaunchLog> &log);
@@ -108,6 +113,9 @@ public:
   void set_tick(std::function<bool(std::uint64_t done, std::uint64_t total)> tick) {
     tick_ = std::move(tick);
   }
+
+  /// Launches are stepped through by this one; nullptr: by none.
+  void set_stepper(Stepper *stepper) { stepper_ = stepper; }
 
   /// Writes the log with all findings at the end of a checked process.
   void finish_checking();
@@ -132,8 +140,10 @@ private:
   std::atomic<bool> is_broken_{false};
   std::optional<machine::Fault> broken_, last_fault_;
   std::vector<std::string> said_;
+  std::map<std::string, std::uint64_t> uncounted_; ///< library calls by function
   std::vector<std::shared_ptr<LaunchLog>> logs_;
   std::function<bool(std::uint64_t, std::uint64_t)> tick_;
+  Stepper *stepper_ = nullptr;
   std::uint64_t launches_ = 0;
   std::optional<int> main_returned_;
   std::string log_path_;                ///< LADDER_LAUNCH_LOG

@@ -1,12 +1,7 @@
-// The few CUDA driver functions that programs need for tensor maps, and the lookup of driver functions.
+// Tensor maps, and the runtime's lookup of driver functions.
 #include "instructions/tensor_map.h"
-#include "runtime/entry.h"
+#include "runtime/driver_api.h"
 
-#pragma GCC visibility push(default)
-#include <cuda.h>
-#pragma GCC visibility pop
-
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,26 +11,6 @@ using namespace ladder::runtime;
 using instructions::TensorMap;
 
 namespace {
-
-struct DriverFunction {
-  std::string_view name;
-  void *address;
-};
-
-void *find_driver_function(std::string_view name) {
-  const DriverFunction functions[] = {
-      {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(&cuTensorMapEncodeTiled)},
-      {"cuTensorMapReplaceAddress", reinterpret_cast<void *>(&cuTensorMapReplaceAddress)},
-      {"cuGetErrorString", reinterpret_cast<void *>(&cuGetErrorString)},
-      {"cuGetErrorName", reinterpret_cast<void *>(&cuGetErrorName)},
-      {"cuInit", reinterpret_cast<void *>(&cuInit)},
-      {"cuDriverGetVersion", reinterpret_cast<void *>(&cuDriverGetVersion)},
-  };
-  for (const DriverFunction &function : functions)
-    if (function.name == name)
-      return function.address;
-  return nullptr;
-}
 
 cudaError_t find_entry_point(const char *symbol, void **function, cudaDriverEntryPointQueryResult *result,
                              const char *call = __builtin_FUNCTION()) {
@@ -142,31 +117,5 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap *tensor_map, void *global_address
   if (const auto why = map->broken_rule())
     return refuse(kName, *why);
   map->store(bytes);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuInit(unsigned flags) { return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
-
-CUresult cuDriverGetVersion(int *version) {
-  if (!version)
-    return CUDA_ERROR_INVALID_VALUE;
-  *version = CUDART_VERSION;
-  return CUDA_SUCCESS;
-}
-
-// The driver's codes used here equal the runtime's.
-CUresult cuGetErrorString(CUresult error, const char **text) {
-  if (!text)
-    return CUDA_ERROR_INVALID_VALUE;
-  *text = cudaGetErrorString(cudaError_t(error));
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGetErrorName(CUresult error, const char **text) {
-  if (!text)
-    return CUDA_ERROR_INVALID_VALUE;
-  *text = error == CUDA_SUCCESS               ? "CUDA_SUCCESS"
-          : error == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
-                                              : "CUDA_ERROR_UNKNOWN";
   return CUDA_SUCCESS;
 }

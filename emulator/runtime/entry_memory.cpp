@@ -244,3 +244,46 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t) {
   return on_device([&] { require(pool == kPool); });
 }
+
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+  return on_device([&] {
+    require(device == 0, cudaErrorInvalidDevice);
+    require(pool == kPool);
+  });
+}
+
+// Every pool is the one that there is: pools differ only in when they return memory to the system.
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *properties) {
+  return on_device([&] {
+    require(properties);
+    require(properties->location.type == cudaMemLocationTypeDevice && properties->location.id == 0,
+            cudaErrorNotSupported, "cudaMemPoolCreate: only pools on device 0 are emulated");
+    set(pool, kPool);
+  });
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return on_device([&] { require(pool == kPool); });
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc *list, size_t count) {
+  return on_device([&] {
+    require(pool == kPool && (list || count == 0));
+    for (std::size_t i = 0; i < count; ++i)
+      require(list[i].location.type != cudaMemLocationTypeDevice || list[i].location.id == 0,
+              cudaErrorInvalidDevice);
+  });
+}
+
+cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags *flags, cudaMemPool_t pool, cudaMemLocation *location) {
+  return on_device([&] {
+    require(pool == kPool && location);
+    set(flags, cudaMemAccessFlagsProtReadWrite);
+  });
+}
+
+cudaError_t cudaMallocFromPoolAsync(void **pointer, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+  if (pool != kPool)
+    return on_device([] { throw CudaError(cudaErrorInvalidValue); });
+  return cudaMallocAsync(pointer, bytes, stream);
+}

@@ -1,6 +1,7 @@
 #include "runtime/fat_binary.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -36,6 +37,7 @@ struct EntryHeader {
 };
 static_assert(sizeof(ContainerHeader) == 16 && sizeof(EntryHeader) == 64);
 
+constexpr char kElfMagic[] = {0x7f, 'E', 'L', 'F'};
 constexpr std::int32_t kWrapperMagic = 0x466243b1;
 constexpr std::uint32_t kContainerMagic = 0xba55ed50;
 constexpr std::uint16_t kPtx = 1, kElf = 2;
@@ -130,6 +132,44 @@ DeviceCode select_code(const std::byte *container, std::size_t size, const machi
   if (!binary.empty())
     throw FatBinaryError("there is machine code for " + join(binary) + " only, and no PTX" + flags);
   throw FatBinaryError("the fat binary holds no PTX" + flags);
+}
+
+ModuleImage ModuleImage::at(const void *image) {
+  const auto *const bytes = static_cast<const std::byte *>(image);
+  const char *const text = static_cast<const char *>(image);
+  if (std::memcmp(text, kElfMagic, sizeof kElfMagic) == 0)
+    return {Kind::machine_code, {}};
+  if (read<std::int32_t>(bytes) == kWrapperMagic)
+    return at(read<Wrapper>(bytes).data);
+  if (read<std::uint32_t>(bytes) == kContainerMagic) {
+    const auto header = read<ContainerHeader>(bytes);
+    return {Kind::container, {text, header.header_bytes + header.body_bytes}};
+  }
+  return {Kind::ptx, text};
+}
+
+ModuleImage ModuleImage::of(std::string bytes) {
+  bytes.push_back(0);
+  if (bytes.size() < sizeof(ContainerHeader))
+    bytes.resize(sizeof(ContainerHeader));
+  const auto first = read<std::uint32_t>(reinterpret_cast<const std::byte *>(bytes.data()));
+  if (first == kContainerMagic) // its own sizes may be wrong
+    return {Kind::container, std::move(bytes)};
+  return at(bytes.data());
+}
+
+DeviceCode select_code(const ModuleImage &image, const machine::VirtualGpu &gpu) {
+  if (image.kind == ModuleImage::Kind::container)
+    return select_code(reinterpret_cast<const std::byte *>(image.bytes.data()), image.bytes.size(), gpu);
+  const std::string target = target_of(image.bytes);
+  const std::size_t digits = target.find_first_of("0123456789");
+  const auto arch =
+      digits == std::string::npos ? 0 : std::uint32_t(std::strtoul(&target[digits], nullptr, 10));
+  if (!can_run(target, arch, gpu))
+    throw FatBinaryError(
+        "the PTX is for " + target + ", which " + std::string(gpu.arch) +
+        " cannot run; compile it for that, or choose another virtual GPU with --arch or LADDER_ARCH");
+  return {image.bytes, {}};
 }
 
 DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu) {

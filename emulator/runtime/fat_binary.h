@@ -28,6 +28,21 @@ struct DeviceCode {
 /// states. Throws FatBinaryError.
 DeviceCode select_code(const void *wrapper, const machine::VirtualGpu &gpu);
 
+/// What a program hands to the driver as a module.
+struct ModuleImage {
+  enum class Kind { ptx, container, machine_code };
+  Kind kind = Kind::ptx;
+  std::string bytes; ///< a copy; of PTX without the zero at its end
+
+  /// Takes the image there: its own contents state its size.
+  static ModuleImage at(const void *image);
+  /// Takes the contents of a file.
+  static ModuleImage of(std::string bytes);
+};
+
+/// The code of a module. Throws FatBinaryError.
+DeviceCode select_code(const ModuleImage &image, const machine::VirtualGpu &gpu);
+
 /// The same for a container of `size` bytes.
 LADDER_API DeviceCode select_code(const std::byte *container, std::size_t size,
                                   const machine::VirtualGpu &gpu);

@@ -76,11 +76,14 @@ void LaunchLog::add(LaunchRecord record) {
 }
 
 std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
-                    const std::string &findings, std::optional<int> returned) {
+                    const std::map<std::string, std::uint64_t> &uncounted, const std::string &findings,
+                    std::optional<int> returned) {
   const auto record = [](const LaunchRecord &one) { return "\n  " + record_json(one); };
+  const auto call = [](const auto &one) { return quoted(one.first) + ": " + std::to_string(one.second); };
   return "{\"arch\": " + quoted(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
-         ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"kernels\": [" +
-         joined(log.records(), ",", record) + "],\n \"findings\": " + findings + "}\n";
+         ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"uncounted\": {" +
+         joined(uncounted, ", ", call) + "},\n \"kernels\": [" + joined(log.records(), ",", record) +
+         "],\n \"findings\": " + findings + "}\n";
 }
 
 } // namespace ladder::runtime

@@ -8,6 +8,7 @@
 #include "runtime/visibility.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,10 +43,12 @@ private:
   std::vector<LaunchRecord> records_;
 };
 
-/// {"arch", "fault", "returned", "kernels": [{"kernel", "mangled", "grid", "block", "static_shared_bytes",
-/// "dynamic_shared_bytes", "launches", "totals": {...}, "lines": [{...}]}], "findings": [...]}; `findings` is
-/// the sanitizer's list; `returned` is what main returned, if it is known to have.
+/// {"arch", "fault", "returned", "uncounted": {function: calls}, "kernels": [{"kernel", "mangled", "grid",
+/// "block", "static_shared_bytes", "dynamic_shared_bytes", "launches", "totals": {...}, "lines": [{...}]}],
+/// "findings": [...]}; `findings` is the sanitizer's list; `returned` is what main returned, if it is known
+/// to have.
 std::string to_json(const LaunchLog &log, const std::string &arch, const std::optional<machine::Fault> &fault,
-                    const std::string &findings, std::optional<int> returned);
+                    const std::map<std::string, std::uint64_t> &uncounted, const std::string &findings,
+                    std::optional<int> returned);
 
 } // namespace ladder::runtime

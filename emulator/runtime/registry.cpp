@@ -1,7 +1,6 @@
 #include "runtime/registry.h"
 
 #include "runtime/device.h"
-#include "runtime/fat_binary.h"
 #include "runtime/machine_code.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ LoadedModule &FatBinary::module(const machine::VirtualGpu &gpu) {
   const std::lock_guard lock(mutex_);
   auto &module = modules_[&gpu];
   if (!module) {
-    const DeviceCode code = select_code(wrapper_, gpu);
+    const DeviceCode code = image_ ? select_code(*image_, gpu) : select_code(wrapper_, gpu);
     module = std::make_unique<LoadedModule>(code.ptx, gpu, Device::instance().memory(),
                                             read_machine_accesses(code.cubin));
   }
@@ -35,6 +34,18 @@ Registry &Registry::instance() {
 FatBinary *Registry::add_binary(const void *wrapper) {
   const std::lock_guard lock(mutex_);
   return binaries_.emplace_back(std::make_unique<FatBinary>(wrapper)).get();
+}
+
+FatBinary *Registry::add_binary(ModuleImage image) {
+  const std::lock_guard lock(mutex_);
+  return binaries_.emplace_back(std::make_unique<FatBinary>(std::move(image))).get();
+}
+
+FatBinary *Registry::find_binary(const void *address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(binaries_.begin(), binaries_.end(),
+                                  [&](const auto &binary) { return binary.get() == address; });
+  return found == binaries_.end() ? nullptr : found->get();
 }
 
 void Registry::remove_binary(FatBinary *binary) {

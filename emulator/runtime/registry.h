@@ -2,6 +2,7 @@
 #pragma once
 
 #include "machine/gpu.h"
+#include "runtime/fat_binary.h"
 #include "runtime/loaded_module.h"
 
 #include <atomic>
@@ -19,6 +20,8 @@ namespace ladder::runtime {
 class FatBinary {
 public:
   explicit FatBinary(const void *wrapper) : wrapper_(wrapper) {}
+  /// A module of the driver.
+  explicit FatBinary(ModuleImage image) : image_(std::move(image)) {}
 
   /// Throws FatBinaryError, ptx::SyntaxError, program::LinkError.
   LoadedModule &module(const machine::VirtualGpu &gpu);
@@ -31,7 +34,8 @@ public:
   }
 
 private:
-  const void *wrapper_;
+  const void *wrapper_ = nullptr;
+  std::optional<ModuleImage> image_;
   std::mutex mutex_;
   std::map<const machine::VirtualGpu *, std::unique_ptr<LoadedModule>> modules_;
   std::vector<std::pair<void **, std::string>> managed_;
@@ -57,6 +61,9 @@ public:
   static Registry &instance();
 
   FatBinary *add_binary(const void *wrapper);
+  FatBinary *add_binary(ModuleImage image);
+  /// The binary at this address; nullptr if there is none.
+  FatBinary *find_binary(const void *address);
   void remove_binary(FatBinary *binary);
   void add_kernel(FatBinary *binary, const void *host_function, std::string name);
   void add_variable(FatBinary *binary, const void *host_variable, std::string name, std::size_t bytes);

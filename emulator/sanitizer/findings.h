@@ -64,6 +64,11 @@ public:
   }
   /// Adds a finding without a key.
   void add(Finding finding);
+  /// The number of distinct findings so far; another count for one of them does not change it.
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return findings_.size();
+  }
   /// All findings in order of discovery; those of one kind, kernel and pair of lines are merged.
   std::vector<Finding> merged() const;
 
