@@ -1,0 +1,173 @@
+"""The corpus runner: what a program's output says, what a makefile builds, and what is not run again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "results"))
+
+import corpus_programs
+import run_corpus
+from corpus_programs import Checkout, Program
+from run_corpus import Ended, Row
+
+from ladder.errors import BuildError, LadderError
+
+TESTED = """
+#include <cstdio>
+#include <cstdlib>
+__global__ void twice(int *x) { x[threadIdx.x] *= 2; }
+int main(int count, char **arguments) {
+  int *x, wanted = count > 1 ? atoi(arguments[1]) : 0;
+  cudaMallocManaged(&x, 32 * sizeof(int));
+  for (int i = 0; i < 32; ++i) x[i] = i;
+  twice<<<1, 32>>>(x);
+  cudaDeviceSynchronize();
+  printf("%s\\n", x[3] == wanted ? "PASS" : "FAIL");
+  cudaFree(x);
+}
+"""
+
+
+def outcome(output: str, code: int | None = 0, rows: int = 1) -> str:
+    return run_corpus.outcome(Ended(code, output, 1.0, [{}] * rows))[0]
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted"),
+    [
+        ("Test PASSED\n", "right"),
+        ("Average time 3 ms\n", "ran"),
+        ("PASS\nrow 2: FAIL\n", "wrong"),
+        ("Result = mismatch at 4\n", "wrong"),
+        ("0 mismatches\n", "right"),
+        ("mismatches: 0\n", "right"),
+        ("mismatches: 0.5\n", "wrong"),
+        ("10 errors, 100 failures\n", "wrong"),
+        ("the results are not correct\n", "wrong"),
+        ("fault: a read out of bounds\n", "fault"),
+        ("fault: not supported: sured.b.add (this form is not modelled)\n", "refused"),
+        ("died: by SIGSEGV, in the host's code\n", "crashed"),
+    ],
+)
+def test_the_output_of_a_program_says_whether_it_is_right(output: str, wanted: str) -> None:
+    assert outcome(output) == wanted
+
+
+def test_a_program_over_its_limit_is_slow() -> None:
+    assert outcome("PASS\n", None) == "slow"
+
+
+def test_a_program_without_its_data_is_not_wrong() -> None:
+    assert outcome("Error: cannot open file graph.txt\n", 1) == "missing"
+    assert outcome("usage: ./main <file>\n", 0, rows=0) == "missing"
+    assert outcome("it ended\n", 3) == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        (
+            "a.cu calls what the emulated CUDA runtime does not have: cudaFoo, cudaBar",
+            ("refused", "cudaFoo, cudaBar"),
+        ),
+        ("main.cu does not compile:\nx.h:3: fatal error: mpi.h: No such file", ("missing", "mpi.h")),
+        ("main.cu does not link:\n/usr/bin/ld: cannot find -lgdal", ("missing", "library gdal")),
+        (
+            "main.cu does not compile:\nmain.cu(3): error: no instance of f",
+            ("refused", "main.cu(3): error: no instance of f"),
+        ),
+    ],
+)
+def test_a_build_that_fails_names_what_is_missing(message: str, wanted: tuple[str, str]) -> None:
+    assert run_corpus.unbuilt(BuildError(message)) == wanted
+
+
+def test_a_makefile_s_commands_become_a_program(tmp_path: Path) -> None:
+    checkout = Checkout("zjin-lcf/HeCBench", "0", tmp_path)
+    commands = [
+        "nvcc -std=c++17 -Xcompiler -Wall -Xcompiler -fopenmp -arch=sm_60 -I ../include -DN=2 -O3 -c main.cu",
+        "g++ -std=c++11 -c help.cpp -o help.o",
+        "nvcc main.o help.o -o main -lcufft",
+        "./main 10 'a b'",
+        "./main 20",
+    ]
+    program = corpus_programs.of_commands(checkout, tmp_path, commands)
+    assert program.sources == ("main.cu", "help.cpp")
+    assert program.flags == ("-std=c++17", "-Xcompiler=-fopenmp", "-I../include", "-DN=2", "-O3", "-lcufft")
+    assert program.arguments == ("10", "a b")
+    assert not program.refused
+    assert corpus_programs.of_commands(checkout, tmp_path, ["python run.py"]).refused
+
+
+def test_the_listed_arguments_are_of_programs_once() -> None:
+    lines = corpus_programs.ARGUMENTS.read_text().splitlines()
+    assert len(corpus_programs.read_arguments()) == len(lines) - 1
+    assert lines[1:] == sorted(lines[1:])
+
+
+def test_an_unknown_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LadderError, match="no checkout of"):
+        corpus_programs.open_checkout(str(tmp_path))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one program, which says PASS if its argument is 6."""
+    folder = tmp_path / "src" / "twice-cuda"
+    folder.mkdir(parents=True)
+    (tmp_path / "benchmarks.yaml").touch()
+    (folder / "main.cu").write_text(TESTED)
+    (folder / "Makefile").write_text(
+        "main: main.cu\n\tnvcc -O3 -c main.cu -o main.o\nrun: main\n\t./main 6\n"
+    )
+    return tmp_path
+
+
+def options(checkout: Path, **others: object) -> argparse.Namespace:
+    given = {
+        "checkouts": [f"{checkout}@abc"],
+        "only": None,
+        "seconds": 100.0,
+        "arch": "sm_80",
+        "check": False,
+    }
+    return argparse.Namespace(**given | {"out": checkout / "table.csv"} | others)
+
+
+def test_a_program_is_run_once_until_it_changes(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_corpus.run(options(checkout))
+    (row,) = run_corpus.read(checkout / "table.csv").values()
+    assert (row.outcome, row.detail, row.path, row.commit) == ("right", "PASS", "src/twice-cuda", "abc")
+    assert row.instructions is not None and row.instructions > 0 and row.findings is None
+    assert "right    src/twice-cuda" in capsys.readouterr().out
+    run_corpus.run(options(checkout))
+    assert capsys.readouterr().out == "zjin-lcf/HeCBench: 1 programs: 1 right\n"
+    run_corpus.run(options(checkout, check=True))
+    (row,) = run_corpus.read(checkout / "table.csv").values()
+    assert (row.outcome, row.findings, row.places) == ("right", 0, "")
+    makefile = checkout / "src" / "twice-cuda" / "Makefile"
+    makefile.write_text(makefile.read_text().replace("./main 6", "./main 7"))
+    run_corpus.run(options(checkout))
+    (row,) = run_corpus.read(checkout / "table.csv").values()
+    assert (row.outcome, row.arguments) == ("wrong", "7")
+
+
+def test_a_slow_program_is_tried_again_with_more_time(tmp_path: Path) -> None:
+    program = Program(Checkout("a/b", "0", tmp_path), tmp_path, ("main.cu",))
+    row = Row("a/b", "0", ".", "slow", seconds=60.0, program=program.digest(), emulator="e")
+    assert run_corpus.is_current(row, program, "e", options(tmp_path, seconds=60.0))
+    assert not run_corpus.is_current(row, program, "e", options(tmp_path, seconds=600.0))
+    assert not run_corpus.is_current(row, program, "f", options(tmp_path, seconds=60.0))
+
+
+def test_only_the_listed_programs_run(tmp_path: Path) -> None:
+    checkout = Checkout("a/b", "0", tmp_path)
+    found = [Program(checkout, tmp_path / "src" / name, ("main.cu",)) for name in ("one", "two", "three")]
+    (tmp_path / "names").write_text("two\nsrc/three\n")
+    assert run_corpus.chosen(found, tmp_path / "names") == found[1:]
+    assert run_corpus.chosen(found, None) == found
