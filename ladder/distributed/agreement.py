@@ -1,0 +1,214 @@
+"""What all ranks must agree on, exchanged before the first tensor is sent.
+
+Each rank describes its call. All ranks then check the same descriptions with the same function, so either all
+go on or all raise the same error; a rank that raised alone would leave the others waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from weakref import WeakKeyDictionary
+from zlib import crc32
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ladder.distributed.exchange import communicating
+from ladder.distributed.layout import shard_lengths
+from ladder.errors import InvalidProblem
+
+#: Descriptions are sent in messages of this size.
+_MESSAGE_BYTES = 1024
+_groups: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Description:
+    """A rank's call. ``error`` is what is wrong with it by itself; the other fields are then not looked at.
+
+    ``sequences`` stands for the offsets of packed sequences, which end with ``tokens``; it is "none" without.
+    ``device`` is "cpu" or "cuda", and ``gpu`` names the GPU; ``gradients`` says whether they are wanted.
+    """
+
+    error: str = ""
+    schedule: str = ""
+    batch: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    rows: int = 0
+    dtype: str = ""
+    is_causal: bool = False
+    scale: float | None = None
+    sequences: str = "none"
+    tokens: int = 0
+    gradients: bool = False
+    device: str = ""
+    gpu: str = ""
+
+
+#: The fields that must be the same on all ranks, in words.
+_SHARED = {
+    "schedule": "the schedule",
+    "batch": "the batch size",
+    "heads": "the number of query heads",
+    "kv_heads": "the number of key heads",
+    "head_dim": "the head dimension",
+    "dtype": "the dtype",
+    "is_causal": "is_causal",
+    "scale": "the scale",
+    "sequences": "cu_seqlens",
+    "gradients": "whether gradients are wanted",
+    "device": "the kind of device",
+}
+
+
+def exchanged(group: dist.ProcessGroup, own: Description) -> list[Description]:
+    """The descriptions of all ranks. Raises :class:`CommunicationError`."""
+    text = json.dumps({**asdict(own), "error": own.error[: _MESSAGE_BYTES // 4]}).encode()
+    message = torch.frombuffer(bytearray(text.ljust(_MESSAGE_BYTES)), dtype=torch.uint8)
+    found = [torch.empty_like(message) for _ in range(group.size())]
+    with communicating(group):
+        dist.all_gather(found, message, group=_for_descriptions(group))
+    return [Description(**json.loads(bytes(one.tolist()))) for one in found]
+
+
+def _for_descriptions(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """A gloo group of the same ranks. With NCCL, reading a description would wait for the GPU."""
+    if group not in _groups:
+        ranks = dist.get_process_group_ranks(group)
+        _groups[group] = dist.new_group(
+            ranks, backend="gloo", timeout=_timeout(group), use_local_synchronization=True
+        )
+    return _groups[group]
+
+
+def _timeout(group: dist.ProcessGroup) -> timedelta | None:
+    """How long the group waits for a rank; None, torch's default, if it does not tell."""
+    for device in group._device_types:
+        found: timedelta = group._get_backend(device).options._timeout
+        return found
+    return None
+
+
+def description(
+    query: Tensor,
+    key: Tensor,
+    schedule: str,
+    is_causal: bool,
+    scale: float | None,
+    gradients: bool,
+    offsets: Sequence[int] | None,
+) -> Description:
+    """Describes a call with valid tensors."""
+    batch, heads, rows, head_dim = query.shape
+    device = query.device
+    gpu = f"GPU {torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
+    return Description(
+        schedule=schedule,
+        batch=batch,
+        heads=heads,
+        kv_heads=key.shape[1],
+        head_dim=head_dim,
+        rows=rows,
+        dtype=str(query.dtype).removeprefix("torch."),
+        is_causal=is_causal,
+        scale=scale,
+        sequences="none" if offsets is None else sequence_words(offsets),
+        tokens=0 if offsets is None else offsets[-1],
+        gradients=gradients,
+        device=device.type,
+        gpu=f"{gpu} of {socket.gethostname()}" if gpu else "",
+    )
+
+
+def sequence_words(offsets: Sequence[int]) -> str:
+    """The offsets in words, if they are few, and a number that tells others apart."""
+    shown = ", ".join(map(str, offsets[:8])) + (", .." if len(offsets) > 8 else "")
+    return f"({shown}) #{crc32(str([*offsets]).encode()):08x}"
+
+
+def require_agreement(ranks: Sequence[Description], backends: str) -> None:
+    """Raises :class:`InvalidProblem` unless these ranks can compute one attention together.
+
+    ``backends`` are the group's, as :func:`torch.distributed.get_backend_config` gives them.
+    """
+    for rank, one in enumerate(ranks):
+        if one.error:
+            raise InvalidProblem(f"rank {rank}: {one.error}")
+    for field, words in _SHARED.items():
+        of_value: dict[object, list[int]] = defaultdict(list)
+        for rank, one in enumerate(ranks):
+            of_value[getattr(one, field)].append(rank)
+        if len(of_value) > 1:
+            found = "; ".join(f"{value} on {_named(places)}" for value, places in of_value.items())
+            raise InvalidProblem(f"the ranks disagree about {words}: {found}")
+    _require_backend(ranks, backends)
+    _require_rows(ranks)
+    first, count = ranks[0], len(ranks)
+    if first.schedule == "ulysses" and (first.heads % count or first.kv_heads % count):
+        raise InvalidProblem(
+            f'"ulysses" gives each rank the same number of heads: {first.heads} query heads and '
+            f"{first.kv_heads} key heads cannot be shared by {count} ranks",
+            'The schedules "ring" and "zigzag" take any number of heads.',
+        )
+
+
+def _require_backend(ranks: Sequence[Description], backends: str) -> None:
+    device = ranks[0].device
+    backend = dict(pair.split(":") for pair in backends.split(",") if ":" in pair).get(device)
+    if backend is None or (device == "cuda" and backend == "gloo"):
+        raise InvalidProblem(
+            f"the tensors are {device} tensors, and the group's backends are {backends}",
+            'CUDA tensors need init_process_group("nccl"), CPU tensors "gloo"; '
+            '"cpu:gloo,cuda:nccl" has both.',
+        )
+    owners: dict[str, int] = {}
+    for rank, one in enumerate(ranks):
+        if one.gpu and one.gpu in owners:
+            raise InvalidProblem(
+                f"ranks {owners[one.gpu]} and {rank} are both on {one.gpu}",
+                "Each rank needs a GPU of its own: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), "
+                "with at most as many ranks as GPUs.",
+            )
+        owners[one.gpu] = rank
+
+
+def _require_rows(ranks: Sequence[Description]) -> None:
+    lengths = tuple(one.rows for one in ranks)
+    count, total, schedule = len(ranks), sum(lengths), ranks[0].schedule
+    if ranks[0].sequences != "none" and ranks[0].tokens != total:
+        raise InvalidProblem(
+            f"cu_seqlens ends with {ranks[0].tokens}, and the ranks hold {total} rows together",
+            "Pass the offsets of the whole sequences, the same on all ranks.",
+        )
+    if schedule == "zigzag" and total < 2 * count:
+        raise InvalidProblem(
+            f'"zigzag" cuts the sequence into {2 * count} chunks, and it has only {total} rows',
+            'The schedule "ring" takes such a sequence if each rank has a row.',
+        )
+    if 0 in lengths:
+        raise InvalidProblem(
+            f"rank {lengths.index(0)} has no rows: there are {total} over {count} ranks",
+            "Use a smaller group for so short a sequence.",
+        )
+    expected = shard_lengths(total, count, schedule)
+    if schedule == "zigzag" and lengths != expected:
+        raise InvalidProblem(
+            f"the ranks have {_listed(lengths)} rows; of {total} rows, zigzag gives them {_listed(expected)}",
+            'ladder.distributed.shard(x, rank, ranks, "zigzag") cuts them so.',
+        )
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _listed(lengths: Sequence[int]) -> str:
+    return ", ".join(map(str, lengths))

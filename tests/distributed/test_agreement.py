@@ -1,0 +1,68 @@
+"""What all ranks check, each on the same descriptions; test_ranks.py has it between processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import ladder.distributed as several
+from ladder.distributed.agreement import Description, require_agreement
+from ladder.errors import InvalidProblem, LadderError
+
+GLOO, BOTH = "cpu:gloo,cuda:gloo", "cpu:gloo,cuda:nccl"
+CPU = Description(
+    schedule="ring",
+    batch=1,
+    heads=4,
+    kv_heads=2,
+    head_dim=64,
+    rows=10,
+    dtype="float16",
+    is_causal=True,
+    device="cpu",
+)
+CUDA = replace(CPU, device="cuda", gpu="GPU 0 of here")
+
+
+def refused(ranks: list[Description], backends: str = GLOO) -> str:
+    with pytest.raises(InvalidProblem) as caught:
+        require_agreement(ranks, backends)
+    return str(caught.value)
+
+
+def test_what_is_allowed() -> None:
+    require_agreement([CPU, replace(CPU, rows=7)], GLOO)
+    require_agreement([CUDA, replace(CUDA, gpu="GPU 1 of here")], BOTH)
+
+
+def test_cuda_tensors_need_nccl() -> None:
+    assert "the tensors are cuda tensors, and the group's backends are cpu:gloo,cuda:gloo" in refused(
+        [CUDA] * 2
+    )
+    assert 'CUDA tensors need init_process_group("nccl")' in refused([CUDA] * 2)
+    assert "the tensors are cpu tensors" in refused([CPU] * 2, "cuda:nccl")
+    assert "kind of device: cpu on rank 0; cuda on rank 1" in refused([CPU, CUDA], BOTH)
+
+
+def test_two_ranks_on_one_gpu() -> None:
+    ranks = [CUDA, replace(CUDA, gpu="GPU 1 of here"), CUDA]
+    assert "ranks 0 and 2 are both on GPU 0 of here" in refused(ranks, BOTH)
+
+
+def test_heads_of_ulysses() -> None:
+    ranks = [replace(CPU, schedule="ulysses")] * 4
+    assert "4 query heads and 2 key heads cannot be shared by 4 ranks" in refused(ranks)
+
+
+def test_an_error_of_one_rank_is_an_error_of_all() -> None:
+    assert refused([CPU, Description(error="no such rung")]) == "rank 1: no such rung"
+
+
+def test_without_a_group() -> None:
+    assert not dist.is_initialized()
+    q = torch.zeros(1, 1, 4, 32)
+    with pytest.raises(LadderError, match="this process is in no process group"):
+        several.attention(q, q, q)

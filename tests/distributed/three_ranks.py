@@ -1,0 +1,200 @@
+"""Runs the ranks of test_ranks.py: python three_ranks.py FOLDER. Torch is imported once, before they fork.
+
+Rank r writes what it found into FOLDER/r.pt, and FOLDER/lost-r.txt last: what it says when rank 2 ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import ladder
+import ladder.distributed as several
+from ladder.errors import CommunicationError, LadderError
+from ladder.operations import BackwardProblem, get_operation
+
+RANKS = 3
+#: 35 rows are 12, 12 and 11, or 6 chunks of 6 and 5; 6 heads share 3 key heads.
+PROBLEM = BackwardProblem(1, 6, 35, 35, 32, 3, "f16", is_causal=True, lse_gradient=True)
+RUNGS = {"enable_gqa": True, "stage": "v3_swizzle", "backward": "b2_one_pass"}
+PATIENCE = timedelta(seconds=20)
+#: The same rows as tokens of sequences: one that all ranks share, one without tokens, one of a single token.
+PACKED = BackwardProblem(1, 6, 35, 35, 64, 3, "f16", lse_gradient=True)
+OFFSETS = (0, 27, 27, 34, 35)
+
+
+def inputs(problem: BackwardProblem = PROBLEM) -> dict[str, Tensor]:
+    """q, k, v, d_o and d_lse of the whole problem."""
+    made = get_operation("attention_backward").make_inputs(problem)
+    return {name: made[name] for name in ("q", "k", "v", "d_o", "d_lse")}
+
+
+def computed(group: several.CountingGroup, schedule: str, is_causal: bool) -> dict[str, Any]:
+    """This rank's outputs and gradients, and the bytes that it sent for them."""
+    cut = {name: several.shard(x, group.rank(), RANKS, schedule) for name, x in inputs().items()}
+    q, k, v = (cut[name].requires_grad_() for name in ("q", "k", "v"))
+    group.sent_bytes = 0
+    o, lse = several.attention(q, k, v, group=group, schedule=schedule, is_causal=is_causal, **RUNGS)
+    forward, group.sent_bytes = group.sent_bytes, 0
+    gradients = torch.autograd.grad((o, lse), (q, k, v), (cut["d_o"], cut["d_lse"]))
+    outputs = zip(("o", "lse", "dq", "dk", "dv"), (o.detach(), lse.detach(), *gradients), strict=True)
+    return {**dict(outputs), "sent": (forward, group.sent_bytes)}
+
+
+def packed(group: several.CountingGroup, schedule: str, is_causal: bool) -> dict[str, Any]:
+    """The same of packed sequences."""
+    cut = {name: several.shard(x, group.rank(), RANKS, schedule) for name, x in inputs(PACKED).items()}
+    q, k, v = (cut[name].requires_grad_() for name in ("q", "k", "v"))
+    group.sent_bytes = 0
+    marks = torch.tensor(OFFSETS, dtype=torch.int32)
+    choices = {"schedule": schedule, "is_causal": is_causal, "enable_gqa": True}
+    o, lse = several.attention(q, k, v, cu_seqlens=marks, group=group, **choices)
+    forward, group.sent_bytes = group.sent_bytes, 0
+    gradients = torch.autograd.grad((o, lse), (q, k, v), (cut["d_o"], cut["d_lse"]))
+    outputs = zip(("o", "lse", "dq", "dk", "dv"), (o.detach(), lse.detach(), *gradients), strict=True)
+    return {**dict(outputs), "sent": (forward, group.sent_bytes)}
+
+
+def of_lse_alone(schedule: str, rank: int) -> Tensor:
+    """dk if o has no gradient, and on rank 0 lse has none."""
+    cut = {name: several.shard(x, rank, RANKS, schedule) for name, x in inputs().items()}
+    q, k, v = (cut[name].requires_grad_() for name in ("q", "k", "v"))
+    o, lse = several.attention(q, k, v, schedule=schedule, is_causal=True, **RUNGS)
+    found = (o, torch.zeros_like(o)) if rank == 0 else (lse, cut["d_lse"])
+    return torch.autograd.grad(found[0], k, found[1])[0]
+
+
+def alone(rank: int) -> bool:
+    """Whether a group of one rank gives the bits of ladder.attention, and communicates nothing."""
+    [group] = [one for r in range(RANKS) if (one := dist.new_group([r])) and r == rank]
+    q, k, v = (inputs()[name] for name in ("q", "k", "v"))
+    gather = dist.all_gather
+    dist.all_gather = None
+    found = several.attention(q, k, v, group=group, schedule="zigzag", is_causal=True, **RUNGS)
+    dist.all_gather = gather
+    expected = ladder.attention(q, k, v, is_causal=True, enable_gqa=True, stage="v3_swizzle")
+    return all(map(torch.equal, found, expected))
+
+
+def said(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except LadderError as error:
+        return f"{type(error).__name__}: {error.message}"
+    return ""
+
+
+def disagreements(rank: int) -> dict[str, str]:
+    """What this rank hears if the last one differs from the others, or if all have too few rows."""
+    is_last = rank == RANKS - 1
+
+    def call(
+        heads: int = 6,
+        rows: int = 4,
+        head_dim: int = 64,
+        dtype: Any = torch.float16,
+        wants: bool = False,
+        **options: Any,
+    ) -> str:
+        q, k = (
+            torch.zeros(1, heads, rows, head_dim, dtype=dtype),
+            torch.zeros(1, 3, rows, head_dim, dtype=dtype),
+        )
+        rungs = {"enable_gqa": True} if "cu_seqlens" in options else RUNGS
+        choices = {**rungs, "schedule": "ring", **options}
+        return said(lambda: several.attention(q.requires_grad_(wants), k, k, **choices))
+
+    def offsets(*marks: int) -> Tensor:
+        return torch.tensor(marks, dtype=torch.int32)
+
+    def last(**options: Any) -> str:
+        return call(**options) if is_last else call()
+
+    return {
+        "heads": last(heads=12),
+        "dtype": last(dtype=torch.bfloat16),
+        "head_dim": last(head_dim=32),
+        "mask": last(is_causal=True),
+        "schedule": last(schedule="ulysses"),
+        "gradients": last(wants=True),
+        "unknown schedule": last(schedule="spiral"),
+        "no dtype of the rung": last(dtype=torch.float32),
+        "rows of zigzag": call(rows=5 if is_last else 4, schedule="zigzag"),
+        "too few for zigzag": call(rows=1, schedule="zigzag"),
+        "no rows": last(rows=0),
+        "other sequences": call(cu_seqlens=offsets(0, 5 if is_last else 7, 12)),
+        "sequences on one rank": last(cu_seqlens=offsets(0, 12)),
+        "other tokens": call(cu_seqlens=offsets(0, 13)),
+        "decreasing": last(cu_seqlens=offsets(0, 7, 5, 12)),
+        "no offsets": last(cu_seqlens=offsets(0)[0]),
+        "no longer there": last(heads=6),
+    }
+
+
+def unanswered(rank: int) -> tuple[str, float]:
+    """What the others hear, and after how many seconds, if the last rank does not call within the timeout."""
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    q = torch.zeros(1, 2, 4, 32, dtype=torch.float16)
+    several.attention(q, q, q, group=group, stage="v3_swizzle")
+    dist.barrier()
+    if rank == RANKS - 1:
+        time.sleep(4)
+        return "", 0.0
+    began = time.monotonic()
+    return said(lambda: several.attention(q, q, q, group=group, stage="v3_swizzle")), time.monotonic() - began
+
+
+def run(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS, timeout=PATIENCE
+    )
+    group = several.counting_group(PATIENCE)
+    found = {
+        (schedule, is_causal): computed(group, schedule, is_causal)
+        for schedule in several.SCHEDULES
+        for is_causal in (True, False)
+    }
+    again = computed(group, "zigzag", True)
+    results = {
+        "computed": found,
+        "same bits again": all(
+            torch.equal(again[name], found["zigzag", True][name]) for name in ("o", "lse", "dk", "dv")
+        ),
+        "packed": {
+            (schedule, is_causal): packed(group, schedule, is_causal)
+            for schedule, is_causal in [*((name, True) for name in several.SCHEDULES), ("zigzag", False)]
+        },
+        "of lse alone": {schedule: of_lse_alone(schedule, rank) for schedule in ("ring", "ulysses")},
+        "alone": alone(rank),
+        "disagreements": disagreements(rank),
+        "unanswered": unanswered(rank),
+    }
+    torch.save(results, folder / f"{rank}.pt")
+    dist.barrier()
+    if rank == RANKS - 1:
+        os._exit(1)
+    try:
+        computed(group, "ring", True)
+    except CommunicationError as error:
+        (folder / f"lost-{rank}.txt").write_text(error.message)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=run, args=(rank, Path(sys.argv[1]))) for rank in range(RANKS)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
