@@ -1,0 +1,169 @@
+"""Decoding: attention of a few queries over a cache of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional.kept import Kept, kind_of
+from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, prepare
+from ladder.operations import DecodingProblem, check_lengths, problem_of_cache
+
+
+def decode_attention(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    seqused_k: Tensor,
+    block_table: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    num_splits: int | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    k_new: Tensor | None = None,
+    v_new: Tensor | None = None,
+    check: bool = True,
+    stage: str = AUTO,
+    arch: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention of up to 8 queries per sequence over a cache: query (B, H, N, d) -> (o, lse).
+
+    Sequence b has ``seqused_k[b]`` keys (B, int32), which may be 0: then o = 0 and lse = -inf. Without a
+    ``block_table`` the caches are (B, Hkv, M, d). With one, (B, pages per sequence) in int32, they are
+    pages (pages, Hkv, page_size, d), and key j of sequence b is row j % page_size of the page
+    ``block_table[b, j // page_size]``; page_size is a multiple of 16. H is a multiple of Hkv. o (B, H, N, d)
+    has query's dtype, lse (B, H, N) is fp32.
+
+    With ``is_causal`` the queries are the last N tokens of their sequence, whose keys are in the cache: query
+    i sees the keys up to i + seqused_k[b] - N. This mask is aligned to the lower right, unlike that of
+    :func:`ladder.attention`.
+
+    ``window_size`` (left, 0) is causal, and hides all but the ``left`` keys before a query's own; what no
+    query sees is not read. (-1, -1), the default, is no window. ``softcap`` and ``sinks`` (H) are those of
+    :func:`ladder.attention`; a sequence without keys then has lse = sink.
+
+    ``k_new`` and ``v_new`` (B, Hkv, N, d) are the keys and values of the queries' own tokens. They are first
+    stored in the caches, as the last N of the ``seqused_k[b]`` keys of each sequence, by torch, without
+    waiting for the GPU; a captured graph stores those of its replay.
+
+    The caches may have strides, and are never copied: rows are contiguous and begin at multiples of 16 bytes
+    from each other, and heads at multiples of a row or of 64 elements. A cache (B, M, Hkv, d) is passed as
+    ``cache.transpose(1, 2)``.
+
+    ``num_splits`` is the number of parts that each sequence's keys are split into; by default the rung
+    chooses. With the highest rung, the bits of a sequence's output do not depend on the other sequences of
+    the batch; rungs that take num_splits do not promise that.
+
+    The lengths and the pages in use are checked, which waits for the GPU once for tensors that torch has not
+    changed since; without ``check``, and while a CUDA graph is captured, they are not read, and wrong ones
+    have undefined results. Nothing else waits for the GPU. No rung has gradients. ``stage``, ``arch`` and
+    ``options`` are those of :func:`ladder.attention`.
+
+    Raises :class:`InvalidProblem` for mismatched tensors, lengths that the cache does not hold and pages that
+    it does not have; :class:`UnsupportedProblem` for what no rung computes.
+    """
+    if torch.is_grad_enabled() and any(
+        getattr(tensor, "requires_grad", False) for tensor in (query, k_cache, v_cache)
+    ):
+        raise UnsupportedProblem(
+            "a tensor requires a gradient, and decoding has none",
+            "Call it under torch.no_grad(), or pass detached tensors.",
+        )
+    splits = 0 if num_splits is None else num_splits
+    chosen = tuple((options or {}).items())
+    if k_new is not None or v_new is not None:
+        _require_new(query, k_cache, k_new, v_new)
+    window = tuple(window_size) if isinstance(window_size, list) else window_size
+    given = (is_causal, scale, splits, window, softcap, stage, arch or "", chosen)
+    kind = kind_of((query, k_cache, v_cache, seqused_k, block_table, sinks), *given)
+    found = _runs.get(kind)
+    if found is None:
+        problem = problem_of_cache(
+            query, k_cache, v_cache, seqused_k, block_table, is_causal, scale, splits, window, softcap, sinks
+        )
+        for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+            _require_rows(name, cache)
+        if check:
+            _check(problem, seqused_k, block_table, len(k_cache), k_new is not None)
+        tensors = (query.contiguous(), k_cache, v_cache, seqused_k, block_table, sinks)
+        inputs = dict(zip(_INPUTS, tensors, strict=True))
+        run = prepare(problem, inputs, query.device, Choice(stage, arch or "", chosen))
+        found = problem, run
+        _runs.keep(kind, found)
+    elif check:
+        _check(found[0], seqused_k, block_table, len(k_cache), k_new is not None)
+    if k_new is not None and v_new is not None:
+        _append(k_cache, k_new, seqused_k, block_table)
+        _append(v_cache, v_new, seqused_k, block_table)
+    o, lse = found[1](query.contiguous(), k_cache, v_cache, seqused_k, block_table, sinks)
+    return o, lse
+
+
+_INPUTS = ("q", "k_cache", "v_cache", "seqused_k", "block_table", "sinks")
+_runs: Kept[tuple[DecodingProblem, Run]] = Kept(1024)
+#: Lengths and tables that have been checked, so that no other tensor can have their identity.
+_checked: Kept[tuple[Tensor, Tensor | None]] = Kept(64)
+
+
+def _require_new(query: Tensor, k_cache: Tensor, k_new: Tensor | None, v_new: Tensor | None) -> None:
+    """Raises :class:`InvalidProblem` unless they are the queries' own keys and values."""
+    if k_new is None or v_new is None:
+        raise InvalidProblem("k_new and v_new are the keys and values of the same tokens: pass both or none")
+    for name, new in (("k_new", k_new), ("v_new", v_new)):
+        wanted = (len(query), k_cache.shape[1], *query.shape[2:])
+        if new.shape != wanted or new.dtype != k_cache.dtype or new.device != k_cache.device:
+            raise InvalidProblem(
+                f"{name} is {tuple(new.shape)}, {new.dtype} on {new.device}; with this query and cache "
+                f"it must be {wanted}, {k_cache.dtype} on {k_cache.device}"
+            )
+
+
+def _append(cache: Tensor, new: Tensor, seqused_k: Tensor, block_table: Tensor | None) -> None:
+    """Stores rows (B, Hkv, N, d) as the last ones of their sequences."""
+    count = new.shape[2]
+    row = seqused_k[:, None].long() + torch.arange(-count, 0, device=cache.device)
+    place = torch.arange(len(new), device=cache.device)[:, None]
+    if block_table is not None:
+        place = block_table.gather(1, row // cache.shape[2]).long()
+        row = row % cache.shape[2]
+    cache[place, :, row] = new.transpose(1, 2)
+
+
+def _check(
+    problem: DecodingProblem, seqused_k: Tensor, block_table: Tensor | None, pages: int, appends: bool
+) -> None:
+    """Checks lengths and pages that are not known to be right, unless a CUDA graph is captured."""
+    if seqused_k.is_cuda and torch.cuda.is_current_stream_capturing():
+        return
+    try:
+        marks = [None if x is None else (id(x), x._version) for x in (seqused_k, block_table)]
+        least = problem.q_len if appends else 0
+        key: tuple[Any, ...] = (*marks, problem.kv_len, problem.page_size, pages, least)
+    except RuntimeError:
+        key = ()  # an inference tensor has no version
+    if _checked.get(key) is None:
+        check_lengths(problem, seqused_k, block_table, pages)
+        if appends and int(seqused_k.min()) < problem.q_len:
+            raise InvalidProblem(
+                f"seqused_k has a sequence of {int(seqused_k.min())} keys; with k_new it counts the "
+                f"{problem.q_len} new ones, too"
+            )
+        _checked.keep(key, (seqused_k, block_table))
+
+
+def _require_rows(name: str, cache: Tensor) -> None:
+    """Raises :class:`InvalidProblem` for a cache that rungs do not take as it lies."""
+    if not lies_in_rows(cache) or cache.data_ptr() % 16:
+        raise InvalidProblem(
+            f"{name} has the strides {tuple(cache.stride())}: rows must be contiguous and begin at multiples "
+            "of 16 bytes from each other, heads at multiples of a row or of 64 elements",
+            f"Pass {name}.contiguous(), once for many calls.",
+        )

@@ -1,0 +1,102 @@
+"""Inputs of a decoding problem: what a sequence does not have is NaN, and its place in a table is no page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ladder.operations.attention.inputs import make_inputs as attention_inputs
+from ladder.operations.attention.inputs import make_sinks, wide
+from ladder.operations.decoding.problem import DecodingProblem
+
+#: What the table has where a sequence has no page.
+NO_PAGE = -1
+
+
+def make_inputs(problem: DecodingProblem, device: str = "cpu") -> dict[str, Any]:
+    """Makes q, the caches, the lengths and the table of pages, the same on every machine."""
+    q, k, v = attention_inputs(problem.attention)
+    for b, length in enumerate(problem.all_lengths):
+        k[b, :, length:] = torch.nan
+        v[b, :, length:] = torch.nan
+    table = None
+    if problem.page_size:
+        table = block_table(problem)
+        k, v = (_to_pages(problem, x, table) for x in (k, v))
+    if problem.strided:
+        k, v = wide(k), wide(v)
+    inputs = {
+        "q": q,
+        "k_cache": k,
+        "v_cache": v,
+        "seqused_k": torch.tensor(problem.all_lengths, dtype=torch.int32),
+        "block_table": table,
+        "sinks": make_sinks(problem.attention),
+    }
+    return {name: None if x is None else _moved(x, device) for name, x in inputs.items()}
+
+
+def _moved(x: Tensor, device: str) -> Tensor:
+    """The tensor on the device, with its strides: NaN beside its rows there, too."""
+    if x.is_contiguous() or device == "cpu":
+        return x.to(device)
+    return wide(x.contiguous().to(device))
+
+
+def pages_of(problem: DecodingProblem) -> list[int]:
+    """The number of pages of each sequence."""
+    return [-(-length // problem.page_size) for length in problem.all_lengths]
+
+
+def page_count(problem: DecodingProblem) -> int:
+    """The number of pages of the cache: those in use, and one more."""
+    return sum(pages_of(problem)) + 1
+
+
+def block_table(problem: DecodingProblem) -> Tensor:
+    """Pages in an order drawn at random (B, table width), int32."""
+    ids = torch.randperm(page_count(problem), generator=torch.Generator().manual_seed(1)).tolist()
+    table = torch.full((problem.batch, problem.table_width), NO_PAGE, dtype=torch.int32)
+    for b, count in enumerate(pages_of(problem)):
+        for i in range(count):
+            table[b, i] = ids.pop()
+    return table
+
+
+def _to_pages(problem: DecodingProblem, x: Tensor, table: Tensor) -> Tensor:
+    """Moves keys or values (B, Hkv, M, d) into pages (pages, Hkv, page_size, d)."""
+    size = problem.page_size
+    shape = (page_count(problem), x.shape[1], size, x.shape[3])
+    pages = torch.full(shape, torch.nan, dtype=x.dtype)
+    for b, count in enumerate(pages_of(problem)):
+        for i in range(count):
+            rows = x[b, :, i * size : (i + 1) * size]
+            pages[table[b, i], :, : rows.shape[1]] = rows
+    return pages
+
+
+def keys_of(cache: Tensor, table: Tensor | None, b: int, length: int) -> Tensor:
+    """The keys or values of sequence b, (Hkv, length, d), gathered from its pages if there are any."""
+    if table is None:
+        return cache[b, :, :length]
+    count = -(-length // cache.shape[2])
+    pages = cache[table[b, :count].long()]
+    return pages.transpose(0, 1).flatten(1, 2)[:, :length]
+
+
+def indices(problem: DecodingProblem, last_table: Tensor | None) -> dict[str, Tensor]:
+    """Lengths and table of a problem whose cache ends in the pages of a smaller one, of its last sequence."""
+    found = {"seqused_k": torch.tensor(problem.all_lengths, dtype=torch.int32)}
+    if last_table is not None:
+        table = torch.full((problem.batch, problem.table_width), NO_PAGE, dtype=torch.int32)
+        # The pages of the other sequences, in order; then those of the smaller cache.
+        first, last_pages = 0, int(last_table.max()) + 2
+        for b, count in enumerate(pages_of(problem)[:-1]):
+            table[b, :count] = torch.arange(first, first + count, dtype=torch.int32)
+            first += count
+        moved = last_table[-1] + (page_count(problem) - last_pages)
+        table[-1, : len(moved)] = moved.masked_fill(last_table[-1] == NO_PAGE, NO_PAGE)
+        found["block_table"] = table
+    return found

@@ -1,0 +1,46 @@
+"""Decoding in float64, with the bounds of attention whose keys are computed in parts and merged.
+
+See :mod:`ladder.operations.attention.reference`; its ``merged`` adds the errors of a merge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ladder.operations.attention.reference import AttentionReference
+from ladder.operations.attention.reference import reference as attention_reference
+from ladder.operations.decoding.inputs import keys_of
+from ladder.operations.decoding.problem import DecodingProblem
+
+
+def reference(problem: DecodingProblem, inputs: Mapping[str, Any]) -> AttentionReference:
+    """Computes o (B, H, N, d) and lse (B, H, N) in float64, on the inputs' device, with their bounds."""
+    q, table, sinks = inputs["q"], inputs["block_table"], inputs["sinks"]
+    o = torch.zeros(q.shape, dtype=torch.float64, device=q.device)
+    limits, lse_bound = torch.zeros_like(o), 0.0
+    lse = torch.full(q.shape[:3], -math.inf, dtype=torch.float64, device=q.device)
+    if sinks is not None:  # a row without keys sees the sink alone
+        lse[:] = sinks[:, None]
+    sequences: dict[int, list[int]] = defaultdict(list)
+    for b, length in enumerate(problem.all_lengths):
+        sequences[length].append(b)
+    spreads = {}
+    for length, these in sequences.items():
+        if not length:
+            continue
+        k, v = (
+            torch.stack([keys_of(inputs[name], table, b, length) for b in these])
+            for name in ("k_cache", "v_cache")
+        )
+        rules = problem.of_sequences(len(these), length).rules
+        found = attention_reference(q[these], k, v, merged=True, sinks=sinks, **rules)
+        o[these], lse[these] = found.o, found.lse
+        limits[these] = torch.as_tensor(found.limits["o"])
+        lse_bound = max(lse_bound, found.lse_bound)
+        spreads = dict(found.spreads) if len(sequences) == 1 else {}
+    return AttentionReference({"o": o, "lse": lse}, {"o": limits, "lse": lse_bound}, spreads)
