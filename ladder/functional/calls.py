@@ -7,17 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import gradients, operators
-from ladder.functional.forward import prepared
+from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.runs import AUTO, Run
-from ladder.operations import require_strided
+from ladder.functional.transforms import autocast, needs_operator
 from ladder.stages import format_options
-
-#: Tensors of other types want to see torch's operators.
-_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def attention(
@@ -30,6 +26,9 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     stage: str = AUTO,
     arch: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -43,6 +42,16 @@ def attention(
     up to ``enable_gqa`` are those of ``torch.nn.functional.scaled_dot_product_attention``; no rung computes
     an ``attn_mask`` or a dropout. H may be a multiple of Hkv with ``enable_gqa``. Under autocast, the tensors
     are converted as for torch's attention.
+
+    ``window_size`` (left, right) is a mask as in FlashAttention, aligned to the lower right: query i is at
+    the position of key i + M - N, and sees that one, ``left`` keys before it and ``right`` keys after it. -1
+    has no limit: (-1, 0) is causal, (0, 0) lets a query see one key. It replaces ``is_causal``, which is
+    aligned to the upper left. A row that sees no key has o = 0, lse = -inf (with sinks its sink) and
+    gradients of 0.
+
+    With a ``softcap`` c the logits are c tanh(s / c) of scaled logits s, as in Gemma 2. ``sinks`` (H) are
+    finite numbers: exp(sink of the head) is added to each row's sum of weights, and lse contains it, as in
+    gpt-oss.
 
     ``stage`` names the rung; "auto" is the highest, and so the fastest, that takes the problem on this GPU,
     or as ``arch``. A rung is chosen and built once per process; a new process notices changed sources.
@@ -63,26 +72,44 @@ def attention(
         _refuse(attn_mask, dropout_p)
     chosen = _option_words(options) if options else ""
     arguments = (is_causal, scale, enable_gqa, stage, arch or "", chosen)
+    window = window_size if isinstance(window_size, tuple) else _pair(window_size)
+    if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):
+        sinks = sinks.float()
+    variant = (window, softcap, sinks)
     # While torch.compile traces, only call the operator; it checks its arguments when it runs.
     if torch.compiler.is_compiling():
-        query, key, value = _autocast(query, key, value)
-        return _operator(query, key, value, *arguments, backward, deterministic)
-    if not (type(query) in _PLAIN and type(key) in _PLAIN and type(value) in _PLAIN) or _is_transformed():
-        if all(isinstance(tensor, Tensor) for tensor in (query, key, value)):
-            return _of_other_tensors(query, key, value, *arguments, backward, deterministic)
-    elif torch._C._is_any_autocast_enabled():
-        query, key, value = _autocast(query, key, value)
-    differentiable = torch.is_grad_enabled() and any(
-        getattr(tensor, "requires_grad", False) for tensor in (query, key, value)
-    )
-    run = prepared(query, key, value, *arguments, differentiable)
+        query, key, value = autocast(query, key, value)
+        return _operator(query, key, value, *arguments, backward, deterministic, *variant)
+    if needs_operator(query, key, value):
+        return _operator(query, key, value, *arguments, backward, deterministic, *variant)
+    if torch._C._is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
+    differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
+    run = prepared(query, key, value, *arguments, differentiable, *variant)
     if differentiable:
-        outputs: tuple[Tensor, Tensor] = _Attention.apply(
-            query, key, value, run, (is_causal, scale, backward, arch or "", deterministic)
-        )
+        choices = (is_causal, scale, backward, arch or "", deterministic, window, softcap)
+        outputs: tuple[Tensor, Tensor] = _apply(query, key, value, sinks, run, choices)
         return outputs
-    o, lse = run({"q": query, "k": key, "v": value})
+    o, lse = run(*inputs_of(query, key, value, sinks))
     return o, lse
+
+
+def _requires_grad(query: Any, key: Any, value: Any, sinks: Any) -> bool:
+    """Whether one is a tensor that requires a gradient."""
+    try:
+        return (
+            query.requires_grad
+            or key.requires_grad
+            or value.requires_grad
+            or (sinks is not None and sinks.requires_grad)
+        )
+    except AttributeError:
+        return False  # refused with the problem
+
+
+def _pair(window_size: Any) -> Any:
+    """A window as a tuple, which has a hash; what is none is refused with the problem."""
+    return tuple(window_size) if isinstance(window_size, list) else window_size
 
 
 def _option_words(options: Any) -> str:
@@ -95,41 +122,11 @@ def _refuse(attn_mask: Any, dropout_p: Any) -> None:
     if attn_mask is not None:
         raise UnsupportedProblem(
             "no rung computes an attn_mask",
-            "is_causal=True is the causal mask; ladder.hstu_attention has masks of its own.",
+            "is_causal=True is the causal mask, window_size a sliding window.",
         )
     raise UnsupportedProblem(
         f"dropout_p is {dropout_p!r}; no rung computes a dropout", "Pass 0.0, as in inference."
     )
-
-
-def _is_transformed() -> bool:
-    """Whether a transform of torch.func, forward-mode AD or a dispatch mode is active."""
-    return (
-        torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-        or forward_ad._current_level >= 0
-    )
-
-
-def _of_other_tensors(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    """Attention as torch's transforms, modes and subclasses of tensors see it: by the operator."""
-    require_strided(query=query, key=key, value=value)
-    if forward_ad._current_level >= 0 and any(map(_has_tangent, (query, key, value))):
-        raise UnsupportedProblem(
-            "the ladder has no forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad)",
-            "Take gradients by backward() or torch.autograd.grad(), or torch's own attention.",
-        )
-    transform = torch._C._functorch.peek_interpreter_stack()
-    if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
-        raise UnsupportedProblem(
-            "the ladder has no gradients through torch.func (grad, vjp, jacrev)",
-            "Take them by backward() or torch.autograd.grad().",
-        )
-    return _operator(query, key, value, *arguments)
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    return forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _operator(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -137,32 +134,43 @@ def _operator(*arguments: Any) -> tuple[Tensor, Tensor]:
     return outputs
 
 
-def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in autocast's dtype, if it is on where they are and they are floats of another one."""
-    kind = tensors[0].device.type
-    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return tuple(
-        tensor.to(dtype) if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor
-        for tensor in tensors
-    )
-
-
 class _Attention(torch.autograd.Function):
     """A prepared run with its gradient: what the operator does, in less time."""
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, run: Run, choices: tuple[Any, ...]
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        run: Run,
+        choices: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor]:
-        o, lse = run({"q": query, "k": key, "v": value})
-        ctx.save_for_backward(query, key, value, o, lse)
-        ctx.choices = choices
+        o, lse = run(*inputs_of(query, key, value, sinks))
+        ctx.save_for_backward(query, key, value, o, lse, sinks)
+        ctx.run, ctx.choices = run, choices
         ctx.set_materialize_grads(False)
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        found = gradients.of_outputs(d_o, d_lse, ctx.saved_tensors, *ctx.choices)
-        return *found, None, None
+        saved = ctx.saved_tensors
+        if d_o is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            *found, d_sinks = gradients.of_outputs(d_o, d_lse, saved, *ctx.choices)
+            return *found, None if saved[-1] is None else d_sinks, None, None
+        query, key, value, o, lse, sinks = saved
+        if d_lse is not None:
+            d_lse = d_lse.contiguous()
+        inputs = gradients.gradient_inputs(query, key, value, sinks, o, lse, d_o, d_lse)
+        kind = (d_o.stride(), d_lse is None, ctx.choices)
+        known = ctx.run.gradients
+        run = known.get(kind)
+        if run is None:
+            run = known[kind] = gradients.prepared_gradients(inputs, *ctx.choices)
+        found = run(*inputs)
+        return (*found, None, None) if sinks is not None else (*found, None, None, None)
+
+
+#: What ``_Attention.apply`` calls once it has seen that no transform of torch.func is active.
+_apply: Any = super(torch.autograd.Function, _Attention).apply

@@ -26,20 +26,42 @@ def prepared(
     arch: str,
     options: str,
     differentiable: bool,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Run:
     """The run of tensors like these, which is checked, chosen and built only once.
 
-    It takes ``q``, ``k`` and ``v``; its outputs are o and lse. Raises :class:`InvalidProblem` and
+    It takes what :func:`inputs_of` returns; its outputs are o and lse. Raises :class:`InvalidProblem` and
     :class:`UnsupportedProblem`, if it is to be ``differentiable`` also where no stage computes the gradients.
     """
-    choices = (is_causal, scale, enable_gqa, stage, arch, options, differentiable)
-    kind = kind_of((query, key, value), *choices)
+    choices = (is_causal, scale, enable_gqa, stage, arch, options, differentiable, window_size, softcap)
+    kind = kind_of((query, key, value, sinks), *choices)
     run = _runs.get(kind)
     if run is None:
-        problem = problem_of_tensors(query, key, value, is_causal, scale, enable_gqa)
+        problem = problem_of_tensors(
+            query, key, value, is_causal, scale, enable_gqa, window_size, softcap, sinks
+        )
         if differentiable:
             require_backward(BackwardProblem(**asdict(problem)))
         choice = Choice(stage, arch, tuple(parse_options(options).items()))
-        run = prepare(problem, {"q": query, "k": key, "v": value}, query.device, choice)
+        inputs = dict(zip(INPUTS, inputs_of(query, key, value, sinks), strict=True))
+        run = prepare(problem, inputs, query.device, choice)
         _runs.keep(kind, run)
     return run
+
+
+#: The names of a run's inputs in the operation.
+INPUTS = ("q", "k", "v", "sinks", "cu_seqlens_q", "cu_seqlens_k")
+
+
+def inputs_of(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sinks: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:
+    """The inputs of a run, in the order of :data:`INPUTS`."""
+    return query, key, value, None if sinks is None else sinks.contiguous(), cu_seqlens_q, cu_seqlens_k

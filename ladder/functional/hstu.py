@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from ladder.operations import (
     HstuBackwardProblem,
     HstuPages,
     HstuProblem,
-    Tensors,
     check_window,
     hstu_problem_of_tensors,
     padded_bias,
@@ -102,7 +101,7 @@ def hstu_attention(
         gradients = Choice(backward, arch or "", deterministic=deterministic)
         marks = (cu_seqlens_q, offsets_k, num_contexts, num_targets, intervals)
         others = dict(zip(_INTEGERS, (*marks, *(pages or (None,) * len(HstuPages._fields))[1:]), strict=True))
-        call = _Call(problem, query.device, forward, gradients, others, integers)
+        call = _Call(problem, forward, gradients, others, integers)
         _calls.keep(kind, call)
     bias = None if rab is None else padded_bias(rab)
     if differentiable:
@@ -140,42 +139,51 @@ def _require_gradients(problem: HstuProblem) -> None:
     require_backward(_differentiated(problem))
 
 
-@dataclass(frozen=True)
 class _Call:
-    """The problem of a call, with all that it needs besides its :data:`_TENSORS`: made once for its kind.
+    """The problem of a call, with all that it needs besides its tensors: made once for its kind.
 
     All backward rungs need only the forward pass's inputs, so the two rungs are chosen independently. It
     keeps the ``integers``, so that no other tensor can have their identity.
     """
 
-    problem: HstuProblem
-    device: torch.device
-    stage: Choice
-    backward: Choice
-    others: Mapping[str, Tensor | None]
-    integers: Sequence[Tensor | None]
-    _runs: dict[str, Run] = field(default_factory=dict)
+    __slots__ = ("_forward", "_gradients", "_names", "_others", "backward", "integers", "problem", "stage")
+
+    def __init__(
+        self,
+        problem: HstuProblem,
+        stage: Choice,
+        backward: Choice,
+        others: Mapping[str, Tensor | None],
+        integers: Sequence[Tensor | None],
+    ) -> None:
+        self.problem, self.stage, self.backward, self.integers = problem, stage, backward, integers
+        self._names, self._others = (*_TENSORS, *others), (*others.values(),)
+        self._forward: Run | None = None
+        self._gradients: dict[bool, Run] = {}  # by whether there is one of rab
 
     def forward(self, *tensors: Tensor | None) -> Tensor:
-        inputs = {**dict(zip(_TENSORS, tensors, strict=True)), **self.others}
-        [o] = self._run("forward", self.problem, inputs, self.stage)(inputs)
+        inputs = (*tensors, *self._others)
+        if self._forward is None:
+            self._forward = self._prepared(self.problem, inputs, self.stage)
+        [o] = self._forward(*inputs)
         return o
 
     def gradients(
         self, saved: Sequence[Tensor | None], d_o: Tensor, *, of_bias: bool
     ) -> tuple[Tensor | None, ...]:
         """The gradients of q, k, v and, if wanted, of rab."""
-        inputs = {**dict(zip(_TENSORS, saved, strict=True)), **self.others}
-        inputs.update(d_o=d_o.contiguous(), d_rab=None)
-        wanted = _differentiated(self.problem, bias_gradient=of_bias)
-        run = self._run(f"backward {wanted.differentiates_bias}", wanted, inputs, self.backward)
-        d_q, d_k, d_v, *d_rab = run(inputs)
+        # Without a gradient of rab, d_rab is no output but an input that is missing.
+        inputs = (*saved, *self._others, d_o.contiguous(), *(() if of_bias else (None,)))
+        run = self._gradients.get(of_bias)
+        if run is None:
+            wanted = _differentiated(self.problem, bias_gradient=of_bias)
+            run = self._gradients[of_bias] = self._prepared(wanted, inputs, self.backward)
+        d_q, d_k, d_v, *d_rab = run(*inputs)
         return d_q, d_k, d_v, d_rab[0].to(d_o.dtype) if d_rab else None
 
-    def _run(self, name: str, problem: AnyProblem, inputs: Tensors, choice: Choice) -> Run:
-        if name not in self._runs:
-            self._runs[name] = prepare(problem, inputs, self.device, choice)
-        return self._runs[name]
+    def _prepared(self, problem: AnyProblem, inputs: Sequence[Any], choice: Choice) -> Run:
+        named = dict(zip((*self._names, "d_o", "d_rab"), inputs, strict=False))
+        return prepare(problem, named, inputs[0].device, choice)
 
 
 #: Each keeps its int32 tensors.
@@ -190,10 +198,19 @@ class _HstuAttention(torch.autograd.Function):
         return call.forward(*tensors)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = ctx.call.gradients(ctx.saved_tensors, d_o, of_bias=ctx.needs_input_grad[4])
-        return None, *gradients, None
+        if torch.is_grad_enabled():
+            return _once_differentiated(ctx, d_o)
+        return _gradients(ctx, d_o)
+
+
+def _gradients(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
+    found = ctx.call.gradients(ctx.saved_tensors, d_o, of_bias=ctx.needs_input_grad[4])
+    return None, *found, None
+
+
+#: The same where a second gradient may be wanted, which it refuses.
+_once_differentiated = once_differentiable(_gradients)
 
 
 def _differentiated(problem: HstuProblem, *, bias_gradient: bool = True) -> HstuBackwardProblem:

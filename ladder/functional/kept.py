@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -14,16 +15,15 @@ Kind = tuple[Any, ...]
 
 
 def kind_of(tensors: Sequence[Tensor | None], *choices: Any) -> Kind:
-    """The kind of a call: the shapes, strides, dtypes and devices of its tensors, its other arguments, and
-    where rungs are looked for. Empty if something is no tensor, has no strides or has no hash.
+    """The kind of a call: the shapes, strides, dtypes and devices of its tensors, its other arguments with
+    their types (1 == True, but 1 is refused), and where rungs are looked for. Empty if something is no tensor
+    or has no strides.
     """
     try:
         layouts = [None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors]
-        kind = (*layouts, *choices, os.environ.get("LADDER_STAGES"))
-        hash(kind)
-    except (AttributeError, TypeError, RuntimeError):
+    except (AttributeError, RuntimeError):
         return ()
-    return kind
+    return (*layouts, choices, *map(type, choices), os.environ.get("LADDER_STAGES"))
 
 
 class Kept(Generic[T]):
@@ -34,15 +34,20 @@ class Kept(Generic[T]):
         self._values: dict[Kind, T] = {}
 
     def get(self, kind: Kind) -> T | None:
-        return self._values.get(kind)
+        """The value that is kept, if any; of a kind without a hash there is none."""
+        try:
+            return self._values.get(kind)
+        except TypeError:
+            return None
 
     def keep(self, kind: Kind, value: T) -> None:
-        """Keeps the value, unless the kind is empty."""
+        """Keeps the value, unless the kind is empty or has no hash."""
         if not kind:
             return
         if len(self._values) >= self._most:
             self._values.clear()
-        self._values[kind] = value
+        with suppress(TypeError):
+            self._values[kind] = value
 
     def values(self) -> list[T]:
         return [*self._values.values()]

@@ -6,7 +6,7 @@ An operator is opaque to the compiler, which knows only its outputs' shapes and 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 from ladder.functional import gradients
-from ladder.functional.forward import prepared
+from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.runs import AUTO
 from ladder.stages import discover
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, bool enable_gqa=False"
 )
-_CHOICES = "str stage='auto', str arch='', str options='', str backward='auto', bool deterministic=False"
+_CHOICES = (
+    "str stage='auto', str arch='', str options='', str backward='auto', bool deterministic=False, "
+    "int[] window_size=[-1, -1], float? softcap=None, Tensor? sinks=None"
+)
 _OUTPUTS = "(Tensor o, Tensor lse)"
 
 
@@ -37,13 +40,18 @@ def run(
     options: str = "",
     backward: str = AUTO,
     deterministic: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """:func:`ladder.attention` with argument types that operators support.
 
     ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
     """
-    call = prepared(query, key, value, is_causal, scale, enable_gqa, stage, arch, options, False)
-    o, lse = call({"q": query, "k": key, "v": value})
+    left, right = window_size
+    choices = (is_causal, scale, enable_gqa, stage, arch, options, False)
+    call = prepared(query, key, value, *choices, (left, right), softcap, sinks)
+    o, lse = call(*inputs_of(query, key, value, sinks))
     return o, lse
 
 
@@ -73,13 +81,28 @@ def _register_gradient(forward: Any, names: Callable[..., dict[str, Any]]) -> No
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         arguments = names(*inputs)
-        ctx.save_for_backward(arguments["query"], arguments["key"], arguments["value"], *output)
-        ctx.choices = [arguments[n] for n in ("is_causal", "scale", "backward", "arch", "deterministic")]
+        ctx.save_for_backward(
+            arguments["query"], arguments["key"], arguments["value"], *output, arguments["sinks"]
+        )
+        names_of_choices = (
+            "is_causal",
+            "scale",
+            "backward",
+            "arch",
+            "deterministic",
+            "window_size",
+            "softcap",
+        )
+        ctx.choices = [arguments[name] for name in names_of_choices]
         ctx.count = len(inputs)
 
     def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
-        found = gradients.attention_backward(d_o, d_lse.contiguous(), *ctx.saved_tensors, *ctx.choices)
-        return (*found, *[None] * (ctx.count - 3))
+        *saved, sinks = ctx.saved_tensors
+        found = gradients.attention_backward(d_o, d_lse.contiguous(), *saved, *ctx.choices, sinks)
+        others: list[Tensor | None] = [None] * (ctx.count - 3)
+        if sinks is not None:
+            others[-1] = found[3]
+        return *found[:3], *others
 
     forward.register_autograd(backward, setup_context=save)
 

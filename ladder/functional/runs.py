@@ -47,57 +47,66 @@ class Choice:
             )
 
 
-@dataclass(frozen=True)
 class Run:
-    """All that a call needs besides its tensors. Calling it returns the outputs, in the operation's order;
-    each owns its storage, as a compiled graph assumes. On a GPU it only launches, on the current stream, and
-    waits for nothing.
+    """All that a call needs besides its tensors. Calling it with the inputs, in the order in which they were
+    prepared, returns the outputs, in the operation's order; each owns its storage, as a compiled graph
+    assumes. On a GPU it only launches, on the current stream, and waits for nothing.
+
+    ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones.
+    ``gradients`` has the runs of this run's gradients, by what tells them apart.
     """
 
-    launch: LaunchFunction
-    inputs: Sequence[str]
-    #: The inputs that are copied first, because the stage takes only contiguous ones.
-    copied: Sequence[str]
-    outputs: Sequence[Output]
-    device: torch.device
-    #: Of each output, as ``torch.empty_strided`` takes them, in a third of the time of ``torch.empty``.
-    _kinds: Sequence[tuple[Sequence[int], Sequence[int], torch.dtype]]
+    __slots__ = ("_copied", "_device", "_kinds", "copied", "gradients", "launch", "outputs")
 
-    def __call__(self, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
-        for name in self.copied:
-            inputs[name] = inputs[name].contiguous()  # type: ignore[union-attr]
+    def __init__(
+        self,
+        launch: LaunchFunction,
+        inputs: Sequence[str],
+        copied: Sequence[str],
+        outputs: Sequence[Output],
+        device: torch.device,
+    ) -> None:
+        self.launch = launch
+        self.copied, self.outputs = copied, outputs
+        self.gradients: dict[Any, Run] = {}
+        self._copied = [inputs.index(name) for name in copied]
+        self._device = device
+        dtypes = torch_dtypes()
+        # As torch.empty_strided takes them, in a third of the time of torch.empty.
+        self._kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
+
+    def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         outputs = self.empty_outputs()
-        self.launch([*[inputs[name] for name in self.inputs], *outputs])
+        tensors = [*inputs, *outputs]
+        for place in self._copied:
+            tensors[place] = tensors[place].contiguous()  # type: ignore[union-attr]
+        self.launch(tensors)
         return (*outputs,)
 
     def empty_outputs(self) -> list[Tensor]:
         """Uninitialised outputs."""
-        device = self.device
-        return [
-            torch.empty_strided(size, stride, dtype=dtype, device=device)
-            for size, stride, dtype in self._kinds
-        ]
+        device, empty = self._device, torch.empty_strided
+        return [empty(size, stride, dtype=dtype, device=device) for size, stride, dtype in self._kinds]
 
 
 def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: Choice) -> Run:
-    """The run of a problem on inputs like these.
+    """The run of a problem on inputs like these, in their order.
 
     CPU tensors run on the emulator, CUDA tensors on their GPU. Raises :class:`UnsupportedProblem` if the
     stage does not take the problem.
     """
-    operation, dtypes = operation_of(problem), torch_dtypes()
+    operation = operation_of(problem)
     stage, loaded = _loaded(problem, device, choice)
     copied = [
         name
         for name in operation.strided
         if not inputs[name].is_contiguous()  # type: ignore[union-attr]
-        and not ("strides" in stage.takes and _lies_in_rows(inputs[name]))  # type: ignore[arg-type]
+        and not ("strides" in stage.takes and lies_in_rows(inputs[name]))  # type: ignore[arg-type]
     ]
     taken = {name: x.contiguous() if name in copied and x is not None else x for name, x in inputs.items()}
     outputs = operation.outputs(problem)
     launch = loaded([*inputs], [one.name for one in outputs], operation.arguments(problem, taken))
-    kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
-    return Run(launch, [*inputs], copied, outputs, device, kinds)
+    return Run(launch, [*inputs], copied, outputs, device)
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -105,7 +114,7 @@ def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[dimension + 1 :]) for dimension in range(len(shape)))
 
 
-def _lies_in_rows(tensor: Tensor) -> bool:
+def lies_in_rows(tensor: Tensor) -> bool:
     """Whether TMA takes a tensor as it lies: see ``tensor_map`` in stages/include/tiles/tensor_map.h. Rows
     are contiguous and begin at multiples of 16 bytes from each other; heads lie a multiple of 64 elements
     apart, or of a row if that is shorter.
@@ -137,7 +146,7 @@ def _loaded(problem: AnyProblem, device: torch.device, choice: Choice) -> tuple[
             target_of = partial(backend.target, arch=choice.arch or None)
             stage = _chosen(problem, target_of, choice)
             target = target_of(stage)
-            extension = build(stage, target, stage.chosen_options(dict(choice.options)))
+            extension = build(stage, target, stage.chosen_options(dict(choice.options)), only=problem)
             found = _known[key] = stage, backend.loaded(extension, target, device)
     return found
 

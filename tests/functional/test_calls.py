@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +228,47 @@ def test_a_deterministic_gradient() -> None:
     o, _ = ladder.attention(q, k, v, stage="v3_swizzle", backward="b2_one_pass", deterministic=True)
     with pytest.raises(UnsupportedProblem, match="b2_one_pass is not deterministic"):
         o.sum().backward()
+
+
+def frames_of(call: Any) -> int:
+    """How many functions of this package run during a call."""
+    folder, count = str(Path(ladder.__file__).parent), 0
+
+    def seen(frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(folder)
+
+    threading.setprofile(seen)  # backward passes of CUDA tensors run in threads
+    sys.setprofile(seen)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return count
+
+
+def test_a_call_runs_few_functions_besides_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes host time, which a launch on a GPU waits for."""
+    monkeypatch.setattr(runs, "_loaded", lambda problem, *_: (stage_of(problem), lambda *_: len))
+    q, k, v = tensors()
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+
+    def forward_and_backward() -> None:
+        o, _ = ladder.attention(*leaves)
+        torch.autograd.grad(o, leaves, torch.ones_like(o))
+
+    offsets = torch.tensor([0, 5, 16], dtype=torch.int32)
+    tokens = [x[0].transpose(0, 1).contiguous().requires_grad_() for x in (q, k, v)]
+
+    def of_hstu() -> None:
+        o = ladder.hstu_attention(*tokens, offsets)
+        torch.autograd.grad(o, tokens, torch.ones_like(o))
+
+    for call, most in ((lambda: ladder.attention(q, k, v), 12), (forward_and_backward, 19), (of_hstu, 24)):
+        call()
+        assert frames_of(call) <= most
+
+
+def stage_of(problem: Any) -> Any:
+    return ladder.discover().computing(problem.operation)[-1]

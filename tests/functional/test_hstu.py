@@ -126,9 +126,9 @@ def test_one_bias_for_all_heads_sums_their_gradients() -> None:
 def test_the_gradient_of_a_constant_bias_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[set[str]] = []
 
-    def recorded(run: Run, inputs: dict[str, Tensor | None]) -> tuple[Tensor, ...]:
+    def recorded(run: Run, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         computed.append({output.name for output in run.outputs})
-        return call_run(run, inputs)
+        return call_run(run, *inputs)
 
     call_run = Run.__call__
     monkeypatch.setattr(Run, "__call__", recorded)

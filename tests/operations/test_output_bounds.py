@@ -4,6 +4,8 @@ off does.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -50,8 +52,8 @@ def test_an_error_within_the_largest_bound_fails() -> None:
 def test_torch_passes(dtype: str, inputs: str, backend: SDPBackend) -> None:
     for length, is_causal in ((100, False), (256, True)):
         problem = Problem(1, 2, length, length, 64, dtype=dtype, is_causal=is_causal, inputs=inputs)
-        of_torch = {name: torch.as_tensor(x) for name, x in OPERATION.make_inputs(problem).items()}
-        q, k, v = (of_torch[name] for name in ("q", "k", "v"))
+        of_torch = OPERATION.make_inputs(problem)
+        q, k, v = (torch.as_tensor(of_torch[name]) for name in ("q", "k", "v"))
         with sdpa_kernel(backend):
             o = scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=problem.softmax_scale)
         expected = OPERATION.reference(problem, of_torch)
@@ -77,3 +79,35 @@ def test_what_is_too_small_may_be_0(inputs: str, dtype: str) -> None:
     weights = torch.softmax(s, -1)
     o = weights.masked_fill(weights < 2.0**-126, 0) @ v
     assert expected.deviation("o", o).is_allowed
+
+
+@pytest.mark.parametrize(
+    ("features", "wrong"),
+    [
+        ({"window": (20, 5)}, {"window": (20, 4)}),
+        ({"window": (20, 5)}, {"window": (19, 5)}),
+        ({"window": (20, 5)}, {}),
+        ({"softcap": 2.0}, {"softcap": 2.2}),
+        ({"softcap": 30.0}, {}),
+        ({"sinks": True}, {}),
+    ],
+    ids=str,
+)
+def test_other_features_do_not_pass(features: dict[str, Any], wrong: dict[str, Any]) -> None:
+    """A key more or less in the window, a cap that is a little off, no sinks."""
+    problem, other = (Problem(1, 2, 100, 120, 64, dtype="bf16", **given) for given in (features, wrong))
+    expected = OPERATION.reference(problem, OPERATION.make_inputs(problem))
+    outputs = OPERATION.reference(other, OPERATION.make_inputs(other)).outputs
+    assert expected.passed(expected.errors(expected.outputs))
+    assert not expected.passed(expected.errors(outputs))
+
+
+def test_rows_without_keys_are_exact() -> None:
+    """o = 0 and lse = -inf; a finite lse is infinitely off, and NaN never right."""
+    problem = Problem(1, 1, 50, 20, 64, dtype="bf16", window=(-1, 0))
+    expected = OPERATION.reference(problem, OPERATION.make_inputs(problem))
+    o, lse = expected.outputs["o"], expected.outputs["lse"]
+    assert not o[:, :, :30].any() and (lse[:, :, :30] == -torch.inf).all()
+    assert expected.passed(expected.errors({"o": o, "lse": lse}))
+    for wrong in (-1e30, torch.inf, torch.nan):
+        assert not expected.passed(expected.errors({"o": o, "lse": lse.nan_to_num(neginf=wrong)}))

@@ -83,3 +83,12 @@ def make_inputs(problem: Problem, device: str = "cpu") -> tuple[Tensor, Tensor, 
     KINDS[problem.inputs](q, k)
     dtype = TORCH_DTYPES[problem.dtype]
     return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)
+
+
+def make_sinks(problem: Problem, device: str = "cpu") -> Tensor | None:
+    """Draws the sinks (H), if the problem has any: standard normal, the second head's above all logits."""
+    if not problem.sinks:
+        return None
+    sinks = torch.randn(problem.heads, generator=torch.Generator().manual_seed(2))
+    sinks[1:2] = 40.0
+    return sinks.to(device)

@@ -9,7 +9,7 @@ _FLOAT64 = 8
 #: The number of a head's logits that the reference processes at once, or one row if that is longer. In
 #: float64 it holds the logits, the weights, their bounds, intermediate values, and the previous rows' logits.
 LOGITS_AT_ONCE = 2**22
-_COPIES_OF_LOGITS = 16
+_COPIES_OF_LOGITS = 20
 
 
 def needed_bytes(problem: Problem) -> int:

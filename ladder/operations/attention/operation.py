@@ -11,6 +11,8 @@ from typing import Any
 from ladder.operations.attention import shapes
 from ladder.operations.attention.problem import SIZE_TEXT, Problem
 from ladder.operations.base import DTYPES, Huge, Operation, Output, Reference, Tensors
+from ladder.operations.hstu.mask import parse_window
+from ladder.operations.hstu.problem import parse_lengths
 
 _CHECKED_HEADS = 2
 
@@ -25,6 +27,10 @@ class Attention(Operation):
         **dict.fromkeys(("B", "H", "Hkv", "N", "M", "d"), "Int64"),
         "dtype": "string",
         "causal": "boolean",
+        "window": "string",
+        "softcap": "Float64",
+        "sinks": "boolean",
+        "lengths": "string",
     }
     output_names: tuple[str, ...] = ("o", "lse")
     #: The inputs that a stage with the feature ``strides`` takes as they lie.
@@ -53,6 +59,10 @@ class Attention(Operation):
             "d": problem.head_dim,
             "dtype": problem.dtype,
             "causal": problem.is_causal,
+            "window": None if problem.window is None else "{},{}".format(*problem.window),
+            "softcap": problem.softcap,
+            "sinks": problem.sinks,
+            "lengths": problem.lengths,
         }
 
     def title_of(self, row: Mapping[str, Any]) -> str:
@@ -60,6 +70,7 @@ class Attention(Operation):
         return super().title_of(shown)
 
     def arguments(self, problem: Problem, tensors: Tensors) -> dict[str, Any]:
+        begin, end = problem.band
         return {
             "batch": problem.batch,
             "heads": problem.heads,
@@ -70,29 +81,57 @@ class Attention(Operation):
             "dtype": problem.dtype,
             "is_causal": problem.is_causal,
             "scale": problem.softmax_scale,
+            "begin": begin,
+            "end": end,
+            "softcap": problem.softcap or 0.0,
+            "total_q": sum(problem.q_lens or ()),
+            "total_k": sum(problem.kv_lens or ()),
             **{f"{name}_strides": strides(tensors[name]) for name in self.strided},
         }
 
     def make_inputs(self, problem: Problem, device: str = "cpu") -> dict[str, Any]:
-        from ladder.operations.attention.inputs import make_inputs, wide
+        from ladder.operations.attention.inputs import make_inputs, make_sinks, wide
+        from ladder.operations.attention.jagged import offsets, packed
 
-        inputs = dict(zip("qkv", make_inputs(problem, device), strict=True))
-        return {name: wide(x) for name, x in inputs.items()} if problem.strided else inputs
+        inputs: dict[str, Any] = dict(zip("qkv", make_inputs(problem, device), strict=True))
+        inputs = {name: wide(x) for name, x in inputs.items()} if problem.strided else inputs
+        marks = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"))
+        if problem.q_lens is not None and problem.kv_lens is not None:
+            lengths = {"q": problem.q_lens, "k": problem.kv_lens, "v": problem.kv_lens}
+            inputs = {name: packed(x, lengths[name]) for name, x in inputs.items()}
+            marks = {f"cu_seqlens_{name}": offsets(lengths[name], device) for name in "qk"}
+        return {**inputs, "sinks": make_sinks(problem, device), **marks}
 
     def outputs(self, problem: Problem) -> Sequence[Output]:
-        rows = (problem.batch, problem.heads, problem.q_len)
-        return (Output("o", (*rows, problem.head_dim), problem.dtype or "f32"), Output("lse", rows, "f32"))
+        rows: tuple[int, ...] = (problem.batch, problem.heads, problem.q_len)
+        of_o: tuple[int, ...] = (*rows, problem.head_dim)
+        if problem.q_lens is not None:
+            rows, of_o = (
+                (problem.heads, sum(problem.q_lens)),
+                (sum(problem.q_lens), problem.heads, problem.head_dim),
+            )
+        return (Output("o", of_o, problem.dtype or "f32"), Output("lse", rows, "f32"))
 
     def reference(self, problem: Problem, inputs: Mapping[str, Any]) -> Reference:
+        from ladder.operations.attention.jagged import reference_of_sequences
         from ladder.operations.attention.reference import reference
 
-        return reference(**inputs, is_causal=problem.is_causal, scale=problem.softmax_scale)
+        if problem.q_lens is not None:
+            return reference_of_sequences(problem, inputs)
+        return reference(*(inputs[name] for name in "qkv"), sinks=inputs["sinks"], **problem.rules)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        return [*shapes.pairwise_problems(dtypes, head_dims), *shapes.strided_problems(dtypes, head_dims)]
+        return [
+            *shapes.pairwise_problems(dtypes, head_dims),
+            *shapes.strided_problems(dtypes, head_dims),
+            *shapes.variants(dtypes, head_dims),
+        ]
 
     def boundaries(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, list[Problem]]:
-        return {f"d={d}": shapes.boundary_problems(d, dtypes) for d in head_dims}
+        return {
+            **{f"d={d}": shapes.boundary_problems(d, dtypes) for d in head_dims},
+            "windows": shapes.window_boundaries(dtypes, head_dims),
+        }
 
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         return shapes.large_problems(dtypes, head_dims)
@@ -134,7 +173,14 @@ class Attention(Operation):
         group.add_argument(
             "--strided", action="store_true", default=None, help="a token's heads lie side by side"
         )
-        group.add_argument("--scale", type=_number, help="factor of the logits (1 / sqrt(d))")
+        group.add_argument("--scale", type=parse_number, help="factor of the logits (1 / sqrt(d))")
+        group.add_argument(
+            "--window", type=parse_window, metavar="L,R", help="keys before and after (-1,0: causal)"
+        )
+        group.add_argument("--softcap", type=parse_number, help="the logits' largest size (no limit)")
+        for option, what in (("--queries", "queries"), ("--keys", "keys")):
+            group.add_argument(option, type=parse_lengths, metavar="N/N/..", help=f"{what} of each sequence")
+        group.add_argument("--sinks", action="store_true", default=None, help="a logit of its own per head")
 
     def fields_of(self, options: argparse.Namespace) -> dict[str, Any]:
         return {
@@ -142,6 +188,11 @@ class Attention(Operation):
             "is_causal": bool(options.causal),
             "scale": options.scale,
             "strided": bool(options.strided),
+            "window": options.window,
+            "softcap": options.softcap,
+            "sinks": bool(options.sinks),
+            "q_lens": options.queries,
+            "kv_lens": options.keys,
         }
 
     def diagnose(
@@ -151,17 +202,28 @@ class Attention(Operation):
         from ladder.operations.attention.reference import AttentionReference
 
         assert isinstance(reference, AttentionReference)
+        if problem.q_lens is not None:
+            return super().diagnose(problem, outputs, reference, owner)
         return diagnose(problem, outputs["o"], outputs["lse"], reference, owner)
 
     def part(self, problem: Problem, tensors: Mapping[str, Any]) -> tuple[Problem, Mapping[str, Any]]:
-        """Selects two heads of the first batch."""
+        """Selects two heads of the first batch; of sequences of different lengths, all."""
+        if problem.q_lens is not None:
+            return problem, tensors
         heads = min(_CHECKED_HEADS, problem.heads)
         kv_heads = math.ceil(heads * problem.num_kv_heads / problem.heads)
         taken = {"k": kv_heads, "v": kv_heads}
-        parts = {name: tensor[:1, : taken.get(name, heads)] for name, tensor in tensors.items()}
+        parts = {
+            name: tensor[:heads] if name in ("sinks", "d_sinks") else tensor[:1, : taken.get(name, heads)]
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        parts = {name: parts.get(name) for name in tensors}
         return replace(problem, batch=1, heads=heads, kv_heads=kv_heads), parts
 
     def baselines(self, problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+        if problem.features - {"strides"}:
+            return {}  # torch's take none of the others
         from ladder.operations.attention.baselines import torch_runs
 
         return torch_runs(problem, inputs)
@@ -171,13 +233,16 @@ def strides(tensor: Any) -> tuple[int, int, int]:
     """The elements from one batch, head and row of a tensor (B, H, N, d) to the next. Those of a dimension of
     size 1 say nothing, and need not be multiples of 16 bytes; they are a contiguous tensor's.
     """
+    if tensor.dim() == 3:  # tokens of all sequences
+        return 0, tensor.stride(1), tensor.stride(0)
     _, heads, rows, d = tensor.shape
     found = zip(tensor.shape, tensor.stride(), (heads * rows * d, rows * d, d), strict=False)
     batch, head, row = (usual if size == 1 else stride for size, stride, usual in found)
     return batch, head, row
 
 
-def _number(text: str) -> float:
+def parse_number(text: str) -> float:
+    """A number of the command line."""
     try:
         return float(text)
     except ValueError:

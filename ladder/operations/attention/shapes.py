@@ -18,7 +18,14 @@ DEFAULT_PROBLEM = Problem(1, 2, 256, 256, 64)
 DEFAULT_GPU_PROBLEM = Problem(4, 16, 1024, 1024, 64)
 
 #: The default problems of ``ladder check``: sizes that are multiples of tiles, and sizes that are not.
-CHECK_PROBLEMS = (DEFAULT_PROBLEM, Problem(1, 2, 100, 77, 64, kv_heads=1, is_causal=True))
+CHECK_PROBLEMS = (
+    DEFAULT_PROBLEM,
+    Problem(1, 2, 100, 77, 64, kv_heads=1, is_causal=True),
+    Problem(1, 2, 250, 300, 64, kv_heads=1, window=(40, 9)),
+    Problem(1, 1, 100, 200, 128, window=(40, 9), softcap=20.0),
+    Problem(1, 3, 100, 200, 64, window=(40, 9), sinks=True),
+    Problem(3, 2, 200, 150, 64, kv_heads=1, window=(-1, 0), q_lens=(200, 0, 65), kv_lens=(150, 7, 90)),
+)
 #: The problems of the figures in results/.
 BENCH_PROBLEMS = (
     Problem(4, 16, 1024, 1024, 64, dtype="f32"),
@@ -57,7 +64,27 @@ _CAUSAL_BOUNDARIES = (
     *((300, 300), (5, 1601), (1030, 3)),
 )
 #: B, H and Hkv, which index arithmetic can mix up: several of each, and no two sizes alike.
-_HEADS = ((3, 10, 2), (2, 5, 5), (5, 4, 1), (1, 12, 3))
+_HEADS = ((4, 10, 2), (2, 5, 5), (5, 4, 1), (1, 12, 3))
+
+#: Windows: of one key, on one side, on both, causal, and without a limit to the right.
+_WINDOWS = ((0, 0), (70, 0), (5, 20), (-1, 0), (33, -1))
+#: N and M: more keys than queries, as many, and fewer, so that rows before the first key see none.
+_WINDOW_SIZES = ((70, 130), (200, 200), (400, 90), (129, 1))
+#: N, M and windows at, below and above the ends of tiles; of many tiles; and that see no key at all.
+_WINDOW_BOUNDARIES = (
+    *((64, 64, (63, 0)), (65, 65, (64, 0)), (192, 192, (79, 0)), (193, 400, (80, 0)), (200, 500, (127, 1))),
+    *((256, 256, (128, 0)), (300, 77, (10, 0)), (1, 300, (299, 0)), (1, 300, (0, 5)), (600, 600, (16, 16))),
+    *((500, 20, (-1, 0)), (100, 900, (0, 64)), (30, 600, (250, -1)), (330, 330, (1000, 2000))),
+)
+
+#: Sequences' numbers of queries and keys: at and beside tiles' ends, none of either, one, and many.
+_LENGTHS = (
+    ((100, 17, 1), (100, 17, 1)),
+    ((0, 192, 64), (130, 0, 65)),
+    ((193, 64, 3, 0), (80, 300, 1, 7)),
+    ((384,), (90,)),
+    ((5,) * 9, (70, 3, 1, 64, 0, 80, 81, 2, 5)),
+)
 
 #: A multiple of the rows of a block of every rung.
 _LARGEST_TILE = 768
@@ -90,6 +117,68 @@ def strided_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = 
     ]
 
 
+#: The features that few rungs take, each with the axes of its problems.
+_VARIANTS: tuple[dict[str, tuple[Any, ...]], ...] = (
+    {"window": _WINDOWS, "strided": (False, True)},
+    {"softcap": (30.0, 0.5), "window": (None, (33, 9))},
+    {"sinks": (True,), "window": (None, (33, 9))},
+)
+
+
+def variants(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
+    """Problems with the features that few rungs take: of each, any two values of any two axes meet."""
+    common = {
+        "sizes": _WINDOW_SIZES,
+        "inputs": ("normal", "large", "dominant", "rising"),
+        "batch_heads_kv": ((1, 2, 1), (2, 1, 1)),
+        "scale": (None, -0.125),
+        "dtype": tuple(dtypes),
+        "head_dim": tuple(head_dims),
+    }
+    rows = [row for axes in _VARIANTS for row in pairwise({**axes, **common})]
+    causal = [
+        Problem(2, 2, 100, 150, head_dims[-1], dtype=dtypes[-1], is_causal=True, **features)
+        for features in ({"softcap": 10.0}, {"sinks": True})
+    ]
+    return [*map(_problem, rows), *causal, *jagged(dtypes, head_dims)]
+
+
+def jagged(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
+    """Sequences of different lengths, in which any two values of any two axes meet."""
+    axes = {
+        "lengths": _LENGTHS,
+        "window": (None, (-1, 0), (33, 9)),
+        "heads_kv": ((2, 1), (3, 3)),
+        "inputs": ("normal", "large"),
+        "dtype": tuple(dtypes),
+        "head_dim": tuple(head_dims),
+    }
+    return [_sequences(row) for row in pairwise(axes)]
+
+
+def _sequences(row: dict[str, Any]) -> Problem:
+    others = dict(row)
+    (q_lens, kv_lens), (heads, kv_heads) = others.pop("lengths"), others.pop("heads_kv")
+    return of_lengths(q_lens, kv_lens, heads, kv_heads, **others)
+
+
+def of_lengths(
+    q_lens: tuple[int, ...], kv_lens: tuple[int, ...], heads: int, kv_heads: int, head_dim: int, **others: Any
+) -> Problem:
+    """The problem of these sequences."""
+    sizes = (len(q_lens), heads, max(q_lens), max(kv_lens), head_dim, kv_heads)
+    return Problem(*sizes, q_lens=q_lens, kv_lens=kv_lens, **others)
+
+
+def window_boundaries(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEAD_DIMS) -> list[Problem]:
+    """Windows around the ends of tiles, with ordinary inputs."""
+    turns = itertools.cycle(itertools.product(head_dims, dtypes))
+    return [
+        Problem(1, 1, n, m, d, dtype=dtype, window=window)
+        for (n, m, window), (d, dtype) in zip(_WINDOW_BOUNDARIES, turns, strict=False)
+    ]
+
+
 def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Problem]:
     """Sizes around the ends of tiles, with ordinary inputs; and several batches, heads and groups."""
     sizes = [(n, m, False) for n, m in _BOUNDARIES] + [(n, m, True) for n, m in _CAUSAL_BOUNDARIES]
@@ -106,17 +195,29 @@ def boundary_problems(head_dim: int, dtypes: Sequence[str] = DTYPES) -> list[Pro
     ]
 
 
+#: The features that few rungs take, alone.
+_FEATURES: tuple[dict[str, Any], ...] = ({"window": (2100, 9)}, {"softcap": 20.0}, {"sinks": True})
+
+
 def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
     """Rows so long that the growth of errors shows, in each dtype and head dim; then more keys and rows than
-    16 bits count, and several heads for each multiprocessor of a GPU.
+    16 bits count, several heads for each multiprocessor of a GPU, and many heads of several tiles. With each
+    feature, all but those that 16 bits do not count.
     """
     long_rows = [Problem(1, 2, 24, 2048, d, dtype=dtype) for d in head_dims for dtype in dtypes]
     d, dtype = head_dims[0], dtypes[-1]
+    many_heads = [
+        Problem(3, 400, 5, 7, d, kv_heads=100, dtype=dtype),
+        Problem(2, 33, 140, 7, d, kv_heads=11, dtype=dtype),
+    ]
     return [
         *long_rows,
         Problem(1, 1, 3, 2**16 + 45, d, dtype=dtype),
         Problem(1, 1, 2**16 + 45, 3, d, dtype=dtype),
-        Problem(3, 400, 5, 7, d, kv_heads=100, dtype=dtype),
+        *many_heads,
+        *(replace(one, **feature) for feature in _FEATURES for one in (long_rows[0], *many_heads)),
+        of_lengths((24, 3), (2048, 5), 2, 2, d, dtype=dtype),
+        of_lengths((200, *(5,) * 40), (7, *(9,) * 40), 33, 11, d, dtype=dtype),
     ]
 
 
@@ -158,7 +259,7 @@ def full_problems(dtypes: Sequence[str] = DTYPES, head_dims: Sequence[int] = HEA
     sizes = {**axes, "inputs": ("normal",), "scale": (None,)}
     values = {**axes, "q_len": (64, 100), "kv_len": (80,), "batch_heads_kv": ((1, 2, 1),)}
     rows = itertools.chain(product(sizes), product(values))
-    return list(dict.fromkeys(_problem(row) for row in rows))
+    return [*dict.fromkeys(_problem(row) for row in rows), *variants(dtypes, head_dims)]
 
 
 def _axes(dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, tuple[Any, ...]]:
@@ -168,7 +269,8 @@ def _axes(dtypes: Sequence[str], head_dims: Sequence[int]) -> dict[str, tuple[An
 def _problem(row: dict[str, Any]) -> Problem:
     sizes = dict(row)
     batch, heads, kv_heads = sizes.pop("batch_heads_kv")
-    return Problem(batch=batch, heads=heads, kv_heads=kv_heads, **sizes)
+    q_len, kv_len = sizes.pop("sizes", None) or (sizes.pop("q_len"), sizes.pop("kv_len"))
+    return Problem(batch, heads, q_len, kv_len, kv_heads=kv_heads, **sizes)
 
 
 def random_problems(
@@ -179,6 +281,17 @@ def random_problems(
     while True:
         most = min(largest, 2 ** chance.randint(0, largest.bit_length()))
         kv_heads = chance.randint(1, 2)
+        is_windowed = chance.random() < 0.5
+        feature = chance.choice((None, None, "softcap", "sinks", "varlen"))
+        if feature == "varlen":
+            window = (chance.randint(-1, most), chance.randint(-1, most)) if is_windowed else None
+            q_lens, kv_lens = (
+                (chance.randint(1, most), *(chance.randint(0, most) for _ in range(sequences)))
+                for sequences in [chance.randint(0, 4)] * 2
+            )
+            d, dtype = chance.choice(head_dims), chance.choice(dtypes)
+            yield of_lengths(q_lens, kv_lens, 2 * kv_heads, kv_heads, d, dtype=dtype, window=window)
+            continue
         yield Problem(
             batch=chance.randint(1, 2),
             heads=kv_heads * chance.randint(1, 3),
@@ -187,7 +300,10 @@ def random_problems(
             kv_len=chance.randint(1, most),
             head_dim=chance.choice(head_dims),
             dtype=chance.choice(dtypes),
-            is_causal=chance.random() < 0.5,
+            is_causal=chance.random() < 0.5 and not is_windowed,
+            window=(chance.randint(-1, most), chance.randint(-1, most)) if is_windowed else None,
+            softcap=chance.choice((0.1, 5.0, 50.0)) if feature == "softcap" else None,
+            sinks=feature == "sinks",
             inputs=chance.choice(INPUTS),
             scale=chance.choice((None, None, 1.0, -1.0, 0.0, 1e-3, 4.0, round(chance.uniform(-2, 2), 3))),
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ladder.operations.attention.inputs import make_inputs
+from ladder.operations.attention.inputs import make_inputs, make_sinks
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
 from ladder.operations.terms import KEYS, factor_of_first_terms, range_of_others, range_of_terms
@@ -31,18 +31,34 @@ class _Scores:
         self.kv = v
         self.logits = q @ k.repeat_interleave(group, 1).transpose(2, 3)
         self.scale = problem.softmax_scale
+        self.softcap = problem.softcap
+        sinks = make_sinks(problem, device)
+        #: (1, H, 1, 1)
+        self.sinks = None if sinks is None else sinks.double()[None, :, None, None]
         i, j = torch.arange(problem.q_len)[:, None], torch.arange(problem.kv_len)
         #: The distance by which a key is ahead of its query.
         self.ahead = j - i
         self.is_last = (j == problem.kv_len - 1).expand(self.ahead.shape)
-        self.masked = (self.ahead > 0) & problem.is_causal
+        begin, end = problem.band
+        self.masked = (self.ahead < begin) | (self.ahead >= end)
 
     def scaled(self, masked: Tensor | None = None, factor: float = 1.0) -> Tensor:
         masked = self.masked if masked is None else masked
-        return (self.logits * (self.scale * factor)).masked_fill(masked, -math.inf)
+        s = self.logits * (self.scale * factor)
+        if self.softcap is not None:
+            s = self.softcap * torch.tanh(s / self.softcap)
+        return s.masked_fill(masked, -math.inf)
 
     def attention(self, masked: Tensor | None = None, factor: float = 1.0) -> Tensor:
-        return torch.softmax(self.scaled(masked, factor), -1) @ self.v
+        masked = self.masked if masked is None else masked
+        return self.weighted(self.scaled(masked, factor))
+
+    def weighted(self, s: Tensor, sinks: float = 1.0) -> Tensor:
+        """o of masked logits, with ``sinks`` times each sink's term."""
+        lse = s.logsumexp(-1, keepdim=True)
+        if self.sinks is not None and sinks:
+            lse = torch.logaddexp(lse, self.sinks + math.log(sinks))
+        return (s - lse.masked_fill(lse == -math.inf, 0.0)).exp() @ self.v
 
 
 def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str:
@@ -54,6 +70,8 @@ def slip_of_o(problem: Problem, o: Tensor, reference: AttentionReference) -> str
     for says, wrong in _outputs(problem, scores):
         if _is_close(o.double(), wrong, tolerance):
             return says
+    if problem.sinks or problem.softcap is not None:
+        return ""
     return _other_heads(problem, o, reference, scores, tolerance)
 
 
@@ -66,9 +84,9 @@ def keys_of_o(
     lse_is_right: bool,
 ) -> str:
     """Describes the keys by which the row of o at (batch, head, row) is wrong; "" if it is not by some that
-    follow each other.
+    follow each other, and of problems with sinks or a softcap.
     """
-    if _is_too_large(problem):
+    if _is_too_large(problem) or problem.sinks or problem.softcap is not None:
         return ""
     scores = _Scores(problem, o.device.type)
     batch, head, row = place
@@ -98,7 +116,7 @@ def keys_of_o(
 
 def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) -> str:
     """Describes the slip that produces lse (B, H, N); "" if it is none of the known ones."""
-    if _is_too_large(problem):
+    if _is_too_large(problem) or problem.sinks:
         return ""
     s = _Scores(problem, lse.device.type).scaled()
     m = s.amax(-1)
@@ -128,6 +146,7 @@ def _is_close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
 def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """Yields the output of each slip that affects all heads alike."""
     ahead, is_last = scores.ahead, scores.is_last
+    yield from _variants(problem, scores)
     if problem.is_causal:
         corner = problem.kv_len - problem.q_len
         yield "It is what comes out without the causal mask.", scores.attention(ahead > problem.kv_len)
@@ -138,6 +157,8 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
             left = -(torch.arange(problem.q_len)[:, None] + 1) % tile
             says = f"It is what comes out where the mask hides whole tiles of {tile} keys alone."
             yield says, scores.attention(ahead > left)
+    elif problem.window is not None:
+        yield from _windows(problem, scores)
     else:
         yield (
             "It is what comes out with a causal mask, and the problem has none.",
@@ -158,9 +179,49 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         if problem.kv_len > tile:
             yield from _of_tiles(scores, tile)
             yield from _misplaced(scores, tile)
-        if problem.kv_len % tile and not problem.is_causal:
+        if problem.kv_len % tile and not problem.is_causal and problem.window is None:
             padded = tile - problem.kv_len % tile
             yield _padded(scores, padded)
+
+
+def _variants(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
+    """Yields the output of each slip in a softcap or in sinks."""
+    if problem.softcap is not None:
+        s, c = scores.logits * scores.scale, problem.softcap
+        for says, wrong in (
+            ("without the softcap", s),
+            ("of logits that are not multiplied by the softcap again", torch.tanh(s / c)),
+            ("of logits that are not divided by the softcap", c * torch.tanh(s)),
+            ("of products that are neither scaled nor divided by the softcap", c * torch.tanh(scores.logits)),
+            ("of a softcap before the scale", scores.scale * c * torch.tanh(scores.logits / c)),
+        ):
+            o = scores.weighted(wrong.masked_fill(scores.masked, -math.inf))
+            yield f"It is what comes out {says}.", o
+    if scores.sinks is not None:
+        s = scores.scaled()
+        yield "It is what comes out without the sinks.", scores.weighted(s, 0.0)
+        yield "It is what comes out where each row has its sink four times.", scores.weighted(s, 4.0)
+
+
+def _windows(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
+    """Yields the output of each slip in a window."""
+    (begin, end), ahead = problem.band, scores.ahead
+    yield "It is what comes out without the window.", scores.attention(ahead > problem.kv_len)
+    yield "It is what comes out without the window's left side.", scores.attention(ahead >= end)
+    yield "It is what comes out without the window's right side.", scores.attention(ahead < begin)
+    for off in (-1, 1):
+        more = "more" if off > 0 else "fewer"
+        yield (
+            f"It is what comes out where a query sees a key {more} on the left.",
+            scores.attention((ahead < begin - off) | (ahead >= end)),
+        )
+        yield (
+            f"It is what comes out where a query sees a key {more} on the right.",
+            scores.attention((ahead < begin) | (ahead >= end + off)),
+        )
+    corner = problem.kv_len - problem.q_len
+    upper_left = (ahead < begin - corner) | (ahead >= end - corner)
+    yield "It is what comes out of a window aligned to the upper left.", scores.attention(upper_left)
 
 
 def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations.attention.inputs import TORCH_DTYPES
 from ladder.operations.attention.problem import Problem
+from ladder.operations.hstu.tensors import sequence_lengths
 
 
 def require_strided(**tensors: Tensor) -> None:
@@ -22,23 +23,23 @@ def require_strided(**tensors: Tensor) -> None:
             raise InvalidProblem(f"{name} is {tensor.layout}; it must be dense", f"Pass {name}.to_dense().")
 
 
-def problem_of_tensors(
-    q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
-) -> Problem:
-    """Derives the problem of these tensors.
-
-    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
+def check_tensors(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dimensions: str,
+    names: tuple[str, str, str] = ("query", "key", "value"),
+) -> str:
+    """Checks that three tensors with these ``names`` go together, each of these ``dimensions``; returns their
+    dtype's name. Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
     """
-    named = (("query", q), ("key", k), ("value", v))
     dtypes = {dtype: name for name, dtype in TORCH_DTYPES.items()}
-    for name, tensor in named:
+    for name, tensor in zip(names, (q, k, v), strict=True):
         if not isinstance(tensor, Tensor):
             raise InvalidProblem(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
         require_strided(**{name: tensor})
-        if tensor.dim() != 4:
-            raise InvalidProblem(
-                f"{name} has {tensor.dim()} dimensions; it must have 4: (batch, heads, sequence, head_dim)"
-            )
+        if tensor.dim() != int(dimensions[0]):
+            raise InvalidProblem(f"{name} has {tensor.dim()} dimensions; it must have {dimensions}")
         if tensor.device.type not in ("cpu", "cuda"):
             raise InvalidProblem(f"{name} is on {tensor.device}; it must be on the CPU or a CUDA GPU")
         if tensor.device != q.device:
@@ -52,21 +53,78 @@ def problem_of_tensors(
             raise InvalidProblem(f"{name} is {tensor.dtype} and query {q.dtype}; all must have one dtype")
     if k.shape != v.shape:
         raise InvalidProblem(
-            f"key is {tuple(k.shape)} and value {tuple(v.shape)}; they must have the same shape"
+            f"{names[1]} is {tuple(k.shape)} and {names[2]} {tuple(v.shape)}; they must have the same shape"
         )
-    for axis, name in ((0, "batch"), (3, "head_dim")):
-        if k.shape[axis] != q.shape[axis]:
-            raise InvalidProblem(
-                f"key has {name} {k.shape[axis]} and query {q.shape[axis]}; they must be equal"
-            )
+    if k.shape[-1] != q.shape[-1]:
+        raise InvalidProblem(
+            f"{names[1]} has head_dim {k.shape[-1]} and query {q.shape[-1]}; they must be equal"
+        )
+    return dtypes[q.dtype]
+
+
+def _check_heads(q: Tensor, k: Tensor, enable_gqa: bool) -> None:
     if k.shape[1] != q.shape[1] and not enable_gqa:
         raise InvalidProblem(
             f"query has {q.shape[1]} heads and key {k.shape[1]}",
             "With enable_gqa=True query's heads may be a multiple of key's.",
         )
-    for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
-        if not isinstance(flag, bool):
-            raise InvalidProblem(f"{name} is {flag!r}; it must be True or False")
+    if not isinstance(enable_gqa, bool):
+        raise InvalidProblem(f"enable_gqa is {enable_gqa!r}; it must be True or False")
+
+
+def problem_of_sequences(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    offsets_q: Tensor,
+    offsets_k: Tensor,
+    scale: float | None,
+    enable_gqa: bool,
+    window_size: tuple[int, int],
+) -> Problem:
+    """Derives the problem of sequences one after another: q (tokens, H, d), k and v (tokens, Hkv, d), and the
+    offsets of the sequences (B + 1), int32, which are read.
+
+    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
+    """
+    dtype = check_tensors(q, k, v, "3: (tokens of all sequences, heads, head_dim)")
+    _check_heads(q, k, enable_gqa)
+    q_lens = sequence_lengths("cu_seq_q", offsets_q, q, "query")
+    kv_lens = sequence_lengths("cu_seq_k", offsets_k, k, "key")
+    if len(q_lens) != len(kv_lens):
+        raise InvalidProblem(
+            f"cu_seq_q has {len(q_lens)} sequences and cu_seq_k {len(kv_lens)}; they must have as many"
+        )
+    if not len(q) or not len(k):
+        raise InvalidProblem(f"query has {len(q)} tokens and key {len(k)}; there must be one of each")
+    sizes = (len(q_lens), q.shape[1], max(q_lens), max(kv_lens), q.shape[2], k.shape[1])
+    window = None if window_size == (-1, -1) else window_size
+    return Problem(*sizes, dtype=dtype, scale=scale, window=window, q_lens=q_lens, kv_lens=kv_lens)
+
+
+def problem_of_tensors(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Problem:
+    """Derives the problem of these tensors; a window without limits is none.
+
+    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem`.
+    """
+    dtype = check_tensors(q, k, v, "4: (batch, heads, sequence, head_dim)")
+    if k.shape[0] != q.shape[0]:
+        raise InvalidProblem(f"key has batch {k.shape[0]} and query {q.shape[0]}; they must be equal")
+    _check_heads(q, k, enable_gqa)
+    if not isinstance(is_causal, bool):
+        raise InvalidProblem(f"is_causal is {is_causal!r}; it must be True or False")
+    if sinks is not None:
+        check_sinks(sinks, q)
     batch, heads, q_len, head_dim = q.shape
     return Problem(
         batch,
@@ -75,7 +133,28 @@ def problem_of_tensors(
         k.shape[2],
         head_dim,
         kv_heads=k.shape[1],
-        dtype=dtypes[q.dtype],
+        dtype=dtype,
         is_causal=is_causal,
         scale=scale,
+        window=None if window_size == (-1, -1) else window_size,
+        softcap=softcap,
+        sinks=sinks is not None,
     )
+
+
+def check_sinks(sinks: Tensor, q: Tensor) -> None:
+    """Raises :class:`InvalidProblem` unless they are a number per head of q (B, H, N, d), fp32."""
+    if not isinstance(sinks, Tensor):
+        raise InvalidProblem(f"sinks are a {type(sinks).__name__}; they must be a torch.Tensor")
+    require_strided(sinks=sinks)
+    if sinks.shape != q.shape[1:2]:
+        raise InvalidProblem(
+            f"sinks are {tuple(sinks.shape)} and query has {q.shape[1]} heads; it is one number per head, "
+            f"({q.shape[1]},)"
+        )
+    if sinks.device != q.device:
+        raise InvalidProblem(
+            f"sinks are on {sinks.device} and query on {q.device}; all must be on one device"
+        )
+    if sinks.dtype != torch.float32:
+        raise InvalidProblem(f"sinks are {sinks.dtype}; kernels take torch.float32", "Pass sinks.float().")

@@ -11,7 +11,7 @@ from ladder.operations.attention import shapes
 from ladder.operations.attention.operation import Attention
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention_backward.problem import BackwardProblem
-from ladder.operations.base import Huge, Output, Reference
+from ladder.operations.base import Huge, Operation, Output, Reference
 
 
 def _of(problem: Problem, lse_gradient: bool = False) -> BackwardProblem:
@@ -36,7 +36,7 @@ class AttentionBackward(Attention):
     name = "attention_backward"
     title = "attention's gradients"
     problem = BackwardProblem
-    output_names = ("dq", "dk", "dv")
+    output_names = ("dq", "dk", "dv", "d_sinks")
     strided = ("q", "k", "v", "d_o")
     default_problem = _of(shapes.DEFAULT_PROBLEM)
     default_gpu_problem = _of(shapes.DEFAULT_GPU_PROBLEM)
@@ -60,31 +60,43 @@ class AttentionBackward(Attention):
         import torch
 
         from ladder.operations.attention.inputs import wide
+        from ladder.operations.attention.jagged import attention_of_sequences
         from ladder.operations.attention.reference import attention_float64
         from ladder.operations.base import torch_dtypes
 
         assert isinstance(problem, BackwardProblem)
         assert problem.dtype is not None
         inputs = super().make_inputs(problem, device)
-        scale = problem.softmax_scale
-        o, lse = attention_float64(**inputs, is_causal=problem.is_causal, scale=scale)
+        if problem.q_lens is not None:
+            o, lse = attention_of_sequences(problem, inputs)
+        else:
+            qkv = (inputs[name] for name in "qkv")
+            o, lse = attention_float64(*qkv, sinks=inputs["sinks"], **problem.rules)
         generator = torch.Generator().manual_seed(1)
         dtype = torch_dtypes()[problem.dtype]
         d_o = torch.randn(o.shape, generator=generator).to(device, dtype)
         d_o = wide(d_o) if problem.strided else d_o
         d_lse = torch.randn(lse.shape, generator=generator).to(device) if problem.lse_gradient else None
-        return {**inputs, "o": o.to(dtype), "lse": lse.float(), "d_o": d_o, "d_lse": d_lse}
+        found = {**inputs, "o": o.to(dtype), "lse": lse.float(), "d_o": d_o, "d_lse": d_lse}
+        return found if problem.sinks else {**found, "d_sinks": None}
 
     def outputs(self, problem: Problem) -> Sequence[Output]:
         dtype = problem.dtype or "f32"
-        of_queries = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
-        of_keys = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
-        return Output("dq", of_queries, dtype), Output("dk", of_keys, dtype), Output("dv", of_keys, dtype)
+        of_queries: tuple[int, ...] = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
+        of_keys: tuple[int, ...] = (problem.batch, problem.num_kv_heads, problem.kv_len, problem.head_dim)
+        if problem.q_lens is not None and problem.kv_lens is not None:
+            of_queries = (sum(problem.q_lens), problem.heads, problem.head_dim)
+            of_keys = (sum(problem.kv_lens), problem.num_kv_heads, problem.head_dim)
+        found = (Output("dq", of_queries, dtype), Output("dk", of_keys, dtype), Output("dv", of_keys, dtype))
+        return (*found, Output("d_sinks", (problem.heads,), "f32")) if problem.sinks else found
 
     def reference(self, problem: Problem, inputs: Mapping[str, Any]) -> Reference:
+        from ladder.operations.attention_backward.jagged import reference_of_sequences
         from ladder.operations.attention_backward.reference import reference
 
-        return reference(inputs, is_causal=problem.is_causal, scale=problem.softmax_scale)
+        if problem.q_lens is not None:
+            return reference_of_sequences(problem, inputs)
+        return reference(inputs, **problem.rules)
 
     def matrix(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
         """The forward pass's problems, every other one with a gradient of lse; and some with logits so
@@ -104,7 +116,7 @@ class AttentionBackward(Attention):
         return {name: [_of(problem) for problem in problems] for name, problems in found.items()}
 
     def large(self, dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-        return [_of(problem) for problem in super().large(dtypes, head_dims)]
+        return [_of(one) for one in super().large(dtypes, head_dims)]
 
     def growing(self, dtype: str, head_dim: int) -> Iterator[list[Problem]]:
         return ([_of(problem) for problem in series] for series in super().growing(dtype, head_dim))
@@ -156,15 +168,13 @@ class AttentionBackward(Attention):
         from ladder.operations.attention_backward.diagnosis import diagnose
 
         assert isinstance(problem, BackwardProblem)
+        if problem.sinks or problem.softcap is not None or problem.q_lens is not None:
+            return Operation.diagnose(self, problem, outputs, reference, owner)
         return diagnose(problem, self.make_inputs(problem), outputs, reference)
 
-    def part(self, problem: Problem, tensors: Mapping[str, Any]) -> tuple[Problem, Mapping[str, Any]]:
-        there = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        absent = {name: None for name, tensor in tensors.items() if tensor is None}
-        part, parts = super().part(problem, there)
-        return part, {**parts, **absent}
-
     def baselines(self, problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
+        if problem.features - {"strides"}:
+            return {}  # torch's take none of the others
         from ladder.operations.attention_backward.baselines import torch_runs
 
         return torch_runs(problem, inputs)

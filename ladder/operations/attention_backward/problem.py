@@ -12,7 +12,8 @@ from ladder.operations.attention.problem import Problem
 class BackwardProblem(Problem):
     """Gradients of o (B, H, N, d) -> dq (B, H, N, d), dk and dv (B, Hkv, M, d).
 
-    The forward pass is that of :class:`Problem`. With ``lse_gradient``, lse (B, H, N) has a gradient, too.
+    The forward pass is that of :class:`Problem`; gradients have the shapes of q, k and v, also those of
+    sequences of different lengths. With ``lse_gradient``, lse (B, H, N) has a gradient, too.
     """
 
     operation: ClassVar[str] = "attention_backward"
@@ -22,6 +23,8 @@ class BackwardProblem(Problem):
     @property
     def flops(self) -> float:
         """2.5 times the forward pass's: five matrix products instead of two."""
+        if self.q_lens is not None:
+            return sum(one.flops for one in self.sequences)
         return 2.5 * super().flops
 
     @property

@@ -32,6 +32,12 @@ a kernel may keep in f16. Below 2^-126 a number may become 0: P, dS, each produc
 by so much more. Errors of errors come to 4 u_T of all of this, and to e h, and e and the roundings times the
 error of delta.
 
+* With a softcap c, s = c t with t = tanh(x / c), and dS = P (dP - delta) (1 - t^2). e_ij contains
+  tanh.approx's 2^-11 |s_ij|, and 1 - t^2 errs by 2^-10 t^2 + 4 u, and by 2 (1 - t^2) / c times the error of
+  x_ij. A kernel may get t from P and lse, t = (log(P) + lse) / c, which errs by u (6 c + 6 |lse_i| + 16) / c.
+* The gradient of a head's sink is -sum_i exp(sink - lse_i) delta_i, as its value is 0. Each weight errs by at
+  most u (6 |sink| + 6 |lse_i| + 4) of itself, and the sum, in fp32, by u per term of the sum of their sizes.
+
 Each step holds for a single element, so each has a limit of its own: under a causal mask, the last rows of dK
 and dV are smaller than the errors that the first ones may have.
 """
@@ -45,7 +51,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.operations.attention.reference import Rows, query_rows
+from ladder.operations.attention.rows import TANH_ERROR, Rows, query_rows
 from ladder.operations.base import Reference
 
 _U = 2.0**-24
@@ -85,8 +91,9 @@ class _Sums:
         return self.errors + roundings + summed + (terms + 1) * _SMALLEST
 
 
-def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Reference:
-    """Computes the gradients dq (B, H, N, d), dk and dv (B, Hkv, M, d) of these inputs, on their device.
+def reference(inputs: Mapping[str, Any], *, scale: float, **rules: Any) -> Reference:
+    """Computes the gradients dq (B, H, N, d), dk and dv (B, Hkv, M, d) of these inputs, on their device;
+    ``rules`` as in :func:`ladder.operations.attention.reference.query_rows`.
 
     ``inputs`` holds q, k, v, o, d_o and d_lse, which may be None; lse, which stages also get, is recomputed
     in float64, and so is o, but for its rounding. The bounds assume v and d_o to be standard normal and
@@ -94,11 +101,14 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
     """
     q, k, v, d_o, d_lse = (inputs[name] for name in ("q", "k", "v", "d_o", "d_lse"))
     dq, dk, dv = _Sums(q), _Sums(k), _Sums(v)
+    sinks = _Sinks(q)
     group = q.shape[1] // k.shape[1]
-    for rows in query_rows(q, k, v, is_causal, scale):
+    for rows in query_rows(q, k, v, scale=scale, sinks=inputs["sinks"], **rules):
         of_rows, rounded_o = rows.of(d_o).double(), rows.of(inputs["o"]).double()
         of_lse = torch.zeros_like(rows.lse) if d_lse is None else rows.of(d_lse)[..., None].double()
-        _add(rows, rounded_o, of_rows, of_lse, abs(scale), (dq, dk, dv), q.dtype)
+        of_delta = _add(rows, rounded_o, of_rows, of_lse, abs(scale), (dq, dk, dv), q.dtype)
+        if rows.sink is not None:
+            sinks.add(rows, (of_rows * rows.o).sum(-1, keepdim=True) - of_lse, of_delta)
     rounding = _ROUNDING[q.dtype]
     inner = 0.0 if q.dtype == torch.float32 else rounding
     subnormal = _F16_SUBNORMAL if q.dtype == torch.float16 else 0.0
@@ -109,7 +119,33 @@ def reference(inputs: Mapping[str, Any], *, is_causal: bool, scale: float) -> Re
     for name, sums, terms in (("dq", dq, keys), ("dk", dk, queries)):
         error = abs(scale) * sums.limit(2 * inner, math.sqrt(4 / 3) * inner, of_sum, terms)
         limits[name] = error + (rounding + inner + 2 * _U) * gradients[name].abs() + subnormal + _SMALLEST
-    return Reference(gradients, {name: (1 + 4 * rounding) * limit for name, limit in limits.items()})
+    limits = {name: (1 + 4 * rounding) * limit for name, limit in limits.items()}
+    if inputs["sinks"] is not None:
+        gradients["d_sinks"], limits["d_sinks"] = sinks.result()
+    return Reference(gradients, limits)
+
+
+class _Sinks:
+    """The gradient of the sinks (H) and its limits, from the terms of all rows (B, H, N)."""
+
+    def __init__(self, q: Tensor) -> None:
+        self._terms, self._errors = (
+            torch.zeros(q.shape[:3], dtype=torch.float64, device=q.device) for _ in range(2)
+        )
+
+    def add(self, rows: Rows, delta: Tensor, of_delta: Tensor) -> None:
+        """``delta`` and its error are columns (h, n, 1)."""
+        assert rows.sink is not None
+        weights = torch.exp(rows.sink - rows.lse)
+        e = _U * (6 * rows.sink.abs() + 6 * rows.lse.abs() + 4)
+        rows.of(self._terms)[:] = (weights * delta)[..., 0]
+        errors = weights * (e * delta.abs() + (1 + e) * of_delta) + _SMALLEST
+        rows.of(self._errors)[:] = errors[..., 0]
+
+    def result(self) -> tuple[Tensor, Tensor]:
+        count = self._terms[:, 0].numel()
+        sizes = (self._terms.abs() + self._errors).sum((0, 2))
+        return -self._terms.sum((0, 2)), self._errors.sum((0, 2)) + (count + 2) * _U * sizes
 
 
 def _add(
@@ -120,9 +156,9 @@ def _add(
     scale: float,
     sums: tuple[_Sums, _Sums, _Sums],
     dtype: torch.dtype,
-) -> None:
+) -> Tensor:
     """Adds the terms of these rows to dq, dk and dv, in the module docstring's notation, without the factor
-    scale; values per query are columns (h, n, 1).
+    scale; values per query are columns (h, n, 1). Returns the error of delta.
     """
     dq, dk, dv = sums
     p, d = rows.p, rows.q.shape[-1]
@@ -130,18 +166,34 @@ def _add(
     gap = d_o @ rows.v.mT - (products.sum(-1, keepdim=True) - d_lse)  # dP - delta
     of_sum = 1.25 * _truncation(dtype) * d * _U
     logits = of_sum * scale * (rows.q.abs() @ rows.k.abs().mT)
-    e = logits + _U * (6 * rows.s.abs().nan_to_num(posinf=0) + 6 * rows.lse.abs() + 4)
+    e = rows.logit_errors(logits, rows.finite_lse)
     h = of_sum * (d_o.abs() @ rows.v.abs().mT)
     of_delta = (d_o * (rounded_o - rows.o)).sum(-1, keepdim=True).abs()
     of_delta += _U * ((d + 2) * products.abs().sum(-1, keepdim=True) + 2 * d_lse.abs())
     small_ds = (p > 0) * (_F16_SUBNORMAL if dtype == torch.float16 else _SMALLEST)
     small_p = (p > 0) * (_SMALLEST if dtype == torch.float32 else _F16_SUBNORMAL)
-    of_ds = p * (e * (gap.abs() + h + of_delta) + h) + small_p * gap.abs() + small_ds
-    dq.add(rows.of, p * gap, rows.k, of_ds)
-    roundings = 2 * _ROUNDING[dtype] * (p @ rows.k.abs())
-    rows.of(dq.errors).add_(of_delta * ((p @ rows.k).abs() + roundings))
-    dk.add(rows.of_keys, (p * gap).mT, rows.q, (of_ds + p * of_delta).mT)
+    slope, of_slope = _slope(rows, logits, scale)
+    sloped = p * slope  # 1 without a softcap
+    of_ds = sloped * (e * (gap.abs() + h + of_delta) + h) + small_p * gap.abs() + small_ds
+    of_ds = of_ds + p * (1 + e) * of_slope * (gap.abs() + h + of_delta)
+    dq.add(rows.of, sloped * gap, rows.k, of_ds)
+    roundings = 2 * _ROUNDING[dtype] * (sloped @ rows.k.abs())
+    rows.of(dq.errors).add_(of_delta * ((sloped @ rows.k).abs() + roundings))
+    dk.add(rows.of_keys, (sloped * gap).mT, rows.q, (of_ds + sloped * of_delta).mT)
     dv.add(rows.of_keys, p.mT, d_o, (p * e + small_p).mT)
+    return of_delta
+
+
+def _slope(rows: Rows, of_products: Tensor, scale: float) -> tuple[Any, Any]:
+    """1 - t^2 with its error, or 1 with none; ``of_products`` is the error of the logits' products."""
+    if rows.softcap is None:
+        return 1.0, 0.0
+    square = (rows.s / rows.softcap).square().masked_fill(rows.s == -math.inf, 1.0)
+    raw = scale * (rows.q @ rows.k.mT).abs()
+    slope = 1.0 - square
+    of_log = _U * (6 * rows.softcap + 6 * rows.finite_lse.abs() + 16)
+    of_x = of_products + 3 * _U * raw
+    return slope, 2 * TANH_ERROR * square + 4 * _U + 2 / rows.softcap * (slope * of_x + of_log)
 
 
 def _truncation(dtype: torch.dtype) -> int:

@@ -35,7 +35,8 @@ class _Pass:
         self.s = self.q @ self.k.mT * self.scale
         #: The distance by which a key is ahead of its query.
         self.ahead = torch.arange(problem.kv_len) - torch.arange(problem.q_len)[:, None]
-        self.hidden = (self.ahead > 0) & problem.is_causal
+        begin, end = problem.band
+        self.hidden = (self.ahead < begin) | (self.ahead >= end)
         self.p = self.weights(self.s)
         self.dp = self.d_o @ v.mT
         self.ds = self.p * (self.dp - self.delta)

@@ -1,0 +1,70 @@
+"""What torch may do to a call: transforms, modes, subclasses of tensors, autocast."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ladder.errors import UnsupportedProblem
+from ladder.operations import require_strided
+
+#: Tensors of other types want to see torch's operators.
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+
+
+def needs_operator(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether torch must see the call as an operator: under a transform or a dispatch mode, or because of
+    tensors of another type. What is no tensor is left to the checks of the problem.
+
+    Raises :class:`InvalidProblem` and :class:`UnsupportedProblem` for what no operator here takes.
+    """
+    is_plain = type(query) in _PLAIN and type(key) in _PLAIN and type(value) in _PLAIN
+    if is_plain and not _is_transformed():
+        return False
+    if not all(isinstance(tensor, Tensor) for tensor in (query, key, value)):
+        return False
+    require_strided(query=query, key=key, value=value)
+    _refuse_derivatives(query, key, value)
+    return True
+
+
+def _is_transformed() -> bool:
+    """Whether a transform of torch.func, forward-mode AD or a dispatch mode is active."""
+    return (
+        torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
+    )
+
+
+def _refuse_derivatives(*tensors: Tensor) -> None:
+    if forward_ad._current_level >= 0 and any(map(_has_tangent, tensors)):
+        raise UnsupportedProblem(
+            "the ladder has no forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad)",
+            "Take gradients by backward() or torch.autograd.grad(), or torch's own attention.",
+        )
+    transform = torch._C._functorch.peek_interpreter_stack()
+    if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
+        raise UnsupportedProblem(
+            "the ladder has no gradients through torch.func (grad, vjp, jacrev)",
+            "Take them by backward() or torch.autograd.grad().",
+        )
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    return forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in autocast's dtype, if it is on where they are and they are floats of another one."""
+    if not all(isinstance(tensor, Tensor) for tensor in tensors):
+        return tensors  # refused with the problem
+    kind = tensors[0].device.type
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(
+        tensor.to(dtype) if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor
+        for tensor in tensors
+    )

@@ -1,0 +1,289 @@
+# %% [markdown]
+# # 24 x1 to x4: windows, sinks, softcaps, packing
+#
+# Models ask for more than attention as it was defined. A *sliding window* hides all but the last keys. A *sink* takes weight
+# that no key deserves. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor. FlashAttention has
+# all of these, and so do the x rungs: x2 is v12c with one idea more, and each of the others is x2 with one more. Their gradients,
+# x1b to x4b, do the same to b4g.
+
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import itertools
+import math
+
+import pandas as pd
+import torch
+
+import ladder
+from ladder import lessons
+from ladder.plots import BLUE, new_figure
+
+torch.manual_seed(0)
+
+
+def counted(stage, problem, *columns):
+    """What a rung counts on a problem."""
+    table = ladder.compare(problem, [stage], backend="emulator")
+    assert table["passed"].all()
+    return [int(table[column][0]) for column in columns]
+
+
+# %% [markdown]
+# ## 1. A window: a first tile as well as a last one
+#
+# With a window (left, right), query i sees the key at its own position, `left` keys before it and `right` keys after it. The
+# position is aligned to the lower right: the last query is at the last key. -1 has no limit, so (-1, 0) is a causal mask.
+
+# %%
+QUERIES, MASKS = 12, {"(-1, 0)": (-1, 0), "(3, 0)": (3, 0), "(2, 2)": (2, 2)}
+
+
+def seen(queries, keys, window):
+    """Which keys each query sees."""
+    left, right = (queries + keys if side < 0 else side for side in window)
+    ahead = torch.arange(keys) - (torch.arange(queries)[:, None] + keys - queries)
+    return (ahead >= -left) & (ahead <= right)
+
+
+figure = new_figure(11, 4)
+for axes, (title, window) in zip(figure.subplots(1, len(MASKS)), MASKS.items(), strict=True):
+    axes.imshow(seen(QUERIES, QUERIES, window), cmap="cividis")
+    axes.set_title(f"window {title}", fontsize=14)
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
+figure
+
+# %% [markdown]
+# A window is a band of diagonals. A consumer has 64 consecutive rows. Under the window (127, 0), how many keys do these rows
+# see together, somewhere in the middle of a long sequence?
+
+# %%
+keys_of_64_rows = None
+lessons.predict("keys_of_64_rows", keys_of_64_rows)
+
+# %% [markdown]
+# So the products are no longer quadratic. One head of 1,024 queries and keys, counted for narrower and narrower windows:
+
+# %%
+LONG = (1, 1, 1024, 1024, 64)
+windows = [(1023, 0), (511, 0), (255, 0), (127, 0), (0, 0)]
+rows = [
+    counted("x2_window", ladder.Problem(*LONG, window=window), "wgmma_instructions", "tma_load_instructions")
+    for window in windows
+]
+pd.DataFrame(
+    rows, index=[f"window {left},{right}" for left, right in windows], columns=["wgmma", "TMA loads"]
+)
+
+# %% [markdown]
+# Even one key per query, (0, 0), costs each consumer the tiles that its 64 rows touch: tiles are the unit. Two things are new
+# in the kernel. The producer begins with the first tile that any row of the item sees. A consumer skips the tiles before its
+# own first one, as it already skipped those after its last one:
+
+# %%
+lessons.source("x2_window", "/// The first key that a row sees", "min(p.kv_len, row + p.end)")
+
+# %%
+lessons.source("x2_window", "key = first_key(p, max(row, 0));", "end = end_key(p, row + A::block_rows - 1);")
+
+# %%
+# %exercise x2_tiles
+
+# %% [markdown]
+# A row may see no key at all: with more queries than keys, the first rows lie before key 0. Such a row has o = 0 and lse = -inf,
+# and its gradients are 0. The backward pass turns the window round: key j is seen by the queries j - right to j + left.
+
+# %%
+# %exercise x2b_tiles
+
+# %% [markdown]
+# ## 2. A sink: one more term in the sum
+#
+# Softmax must give its weight to some key, even if none fits. Models learn to give it to the first token, the *attention sink*.
+# With a sliding window that token is out of sight. gpt-oss has a learned number per head instead: a logit $z$ that belongs to no
+# key.
+#
+# $$ p_j = \frac{e^{s_j}}{e^{z} + \sum_k e^{s_k}}, \qquad \mathrm{lse} = \log\Big(e^{z} + \sum_k e^{s_k}\Big) $$
+#
+# A row sees three keys, whose logits are all 0, and the sink is 0, too. How much weight does each key get, in percent?
+
+# %%
+percent_of_each_key = None
+lessons.predict("percent_of_each_key", percent_of_each_key)
+
+# %% [markdown]
+# The sink is a key with the value 0. So online softmax can treat it as a first key that is always there: m starts at the sink,
+# and l at 1. That is nearly all that changes in the kernel:
+
+# %%
+lessons.diff("x2_window", "x3_sink")
+
+# %%
+# %exercise x3_start
+
+# %% [markdown]
+# Rows without keys then have a finite lse, the sink itself:
+
+# %%
+q, k, v = (torch.randn(1, 2, rows, 64).half() for rows in (4, 2, 2))
+sinks = torch.tensor([0.5, -1.0])
+o, lse = ladder.attention(q, k, v, window_size=(-1, 0), sinks=sinks)
+lse[0].round(decimals=3)
+
+# %% [markdown]
+# The first two of four queries are before key 0. The gradient of the sink costs one small kernel: lse and delta are there.
+
+# %%
+# %exercise x3b_delta
+
+# %% [markdown]
+# ## 3. A softcap: a second special function
+#
+# Gemma 2 keeps logits between -c and c: $s \to c \tanh(s / c)$. Small logits stay nearly as they are.
+
+# %%
+c, s = 50.0, torch.linspace(-150, 150, 301)
+figure = new_figure(6, 3.2)
+axes = figure.subplots()
+axes.plot(s, s, color="0.7", linewidth=1)
+axes.plot(s, c * torch.tanh(s / c), color=BLUE)
+axes.set_ylim(-80, 80)
+axes.set_xlabel("logit")
+axes.set_title("c tanh(s / c), c = 50", loc="left")
+figure
+
+# %% [markdown]
+# `tanh.approx` is one instruction, and the factor c waits until after the maximum, where a fused multiply-add applies it. But the
+# special-function unit computes 16 values per cycle and SM, and `exp2` needs it, too. How many cycles do both functions take for
+# a tile of 64 x 80 logits?
+
+# %%
+special_function_cycles = None
+lessons.predict("special_function_cycles", special_function_cycles)
+
+# %% [markdown]
+# The tensor cores compute 4,096 operations per cycle and SM in bf16. At d = 128, the two products of that tile take this many
+# cycles:
+
+# %%
+lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
+
+# %% [markdown]
+# Both units have the same work. Without a cap the softmax takes half of the products' time and hides under them. With one,
+# nothing is left to hide it: any wait of one unit is lost for both. The bill, on an H200 at B = 4, H = 16, N = M = 4096 in bf16.
+# In brackets is the multiple of v12c's speed, for masks with a right side of 0 of its causal speed:
+
+# %%
+lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
+
+# %% [markdown]
+# The gradient needs the slope of tanh, $1 - T^2$, when T is long gone and no register is left to keep it.
+
+# %%
+# %exercise x4_cap
+
+# %%
+# %exercise x4b_slope
+
+# %% [markdown]
+# ## 4. Packing: sequences of different lengths
+#
+# A batch of texts is padded to its longest one, or packed: the tokens of all sequences follow each other in one tensor, and
+# offsets say where each begins. How much of a padded batch is padding?
+
+# %%
+lengths = [8192, 4096, 1024, 1024, 512, 512, 512, 256, 128, 128]
+tokens, pairs = sum(lengths), sum(n * n for n in lengths)
+padded = len(lengths) * max(lengths)
+print(
+    f"tokens: {1 - tokens / padded:.0%} padding, pairs of tokens: {1 - pairs / (padded * max(lengths)):.0%}"
+)
+
+# %% [markdown]
+# The lengths are numbers on the GPU, which the host does not know when it launches. Blocks find their work by themselves. A work
+# item is a tile of 192 queries of one head. How many are there per head, for sequences of 200, 0 and 65 queries?
+
+# %%
+items_of_sequences = None
+lessons.predict("items_of_sequences", items_of_sequences)
+
+# %% [markdown]
+# x1's producer goes through the offsets, subtracts each sequence's tiles from the item's number, and writes what it has found
+# beside Q. Only items that exist have numbers, so short sequences cost nothing:
+
+# %%
+lessons.source("x1_varlen", "const WorkItem item(problem, A::block_rows, number);", "q_turn.advance();")
+
+# %%
+q_lens, kv_lens = (200, 0, 65), (150, 7, 90)
+packed = ladder.Problem(3, 2, 200, 150, 64, window=(-1, 0), q_lens=q_lens, kv_lens=kv_lens)
+batch = ladder.Problem(3, 2, 200, 150, 64, window=(-1, 0))
+columns = ("wgmma_instructions", "tma_load_instructions", "tma_store_instructions")
+pd.DataFrame(
+    {
+        "x1, packed": counted("x1_varlen", packed, *columns),
+        "x2, padded": counted("x2_window", batch, *columns),
+    },
+    index=["wgmma", "TMA loads", "TMA stores"],
+)
+
+# %% [markdown]
+# A tile of the last rows reaches into the next sequence. Loaded rows of another sequence could be masked, but stored ones would
+# overwrite its o. A *jagged* tensor map makes TMA itself stop at the sequence's end, with a dimension more in the map: see
+# `JaggedMap` in `stages/include/tiles/tma.h`.
+
+# %%
+# %exercise x1_corner
+
+# %% [markdown]
+# The gradient needs a workspace per row, and rows in whole tiles. So x1b pads the sequences, but only there. It needs a place for
+# each tile that no other tile has, and that a block can find without adding up all lengths. Sequence b begins with the number
+# `offsets[b] / rows + b`. Rounding down loses less than one tile per sequence, and `+ b` gives it back:
+
+# %%
+ROWS, offsets = 128, [0]
+for length in (100, 0, 193, 64, 70):
+    offsets.append(offsets[-1] + length)
+places = {}
+for b, (begin, end) in enumerate(itertools.pairwise(offsets)):
+    first = begin // ROWS + b
+    places[b] = [*range(first, first + math.ceil((end - begin) / ROWS))]
+print("tiles of each sequence:", places)
+print("numbers:", offsets[-1] // ROWS + len(offsets) - 1)
+
+# %% [markdown]
+# Called like torch's own:
+
+# %%
+heads, d = 2, 64
+query, key, value = (
+    torch.randn(tokens, heads, d).half().requires_grad_()
+    for tokens in (sum(q_lens), sum(kv_lens), sum(kv_lens))
+)
+of_queries, of_keys = (
+    torch.tensor([0, *torch.tensor(lens).cumsum(0)], dtype=torch.int32) for lens in (q_lens, kv_lens)
+)
+o = ladder.varlen_attention(query, key, value, of_queries, of_keys, 200, 150, window_size=(-1, 0))
+o.float().square().sum().backward()
+print("keys of the sequence without queries:", key.grad[150:157].abs().max().item())
+print("another sequence's keys:", round(key.grad[:150].abs().max().item(), 2))
+
+# %% [markdown]
+# **Practise:** `ladder exercise start x2_tiles`, then `x2b_tiles`, `x3_start`, `x3b_delta`, `x4_cap`, `x4b_slope` and `x1_corner`.
+# **Read on:** the READMEs of [x1](../stages/x1_varlen/README.md), [x2](../stages/x2_window/README.md),
+# [x3](../stages/x3_sink/README.md) and [x4](../stages/x4_softcap/README.md), and of their gradients,
+# [x1b](../stages/x1b_varlen_gradients/README.md), [x2b](../stages/x2b_window_gradients/README.md),
+# [x3b](../stages/x3b_sink_gradient/README.md) and [x4b](../stages/x4b_softcap_gradients/README.md). **Next:** [25, decoding](25_decoding.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/24_x_variants.ipynb).

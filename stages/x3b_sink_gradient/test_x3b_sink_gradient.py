@@ -1,0 +1,34 @@
+"""x3b's claims: one more kernel, and the others as they were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "x3b_sink_gradient"
+
+
+@pytest.mark.parametrize("window", [(100, 9), None])
+def test_one_more_kernel(run_stage: RunStage, window: tuple[int, int] | None) -> None:
+    """A block per head reads lse and delta of its rows once."""
+    problem = BackwardProblem(2, 3, 200, 200, 64, window=window, sinks=True)
+    result = run_stage(NAME, problem)
+    without = BackwardProblem(2, 3, 200, 200, 64, window=window or (999, 999))
+    before = run_stage("x2b_window_gradients", without)
+    for column in ("wgmma_instructions", "tma_load_instructions", "tma_store_instructions", "conflicts"):
+        assert result.row[column] == before.row[column], column
+    assert len(result.execution.launches) == len(before.execution.launches) + 1
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(
+    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
+) -> None:
+    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
+    assert set(spilled_bytes(NAME)) == {0}

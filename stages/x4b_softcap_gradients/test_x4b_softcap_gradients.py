@@ -1,0 +1,45 @@
+"""x4b's claims: three special functions per logit, no more products or loads, and no slope beyond the cap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+
+from ladder.evaluation import Evaluation
+from ladder.operations import BackwardProblem
+
+RunStage = Callable[..., Evaluation]
+
+NAME = "x4b_softcap_gradients"
+
+
+def executed(result: Evaluation, instruction: str) -> int:
+    tables = [launch.instructions() for launch in result.execution.launches]
+    return sum(int(table[table["ptx"].str.startswith(instruction)]["executed"].sum()) for table in tables)
+
+
+def test_two_special_functions_more_per_logit(run_stage: RunStage) -> None:
+    """128 keys and three tiles of 64 queries: each lane of eight warps has 96 logits."""
+    capped = run_stage(NAME, BackwardProblem(1, 1, 192, 128, 128, softcap=30.0))
+    uncapped = run_stage("x2b_window_gradients", BackwardProblem(1, 1, 192, 128, 128, window=(999, 999)))
+    assert [executed(capped, name) for name in ("tanh.approx", "lg2.approx")] == [8 * 96, 8 * 96]
+    assert [executed(uncapped, name) for name in ("tanh.approx", "lg2.approx")] == [0, 0]
+    for column in ("wgmma_instructions", "tma_load_instructions", "conflicts_gmma"):
+        assert capped.row[column] == uncapped.row[column], column
+
+
+def test_beyond_the_cap_the_slope_is_0(run_stage: RunStage) -> None:
+    """Logits of 160 and more, capped at 0.5: tanh is 1, and neither q nor k moves anything."""
+    problem = BackwardProblem(1, 1, 64, 80, 128, softcap=0.5, scale=1.0, inputs="negative")
+    outputs = run_stage(NAME, problem).execution.outputs
+    largest = {name: float(torch.as_tensor(outputs[name]).abs().max()) for name in ("dq", "dk", "dv")}
+    assert largest["dq"] < 1e-3 and largest["dk"] < 1e-3 < 0.1 < largest["dv"]
+
+
+def test_products_are_not_serialised_and_nothing_is_spilled(
+    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
+) -> None:
+    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
+    assert set(spilled_bytes(NAME)) == {0}

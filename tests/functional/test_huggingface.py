@@ -1,0 +1,139 @@
+"""Models of Hugging Face's transformers with the ladder's attention, beside their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import ladder
+from ladder.errors import LadderError, UnsupportedProblem
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 64,
+    "pad_token_id": None,
+}
+TOKENS = torch.arange(24).view(2, 12) * 5 % 64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> None:
+    ladder.register_attention()
+
+
+def made(kind: str, attention: str, **changed: Any) -> Any:
+    """A model with random weights, the same for each attention."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changed}, attn_implementation=attention)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+
+
+def test_a_llama_gives_the_logits_and_gradients_of_eager_attention() -> None:
+    found, expected = (made("Llama", attention) for attention in ("ladder", "eager"))
+    outputs, wanted = (model(TOKENS, labels=TOKENS) for model in (found, expected))
+    torch.testing.assert_close(outputs.logits, wanted.logits, rtol=1e-4, atol=1e-5)
+    outputs.loss.backward()
+    wanted.loss.backward()
+    for ours, theirs in zip(found.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_tokens_after_a_cache() -> None:
+    found, expected = (made("Llama", attention) for attention in ("ladder", "eager"))
+    with torch.no_grad():
+        begun = found(TOKENS[:, :-1], use_cache=True)
+        after = found(TOKENS[:, -1:], past_key_values=begun.past_key_values)
+        wanted = expected(TOKENS)
+    torch.testing.assert_close(begun.logits, wanted.logits[:, :-1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(after.logits, wanted.logits[:, -1:], rtol=1e-4, atol=1e-5)
+
+
+def test_several_tokens_after_a_cache_need_a_mask() -> None:
+    model = made("Llama", "ladder")
+    with torch.no_grad(), pytest.raises(UnsupportedProblem, match="an attention mask"):
+        begun = model(TOKENS[:, :-2], use_cache=True)
+        model(TOKENS[:, -2:], past_key_values=begun.past_key_values)
+
+
+def test_a_window_that_cuts_nothing_is_computed() -> None:
+    found, expected = (made("Mistral", attention, sliding_window=16) for attention in ("ladder", "eager"))
+    with torch.no_grad():
+        torch.testing.assert_close(found(TOKENS).logits, expected(TOKENS).logits, rtol=1e-4, atol=1e-5)
+
+
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "without"),
+    [
+        ("Mistral", {"head_dim": 64, "sliding_window": 4}, {"sliding_window": 99}),
+        (
+            "Gemma2",
+            {"head_dim": 128, "sliding_window": 4, "attn_logit_softcapping": 0.1, "query_pre_attn_scalar": 1},
+            {"attn_logit_softcapping": 50.0},
+        ),
+        ("GptOss", {"head_dim": 64, "sliding_window": 4, **EXPERTS}, {"sliding_window": 99}),
+    ],
+)
+def test_windows_softcap_and_sinks(kind: str, changed: dict[str, Any], without: dict[str, Any]) -> None:
+    """In f16, beside eager attention in f32 with the same weights; another model is told apart."""
+    with torch.no_grad():
+        found = made(kind, "ladder", **changed).half()(TOKENS).logits.float()
+        expected, other = (
+            made(kind, "eager", **fields).half().float()(TOKENS).logits
+            for fields in (changed, {**changed, **without})
+        )
+    error = (found - expected).abs().max()
+    assert error < 0.2 * (other - expected).abs().max(), error
+
+
+def padded(model: Any) -> None:
+    mask = torch.ones_like(TOKENS)
+    mask[0, :3] = 0
+    model(TOKENS, attention_mask=mask)
+
+
+def trained(model: Any) -> None:
+    model.train()(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "use", "message"),
+    [
+        ("Llama", {}, padded, "padding of a batch"),
+        ("Llama", {"attention_dropout": 0.5}, trained, "dropout"),
+        ("Mistral", {"sliding_window": 4}, padded, "a window of 4 keys, or the padding"),
+        ("Gemma2", {}, lambda model: model(TOKENS), "softcap"),
+        ("GptOss", EXPERTS, lambda model: model(TOKENS), "sinks"),
+    ],
+)
+def test_what_no_rung_computes_is_refused_by_name(
+    kind: str, changed: dict[str, Any], use: Callable[[Any], object], message: str
+) -> None:
+    with torch.no_grad(), pytest.raises(UnsupportedProblem, match=message):
+        use(made(kind, "ladder", **changed))
+
+
+def test_a_stage_can_be_chosen() -> None:
+    ladder.register_attention("ladder-v2", stage="v2_warp_mma")
+    with torch.no_grad(), pytest.raises(UnsupportedProblem, match="v2_warp_mma takes f16"):
+        made("Llama", "ladder-v2")(TOKENS)
+
+
+def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(LadderError, match="transformers is not installed") as caught:
+        ladder.register_attention()
+    assert "flash-ladder[transformers]" in caught.value.hint
