@@ -17,13 +17,26 @@ from ladder.errors import LadderError
 from ladder.evaluation import Evaluation, evaluate, run_comparison
 from ladder.operations import AnyProblem
 from ladder.render import comparison_tables
-from ladder.stages import Stage, discover
+from ladder.stages import Stage, discover, root
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]
 
 
 def pytest_configure() -> None:
     os.environ.setdefault("LADDER_SEED", str(random.randrange(2**32)))  # parallel workers inherit it
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue, the
+    tests of the matrix that compile all of their kernels. Variants, which need a feature, do not continue a
+    rung.
+    """
+    before = {stage.before for stage in discover() if stage.path.parent == root() and not stage.needs}
+    for item in items:
+        stage = item.callspec.params.get("stage") if hasattr(item, "callspec") else None
+        own = isinstance(stage, Stage) and stage.path.parent == root() and stage.name in before
+        if own and item.path.name == "test_matrix.py" and not item.name.startswith("test_one_kernel["):
+            item.add_marker("continued")
 
 
 def pytest_report_header() -> str:

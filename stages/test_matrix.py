@@ -15,7 +15,13 @@ from dataclasses import replace
 import pytest
 
 from ladder.errors import ExecutionError, UnsupportedProblem
-from ladder.evaluation import check_stage, evaluate_all, evaluate_misaligned, faults_beyond_32_bits
+from ladder.evaluation import (
+    check_stage,
+    default_problem,
+    evaluate_all,
+    evaluate_misaligned,
+    faults_beyond_32_bits,
+)
 from ladder.operations import DTYPES, AnyProblem, Huge, get_operation
 from ladder.stages import Stage, discover
 
@@ -25,7 +31,7 @@ LADDER = discover()
 #: How many problems that fail are told of.
 SHOWN = 3
 #: Operations whose host code checks alignment itself; that of the others leaves it to the caller.
-CHECK_ALIGNMENT = ("attention", "attention_backward", "hstu", "hstu_backward")
+CHECK_ALIGNMENT = ("attention", "attention_backward", "decoding", "hstu", "hstu_backward")
 #: How the host code of a stage refuses a tensor that begins at the wrong address.
 REFUSED = re.compile(r"UnsupportedProblem: .* must be aligned to \d+ bytes")
 
@@ -89,6 +95,16 @@ def test_every_stage_folder_is_sound() -> None:
 def test_matrix(stage: Stage, backend: str) -> None:
     problems = get_operation(stage.computes).matrix(stage.dtypes, stage.head_dims)
     require_right(stage, [*filter(stage.suits, problems)], backend)
+
+
+def test_one_kernel(stage: Stage, backend: str) -> None:
+    """Of the matrix what the kernel for the rung's default problem computes, and nothing else compiled."""
+    usual = stage.accept(default_problem(stage.name))
+    problems = get_operation(stage.computes).matrix((usual.dtype,), stage.head_dims)
+    same = [
+        p for p in problems if stage.suits(p) and getattr(p, "head_dim", 0) == getattr(usual, "head_dim", 0)
+    ]
+    require_right(stage.narrowed([usual]), same, backend)
 
 
 def test_boundaries(stage: Stage, part: str, backend: str) -> None:

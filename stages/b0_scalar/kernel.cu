@@ -69,6 +69,6 @@ void launch_kernels(const AttentionBackwardProblem &p, cudaStream_t stream) {
 
 void ladder::launch(const AttentionBackwardProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
-    throw std::invalid_argument("dtype must be f32");
+    refuse("dtype must be f32");
   dispatch_head_dim<32, 64, 128>(p, [&](auto) { launch_kernels(p, stream); });
 }

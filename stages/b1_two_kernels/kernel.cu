@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(A::warps * 32)
   gradients.write(key_head, block_key, p.scale);
 }
 
-/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed, keys by
-/// queries, so that P^T and dS^T are in the registers in which the next products need their first factors.
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
   const int key = threadIdx.x / 32 * A::rows; // the first of them in the block
   RegTile<float, A::rows, d> dv, dk;
@@ -123,7 +123,7 @@ template <typename T, int d, typename A> struct KeyGradients {
 /// A block of gradient_of_queries.
 template <typename T, int d> struct QueryArrangement {
   static constexpr int rows = 32, warps = 4, queries = warps * rows; // queries per warp, warps per block
-  static constexpr int keys = d == 128 ? 32 : 64;                    // of a tile
+  static constexpr int keys = d == 128 ? 32 : 64;                    // per tile
 
   struct Shared {
     SharedTile<T, queries, d> q, d_o;

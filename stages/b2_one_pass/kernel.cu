@@ -1,8 +1,8 @@
 // b2_one_pass: one kernel computes P and dP once: five products instead of the seven of b1_two_kernels.
 //
-// A block of keys has all that its share of dQ = scale dS K needs: dS and K. dQ sums over the keys of all
-// warps, so dS^T passes through shared memory, and is read transposed. The share is added, in fp32, to the
-// shares of other blocks; a second kernel only rounds the sums.
+// A block of keys has dS and K, so it can compute its share of dQ = scale dS K. The share sums over the keys
+// of all warps, so dS^T passes through shared memory and is read transposed. Atomics add the shares of all
+// blocks in fp32. A second kernel scales and rounds the sums.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(A::warps * 32)
   gradients.write(key_head, block_key, p.scale);
 }
 
-/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed, keys by
-/// queries, so that P^T and dS^T are in the registers in which the next products need their first factors.
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
   const int key = threadIdx.x / 32 * A::rows; // the first of them in the block
   RegTile<float, A::rows, d> dv, dk;

@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// A warp's half of a pair: the first warp computes S^T, P^T and dV, the second dP^T, dS^T and dK. All
-/// products are transposed, keys by queries, so that P^T and dS^T are in the registers in which the next
-/// products need their first factors.
+/// products are transposed (keys x queries), so P^T and dS^T are already in the registers that the next
+/// products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
   using pair = group<2>;
   const bool has_dv = group<A::warps>::warp() % 2 == 0;

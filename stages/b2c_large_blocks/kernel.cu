@@ -1,7 +1,7 @@
-// b2c_large_blocks: at d = 128 a block takes the shared memory of an sm_80 or sm_90, if there is as much.
+// b2c_large_blocks: at d = 128 a block uses 161 KB of shared memory where the GPU has it (sm_80, sm_90).
 //
-// A block of twice as many keys reads Q, dO and the row statistics half as often, and adds half as often to
-// dQ. A tile of twice as many queries halves the number of barriers.
+// With twice the keys per block, Q, dO and the row statistics are loaded half as often, and there are half as
+// many additions to dQ. Twice the queries per tile halves the number of barriers.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// A warp's half of a pair: the first warp computes S^T, P^T and dV, the second dP^T, dS^T and dK. All
-/// products are transposed, keys by queries, so that P^T and dS^T are in the registers in which the next
-/// products need their first factors.
+/// products are transposed (keys x queries), so P^T and dS^T are already in the registers that the next
+/// products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
   using pair = group<2>;
   const bool has_dv = group<A::warps>::warp() % 2 == 0;

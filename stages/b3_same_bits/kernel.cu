@@ -56,8 +56,8 @@ struct Turns {
   int *started; ///< how many blocks have started
   int *next;    ///< of each tile of dQ: the number of the key tile that adds next
 
-  /// The calling block's number, in the order in which blocks start: a block that waits only for blocks with
-  /// lower numbers waits for blocks that run or have finished.
+  /// The calling block's number, in the order in which blocks start. A block waits only for lower numbers,
+  /// that is for blocks that run or have finished: no deadlock.
   __device__ int take_number() const {
     __shared__ int number;
     if (threadIdx.x == 0)
@@ -66,10 +66,11 @@ struct Turns {
     return number;
   }
 
-  /// Waits until key tile `key_tile` may add, and sees what the key tiles before it have added.
+  /// Waits until key tile `key_tile` may add. The additions of the key tiles before it are then visible.
   __device__ void wait(int64_t tile, int key_tile) const { ladder::wait_for_turn(next + tile, key_tile); }
 
-  /// Lets the next key tile add to what all warps of the block have added before their last barrier.
+  /// Passes the turn to the next key tile, with all that the block's warps have added before their last
+  /// barrier.
   __device__ void pass_on(int64_t tile, int key_tile) const { ladder::pass_turn(next + tile, key_tile + 1); }
 };
 
@@ -132,8 +133,8 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// A warp's half of a pair: the first warp computes S^T, P^T and dV, the second dP^T, dS^T and dK. All
-/// products are transposed, keys by queries, so that P^T and dS^T are in the registers in which the next
-/// products need their first factors.
+/// products are transposed (keys x queries), so P^T and dS^T are already in the registers that the next
+/// products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
   using pair = group<2>;
   const bool has_dv = group<A::warps>::warp() % 2 == 0;

@@ -39,7 +39,7 @@ template <typename T, int d> struct Arrangement {
 
   /// The warpgroups share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols>; // per warp
 };
 
 template <typename T, int d, typename A> struct KeyGradients;
@@ -91,11 +91,10 @@ __global__ void __launch_bounds__(A::warps * 32)
   gradients.write(key_head, block_key, p.scale);
 }
 
-/// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed,
-/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
-/// factors.
+/// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed
+/// (keys x queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
-  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   RegTile<float, 16, d> dv, dk;
 
   /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head, the block

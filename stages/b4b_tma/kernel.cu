@@ -1,9 +1,9 @@
 // b4b_tma: TMA loads the tiles, and mbarriers replace the block's barrier.
 //
 // With cp.async every thread computes addresses and copies 16 bytes at a time. With TMA one thread issues the
-// load of a whole tile, swizzled, with zeros past the end of the tensor. An mbarrier counts the bytes that
-// have arrived, another one the warps that have released the buffer. The block's barrier is left for dS
-// alone.
+// load of a whole tile, swizzled, with zeros for out-of-range rows. One mbarrier counts the bytes that have
+// arrived, another one the warps that have released the buffer. Only the exchange of dS still needs the
+// block's barrier.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -48,7 +48,7 @@ template <typename T, int d> struct Arrangement {
 
   /// The warpgroups share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols>; // per warp
 };
 
 template <typename T, int d, typename A> struct KeyGradients;
@@ -113,11 +113,10 @@ __global__ void __launch_bounds__(A::warps * 32)
   gradients.write({p, 0, kv_head}, block_key, p.scale);
 }
 
-/// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed,
-/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
-/// factors.
+/// The gradients of a warpgroup's keys, dV and dK, as sums over the queries. All products are transposed
+/// (keys x queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct KeyGradients {
-  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   RegTile<float, 16, d> dv, dk;
 
   /// Adds the contributions of a buffer's queries. They begin with query `tile_query` of the head, the block

@@ -50,7 +50,7 @@ template <typename T, int d> struct Arrangement {
 
   /// The consumers share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols>; // per warp
 };
 
 template <typename A>
@@ -106,16 +106,15 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// A consumer: a warpgroup with 64 keys, and their gradients. All products but dQ are transposed,
-/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
-/// factors.
+/// A consumer: a warpgroup with 64 keys, and their gradients. All products except dQ are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
   const ladder::Steps<A::queries> &steps;
   typename A::Shared &smem;
   float *dq_sums;
-  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   const DqPart<d, A> dq_part;
   RegTile<float, 16, d> dv, dk;
   Turn<kBuffers> turn;

@@ -3,7 +3,7 @@
 // In b4d_roles each product is waited for at once, and the tensor cores are idle while P and dS are computed.
 // Here S of the next step is issued before dQ and dK of this one: they run under the exponentials of the next
 // step, and dV runs while the consumers exchange dS. The exchange needs no barrier of all warps: an mbarrier
-// says that dS is in shared memory, and is waited for only when dQ is issued.
+// completes when dS is in shared memory, and is waited for only when dQ is issued.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -52,7 +52,7 @@ template <typename T, int d> struct Arrangement {
 
   /// The consumers share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols>; // per warp
 };
 
 template <typename A>
@@ -110,16 +110,15 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// A consumer: a warpgroup with 64 keys, and their gradients. All products but dQ are transposed,
-/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
-/// factors.
+/// A consumer: a warpgroup with 64 keys, and their gradients. All products except dQ are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
   const ladder::Steps<A::queries> &steps;
   typename A::Shared &smem;
   float *dq_sums;
-  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   const DqPart<d, A> dq_part;
   RegTile<float, 16, A::queries> s;
   RegTile<T, 16, A::queries> p_16, ds_16;
@@ -143,7 +142,7 @@ template <typename T, int d, typename A> struct Consumer {
         const auto last_turn = turn;
         tile = steps.after(tile);
         turn.advance();
-        // S^T of this step first: dQ and dK of the last one run under its exponentials.
+        // S^T of this step first: dQ and dK of the previous step run under its exponentials.
         warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
         warpgroup::mma_wait<1>(dv);
         smem.d_o.release(last_turn);

@@ -1,7 +1,7 @@
 // b4g_wide_adds: dQ is added 16 bytes per lane.
 //
-// red.global.add.v4.f32, which sm_90 has, adds four values per lane, 512 bytes per instruction. The sums only
-// need another order, in which four values of a lane are neighbours.
+// red.global.add.v4.f32, which sm_90 has, adds four values per lane, 512 bytes per instruction. Only the
+// order of the sums in memory changes: four values of a lane are adjacent.
 #include <cmath>
 
 #include "ladder/backward_rows.h"
@@ -50,7 +50,7 @@ template <typename T, int d> struct Arrangement {
 
   /// The consumers share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols, 4>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
 };
 
 template <typename A>
@@ -108,16 +108,15 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// A consumer: a warpgroup with 64 keys, and their gradients. All products but dQ are transposed,
-/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
-/// factors.
+/// A consumer: a warpgroup with 64 keys, and their gradients. All products except dQ are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
   const ladder::Steps<A::queries> &steps;
   typename A::Shared &smem;
   float *dq_sums;
-  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   const DqPart<d, A> dq_part;
   RegTile<float, 16, A::queries> s;
   RegTile<T, 16, A::queries> p_16, ds_16;
@@ -142,7 +141,7 @@ template <typename T, int d, typename A> struct Consumer {
         const auto last_turn = turn;
         tile = steps.after(tile);
         turn.advance();
-        // S^T of this step first: dQ and dK of the last one run under its exponentials.
+        // S^T of this step first: dQ and dK of the previous step run under its exponentials.
         warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
         warpgroup::mma_wait<1>(dv);
         smem.d_o.release(last_turn);
@@ -170,8 +169,8 @@ template <typename T, int d, typename A> struct Consumer {
 
   __device__ auto part_of_d_o(int query) const { return part<64, d>(smem.d_o.tiles[turn.buffer][0], query); }
 
-  /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head. Issues dV of the first of
-  /// two parts.
+  /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head. Issues dV of each part
+  /// except the last.
   __device__ void compute_p(int tile_query) {
 #pragma unroll
     for (int query = 0; query < A::queries; query += 64) {
@@ -183,7 +182,7 @@ template <typename T, int d, typename A> struct Consumer {
         make_causal_t(x, x, steps.key + key, tile_query + query);
       exp2(x, x);
       if (query == 0)
-        smem.d_o.wait_full(turn); // here, it keeps ptxas from moving the exponentials past later waits
+        smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
       if (query + 64 < A::queries)
         issue_dv(query);
     }
@@ -205,7 +204,7 @@ template <typename T, int d, typename A> struct Consumer {
 #pragma unroll
     for (int query = 0; query < A::queries; query += 64) {
       auto &x = columns<64>(dp, query);
-      warpgroup::mma_wait<A::parts - 1>(x); // all but the product issued last
+      warpgroup::mma_wait<A::parts - 1>(x); // with two parts, all except the product issued last
       mul(x, x, kUnshift);
       sub_col(x, x, smem.delta[turn.buffer], query);
       mul(x, x, columns<64>(s, query));

@@ -16,8 +16,8 @@ using namespace tiles;
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = d == 256 ? 16 : 32, workers = 4, block_rows = workers * rows;
-  static constexpr int keys = d == 256 ? 16 : 32; // of a tile
-  // Per SM, for the compiler's share of registers: as many as hide the latency of silu.
+  static constexpr int keys = d == 256 ? 16 : 32; // per tile
+  // Blocks per SM, which limit the registers per thread: enough to hide the latency of silu.
   static constexpr int blocks = d <= 64 ? 3 : d == 128 ? 2 : 1;
   using KV = SharedTile<T, keys, d>;
 
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
 
   mul(o, o, problem.inv_length);
   copy(o_16, o);
-  // Computed again, because the loop needs the registers.
+  // Recomputed, because the loop needs the registers.
   block::store(Sequence<T, d>(problem).o(), o_16, (gridDim.z - 1 - block_index().z) * A::block_rows);
 }
 

@@ -17,8 +17,8 @@ using namespace tiles;
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = d == 256 ? 16 : 32, workers = 4, block_rows = workers * rows;
-  static constexpr int keys = d == 256 ? 16 : 32; // of a tile
-  // Per SM, for the compiler's share of registers: as many as hide the latency of silu.
+  static constexpr int keys = d == 256 ? 16 : 32; // per tile
+  // Blocks per SM, which limit the registers per thread: enough to hide the latency of silu.
   static constexpr int blocks = d <= 64 ? 3 : d == 128 ? 2 : 1;
   using KV = SharedTile<T, keys, d>;
 
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     next = seen.from(key + A::keys);
     block::async_wait(); // these tiles have arrived, and all workers have used the last ones
     prefetch(1 - now, next);
-    // bits()(r): which of these keys row r of the warp sees. Computed again for each tile, because the loop
-    // needs the registers.
+    // bits()(r): which of these keys row r of the warp sees. Recomputed for each tile, because the loop needs
+    // the registers.
     const auto bits = [&] {
       const Sequence<T, d> again(problem);
       return [=, mask = again.template mask<kIntervals>()](int r) {

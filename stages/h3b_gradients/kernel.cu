@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
-/// one.
+/// query.
 template <typename A, bool kIntervals> struct SeeingTiles {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
@@ -110,16 +110,16 @@ template <typename A, bool kIntervals> struct SeeingTiles {
   }
 };
 
-/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed, keys by
-/// queries, so that P^T and dS^T are in the registers in which the next products need their first factors.
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
   const int key = threadIdx.x / 32 * A::rows; // the first of the warp's keys in the block
   RegTile<float, A::rows, d> dv, dk;
 
-  /// Adds the contributions of the queries from `query` on of a buffer; `first` is their number in the
-  /// sequence.
+  /// Adds the contributions of the queries from `query` on of a buffer. `first` is the first one's number in
+  /// the sequence.
   __device__ void add(typename A::Shared &smem, int buffer, int query, int first, float alpha) {
     const auto q = part<A::part_queries, d>(smem.q[buffer], query);
     const auto d_o = part<A::part_queries, d>(smem.d_o[buffer], query);
@@ -128,7 +128,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
     const HstuKeys seen(mask, min(first, last) + shift, min(first + A::part_queries - 1, last) + shift);
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
-      zero(ds_16); // the other warps' dQ reads it
+      zero(ds_16); // dQ of the other warps reads it
       store(ds, ds_16);
       return;
     }
@@ -155,7 +155,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     mma_AB(dk, ds_16, q, dk);
   }
 
-  /// Multiplies by the factors last: earlier, 1 / length would push what is rounded towards fp16's
+  /// The factors are applied last: before the roundings, 1 / length would push values towards fp16's
   /// subnormals.
   template <typename Sequence> __device__ void write(const Sequence &sequence, const HstuProblem &p) {
     RegTile<T, A::rows, d> out;

@@ -1,8 +1,8 @@
 // h3c_bias_gradient: h3b_gradients with the relative attention bias and its gradient.
 //
-// The bias is added to the logits, so dS is its gradient. It is in registers anyway, in fp32: a bias per head
-// is stored from there, and one that the heads share is added atomically. Both start from zeros, for the
-// pairs that the mask hides.
+// The bias is added to the logits, so dS is its gradient. dS is in registers, in fp32. With a bias per head
+// it is stored from there. With a bias that heads share it is added atomically. In both cases the gradient is
+// cleared first, for the pairs that the mask hides.
 #include <algorithm>
 
 #include "ladder/dispatch.h"
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
-/// one.
+/// query.
 template <typename A, bool kIntervals> struct SeeingTiles {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
@@ -119,16 +119,16 @@ template <typename A, bool kIntervals> struct SeeingTiles {
   }
 };
 
-/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed, keys by
-/// queries, so that P^T and dS^T are in the registers in which the next products need their first factors.
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
   const int key = threadIdx.x / 32 * A::rows; // the first of the warp's keys in the block
   RegTile<float, A::rows, d> dv, dk;
 
-  /// Adds the contributions of the queries from `query` on of a buffer; `first` is their number in the
-  /// sequence.
+  /// Adds the contributions of the queries from `query` on of a buffer. `first` is the first one's number in
+  /// the sequence.
   template <typename Sequence>
   __device__ void add(typename A::Shared &smem, int buffer, int query, int first, const Sequence &sequence) {
     const HstuProblem &p = sequence.p;
@@ -139,7 +139,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
     const HstuKeys seen(mask, min(first, last) + shift, min(first + A::part_queries - 1, last) + shift);
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
-      zero(ds_16); // the other warps' dQ reads it
+      zero(ds_16); // dQ of the other warps reads it
       store(ds, ds_16);
       return;
     }
@@ -177,7 +177,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     }
   }
 
-  /// Multiplies by the factors last: earlier, 1 / length would push what is rounded towards fp16's
+  /// The factors are applied last: before the roundings, 1 / length would push values towards fp16's
   /// subnormals.
   template <typename Sequence> __device__ void write(const Sequence &sequence, const HstuProblem &p) {
     RegTile<T, A::rows, d> out;
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   store(sequence.dq(), out, tile * A::queries + mine.row, mine.col);
 }
 
-/// The bias's gradient becomes 0.
+/// Clears the gradient of the bias.
 __global__ void clear_d_rab(float4 *d_rab, int64_t quads) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < quads; i += step)

@@ -46,7 +46,7 @@ template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
-/// Rows first to end - 1 become 0, in the columns of the key tile at `key`; by all threads of the block.
+/// Clears rows first to end - 1 in the columns of the key tile at `key`. Called by all threads of the block.
 template <typename A>
 __device__ inline void clear_rows(const WideMatrix<float> &d_rab, int first, int end, int key) {
   constexpr int quads = A::keys / 4, step = A::warps * 32 / quads;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   using block = group<A::warps>;
   const SequenceGradients<T, d, ladder::BlockOfKeys> sequence(problem);
   const int block_key = sequence.where().z * A::keys;
-  // The block's columns of the bias's gradient, unless other heads add to them: rows of no query become 0.
+  // Unless heads share the bias, the block stores all rows of its columns of the gradient: 0 without a query.
   const bool owns_d_rab = A::bias && sequence.owns_d_rab();
   const int rab_rows = problem.forward.max_k_len;
   if (owns_d_rab)
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     async_commit();
   };
   const SeeingTiles<A, kIntervals> seeing{mask, shift, last, block_key};
-  // The last tile up to `tile` that sees a key. The rows of those after it become 0.
+  // The last tile up to `tile` that sees a key. The rows of the tiles skipped on the way become 0.
   const auto next_tile = [&](int tile) {
     const int next = seeing.up_to(tile);
     if (owns_d_rab)
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
-/// one.
+/// query.
 template <typename A, bool kIntervals> struct SeeingTiles {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
@@ -145,16 +145,16 @@ template <typename A, bool kIntervals> struct SeeingTiles {
   }
 };
 
-/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed, keys by
-/// queries, so that P^T and dS^T are in the registers in which the next products need their first factors.
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. All products are transposed (keys x
+/// queries), so P^T and dS^T are already in the registers that the next products read as operand A.
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
   const int key = threadIdx.x / 32 * A::rows; // the first of the warp's keys in the block
   RegTile<float, A::rows, d> dv, dk;
 
-  /// Adds the contributions of the queries from `query` on of a buffer; `first` is their number in the
-  /// sequence.
+  /// Adds the contributions of the queries from `query` on of a buffer. `first` is the first one's number in
+  /// the sequence.
   template <typename Sequence>
   __device__ void add(typename A::Shared &smem, int buffer, int query, int first, const Sequence &sequence) {
     const HstuProblem &p = sequence.p;
@@ -165,7 +165,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
     const HstuKeys seen(mask, min(first, last) + shift, min(first + A::part_queries - 1, last) + shift);
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
-      zero(ds_16); // the other warps' dQ reads it
+      zero(ds_16); // dQ of the other warps reads it
       store(ds, ds_16);
       if (A::bias && sequence.owns_d_rab()) {
         zero(dp);
@@ -207,7 +207,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     }
   }
 
-  /// Multiplies by the factors last: earlier, 1 / length would push what is rounded towards fp16's
+  /// The factors are applied last: before the roundings, 1 / length would push values towards fp16's
   /// subnormals.
   template <typename Sequence> __device__ void write(const Sequence &sequence, const HstuProblem &p) {
     RegTile<T, A::rows, d> out;

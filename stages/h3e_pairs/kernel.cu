@@ -53,7 +53,7 @@ template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
-/// Rows first to end - 1 become 0, in the columns of the key tile at `key`; by all threads of the block.
+/// Clears rows first to end - 1 in the columns of the key tile at `key`. Called by all threads of the block.
 template <typename A>
 __device__ inline void clear_rows(const WideMatrix<float> &d_rab, int first, int end, int key) {
   constexpr int quads = A::keys / 4, step = A::warps * 32 / quads;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   using block = group<A::warps>;
   const SequenceGradients<T, d, ladder::BlockOfKeys> sequence(problem);
   const int block_key = sequence.where().z * A::keys;
-  // The block's columns of the bias's gradient, unless other heads add to them: rows of no query become 0.
+  // Unless heads share the bias, the block stores all rows of its columns of the gradient: 0 without a query.
   const bool owns_d_rab = A::bias && sequence.owns_d_rab();
   const int rab_rows = problem.forward.max_k_len;
   if (owns_d_rab)
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     async_commit();
   };
   const SeeingTiles<A, kIntervals> seeing{mask, shift, last, block_key};
-  // The last tile up to `tile` that sees a key. The rows of those after it become 0.
+  // The last tile up to `tile` that sees a key. The rows of the tiles skipped on the way become 0.
   const auto next_tile = [&](int tile) {
     const int next = seeing.up_to(tile);
     if (owns_d_rab)
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 }
 
 /// The tiles of queries that see one of a block's keys. Query i is at position i + shift; `last` is the last
-/// one.
+/// query.
 template <typename A, bool kIntervals> struct SeeingTiles {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
@@ -152,19 +152,19 @@ template <typename A, bool kIntervals> struct SeeingTiles {
   }
 };
 
-/// The gradients of a warp's keys, dV and dK, as sums over the queries; a warp of a pair has one of them. All
-/// products are transposed, keys by queries, so that P^T and dS^T are in the registers in which the next
-/// products need their first factors.
+/// The gradients of a warp's keys, dV and dK, as sums over the queries. A warp of a pair has one of the two.
+/// All products are transposed (keys x queries), so P^T and dS^T are already in the registers that the next
+/// products read as operand A.
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
   const HstuMask<kIntervals> &mask;
   const int shift, last, block_key;
   const bool has_dk = !A::in_pairs || group<A::warps>::warp() % 2, has_dv = !A::in_pairs || !has_dk;
   const int key =
       threadIdx.x / (A::in_pairs ? 64 : 32) * A::rows; // the first of the warp's keys in the block
-  RegTile<float, A::rows, d> dv, dk;                   // of a pair's second warp, dv holds dK
+  RegTile<float, A::rows, d> dv, dk;                   // a pair's second warp sums dK in dv
 
-  /// Adds the contributions of the queries from `query` on of a buffer; `first` is their number in the
-  /// sequence.
+  /// Adds the contributions of the queries from `query` on of a buffer. `first` is the first one's number in
+  /// the sequence.
   template <typename Sequence>
   __device__ void add(typename A::Shared &smem, int buffer, int query, int first, const Sequence &sequence) {
     const HstuProblem &p = sequence.p;
@@ -176,7 +176,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
     const HstuKeys seen(mask, min(first, last) + shift, min(first + A::part_queries - 1, last) + shift);
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
-      zero(ds_16); // the other warps' dQ reads it
+      zero(ds_16); // dQ of the other warps reads it
       if (has_dk)
         store(ds, ds_16);
       if (has_dk && A::bias && sequence.owns_d_rab()) {
@@ -234,7 +234,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     }
   }
 
-  /// The first warp of a pair passes its slopes, x, in fp16. The second one multiplies its dP^T, x, by them.
+  /// In a pair's first warp x holds the slopes, which it passes in fp16. In the second one x holds dP^T,
+  /// which becomes dS^T.
   template <RegisterTile X, InSharedMemory Slopes> __device__ void multiply_by_slopes(X &x, Slopes &smem) {
     RegTile<__half, A::rows, A::part_queries> slopes;
     if (has_dv) {
@@ -249,7 +250,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     }
   }
 
-  /// Multiplies by the factors last: earlier, 1 / length would push what is rounded towards fp16's
+  /// The factors are applied last: before the roundings, 1 / length would push values towards fp16's
   /// subnormals.
   template <typename Sequence> __device__ void write(const Sequence &sequence, const HstuProblem &p) {
     RegTile<T, A::rows, d> out;

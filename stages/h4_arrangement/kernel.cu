@@ -1,7 +1,7 @@
-// h4_arrangement: h2_masks whose warps split the keys instead of the queries where there are few queries.
+// h4_arrangement: h2_masks, whose warps split the keys instead of the queries if there are few queries.
 //
-// Of 16 queries one of four warps has all. When the warps have the same queries and split the keys, all of
-// them work; each then has a part of every sum over the keys, and the parts are added at the end.
+// With few queries one warp of a block has all of them, and the other warps are idle. Here all warps have the
+// same queries and split the keys. Each warp sums its own part of O, and the parts are added at the end.
 #include "ladder/dispatch.h"
 #include "ladder/hstu_sequence.h"
 #include "tiles/tiles.h"
@@ -19,9 +19,9 @@ template <typename T, int d, bool kSplitKeys> struct Arrangement {
   static constexpr bool split_keys = kSplitKeys;
   static constexpr int rows = split_keys || d == 256 ? 16 : 32, workers = split_keys && d == 256 ? 2 : 4;
   static constexpr int block_rows = split_keys ? rows : workers * rows;
-  static constexpr int keys = d == 256 || (split_keys && d == 128) ? 16 : 32; // of a worker's tile
+  static constexpr int keys = d == 256 || (split_keys && d == 128) ? 16 : 32; // per worker's tile
   static constexpr int parts = split_keys ? workers : 1, step = parts * keys; // tiles and keys per buffer
-  // Per SM, for the compiler's share of registers: as many as hide the latency of silu.
+  // Blocks per SM, which limit the registers per thread: enough to hide the latency of silu.
   static constexpr int blocks = d <= 64 ? 3 : d == 128 ? 2 : 1;
   using KV = SharedTile<T, keys, d>;
 
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
     block::async_wait(); // these tiles have arrived, and all workers have used the last ones
     prefetch(1 - now, next);
     const int own = key + part * A::keys; // the first key of the worker's tile
-    // bits()(r): which of these keys row r of the warp sees. Computed again for each tile, because the loop
-    // needs the registers.
+    // bits()(r): which of these keys row r of the warp sees. Recomputed for each tile, because the loop needs
+    // the registers.
     const auto bits = [&] {
       const Sequence<T, d> again(problem);
       return [=, mask = again.template mask<kIntervals>()](int r) {

@@ -17,7 +17,7 @@ using namespace tiles;
 template <typename T, int d, int kPage> struct Arrangement {
   static constexpr int rows = d * kPage >= 64 * 64 ? 16 : 32, workers = 4, block_rows = workers * rows;
   static constexpr int keys = kPage;
-  // Per SM, for the compiler's share of registers: as many as hide the latency of silu.
+  // Blocks per SM, which limit the registers per thread: enough to hide the latency of silu.
   static constexpr int blocks = d <= 64 ? 3 : d == 128 ? 2 : 1;
   using KV = SharedTile<T, keys, d>;
 
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   block::store(again.o(), o_16, again.block_row(A::block_rows));
 }
 
-/// The tiles of a sequence in which a row of the block sees a key; `keys` are those that the rows see. Past
-/// the last key of a tile the loads return zeros.
+/// The tiles of a sequence in which a row of the block sees a key; `keys` are those that the rows see.
+/// Out-of-range keys of a tile are loaded as zeros.
 template <typename T, int d> struct SeenTiles {
   const Sequence<T, d> &sequence;
   const HstuKeys keys;
@@ -124,8 +124,8 @@ template <typename T, int d> struct SeenTiles {
     return {history + target, count, {k, count, p.k_stride}, {v, count, p.v_stride}};
   }
 
-  /// The first such tile from tile i on, which i becomes; one that begins at keys.end or later if there is
-  /// none.
+  /// Advances i to the first such tile from tile i on, and returns it. If there is none, it begins at
+  /// keys.end or later.
   __device__ Tile from(int &i) const {
     Tile next = tile(i);
     while (next.key < keys.end && !keys.any_in(next.key, next.count))
@@ -153,7 +153,7 @@ void ladder::launch(const HstuProblem &p, cudaStream_t stream) {
         if constexpr (d * page <= 128 * 64)
           launch_head_dim<decltype(element), d, page>(p, stream);
         else
-          throw std::invalid_argument("h5_paged: at head_dim 256 page_size must be 32, not 64");
+          refuse("h5_paged: at head_dim 256 page_size must be 32, not 64");
       });
     });
   });

@@ -1,9 +1,9 @@
 // h6_wgmma: HSTU attention with the masks of h2_masks, on v11_persistent's producer and consumers.
 //
 // silu replaces the softmax: no maximum, no row sum and no rescaling, so nothing depends on the other tiles.
-// The producer warp, which has time, reads the mask for all. It loads only the tiles that a row of the work
-// item sees, and puts two bits per consumer beside each tile: whether the consumer needs it, and whether the
-// mask cuts it there. The consumers keep nothing of the mask in registers.
+// The producer warp reads the mask for all consumers. It loads only the tiles that a row of the work item
+// sees, and puts two bits per consumer beside each tile: whether the consumer needs it, and whether the mask
+// cuts it there. The consumers keep nothing of the mask in registers.
 #include <algorithm>
 
 #include "ladder/dispatch.h"
@@ -21,12 +21,12 @@ using ladder::HstuMask;
 using ladder::HstuProblem;
 using namespace tiles;
 
-/// What the producer says about a tile: its first key, and a bit per consumer. After the last tile of a work
-/// item comes kNoTile.
+/// What the consumers must know about a tile, written by the producer: its first key, and two bits per
+/// consumer. After the last tile of a work item comes kNoTile.
 struct alignas(8) Visit {
   int key;
   uint16_t seen; ///< whether one of the consumer's rows sees one of the keys
-  uint16_t cut;  ///< whether one of them does not see one of the keys
+  uint16_t cut;  ///< whether one of its rows does not see one of the keys
 
   __device__ bool is_tile() const { return key >= 0; }
   __device__ bool is_seen_by(int consumer) const { return seen >> consumer & 1; }
@@ -37,17 +37,17 @@ constexpr Visit kNoTile{-1, 0, 0};
 /// A block's arrangement for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
   // Consumer warpgroups with 64 rows each, and a producer warpgroup. Per thread, O takes d / 2 registers, S
-  // half of a tile's keys, and P a quarter. 512 threads have 128 each, 32 + 3 x 160 = 4 x 128, and 384 have
-  // 168 each, 40 + 2 x 232 = 3 x 168.
+  // half of a tile's keys, and P a quarter. 512 threads start with 128 registers each: 32 + 3 x 160 = 4 x
+  // 128. 384 threads start with 168: 40 + 2 x 232 = 3 x 168.
   static constexpr int consumers = d <= 128 ? 3 : 2;
   static constexpr int producer_registers = consumers == 3 ? 32 : 40,
                        consumer_registers = consumers == 3 ? 160 : 232;
   static constexpr int threads = 128 * (consumers + 1), block_rows = 64 * consumers;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // of a tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64; // per tile
   static constexpr int buffers = d == 256 ? 2 : 3, q_buffers = d == 256 ? 1 : 2;
 
-  /// Whether O is stored in whole rows, through Q's buffer, or from registers, a word per lane: at d = 64
-  /// rows are no faster.
+  /// Whether O is stored in whole rows, through Q's buffer. Otherwise it is stored from registers, a word per
+  /// lane: at d = 64 whole rows are no faster.
   static constexpr bool stores_rows = d >= 128;
 
   using QTile = SharedTile<T, 64, d>;
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(A::threads, 1)
   }
 }
 
-/// A work item, in place of a block: block_rows queries of one head and sequence, if it has as many. They are
-/// numbered from those that see the most keys on.
+/// A work item: up to block_rows queries of one head and sequence. The items with the most keys have the
+/// lowest numbers.
 template <typename A> struct WorkItem {
   int number, heads, batch, max_q_len;
 
@@ -169,9 +169,10 @@ template <typename T, int d, typename A, bool kIntervals> struct Producer {
     k_turn.advance();
   }
 
-  /// Which consumers see something of the tile at `key`. The work item's rows are at the positions `first`
-  /// to, at most, `last`. Without intervals lane c looks at the rows of consumer c, the first and the last of
-  /// which determine the others. With them all lanes look at every row.
+  /// Which consumers need the tile at `key`, and for which the mask cuts it. The work item's rows begin at
+  /// position `first`; `last` is the sequence's last position. Without intervals lane c checks the rows of
+  /// consumer c: the first and the last determine the others. With intervals the lanes share the rows of each
+  /// consumer.
   __device__ static Visit look_at(const HstuMask<kIntervals> &mask, int first, int last, int key) {
     Visit visit{key, 0, 0};
     if constexpr (!kIntervals) {
@@ -221,7 +222,7 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
     in_turn.stop();
   }
 
-  /// Adds P V of neighbouring tiles that these rows see, from that of `visit` on.
+  /// O += P V, for the tile of `visit` and the tiles directly after it that these rows see.
   __device__ void attend_run(const WorkItem<A> &item, Visit visit, const typename A::QTile &q_smem) {
     // S = Q K^T and P = silu(alpha S) of the first tile
     in_turn.wait();
@@ -259,7 +260,7 @@ template <typename T, int d, typename A, bool kIntervals> struct Consumer {
     silu(s, s, problem.alpha);
     if (!visit.is_cut_for(consumer))
       return;
-    // Computed where it is needed, in few tiles: the others need the registers.
+    // Recomputed here, in the few tiles that the mask cuts: the main loop needs the registers.
     const Sequence<T, d, A> sequence(problem, item);
     const auto mask = sequence.template mask<kIntervals>();
     const int first = sequence.block_row(A::block_rows) + warp_row() + sequence.shift(),

@@ -1,8 +1,8 @@
 // v11_persistent: v10b_overlap with persistent blocks: one per SM, which loops over work items.
 //
 // The producer does not wait for the consumers to finish an item. It loads the next Q into a second buffer,
-// and the first tiles of K and V behind it, while they still compute: no prologue, except for the first item.
-// A third buffer of K and V lets it run further ahead.
+// then the first tiles of K and V, while they still compute. Only the first item has a prologue. A third
+// buffer of K and V lets it run further ahead.
 #include <algorithm>
 #include <cmath>
 
@@ -35,11 +35,11 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128 each: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
-  // 168.
+  // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
+  // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile
   static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
@@ -54,7 +54,7 @@ template <typename T, int d> struct Arrangement {
 };
 
 /// A work item: the queries from `row` on of one head, and how many keys they see. Items have the order of
-/// v10b_overlap's blocks: batch after batch, and in each the last rows of all heads first.
+/// v10b_overlap's blocks: batch by batch, and within a batch the last rows of all heads first.
 template <typename A> struct WorkItem {
   int row, head, kv_head, keys;
 
@@ -136,8 +136,8 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
     const WorkItem<A> item(problem, number);
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
               row = warpgroup_row + 16 * warpgroup::warp();
-    // Causal: no row sees a key beyond itself. So a consumer skips tiles, or all but a dummy tile if it has
-    // no rows.
+    // Causal: no row sees a key beyond itself. So a consumer skips tiles. Without rows it computes one dummy
+    // tile.
     const int keys = warpgroup_row >= problem.q_len ? 1
                      : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
                                                     : problem.kv_len;
@@ -207,8 +207,8 @@ __device__ inline void consume(typename A::Shared &smem, const AttentionProblem 
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
 /// whether m has changed.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
                                int row, int key) {

@@ -1,7 +1,7 @@
 // v11b_store: v11_persistent, which stores O by TMA, through the shared memory of Q.
 //
-// The consumers write O to the buffer of its Q, one thread issues the store, and the next item begins. The
-// buffer is released, so that the producer may load another Q, when the store has read it.
+// A consumer writes O to the buffer of its Q, one thread issues the store, and the next item begins. The
+// buffer is released for another Q once the store has read it.
 #include <algorithm>
 #include <cmath>
 
@@ -34,11 +34,11 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128 each: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
-  // 168.
+  // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
+  // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile
   static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
@@ -53,7 +53,7 @@ template <typename T, int d> struct Arrangement {
 };
 
 /// A work item: the queries from `row` on of one head, and how many keys they see. Items have the order of
-/// v10b_overlap's blocks: batch after batch, and in each the last rows of all heads first.
+/// v10b_overlap's blocks: batch by batch, and within a batch the last rows of all heads first.
 template <typename A> struct WorkItem {
   int row, head, kv_head, keys;
 
@@ -135,8 +135,8 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     const WorkItem<A> item(problem, number);
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
               row = warpgroup_row + 16 * warpgroup::warp();
-    // Causal: no row sees a key beyond itself. So a consumer skips tiles, or all but a dummy tile if it has
-    // no rows.
+    // Causal: no row sees a key beyond itself. So a consumer skips tiles. Without rows it computes one dummy
+    // tile.
     const int keys = warpgroup_row >= problem.q_len ? 1
                      : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
                                                     : problem.kv_len;
@@ -148,7 +148,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     // S = Q K^T and P = exp(S - m) of the first tile
     warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
     if (A::q_buffers > 1 && number != blockIdx.x)
-      finish_store<A>(smem, o_turn); // of the item before
+      finish_store<A>(smem, o_turn); // of the previous item
     warpgroup::mma_wait(s);
     smem.k.release(k_turn);
     k_turn.advance();
@@ -215,7 +215,7 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
                                    int head) {
   RegTile<typename A::QTile::Elem, 16, O::cols> o_16;
   copy(o_16, o);
-  const int barrier = 1 + A::consumers + warpgroup::index(); // those before are in_turn's
+  const int barrier = 1 + A::consumers + warpgroup::index(); // those below are in_turn's
   warpgroup::sync(barrier);                                  // all warps have finished reading Q
   warpgroup::store(smem, o_16);
   fence_async_proxy();
@@ -226,8 +226,8 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
   }
 }
 
-/// Releases the buffer of Q when the consumer's store has read it: all warps must have, and the first one
-/// waits for that.
+/// Releases the buffer of Q once the consumer's store of O has read it. All warps release it, the
+/// first one after it has waited for the store.
 template <typename A> __device__ inline void finish_store(typename A::Shared &smem, Turn<A::q_buffers> turn) {
   if (warpgroup::thread() == 0)
     tma::store_wait_read();
@@ -237,8 +237,8 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
 /// whether m has changed.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
                                int row, int key) {

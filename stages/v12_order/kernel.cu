@@ -1,8 +1,8 @@
-// v12_order: v11b_store with work items in another order.
+// v12_order: v11b_store with its work items in another order.
 //
 // Without a mask, items go head by head, so that blocks which run at the same time read the same K and V from
-// the L2 cache. Under a causal mask, items differ: several heads together go from the longest item to the
-// shortest, so that all blocks end at about the same time.
+// the L2 cache. Under a causal mask, items have different lengths. Groups of several heads go from the
+// longest item to the shortest, so that all blocks end at about the same time.
 #include <algorithm>
 #include <cmath>
 
@@ -25,8 +25,8 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 /// How far, in powers of two, a weight may exceed 1 before m follows the maximum.
 constexpr float kSlack = 4.f;
 
-/// Bytes of K and V that blocks may work on at a time. More than the L2 cache holds, since blocks that read
-/// the same tile do so at about the same time.
+/// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
+/// blocks that read the same tile do so at about the same time.
 constexpr int64_t kServedBytes = 128 << 20;
 
 /// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
@@ -39,11 +39,11 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128 each: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
-  // 168.
+  // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
+  // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile
   static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
@@ -58,7 +58,7 @@ template <typename T, int d> struct Arrangement {
 };
 
 /// A work item: the queries from `row` on of one head, and how many keys they see. Items are ordered by
-/// groups of `together` heads, and in a group by rows, the last ones of all its heads first.
+/// groups of `together` heads. Within a group the last rows of all heads come first.
 template <typename A> struct WorkItem {
   int row, head, kv_head, keys;
 
@@ -69,8 +69,8 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: half as many heads as blocks, but not more than the L2 cache serves well: their K and V are read
-  /// by all blocks at a time.
+  /// Causal: at most half as many heads as blocks, and at most kServedBytes of K and V, which the blocks read
+  /// at the same time.
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     return p.is_causal ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
@@ -148,8 +148,8 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     const WorkItem<A> item(problem, together, number);
     const int warpgroup_row = item.row + 64 * warpgroup::index(),
               row = warpgroup_row + 16 * warpgroup::warp();
-    // Causal: no row sees a key beyond itself. So a consumer skips tiles, or all but a dummy tile if it has
-    // no rows.
+    // Causal: no row sees a key beyond itself. So a consumer skips tiles. Without rows it computes one dummy
+    // tile.
     const int keys = warpgroup_row >= problem.q_len ? 1
                      : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
                                                     : problem.kv_len;
@@ -161,7 +161,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
     // S = Q K^T and P = exp(S - m) of the first tile
     warpgroup::mma_ABt(s, q_smem, smem.k.wait_full(k_turn));
     if (A::q_buffers > 1 && number != blockIdx.x)
-      finish_store<A>(smem, o_turn); // of the item before
+      finish_store<A>(smem, o_turn); // of the previous item
     warpgroup::mma_wait(s);
     smem.k.release(k_turn);
     k_turn.advance();
@@ -228,7 +228,7 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
                                    int head) {
   RegTile<typename A::QTile::Elem, 16, O::cols> o_16;
   copy(o_16, o);
-  const int barrier = 1 + A::consumers + warpgroup::index(); // those before are in_turn's
+  const int barrier = 1 + A::consumers + warpgroup::index(); // those below are in_turn's
   warpgroup::sync(barrier);                                  // all warps have finished reading Q
   warpgroup::store(smem, o_16);
   fence_async_proxy();
@@ -239,8 +239,8 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
   }
 }
 
-/// Releases the buffer of Q when the consumer's store has read it: all warps must have, and the first one
-/// waits for that.
+/// Releases the buffer of Q once the consumer's store of O has read it. All warps release it, the
+/// first one after it has waited for the store.
 template <typename A> __device__ inline void finish_store(typename A::Shared &smem, Turn<A::q_buffers> turn) {
   if (warpgroup::thread() == 0)
     tma::store_wait_read();
@@ -250,8 +250,8 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
 /// whether m has changed.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
                                int row, int key) {

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kBr, 1)
       const int row = i0 + threadIdx.x;
       if (row >= p.q_len)
         break;
-      // Unrolled, ptxas would merge neighbouring accesses to shared memory into wider ones, and the hardware
-      // would not count what is written here. The same holds for each loop with this pragma.
+      // If this loop were unrolled, ptxas would merge adjacent accesses to shared memory, and the hardware's
+      // counts would not be those of the source. The same holds for each loop with this pragma.
 #pragma unroll 1
       for (int x = 0; x < d; x++)
         q_row[x] = q_gmem[int64_t(row) * d + x];
@@ -128,7 +128,7 @@ template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProbl
 
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
-    throw std::invalid_argument("v1_minimal supports dtype f32 only");
+    refuse("v1_minimal supports dtype f32 only");
   dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
     // Br and Bc are independent. Together they fit into the 64 KB of a block on sm_75.
     if constexpr (d == 128)

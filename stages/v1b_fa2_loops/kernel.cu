@@ -62,8 +62,9 @@ __global__ void __launch_bounds__(kBr, 1) flash_attention_2(const AttentionProbl
         // A sum of short sums: at d = 128 its rounding error is half that of one long sum.
         for (int x0 = 0; x0 < d; x0 += 16) {
           float part = 0.f;
-          // Unrolled, ptxas would merge neighbouring accesses to shared memory into wider ones, and the
-          // hardware would not count what is written here. The same holds for each loop with this pragma.
+          // If this loop were unrolled, ptxas would merge adjacent accesses to shared memory, and the
+          // hardware's counts would not be those of the source. The same holds for each loop with this
+          // pragma.
 #pragma unroll 1
           for (int x = x0; x < x0 + 16; x++)
             part += q_row[x] * k_smem[y * d + x];
@@ -119,7 +120,7 @@ template <int kHeadDim, int kBr, int kBc> void launch_tiles(const AttentionProbl
 
 void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   if (p.dtype != DType::f32)
-    throw std::invalid_argument("v1b_fa2_loops supports dtype f32 only");
+    refuse("v1b_fa2_loops supports dtype f32 only");
   dispatch_head_dim<32, 64, 128>(p, [&](auto d) {
     // Br and Bc are independent. Together they fit into the 64 KB of a block on sm_75.
     if constexpr (d == 128)

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) flash_attention_2(const AttentionPro
     for (int half = 0; half < 2; half++) {
       const int last_key = p.is_causal ? min(rows[half], p.kv_len - 1) : p.kv_len - 1;
       for (int i = 0; i < kBc / 4; i++) {
-        const int key = i / 2 * 8 + i % 2; // from j0 + col on
+        const int key = i / 2 * 8 + i % 2; // relative to j0 + col
         float &s = s_rmem[i / 2][2 * half + i % 2];
         s = key <= last_key - j0 - col ? s * (p.scale * kLog2E) : -INFINITY;
       }

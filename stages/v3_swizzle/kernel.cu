@@ -7,7 +7,6 @@
 // elements of each 8x8 quarter of A and of each 8x8 half of D: row l / 4, columns 2 * (l % 4) and + 1. Of B
 // it holds the same of the transposed halves. Two neighbouring accumulators D therefore have the layout of
 // one operand A: S, rounded to 16 bits, enters O += P V without leaving its registers.
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -32,16 +31,16 @@ template <int B, int M, int S> __device__ int swizzle(int index) {
 
 // A row-major tile in shared memory. Every access to a tile goes through at().
 //
-// One pass over the banks moves 128 bytes: eight segments of 16 bytes. ldmatrix takes them from eight rows,
-// in the same columns, where row-major order has them all in the same banks. So the number of a segment
-// within its 128 bytes is XORed with the number of its row. (If several rows share 128 bytes: with the number
-// of these 128 bytes.) Then the eight segments cover all banks.
+// One pass over the banks moves 128 bytes: eight segments of 16 bytes. ldmatrix takes one from each of eight
+// rows, in the same columns. In row-major order these share banks. So the number of a segment within its
+// 128-byte line is XORed with the number of its row (of its line, if several rows share one). Then the eight
+// segments cover all banks.
 template <typename T, int kRows, int kCols> struct Tile {
   static constexpr int bytes = kRows * kCols * sizeof(T);
   static constexpr unsigned segment = 16 / sizeof(T), line = 128 / sizeof(T), row = kCols; // in elements
-  static constexpr int B = std::countr_zero(std::min(row, line) / segment);
+  static constexpr int B = std::countr_zero((row < line ? row : line) / segment);
   static constexpr int M = std::countr_zero(segment);
-  static constexpr int S = std::countr_zero(std::max(row, line) / segment);
+  static constexpr int S = std::countr_zero((row > line ? row : line) / segment);
   static_assert(bytes % 128 == 0, "the next tile starts at bank 0, too");
   uint32_t smem; // the address of its first element
 
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) flash_attention_2(const AttentionPro
     for (int half = 0; half < 2; half++) {
       const int last_key = p.is_causal ? min(rows[half], p.kv_len - 1) : p.kv_len - 1;
       for (int i = 0; i < kBc / 4; i++) {
-        const int key = i / 2 * 8 + i % 2; // from j0 + col on
+        const int key = i / 2 * 8 + i % 2; // relative to j0 + col
         float &s = s_rmem[i / 2][2 * half + i % 2];
         s = key <= last_key - j0 - col ? s * (p.scale * kLog2E) : -INFINITY;
       }

@@ -1,4 +1,4 @@
-// v3b_tiles: v3_swizzle written with the tile library, in the same instructions.
+// v3b_tiles: v3_swizzle written with the tile library: the same loads, stores, ldmatrix and mma.
 //
 // The library, stages/include/tiles/, contains what v2 and v3 spell out: fragments, ldmatrix, mma, the
 // swizzle, shuffles. The kernel is the algorithm, one operation per line, destination first.
@@ -18,8 +18,8 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int warps = 4, rows = 16, block_rows = warps * rows; // rows of a warp, of a block
-  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;         // of a tile
+  static constexpr int warps = 4, rows = 16, block_rows = warps * rows; // rows per warp, per block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;         // per tile
   using KV = SharedTile<T, keys, d>;
   static constexpr int smem_bytes = SharedAllocator::bytes<KV, 2>;
 };

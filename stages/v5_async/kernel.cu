@@ -18,8 +18,8 @@ constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows of a worker, of a block
-  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // of a tile
+  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows per worker, per block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // per tile
   using KV = SharedTile<T, keys, d>;
 
   static constexpr bool q_in_registers = d < 128;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(A::workers * 32) attend(const __grid_constant_
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // Causal: no row sees a key beyond itself. So tiles are skipped by the block, and more of them by a worker.
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a worker skips more of them.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);

@@ -27,8 +27,8 @@ template <typename Vec> struct RowState {
 
 /// Tile sizes for elements T and head dimension d.
 template <typename T, int d> struct Arrangement {
-  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows of a worker, of a block
-  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // of a tile
+  static constexpr int workers = 16, rows = 16, block_rows = workers * rows; // rows per worker, per block
+  static constexpr int keys = d == 32 ? 64 : d == 64 ? 48 : 32;              // per tile
   using KV = SharedTile<T, keys, d>;
 
   static constexpr bool q_in_registers = d < 128;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(A::workers * 32)
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // Causal: no row sees a key beyond itself. So tiles are skipped by the block, and more of them by a worker.
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a worker skips more of them.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(A::workers * 32)
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
 /// changes, O and l are rescaled.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

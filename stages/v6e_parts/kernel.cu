@@ -1,4 +1,7 @@
 // v6e_parts: v6d_tall_warps with several tiles per buffer: one barrier for all of them.
+//
+// A buffer holds as many tiles as fit: six at d = 32, four at d = 64, one at d = 128. The workers of a block
+// wait for each other once per buffer instead of once per tile.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -26,13 +29,13 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int rows = d == 128 ? 32 : 16, workers = d == 128 ? 4 : 16, blocks = d == 128 ? 2 : 1;
   static constexpr int block_rows = workers * rows;
-  static constexpr int keys = d == 32 ? 64 : 48; // of a tile
+  static constexpr int keys = d == 32 ? 64 : 48; // per tile
   using KV = SharedTile<T, keys, d>;
 
   static constexpr bool q_in_registers = d < 128;
   using Q = SharedTile<T, rows, d>;
   static constexpr int q_bytes = q_in_registers ? 0 : SharedAllocator::bytes<Q, workers>;
-  /// A buffer's tiles: as many as fit into 96 KB with two buffers of K and V.
+  /// Tiles per buffer: as many as fit into 96 KB, with two buffers of K and two of V.
   static constexpr int parts = (96 * 1024 - q_bytes) / (4 * int(sizeof(KV))), buffer_keys = parts * keys;
   using Buffer = KV[parts];
   static constexpr int smem_bytes = 2 * SharedAllocator::bytes<Buffer, 2> + q_bytes;
@@ -45,7 +48,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int row = block_row + block::warp() * A::rows;
-  // Causal: no row sees a key beyond itself. So tiles are skipped by the block, and more of them by a worker.
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a worker skips more of them.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = problem.is_causal ? min(problem.kv_len, row + A::rows) : problem.kv_len;
   const Head<T, d> gmem(problem, block_keys);
@@ -106,8 +109,8 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
 /// changes, O and l are rescaled.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

@@ -31,7 +31,7 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   // Per thread, O takes d / 2 registers, and S with its rounded copy P 3 / 4 per key.
   static constexpr int warpgroups = d <= 64 ? 3 : 2, threads = 128 * warpgroups, block_rows = 64 * warpgroups;
-  static constexpr int keys = d == 256 ? 64 : 128; // of a tile
+  static constexpr int keys = d == 256 ? 64 : 128; // per tile
   struct Shared {
     SharedTile<T, 64, d> q[warpgroups];
     SharedTile<T, keys, d> k[2], v[2];
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(A::threads, 1)
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int warpgroup_row = block_row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
-  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup more of them, or all
-  // if it has no rows.
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup skips more of them.
+  // Without rows it skips all of them.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = warpgroup_row >= problem.q_len ? 0
                    : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(A::threads, 1)
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
 /// changes, O and l are rescaled.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

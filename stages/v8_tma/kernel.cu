@@ -1,9 +1,9 @@
 // v8_tma: v7b_large_tiles with TMA loads and mbarriers instead of cp.async and block barriers.
 //
-// With cp.async every thread computes addresses and copies 16 bytes at a time. TMA gets a description of the
-// tensor once; then one thread issues the load of a whole tile, which arrives swizzled, with zeros for rows
-// out of range. An mbarrier, which counts the tile's bytes, says when it is complete. Another one counts the
-// warps that have released the buffer. No barrier of the block is left in the loop.
+// With cp.async every thread computes addresses and copies 16 bytes at a time. TMA uses a tensor map, which
+// the host encodes once. One thread issues the load of a whole tile, which arrives swizzled, with zeros for
+// out-of-range rows. One mbarrier counts the bytes that have arrived, another one the warps that have
+// released the buffer. The loop has no block barrier any more.
 #include <cmath>
 
 #include "ladder/attention.h"
@@ -34,7 +34,7 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   // Per thread, O takes d / 2 registers, and S with its rounded copy P 3 / 4 per key.
   static constexpr int warpgroups = d <= 64 ? 3 : 2, threads = 128 * warpgroups, block_rows = 64 * warpgroups;
-  static constexpr int keys = d == 256 ? 64 : 128; // of a tile
+  static constexpr int keys = d == 256 ? 64 : 128; // per tile
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(A::threads, 1)
   // Causal: the last rows see the most keys, so their blocks start first.
   const int block_row = (gridDim.y - 1 - blockIdx.y) * A::block_rows;
   const int warpgroup_row = block_row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
-  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup more of them, or all
-  // if it has no rows.
+  // Causal: no row sees a key beyond itself. So the block skips tiles, and a warpgroup skips more of them.
+  // Without rows it skips all of them.
   const int block_keys = problem.is_causal ? min(problem.kv_len, block_row + A::block_rows) : problem.kv_len;
   const int keys = warpgroup_row >= problem.q_len ? 0
                    : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(A::threads, 1)
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
 /// changes, O and l are rescaled.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

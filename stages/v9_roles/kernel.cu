@@ -33,11 +33,11 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 64 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128 each: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
-  // 168.
+  // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
+  // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d == 256 ? 64 : 128; // of a tile
+  static constexpr int keys = d == 256 ? 64 : 128; // per tile
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
@@ -108,7 +108,7 @@ template <typename T, int d, typename A>
 __device__ inline void consume(typename A::Shared &smem, const WorkItem<A> &item,
                                const AttentionProblem &problem, float late_scale) {
   const int warpgroup_row = item.row + 64 * warpgroup::index(), row = warpgroup_row + 16 * warpgroup::warp();
-  // Causal: no row sees a key beyond itself. So a consumer skips tiles, or all if it has no rows.
+  // Causal: no row sees a key beyond itself. So a consumer skips tiles. Without rows it skips all of them.
   const int keys = warpgroup_row >= problem.q_len ? 0
                    : problem.is_causal            ? min(problem.kv_len, warpgroup_row + 64)
                                                   : problem.kv_len;
@@ -161,8 +161,8 @@ __device__ inline void consume(typename A::Shared &smem, const WorkItem<A> &item
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). If m
 /// changes, O and l are rescaled.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, RegisterTile O, typename Vec>
 __device__ inline void softmax(S &s, O &o, RowState<Vec> &rows, const AttentionProblem &problem,
                                float late_scale, int row, int key) {

@@ -1,6 +1,6 @@
 // The arguments of a launch, by the names of the problem struct's fields; tensors are raw device pointers, so
-// that neither torch's headers nor its ABI are needed. Nothing here is Python's: binding.cpp, which needs
-// pybind11, is compiled once for all operations.
+// that neither torch's headers nor its ABI are needed. binding.cpp, which fills them in, is compiled once for
+// all operations.
 //
 // <operation>_binding.cpp fills in the struct:
 //

@@ -26,6 +26,12 @@ struct AttentionProblem {
   float scale;
 };
 
+/// Each problem that a rung gets is one of these.
+struct AttentionVariant : AttentionProblem, Variant {};
+inline const AttentionVariant &variant_of(const AttentionProblem &problem) {
+  return static_cast<const AttentionVariant &>(problem);
+}
+
 /// Defined by each rung's kernel.cu: enqueues the work on `stream` and returns.
 /// Throws std::invalid_argument for a problem that the rung does not support, std::runtime_error when CUDA
 /// refuses the launch.

@@ -32,6 +32,14 @@ struct AttentionBackwardProblem {
   float scale;
 };
 
+/// Each problem that a rung gets is one of these.
+struct AttentionBackwardVariant : AttentionBackwardProblem, Variant {
+  float *d_sinks; ///< (heads), the sinks' gradient; null without sinks
+};
+inline const AttentionBackwardVariant &variant_of(const AttentionBackwardProblem &problem) {
+  return static_cast<const AttentionBackwardVariant &>(problem);
+}
+
 /// Defined by each rung's kernel.cu: enqueues the work on `stream` and returns.
 /// Throws std::invalid_argument for a problem that the rung does not support, std::runtime_error when CUDA
 /// refuses the launch.

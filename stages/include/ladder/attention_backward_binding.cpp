@@ -1,8 +1,9 @@
 #include "ladder/arguments.h"
 #include "ladder/attention_backward.h"
+#include "ladder/variant_arguments.h"
 
 ladder::Launch ladder::bind_launch(Arguments &arguments) {
-  AttentionBackwardProblem problem{};
+  AttentionBackwardVariant problem{};
   arguments.tensor("q", problem.q);
   arguments.tensor("k", problem.k);
   arguments.tensor("v", problem.v);
@@ -26,6 +27,8 @@ ladder::Launch ladder::bind_launch(Arguments &arguments) {
   arguments.dtype("dtype", problem.dtype);
   arguments.flag("is_causal", problem.is_causal);
   arguments.number("scale", problem.scale);
+  bind_variant(arguments, problem);
+  arguments.optional_tensor("d_sinks", problem.d_sinks);
   if (problem.heads % problem.kv_heads != 0)
     throw std::invalid_argument("heads must be a multiple of kv_heads");
   return [problem](cudaStream_t stream) { launch(problem, stream); };

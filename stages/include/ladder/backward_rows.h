@@ -18,8 +18,7 @@ inline void require_alignment(const AttentionBackwardProblem &p, unsigned bytes)
   const void *tensors[] = {p.q, p.k, p.v, p.o, p.d_o, p.dq, p.dk, p.dv};
   for (const void *pointer : tensors)
     if (reinterpret_cast<std::uintptr_t>(pointer) % bytes != 0)
-      throw std::invalid_argument("q, k, v, o and their gradients must be aligned to " +
-                                  std::to_string(bytes) + " bytes");
+      refuse("q, k, v, o and their gradients must be aligned to %u bytes", bytes);
 }
 
 /// The row statistics are padded to a multiple of this: the height of the largest tile.

@@ -1,134 +1,135 @@
-// The Python side of a stage: module ladder_stage with one function, launch. It is the same for all
-// operations except for bind_launch in <operation>_binding.cpp.
+// The entry of a stage's library: one C function, ladder_launch, so that a build fits every version of
+// Python. It is the same for all operations except for bind_launch in <operation>_binding.cpp.
+// ladder/backends/extension.py calls it and has the same structs.
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <limits>
 #include <new>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "ladder/arguments.h"
+#include "ladder/error_definitions.h"
 
 namespace {
 
-/// Keyword arguments, each of which must be used once.
-class KeywordArguments : public ladder::Arguments {
-public:
-  explicit KeywordArguments(const pybind11::kwargs &values) : values_(values) {}
+enum Kind : std::int32_t { kTensor, kBoolean, kInteger, kIntegers, kReal, kText };
 
-  cudaStream_t stream() { return reinterpret_cast<cudaStream_t>(address("stream")); }
+/// An argument by name. `integers` holds one number, or three if `kind` is kIntegers; of a tensor, the place
+/// of its address among those of the launch.
+struct NamedValue {
+  const char *name;
+  const char *text;
+  std::int64_t integers[3];
+  double real;
+  Kind kind;
+};
+
+/// Named values, each of which must be used once.
+class NamedArguments final : public ladder::Arguments {
+public:
+  NamedArguments(std::span<const NamedValue> values, const std::uintptr_t *addresses)
+      : values_(values), addresses_(addresses) {
+    if (values.size() > taken_.size())
+      throw std::invalid_argument("a launch has at most " + std::to_string(taken_.size()) + " arguments");
+  }
 
   /// Throws std::invalid_argument if an argument was not used.
   void finish() const {
-    if (taken_.size() == values_.size())
-      return;
-    for (const auto &[name, value] : values_)
-      if (const auto text = pybind11::cast<std::string>(name);
-          std::ranges::find(taken_, text) == taken_.end())
-        throw std::invalid_argument("there is no argument " + text);
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      if (!taken_[i])
+        throw std::invalid_argument(std::string("there is no argument ") + values_[i].name);
   }
 
 private:
-  std::uintptr_t address(const char *name) override { return take<std::uintptr_t>(name); }
-  int integer(const char *name) override { return take<int>(name); }
+  std::uintptr_t address(const char *name) override { return addresses_[take(name, kTensor).integers[0]]; }
+  int integer(const char *name) override {
+    const std::int64_t value = take(name, kInteger).integers[0];
+    if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
+      refuse(name);
+    return static_cast<int>(value);
+  }
   std::array<std::int64_t, 3> integers(const char *name) override {
-    return take<std::array<std::int64_t, 3>>(name);
+    const std::int64_t *three = take(name, kIntegers).integers;
+    return {three[0], three[1], three[2]};
   }
-  float real(const char *name) override { return take<float>(name); }
-  bool boolean(const char *name) override { return take<bool>(name); }
-  std::string text(const char *name) override { return take<std::string>(name); }
+  float real(const char *name) override {
+    const NamedValue &value = take(name);
+    if (value.kind == kInteger)
+      return static_cast<float>(value.integers[0]);
+    return static_cast<float>(of_kind(value, kReal).real);
+  }
+  bool boolean(const char *name) override { return take(name, kBoolean).integers[0] != 0; }
+  std::string text(const char *name) override { return take(name, kText).text; }
 
-  template <typename T> T take(const char *name) {
-    const pybind11::handle value = PyDict_GetItemString(values_.ptr(), name);
-    if (!value)
-      throw std::invalid_argument(std::string("there is no ") + name);
-    taken_.push_back(name);
-    try {
-      return pybind11::cast<T>(value);
-    } catch (const pybind11::cast_error &) {
-      throw std::invalid_argument(std::string(name) + " has a value that it cannot have");
+  /// Searches from where the last one was: most come in the order of the struct's fields.
+  const NamedValue &take(const char *name) {
+    for (std::size_t step = 0; step < values_.size(); ++step, ++next_) {
+      next_ %= values_.size();
+      const NamedValue &value = values_[next_];
+      if (std::string_view(value.name) != name)
+        continue;
+      taken_.set(next_++);
+      return value;
     }
+    throw std::invalid_argument(std::string("there is no ") + name);
   }
 
-  const pybind11::kwargs &values_;
-  std::vector<std::string_view> taken_;
-};
+  const NamedValue &take(const char *name, Kind kind) { return of_kind(take(name), kind); }
 
-/// Keyword arguments but for the tensors, whose addresses come with each launch, in the order of `names`.
-class PreparedArguments final : public KeywordArguments {
-public:
-  PreparedArguments(const pybind11::kwargs &values, const std::vector<std::string> &names,
-                    const pybind11::args &addresses)
-      : KeywordArguments(values), names_(names), addresses_(addresses) {}
-
-private:
-  std::uintptr_t address(const char *name) override {
-    const auto found = std::ranges::find(names_, name);
-    if (found == names_.end())
-      throw std::invalid_argument(std::string("there is no ") + name);
-    return pybind11::cast<std::uintptr_t>(addresses_[found - names_.begin()]);
+  static const NamedValue &of_kind(const NamedValue &value, Kind kind) {
+    if (value.kind != kind)
+      refuse(value.name);
+    return value;
   }
 
-  const std::vector<std::string> &names_;
-  const pybind11::args &addresses_;
-};
-
-/// A launch of which everything is known but the addresses of its tensors.
-struct Prepared {
-  std::vector<std::string> names;
-  pybind11::kwargs values;
-};
-
-/// A stage throws std::invalid_argument for a problem that it does not support. Any other exception is an
-/// error.
-void launch_or_say_why_not(const ladder::Launch &launch, cudaStream_t stream) {
-  try {
-    launch(stream);
-  } catch (const std::invalid_argument &) {
-    throw;
-  } catch (const std::bad_alloc &) {
-    throw std::runtime_error("its host code is out of memory (std::bad_alloc)");
-  } catch (const std::exception &error) {
-    throw std::runtime_error(error.what());
-  } catch (...) {
-    throw std::runtime_error("its host code threw an exception that is no std::exception");
+  [[noreturn]] static void refuse(const char *name) {
+    throw std::invalid_argument(std::string(name) + " has a value that it cannot have");
   }
+
+  std::span<const NamedValue> values_;
+  const std::uintptr_t *addresses_;
+  std::bitset<64> taken_;
+  std::size_t next_ = 0;
+};
+
+enum Status { kLaunched, kUnsupported, kFailed };
+
+/// Why this thread's last launch was not made.
+thread_local std::string reason;
+
+Status refused(Status status, const char *why) {
+  reason = why;
+  return status;
 }
 
 } // namespace
 
-PYBIND11_MODULE(ladder_stage, module) {
-  pybind11::class_<Prepared>(
-      module, "Prepared",
-      "A launch whose problem is known; the addresses of the tensors `names` follow the "
-      "stream in each call.")
-      .def(pybind11::init([](std::vector<std::string> names, const pybind11::kwargs &values) {
-             return Prepared{std::move(names), values};
-           }),
-           pybind11::arg("names"))
-      .def("__call__", [](const Prepared &self, std::uintptr_t stream, const pybind11::args &addresses) {
-        PreparedArguments arguments(self.values, self.names, addresses);
-        const ladder::Launch launch = ladder::bind_launch(arguments);
-        pybind11::gil_scoped_release others_may_run;
-        launch_or_say_why_not(launch, reinterpret_cast<cudaStream_t>(stream));
-      });
-  module.def(
-      "launch",
-      [](const pybind11::kwargs &values) {
-        KeywordArguments arguments(values);
-        const ladder::Launch launch = ladder::bind_launch(arguments);
-        const cudaStream_t stream = arguments.stream();
-        arguments.finish();
-        pybind11::gil_scoped_release others_may_run;
-        launch_or_say_why_not(launch, stream);
-      },
-      "Enqueues the stage's work on `stream`. Arguments have the names of the problem struct's fields; "
-      "tensors are device pointers.\n\n"
-      "Raises ValueError for a problem that the stage does not support, RuntimeError when CUDA refuses it.");
+/// Enqueues the stage's work on `stream`. The arguments have the names of the problem struct's fields;
+/// tensors are device pointers. A stage throws std::invalid_argument for a problem that it does not support;
+/// any other exception is an error.
+extern "C" __attribute__((visibility("default"))) int
+ladder_launch(const NamedValue *values, int count, const std::uintptr_t *addresses, cudaStream_t stream) {
+  try {
+    NamedArguments arguments({values, static_cast<std::size_t>(count)}, addresses);
+    const ladder::Launch launch = ladder::bind_launch(arguments);
+    arguments.finish();
+    launch(stream);
+    return kLaunched;
+  } catch (const std::invalid_argument &error) {
+    return refused(kUnsupported, error.what());
+  } catch (const std::bad_alloc &) {
+    return refused(kFailed, "its host code is out of memory (std::bad_alloc)");
+  } catch (const std::exception &error) {
+    return refused(kFailed, error.what());
+  } catch (...) {
+    return refused(kFailed, "its host code threw an exception that is no std::exception");
+  }
 }
+
+extern "C" __attribute__((visibility("default"))) const char *ladder_reason() { return reason.c_str(); }

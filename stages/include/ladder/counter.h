@@ -17,8 +17,9 @@ static __device__ unsigned counters[kCounters];
 /// The counter of a launch: it is 0 when the kernel starts, and the kernel leaves it at 0.
 ///
 /// Launches on one stream follow each other and share a counter; launches on different streams have different
-/// ones. A captured launch may later run at the same time as any other: its counter belongs to the graph,
-/// which sets it to 0. When all counters belong to streams, launches on further streams get workspaces, too.
+/// ones. A captured launch may later run at the same time as any other, so its counter is a workspace of its
+/// own, which the graph sets to 0. When all kCounters are taken, launches on further streams use workspaces,
+/// too.
 class LaunchCounter {
 public:
   LaunchCounter(cudaStream_t stream, const char *what) {
@@ -38,10 +39,10 @@ public:
   unsigned *data() const { return data_; }
 
 private:
-  /// Streams are numbered in the order in which they come.
+  /// Streams are numbered in the order of their first launches.
   static int number_of(cudaStream_t stream, const char *what) {
     static std::mutex mutex;
-    static std::map<unsigned long long, int> numbers; // by id, which no other stream will ever have
+    static std::map<unsigned long long, int> numbers; // by id, which is never reused
     unsigned long long id;
     check(cudaStreamGetId(stream, &id), what);
     const std::lock_guard lock(mutex);

@@ -5,12 +5,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "ladder/attention.h"
+#include "ladder/errors.h"
 
 // A build for known problems, such as the check of an exercise, compiles only the kernels that they need: the
 // head dimensions in this sum, and the element types whose bits 1 << DType are set.
@@ -26,14 +25,14 @@ namespace ladder {
 /// Throws std::runtime_error, naming the call `what`, unless `error` is success.
 inline void check(cudaError_t error, const char *what) {
   if (error != cudaSuccess)
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+    fail(what, cudaGetErrorString(error));
 }
 
 /// Throws std::invalid_argument unless q, k, v and o can be read and written `bytes` at a time.
 inline void require_alignment(const AttentionProblem &problem, unsigned bytes) {
   for (const void *pointer : {problem.q, problem.k, problem.v, static_cast<const void *>(problem.o)})
     if (reinterpret_cast<std::uintptr_t>(pointer) % bytes != 0)
-      throw std::invalid_argument("q, k, v and o must be aligned to " + std::to_string(bytes) + " bytes");
+      refuse("q, k, v and o must be aligned to %u bytes", bytes);
 }
 
 /// A grid of x * y * z blocks. Throws std::invalid_argument if the current device launches no such grid.
@@ -43,12 +42,10 @@ inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
   check(cudaDeviceGetAttribute(&most_x, cudaDevAttrMaxGridDimX, device), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&most_y, cudaDevAttrMaxGridDimY, device), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&most_z, cudaDevAttrMaxGridDimZ, device), "cudaDeviceGetAttribute");
-  const auto blocks = [](unsigned x, unsigned y, unsigned z) {
-    return std::to_string(x) + " x " + std::to_string(y) + " x " + std::to_string(z);
-  };
   if (x > unsigned(most_x) || y > unsigned(most_y) || z > unsigned(most_z))
-    throw std::invalid_argument("the problem is too large for a grid: it would have " + blocks(x, y, z) +
-                                " blocks, and this GPU launches " + blocks(most_x, most_y, most_z));
+    refuse("the problem is too large for a grid: it would have %u x %u x %u blocks, and this GPU launches "
+           "%d x %d x %d",
+           x, y, z, most_x, most_y, most_z);
   return dim3(x, y, z);
 }
 
@@ -57,10 +54,8 @@ inline dim3 launch_grid(unsigned x, unsigned y, unsigned z = 1) {
 template <int... kSizes, typename F> void dispatch_size(const char *name, int size, F &&f) {
   if (((size == kSizes && (f(std::integral_constant<int, kSizes>{}), true)) || ...))
     return;
-  std::string sizes;
-  ((sizes += (sizes.empty() ? "" : ", ") + std::to_string(kSizes)), ...);
-  throw std::invalid_argument(std::string(name) + " must be one of " + sizes + ", not " +
-                              std::to_string(size));
+  constexpr int sizes[] = {kSizes...};
+  refuse_size(name, size, sizes, sizeof...(kSizes));
 }
 
 /// The same for the problem's head dimension.
@@ -70,7 +65,7 @@ void dispatch_head_dim(const Problem &problem, F &&f) {
     if constexpr (head_dim & LADDER_HEAD_DIMS)
       f(head_dim);
     else
-      throw std::invalid_argument("this build leaves out head_dim " + std::to_string(head_dim));
+      refuse("this build leaves out head_dim %d", int(head_dim));
   });
 }
 
@@ -79,7 +74,7 @@ template <typename T, DType kType, typename F> void dispatch_element(F &&f) {
   if constexpr ((1 << int(kType)) & LADDER_DTYPES)
     f(T{});
   else
-    throw std::invalid_argument("this build leaves out the problem's dtype");
+    refuse("this build leaves out the problem's dtype");
 }
 
 /// Calls f(__half{}) or f(__nv_bfloat16{}) for the problem's element type.
@@ -88,12 +83,12 @@ template <typename Problem, typename F> void dispatch_16_bit(const Problem &prob
   if (problem.dtype == DType::f16)
     return dispatch_element<__half, DType::f16>(f);
   if (problem.dtype != DType::bf16)
-    throw std::invalid_argument("dtype must be f16 or bf16");
+    refuse("dtype must be f16 or bf16");
   int device = 0, major = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
   if (major < 8)
-    throw std::invalid_argument("bf16 needs a GPU of compute capability 8.0 or later; use f16");
+    refuse("bf16 needs a GPU of compute capability 8.0 or later; use f16");
   dispatch_element<__nv_bfloat16, DType::bf16>(f);
 }
 

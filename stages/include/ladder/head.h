@@ -3,16 +3,16 @@
 
 #include <climits>
 #include <cstdint>
-#include <stdexcept>
 
 #include "ladder/attention.h"
+#include "ladder/errors.h"
 #include "tiles/tiles.h"
 
 /// Throws std::invalid_argument if there are more rows than a Head, which counts them in 32 bits, can
 /// address.
 inline void require_rows_fit(const ladder::AttentionProblem &p) {
   if (int64_t(p.batch) * p.heads * p.q_len > INT_MAX || int64_t(p.batch) * p.kv_heads * p.kv_len > INT_MAX)
-    throw std::invalid_argument("q and k may have at most 2^31 - 1 rows each, over all batches and heads");
+    ladder::refuse("q and k may have at most 2^31 - 1 rows each, over all batches and heads");
 }
 
 /// Views of the (batch, head) of blockIdx.z and blockIdx.x. k and v end after `keys` rows: rows beyond read

@@ -34,7 +34,7 @@ template <bool kIntervals> struct HstuMask {
     return r < history ? history : history + (r - history) / group * group;
   }
 
-  /// Whether the rows up to `last` see all of the keys key .. key + keys - 1 but for those past a row's end.
+  /// Whether the rows up to `last` see all of the keys key .. key + keys - 1 except those past a row's end.
   __device__ bool all_before_end(int last, int key, int keys) const {
     return !kIntervals && key >= begin(last) && (key + keys <= history || history >= k_len);
   }

@@ -107,8 +107,8 @@ __device__ inline int load_acquire(const int *gmem) {
   return value;
 }
 
-/// Writes a number for load_acquire in another block. With it become visible the earlier writes of the
-/// calling thread, and those of other threads before a common barrier.
+/// Writes a number for load_acquire in another block. The earlier writes of the calling thread, and those of
+/// other threads before a common barrier, become visible with it.
 __device__ inline void store_release(int *gmem, int value) {
   asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(__cvta_generic_to_global(gmem)), "r"(value)
                : "memory");

@@ -129,6 +129,10 @@ template <InRegisters D, InRegisters S> __device__ inline void log(D &dst, const
 template <InRegisters D, InRegisters S> __device__ inline void rsqrt(D &dst, const S &src) {
   detail::map(dst, [](float x) { return rsqrtf(x); }, src);
 }
+/// dst = tanh(src) on the special-function unit: relative error up to 2^-11.
+template <InRegisters D, InRegisters S> __device__ inline void tanh(D &dst, const S &src) {
+  detail::map(dst, [](float x) { return ladder::ptx::tanh_approx(x); }, src);
+}
 /// dst = silu(scale * src), where silu(x) = x / (1 + e^-x) = y + y tanh(y) with y = x / 2: one special
 /// function per value. Its relative error of up to 2^-11 is that of a rounding to 16 bits.
 template <InRegisters D, InRegisters S> __device__ inline void silu(D &dst, const S &src, float scale = 1.f) {

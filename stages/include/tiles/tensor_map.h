@@ -1,10 +1,8 @@
 // The host side of TMA: encodes the TensorMap of a tensor, or the JaggedMap of a jagged tensor.
 #pragma once
 
-#include <algorithm>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -45,11 +43,13 @@ CUtensorMap encode(const void *address, const cuuint64_t (&sizes)[2 + kOuter],
                            : Tile::row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                    : CU_TENSOR_MAP_SWIZZLE_32B;
   constexpr int rank = 3 + kOuter;
-  cuuint64_t size[rank] = {Tile::block_cols};
-  std::copy(std::begin(sizes), std::end(sizes), size + 1);
+  cuuint64_t size[rank];
   cuuint32_t box[rank] = {Tile::block_cols, Tile::rows, Tile::cols / Tile::block_cols}, step[rank];
-  std::fill(box + 3, box + rank, 1);
-  std::fill(step, step + rank, 1);
+  for (int i = 0; i < rank; ++i) {
+    size[i] = i == 0 ? Tile::block_cols : sizes[i - 1];
+    box[i] = i < 3 ? box[i] : 1;
+    step[i] = 1;
+  }
   CUtensorMap map;
   const CUresult result =
       tensor_map_encoder()(&map, element, rank, const_cast<void *>(address), size, stride_bytes, box, step,
@@ -105,7 +105,7 @@ JaggedMap<Tile> jagged_map(const void *data, int tokens, int heads, int stride) 
   constexpr cuuint64_t most = JaggedMap<Tile>::most_rows;
   const cuuint64_t stride_bytes = stride * sizeof(typename Tile::Elem);
   const cuuint64_t blocks = cuuint64_t(heads) * (Tile::cols / Tile::block_cols);
-  // most times the last stride is 2^64 less most times stride_bytes.
+  // most * (the last stride) = 2^64 - most * stride_bytes: it subtracts `most` tokens modulo 2^64.
   return {detail::encode<Tile, 2>(
       data, {most, blocks, cuuint64_t(tokens) + 1, most + 1},
       {stride_bytes, Tile::row_bytes, stride_bytes, (cuuint64_t(1) << 34) - stride_bytes},

@@ -133,6 +133,17 @@ __device__ inline void store_async(const TensorMap<S> &dst, const S &src, int ro
       "r"(0), "r"(row), "r"(place.column_block), "r"(place.outermost), "r"(ptx::shared_address(src.data))
       : "memory");
 }
+/// The same to `row` of a segment on, whose rows beyond the last one are not stored.
+template <SharedMemoryTile S>
+__device__ inline void store_async(const JaggedMap<S> &dst, const S &src, int row, const Segment &segment) {
+  constexpr int most = JaggedMap<S>::most_rows;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
+          &dst.descriptor),
+      "r"(0), "r"(most - segment.rows + row), "r"(segment.head * (S::cols / S::block_cols)),
+      "r"(segment.first + segment.rows), "r"(most), "r"(ptx::shared_address(src.data))
+      : "memory");
+}
 __device__ inline void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Waits until the tiles of this thread's stores have been read and may be overwritten, except for the last
 /// kPending groups of stores.
