@@ -8,6 +8,14 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.render.access import explanation_lines, exploration_lines
+    from ladder.render.class_page import (
+        ClassCell,
+        ClassPage,
+        ClassRow,
+        Stop,
+        StuckStudent,
+        class_document,
+    )
     from ladder.render.findings import finding_table, findings_lines, remark_lines
     from ladder.render.lines_page import page
     from ladder.render.placement import placed_line_lines, placement_lines
@@ -16,10 +24,13 @@ if TYPE_CHECKING:
     from ladder.render.tables import (
         comparison_table,
         comparison_tables,
+        launch_lines_table,
         launches_tables,
+        plain_table,
         source_note,
         source_table,
         stages_table,
+        uncounted_line,
     )
 
 __getattr__ = door(__name__)

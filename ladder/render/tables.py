@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -72,16 +73,18 @@ def _verdict(cell: str) -> Text:
 
 
 def stages_table(ladder: Ladder) -> Table:
-    """A table of all stages."""
+    """A table of all stages that fits 80 columns: the idea stands below the name."""
     table = plain_table()
-    for heading in ("stage", "idea", "dtypes", "d", "from"):
-        table.add_column(heading, no_wrap=heading != "idea")
+    table.add_column("stage and idea")
+    for heading in ("dtypes", "d", "from"):
+        table.add_column(heading, no_wrap=True)
     for stage in ladder:
         capability = stage.only_arch or "sm_{}{}".format(*stage.min_compute_capability)
         dims = " ".join(str(dim) for dim in stage.head_dims)
-        table.add_row(stage.name, escape(stage.idea), " ".join(stage.dtypes), dims, capability)
+        idea = Padding(Text(stage.idea, "dim"), (0, 0, 0, 2))
+        table.add_row(Group(Text(stage.name, "bold"), idea), " ".join(stage.dtypes), dims, capability)
     for name in ladder.broken:
-        table.add_row(Text(name, "red"), Text("broken", "red"), "", "", "")
+        table.add_row(Text(name, "red"), Text("broken", "red"), "", "")
     return table
 
 
@@ -189,6 +192,47 @@ def launches_tables(launches: Sequence[ProgramLaunches]) -> Iterator[Table]:
         for name in shown:
             table.add_row(COUNT_HEADINGS[name], *(_cell(launch.counters[name]) for launch in part))
         yield table
+
+
+def uncounted_line(calls: Mapping[str, int]) -> str:
+    """Says which functions of libraries a program called."""
+    return "not counted: " + ", ".join(f"{name} ({count:,})" for name, count in calls.items())
+
+
+#: The columns of :func:`launch_lines_table`: the heading and the counters that it adds up.
+_LAUNCH_LINE_COLUMNS = (
+    ("instructions", ("executed",)),
+    ("conflicts", ("conflicts",)),
+    ("global sectors", ("global_sectors_ld", "global_sectors_st")),
+)
+
+
+def launch_lines_table(kernel: str, lines: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of the lines of one kernel of any program: counts, and the source where its file is there.
+
+    Counts stand beside the kernel's own lines, a helper's beside the line that calls it.
+    """
+    table = plain_table(short_kernel(kernel))
+    for heading, _ in _LAUNCH_LINE_COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("line", no_wrap=True)
+    table.add_column("source", no_wrap=True)
+    places: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for row in lines:
+        places.setdefault((row["kernel_file"], row["kernel_line"]), []).append(row)
+    for (file, number), rows in sorted(places.items()):
+        counts = [[row[name] for row in rows for name in names] for _, names in _LAUNCH_LINE_COLUMNS]
+        cells = [_cell(None if None in values else sum(values)) for values in counts]
+        table.add_row(*cells, f"{Path(file).name}:{number}", Text(_source_line(file, number)))
+    return table
+
+
+def _source_line(file: str, number: int) -> str:
+    try:
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[number - 1].rstrip() if 0 < number <= len(lines) else ""
 
 
 def _cell(count: int | None) -> str:

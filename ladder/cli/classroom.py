@@ -1,0 +1,107 @@
+"""``ladder class``: grade what a class hands in, and rank its rungs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ladder.cli.options import add_command, not_negative
+from ladder.common import files
+from ladder.common.terminal import console, errors, print_table
+
+if TYPE_CHECKING:
+    from ladder.classroom import Entry, Grades
+
+_BY = ("wavefronts", "instructions", "conflicts", "sectors")
+
+
+def add(commands: Any) -> None:
+    """Adds ``class`` and its own subcommands to the argparse subparsers ``commands``."""
+    text = "what a class hands in, a folder per student: grade exercises, rank rungs"
+    parser = commands.add_parser("class", help=text, description=text[0].upper() + text[1:] + ".")
+    actions = parser.add_subparsers(title="what to do", metavar="ACTION", required=True)
+    grade = add_command(actions, "grade", _grade, "grade exercises; write a CSV file and a page")
+    grade.add_argument(
+        "--exercise",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this one; default: all that anybody began",
+    )
+    _add_folder(grade, "grades.csv")
+    grade.add_argument("--html", type=Path, default=Path("class.html"), metavar="FILE", help="(%(default)s)")
+    board = add_command(actions, "board", _board, "rank rungs by what they count; write a CSV file")
+    board.add_argument("--by", choices=_BY, default=_BY[0], help="(%(default)s)")
+    _add_folder(board, "board.csv")
+
+
+def _add_folder(parser: argparse.ArgumentParser, csv: str) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="holds a folder for each student")
+    parser.add_argument("--csv", type=Path, default=Path(csv), metavar="FILE", help="(%(default)s)")
+    parser.add_argument("--jobs", type=not_negative, default=0, metavar="N", help="at a time (one per core)")
+
+
+def _grade(options: argparse.Namespace) -> int:
+    from ladder.classroom import class_page, grade_class, grades_csv
+    from ladder.render import class_document
+
+    grades = grade_class(options.folder, options.exercise, options.jobs)
+    console.print(_solved_table(grades))
+    for text in grades.refused:
+        errors.print(escape(text), style="yellow", highlight=False, soft_wrap=True)
+    _write(options.csv, grades_csv(grades))
+    _write(options.html, class_document(class_page(grades)))
+    return 1 if grades.refused else 0
+
+
+def _solved_table(grades: Grades) -> Table:
+    from ladder.classroom import class_page
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("student", "solved", "stuck at"):
+        table.add_column(
+            heading, no_wrap=heading != "stuck at", justify="right" if heading == "solved" else "left"
+        )
+    page = class_page(grades)
+    for row in page.rows:
+        stuck = [stop.exercise for stop in page.stops for one in stop.stuck if one.student == row.student]
+        table.add_row(escape(row.student), f"{row.solved} of {len(page.exercises)}", ", ".join(stuck))
+    return table
+
+
+def _board(options: argparse.Namespace) -> int:
+    from ladder.classroom import board_csv, rank
+
+    entries = rank(options.folder, options.by, options.jobs)
+    for problem in dict.fromkeys((one.computes, one.problem) for one in entries if one.rank):
+        of_problem = [one for one in entries if one.rank and (one.computes, one.problem) == problem]
+        print_table(_board_table(of_problem, " ".join(problem), options.by))
+    for one in entries:
+        if one.refused:
+            text = f"{one.student} is refused: {one.refused}"
+            errors.print(escape(text), style="yellow", highlight=False, soft_wrap=True)
+    _write(options.csv, board_csv(entries))
+    return 0 if all(one.rank for one in entries) else 1
+
+
+def _board_table(entries: list[Entry], title: str, by: str) -> Table:
+    from ladder.render import plain_table
+
+    table = plain_table(title)
+    names = sorted(entries[0].counts, key=lambda name: name != by)
+    for heading in ("", "student", *names):
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "student" else "right")
+    for one in entries:
+        counts = ["" if (count := one.counts[name]) is None else f"{count:,}" for name in names]
+        table.add_row(str(one.rank), escape(one.student), *counts)
+    return table
+
+
+def _write(path: Path, text: str) -> None:
+    # A folder's name may be no UTF-8.
+    files.write(path, text.encode("utf-8", "backslashreplace"))
+    errors.print(f"wrote {path}", style="dim", highlight=False)
