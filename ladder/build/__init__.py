@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.build.extensions import PTXAS_REPORT, build, build_all, build_program
+    from ladder.build.extensions import PTXAS_REPORT, build, build_all, build_program, ingredients
     from ladder.build.libraries import emulator_library
     from ladder.build.messages import shortened
     from ladder.build.remarks import Remark
-    from ladder.build.target import CudaTarget, EmulatorTarget, Target
+    from ladder.build.target import CudaTarget, DebugTarget, EmulatorTarget, Target
+    from ladder.build.toolchain import gxx, gxx_flags, gxx_version, pinned_nvcc
+    from ladder.build.toolkit import emulated_toolkit
 
 __getattr__ = door(__name__)

@@ -9,25 +9,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pybind11
-
-from ladder.build import housekeeping, remarks, toolchain
+from ladder.build import housekeeping, prebuilt, remarks, toolchain, wheels
 from ladder.build.messages import clashes_with_newer_names, failure
 from ladder.build.plain_names import plain, refuse_comma
 from ladder.build.snapshot import Snapshot
-from ladder.build.target import CXX_STANDARD, Target, host_compiler_flags
+from ladder.build.target import CXX_STANDARD, Target, defines, host_compiler_flags
 from ladder.common import cache, files, processes
 from ladder.common.progress import steps
 from ladder.errors import BuildError, LadderError
+from ladder.operations import AnyProblem
 from ladder.stages import OptionValue, Stage, include_directory
 
-_SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".inc", ".cpp", ".cc"}
 #: File suffixes that nvcc compiles as CUDA or C++.
 _PROGRAM_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx")
 _ATTEMPTS = 3
@@ -45,12 +42,21 @@ _HEEDED = (
 
 
 @processes.ended_by_signals()
-def build(stage: Stage, target: Target, options: Mapping[str, OptionValue] | None = None) -> Path:
-    """Returns the stage's Python extension ``ladder_stage``, building it if necessary.
+def build(
+    stage: Stage,
+    target: Target,
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    only: AnyProblem | None = None,
+) -> Path:
+    """Returns the stage's library ``ladder_stage.so``, building it if necessary; if ``only`` one problem is
+    to be run, with no more than that needs.
 
     Raises :class:`BuildError` with the compiler's message, :class:`ToolchainError` or :class:`CacheError`.
     """
-    plan = _plan(stage, target, options or {})
+    if shipped := _shipped(stage, target, options or {}):
+        return shipped
+    plan = _plan_for(stage, target, options or {}, only)
     return plan.extension if _is_there(plan.extension) else _carry_out(plan)
 
 
@@ -59,8 +65,12 @@ def build_all(
     stages: Sequence[Stage],
     targets: Mapping[str, Target],
     options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    *,
+    only: Mapping[str, AnyProblem] | None = None,
 ) -> dict[str, Path | LadderError]:
-    """Builds several stages in parallel; a stage that fails maps to its error instead of its extension."""
+    """As :func:`build`, several stages in parallel, with options and problems by stage; one that fails maps
+    to its error instead of its extension.
+    """
 
     def attempt(plan: _Plan) -> Path | LadderError:
         try:
@@ -69,8 +79,18 @@ def build_all(
         except LadderError as error:
             return error
 
-    plans = [_plan(stage, targets[stage.name], (options or {}).get(stage.name, {})) for stage in stages]
-    results: dict[str, Path | LadderError] = {plan.stage.name: plan.extension for plan in plans}
+    chosen = {stage.name: (options or {}).get(stage.name, {}) for stage in stages}
+    results: dict[str, Path | LadderError] = {
+        stage.name: shipped
+        for stage in stages
+        if (shipped := _shipped(stage, targets[stage.name], chosen[stage.name]))
+    }
+    plans = [
+        _plan_for(stage, targets[stage.name], chosen[stage.name], (only or {}).get(stage.name))
+        for stage in stages
+        if stage.name not in results
+    ]
+    results.update((plan.stage.name, plan.extension) for plan in plans)
     missing = [plan for plan in plans if not _is_there(plan.extension)]
     if missing:
         with (
@@ -79,6 +99,25 @@ def build_all(
         ):
             results.update(zip([p.stage.name for p in missing], pool.map(attempt, missing), strict=True))
     return results
+
+
+def _shipped(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> Path | None:
+    """The extension that came prebuilt in the wheel, if any, unpacked into the cache."""
+    archive = prebuilt.archive(stage, target, options)
+    if archive is None:
+        return None
+    # What is unpacked names the stages' folder.
+    final = housekeeping.builds() / f"{archive.name.partition('.')[0]}-{cache.digest([str(stage.path)])}"
+    extension = final / prebuilt.EXTENSION
+    if not _is_there(extension):
+        with cache.lock(final):
+            if not _is_there(extension):
+                with cache.unfinished(final) as directory:
+                    if not prebuilt.unpack(archive, directory):
+                        return None
+                    _finish(directory, final, extension.name)
+                housekeeping.tidy()
+    return extension
 
 
 @dataclass(frozen=True)
@@ -106,7 +145,7 @@ class _Plan:
 
     @property
     def extension(self) -> Path:
-        return self.directory(self.sources) / "ladder_stage.so"
+        return self.directory(self.sources) / prebuilt.EXTENSION
 
 
 def _place(name: str, target: Target) -> Path:
@@ -119,16 +158,27 @@ def _place(name: str, target: Target) -> Path:
 
 
 def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _Plan:
-    defines = [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in options.items()]
-    nvcc = target.nvcc()
     # The stage's own headers take precedence over shared ones.
-    flags = [*target.flags(), *defines, f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
+    include = [f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
+    # Without g++ this raises before nvcc is fetched.
+    flags = [*target.flags(), *defines(options), *include]
+    nvcc = target.nvcc()
     binding = Snapshot.of(_binding_sources())
-    key = _key(target, nvcc, [*flags, *_python_abi(), stage.computes, str(stage.kernel)], binding)
+    key = _key(target, nvcc, [*flags, stage.computes, str(stage.kernel)], binding)
     base = _place(stage.name, target)
     dependencies = base.with_name(f"{base.name}-{key}.dependencies")
     sources = Snapshot.of([*_source_files(stage.path), *_read_paths(dependencies)])
     return _Plan(stage, target, options, nvcc, tuple(flags), key, dependencies, sources)
+
+
+def _plan_for(
+    stage: Stage, target: Target, options: Mapping[str, OptionValue], only: AnyProblem | None
+) -> _Plan:
+    """The plan of the whole stage if that is built already, or of no more than a problem needs."""
+    whole = _plan(stage, target, options)
+    if only is None or _is_there(whole.extension):
+        return whole
+    return _plan(stage, target, {**options, **stage.needed_options([only])})
 
 
 def _is_there(result: Path) -> bool:
@@ -157,7 +207,10 @@ def _finish(directory: Path, final: Path, name: str) -> Path:
 
 def _source_files(*directories: Path) -> list[Path]:
     return [
-        path for directory in directories for path in files.walk(directory) if path.suffix in _SOURCE_SUFFIXES
+        path
+        for directory in directories
+        for path in files.walk(directory)
+        if path.suffix in files.SOURCE_SUFFIXES
     ]
 
 
@@ -202,9 +255,9 @@ def _carry_out(first: _Plan) -> Path:
             used = _compile_kernel(plan, directory)
             after = _refuse_moved(plan.sources, [*_source_files(stage.path), *used])
             _link_extension(stage.name, plan.target, bindings, directory)
-            extension = _finish(directory, plan.directory(after), "ladder_stage.so")
+            extension = _finish(directory, plan.directory(after), prebuilt.EXTENSION)
         cache.write_text(plan.dependencies, "\n".join(map(str, after.files)))
-        housekeeping.tidy()
+        housekeeping.tidy_now_and_then()
         return extension
 
     with cache.lock(first.dependencies):
@@ -269,11 +322,12 @@ def build_program(
     """
     for source in sources:
         files.require_file(source, _PROGRAM_SUFFIXES)
-    nvcc = target.nvcc()
     sources = [plain(source.resolve()) for source in sources]
     for source in sources:
         refuse_comma(source.name, "Rename it.")
-    compile_flags = [*target.flags(), *flags]
+    # Without g++ this raises before nvcc is fetched.
+    compile_flags = [*target.flags(), *flags, *target.program_flags()]
+    nvcc = target.nvcc()
     base = _place(sources[0].stem, target)
     here = Path.cwd()
     # Relative paths in flags and variables make the result depend on the working directory.
@@ -308,7 +362,7 @@ def build_program(
             after = _refuse_moved(before, used)
             program = _finish(directory, directory_for(after), sources[0].stem)
         cache.write_text(dependency_list, "\n".join(map(str, after.files)))
-        housekeeping.tidy()
+        housekeeping.tidy_now_and_then()
         return program
 
     if program := known()[1]:
@@ -336,8 +390,11 @@ def _link_flags(flags: Sequence[str], here: Path, target: Target) -> list[str]:
     libraries = [
         flag for flag in flags if flag.startswith("-l") and flag not in {"-lineinfo", *target.replaced}
     ]
+    nvrtc = wheels.nvrtc_flags() if wheels.NVRTC in libraries and target.replaced else []
+    if nvrtc:
+        libraries.remove(wheels.NVRTC)
     openmp = ["-lgomp"] if any("-fopenmp" in flag for flag in flags) else []
-    return [*folders, *libraries, *openmp]
+    return [*folders, *libraries, *nvrtc, *openmp]
 
 
 def _read_paths(listing: Path) -> list[Path]:
@@ -361,7 +418,7 @@ def _binding_sources() -> list[Path]:
 
 
 def _bindings(operation: str, target: Target) -> list[Path]:
-    """Returns the object files of the Python module and of an operation's part in it."""
+    """Returns the object files of the extension's entry and of an operation's part in it."""
     return [_host_object("binding", target), _host_object(f"{operation}_binding", target)]
 
 
@@ -373,11 +430,11 @@ def _host_object(name: str, target: Target) -> Path:
     # nvcc passes a .cpp straight to g++, adding the include path of its toolkit.
     flags = [CXX_STANDARD, "-O2", "-ccbin", toolchain.gxx(), "-Xcompiler", "-fvisibility=hidden"]
     flags += host_compiler_flags()
-    flags += [f"-I{include}", f"-I{toolchain.python_include()}", f"-I{pybind11.get_include()}"]
+    flags += [f"-I{include}"]
 
     def make() -> Path:
         sources = Snapshot.of(_binding_sources())
-        key = cache.digest([*_compilers(nvcc), *flags, *_python_abi(), *sources.parts()])
+        key = cache.digest([*_compilers(nvcc), *flags, *sources.parts()])
         final = housekeeping.builds() / f"{name}-{key}"
         result = final / "binding.o"
         if not _is_there(result):
@@ -385,28 +442,28 @@ def _host_object(name: str, target: Target) -> Path:
                 if not _is_there(result):
                     with cache.unfinished(final) as directory:
                         command = [str(nvcc.path), *flags, "-c", str(source), "-o", "binding.o"]
-                        _run(command, directory, "the Python binding", "does not compile")
+                        _run(command, directory, "the binding", "does not compile")
                         _refuse_moved(sources, _binding_sources())
                         _finish(directory, final, "binding.o")
         return result
 
-    return _until_settled("the Python binding", make)
-
-
-def _python_abi() -> list[str]:
-    """What makes an extension specific to one Python."""
-    return [pybind11.__version__, sysconfig.get_config_var("SOABI") or ""]
+    return _until_settled("the binding", make)
 
 
 def _link_extension(name: str, target: Target, bindings: Sequence[Path], directory: Path) -> None:
     command = [*target.linker(), "-shared", "kernel.o", *map(str, bindings), *target.link_inputs()]
-    _run([*command, *target.shared_flags(), "-o", "ladder_stage.so"], directory, name, "does not link")
-    target.check(directory / "ladder_stage.so", name)
+    _run([*command, *target.shared_flags(), "-o", prebuilt.EXTENSION], directory, name, "does not link")
+    target.check(directory / prebuilt.EXTENSION, name)
 
 
 def _key(target: Target, nvcc: toolchain.Nvcc, flags: Iterable[str], sources: Snapshot | None = None) -> str:
     parts = [target.backend, target.arch, *_compilers(nvcc), *flags, *target.linked()]
     return cache.digest([*parts, *(sources.parts() if sources else ())])
+
+
+def ingredients(target: Target) -> list[str | bytes]:
+    """What every build for the target depends on besides sources and flags."""
+    return [target.backend, target.arch, *_compilers(target.nvcc()), *target.linked()]
 
 
 def _compilers(nvcc: toolchain.Nvcc) -> list[str]:

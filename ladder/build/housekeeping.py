@@ -19,6 +19,8 @@ MOST_BYTES = 2_000_000_000
 _IN_USE_S = 24 * 3600.0
 #: How long tiny files stay: locks, and lists of dependencies.
 _SMALL_S = 60 * 24 * 3600.0
+#: Its time is that of the last :func:`tidy`, which is done so often.
+_STAMP, _TIDY_S = "tidied", 3600.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,17 @@ def mark_used(build: Path) -> None:
 def size() -> int:
     """The size of all builds in bytes."""
     return sum(build.bytes for build in _all())
+
+
+def tidy_now_and_then() -> None:
+    """Calls :func:`tidy`, unless that was done within the hour: it reads the sizes of thousands of files."""
+    stamp = cache.root() / _STAMP
+    with suppress(OSError):
+        if time.time() - stamp.stat().st_mtime < _TIDY_S:
+            return
+    tidy()
+    with suppress(OSError):
+        stamp.touch()
 
 
 def tidy() -> None:

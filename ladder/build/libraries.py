@@ -9,6 +9,13 @@ from pathlib import Path
 
 from ladder.errors import ToolchainError
 
+#: Libraries of a toolkit that the emulator's entry points replace.
+REPLACED_LIBRARIES = (
+    *("cuda", "cudart", "cudart_static", "cudadevrt", "nvToolsExt"),
+    *("cublas", "cublas_static", "cublasLt", "cublasLt_static", "culibos"),
+    *("curand", "curand_static", "cufft", "cufft_static"),
+)
+
 
 @dataclass(frozen=True)
 class EmulatorLibrary:
@@ -22,8 +29,13 @@ class EmulatorLibrary:
         return self.directory / "libladder_emulator.so"
 
     @property
+    def headers(self) -> Path:
+        """The headers of CUDA's libraries that the emulator has."""
+        return self.directory / "include"
+
+    @property
     def entry_points(self) -> Path:
-        """The hidden ``cuda*`` functions that forward to the shared library."""
+        """The hidden functions of CUDA and of its libraries that forward to the shared library."""
         return self.directory / "libladder_cudart.a"
 
 
@@ -36,8 +48,8 @@ def emulator_library() -> EmulatorLibrary:
             "the emulator is not built", "In the repository: make compare    Elsewhere: pip install again"
         )
     library = EmulatorLibrary(Path(spec.origin).parent / "_lib")
-    for path in (library.shared, library.entry_points):
-        if not path.is_file():
+    for path in (library.shared, library.entry_points, library.headers):
+        if not path.exists():
             raise ToolchainError(
                 f"{path} is missing", "In the repository: make compare    Elsewhere: pip install again"
             )

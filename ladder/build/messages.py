@@ -13,11 +13,14 @@ from ladder.stages import ARCHITECTURES
 
 _SHOWN_LINES = 12
 #: Libraries that programs use besides the CUDA runtime, keyed by the prefix of their functions and headers.
+#: Of several prefixes the first counts.
 _LIBRARIES = {
-    "cublas": "cuBLAS",
+    "cublaslt": "cuBLASLt",
+    "cublasxt": "cuBLASXt",
+    "cublas": "more of cuBLAS than is emulated",
     "cudnn": "cuDNN",
-    "cufft": "cuFFT",
-    "curand": "cuRAND",
+    "cufft": "more of cuFFT than is emulated",
+    "curand": "more of cuRAND than is emulated",
     "cusolver": "cuSOLVER",
     "cusparse": "cuSPARSE",
     "cutensor": "cuTENSOR",
@@ -26,6 +29,8 @@ _LIBRARIES = {
     "nvml": "NVML",
     "nvrtc": "NVRTC",
 }
+#: Those of which the emulator has some functions.
+_IN_PART = ("cublas", "curand", "cufft")
 _GPU_ALONE = "Such a program runs only on a GPU."
 _RUNTIME_NAME = r"(?:__)?cuda\w+"
 
@@ -37,6 +42,7 @@ def failure(name: str, what: str, message: str, command: Sequence[str]) -> Build
         return not_in_runtime(name, undefined)
     hints = [
         missing_libraries(message),
+        _missing_functions(message),
         _not_offered(message),
         f"To repeat: {shlex.join(command)}",
     ]
@@ -87,28 +93,39 @@ def _not_offered(message: str) -> str:
     return ""
 
 
+def _missing_functions(message: str) -> str:
+    """A remark on functions of a library that the emulator has in part; "" if the message names none."""
+    names = re.findall(rf'identifier "((?:{"|".join(_IN_PART)})\w+)" is undefined', message)
+    if not names:
+        return ""
+    return (
+        f"The emulator does not have {', '.join(dict.fromkeys(names))}. docs/any_cuda.md lists the functions "
+        f"of CUDA's libraries that it has. {_GPU_ALONE}"
+    )
+
+
 def missing_libraries(message: str) -> str:
     """A remark on libraries that a compiler or linker did not find; "" if it found all."""
     functions = _undefined(message)
     headers = re.findall(r"fatal error: (?:\S*/)?(\w+)[\w.]*: No such file", message)
-    found = {
-        title
+    titles = (
+        next((title for start, title in _LIBRARIES.items() if name.lower().startswith(start)), "")
         for name in (*functions, *headers)
-        for start, title in _LIBRARIES.items()
-        if name.lower().startswith(start)
-    }
+    )
+    found = {title for title in titles if title}
     if any(re.match(r"cu[A-Z]", name) for name in functions):
         found.add("more of the CUDA driver API than is emulated")
     if not found:
         return ""
+    if "nvrtc" in headers:
+        return "NVRTC compiles kernels while a program runs. It needs no GPU: pip install flash-ladder[nvrtc]"
     if "curand_kernel" in headers:
         return (
-            "cuRAND's device functions are headers alone: pip install --target DIR nvidia-curand, then "
-            "--nvcc-flags=-IDIR/nvidia/cu13/include"
+            "cuRAND's device functions are headers alone, which a wheel has: pip install flash-ladder[curand]"
         )
     return (
-        f"The program uses {' and '.join(sorted(found))}. Emulated are the CUDA runtime, of the driver API "
-        "what tensor maps take, and libraries that are headers alone (CUB, Thrust, CUTLASS). " + _GPU_ALONE
+        f"The program uses {' and '.join(sorted(found))}. Emulated are the CUDA runtime, the functions "
+        "in docs/any_cuda.md, and libraries that are headers alone (CUB, Thrust, CUTLASS). " + _GPU_ALONE
     )
 
 

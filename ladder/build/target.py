@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ladder.build import toolchain
-from ladder.build.libraries import emulator_library
+from ladder.build import toolchain, wheels
+from ladder.build.libraries import REPLACED_LIBRARIES, emulator_library
 from ladder.build.messages import refuse_undefined
+from ladder.stages import OptionValue
 
 # Without -fno-gnu-unique, two rungs would share the statics of inline functions, even if loaded privately.
 _HOST_FLAGS = ["-fPIC", "-fno-gnu-unique"]
@@ -24,6 +25,11 @@ def host_compiler_flags() -> list[str]:
 
 #: What rungs and programs are compiled as.
 CXX_STANDARD = "-std=c++20"
+
+
+def defines(options: Mapping[str, OptionValue]) -> list[str]:
+    """The flags that give a rung its options."""
+    return [f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in options.items()]
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,12 @@ class Target(ABC):
         """The compiler. Raises :class:`ToolchainError` if there is none."""
 
     def flags(self) -> list[str]:
-        """The flags of every compilation for this target."""
-        common = [CXX_STANDARD, "-O3", "-lineinfo", "-ccbin", toolchain.gxx()]
-        return [*common, *host_compiler_flags(), *self._code()]
+        """The flags of every compilation for this target. Raises :class:`ToolchainError` without g++."""
+        return ["-ccbin", toolchain.gxx(), *host_compiler_flags(), *self.own_flags()]
+
+    def own_flags(self) -> list[str]:
+        """Those of the flags that are the same on every machine."""
+        return [CXX_STANDARD, "-O3", "-lineinfo", *self._code()]
 
     @abstractmethod
     def _code(self) -> Sequence[str]:
@@ -73,6 +82,10 @@ class Target(ABC):
     def check(self, binary: Path, name: str) -> None:
         """Raises :class:`BuildError` if the linked file is not usable on this target."""
         del binary, name
+
+    def program_flags(self) -> list[str]:
+        """Additional flags for compiling a program."""
+        return []
 
     def kernel_flags(self, flags: Sequence[str]) -> list[str]:
         """Selects the ``flags`` for compiling a stage's kernel."""
@@ -104,7 +117,7 @@ class EmulatorTarget(Target):
     """
 
     backend = "emulator"
-    replaced = frozenset({"-lcuda", "-lcudart", "-lcudart_static"})
+    replaced = frozenset(f"-l{name}" for name in REPLACED_LIBRARIES)
 
     def nvcc(self) -> toolchain.Nvcc:
         return toolchain.pinned_nvcc()
@@ -128,6 +141,13 @@ class EmulatorTarget(Target):
             ["objcopy", "--update-section", ".nv_fatbin=kernel.fatbin", "kernel.o"],
         ]
 
+    def program_flags(self) -> list[str]:
+        # Behind the program's own folders.
+        folders = (wheels.headers(), emulator_library().headers)
+        found = [word for folder in folders if folder for word in ("-isystem", str(folder))]
+        # CUB would use more of NVTX than the emulator's header has.
+        return [*found, "-DCCCL_DISABLE_NVTX"]
+
     def linker(self) -> list[str]:
         return [toolchain.gxx(), *toolchain.gxx_flags()]
 
@@ -145,6 +165,34 @@ class EmulatorTarget(Target):
 
     def check(self, binary: Path, name: str) -> None:
         refuse_undefined(binary, name)
+
+
+@dataclass(frozen=True)
+class DebugTarget(EmulatorTarget):
+    """Unoptimised kernels with the names of variables, or with ``lines_only`` the usual PTX; for a debugger.
+
+    A program becomes a library, whose main the debugger calls.
+    """
+
+    backend = "debug"
+
+    lines_only: bool = False
+
+    def own_flags(self) -> list[str]:
+        if self.lines_only:
+            return super().own_flags()
+        return [CXX_STANDARD, "-G", "-Xcompiler=-O1", *self._code()]
+
+    def _code(self) -> Sequence[str]:
+        code = f"-gencode=arch={self._compute},code={self._compute}"
+        return [code, "-Xfatbin", "--compress=false", "-cudart", "none"]
+
+    def machine_code(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
+        """None: counts of machine code would be those of unoptimised code."""
+        return []
+
+    def linker(self) -> list[str]:
+        return [*super().linker(), "-shared"]
 
 
 @dataclass(frozen=True)

@@ -136,15 +136,9 @@ def _fetch() -> None:
 
 
 def _pip_install(target: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-compile",
-    ]
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    # On a terminal pip has a bar for each package; elsewhere it would only name them.
+    command += [] if sys.stderr.isatty() else ["--quiet"]
     command += ["--target", str(target), REQUIREMENT]
     result = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
     if result.returncode == 0:
@@ -185,7 +179,7 @@ def gxx() -> str:
     found = shutil.which(name)
     if found is None:
         raise ToolchainError(
-            f"{name} is not there; nvcc and the Python binding need a C++ compiler",
+            f"{name} is not there; to compile kernels nvcc needs a C++ compiler",
             "Debian, Ubuntu: apt-get install g++      Fedora: dnf install gcc-c++",
         )
     return found
@@ -220,18 +214,6 @@ def _gxx_version(path: str) -> str:
             f"{path} is no C++ compiler: its --version says nothing", "Unset CXX to use g++."
         )
     return lines[0]
-
-
-def python_include() -> Path:
-    """The directory of Python's headers, for compiling bindings."""
-    include = Path(sysconfig.get_paths()["include"])
-    if not (include / "Python.h").exists():
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        raise ToolchainError(
-            f"Python's headers are not there ({include / 'Python.h'})",
-            f"Debian, Ubuntu: apt-get install python{version}-dev      Fedora: dnf install python3-devel",
-        )
-    return include
 
 
 def main() -> int:

@@ -101,16 +101,6 @@ def test_a_damaged_list_of_dependencies_is_made_again(drop_stage):
     assert build(discover()["mine"], TARGET) == extension and listing.read_bytes() == whole
 
 
-def test_another_python_has_a_build_of_its_own(naive, monkeypatch):
-    from ladder.build import extensions
-
-    stage, target = discover()["naive"], EmulatorTarget("sm_80")
-    ours = extensions._plan(stage, target, {}).extension
-    assert extensions._plan(stage, target, {}).extension == ours
-    monkeypatch.setattr(extensions, "_python_abi", lambda: ["3.0", "cpython-399"])
-    assert extensions._plan(stage, target, {}).extension != ours
-
-
 def test_options_are_macros(drop_stage):
     toml_options = "\n[options]\nWRONG = [0, 1]\n"
     folder = drop_stage("mine", drop_stage.kernel.replace("o[x] / l", "o[x] / l + WRONG"))
@@ -119,6 +109,17 @@ def test_options_are_macros(drop_stage):
     assert evaluate("mine", PROBLEM, backend="emulator").passed
     wrong = evaluate("mine", PROBLEM, backend="emulator", options={"WRONG": "1"})
     assert not wrong.passed and abs(wrong.errors["o"].largest - 1) < 1e-3
+
+
+def test_one_problem_compiles_what_it_needs_unless_all_is_there(drop_stage):
+    drop_stage("mine")
+    stage = discover()["mine"]
+    narrow = build(stage, TARGET, only=PROBLEM)
+    assert build_all([stage], {"mine": TARGET}, only={"mine": PROBLEM}) == {"mine": narrow}
+    assert narrow == build(stage, TARGET, stage.needed_options([PROBLEM]))
+    assert stage.narrowed([PROBLEM]).needed_options([PROBLEM]) == {}
+    whole = build(stage, TARGET)
+    assert narrow != whole == build(stage, TARGET, only=PROBLEM)
 
 
 def test_a_kernel_that_does_not_compile_fails_alone(drop_stage):

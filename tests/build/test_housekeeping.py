@@ -48,6 +48,18 @@ def test_the_least_recently_used_go_until_the_rest_fits():
     assert there() == {"a", "d"}
 
 
+def test_builds_are_tidied_once_an_hour():
+    make("a", 5000, 9)
+    housekeeping.tidy_now_and_then()
+    assert there() == set()
+    make("b", 5000, 9)
+    housekeeping.tidy_now_and_then()
+    assert there() == {"b"}
+    age(cache.root() / "tidied", 2 / 24)
+    housekeeping.tidy_now_and_then()
+    assert there() == set()
+
+
 def test_nothing_goes_while_all_fits():
     make("a", 1000, 99)
     housekeeping.tidy()

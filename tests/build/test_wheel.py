@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 import sys
@@ -12,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from ladder.stages import places
+
 ROOT = Path(__file__).parents[2]
 #: Optional packages: if one is missing, the part that needs it says what to install.
-OPTIONAL = {"IPython", "jupytext", "matplotlib", "nbformat", "ncu_report", "pytest"}
+OPTIONAL = {
+    *("IPython", "anywidget", "jupytext", "matplotlib", "nbformat", "ncu_report", "numba", "pytest"),
+    *("traitlets", "transformers", "triton"),
+}
 #: Packages that are installed under another name than they are imported by, or with another package.
 DISTRIBUTIONS = {"markupsafe": "jinja2", "tomllib": "tomli"}
 
@@ -47,9 +51,43 @@ def test_what_is_imported_is_asked_for() -> None:
     assert {DISTRIBUTIONS.get(name, name) for name in found} <= known
 
 
+def test_a_wheel_carries_what_the_repository_has(tmp_path: Path, monkeypatch) -> None:
+    """Installs the folders as a wheel's build does, and finds them there."""
+    lines = ("cmake_minimum_required(VERSION 3.24)", "project(contents NONE)")
+    include = f"include({ROOT}/release/contents.cmake)"
+    (tmp_path / "CMakeLists.txt").write_text("\n".join([*lines, include]))
+    cmake = [sys.executable, "-m", "cmake"]
+    subprocess.run([*cmake, "-S", ".", "-B", "build"], cwd=tmp_path, check=True, capture_output=True)
+    install = [*cmake, "--install", "build", "--prefix", "wheel"]
+    subprocess.run(install, cwd=tmp_path, check=True, capture_output=True)
+
+    package = tmp_path / "wheel" / "ladder"
+    folders = ("stages", "examples", "exercises", "notebooks", "results")
+    tracked = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *folders],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    wanted = {name for name in tracked if not name.startswith("results") or name.endswith(".csv")}
+    found = {str(path.relative_to(package)).lstrip("_") for path in package.rglob("*") if path.is_file()}
+    assert found == wanted
+
+    monkeypatch.setattr(places, "_PACKAGE", package)
+    assert places.root() == package / "_stages" and places.include_directory().is_dir()
+    assert places.examples_root() == package / "_examples"
+    assert places.exercises_root() == package / "_exercises"
+    assert places.lessons_root() == package / "_notebooks"
+    assert places.results_root() == package / "_results"
+    assert not places.is_repository()
+
+
 @pytest.mark.full
 def test_pip_alone_installs_it(tmp_path: Path) -> None:
-    """``make wheel``, a bare environment, pip, and two rungs: minutes, and torch from the package index."""
+    """``make wheel``, a bare environment without a compiler, pip, and two rungs: minutes, and torch from the
+    package index.
+    """
     subprocess.run(["make", "wheel"], cwd=ROOT, check=True)
     [wheel] = (ROOT / "dist").glob("flash_ladder-*manylinux*.whl")
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
@@ -58,8 +96,8 @@ def test_pip_alone_installs_it(tmp_path: Path) -> None:
     pip = [str(tmp_path / "env" / "bin" / "pip"), "install", "-q", "-c", str(tmp_path / "constraints.txt")]
     subprocess.run([*pip, str(wheel)], check=True)
     ladder = [str(tmp_path / "env" / "bin" / "ladder"), "compare", "v1_minimal", "v2_warp_mma", "--fresh"]
-    # Hide the repository and this environment.
-    environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
+    # Hide the repository, this environment, and every compiler.
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(ladder, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search(r"right +yes +yes", done.stdout) and "16,887,808" in done.stdout
