@@ -1,16 +1,16 @@
-// ladder emulate program.cu -- 1000: the sum of 1000 elements, by one block.
+// ladder emulate program.cu -- 1000: the dot product of two vectors of 1000 elements, by one block.
 #include <cstdio>
 #include <cstdlib>
 
 constexpr int kThreads = 256;
 
-// sum = x[0] + ... + x[n - 1]. Each thread adds up every kThreads-th element, then the block its threads'
-// sums.
-__global__ void add_up(const int *x, int *sum, int n) {
+// sum = a[0] b[0] + ... + a[n - 1] b[n - 1]. Each thread adds up every kThreads-th product, then the block
+// adds up its threads' sums.
+__global__ void dot(const int *a, const int *b, int *sum, int n) {
   __shared__ int part[kThreads];
   int own = 0;
   for (int i = threadIdx.x; i < n; i += kThreads)
-    own += x[i];
+    own += a[i] * b[i];
   part[threadIdx.x] = own;
   __syncthreads();
   for (int half = kThreads / 2; half > 0; half /= 2) {
@@ -24,15 +24,17 @@ __global__ void add_up(const int *x, int *sum, int n) {
 
 int main(int argc, char **argv) {
   const int n = argc > 1 ? std::atoi(argv[1]) : 1000;
-  int *x, *sum, wanted = 0;
-  cudaMallocManaged(&x, n * sizeof(int));
+  int *a, *b, *sum, wanted = 0;
+  cudaMallocManaged(&a, n * sizeof(int));
+  cudaMallocManaged(&b, n * sizeof(int));
   cudaMallocManaged(&sum, sizeof(int));
   *sum = -1;
   for (int i = 0; i < n; i++) {
-    x[i] = i % 11 + 1;
-    wanted += x[i];
+    a[i] = std::rand() % 100 + 1;
+    b[i] = std::rand() % 100 + 1;
+    wanted += a[i] * b[i];
   }
-  add_up<<<1, kThreads>>>(x, sum, n);
+  dot<<<1, kThreads>>>(a, b, sum, n);
   if (const cudaError_t error = cudaDeviceSynchronize()) {
     std::printf("%s\n", cudaGetErrorString(error));
     return 1;
@@ -42,6 +44,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   std::printf("right\n");
-  cudaFree(x);
+  cudaFree(a);
+  cudaFree(b);
   cudaFree(sum);
 }

@@ -4,8 +4,8 @@
 
 constexpr int kThreads = 128, kValues = 64;
 
-// counts[v] becomes the number of i with x[i] = v. Each block counts in shared memory, where additions are
-// cheap, and adds its counts to the common ones once.
+// counts[v] becomes the number of i with x[i] = v. Each block counts in shared memory, where atomics are
+// cheap, and adds its counts to those in global memory once.
 __global__ void count(const int *x, int *counts, int n) {
   __shared__ int own[kValues];
   for (int v = threadIdx.x; v < kValues; v += kThreads)

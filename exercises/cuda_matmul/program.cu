@@ -5,8 +5,8 @@
 
 constexpr int kTile = 16;
 
-// c (m, n) = a (m, k) times b (k, n). A block of 16 x 16 threads makes a tile of c, a thread one element.
-// Tiles of a and b come into shared memory, where each element serves 16 threads.
+// c (m, n) = a (m, k) times b (k, n). A block of 16 x 16 threads computes a tile of c, one element per
+// thread. Tiles of a and b are loaded into shared memory, where 16 threads use each element.
 __global__ void multiply(const float *a, const float *b, float *c, int m, int n, int k) {
   __shared__ float a_smem[kTile][kTile], b_smem[kTile][kTile];
   const int x = threadIdx.x, y = threadIdx.y;
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < k * n; i++)
     b[i] = float(i % 5 - 2);
   for (int i = 0; i < m * n; i++)
-    c[i] = NAN; // what no thread writes stays so
+    c[i] = NAN; // elements that no thread writes stay NaN
   const dim3 grid((n + kTile - 1) / kTile, (m + kTile - 1) / kTile), block(kTile, kTile);
   multiply<<<grid, block>>>(a, b, c, m, n, k);
   if (const cudaError_t error = cudaDeviceSynchronize()) {
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
   }
   for (int row = 0; row < m; row++) {
     for (int col = 0; col < n; col++) {
-      float wanted = 0.f; // of whole numbers: exact
+      float wanted = 0.f; // a sum of whole numbers: exact
       for (int i = 0; i < k; i++)
         wanted += a[row * k + i] * b[i * n + col];
       if (c[row * n + col] != wanted) {

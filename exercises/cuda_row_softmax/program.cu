@@ -17,7 +17,7 @@ __device__ float sum_of_warp(float value) {
   return value;
 }
 
-// p[j] = exp(s[j]) / sum over i of exp(s[i]), for each row of s (rows, cols). A warp does a row.
+// p[j] = exp(s[j]) / sum over i of exp(s[i]), for each row of s (rows, cols). One warp per row.
 __global__ void softmax(const float *s, float *p, int rows, int cols) {
   const int lane = threadIdx.x % 32, row = blockIdx.x * kWarps + threadIdx.x / 32;
   if (row >= rows)
@@ -41,9 +41,11 @@ int main(int argc, char **argv) {
   cudaMallocManaged(&s, rows * cols * sizeof(float));
   cudaMallocManaged(&p, rows * cols * sizeof(float));
   for (int i = 0; i < rows * cols; i++) {
-    s[i] = float(i * i % 97) * (i / cols % 2 ? 3.f : -0.1f); // large ones, and negative ones
+    s[i] = float(i * i % 97) * (i / cols % 2 ? 3.f : -0.1f); // large values, and negative ones
     p[i] = NAN;
   }
+  if (cols > 32)
+    s[(rows - 1) * cols + 32] = 500.f; // exp of it overflows unless the maximum has seen it
   softmax<<<(rows + kWarps - 1) / kWarps, kWarps * 32>>>(s, p, rows, cols);
   if (const cudaError_t error = cudaDeviceSynchronize()) {
     std::printf("%s\n", cudaGetErrorString(error));
@@ -58,7 +60,8 @@ int main(int argc, char **argv) {
     for (int j = 0; j < cols; j++) {
       const double wanted = exp(s[row * cols + j] - largest) / sum;
       if (!(fabs(p[row * cols + j] - wanted) < 1e-6)) {
-        std::printf("row %d: p[%d] is %.7g, should be %.7g\n", row, j, p[row * cols + j], wanted);
+        std::printf("row %d: p[%d] is %.7g, should be %.7g, with m = %.7g and l = %.7g\n", row, j,
+                    p[row * cols + j], wanted, largest, sum);
         return 1;
       }
     }

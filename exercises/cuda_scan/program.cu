@@ -4,8 +4,8 @@
 
 constexpr int kThreads = 256;
 
-// sums[i] = x[0] + ... + x[i], for n <= 256. In round r each element takes what stands 2^r places before it:
-// after it, it holds the sum of the 2^(r + 1) elements that end with it (Hillis and Steele 1986).
+// sums[i] = x[0] + ... + x[i], for n <= 256. In round r each element adds the one 2^r places before it. After
+// round r it holds the sum of the last 2^(r + 1) elements up to itself (Hillis and Steele 1986).
 __global__ void scan(const int *x, int *sums, int n) {
   __shared__ int part[kThreads];
   const int t = threadIdx.x;

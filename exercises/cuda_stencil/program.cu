@@ -5,8 +5,8 @@
 
 constexpr int kThreads = 128;
 
-// y[i] = x[i - 1] + x[i] + x[i + 1], with 0 beyond both ends. Each element of x is wanted by three threads;
-// from global memory the block reads it once.
+// y[i] = x[i - 1] + x[i] + x[i + 1], with 0 beyond both ends. Three threads need each element of x. The
+// block loads it from global memory once.
 __global__ void sum_of_three(const float *x, float *y, int n) {
   __shared__ float x_smem[kThreads + 2]; // x[first - 1] to x[first + kThreads]
   const int first = blockIdx.x * kThreads;
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
   cudaMallocManaged(&y, n * sizeof(float));
   for (int i = 0; i < n; i++) {
     x[i] = float(i % 10 + 1);
-    y[i] = NAN; // what no thread writes stays so
+    y[i] = NAN; // elements that no thread writes stay NaN
   }
   sum_of_three<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
   if (const cudaError_t error = cudaDeviceSynchronize()) {

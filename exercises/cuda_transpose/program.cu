@@ -5,8 +5,8 @@
 
 constexpr int kTile = 32;
 
-// out (cols, rows) is in (rows, cols) transposed. A block of 32 x 32 threads turns a tile round in shared
-// memory: so that a warp reads a row of `in` and writes a row of `out`, both of them neighbouring addresses.
+// out (cols, rows) is in (rows, cols) transposed. A block of 32 x 32 threads transposes a tile in shared
+// memory. So a warp reads part of a row of `in` and writes part of a row of `out`: adjacent addresses twice.
 __global__ void transpose(const float *in, float *out, int rows, int cols) {
   __shared__ float tile[kTile][kTile + 1];
   const int row = blockIdx.y * kTile + threadIdx.y, col = blockIdx.x * kTile + threadIdx.x;
@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
   cudaMallocManaged(&out, rows * cols * sizeof(float));
   for (int i = 0; i < rows * cols; i++) {
     in[i] = float(i);
-    out[i] = NAN; // what no thread writes stays so
+    out[i] = NAN; // elements that no thread writes stay NaN
   }
   const dim3 grid((cols + kTile - 1) / kTile, (rows + kTile - 1) / kTile), block(kTile, kTile);
   transpose<<<grid, block>>>(in, out, rows, cols);

@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < n; i++) {
     a[i] = float(i);
     b[i] = 0.5f;
-    c[i] = NAN; // what no thread writes stays so
+    c[i] = NAN; // elements that no thread writes stay NaN
   }
   add<<<(n + 255) / 256, 256>>>(a, b, c, n);
   if (const cudaError_t error = cudaDeviceSynchronize()) {

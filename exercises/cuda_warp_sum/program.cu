@@ -1,11 +1,11 @@
-// ladder emulate program.cu -- 5: the sums of 5 rows of 32 elements, a warp a row.
+// ladder emulate program.cu -- 5: the sums of 5 rows of 32 elements, one warp per row.
 #include <cstdio>
 #include <cstdlib>
 
 constexpr int kWarps = 4;
 
-// sums[row] is the sum of row `row` of x (rows, 32). Lane i of a warp holds element i of its row. Lanes hand
-// registers to each other: no shared memory, and no barrier.
+// sums[row] is the sum of row `row` of x (rows, 32). Lane i of a warp holds element i of its row. Lanes
+// exchange registers: no shared memory, and no barrier.
 __global__ void sum_rows(const int *x, int *sums, int rows) {
   const int lane = threadIdx.x % 32, row = blockIdx.x * kWarps + threadIdx.x / 32;
   if (row >= rows)

@@ -8,13 +8,30 @@ from ladder.doors import door
 
 if TYPE_CHECKING:
     from ladder.exercises.answers import Answers, RightAnswer, WrongAnswer, read_answers
-    from ladder.exercises.checking import check, check_text, judge_folder
-    from ladder.exercises.definition import BEGIN, END, Exercise
-    from ladder.exercises.markers import fill_gap, gap_line, gap_text, solution_text, source_changes
+    from ladder.exercises.checking import (
+        check,
+        check_gap,
+        check_sources,
+        check_text,
+        harness_key,
+        judge_folder,
+        verdict_key,
+    )
+    from ladder.exercises.definition import BEGIN, END, PICTURE, Exercise
+    from ladder.exercises.markers import (
+        fill_gap,
+        gap_line,
+        gap_text,
+        known_sources,
+        solution_text,
+        source_changes,
+        source_names,
+    )
     from ladder.exercises.reading import exercises, get_exercise, read_exercise
     from ladder.exercises.report import afterword_lines, verdict_lines
     from ladder.exercises.table import ExerciseError
     from ladder.exercises.verdict import Verdict
+    from ladder.exercises.wording import worded
     from ladder.exercises.workspace import Workspace, write_working_copy
 
 __getattr__ = door(__name__)

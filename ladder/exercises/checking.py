@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ladder.build import housekeeping
-from ladder.common import cache
+from ladder.build import EmulatorTarget, emulator_library, housekeeping, ingredients
+from ladder.common import cache, files
 from ladder.exercises.definition import Exercise
 from ladder.exercises.judge import for_its_cases, judge
-from ladder.exercises.markers import Change, fill_gap, known_sources, other_files, source_changes
+from ladder.exercises.markers import (
+    Change,
+    fill_gap,
+    known_sources,
+    other_files,
+    source_changes,
+    source_names,
+)
 from ladder.exercises.programs import judge_program
 from ladder.exercises.reading import get_exercise
 from ladder.exercises.verdict import Remark, Verdict
-from ladder.exercises.workspace import Workspace
-from ladder.stages import read_stage
+from ladder.exercises.workspace import Workspace, write_working_copy
+from ladder.stages import include_directory, read_stage
 
 _SHOWN_CHANGES = 5
 
@@ -34,9 +45,17 @@ def check_text(name: str, text: str, folder: Path | None = None) -> Verdict:
         workspace.start(exercise)
     fill_gap(exercise, workspace.path(exercise), text)
     verdict = check(workspace, exercise)
-    if verdict.passed:
-        workspace.set_solved(exercise)
+    workspace.keep_try(exercise, solved=verdict.passed)
     return verdict
+
+
+def check_gap(exercise: Exercise, text: str) -> Verdict:
+    """Checks the exercise with ``text`` in the gap, without a working copy."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_working_copy(exercise, Path(folder), solved=False)
+        fill_gap(exercise, Path(folder), text)
+        sources = {name: Path(folder, name).read_bytes() for name in known_sources(exercise)}
+    return check_sources(exercise, sources, shown_as=Path(exercise.name))
 
 
 def judge_folder(exercise: Exercise, folder: Path) -> Verdict:
@@ -50,43 +69,78 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
     """Checks the working copy. Raises :class:`ExerciseError` if there is none."""
     workspace.require_started(exercise)
     folder = workspace.path(exercise)
-    changes = source_changes(exercise, folder)
-    if not changes:
-        return _judged_alone(workspace, exercise, folder)
-    if workspace.is_outdated(exercise):
+    sources = {
+        name: path.read_bytes() for name in source_names(exercise) if (path := folder / name).is_file()
+    }
+    if workspace.is_outdated(exercise) and source_changes(exercise, folder):
         text = "This exercise has changed since you began it."
         return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
-    return Verdict(exercise, [Remark("lines", _changes_text(changes), (_reset(exercise),))])
-
-
-def _judged_alone(workspace: Workspace, exercise: Exercise, folder: Path) -> Verdict:
-    """Judges the working copy: where it is or, if there are other files, which a compiler might prefer to the
-    project's, a copy without them.
-    """
-    others = other_files(exercise, folder)
-    if not others:
-        return _judged(workspace, exercise, folder)
-    texts = {file: (folder / file).read_bytes() for file in known_sources(exercise)}
-    digest = cache.digest(part for item in texts.items() for part in item)
-    alone = housekeeping.builds() / f"{exercise.name}-alone-{digest}"
-    if not alone.is_dir():
-        with cache.new_directory(alone) as directory:
-            for file, text in texts.items():
-                (directory / file).parent.mkdir(exist_ok=True)
-                (directory / file).write_bytes(text)
-    housekeeping.mark_used(alone)
-    verdict = _judged(workspace, exercise, alone)
-    verdict.unused_files = [name for name in others if not name.startswith(".")]
-    verdict.findings = [
-        replace(one, text=one.text.replace(str(alone), str(folder))) for one in verdict.findings
-    ]
+    verdict = check_sources(exercise, sources, shown_as=folder)
+    if not any(finding.kind == "lines" for finding in verdict.findings):
+        verdict.unused_files = [name for name in other_files(exercise, folder) if name[0] != "."]
     return verdict
 
 
-def _judged(workspace: Workspace, exercise: Exercise, folder: Path) -> Verdict:
+def check_sources(exercise: Exercise, sources: Mapping[str, bytes], shown_as: Path | None = None) -> Verdict:
+    """Checks the files of a working copy, by name; a file that is missing there is a changed line.
+
+    They are judged in a folder of the cache that holds nothing else, since a compiler might prefer other
+    files to the project's. The verdict names ``shown_as`` in place of that folder.
+    """
+    folder = _folder_of(exercise, sources)
+    changes = source_changes(exercise, folder)
+    if changes:
+        return Verdict(exercise, [Remark("lines", _changes_text(changes), (_reset(exercise),))])
+    verdict = _judged(exercise, folder)
+    if shown_as is not None:
+        verdict.findings = [one.elsewhere(str(folder), str(shown_as)) for one in verdict.findings]
+    return verdict
+
+
+def _folder_of(exercise: Exercise, sources: Mapping[str, bytes]) -> Path:
+    """A folder with these sources alone; the same ones are always in the same folder."""
+    digest = cache.digest(part for item in sorted(sources.items()) for part in item)
+    folder = housekeeping.builds() / f"{exercise.name}-alone-{digest}"
+    if not folder.is_dir():
+        with cache.new_directory(folder) as directory:
+            for name, text in sources.items():
+                (directory / name).parent.mkdir(exist_ok=True, parents=True)
+                (directory / name).write_bytes(text)
+    housekeeping.mark_used(folder)
+    return folder
+
+
+def _judged(exercise: Exercise, folder: Path) -> Verdict:
     if exercise.rung is None:
         return judge_program(exercise, folder / exercise.main_file)
-    return judge(exercise, for_its_cases(exercise, replace(workspace.stage(exercise), path=folder)))
+    return judge(
+        exercise, for_its_cases(exercise, replace(exercise.stage(), name=exercise.name, path=folder))
+    )
+
+
+def verdict_key(exercise: Exercise, sources: Mapping[str, bytes]) -> str:
+    """A digest of all that the verdict on these sources depends on, without building them."""
+    parts: list[str | bytes] = [harness_key(exercise.arch), repr(exercise)]
+    for name, handed_in in sorted(sources.items()):
+        parts += [name, handed_in]
+    texts = [handed_in.decode("utf-8", "replace") for handed_in in sources.values()]
+    for name, skeleton in sorted(known_sources(exercise, texts).items()):
+        parts += [name, skeleton]
+    return cache.digest(parts)
+
+
+@functools.cache
+def harness_key(arch: str) -> str:
+    """A digest of all that verdicts on this virtual GPU depend on, besides sources and problems."""
+    package = Path(__file__).parent.parent
+    libraries = emulator_library().directory.rglob("*.so")
+    paths = [*package.rglob("*.py"), *libraries, *files.walk(include_directory())]
+    variables = [
+        f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("LADDER_")
+    ]
+    contents: list[str | bytes] = [path.read_bytes() for path in sorted(paths)]
+    torch = importlib.metadata.version("torch")
+    return cache.digest([torch, *ingredients(EmulatorTarget(arch)), *variables, *contents])
 
 
 def _changes_text(changes: Sequence[Change]) -> str:

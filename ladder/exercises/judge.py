@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from ladder.common.progress import Steps, steps
 from ladder.common.words import numbers
 from ladder.emulator import COUNTERS, FaultError, instruction_limit
 from ladder.errors import BuildError, ExecutionError, LadderError, UnspecifiedOutput, UnsupportedProblem
-from ladder.exercises.definition import BLOCK_BARRIERS, Case, Exercise
+from ladder.exercises.definition import BLOCK_BARRIERS, OTHERS, Case, Exercise
 from ladder.exercises.verdict import Remark, Verdict, counter_words
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def _evaluate_cases(
             return evaluations
         except (ExecutionError, UnsupportedProblem) as error:
             verdict.wrong.append(name)
+            verdict.was_ended |= isinstance(error, ProcessEnded)
             if not verdict.findings:
                 verdict.findings += _failure(stage, case.problem, error)
             if isinstance(error, ProcessEnded) or _kind_of(error) == "instruction limit":
@@ -123,12 +124,16 @@ def _sanitized(stage: Stage, problems: Sequence[AnyProblem]) -> list[Remark]:
 
 
 def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer") -> Remark:
-    """Turns a finding about an access or a barrier into a remark, starting with the source lines."""
+    """Turns a finding about an access, a barrier or a host call into a remark that starts with the source."""
     places = []
+    if found.host_place:
+        file, _, line = found.host_place.rpartition(":")
+        places.append(_quoted(Path(file), int(line)))
     for party in (found.who, found.other):
         if party is not None:
             places.append(_quoted(Path(party.kernel_file), party.own_line))
-    text = f"On {on}: {found.kind}, at {' and at '.join(dict.fromkeys(places))}"
+    at = f", at {' and at '.join(dict.fromkeys(places))}" if places else ""
+    text = f"On {on}: {found.kind}{at}"
     text += f"\n{found.message}\n{found.advice}"
     return Remark(kind, text, (command,), found, on)
 
@@ -153,13 +158,14 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
 
     command = f"ladder check {stage.name} {problem.command_options}"
     if not isinstance(error, FaultError):
-        return Remark("fault", f"On {problem}:\n{error.message}", (command,))
+        return Remark("fault", f"On {problem}:\n{error.message}", (command,), on=str(problem))
     fault = error.fault
     if fault.kind == "deadlock":
-        return Remark("fault", _deadlock_text(stage, problem, fault), (command,))
+        return Remark("fault", _deadlock_text(stage, problem, fault), (command,), on=str(problem))
     if fault.kind not in ADVICE:
         place = f", at {_quoted(Path(fault.kernel_file), fault.own_line)}" if fault.own_line else ""
-        return Remark("fault", f"On {problem}: {fault.kind}{place}\n{fault.message}", (command,))
+        text = f"On {problem}: {fault.kind}{place}\n{fault.message}"
+        return Remark("fault", text, (command,), on=str(problem))
     who = Party(
         block=fault.block,
         warp=fault.warp if fault.warp >= 0 else None,
@@ -198,7 +204,8 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
     if exercise.owner == "fragments" and isinstance(problem, Problem) and is_finite:
         sentences += probe(stage, problem, keys=any("lse is wrong" in one for one in sentences))
     text = "\n".join([f"On {case.problem}:", *sentences])
-    return Remark("output", text, (f"ladder run {stage.name} {case.problem.command_options}",))
+    command = f"ladder run {stage.name} {case.problem.command_options}"
+    return Remark("output", text, (command,), on=str(case.problem))
 
 
 def _order(stage: Stage, case: Case) -> Iterator[Remark]:
@@ -216,6 +223,7 @@ def _order(stage: Stage, case: Case) -> Iterator[Remark]:
             f"On {case.problem}: right, but in another order than the task's. On a GPU of {count} "
             f"multiprocessors block 0 computes {rows or 'nothing'}; it should compute "
             f"{case.first_block.rows}.",
+            on=str(case.problem),
         )
 
 
@@ -226,7 +234,8 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
             text = (
                 f"On {case.problem}: right, but not what the task says: {value:,} {counter_words(column)}, "
             )
-            yield Remark("counts", f"{text}which has at least {least:,}.\n{case.reason}".strip())
+            text += f"which has at least {least:,}.\n{case.reason}"
+            yield Remark("counts", text.strip(), on=str(case.problem))
     for column, most in case.at_most.items():
         barriers = _block_barriers(evaluation) if column == BLOCK_BARRIERS else {}
         value = sum(barriers.values()) if column == BLOCK_BARRIERS else evaluation.row[column]
@@ -234,7 +243,8 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
             continue
         text = dear_text(str(case.problem), column, value, most, case.reason)
         if column == BLOCK_BARRIERS:
-            yield Remark("counts", f"{text}\nThey are at kernel.cu:{numbers(sorted(barriers))}.")
+            text += f"\nThey are at {_places(barriers)}."
+            yield Remark("counts", text, on=str(case.problem))
             continue
         line = _line_with_most(column, evaluation)
         commands = [f"ladder lines {stage.name} {case.problem.command_options}"]
@@ -245,7 +255,7 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
                 number = place.split()[0].removeprefix("kernel.cu:")
                 options = f"{stage.name}:{number} {case.problem.command_options}"
                 commands.insert(0, f"ladder explain {options} --picture conflicts.png")
-        yield Remark("counts", text, tuple(commands))
+        yield Remark("counts", text, tuple(commands), on=str(case.problem))
 
 
 def dear_text(on: str, column: str, value: int | None, most: int, reason: str) -> str:
@@ -257,23 +267,33 @@ def dear_text(on: str, column: str, value: int | None, most: int, reason: str) -
     return f"{text}\n{reason}" if reason else text
 
 
-def _block_barriers(evaluation: Evaluation) -> dict[int, int]:
-    """Counts, by kernel line, how often warps arrived at a barrier of their block."""
-    found: dict[int, int] = {}
+def _block_barriers(evaluation: Evaluation) -> dict[tuple[str, int], int]:
+    """Counts, by the kernel's file and line, how often warps arrived at a barrier of their block."""
+    found: dict[tuple[str, int], int] = {}
     for launch in evaluation.execution.launches:
         rows = launch.instructions()
         rows = rows[rows["ptx"].str.contains(r"\b(?:bar|barrier)\.(?!warp)", regex=True)]
-        for line, executed in zip(rows["kernel_line"], rows["executed"], strict=True):
-            found[int(line)] = found.get(int(line), 0) + int(executed)
+        lines = zip(rows["kernel_file"], rows["kernel_line"], rows["executed"], strict=True)
+        for file, line, executed in lines:
+            place = (Path(file).name, int(line))
+            found[place] = found.get(place, 0) + int(executed)
     return found
 
 
+def _places(lines: Iterable[tuple[str, int]]) -> str:
+    """``kernel.cu:41, 57``, file by file."""
+    by_file: dict[str, list[int]] = {}
+    for file, line in sorted(lines):
+        by_file.setdefault(file, []).append(line)
+    return ", ".join(f"{file}:{numbers(found)}" for file, found in by_file.items())
+
+
 def _line_with_most(column: str, evaluation: Evaluation) -> tuple[str, int] | None:
-    """Returns the line of kernel.cu with the highest count, including headers' functions, and that count."""
+    """Returns the kernel's line with the highest count, including headers' functions, and that count."""
     found: dict[tuple[str, int], int] = {}
     for launch in evaluation.execution.launches:
         rows = launch.lines()
-        rows = rows[rows["kernel_file"].str.endswith("/kernel.cu")]
+        rows = rows[rows["kernel_file"].str.contains(rf"/(?:kernel\.cu|{OTHERS}/\w+\.h)$")]
         places = zip(rows["kernel_file"], rows["own_line"], strict=True)
         for place, count in zip(places, rows.get(column, ()), strict=False):
             found[place] = found.get(place, 0) + _known(count)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ladder.common import files
-from ladder.exercises.definition import BEGIN, END, Exercise, indented
+from ladder.exercises.definition import BEGIN, END, OTHERS, PICTURE, Exercise, indented
+from ladder.exercises.reading import exercises
 from ladder.exercises.table import ExerciseError
 
 
@@ -82,7 +83,9 @@ def _moved_left(lines: Sequence[str]) -> str:
 def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
     """The differences from the skeleton outside the markers, ignoring trailing blanks."""
     changes = []
-    for file, text in known_sources(exercise).items():
+    own = [path for name in exercise.files() if (path := directory / name).is_file()]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in own]
+    for file, text in known_sources(exercise, texts).items():
         path = directory / file
         if not path.is_file():
             changes.append(Change(file, 0, file, None))
@@ -92,20 +95,41 @@ def source_changes(exercise: Exercise, directory: Path) -> list[Change]:
     return changes
 
 
-def known_sources(exercise: Exercise) -> dict[str, str]:
-    """The skeleton's source files: their texts by name."""
+def closable(exercise: Exercise) -> list[Exercise]:
+    """The exercises on the same rung whose solutions a working copy can leave out."""
+    return [one for one in exercises() if exercise.closes(one)]
+
+
+def known_sources(exercise: Exercise, texts: Iterable[str] = ()) -> dict[str, str]:
+    """The skeleton's source files: their texts by name.
+
+    Solutions of other exercises stand in files of their own if one of the ``texts``, the contents of a
+    working copy's files, includes these.
+    """
     origin = exercise.folder if exercise.rung is None else exercise.stage().path
     found = {
         str(path.relative_to(origin)): path.read_text(encoding="utf-8")
         for path in sorted(origin.rglob("*"))
         if path.suffix in (".cu", ".cuh", ".h") and path.is_file()
     }
-    return {**found, **exercise.sources(solved=False)}
+    included = "\n".join(texts)
+    others = closable(exercise) if f"{OTHERS}/" in included else []
+    closed = [one for one in others if f'{_file_of(one)}"' in included]
+    return {**found, **exercise.sources(solved=False, closed=closed)}
+
+
+def source_names(exercise: Exercise) -> list[str]:
+    """The names of all source files that a working copy may have."""
+    return [*known_sources(exercise), *(_file_of(one) for one in closable(exercise))]
+
+
+def _file_of(closed: Exercise) -> str:
+    return f"{OTHERS}/{closed.name}.h"
 
 
 def other_files(exercise: Exercise, directory: Path) -> list[str]:
     """The files in a working copy that are not the exercise's. A compiler would find a header among them."""
-    known = {*known_sources(exercise), "stage.toml", "README.md"}
+    known = {*source_names(exercise), "stage.toml", "README.md", PICTURE}
     names = (str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
     return sorted(name for name in names if name not in known)
 

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from ladder.build import EmulatorTarget, build_program
 from ladder.common.progress import steps
-from ladder.emulator import COUNTERS, ConfinedRun, ProgramResult, instruction_limit, run_confined
+from ladder.emulator import (
+    COUNTERS,
+    HOST_LINES,
+    ConfinedRun,
+    ProgramResult,
+    instruction_limit,
+    run_confined,
+)
 from ladder.errors import BuildError, ExecutionError
 from ladder.exercises.definition import Exercise, Run
 from ladder.exercises.judge import MOST_INSTRUCTIONS, access_remark, dear_text
@@ -21,6 +28,10 @@ from ladder.stages import DEFAULT_ARCH
 
 #: A run of a program is small: one that takes so long is in an endless loop.
 MOST_SECONDS = 60.0
+
+#: Findings about calls of the host that an answer may cause. Others, such as leaks, follow when ``main`` ends
+#: early.
+_OF_THE_HOST = ("race between streams", "race with the host", "bad copy")
 
 
 def judge_program(exercise: Exercise, program: Path) -> Verdict:
@@ -33,7 +44,7 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
     ):
         try:
             with progress.step("building"):
-                built = build_program([program], EmulatorTarget(DEFAULT_ARCH), judged=True)
+                built = build_program([program], EmulatorTarget(DEFAULT_ARCH), HOST_LINES, judged=True)
         except BuildError as error:
             verdict.findings.append(Remark("build", error.message))
             return verdict
@@ -56,7 +67,8 @@ def _run(
     try:
         ran = run_confined(built, run.arguments, DEFAULT_ARCH, MOST_SECONDS)
     except ExecutionError as error:
-        return [Remark("fault", f"On {name}:\n{error.message}", (command,))], {}
+        verdict.was_ended = True
+        return [Remark("fault", f"On {name}:\n{error.message}", (command,), on=name)], {}
     verdict.protections = ran.protections
     counts = _totals(ran.result)
     return _wrong(ran, name, command) or _dear(run, counts, name), counts
@@ -73,19 +85,18 @@ def _totals(result: ProgramResult) -> dict[str, int | None]:
 
 def _wrong(ran: ConfinedRun, name: str, command: str) -> list[Remark]:
     result = ran.result
-    accesses = [found for found in result.findings if found.who is not None]
+    accesses = [one for one in result.findings if one.who is not None or one.kind in _OF_THE_HOST]
     remarks = [access_remark(accesses[0], name, command)] if accesses else []
     if result.exit_code and not result.fault:
         # The output first: a wrong address looks like a race, but no barrier fixes it.
-        remarks.insert(0, Remark("output", f"On {name}:\n{ran.output}", (command,)))
+        remarks.insert(0, Remark("output", f"On {name}:\n{ran.output}", (command,), on=name))
     elif result.fault and not remarks:
-        remarks.append(Remark("fault", f"On {name}:\n{result.fault}", (command,)))
+        remarks.append(Remark("fault", f"On {name}:\n{result.fault}", (command,), on=name))
     elif result.returned != 0:
-        remarks.append(
-            Remark("output", f"On {name}:\nIt ended before main had compared the result.", (command,))
-        )
+        text = f"On {name}:\nIt ended before main had compared the result."
+        remarks.append(Remark("output", text, (command,), on=name))
     elif not result.launches:
-        remarks.append(Remark("output", f"On {name}:\nIt launches no kernel.", (command,)))
+        remarks.append(Remark("output", f"On {name}:\nIt launches no kernel.", (command,), on=name))
     return remarks
 
 
@@ -93,5 +104,5 @@ def _dear(run: Run, counts: Mapping[str, int | None], name: str) -> list[Remark]
     for column, most in run.at_most.items():
         value = counts[column]
         if value is None or value > most:
-            return [Remark("counts", dear_text(name, column, value, most, run.reason))]
+            return [Remark("counts", dear_text(name, column, value, most, run.reason), on=name)]
     return []

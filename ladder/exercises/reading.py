@@ -19,7 +19,7 @@ from ladder.stages import Ladder, discover, exercises_root
 
 @functools.cache
 def exercises() -> tuple[Exercise, ...]:
-    """All exercises: first the programs, then those on rungs, lowest first.
+    """All exercises: first the programs, then those on rungs, lowest first, then the programs that come last.
 
     Raises :class:`ExerciseError`.
     """
@@ -29,7 +29,7 @@ def exercises() -> tuple[Exercise, ...]:
     for exercise in found:
         if exercise.rung not in order:
             raise ExerciseError(f"exercise {exercise.name}: there is no rung {exercise.rung}")
-    return tuple(sorted(found, key=lambda one: (order.index(one.rung), one.number, one.name)))
+    return tuple(sorted(found, key=lambda one: (one.is_last, order.index(one.rung), one.number, one.name)))
 
 
 def get_exercise(name: str) -> Exercise:
@@ -60,10 +60,11 @@ def read_exercise(folder: Path, ladder: Ladder | None = None) -> Exercise:
         rung=rung,
         number=table.take("number", int),
         title=table.text("title"),
-        task=table.text("task").strip(),
+        task=flowing(table.text("task")),
         hints=table.texts("hints"),
-        afterword=table.text("afterword").strip(),
+        afterword=flowing(table.text("afterword")),
         open_book=table.take("open_book", bool, False),
+        is_last=table.take("is_last", bool, False),
         owner=table.text("owner", "thread"),
         gap=_gap(table.table("gap"), main_file),
         edits=tuple(
@@ -81,6 +82,11 @@ def read_exercise(folder: Path, ladder: Ladder | None = None) -> Exercise:
             f"{path}: there must be at least one of {'cases' if rung else 'runs'} and of hints"
         )
     return exercise
+
+
+def flowing(text: str) -> str:
+    """The text with each paragraph in one line, since whatever shows it wraps it."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 def _gap(table: Table, main_file: str) -> Gap:
@@ -105,13 +111,18 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "dtype": (str, "dtype"),
     "inputs": (str, "inputs"),
     "scale": (float, "scale"),
+    "queries": (list, "q_lens"),
     "keys": (list, "kv_lens"),
     "contexts": (list, "contexts"),
     "targets": (list, "targets"),
     "window": (list, "window"),
+    "softcap": (float, "softcap"),
+    "sinks": (bool, "sinks"),
     "bias_heads": (int, "bias_heads"),
     "page_size": (int, "page_size"),
     "intervals": (bool, "intervals"),
+    "lengths": (list, "lengths"),
+    "splits": (int, "num_splits"),
 }
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from ladder.exercises.answers import read_answers
 from ladder.exercises.markers import solution_text
 from ladder.exercises.verdict import Verdict, counter_words
+from ladder.exercises.wording import worded
 from ladder.render import finding_table
 
 _SHOWN_FILES = 5
@@ -58,7 +59,7 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
         if _code(answer.text) not in (_code(text), _code(reference)):
             yield Text(f"\nAlso right, {answer.why}:", "bold")
             yield Text("\n".join(f"  {line}" for line in answer.text.strip("\n").splitlines()))
-    yield Text(f"\n{exercise.afterword}")
+    yield Text(f"\n{worded(exercise).afterword}")
     counted = [f"{count:,} {counter_words(name)}" for name, count in verdict.counts.items() if count]
     if counted:
         yield Text(f"\nWhat the hardware would count, on {verdict.counted_on}:", "bold")

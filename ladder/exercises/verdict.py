@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ladder.exercises.definition import Exercise
@@ -12,11 +12,23 @@ if TYPE_CHECKING:
     from ladder.emulator import Finding
 
 
+#: What may be wrong, in words.
+KINDS = {
+    "lines": "lines outside the markers are changed",
+    "build": "does not compile",
+    "fault": "fault",
+    "output": "wrong output",
+    "sanitizer": "fault that the sanitizer found",
+    "order": "another order than the task's",
+    "counts": "right, but with other counts than the task's",
+}
+
+
 @dataclass(frozen=True)
 class Remark:
-    """Something wrong. ``kind`` is ``lines``, ``build``, ``fault``, ``output``, ``sanitizer``, ``order`` or
-    ``counts``; ``try_next`` holds commands that show more. ``access`` is the finding if the remark is about
-    one access or barrier, and ``on`` names the problem or run it happened on.
+    """Something wrong. ``kind`` is a key of :data:`KINDS`; ``try_next`` holds commands that show more.
+    ``access`` is the finding if the remark is about one access or barrier. ``on`` names the problem or run
+    that it happened on, "" if it happened before any.
     """
 
     kind: str
@@ -25,6 +37,11 @@ class Remark:
     access: Finding | None = None
     on: str = ""
 
+    def elsewhere(self, folder: str, other: str) -> Remark:
+        """The remark with the name of another folder in place of ``folder``."""
+        commands = tuple(command.replace(folder, other) for command in self.try_next)
+        return replace(self, text=self.text.replace(folder, other), try_next=commands)
+
 
 @dataclass
 class Verdict:
@@ -32,7 +49,8 @@ class Verdict:
 
     If it passed, ``counts`` are those of ``counted_on``, the one with the largest counts. ``unused_files``
     are in the working copy and not the exercise's; ``protections`` say what the process that ran the
-    student's code had given up, see :func:`ladder.common.sandbox.enter`.
+    student's code had given up, see :func:`ladder.common.sandbox.enter`. ``was_ended`` says that a process
+    was ended at a limit of time or memory, or ended itself, so another run may differ.
     """
 
     exercise: Exercise
@@ -43,6 +61,7 @@ class Verdict:
     counted_on: str = ""
     unused_files: list[str] = field(default_factory=list)
     protections: tuple[str, ...] = ()
+    was_ended: bool = False
 
     def keep_largest(self, counts: Mapping[str, int | None], on: str) -> None:
         """Keeps these counts, of a run on ``on``, unless the current ones are larger."""
@@ -52,6 +71,15 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return not self.findings
+
+    @property
+    def first_failing_case(self) -> str:
+        """The problem or run that failed first, and how: ``N=80: wrong output``; "" if it passed."""
+        if self.passed:
+            return ""
+        first = self.findings[0]
+        kind = first.access.kind if first.access else KINDS[first.kind]
+        return f"{first.on}: {kind}" if first.on else kind
 
 
 def counter_words(column: str) -> str:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ladder.common import cache, files
 from ladder.errors import LadderError
-from ladder.exercises.definition import Exercise
+from ladder.exercises.definition import PICTURE, Exercise
+from ladder.exercises.markers import closable
 from ladder.exercises.table import ExerciseError
-from ladder.stages import OWN_EXERCISES, Stage, copy_sources, own_folder, require_own, stage_toml
+from ladder.exercises.wording import worded
+from ladder.stages import OWN_EXERCISES, copy_sources, own_folder, require_own, stage_toml
 
 _RECORD = ".progress.json"
 _BACKUPS = ".backups"
@@ -26,11 +29,14 @@ _BACKUPS = ".backups"
 
 @dataclass
 class Progress:
-    """The progress of an exercise. ``made_from`` is a digest of the skeleton that it was started from."""
+    """The progress of an exercise. ``tries`` are the checks up to the first that passed; ``made_from`` is a
+    digest of the skeleton that it was started from.
+    """
 
     hints: int = 0
     solved: bool = False
     made_from: str = ""
+    tries: int = 0
 
 
 class Workspace:
@@ -79,10 +85,6 @@ class Workspace:
                 f"{exercise.name} is not begun in {self.folder}", f"ladder exercise start {exercise.name}"
             )
 
-    def stage(self, exercise: Exercise) -> Stage:
-        """The working copy as a stage that supports what its rung does, even if stage.toml has changed."""
-        return replace(exercise.stage(), name=exercise.name, path=self.path(exercise))
-
     def start(self, exercise: Exercise) -> Path:
         """Makes the working copy. Raises :class:`ExerciseError` if it exists."""
         final = self.path(exercise)
@@ -91,9 +93,9 @@ class Workspace:
                 f"{final} is there already", f"To begin anew: ladder exercise reset {exercise.name}"
             )
         with _writing(), cache.new_directory(final) as directory:
-            write_working_copy(exercise, directory, solved=False)
+            write_working_copy(exercise, directory, solved=False, closed=self._unsolved(exercise))
         kept = self.progress(exercise)
-        self._set(exercise, Progress(kept.hints, kept.solved, skeleton_digest(exercise)))
+        self._set(exercise, replace(kept, made_from=skeleton_digest(exercise)))
         return final
 
     def reset(self, exercise: Exercise) -> Path | None:
@@ -113,21 +115,26 @@ class Workspace:
             shutil.copytree(path, backup)
             for entry in path.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            write_working_copy(exercise, path, solved=False)
+            write_working_copy(exercise, path, solved=False, closed=self._unsolved(exercise))
         self._set(exercise, Progress(made_from=skeleton_digest(exercise)))
         return backup
+
+    def _unsolved(self, exercise: Exercise) -> list[Exercise]:
+        """The exercises on the same rung whose solutions a working copy must not show yet."""
+        return [one for one in closable(exercise) if not self.progress(one).solved]
 
     def next_hint(self, exercise: Exercise) -> tuple[int, str]:
         """Returns (number, text) of the next hint, and the last one again when there are no more."""
         progress = self.progress(exercise)
         number = min(progress.hints + 1, len(exercise.hints))
-        self._set(exercise, Progress(number, progress.solved, progress.made_from))
-        return number, exercise.hints[number - 1]
+        self._set(exercise, replace(progress, hints=number))
+        return number, worded(exercise).hints[number - 1]
 
-    def set_solved(self, exercise: Exercise) -> None:
+    def keep_try(self, exercise: Exercise, *, solved: bool) -> None:
+        """Records a check, unless one has passed before."""
         progress = self.progress(exercise)
         if not progress.solved:
-            self._set(exercise, Progress(progress.hints, True, progress.made_from))
+            self._set(exercise, replace(progress, solved=solved, tries=progress.tries + 1))
 
     def _set(self, exercise: Exercise, progress: Progress) -> None:
         self._record[exercise.name] = progress
@@ -150,20 +157,29 @@ def _writing() -> Iterator[None]:
         raise LadderError(error.message, "Name a folder that can be written: --folder DIR") from error
 
 
-def write_working_copy(exercise: Exercise, directory: Path, *, solved: bool) -> None:
+def write_working_copy(
+    exercise: Exercise, directory: Path, *, solved: bool, closed: Sequence[Exercise] = ()
+) -> None:
     """Fills an empty directory with the skeleton, or the solution, and the task.
 
-    It is a stage if the exercise has a rung, and a program otherwise.
+    It is a stage if the exercise has a rung, and a program otherwise. The lines of the exercises in
+    ``closed`` stand in files of their own.
     """
     if exercise.rung is not None:
         stage = exercise.stage()
         copy_sources(stage.path, directory)
         toml = stage_toml(stage, exercise.title, f"An exercise on {stage.name}")
         (directory / "stage.toml").write_text(toml, encoding="utf-8")
-    for file, text in exercise.sources(solved=solved).items():
+    for file, text in exercise.sources(solved=solved, closed=closed).items():
         (directory / file).parent.mkdir(exist_ok=True)
         (directory / file).write_text(text, encoding="utf-8")
-    (directory / "README.md").write_text(f"# {exercise.title}\n\n{exercise.task}\n", encoding="utf-8")
+    shown = worded(exercise)
+    paragraphs = [textwrap.fill(one, 100, break_on_hyphens=False) for one in shown.task.split("\n\n")]
+    text = "\n\n".join([f"# {shown.title}", *paragraphs]) + "\n"
+    if (drawing := exercise.drawing()) is not None:
+        (directory / PICTURE).write_text(drawing.svg(), encoding="utf-8")
+        text += f"\n![{drawing.alt}]({PICTURE})\n"
+    (directory / "README.md").write_text(text, encoding="utf-8")
 
 
 def skeleton_digest(exercise: Exercise) -> str:

@@ -61,11 +61,9 @@ def shades(count: int) -> list[str]:
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever is legible on ``colour``."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = to_rgb(colour)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+    """Black or white, whichever is legible on ``colour``, which is given as #rrggbb."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 127 else "white"
 
 
 def cell(

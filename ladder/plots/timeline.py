@@ -21,7 +21,7 @@ def timeline_picture(
     panels: Mapping[str, pd.DataFrame], windows: Mapping[str, tuple[float, float]], title: str, unit: str
 ) -> Figure:
     """Draws a panel for each table of steps, with a lane for each role: what its products take above, its
-    softmax below, and a mark where the producer asks for a tile.
+    softmax below, and a mark where the producer issues a load.
 
     Tables have the columns ``role`` (the highest is the producer), ``step`` ("products", "softmax" or
     "load"), ``begin`` and ``end`` in ``unit``. Each panel shows its window of time, from 0 on.
@@ -38,11 +38,30 @@ def timeline_picture(
         axes.set_xlabel(unit, fontsize=12, color=INK)
     handles = [
         *(Patch(color=_BARS[step][2], label=label) for step, label in _LABELS.items()),
-        Line2D([], [], color=GREY, marker="v", linestyle="", markersize=9, label="the producer asks for a K"),
+        Line2D([], [], color=GREY, marker="v", linestyle="", markersize=9, label="the producer loads a K"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, labelcolor=INK)
     figure.suptitle(title, fontsize=13, color=INK)
     return figure
+
+
+def turns_picture(steps: pd.DataFrame) -> Figure:
+    """Draws the order of events in the emulator: the rows of ``results/timeline_emulator.csv``."""
+    title = (
+        "one block in the emulator: the order of events, not their time; products land as late as they may"
+    )
+    return _of_stages(steps, (0.0, 80.0), title, "events")
+
+
+def clocks_picture(steps: pd.DataFrame) -> Figure:
+    """Draws the clocks of an H200: the rows of ``results/h200/timeline.csv``."""
+    title = "one block of many, in the middle of its work, on an H200, at B=4 H=16 N=M=4096 d=64 bf16"
+    return _of_stages(steps, (40_000.0, 52_000.0), title, "clocks of the SM")
+
+
+def _of_stages(steps: pd.DataFrame, window: tuple[float, float], title: str, unit: str) -> Figure:
+    panels = {str(stage): rows for stage, rows in steps.groupby("stage", sort=False)}
+    return timeline_picture(panels, dict.fromkeys(panels, window), title, unit)
 
 
 def _draw(axes: Axes, steps: pd.DataFrame, window: tuple[float, float]) -> None:

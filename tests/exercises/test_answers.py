@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ from ladder.exercises import (
     solution_text,
     write_working_copy,
 )
+from ladder.operations import DecodingProblem
 from ladder.operations.hstu.problem import HstuProblem
 
 EXERCISES = exercises()
@@ -60,6 +63,13 @@ TILES = {
     "v10b_overlap": THREE_WARPGROUPS,
     "v11_persistent": THREE_WARPGROUPS,
     "v12_order": THREE_WARPGROUPS,
+    "x1_varlen": THREE_WARPGROUPS,
+    "x2_window": THREE_WARPGROUPS,
+    "x3_sink": THREE_WARPGROUPS,
+    "x4_softcap": {128: (192, 80)},
+    "x2b_window_gradients": {64: (128, 128)},
+    "x3b_sink_gradient": {64: (128, 128)},
+    "x4b_softcap_gradients": {128: (64, 128)},
     "b1_two_kernels": WARPS_WITH_KEYS,
     "b2_one_pass": WARPS_WITH_KEYS,
     "b2b_pairs": WARPS_WITH_KEYS,
@@ -74,7 +84,17 @@ TILES = {
     "h4_arrangement": {64: (128, 32)},
     "h5_paged": {64: (128, 64)},
     "h6_wgmma": {64: (192, 128)},
+    "d1_split_kv": {64: (64, 64)},
+    "d2_packed": {64: (64, 64)},
+    "d3_paged": {64: (64, 64)},
+    "d4_one_launch": {64: (64, 64)},
+    "d5_variants": {64: (64, 64)},
 }
+
+ORDERING = re.compile(
+    r"\b((?:\w*_)?(?:wait|release|fence|sync|barrier|arrive|commit|publish)\w*|pass|pass_on|atomicAdd)"
+    r"(?:<\w+>)?\("
+)
 
 
 def verdict_on(exercise: Exercise, text: str) -> Verdict:
@@ -149,6 +169,19 @@ def test_answers_are_many_and_different() -> None:
         assert len(set(bare)) == len(bare), exercise.name
 
 
+def test_every_wait_release_and_fence_of_a_solution_is_missing_in_a_wrong_answer() -> None:
+    """Such an answer is often right by luck, so the check must find the race and not a wrong number."""
+    for exercise in EXERCISES:
+        wrong = [ordering_calls(one.text) for one in wrong_answers(exercise)]
+        for name, count in ordering_calls(solution_text(exercise)).items():
+            assert any(calls[name] < count for calls in wrong), f"{exercise.name}: {name}"
+
+
+def ordering_calls(text: str) -> Counter[str]:
+    """How often each function that orders threads or copies is called."""
+    return Counter(match.group(1) for match in ORDERING.finditer(re.sub("//.*", "", text)))
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -186,6 +219,8 @@ def test_cases_fill_the_tiles_and_do_not(exercise: Exercise) -> None:
         rows, keys = TILES[exercise.rung][problem.head_dim]
         if isinstance(problem, HstuProblem):
             lengths = list(zip(problem.q_lens, problem.all_kv_lens, strict=True))
+        elif isinstance(problem, DecodingProblem):  # few queries never fill a tile
+            lengths = [(length, length) for length in problem.all_lengths]
         else:
             lengths = [(problem.q_len, problem.kv_len)]
         remainders += [(n % rows, m % keys) for n, m in lengths]

@@ -48,8 +48,9 @@ def initialise(source: Path, code: str, before: str = "") -> None:
     text, mark, after = source.read_text().partition(END)
     lines = text.splitlines(keepends=True)
     # What the gap's function or its namespace would have closed is closed by what begins here.
-    depth = "".join(lines).count("{") - "".join(lines).count("}")
-    namespaces = len(re.findall(r"^namespace [^;=]*{", text, re.MULTILINE))
+    whole = re.sub(r'#include "(others/.*)"', lambda other: (source.parent / other[1]).read_text(), text)
+    depth = whole.count("{") - whole.count("}")
+    namespaces = len(re.findall(r"^namespace [^;=]*{", whole, re.MULTILINE))
     ends = "}\n" * (depth - namespaces)
     begins = "__device__ void rest() {\n" + "{\n" * (depth - namespaces - 1)
     cheat = f"{ends}{before}const int cheat = [] {{\n{code}\nreturn 0;\n}}();\n{begins}"
@@ -230,4 +231,4 @@ def test_files_of_others_are_not_written(start, home: Path, capfd) -> None:
         )
         initialise(source, code, "}\n#include <cstdio>\nnamespace {\n" * (name == RUNG))
         verdict(name, capfd)
-        assert record.read_text() == before
+        assert record.read_text() == before.replace('"tries": 0', '"tries": 1')

@@ -14,7 +14,9 @@ from ladder.cli import main
 from ladder.cli.exercise import _last_write, _next
 from ladder.exercises import (
     END,
+    Exercise,
     ExerciseError,
+    Verdict,
     Workspace,
     check_text,
     exercises,
@@ -22,7 +24,9 @@ from ladder.exercises import (
     gap_text,
     get_exercise,
     read_exercise,
+    solution_text,
 )
+from ladder.exercises.markers import other_files
 
 NAME = "v1_lse"
 
@@ -85,6 +89,31 @@ def test_from_start_to_solved(home: Path, capsys) -> None:
     assert Workspace().progress(get_exercise(NAME)).solved
     assert main(["exercise", "start"]) == 0
     assert exercises()[0].title in capsys.readouterr().out
+
+
+OTHER = "v1_kv_head"
+
+
+def test_a_working_copy_hides_what_an_unsolved_exercise_asks_for(kernel: Path) -> None:
+    other = get_exercise(OTHER)
+    [line] = solution_text(other).splitlines()
+    assert line not in kernel.read_text() and f'#include "others/{OTHER}.h"' in kernel.read_text()
+    assert line in (kernel.parent / "others" / f"{OTHER}.h").read_text()
+    assert other_files(get_exercise(NAME), kernel.parent) == []
+    # Once that one is solved there is nothing to hide.
+    Workspace().keep_try(other, solved=True)
+    Workspace().reset(get_exercise(NAME))
+    assert line in kernel.read_text() and OTHER not in kernel.read_text()
+    assert not (kernel.parent / "others" / f"{OTHER}.h").exists()
+
+
+def test_hidden_lines_are_compiled_and_must_stay(kernel: Path, capsys) -> None:
+    fill_gap(get_exercise(NAME), kernel.parent, solution_text(get_exercise(NAME)))
+    assert main(["exercise", "check", NAME]) == 0
+    hidden = kernel.parent / "others" / f"{OTHER}.h"
+    hidden.write_text(hidden.read_text() + "// mine\n")
+    assert main(["exercise", "check", NAME]) == 1
+    assert f"others/{OTHER}.h:" in capsys.readouterr().out
 
 
 def test_a_cell_and_the_command_line_share_the_work(home: Path, capsys) -> None:
@@ -220,6 +249,15 @@ def program(home: Path) -> Path:
     return home / "my_exercises" / PROGRAM / "program.cu"
 
 
+def test_a_program_has_its_picture_beside_it(capsys, program: Path) -> None:
+    drawing = get_exercise(PROGRAM).drawing()
+    assert drawing is not None
+    assert (program.parent / "picture.svg").read_text() == drawing.svg()
+    assert f"![{drawing.alt}](picture.svg)" in (program.parent / "README.md").read_text()
+    assert f"Picture: my_exercises/{PROGRAM}/picture.svg" in capsys.readouterr().out
+    assert other_files(get_exercise(PROGRAM), program.parent) == []
+
+
 def test_a_program_is_checked_and_what_to_read_comes_after(program: Path, capsys) -> None:
     assert main(["exercise", "check"]) == 1
     assert "right, but dearer than needed: 3,968 conflicts, at most 0." in capsys.readouterr().out
@@ -229,7 +267,7 @@ def test_a_program_is_checked_and_what_to_read_comes_after(program: Path, capsys
     out = capsys.readouterr().out
     assert "- __shared__ float tile[kTile][kTile + 5];" in out
     assert "+ __shared__ float tile[kTile][kTile + 1];" in out
-    assert "Also right, any odd number of words more:" in out and exercise.afterword in out
+    assert "Also right, any odd number of words more:" in out and exercise.afterword in " ".join(out.split())
     assert "wavefronts of loads" in out and " conflicts" not in out.split("What the hardware")[1]
     assert f"1 of {len(exercises())} solved" in out
 
@@ -248,25 +286,48 @@ def test_a_program_that_does_not_compile_faults_or_is_changed(program: Path, cap
     assert "Only the lines between the markers are yours" in capsys.readouterr().out
 
 
-def test_what_is_saved_is_checked(program: Path, monkeypatch, capsys) -> None:
-    """Polls three times: nothing new, a file saved meanwhile, and then Ctrl-C."""
+def test_watch_checks_at_once_and_goes_on_when_one_is_solved(program: Path, monkeypatch, capsys) -> None:
+    """Polls: nothing new, the file saved, so that the next exercise begins; nothing new; and then Ctrl-C."""
     looks = []
+    following = _next(Workspace(), get_exercise(PROGRAM))
 
     def sleep(seconds: float) -> None:
         looks.append(seconds)
         if len(looks) == 2:
+            assert f"not yet {PROGRAM}" in capsys.readouterr().out
             fill_gap(get_exercise(PROGRAM), program.parent, "__shared__ float tile[kTile][kTile + 1];")
             os.utime(program, (time.time() + 5, time.time() + 5))
-        if len(looks) == 3:
+        if len(looks) == 4:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("ladder.cli.exercise.time.sleep", sleep)
     assert main(["exercise", "watch"]) == 0
     out = capsys.readouterr().out
-    assert out.count(f"solved {PROGRAM}") == 1 and "not yet" not in out
-    assert f"1 of {len(exercises())} solved" in out
-    assert main(["exercise", "watch", NAME]) == 2
-    assert f"{NAME} is not begun" in capsys.readouterr().err
+    assert following is not None and f"1 of {len(exercises())} solved" in out
+    places = [out.index(text) for text in (f"solved {PROGRAM}", following.title, f"not yet {following.name}")]
+    assert places == sorted(places)
+    assert (program.parents[1] / following.name / following.main_file).is_file()
+    record = Workspace()
+    assert [record.progress(one).tries for one in (get_exercise(PROGRAM), following)] == [2, 1]
+
+
+def test_watch_begins_where_one_is(home: Path, kernel: Path, monkeypatch, capsys) -> None:
+    """At the exercise begun last, at the one named, or else at the next one; and it ends after the last."""
+    begun: list[str] = []
+
+    def check(workspace: Workspace, exercise: Exercise) -> Verdict:
+        begun.append(exercise.name)
+        if len(begun) in (1, 2):
+            raise KeyboardInterrupt
+        return Verdict(exercise)
+
+    monkeypatch.setattr("ladder.exercises.check", check, raising=False)
+    assert main(["exercise", "watch"]) == main(["exercise", "watch", PROGRAM]) == 0
+    assert begun == [NAME, PROGRAM]
+    monkeypatch.setattr("ladder.cli.exercise._next", lambda workspace, solved=None: None)
+    capsys.readouterr()
+    assert main(["exercise", "watch", NAME]) == 0
+    assert "That was the last one." in capsys.readouterr().out
 
 
 def test_what_an_editor_leaves_beside_a_file_is_no_save(program: Path) -> None:
@@ -294,14 +355,14 @@ def test_next_is_of_the_same_rung_then_of_later_ones() -> None:
     place = of_rung.index("v2_row_max")
     assert following("v2_row_max") == of_rung[place + 1]
     for name in of_rung[place:]:
-        workspace.set_solved(get_exercise(name))
+        workspace.keep_try(get_exercise(name), solved=True)
     assert following("v2_row_max") == of_rung[0]
     for name in of_rung:
-        workspace.set_solved(get_exercise(name))
+        workspace.keep_try(get_exercise(name), solved=True)
     after = names.index(of_rung[-1]) + 1
     assert following("v2_row_max") == names[after]
     for name in names[after:]:
-        workspace.set_solved(get_exercise(name))
+        workspace.keep_try(get_exercise(name), solved=True)
     assert following("v2_row_max") == names[0]
 
 
@@ -409,8 +470,8 @@ cases = [{ size = "1,1,1,1,32" }]
         ('goal = "g", ', "", "gap: there is no goal"),
         ("1,1,1,1,32", "1,1", "cases 1: .*five whole numbers"),
         ('size = "1,1,1,1,32"', 'size = "1,1,1,1,32", at_most = { speed = 1 }', "no count of the table"),
-        ('32" }]', '32", window = [1, 0] }]', "attention has no window"),
-        ('32" }]', '32", keys = ["4"] }]', "attention has no keys"),
+        ('32" }]', '32", contexts = [1] }]', "attention has no contexts"),
+        ('32" }]', '32", keys = ["4"] }]', "is no list of whole numbers"),
         ("v1_minimal", "h1_silu", "is not H,d,lengths"),
         ("thread", "warp", "owner is thread or fragments"),
         ("= [{ size", "= { size", "not TOML"),

@@ -14,10 +14,13 @@ import ladder
 from ladder import banks, plots
 from ladder.errors import LadderError
 from ladder.plots import (
+    Part,
     access_picture,
     busy_picture,
     comparison_picture,
     mask_picture,
+    memory_picture,
+    ranks_picture,
     roofline_picture,
     speed_picture,
     timeline_picture,
@@ -189,3 +192,32 @@ def test_the_roofline_of_shared_memory() -> None:
     assert len(names) == 4 and min(max(a, b) / min(a, b) for a, b in combinations(names, 2)) > 1.2
     low = texts(roofline_picture(table, wavefronts_per_second=0.2e12, roof=100))
     assert "none: 50, 50% of the line" in low
+
+
+def test_a_lane_for_each_rank() -> None:
+    spans = pd.DataFrame(
+        {
+            "rank": [0, 0, 1, 1],
+            "kind": ["compute", "communicate", "compute", "merge"],
+            "begin": [0.0, 0.5, 1.0, 3.0],
+            "end": [1.0, 2.0, 3.0, 3.5],
+        }
+    )
+    figure = ranks_picture({"ring": spans, "zigzag": spans}, "a title")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ring", "zigzag"]
+    for axes in figure.axes:
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
+        bars = [path.get_extents() for bars in axes.collections for path in bars.get_paths()]
+        found = sorted((bar.x0, bar.x1, int(bar.y0)) for bar in bars)
+        assert found == [(0.0, 1.0, 0), (0.5, 2.0, 0), (1.0, 3.0, 1), (3.0, 3.5, 1)]
+        assert axes.get_xlim() == (0, 3.5)
+
+
+def test_a_memory_map_names_every_part_with_its_bytes() -> None:
+    parts = [Part("k[0]", 0, 40_000), Part("k.full", 40_000, 16), Part("v", 41_024, 59_000)]
+    figure = memory_picture({"a kernel": parts})
+    shown = "\n".join(texts(figure))
+    assert "a kernel: 100,024 bytes" in shown and "k[0]\n40,000" in shown and "v\n59,000" in shown
+    assert "k.full 16" in shown and "k.full\n" not in shown  # too narrow: below the bar
+    [axes] = figure.axes
+    assert [label.get_text().split()[0] for label in axes.get_xticklabels()] == ["48", "99"]
