@@ -13,14 +13,16 @@
 # You need C++ and know what attention is for. If you have never seen CUDA, begin with [00a](00a_cuda.ipynb).
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
@@ -60,7 +62,7 @@ print(f"largest difference: {(o - by_hand).abs().max():.1e}")
 # %% [markdown]
 # `lse` is $\log \sum_j e^{s_{ij}}$, which the backward pass needs; you will meet it again.
 #
-# ## The matrix that nobody wants
+# ## The matrix that is too large
 #
 # `scores` has $N \times M$ numbers for each head. Take a batch of 4 sequences, 16 heads, $N = M = 4096$ and
 # fp32 (4 bytes). How many GiB ($2^{30}$ bytes) is $S$?
@@ -70,19 +72,20 @@ gib_of_s = None
 lessons.predict("size_of_s", gib_of_s)
 
 # %% [markdown]
-# The room it takes is not the worst of it: it has to travel, too. Attention needs $4NMd$ operations for a head ($2NMd$
-# in each product). In 16 bits, if $S$ and $P$ are written to memory and read back, about $8NM$ bytes go over the bus:
+# Its size is not the main problem. It must also be moved. Attention needs $4NMd$ operations for a head ($2NMd$
+# in each product). If $S$ and $P$ are written to memory in 16 bits and read back, about $8NM$ bytes are moved:
 #
 # $$ \frac{\text{operations}}{\text{bytes}} = \frac{4NMd}{8NM} = \frac d2. $$
 #
-# That is 32 operations a byte at $d = 64$, however long the sequences are. An H200's tensor cores do about 200 in the
-# time in which one byte comes from its memory (989 TFLOP/s and 4.8 TB/s by its data sheet): most of the time they
-# would wait. (In fp32, without tensor cores, the same H200 does 13.5 operations a byte. There $d / 4 = 16$ are enough,
-# and slow arithmetic hides the trouble.)
+# That is 32 operations per byte at $d = 64$, however long the sequences are. An H200's tensor cores do about 200
+# operations in the time in which its memory delivers one byte (989 TFLOP/s and 4.8 TB/s by its data sheet). So they
+# would wait most of the time. (In fp32, without tensor cores, the same H200 does 13.5 operations per byte. There $d /
+# 4 = 16$ are enough, and slow arithmetic hides the problem.)
 #
 # Without $S$ and $P$ only $Q$, $K$, $V$, $O$ are moved, $4(N + M)d$ bytes in 16 bits, which gives $NM / (N + M)$
-# operations a byte: for $N = M$ that is $N / 2$, and it *grows with the sequence*. So the idea of FlashAttention:
-# never write $S$ down. But softmax needs whole rows: how can that work? [Lesson 01](01_v1_minimal.ipynb) shows it.
+# operations per byte: for $N = M$ that is $N / 2$, and it *grows with the sequence*. This is the idea of
+# FlashAttention: never store $S$. But softmax needs whole rows. How can that work? [Lesson 01](01_v1_minimal.ipynb)
+# shows it.
 #
 # ## The machine
 #
@@ -96,9 +99,9 @@ lessons.predict("size_of_s", gib_of_s)
 # ## CUDA in one program
 #
 # This is all of CUDA that the lessons need, in a program that adds up the rows of a matrix. A *kernel* is a function
-# that every thread of a grid runs. `<<<blocks, threads, bytes>>>` launches it: how many blocks, how many threads in
-# each, and how many bytes for the shared memory that is declared without a size. [00a](00a_cuda.ipynb) builds it up
-# step by step.
+# that every thread of a grid runs. `<<<blocks, threads, bytes>>>` launches it: the number of blocks, the number of
+# threads in each, and the bytes of the shared memory that is declared without a size. [00a](00a_cuda.ipynb) builds it
+# up step by step.
 
 # %% language="cuda"
 # #include <cstdio>
@@ -136,26 +139,27 @@ lessons.predict("size_of_s", gib_of_s)
 # }
 
 # %% [markdown]
-# A cell that begins with `%%cuda` runs such a program without a GPU, as `ladder emulate` does in a terminal, and counts
-# what its kernels do. Threads that hand something to each other through memory need a barrier. What a missing one does
-# is up to chance, but the sanitizer finds it: `%%cuda --check`, and for a rung `ladder check`. (Threads of one warp need
-# a barrier too, a cheap one, `__syncwarp()`: they need not run in step.)
+# A cell that begins with `%%cuda` runs such a program without a GPU, as `ladder emulate` does in a terminal, and
+# counts what its kernels do. Threads that pass data to each other through memory need a barrier. The effect of a
+# missing barrier depends on chance, but the sanitizer finds it: `%%cuda --check`, and for a rung `ladder check`.
+# (Threads of one warp need a barrier, too, a cheap one, `__syncwarp()`: they do not always run in step.)
 #
 # Words that are not explained here are in the [glossary](../docs/glossary.md).
 #
 # ## Where the time goes
 #
-# A kernel brings a *tile* of K and V from global into shared memory once, and all warps of the block use it many
-# times. So everything goes through shared memory, and its speed is the kernel's. And it has a structure.
+# A kernel loads a *tile* of K and V from global into shared memory once, and all warps of the block use it many
+# times. So everything passes through shared memory, and its speed limits the kernel. This speed depends on the
+# addresses.
 #
 # ## Thirty-two banks
 #
-# Shared memory is 32 banks of 4-byte words. Word $w$ lies in bank $w \bmod 32$, and each bank gives one
-# word at a time. A *wavefront* is one such time step. When the 32 lanes of a warp ask for words
+# Shared memory has 32 banks of 4-byte words. Word $w$ lies in bank $w \bmod 32$, and each bank delivers one word at a
+# time. A *wavefront* is one such time step. If the 32 lanes of a warp access words
 #
 # - in 32 different banks, one wavefront serves them all;
-# - that are the same word, one wavefront too: the word goes to everybody;
-# - that are different words of the same bank, they wait for each other. Each wavefront that this adds is a
+# - that are the same word, one wavefront, too: all lanes receive the word;
+# - that are different words of the same bank, they are served one after the other. Each wavefront that this adds is a
 #   **bank conflict**.
 #
 # Let lane $i$ read word $i$, byte $4i$. The picture shows the banks from left to right; in each box is the
@@ -183,18 +187,17 @@ column = banks.explore("ld", "lane * 32 * 4").service
 lessons.after("column", lambda: access_picture(column, "lane i reads word 32 i"))
 
 # %% [markdown]
-# One way out is a row that is one word longer, so that the column walks through the banks:
+# One remedy is a row that is one word longer, so that the elements of a column are in different banks:
 
 # %%
 padded = banks.explore("ld", "lane * 33 * 4")
 print(f"rows of 33 words: {padded.service.conflicts} conflicts")
 
 # %% [markdown]
-# Padding costs memory, and wide accesses want rows that are a multiple of 16 bytes. There is a better way,
-# without a wasted byte: the third rung is about it.
+# Padding costs memory, and wide accesses need rows that are a multiple of 16 bytes. The third rung does without padding.
 #
-# Accesses of 16 bytes a lane are served in four *passes* of eight lanes, since a wavefront moves 128 bytes; each
-# wavefront beyond one a pass is a conflict:
+# Accesses of 16 bytes per lane are served in four *passes* of eight lanes, since a wavefront moves 128 bytes. Each
+# wavefront beyond one per pass is a conflict:
 
 # %%
 access_picture(
@@ -215,7 +218,7 @@ lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend
 
 # %% [markdown]
 # From left to right you see what the lessons explain, in four of the rungs. *Bank conflicts* fall from millions to none.
-# *Sectors*, the 32-byte pieces that global memory is read and written in, fall because tiles are used more often. And
+# *Sectors*, the 32-byte units in which global memory is read and written, fall because each tile is used more often. And
 # *mma*, the instruction of the tensor cores, takes over the arithmetic.
 #
 # With a GPU in this machine, the same rungs run there, and their times are added:

@@ -1,28 +1,37 @@
 # %% [markdown]
 # # 00a CUDA from the beginning
 #
-# For people who know C++ and have never seen CUDA. In four steps, each a program and an exercise, you meet all that
-# the other lessons take for granted: threads, blocks, barriers, shared memory, warps. It takes about an hour. If you
-# know these, go on with [00](00_attention.ipynb).
+# For people who know C++ and have never seen CUDA. You meet what all other lessons take for granted: threads, blocks,
+# shared memory, barriers, warps. There are 22 small exercises, from a kernel of one line to two bugs that you hunt.
+# The first five take about an hour, and then you can go on with [00](00_attention.ipynb) and come back for the rest.
 #
-# Your machine needs no GPU. NVIDIA's compiler compiles the programs, and an emulator runs the result: a mistake that a
-# GPU would punish is an error here, and the error says where.
+# Your machine needs no GPU. NVIDIA's compiler compiles the programs, and an emulator runs the result. A mistake that a
+# GPU would punish, or hide for years, is an error here, and the error names the line.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
 from ladder import lessons
 
 # %% [markdown]
+# ## How an exercise works
+#
+# A cell with `%exercise NAME` shows a task and a picture. Run it: the cell turns into the lines that you are to write.
+# Change them and run the cell again. The check says what is wrong, or shows the solution beside yours and the counters.
+# `!ladder exercise hint NAME` gives a hint, one more each time. The same works in a terminal and your own editor:
+# `ladder exercise start`, then `ladder exercise check`.
+#
 # ## 1. Threads, and an index
 #
 # A *kernel* is a function that many threads run at once. `__global__` marks it, and `<<<blocks, threads>>>` launches
@@ -33,101 +42,104 @@ from ladder import lessons
 # |---|---|
 # | `threadIdx.x` | the number of the thread in its block |
 # | `blockIdx.x` | the number of the block in the grid |
-# | `blockDim.x` | the threads in a block |
-#
-# A cell that begins with `%%cuda` compiles and runs a program. Here 2 blocks of 4 threads square 8 numbers, one each.
-# `cudaMallocManaged` gives memory that both the CPU and the kernel may use. It is the GPU's *global memory*.
+# | `blockDim.x` | the threads per block |
+# | `gridDim.x` | the blocks of the grid |
+
+# %%
+lessons.drawing("threads")
+
+# %% [markdown]
+# A cell that begins with `%%cuda` compiles and runs a program. Here 2 blocks of 4 threads say who they are.
 
 # %% language="cuda"
 # #include <cstdio>
 #
-# __global__ void square(float *x) {
-#   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-#   x[i] = x[i] * x[i];
+# __global__ void hello() {
+#   printf("block %d of %d, thread %d of %d\n", blockIdx.x, gridDim.x, threadIdx.x, blockDim.x);
 # }
 #
 # int main() {
-#   float *x;
-#   cudaMallocManaged(&x, 8 * sizeof(float));
-#   for (int i = 0; i < 8; i++)
-#     x[i] = i;
-#   square<<<2, 4>>>(x);     // returns at once
+#   hello<<<2, 4>>>();       // returns at once
 #   cudaDeviceSynchronize(); // waits for the kernel
-#   for (int i = 0; i < 8; i++)
-#     std::printf("%g ", x[i]);
-#   std::printf("\n");
-#   cudaFree(x);
 # }
 
 # %% [markdown]
 # Below the program's own output is what the emulator counted. You need none of it yet.
 #
-# With 128 threads a block, which element does thread 3 of block 2 take?
+# The programs of the exercises get their memory from `cudaMallocManaged`, which both the CPU and a kernel may use. It is
+# the GPU's *global memory*. `main` fills it, launches the kernel, and compares the result with its own.
+#
+# ### Map
+#
+# The first kernel has one line of arithmetic, and one block. There is no loop: each thread does one element.
+
+# %%
+# %exercise cuda_map
+
+# %% [markdown]
+# ### Map in two dimensions
+#
+# Images and matrices have rows and columns, and so can a block. Memory has not: elements lie in it one after another,
+# row after row. The step from (row, column) to an address is in every kernel of this course.
+
+# %%
+# %exercise cuda_map_2d
+
+# %% [markdown]
+# ### More elements than a block has threads
+#
+# A block has at most 1024 threads, so larger data takes many blocks. With 128 threads per block, which element does
+# thread 3 of block 2 take?
 
 # %%
 element = None
 lessons.predict("element_of_thread", element)
 
 # %% [markdown]
-# A grid has whole blocks. 1000 elements with 128 threads a block take 8 blocks. How many threads have no element?
+# A grid has whole blocks. 1000 elements with 128 threads per block take 8 blocks. How many threads have no element?
 
 # %%
 threads_without_element = None
 lessons.predict("threads_without_element", threads_without_element)
 
 # %% [markdown]
-# ### Exercise: add two vectors
-#
-# 1000 elements, 8 blocks of 128 threads. Write the kernel: find `i`, and let a thread without an element do nothing. Run the
-# cell as often as you like. Leave the `if` out once, and see what you are told.
+# Such a thread must do nothing: what lies behind the array belongs to somebody else. The comparison is called a *guard*.
+# Leave it out once, and see what you are told.
 
-# %% language="cuda"
-# #include <cstdio>
-#
-# __global__ void add(const float *a, const float *b, float *sum, int n) {
-#   // your lines
-# }
-#
-# int main() {
-#   const int n = 1000;
-#   float *a, *b, *sum;
-#   cudaMallocManaged(&a, n * sizeof(float));
-#   cudaMallocManaged(&b, n * sizeof(float));
-#   cudaMallocManaged(&sum, n * sizeof(float));
-#   for (int i = 0; i < n; i++) {
-#     a[i] = i;
-#     b[i] = 3 * i + 1;
-#   }
-#   add<<<8, 128>>>(a, b, sum, n);
-#   cudaDeviceSynchronize();
-#   int i = 0;
-#   while (i < n && sum[i] == a[i] + b[i])
-#     i++;
-#   if (i < n)
-#     std::printf("not yet: sum[%d] is %g, should be %g\n", i, sum[i], a[i] + b[i]);
-#   else
-#     std::printf("right\n");
-#   cudaFree(a);
-#   cudaFree(b);
-#   cudaFree(sum);
-# }
+# %%
+# %exercise cuda_vector_add
 
 # %% [markdown]
-# ## 2. A block, and a barrier
+# ### Broadcast
 #
-# The threads of one block run on the same *streaming multiprocessor* (SM), one of the GPU's processors, and can work together.
-# Blocks cannot: they run in any order, on any SM, and know nothing of each other.
+# A grid can have two dimensions, too. Now everything comes together: two indices, two guards, and an address made of
+# row and column. If this one works, you have the pattern of most kernels that do not share data.
+
+# %%
+# %exercise cuda_broadcast
+
+# %% [markdown]
+# ## 2. Shared memory, and a barrier
 #
+# The threads of one block run on the same *streaming multiprocessor* (SM), one of the GPU's processors, and can work
+# together. Blocks cannot: they run in any order, on any SM.
+#
+# To work together, threads need a place. `__shared__` declares memory of the block. It is small, about 100 KB per SM,
+# and near. Global memory is large and far. The kernels of the ladder work on *tiles*, small rectangles of a matrix, and
+# every tile passes through shared memory.
+
+# %%
+lessons.drawing("memory")
+
+# %% [markdown]
 # Threads of a block do not run in step. One may be far ahead of another. Where that matters there is a *barrier*,
-# `__syncthreads()`: no thread goes on before all threads of the block have arrived.
-#
-# ## 3. Shared memory
-#
-# To work together they need a place. `__shared__` declares memory of the block: it is small, about 100 KB on an SM,
-# and near. Global memory is gigabytes, and hundreds of cycles away. The kernels of the ladder work on *tiles*, small
-# rectangles of a matrix, and every tile comes through shared memory.
-#
-# This program reverses each group of 128 numbers. Every thread writes one number to shared memory and reads another,
+# `__syncthreads()`: no thread passes it before all threads of the block have arrived.
+
+# %%
+lessons.drawing("barrier")
+
+# %% [markdown]
+# This program reverses each group of 128 numbers. Each thread writes one number to shared memory and reads another,
 # which some other thread wrote. The barrier is between the two.
 
 # %% magic_args="--check" language="cuda"
@@ -153,55 +165,123 @@ lessons.predict("threads_without_element", threads_without_element)
 # }
 
 # %% [markdown]
-# `%%cuda --check` runs the program under the *sanitizer*, which watches every access to memory: it knows who wrote each
-# word, and whether there was a barrier in between.
-# Take the `__syncthreads()` out and run it again. The numbers may still be right, on a GPU for years: that is the
-# trouble with a *race*.
+# `%%cuda --check` runs the program under the *sanitizer*. It watches each access to memory, and knows who wrote each
+# word and whether a barrier came in between. Take the `__syncthreads()` out and run the cell again. The numbers may
+# still be right, on a GPU for years: that is the trouble with a *race*. All exercises are checked in this way.
 #
-# ### Exercise: the difference from the neighbour
+# ### Neighbours
 #
-# Each thread is to write `x[i] - x[i - 1]` within its block of 128, and the first of a block `x[i]` itself. Global
-# memory is read once for each element: the neighbour's value comes from shared memory. You want to see both `right`
-# and `clean`.
+# The smallest use of shared memory: pass your element on to the thread beside you.
 
-# %% magic_args="--check" language="cuda"
-# #include <cstdio>
-#
-# __global__ void difference(const float *x, float *out) {
-#   __shared__ float tile[128];
-#   const int i = blockIdx.x * 128 + threadIdx.x;
-#   const float own = x[i];
-#   // your lines
-# }
-#
-# int main() {
-#   float *x, *out;
-#   cudaMallocManaged(&x, 256 * sizeof(float));
-#   cudaMallocManaged(&out, 256 * sizeof(float));
-#   for (int i = 0; i < 256; i++) {
-#     x[i] = i * i;
-#     out[i] = NAN; // what no thread writes stays so
-#   }
-#   difference<<<2, 128>>>(x, out);
-#   cudaDeviceSynchronize();
-#   const auto wanted = [&](int i) { return i % 128 == 0 ? x[i] : x[i] - x[i - 1]; };
-#   int i = 0;
-#   while (i < 256 && out[i] == wanted(i))
-#     i++;
-#   if (i < 256)
-#     std::printf("not yet: out[%d] is %g, should be %g\n", i, out[i], wanted(i));
-#   else
-#     std::printf("right\n");
-#   cudaFree(x);
-#   cudaFree(out);
-# }
+# %%
+# %exercise cuda_shared_memory
 
 # %% [markdown]
-# ## 4. A warp, and a shuffle
+# **Five exercises: this is a good place to stop for the first time.**
 #
-# The hardware runs threads in groups of 32, a *warp*. Its threads are called *lanes*: lane 0 to lane 31, `threadIdx.x % 32`. A warp
-# executes an instruction for all of its lanes at once, and lanes can read each other's registers, without any memory, by a
-# *shuffle*:
+# ### Pooling
+#
+# One element, read by several threads: that is when shared memory pays. Watch *sectors read* fall. A sector is 32
+# bytes, the least that is fetched from global memory.
+
+# %%
+# %exercise cuda_pooling
+
+# %% [markdown]
+# ### A dot product
+#
+# Now the result is one number, to which all threads contribute. That is a *reduction*, and a loop over 256 sums would
+# leave 255 threads idle. A tree does it in 8 steps, with a barrier after each.
+
+# %%
+# %exercise cuda_block_sum
+
+# %% [markdown]
+# ### Convolution in one dimension
+#
+# A sum of three neighbours is a convolution whose weights are all 1. At the edge of a block the neighbours belong to
+# another block, so a block loads a little more than its own part: a *halo*.
+
+# %%
+# %exercise cuda_stencil
+
+# %% [markdown]
+# ### Convolution in two dimensions
+#
+# The same with rows and columns, and with weights. The halo goes all the way round.
+
+# %%
+# %exercise cuda_convolution_2d
+
+# %% [markdown]
+# ### Running sums
+#
+# Each result depends on all elements before it, which looks as if it had to be done one by one. Eight rounds suffice.
+# But now threads read places that others change in the same round, so one barrier per round is not enough.
+
+# %%
+# %exercise cuda_scan
+
+# %% [markdown]
+# ## 3. Matrices
+#
+# ### Sum along an axis
+#
+# Not everything needs shared memory. Columns are independent, so a thread per column does it alone. The question is
+# only in which order the threads read.
+
+# %%
+# %exercise cuda_axis_sum
+
+# %% [markdown]
+# ### The product of two matrices
+#
+# Attention is two matrix products with a softmax between them. First the plain way: one thread, one element, one loop.
+
+# %%
+# %exercise cuda_matmul_naive
+
+# %% [markdown]
+# ### The product in tiles
+#
+# Each element of a factor is read many times. A block therefore loads a tile of each factor into shared memory, uses it
+# 16 times, and goes on to the next pair. This loop is the heart of the ladder's first rung.
+
+# %%
+# %exercise cuda_matmul
+
+# %% [markdown]
+# ## 4. What memory costs
+#
+# ### Banks of shared memory
+#
+# The same number of loads can cost 1 or 32 turns. Shared memory has 32 *banks*, and each serves one word per turn. A turn
+# is called a *wavefront*, and each one more than necessary is a *bank conflict*. Getting rid of them is what lesson 03 is
+# about.
+
+# %%
+# %exercise cuda_transpose
+
+# %% [markdown]
+# ### Sectors of global memory
+#
+# In global memory, the lanes of a warp should read neighbours. Here the result is right from the start. What has to fall
+# is the number of sectors.
+
+# %%
+# %exercise cuda_coalescing
+
+# %% [markdown]
+# ## 5. Warps, and shuffles
+#
+# The hardware runs threads in groups of 32, a *warp*. Its threads are called *lanes*: lane 0 to lane 31,
+# `threadIdx.x % 32`. A warp executes an instruction for all of its lanes at once.
+
+# %%
+lessons.drawing("warps")
+
+# %% [markdown]
+# Lanes can read each other's registers, without any memory, by a *shuffle*:
 #
 # | call | what a lane gets |
 # |---|---|
@@ -209,71 +289,88 @@ lessons.predict("threads_without_element", threads_without_element)
 # | `__shfl_down_sync(mask, x, step)` | the `x` of the lane `step` further on |
 # | `__shfl_xor_sync(mask, x, bits)` | the `x` of the lane whose number differs in these bits |
 #
-# `mask` says who takes part, a bit a lane; `0xffffffff` is all of them. The sum of 32 numbers, in a few steps: each lane adds what
-# the lane 16 further on has, then 8, then 4, ...
+# `mask` says which lanes take part, one bit per lane; `0xffffffff` is all of them. In this program each lane takes the
+# number of the lane after it. The last lane has none after it, and keeps its own.
 
 # %% language="cuda"
 # #include <cstdio>
 #
-# __global__ void sum(const float *x, float *result) {
-#   float total = x[threadIdx.x];
-#   for (int step = 16; step > 0; step /= 2)
-#     total += __shfl_down_sync(0xffffffff, total, step);
-#   if (threadIdx.x == 0) // the others have sums of too few, or of too many
-#     *result = total;
+# __global__ void next(int *x) {
+#   x[threadIdx.x] = __shfl_down_sync(0xffffffff, x[threadIdx.x], 1);
 # }
 #
 # int main() {
-#   float *x, *result;
-#   cudaMallocManaged(&x, 32 * sizeof(float));
-#   cudaMallocManaged(&result, sizeof(float));
+#   int *x;
+#   cudaMallocManaged(&x, 32 * sizeof(int));
 #   for (int i = 0; i < 32; i++)
-#     x[i] = i + 1;
-#   sum<<<1, 32>>>(x, result);
+#     x[i] = i * i;
+#   next<<<1, 32>>>(x);
 #   cudaDeviceSynchronize();
-#   std::printf("%g\n", *result);
+#   std::printf("%d %d %d ... %d %d\n", x[0], x[1], x[2], x[30], x[31]);
 #   cudaFree(x);
-#   cudaFree(result);
 # }
 
 # %% [markdown]
-# How many times does each lane add?
+# The sum of 32 numbers, one per lane: in each step, every lane adds what one other lane has. How many steps does it take
+# at least?
 
 # %%
 steps = None
 lessons.predict("steps_of_a_sum", steps)
 
 # %% [markdown]
-# ### Exercise: the largest, for everybody
+# ### The sum, for every lane
 #
-# Make `x[i]` the largest of the 32 numbers, in all lanes. With `__shfl_xor_sync` no lane is left out: after the step
-# with 16 each pair of lanes that differ in that bit has the larger of the two. Softmax needs this for each row.
+# The tree of section 2 once more, in registers: no shared memory, no barrier.
 
-# %% language="cuda"
-# #include <cstdio>
+# %%
+# %exercise cuda_warp_sum
+
+# %% [markdown]
+# ### Softmax of a row
 #
-# __global__ void largest(float *x) {
-#   float most = x[threadIdx.x];
-#   // your lines; fmaxf(a, b) is the larger one
-#   x[threadIdx.x] = most;
-# }
+# A warp per row, a maximum, a sum: what attention does with each row of its scores. Rows are longer than a warp, so each
+# lane first goes through its own elements.
+
+# %%
+# %exercise cuda_row_softmax
+
+# %% [markdown]
+# ### Atomics
 #
-# int main() {
-#   float *x;
-#   cudaMallocManaged(&x, 32 * sizeof(float));
-#   for (int i = 0; i < 32; i++)
-#     x[i] = i * 7 % 32;
-#   largest<<<1, 32>>>(x);
-#   cudaDeviceSynchronize();
-#   int lane = 0;
-#   while (lane < 32 && x[lane] == 31)
-#     lane++;
-#   if (lane < 32)
-#     std::printf("not yet: lane %d has %g, should have 31\n", lane, x[lane]);
-#   else
-#     std::printf("right\n");
-#   cudaFree(x);
-# }
+# What if many threads change the same word, and nobody can say in advance which? Adding 1 is three steps: read, add, write.
+
+# %%
+# %exercise cuda_histogram
+
+# %% [markdown]
+# ## 6. Streams
+#
+# So far the CPU launched a kernel and waited. Copies and kernels can also run at the same time, if they are in different
+# *streams*. This exercise is about the lines of `main`, not of a kernel. The sanitizer watches them, too.
+
+# %%
+# %exercise cuda_streams
+
+# %% [markdown]
+# ## 7. Two bugs
+#
+# These kernels are somebody else's, and wrong. Start with the check, and read what it says word for word: two lines for
+# the race, and who waits where for the hang.
+
+# %%
+# %exercise cuda_race
+
+# %%
+# %exercise cuda_hang
+
+# %% [markdown]
+# ## 8. Mixed precision
+#
+# Store in 16 bits, compute in 32: that is how attention runs on tensor cores, from lesson 02 on.
+
+# %%
+# %exercise cuda_mixed_precision
 
 # %% [markdown]
 # ## What you can read now
@@ -286,7 +383,7 @@ lessons.predict("steps_of_a_sum", steps)
 # | **grid** | all blocks of a launch | global memory |
 #
 # [00](00_attention.ipynb) has all of this in one program. Words are explained in the [glossary](../docs/glossary.md).
-# More programs like these, without attention in them: `!ladder exercise list`.
+# `!ladder exercise list` shows what you have solved, and the exercises of the other lessons.
 #
 # **Next:** [00, attention, memory and the machine](00_attention.ipynb). Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/00a_cuda.ipynb).

@@ -6,14 +6,16 @@
 # every size, and slow for a reason that you will find by counting.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
@@ -47,7 +49,7 @@ from ladder.plots import access_picture
 gallery.softmax()
 
 # %% [markdown]
-# Where a tile brings a new maximum, the factor is below 1 and the old sum shrinks. Elsewhere it is 1.
+# Where a tile has a new maximum, the factor is below 1 and the old sum shrinks. Elsewhere it is 1.
 #
 # ## Names in the kernels
 #
@@ -74,8 +76,8 @@ lessons.source("v1_minimal", "const float weight = expf(", "l_tile += weight;")
 lessons.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_l;")
 
 # %% [markdown]
-# Write the missing line here. Run the cell as it is: it shows the task and takes what stands in the gap into the cell.
-# Change that, and run it again. `ladder exercise` does the same in a terminal, on the same files.
+# Write the missing line here. Run the cell as it is: it shows the task and copies the gap's text into the cell.
+# Change the text, and run the cell again. `ladder exercise` does the same in a terminal, on the same files.
 
 # %%
 # %exercise v1_rescale
@@ -83,8 +85,8 @@ lessons.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_
 # %% [markdown]
 # ## The loops
 #
-# One block does one head. The outer loop brings a tile of K and V into shared memory; the inner loop goes over all
-# queries, a row a thread, and folds these keys into their $o$, $l$, $m$ in global memory.
+# One block computes one head. The outer loop loads a tile of K and V into shared memory. The inner loop goes over all
+# queries, one row per thread, and adds these keys to their $o$, $l$, $m$ in global memory.
 
 # %%
 lessons.source("v1_minimal", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__syncthreads();")
@@ -133,9 +135,9 @@ lessons.costs("v1_minimal", problem)
 gallery.costs(["v1_minimal"], problem)
 
 # %% [markdown]
-# The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same fault: `s_row` is a row of 32 words for each
-# lane. Almost all wavefronts of the kernel are conflicts: a warp's multiply-add waits far longer for one factor than
-# for the other.
+# The second product, `pv += s_row[y] * v_smem[y * d + x]`, has the same problem: `s_row` is a row of 32 words per
+# lane. Almost all wavefronts of the kernel are conflicts: one factor of each multiply-add takes 32 wavefronts, the
+# other takes one.
 #
 # ## What would help?
 #
@@ -146,7 +148,7 @@ found = banks.explore("ld", "lane * 65 * 4")
 print(f"rows of 65 words: {found.service.conflicts} conflicts")
 
 # %% [markdown]
-# But then each multiply-add still loads two words, and shared memory hands out 32 words a cycle. A GPU's
+# But then each multiply-add still loads two words, and shared memory delivers 32 words per cycle. A GPU's
 # arithmetic units could do far more, and its tensor cores, which multiply whole tiles in one instruction,
 # are not used at all:
 
@@ -160,6 +162,7 @@ lessons.times(["v1_minimal"])
 # **The bottleneck that the next rung removes:** $o$, $l$ and $m$ go to global memory and back for each tile, and a
 # whole head is one block's work.
 #
-# **Practise:** the exercises of this rung begin with `v1_`: `!ladder exercise list` shows them. **Read on:** the rung's
-# [README](../stages/v1_minimal/README.md). **Next:** [01b, FlashAttention-2's loops](01b_v1b_fa2_loops.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01_v1_minimal.ipynb).
+# **Practise:** the exercises of this rung begin with `v1_`: `!ladder exercise list` shows them. **Read on:** the
+# rung's [README](../stages/v1_minimal/README.md). **Next:** [01b, FlashAttention-2's loops](01b_v1b_fa2_loops.ipynb).
+# Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01_v1_minimal.ipynb).

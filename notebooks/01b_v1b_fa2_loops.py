@@ -1,24 +1,26 @@
 # %% [markdown]
-# # 01b v1b_fa2_loops: queries outside
+# # 01b v1b_fa2_loops: parallelise over queries, loop over keys
 #
-# v1 walks over the keys, and all queries pass by each tile of them. This rung swaps the two loops. Nothing else
+# v1's outer loop goes over the keys, and its inner loop over all queries. This rung swaps the two loops. Nothing else
 # changes: one thread still owns one row, and does one multiply-add at a time, in fp32.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
 import ladder
 from ladder import lessons
-from ladder.lessons import gallery
+from ladder.lessons import gallery, questions
 
 # %% [markdown]
 # ## Two ways through S
@@ -30,9 +32,10 @@ from ladder.lessons import gallery
 gallery.walk()
 
 # %% [markdown]
-# v1 walks *down*: a tile of K and V stays, all queries pass by, and each time their $o$, $l$ and $m$ are read from global
-# memory and written back. v1b walks *to the right*: queries and results stay, K and V pass by. The queries are on the
-# *grid*: each block has a tile of them, and all blocks walk at the same time.
+# v1 goes *down*: a tile of K and V stays in shared memory while the block goes over all queries. Each time it reads
+# their $o$, $l$ and $m$ from global memory and writes them back. v1b goes *to the right*: queries and results stay in
+# the block, which goes over K and V. The *grid* is parallel over queries: each block has a tile of them, and all
+# blocks run at the same time.
 #
 # With a causal mask, the tiles that no query may see are left out:
 
@@ -53,8 +56,8 @@ reads_of_a_query = None
 lessons.predict("reads_of_a_query", reads_of_a_query)
 
 # %% [markdown]
-# v1 launches a block for each head. v1b has tiles of 64 queries. How many blocks does it launch for two heads of
-# $N = 256$?
+# v1 launches a block for each head. v1b has tiles of 64 queries. How many blocks does it launch for three heads of
+# $N = 192$?
 
 # %%
 blocks = None
@@ -84,35 +87,33 @@ lessons.source("v1b_fa2_loops", "const float rescale = expf(m - m_new);", "m = m
 # %exercise v1b_rescale
 
 # %% [markdown]
-# ## What the walk does to global memory
+# ## What the order of the loops does to global memory
 #
-# A *sector* is 32 bytes, the least that global memory moves. v1b writes O once, at its end. Each thread writes its own row,
-# one float after the other, so that a warp's store is a column of O. How many sectors does v1b write, for $B = 1$, $H = 2$,
-# $N = 256$, $d = 64$, lse included?
+# A *sector* is 32 bytes, the least that global memory moves. v1b writes O once, at its end. Each thread writes its
+# own row, one float after the other, so that a warp's store is a column of O. How many sectors does v1b write, for $B
+# = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$, lse included?
 
 # %%
 sectors = None
 lessons.predict("sectors_written", sectors)
 
 # %%
-table = ladder.compare(
-    ladder.Problem(1, 2, 256, 256, 64), ["v1_minimal", "v1b_fa2_loops"], backend="emulator"
-)
+table = ladder.compare(questions.PROBLEM, ["v1_minimal", "v1b_fa2_loops"], backend="emulator")
 lessons.after("sectors_written", lambda: lessons.counts(table))
 
 # %% [markdown]
 # ## Measured
 #
-# Shared memory is where v1 left it. There are even a few more conflicts, since $o$ is in shared memory now, a row a
-# lane:
+# The accesses to shared memory are v1's. There are even a few more conflicts, since $o$ is now in shared memory, one
+# row per lane:
 
 # %%
 gallery.costs(["v1_minimal", "v1b_fa2_loops"], ladder.Problem(1, 1, 128, 128, 64))
 
 # %% [markdown]
-# So what is it good for? More blocks. v1's two blocks would keep two of an H200's 132 SMs busy. On one, at B = 4, H = 16,
-# N = 1024, v1 has 64 blocks and v1b 1024, and Nsight Compute found SMs with work for 48% and 97% of the time: v1b is twice as
-# fast (0.22 and 0.46 TFLOP/s, `results/h200/speed.csv`). On the GPU of this machine:
+# What it gains is more blocks. At B = 4, H = 16, N = 1024, v1 has 64 blocks and v1b has 1,024. An H200 has 132 SMs,
+# and Nsight Compute found that SMs had work for 48% and 97% of the time. v1b reaches 0.40 TFLOP/s where v1 reaches
+# 0.06 (`results/h200/speed.csv`). On the GPU of this machine:
 
 # %%
 lessons.times(["v1_minimal", "v1b_fa2_loops"])
@@ -122,5 +123,5 @@ lessons.times(["v1_minimal", "v1b_fa2_loops"])
 # and the tensor cores, which multiply whole tiles in one instruction, are not used at all.
 #
 # **Practise:** the exercises of this rung begin with `v1b_`. **Read on:** the rung's
-# [README](../stages/v1b_fa2_loops/README.md). **Next:** [02, tensor cores](02_v2_warp_mma.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01b_v1b_fa2_loops.ipynb).
+# [README](../stages/v1b_fa2_loops/README.md). **Next:** [02, tensor cores](02_v2_warp_mma.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/01b_v1b_fa2_loops.ipynb).

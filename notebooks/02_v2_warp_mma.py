@@ -5,14 +5,16 @@
 # last, and **tensor cores**, the units that multiply small matrices, do both products.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
@@ -27,15 +29,14 @@ from ladder.plots import access_picture
 #
 # ## Tensor cores, and their fragments
 #
-# One `mma` instruction multiplies a 16x16 tile A by a 16x8 tile B and adds the product to a 16x8 tile of
-# sums. The operands are spread over the registers of the 32 lanes, in *fragments*. `ldmatrix` loads them
-# from shared memory: lanes 0 to 7 give the addresses of the eight rows (16 bytes each) of a first 8x8
-# tile, lanes 8 to 15 those of a second one, and so on, and each lane *receives* what its fragment needs.
-# Who gets what?
+# One `mma` instruction multiplies a 16x16 tile A by a 16x8 tile B and adds the product to a 16x8 tile of sums. The
+# operands are spread over the registers of the 32 lanes, in *fragments*. `ldmatrix` loads them from shared memory:
+# lanes 0 to 7 give the addresses of the eight rows (16 bytes each) of a first 8x8 tile, lanes 8 to 15 those of a
+# second one, and so on, and each lane *receives* what its fragment needs. Which lane receives which element?
 #
-# We asked the emulator: the tile holds its own element numbers, and each lane says what it got. For A the second 8x8
-# tile is the one below the first. Two fragments of B, for twice 8 keys, have it beside the first: rows of K are keys,
-# and the two halves of a row belong to one fragment. So the lanes give other addresses.
+# The emulator shows it: the tile holds its own element numbers, and each lane reports what it received. For A the
+# second 8x8 tile is the one below the first. Two fragments of B, for twice 8 keys, have it beside the first: rows of
+# K are keys, and the two halves of a row belong to one fragment. So the lanes give other addresses.
 
 # %%
 gallery.fragments()
@@ -82,6 +83,81 @@ lessons.source(
 lessons.source("v2_warp_mma", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16n8k16<T>(o_rmem[n / 8 + 1]")
 
 # %% [markdown]
+# ## WMMA, and sums in fp16
+#
+# CUDA C++ has a second way to the tensor cores, without PTX: `nvcuda::wmma`. Its fragments are opaque. They are loaded,
+# multiplied and stored as a whole, and no program may rely on which lane holds which element. So S cannot become the
+# operand A of the next product in registers: it has to go through shared memory. That is why v2 uses `mma.sync`.
+#
+# Both ways can also add up in fp16. This kernel is one product of 16 x 16, 1024 deep, with WMMA, once with each kind of
+# sum:
+
+# %% language="cuda"
+# #include <cmath>
+# #include <cstdio>
+# #include <cuda_fp16.h>
+# #include <mma.h>
+# #include <random>
+# #include <vector>
+#
+# constexpr int kDepth = 1024;
+#
+# // C = A B^T for 16 x kDepth A and 16 x kDepth B. The sums are Sum: float or __half.
+# template <typename Sum> __global__ void product(const __half *a, const __half *b, float *c) {
+#   using namespace nvcuda;
+#   wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> a_rmem;
+#   wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::col_major> b_rmem;
+#   wmma::fragment<wmma::accumulator, 16, 16, 16, Sum> c_rmem;
+#   __shared__ Sum c_smem[16 * 16];
+#   wmma::fill_fragment(c_rmem, Sum(0.f));
+#   for (int k = 0; k < kDepth; k += 16) {
+#     wmma::load_matrix_sync(a_rmem, a + k, kDepth);
+#     wmma::load_matrix_sync(b_rmem, b + k, kDepth);
+#     wmma::mma_sync(c_rmem, a_rmem, b_rmem, c_rmem);
+#   }
+#   wmma::store_matrix_sync(c_smem, c_rmem, 16, wmma::mem_row_major);
+#   __syncwarp();
+#   for (int i = threadIdx.x; i < 256; i += 32)
+#     c[i] = float(c_smem[i]);
+# }
+#
+# int main() {
+#   std::mt19937 random(0);
+#   std::normal_distribution<float> normal;
+#   std::vector<__half> a(16 * kDepth), b(16 * kDepth);
+#   for (auto *x : {&a, &b})
+#     for (auto &one : *x)
+#       one = __float2half(normal(random));
+#   __half *a_gmem, *b_gmem;
+#   float *c_gmem, c[256];
+#   cudaMalloc(&a_gmem, a.size() * 2);
+#   cudaMalloc(&b_gmem, b.size() * 2);
+#   cudaMalloc(&c_gmem, sizeof c);
+#   cudaMemcpy(a_gmem, a.data(), a.size() * 2, cudaMemcpyDefault);
+#   cudaMemcpy(b_gmem, b.data(), b.size() * 2, cudaMemcpyDefault);
+#   const auto report = [&](const char *sums, auto kernel) {
+#     kernel<<<1, 32>>>(a_gmem, b_gmem, c_gmem);
+#     cudaMemcpy(c, c_gmem, sizeof c, cudaMemcpyDefault);
+#     double worst = 0;
+#     for (int row = 0; row < 16; ++row)
+#       for (int col = 0; col < 16; ++col) {
+#         double exact = 0;
+#         for (int k = 0; k < kDepth; ++k)
+#           exact += double(__half2float(a[row * kDepth + k])) * __half2float(b[col * kDepth + k]);
+#         worst = std::max(worst, std::abs(c[row * 16 + col] - exact));
+#       }
+#     std::printf("sums in %s: largest error %.1e\n", sums, worst);
+#   };
+#   report("fp32", product<float>);
+#   report("fp16", product<__half>);
+# }
+
+# %% [markdown]
+# The counts are the same, except for the stores of C, which has half the bytes. The error is not: fp16 has 11 bits, and
+# 1024 products of standard normal numbers add up to about 32, where neighbouring fp16 numbers are 1/32 apart. Each
+# rounding costs up to half of that, and there are 64. So every rung adds up in fp32. GPUs for games have a reason for
+# fp16 sums: some of them execute these twice as fast. An H200 does not.
+#
 # ## Predict
 #
 # At $d = 64$ in fp16 a row of K is 128 bytes, and the tile is row-major. An `ldmatrix.x4` is served in four passes,
@@ -106,10 +182,11 @@ lessons.counts(ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend
 gallery.costs(["v2_warp_mma"])
 
 # %% [markdown]
-# One `ldmatrix` feeds thousands of multiply-adds, where v1b loaded two words for each one: that alone is why wavefronts
-# fall so far. (Of the sectors, a factor of 2 is fp16, and the rest wide loads and stores.) But of the wavefronts that are
-# left six in seven are conflicts, all of them in reading K and V. Rows that lie 128 bytes apart, or a multiple of that,
-# meet in the same bank: `ldmatrix` reads eight such rows in a pass. Stores along a row have no conflict.
+# One `ldmatrix` feeds thousands of multiply-adds, where v1b loads two words for each one. That alone is why the
+# number of wavefronts falls so far. (The number of sectors falls by a factor of 2 because of fp16, and further
+# because loads and stores are wide.) But six of seven wavefronts that are left are conflicts, all of them in the
+# loads of K and V. Rows that are a multiple of 128 bytes apart start in the same bank, and `ldmatrix` reads eight
+# such rows per pass. Stores along a row have no conflict.
 #
 # There is one cause: **elements one below the other in a tile are in the same bank.**
 

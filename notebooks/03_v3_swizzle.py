@@ -1,24 +1,26 @@
 # %% [markdown]
 # # 03 v3_swizzle: an XOR in the address
 #
-# One change to v2: tiles are stored in another order, so that elements one below the other are in different banks.
-# This lesson derives the order. No conflict is left.
+# One change to v2: tiles are stored in another order, so that the elements of a column are in different banks. This
+# lesson derives the order. No conflict is left.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
 import ladder
 from ladder import banks, lessons
-from ladder.lessons import gallery
+from ladder.lessons import gallery, questions
 
 # %% [markdown]
 # ## The whole difference
@@ -50,10 +52,11 @@ gallery.layout(64)
 # $$ a = \underbrace{\cdots r_2 r_1 r_0}_{\text{row}}\ \underbrace{c_2 c_1 c_0}_{\text{segment}}\
 # \underbrace{e_2 e_1 e_0}_{\text{element in it}} $$
 #
-# and the three bits $r_2 r_1 r_0$ are to be XORed into $c_2 c_1 c_0$. `swizzle<B, M, S>` does that for any such layout:
-# **B** bits are changed, the lowest of them is bit **M**, and the bits that are XORed into them stand **S** places higher.
-# Here $B = 3$, $M = 3$ (the segment begins at bit 3) and $S = 3$ (the row begins three bits above it). As long as $S \ge B$ the
-# bits that are XORed in stay as they are. So it is its own inverse, and no two elements meet in one place.
+# and the three bits $r_2 r_1 r_0$ are to be XORed into $c_2 c_1 c_0$. `swizzle<B, M, S>` does that for any such
+# layout: **B** bits are changed, the lowest of them is bit **M**, and the bits that are XORed into them stand **S**
+# places higher. Here $B = 3$, $M = 3$ (the segment begins at bit 3) and $S = 3$ (the row begins three bits above it).
+# As long as $S \ge B$ the bits that are XORed in stay as they are. So it is its own inverse, and no two elements meet
+# in one place.
 
 # %%
 lessons.source("v3_swizzle", "template <int B, int M, int S> __device__ int swizzle", "}")
@@ -73,10 +76,10 @@ lessons.source("v3_swizzle", "static constexpr int bytes = kRows", "static_asser
 # %% [markdown]
 # ## Predict
 #
-# These are v2's counts on one problem:
+# These are v2's counts at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$:
 
 # %%
-problem = ladder.Problem(1, 2, 256, 256, 64)
+problem = questions.PROBLEM
 lessons.counts(ladder.compare(problem, ["v2_warp_mma"], backend="emulator")).loc[
     ["wavefronts, loads", "wavefronts, stores", "conflicts, loads", "conflicts, stores"]
 ]
@@ -126,9 +129,9 @@ gallery.layout(128)
 # %% [markdown]
 # ## Why does a profiler not say 0?
 #
-# On hardware the counter of bank conflicts also holds *lost arbitration*: an access that waits because another client
-# of the same memory is served first. With one block an SM it is 0 or a handful. With a full grid the blocks of an SM
-# meet all the time, and what the counter reports for this kernel is arbitration alone. The rung's
+# On hardware the counter of bank conflicts also includes *lost arbitration*: an access waits because another client
+# of the same memory is served first. With one block per SM that happens rarely or never. With a full grid the blocks
+# of an SM compete all the time, and what the counter reports for this kernel is arbitration alone. The rung's
 # [README](../stages/v3_swizzle/README.md) has the measurements. Ask the emulator, which knows addresses and nothing
 # else, or a small grid.
 #
@@ -145,8 +148,8 @@ lessons.after("wavefronts_of_v3", lambda: gallery.costs(["v3_swizzle"], problem)
 lessons.times(["v2_warp_mma", "v3_swizzle"])
 
 # %% [markdown]
-# Every wavefront now carries data. The next question is whether it has to move so often: four warps share a tile of K
-# and V, and each of them reads all of it.
+# Every wavefront now carries data. The next question is whether the data must be moved so often: four warps share a
+# tile of K and V, and each of them reads all of it.
 #
 # **The bottleneck that the next rungs remove:** a tile of K and V is loaded for 64 queries only.
 #

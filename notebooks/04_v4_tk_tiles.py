@@ -6,20 +6,22 @@
 # another question: do S and P have to move at all?
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
 import ladder
 from ladder import lessons
-from ladder.lessons import gallery, measure_fragments
+from ladder.lessons import gallery, measure_fragments, questions
 
 # %% [markdown]
 # ## It reads like the algorithm
@@ -73,8 +75,9 @@ gallery.fragments()
 # ## Predict
 #
 # v3 and v4 store only K and V to shared memory, 16 bytes per lane and so 512 bytes per instruction, at $d = 64$ in
-# tiles of 48 keys; those past the end are stored as zeros. But v3 does so for each 64 queries. One block does 256 queries of a head. How many shared-memory *store*
-# instructions does v4 execute on the problem $B = 1$, $H = 2$, $N = M = 256$, $d = 64$?
+# tiles of 48 keys; those past the end are stored as zeros. But v3 does so for each 64 queries. One block does 256
+# queries of a head. How many shared-memory *store* instructions does v4 execute on the problem $B = 1$, $H = 3$, $N =
+# 192$, $M = 200$, $d = 64$?
 
 # %%
 stores_of_v4 = None
@@ -84,7 +87,7 @@ lessons.predict("stores_of_v4", stores_of_v4)
 # ## Measured
 
 # %%
-problem = ladder.Problem(1, 2, 256, 256, 64)
+problem = questions.PROBLEM
 rungs = ["v2_warp_mma", "v3_swizzle", "v3b_tiles", "v4_tk_tiles"]
 table = ladder.compare(problem, rungs, backend="emulator")
 lessons.after("stores_of_v4", lambda: lessons.counts(table))
@@ -93,8 +96,8 @@ lessons.after("stores_of_v4", lambda: lessons.counts(table))
 gallery.costs(["v3_swizzle", "v4_tk_tiles"], problem)
 
 # %% [markdown]
-# A quarter of the stores and of the sectors is left, and there is no conflict: `SharedTile` swizzles by itself, with the parameters that follow
-# from its size. The XOR is that of lesson 03, on byte addresses, in chunks of 16 bytes:
+# A quarter of the stores and of the sectors is left, and there is no conflict: `SharedTile` swizzles by itself, with
+# the parameters that follow from its size. The XOR is that of lesson 03, on byte addresses, in chunks of 16 bytes:
 
 # %%
 # %exercise v4_swizzle
@@ -114,8 +117,8 @@ lessons.source(
 )
 
 # %% [markdown]
-# All of them wait at the same barriers, for the same tile. The emulator counts and does not time, so it
-# cannot show what that costs, nor what the registers save. An H200 can: TFLOP/s at B = 4, H = 16, N = M = 4096, bf16.
+# All of them wait at the same barriers, for the same tile. The emulator counts and does not time, so it cannot show
+# what that costs, nor what fewer loads save. An H200 can: TFLOP/s at B = 4, H = 16, N = M = 4096, bf16.
 
 # %%
 lessons.measured(rungs)
@@ -129,8 +132,8 @@ lessons.times(rungs)
 # %% [markdown]
 # ## A mistake that does not compile
 #
-# `mma_AB` wants its second operand by columns, `mma_ABt` by rows. The tile types know their layout, and the compiler
-# refuses a wrong one, in a sentence that says what to do:
+# `mma_AB` takes its second operand by columns, `mma_ABt` by rows. The layout is part of a tile's type, and the
+# compiler rejects a wrong one with a message that says what to do:
 
 # %%
 lessons.source(
@@ -141,7 +144,7 @@ lessons.source(
 )
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** while a tile is on its way, nobody computes.
+# **The bottleneck that the next rung removes:** while a tile is being loaded, no warp computes.
 #
 # **Practise:** the exercises of this rung begin with `v4_`. **Read on:** the rung's
 # [README](../stages/v4_tk_tiles/README.md). **Next:** [05, copies under the products](05_v5_async.ipynb). Run this lesson

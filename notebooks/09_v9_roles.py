@@ -1,18 +1,20 @@
 # %% [markdown]
-# # 09 v9_roles, v10_pingpong, v11_persistent: who does what, and when
+# # 09 v9_roles, v9b_three_consumers: a producer and consumers
 #
-# Three rungs that compute what v8 computes, with the same instructions. What they change is the order in which things
-# happen. The counts hardly move; the time does.
+# In v8 the thread that issues loads also multiplies. Here warpgroups have roles. From this lesson to lesson 12 the
+# rungs compute the same with the same instructions. The order in which things happen changes, and with it the time.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
@@ -20,73 +22,100 @@ import ladder
 from ladder import lessons
 
 # %% [markdown]
-# ## v9: roles
+# ## What v8 waits for
 #
-# A *producer* asks for tiles and never computes. *Consumers* compute and never ask. The producer is one thread of a
-# warpgroup of its own, and needs few registers. A launch gives every thread the same number, but `setmaxnreg` moves
-# registers between warpgroups.
+# One thread of v8 issues all loads. Before it may load into a buffer, every warp must have released it. So this
+# thread waits for the slowest warp, once per tile, and its own warpgroup waits with it. On an H200, by Nsight
+# Compute's counters, at B = 4, H = 16, N = M = 4096, $d = 128$:
 
 # %%
-lessons.source("v9_roles", "decrease_registers<", "consume<")
+lessons.busy(["v8_tma"])
 
 # %% [markdown]
-# ### Predict
+# The tensor cores are idle for a third of the time, and no other unit is busier. The warps wait.
 #
-# A block has 4 warpgroups, 512 threads, and an SM has 65,536 registers: 128 a thread. The producer's warpgroup goes down to
-# 32. How many can each thread of the three consumers have?
+# ## The idea: roles
+#
+# - A **producer** issues loads and never computes. It is one thread of a warpgroup of its own. It runs ahead of the
+#   others as far as there are free buffers.
+# - **Consumers** compute and never issue loads. They wait for `full`, multiply, and release.
+#
+# This is called *warp specialisation*. The producer's whole program is a loop. Write it:
+
+# %%
+lessons.source("v9_roles", "/// The producer, a single thread.", "smem.q.load_async(")
+
+# %%
+# %exercise v9_produce
+
+# %% [markdown]
+# ## Registers move
+#
+# A launch gives every thread the same number of registers. The producer needs few. The consumers need many: O, S and
+# P are all in registers. `setmaxnreg` moves registers from one warpgroup of a block to another while the block runs:
+
+# %%
+lessons.source(
+    "v9_roles", "// From here on each thread of the calling warpgroup", "setmaxnreg.inc", file="tiles/roles.h"
+)
+
+# %% [markdown]
+# ptxas compiles each branch of the kernel for its own number. The branch itself, who produces and who consumes, is
+# exercise `v9_roles`.
+#
+# ## Predict
+#
+# A block has 4 warpgroups, 512 threads, and an SM has 65,536 registers: 128 per thread. The producer's warpgroup goes
+# down to 32. How many can each thread of the three consumers have?
 
 # %%
 registers_of_consumers = None
 lessons.predict("registers_of_consumers", registers_of_consumers)
 
 # %% [markdown]
-# ## v10: taking turns
-#
-# All consumers begin at the same time with the same work, and so they keep step: all multiply, then all compute their
-# softmax, and each time half of the SM is idle. Two rungs overlap softmax and products.
-#
-# v10_pingpong does so **between warpgroups**: they take turns at issuing products, like the ball in a game of ping-pong.
-# v10b_overlap does so **within a warpgroup**: the product $S = QK^T$ of the next tile is issued together with
-# $O = O + PV$ of this one, and only the first is waited for. O is one tile behind, and so is its rescaling:
-
-# %%
-lessons.source(
-    "v10b_overlap", "// S = Q K^T, and O += P V of the tile before", "mul_row(o, o, rows.rescale);"
-)
-
-# %% [markdown]
-# ## v11: blocks that stay
-#
-# A block begins by waiting for its first Q and K, and ends by storing O. Meanwhile nothing else runs on the SM. v11
-# launches one persistent block per SM, which takes one work item after the other. So the next Q is prefetched during
-# the current work item.
-#
-# v12 chooses their order: with a causal mask from the longest to the shortest, so that all blocks end nearly together,
-# and with few heads at a time, so that their K and V stay in the L2 cache.
-#
 # ## Counted
 
 # %%
-rungs = ["v8_tma", "v9_roles", "v10_pingpong", "v10b_overlap", "v11_persistent", "v12_order"]
-table = ladder.compare(ladder.Problem(1, 2, 256, 256, 64), rungs, backend="emulator")
-lessons.counts(table)
+problem = ladder.Problem(1, 2, 384, 384, 64, is_causal=True)
+table = ladder.compare(problem, ["v8_tma", "v9_roles"], backend="emulator").set_index("stage")
+table[["wgmma_instructions", "tma_load_instructions", "tma_sectors_ld", "global_sectors_st"]].T
 
 # %% [markdown]
-# The tensor cores have the same work. What these rungs change is when it is done, and counting cannot show that.
-#
-# ## Timed
-#
-# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16, in one run (`results/h200/speed.csv`; v11's README has five):
+# The work is v8's, instruction by instruction. Counting cannot show what roles are worth. Measuring can, in TFLOP/s:
 
 # %%
-lessons.measured(["v8_tma", "v9b_three_consumers", "v10b_overlap", "v12_order", "torch cuDNN"])
+lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
 
 # %% [markdown]
-# At $d = 64$ the exponentials take as long as the products: 16 a clock and SM against 4096 operations. Faster products
-# alone would buy nothing there.
+# At $d = 64$ roles win. At $d = 128$ they lose. There a block has two consumers, because O of 64 rows takes 64
+# registers per thread and S of 128 keys another 64. While one consumer computes its softmax, only one other has
+# products for the tensor cores.
 #
-# **Practise:** the exercises begin with `v9_`, `v10_`, `v11_` and `v12_`.
-# **Read on:** the READMEs of [v9](../stages/v9_roles/README.md), [v10](../stages/v10_pingpong/README.md) and
-# [v11](../stages/v11_persistent/README.md), with what was tried and left out. **Next:**
-# [12, the whole ladder, and a rung of your own](12_the_ladder.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/09_v9_roles.ipynb).
+# ## v9b: a third consumer
+#
+# With smaller tiles of keys a third consumer fits. This is the whole difference:
+
+# %%
+lessons.diff("v9_roles", "v9b_three_consumers")
+
+# %% [markdown]
+# With three consumers each thread has 160 registers: 64 for O, 40 for S of 80 keys, and 20 for P, which has 16 bits.
+# A tile of K and V also serves 192 rows instead of 128. What it bought:
+
+# %%
+lessons.measured(["v8_tma", "v9_roles", "v9b_three_consumers", "torch cuDNN"])
+
+# %%
+lessons.busy(["v8_tma", "v9_roles", "v9b_three_consumers"])
+
+# %% [markdown]
+# The price: more tiles, so more waits per key. And a block has 192 rows, so a ragged end wastes more.
+#
+# **The bottleneck that the next rung removes:** a consumer's products stand still during its softmax, and its softmax
+# during its products. Whether the consumers overlap each other is left to chance.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `v9_`. **Read on:** the READMEs of [v9](../stages/v9_roles/README.md) and
+# [v9b](../stages/v9b_three_consumers/README.md). **Next:** [10, softmax under products](10_v10_pingpong.ipynb). Run
+# this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/09_v9_roles.ipynb).

@@ -102,6 +102,14 @@ def buffers() -> Figure:
     return buffers_picture(2, 8)
 
 
+def memory(stage: str = "v5_async", head_dims: Sequence[int] = (64, 128)) -> Figure:
+    """Draws what lies where in the shared memory of a block of v5_async or v8_tma."""
+    from ladder.lessons.memory import memory_map
+    from ladder.plots import memory_picture
+
+    return memory_picture({f"{stage}, d = {d}": memory_map(stage, d) for d in head_dims})
+
+
 def softmax() -> Figure:
     """Draws the online softmax of one row."""
     from ladder.lessons.softmax import example, measure_softmax
@@ -169,6 +177,7 @@ PICTURES = {
     "instructions": Named("instructions for each score, v4 to v6, by kind", instructions),
     "layout": Named("a tile in shared memory by bank, before and after the swizzle", layout),
     "mask": Named("masks of HSTU attention, and the tiles that each needs", mask),
+    "memory": Named("what lies where in the shared memory of a block of v5_async", memory),
     "softmax": Named("online softmax of one row, tile by tile", softmax),
     "walk": Named("the order of tiles in FlashAttention-1 and FlashAttention-2", walk),
     "walk-causal": Named("the same with a causal mask", lambda: walk(is_causal=True)),

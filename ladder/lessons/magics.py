@@ -1,4 +1,5 @@
-"""Magics for CUDA cells: ``%%cuda`` runs a program, ``%%exercise NAME`` checks the gap of an exercise.
+"""Magics for CUDA cells: ``%%cuda`` runs a program, ``%%cuda --debug`` shows its steps as a widget, and
+``%%exercise NAME`` checks the gap of an exercise.
 
 ``%exercise NAME`` shows the task and turns itself into such a cell, filled with the current gap.
 
@@ -8,11 +9,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +26,14 @@ from ladder.exercises import (
     Exercise,
     Workspace,
     afterword_lines,
+    check_gap,
     check_text,
     gap_text,
     get_exercise,
     verdict_lines,
+    worded,
 )
+from ladder.lessons.stepper import debug_cell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Registers the magics, and puts the environment's commands first on the PATH."""
+    from IPython.display import display
+
     commands = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", "").split(os.pathsep)
     if commands not in path:
@@ -43,10 +51,44 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     def exercise(line: str, cell: str | None = None) -> None:
         text = run_exercise(line, cell or "")
         if text is not None:
+            if (drawing := get_exercise(line.strip()).drawing()) is not None:
+                display(drawing)
             shell.set_next_input(f"%%exercise {line.strip()}\n{text}", replace=True)
 
-    shell.magics_manager.register_function(run_program, "cell", "cuda")
+    def cuda(line: str, cell: str) -> None:
+        if "--debug" not in line.split():
+            return run_program(line, cell)
+        try:
+            display(debug_cell(line, cell))
+        except LadderError as error:
+            print(f"error: {error.message}" + (f"\n{error.hint}" if error.hint else ""))
+
+    shell.magics_manager.register_function(cuda, "cell", "cuda")
     shell.magics_manager.register_function(exercise, "line_cell", "exercise")
+
+
+@dataclass(frozen=True, repr=False)
+class Task:
+    """What an exercise asks for. A notebook wraps it to its own width."""
+
+    exercise: Exercise
+
+    def __repr__(self) -> str:
+        return "\n\n".join([self.exercise.title, self.exercise.task, self._request])
+
+    def _repr_markdown_(self) -> str:
+        texts = [self.exercise.task, self._request]
+        return "\n\n".join([f"**{as_markdown(self.exercise.title)}**", *map(as_markdown, texts)])
+
+    @property
+    def _request(self) -> str:
+        return f"To write: {self.exercise.gap.goal}. Then run the cell again."
+
+
+def as_markdown(text: str) -> str:
+    """The text, in which Markdown's signs other than those of code stand for themselves."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*_<\\])", r"\\\1", part) for part in parts)
 
 
 def run_program(line: str, cell: str) -> None:
@@ -80,9 +122,12 @@ def run_exercise(line: str, cell: str) -> str | None:
 
     Without a cell, prints the task instead and returns the gap's current text.
     """
+    from IPython.display import display
+
     try:
         exercise = get_exercise(line.strip())
         if cell.strip():
+            _cells[exercise.name] = cell
             if _has_news(exercise, cell):
                 print(f"The gap of {exercise.name} was changed outside of this notebook. It holds:\n")
                 print(_seen[exercise.name])
@@ -95,7 +140,7 @@ def run_exercise(line: str, cell: str) -> str | None:
                 console.print(text, highlight=False)
             _seen[exercise.name] = _gap_now(exercise)
             return None
-        print(f"{exercise.title}\n\n{exercise.task}\n\nWrite {exercise.gap.goal}, and run the cell again:\n")
+        display(Task(worded(exercise)))
         text = _seen[exercise.name] = _gap_now(exercise)
         print(text)
         return text
@@ -104,6 +149,22 @@ def run_exercise(line: str, cell: str) -> str | None:
         return None
 
 
+def require_solved(name: str) -> None:
+    """For a notebook's tests, such as nbgrader's: judges the last cell ``%%exercise NAME`` that has run.
+
+    Raises AssertionError with what is wrong, and :class:`ExerciseError` for an unknown name. A working copy
+    of the same exercise makes no difference.
+    """
+    exercise = get_exercise(name)
+    if name not in _cells:
+        raise AssertionError(f"no cell %%exercise {name} has run")
+    verdict = check_gap(exercise, _cells[name])
+    if not verdict.passed:
+        raise AssertionError(f"{verdict.first_failing_case}\n{verdict.findings[0].text}")
+
+
+#: The last cell of each exercise that has run in this notebook.
+_cells: dict[str, str] = {}
 #: Each exercise's gap as this notebook last read or wrote it.
 _seen: dict[str, str] = {}
 

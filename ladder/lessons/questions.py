@@ -6,7 +6,7 @@ They are kept out of the notebooks so that readers do not see the answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ from ladder.operations import AnyProblem, BackwardProblem, Problem, hstu_mask
 if TYPE_CHECKING:
     from ladder.emulator import Launch
 
-#: The problem that most lessons count on: small, and a multiple of all tile sizes below v4.
-PROBLEM = Problem(1, 2, 256, 256, 64)
+#: The problem that most questions are about: small, and no other page of the project counts on it.
+PROBLEM = Problem(1, 3, 192, 200, 64)
 #: One block of one head is enough to study one access.
 ONE_BLOCK = Problem(1, 1, 128, 64, 64)
 #: About a thousand keys for one block of v4 to v6, so that its loop has many iterations.
@@ -60,10 +60,15 @@ def counted(stage: str, column: str, problem: AnyProblem = PROBLEM) -> int:
     return int(compare(problem, [stage], backend="emulator")[column].iloc[0])
 
 
-def executed(stage: str, opcode: str, problem: Problem = MANY_TILES) -> int:
-    """The number of executed instructions whose PTX begins with ``opcode``, summed over all warps."""
-    rows = launch_of(stage, problem).instructions()
-    return int(rows[rows["ptx"].str.match(rf"(@\S+ )?{opcode}\b")]["executed"].sum())
+def executed(stage: str, opcode: str, problem: AnyProblem = MANY_TILES) -> int:
+    """The executed instructions whose PTX begins with ``opcode``, of all warps and kernels."""
+    from ladder.evaluation import evaluate
+
+    total = 0
+    for launch in evaluate(stage, problem, backend="emulator").execution.launches:
+        rows = launch.instructions()
+        total += int(rows[rows["ptx"].str.match(rf"(@\S+ )?{opcode}\b")]["executed"].sum())
+    return total
 
 
 def launch_of(stage: str, problem: Problem) -> Launch:
@@ -87,7 +92,27 @@ def _places_that_differ() -> int:
 
 
 def _conflicts_of_my_swizzle() -> int:
-    return counted("my_swizzle", "conflicts")
+    return counted("my_swizzle", "conflicts") // counted("my_swizzle", "ldmatrix_instructions")
+
+
+def _sum_of_three() -> int:
+    from numpy import float32
+
+    return int(float32(1e8) + float32(1) - float32(1e8))
+
+
+def _scores_of_rank_3() -> int:
+    from ladder.distributed import SCHEDULES, Sizes
+
+    sizes = Sizes(1, 2, 2, 32, (16,) * 4, 2, True)
+    return sum(part.scores(sizes, 3) for part in SCHEDULES["ring"].parts(sizes, 3))
+
+
+def _mib_per_step() -> float:
+    from ladder.distributed import SCHEDULES, Sizes
+
+    sizes = Sizes(1, 32, 8, 128, (16384,) * 2, 2, True)
+    return SCHEDULES["zigzag"].bytes_sent(sizes, 0)[0] / 2**20
 
 
 def _gib_of_s() -> float:
@@ -153,16 +178,15 @@ _SCALAR = {
     ),
     "blocks_of_v1b": Question(
         "A block has a tile of 64 queries of one head.",
-        "256 / 64 tiles of queries for each of 2 heads. v1 has 2 blocks, one a head, however long the "
+        "192 / 64 tiles of queries for each of 3 heads. v1 has 3 blocks, one per head, however long the "
         "sequence is.",
         lambda: math.prod(launch_of("v1b_fa2_loops", PROBLEM).grid),
     ),
     "sectors_written": Question(
         "One store writes 32 floats, a column of the block's O: row i is 4 d bytes away from row i + 1. "
-        "How many sectors of 32 bytes does it touch? The 512 numbers of lse lie side by side, 8 to a "
-        "sector.",
-        "Every float of O is a sector of its own, 2 x 256 x 64 of them, since a lane's neighbours write "
-        "other rows: eight times what would be needed. And 512 / 8 for lse.",
+        "How many sectors of 32 bytes does it touch? The 576 numbers of lse are adjacent, 8 per sector.",
+        "Every float of O is a sector of its own, 3 x 192 x 64 of them, since a lane's neighbours write "
+        "other rows: eight times what is needed. And 576 / 8 for lse.",
         lambda: counted("v1b_fa2_loops", "global_sectors_st"),
     ),
 }
@@ -198,8 +222,8 @@ _TILES = {
         _places_that_differ,
     ),
     "stores_of_v4": Question(
-        "Six tiles of 48 keys cover 256. A tile of K is 48 rows of 64 elements, two bytes each.",
-        "2 heads, 6 tiles of K and 6 of V, 6,144 bytes each. Q, S, P and O are in registers from beginning "
+        "Five tiles of 48 keys cover 200. A tile of K is 48 rows of 64 elements, two bytes each.",
+        "3 heads, 5 tiles of K and 5 of V, 6,144 bytes each. Q, S, P and O are in registers from beginning "
         "to end.",
         lambda: counted("v4_tk_tiles", "shared_store_instructions"),
     ),
@@ -225,9 +249,8 @@ _HOPPER = {
         lambda: counted("v7_wgmma", "wgmma_instructions") // _WARPS_AND_TILES_OF_V7,
     ),
     "tma_loads": Question(
-        "Two heads, and 256 queries are two blocks of 192. A block asks for Q once for each of its three "
-        "warpgroups, and for K and V once a tile of 128 keys.",
-        "4 blocks, each with 3 tiles of Q, 2 of K and 2 of V.",
+        "One block per head. It loads Q once per warpgroup, and K and V once per tile of 128 keys.",
+        "3 blocks, each with 3 tiles of Q, 2 of K and 2 of V.",
         lambda: counted("v8_tma", "tma_load_instructions"),
     ),
     "registers_of_consumers": Question(
@@ -235,20 +258,47 @@ _HOPPER = {
         "(4 x 128 - 32) / 3. That is what setmaxnreg gives to the consumers.",
         lambda: (4 * 128 - 32) // 3,
     ),
+    "clocks_of_products": Question(
+        "S = Q K^T is 64 x 80 and takes 128 multiply-adds per element. O += P V takes as many.",
+        "4 x 64 x 80 x 128 operations, 4,096 per clock. The exponentials of the tile take 64 x 80 / 16 = 320 "
+        "clocks, on another unit. One after the other that is 960 clocks; at the same time, 640.",
+        lambda: 4 * 64 * 80 * 128 // 4096,
+    ),
+    "items_of_a_block": Question(
+        "How many tiles of 192 queries cover 4,096? How many items are that for all heads of the batch?",
+        "22 tiles per head, 64 heads: 1,408 items for 132 blocks. 88 blocks have 11 of them, the others "
+        "10. In the last round a third of the SMs has nothing to do.",
+        lambda: -(-(4 * 16 * -(-4096 // 192)) // 132),
+    ),
+    "time_shortest_first": Question(
+        "The first SM takes 1, the second one 2. The first is done at time 1 and takes 3.",
+        "One SM has 1, 3, 5 and the other 2, 4, 6. With the longest first it is 11; 10.5 would be perfect.",
+        lambda: _time_until_done((1, 2, 3, 4, 5, 6), 2),
+    ),
 }
-#: Two heads, a block each, four warpgroups of four warps each, and six tiles of 48 keys.
-_WARPS_AND_TILES_OF_V7 = 2 * 4 * 4 * 6
+
+
+def _time_until_done(lengths: Sequence[int], workers: int) -> int:
+    """When the last worker is done, if whoever is free takes the next length."""
+    done = [0] * workers
+    for length in lengths:
+        done[done.index(min(done))] += length
+    return max(done)
+
+
+#: Three heads, each with three warpgroups of four warps and with five tiles of 48 keys.
+_WARPS_AND_TILES_OF_V7 = 3 * 3 * 4 * 5
 
 _LADDER = {
     "mma_of_v3": Question(
-        "4 x 2 x 256 x 288 x 64 operations, 4096 per instruction: six tiles of 48 keys cover 256.",
+        "4 x 3 x 192 x 240 x 64 operations, 4096 per instruction: five tiles of 48 keys cover 200.",
         "It is what the mathematics needs for whole tiles. What the rungs differ in is everything else.",
         lambda: counted("v3_swizzle", "mma_instructions"),
     ),
     "conflicts_of_my_swizzle": Question(
-        "Which accesses of v2 have conflicts, and how many rows does a pass of them read?",
-        "Only ldmatrix of K and V had conflicts. Eight consecutive rows have eight different numbers "
-        "modulo 8, so their segments are in eight different places.",
+        "A pass reads one segment from each of eight rows. How many of them are in the same banks?",
+        "Of eight consecutive rows, four have the same number modulo 2: 4 wavefronts per pass, 3 of them "
+        "conflicts, in each of four passes.",
         _conflicts_of_my_swizzle,
     ),
 }
@@ -259,10 +309,105 @@ _OTHER_LADDERS = {
         "S and dP are made twice, which makes 7 products of 1,024.",
         lambda: counted("b1_two_kernels", "mma_instructions", GRADIENTS),
     ),
+    "registers_of_gradients": Question(
+        "32 x 128 numbers for each of the two, spread over the 32 lanes of a warp.",
+        "Each of the two takes 32 x 128 / 32 = 128 registers. S, dP and addresses need some, too.",
+        lambda: 2 * 32 * 128 // 32,
+    ),
+    "sum_of_three": Question(
+        "10^8 needs 27 bits. What is the next number above it that fp32 has?",
+        "Numbers of that size are 8 apart, so 10^8 + 1 is rounded to 10^8. In the other order, "
+        "1 + (10^8 - 10^8), it is 1.",
+        _sum_of_three,
+    ),
+    "steps_until_done": Question(
+        "Block 0 is done at time 8. Block 1 follows one step behind.",
+        "8 steps, and 7 of waiting before the first one.",
+        lambda: 8 + 7,
+    ),
+    "wgmma_a_step": Question(
+        "S and dP sum over d = 64, dV and dK over 128 queries, dQ over 128 keys. Each has 64 rows.",
+        "4 for S, 4 for dP, 8 for dV, 8 for dK and 8 for dQ.",
+        lambda: counted("b4_wgmma", "wgmma_instructions", BackwardProblem(1, 1, 128, 128, 64)) // (2 * 4),
+    ),
+    "blocks_without_queries": Question(
+        "How many blocks of 128 queries has the longest sequence? Every sequence gets as many.",
+        "4 blocks for each of 3 sequences. They need 4, 1 and 1.",
+        lambda: 3 * 4 - sum(-(-length // 128) for length in (512, 100, 30)),
+    ),
+    "operations_per_byte": Question(
+        "4 x 64 operations, and an element of the bias has two bytes.",
+        "So a kernel with a bias per head cannot do more than 128 operations per byte that it reads.",
+        lambda: 4 * 64 // 2,
+    ),
+    "tiles_of_the_busiest": Question(
+        "4,096 keys are 128 tiles of 32. How many warps share them?",
+        "128 tiles, and four warps. If the warps split the queries, one of them has all 128.",
+        lambda: 4096 // 32 // 4,
+    ),
+    "consumers_that_multiply": Question(
+        "Query i sees the keys 0 to i. Which consumers have a query from 256 on?",
+        "The queries up to 255 see none of these keys. For both of the others the diagonal cuts the tile.",
+        lambda: sum(bool(hstu_mask(384, 384)[row : row + 64, 256:384].any()) for row in (192, 256, 320)),
+    ),
     "keys_of_the_last_target": Question(
         "All of the history, the contexts among it, and of the targets itself alone.",
         "12 - 3 tokens of the history, and itself: targets do not see each other.",
         lambda: int(hstu_mask(12, 12, contexts=2, targets=3)[11].sum()),
+    ),
+}
+
+_SEVERAL_GPUS = {
+    "keys_of_rank_1": Question(
+        "In step 1 it has those of rank 0. Whose did rank 0 have then, which come next?",
+        "1 - 2, modulo 4: in step s rank r has the keys of rank r - s. These have come from rank 3 over 0.",
+        lambda: (1 - 2) % 4,
+    ),
+    "scores_of_rank_3": Question(
+        "All 16 x 16 pairs with the keys of each other rank, and of its own keys those up to the query.",
+        "3 x 256 + 16 x 17 / 2. Rank 0 has only the 136 of its own keys.",
+        _scores_of_rank_3,
+    ),
+    "mib_per_step": Question(
+        "K and V of its 8 key heads; queries stay where they are.",
+        "2 x 8 x 16,384 x 128 numbers of two bytes. It would be four times as much without GQA.",
+        _mib_per_step,
+    ),
+}
+
+_DECODING = {
+    "blocks_that_read": Question(
+        "A block has the query of one head.",
+        "One block per head: 100 multiprocessors are idle, and 32 cannot use all of the bandwidth.",
+        lambda: 32,
+    ),
+    "times_as_many_sectors": Question(
+        "How many blocks of d1 read the same keys?",
+        "Each of the 8 query heads of a group reads the keys of its key head.",
+        lambda: 16 // 2,
+    ),
+}
+
+_VARIANTS = {
+    "items_of_sequences": Question(
+        "How many tiles of 192 rows has each sequence?",
+        "200 queries are two tiles, 65 one, and no queries none. Padded, there are 3 x 2.",
+        lambda: sum(-(-queries // 192) for queries in (200, 0, 65)),
+    ),
+    "keys_of_64_rows": Question(
+        "The first row sees 128 keys, up to its own position. How much further does the last one see?",
+        "128 keys of the first row, and one more for each of the 63 rows after it.",
+        lambda: 127 + 64,
+    ),
+    "percent_of_each_key": Question(
+        "Every weight is exp(0) / l, and l has a term for each key and one for the sink.",
+        "1 / (3 + 1). The sink takes a quarter of the row, and its value is 0.",
+        lambda: 100 // (3 + 1),
+    ),
+    "special_function_cycles": Question(
+        "64 x 80 logits, each with exp2 and tanh, 16 per cycle.",
+        "2 x 64 x 80 / 16. The products of the tile take 4 x 64 x 80 x 128 / 4,096 cycles, as many.",
+        lambda: 2 * 64 * 80 // 16,
     ),
 }
 
@@ -275,4 +420,7 @@ QUESTIONS: dict[str, Question] = {
     **_HOPPER,
     **_LADDER,
     **_OTHER_LADDERS,
+    **_SEVERAL_GPUS,
+    **_VARIANTS,
+    **_DECODING,
 }

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ladder.common import cache
 from ladder.errors import ExecutionError, StageError
+from ladder.lessons.changed import changed_copy
 from ladder.operations import Problem
 from ladder.plots import Visit
-from ladder.stages import copy_sources, discover
+from ladder.stages import discover
 
 #: For each kernel, a piece of the line at which it has reached a tile, and expressions for the tile in its
 #: variables: first query row, rows, first key, keys.
@@ -69,10 +69,4 @@ def _talking_stage(stage: str) -> Path:
     block = "blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)"
     lines.insert(places[0], f'if (threadIdx.x == 0) printf("tile %d %d %d %d %d\\n", {block}, {tile});')
     kernel = "\n".join(["#include <cstdio>", *lines, ""])
-    final = cache.root() / "walks" / cache.digest([kernel]) / f"{stage}_walk"
-    with cache.lock(final):
-        if not final.is_dir():
-            with cache.new_directory(final) as directory:
-                copy_sources(origin.path, directory)
-                (directory / "kernel.cu").write_text(kernel, encoding="utf-8")
-    return final
+    return changed_copy(origin, kernel, "walk")

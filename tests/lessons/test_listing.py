@@ -78,7 +78,7 @@ def test_a_gap_is_closed_until_it_is_solved(workspace: Workspace) -> None:
     workspace.start(exercise)
     fill_gap(exercise, workspace.path(exercise), "const float l_old = mine;  // my way")
     assert str(lessons.source(*RESCALE)).splitlines()[0] == closed
-    workspace.set_solved(exercise)
+    workspace.keep_try(exercise, solved=True)
     opened = str(lessons.source(*RESCALE))
     assert "const float l_old = mine;  // my way" in opened and "and the rung's:" in opened
     assert f"{number:>4}        const float l_old = l_gmem[row]" in opened
@@ -90,7 +90,7 @@ def test_lines_that_are_the_rungs_own_are_shown_once(workspace: Workspace) -> No
     workspace.start(exercise)
     own = (discover()["v1_minimal"].kernel.read_text().splitlines())[lessons.line_of(*RESCALE[:2]) - 1]
     fill_gap(exercise, workspace.path(exercise), own)
-    workspace.set_solved(exercise)
+    workspace.keep_try(exercise, solved=True)
     assert str(lessons.source(*RESCALE)).count("const float l_old = ") == 1
 
 
@@ -101,5 +101,5 @@ def test_a_diff_closes_the_gaps_of_the_later_rung(workspace: Workspace) -> None:
     assert "v2_" not in found  # exercises of the rung before are not part of the diff
     exercise = get_exercise("v3_xor")
     workspace.start(exercise)
-    workspace.set_solved(exercise)
+    workspace.keep_try(exercise, solved=True)
     assert "return index ^ (" in str(lessons.diff("v2_warp_mma", "v3_swizzle"))

@@ -62,6 +62,19 @@ def test_an_exercise_begins_with_its_task_and_leaves_no_trace(here: Path, capsys
     assert list(here.iterdir()) == []
 
 
+def test_a_first_exercise_shows_its_picture_in_the_notebook_and_in_words(here: Path) -> None:
+    testing = pytest.importorskip("IPython.testing.globalipapp")
+    capture = pytest.importorskip("IPython.utils.capture")
+    shell = testing.get_ipython()
+    magics.load_ipython_extension(shell)
+    with capture.capture_output() as shown:
+        shell.run_line_magic("exercise", "cuda_map")
+    [_, picture] = shown.outputs
+    drawing = get_exercise("cuda_map").drawing()
+    assert drawing is not None and picture.data["image/svg+xml"] == drawing.svg()
+    assert drawing.alt in picture.data["text/plain"]
+
+
 def test_a_cell_is_checked_in_the_workspace_of_the_command(here: Path, capsys, monkeypatch) -> None:
     exercise = get_exercise("v1_rescale")
     monkeypatch.setattr("ladder.exercises.checking.check", lambda workspace, exercise: Verdict(exercise))

@@ -6,6 +6,7 @@ nbmake tests that they run from top to bottom (notebooks/conftest.py).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ladder.exercises import BEGIN, END, Exercise, exercises
+from ladder.exercises import BEGIN, END, Exercise, exercises, solution_text
 from ladder.lessons.questions import QUESTIONS
 from ladder.stages import discover, root
 
@@ -71,6 +72,13 @@ def rung_of(path: Path) -> str:
     return path.stem.partition("_")[2]
 
 
+def lessons_of_rungs() -> dict[str, int]:
+    """The place in the course of each rung's lesson, by the list in notebooks/README.md."""
+    listed = (LESSONS[0].parent / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in listed if row.startswith("| [")]
+    return {rung: place for place, row in enumerate(rows) for rung in re.findall(r"`([bdhvx]\d\w+)`", row)}
+
+
 def test_the_list_of_lessons_names_them_all() -> None:
     folder = ROOT / "notebooks"
     assert sorted(LESSONS) == sorted(folder.glob("*.ipynb"))
@@ -78,14 +86,18 @@ def test_the_list_of_lessons_names_them_all() -> None:
 
 
 def test_lessons_of_rungs_are_of_rungs_that_are_there() -> None:
-    """Each number of the forward ladder has a lesson in the list, for all rungs of that number."""
-    order = [stage.name for stage in discover()]
-    of_rungs = [rung_of(path) for path in LESSONS if re.match(r"[a-z]+\d+[a-z]?_", rung_of(path))]
-    assert of_rungs == sorted(of_rungs, key=order.index)
-    listed = (LESSONS[0].parent / "README.md").read_text(encoding="utf-8")
-    for stage in discover().computing("attention"):
-        if stage.path.parent == root():
-            assert re.search(rf"`{re.match(r'v[0-9]+', stage.name)[0]}[a-z]?_", listed), stage.name  # type: ignore[index]
+    """Each rung has a lesson. The lessons of an operation come in the order of its rungs."""
+    places = lessons_of_rungs()
+    own = [stage for stage in discover() if stage.path.parent == root()]
+    assert set(places) == {stage.name for stage in own}
+    for operation in ("attention", "attention_backward", "hstu_backward"):
+        order = [places[stage.name] for stage in own if stage.computes == operation and stage.name in places]
+        assert order == sorted(order), operation
+
+
+def test_lessons_are_numbered_without_holes() -> None:
+    numbers = [int(re.match(r"\d+", path.stem)[0]) for path in LESSONS]  # type: ignore[index]
+    assert sorted(set(numbers)) == list(range(max(numbers) + 1))
 
 
 def test_each_lesson_leads_to_the_next() -> None:
@@ -145,23 +157,30 @@ def test_large_answers_stand_nowhere_below_their_question(name: str) -> None:
 
 
 def gap_lines(exercise: Exercise) -> list[str]:
-    """The solution's lines that occur once in the rung's file, and not in the rung before."""
+    """The solution's lines that occur once in the rung's file, neither in the skeleton nor in a rung of an
+    earlier lesson.
+    """
     lines = [line.strip() for line in exercise.sources(solved=True)[exercise.gap.file].splitlines()]
     begin = next(place for place, line in enumerate(lines) if line.startswith(BEGIN))
     end = next(place for place, line in enumerate(lines) if line.startswith(END))
     code_lines = (line.partition("//")[0].strip() for line in lines[begin + 1 : end])
     text = "\n".join(lines)
-    before = exercise.stage().before
-    known = discover()[before].source(exercise.gap.file) if before else None
-    text_before = known.read_text(encoding="utf-8") if known and known.is_file() else ""
-    return [
-        line for line in code_lines if len(line) > 3 and text.count(line) == 1 and line not in text_before
-    ]
+    known = exercise.gap.skeleton + texts_before(exercise.rung or "", exercise.gap.file)
+    return [line for line in code_lines if len(line) > 3 and text.count(line) == 1 and line not in known]
+
+
+@functools.cache
+def texts_before(rung: str, file: str) -> str:
+    """This file of all rungs of earlier lessons."""
+    places = lessons_of_rungs()
+    before = [other for other, place in places.items() if place < places[rung]]
+    sources = [discover()[other].source(file) for other in before]
+    return "\n".join(source.read_text(encoding="utf-8") for source in sources if source.is_file())
 
 
 def test_no_lesson_gives_the_answer_to_an_exercise() -> None:
     """No lesson up to that of its rung may; later ones may show solutions of earlier exercises."""
-    place = {rung_of(path): number for number, path in enumerate(LESSONS)}
+    place = lessons_of_rungs()
     given, looked_for = [], 0
     for number, path in enumerate(LESSONS):
         kept = json.loads(path.read_text(encoding="utf-8"))
@@ -176,6 +195,27 @@ def test_no_lesson_gives_the_answer_to_an_exercise() -> None:
     assert given == [] and looked_for > 100
 
 
+#: A line of a solution that the lesson explains before it is asked for.
+_EXPLAINED = {"cudaDeviceSynchronize();"}
+
+
+def test_the_first_lesson_gives_none_of_the_answers_to_its_exercises() -> None:
+    """Programs are no rungs, so this is about lines that stand neither in a skeleton nor outside the gap."""
+    first = LESSONS[0]
+    text = "\n".join([code(first), *(source for _, source in cells(first)), *map(texts, outputs(first))])
+    asked = re.findall(r"^%exercise (\w+)$", code(first), re.MULTILINE)
+    programs = [one for one in exercises() if one.rung is None and not one.is_last]
+    assert asked == [one.name for one in programs]
+    given, looked_for = [], 0
+    for exercise in programs:
+        skeleton = {line.strip() for line in exercise.sources(solved=False)["program.cu"].splitlines()}
+        for line in solution_text(exercise).splitlines():
+            if len(line.strip()) >= 18 and line.strip() not in {*skeleton, *_EXPLAINED}:
+                looked_for += 1
+                given += [(exercise.name, line)] if line.strip() in text else []
+    assert given == [] and looked_for > 40
+
+
 @each_lesson
 def test_a_lesson_knows_the_one_address_of_the_project(path: Path) -> None:
     address = PROJECT["project"]["urls"]["Repository"]
@@ -183,6 +223,8 @@ def test_a_lesson_knows_the_one_address_of_the_project(path: Path) -> None:
     assert f"https://colab.research.google.com/github/{place}" in cells(path)[-1][1]
     notebook = json.loads(path.read_text(encoding="utf-8"))
     [install] = [cell for cell in notebook["cells"] if "colab" in cell["metadata"].get("tags", [])]
-    assert f'"flash-ladder @ git+{address}"' in "".join(install["source"])
+    source = "".join(install["source"])
+    assert '"--only-binary=flash-ladder", "flash-ladder"' in source
+    assert f'"flash-ladder @ git+{address}"' in source
     # Collapsed in JupyterLab, omitted from the site.
     assert install["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["colab", "remove-cell"]}

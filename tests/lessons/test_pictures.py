@@ -12,9 +12,9 @@ pytest.importorskip("matplotlib")
 
 from ladder import banks, cli, plots
 from ladder.evaluation import evaluate
-from ladder.lessons import fragments, gallery, instructions, softmax, walk
+from ladder.lessons import fragments, gallery, instructions, memory, softmax, walk
 from ladder.operations import Problem
-from ladder.plots import SOFTMAX_TILE, fragments_picture, layout, walk_picture
+from ladder.plots import SOFTMAX_TILE, Part, fragments_picture, layout, walk_picture
 
 
 def texts(figure) -> list[str]:
@@ -109,6 +109,17 @@ def test_a_buffer_holds_one_tile_at_a_time() -> None:
     figure = gallery.buffers()
     shown = texts(figure)
     assert shown.count("tile 0") == 1 and shown.count("tile 3") == 2  # in flight, then used
+
+
+def test_a_block_of_v5_has_two_buffers_and_the_queries() -> None:
+    """At d = 128 two tiles of 32 keys, twice, and 16 rows of Q per warp, 16-bit each; at 64 no Q."""
+    tile, rows = 32 * 128 * 2, 16 * 128 * 2
+    assert memory.memory_map("v5_async", 128) == [
+        *(Part(name, n * tile, tile) for n, name in enumerate(("k[0]", "k[1]", "v[0]", "v[1]"))),
+        Part("q of warp 0", 4 * tile, rows),
+        Part("q of warps 1 to 15", 4 * tile + rows, 15 * rows),
+    ]
+    assert sum(part.bytes for part in memory.memory_map("v5_async", 64)) == 4 * 48 * 64 * 2
 
 
 def test_pictures_by_name(tmp_path: Path, capsys) -> None:

@@ -46,6 +46,36 @@ def test_what_was_measured() -> None:
         assert list(table.loc[name]) == [figures[d, c] for d in (64, 128) for c in ("False", "True")]
 
 
+def test_what_was_measured_of_the_other_ladders() -> None:
+    results = Path(__file__).parents[2] / "results" / "h200"
+    gradients = lessons.measured(["b1_two_kernels"], "attention_backward", length=1024)
+    rows = pd.read_csv(results / "backward.csv")
+    here = (rows.contender == "b1_two_kernels") & (rows.N == 1024) & (rows.d == 64)
+    causal = rows[here & (rows.causal.astype(str) == "True")]
+    assert gradients.loc["b1_two_kernels", "d = 64, causal"] == f"{causal.tflops.median():.0f}"
+
+    hstu = lessons.measured_hstu(["h6_wgmma", "h1_silu"])
+    assert list(hstu.columns) == ["h6_wgmma", "h1_silu"]
+    assert "4 x 4096 d64 causal contexts 3 targets 256 by 1" in hstu.index
+    rows = pd.read_csv(results / "hstu.csv")
+    here = rows[(rows.contender == "h6_wgmma") & (rows.d == 256)]
+    assert hstu.loc["4 x 4096 d256 causal", "h6_wgmma"] == f"{here.tflops.item():.0f}"
+
+
+def test_how_busy_the_units_were() -> None:
+    table = lessons.busy(["v9_roles", "v10_pingpong"], length=1024, head_dim=64)
+    rows = pd.read_csv(Path(__file__).parents[2] / "results" / "h200" / "bounds.csv").set_index("stage")
+    here = rows[(rows.N == 1024) & (rows.d == 64)].loc["v10_pingpong"]
+    resident = here["sm__warps_active.avg.pct_of_peak_sustained_active"]
+    assert list(table.columns) == ["v9_roles", "v10_pingpong"]
+    assert table.loc["warps resident", "v10_pingpong"] == f"{resident:.0f}%"
+
+
+def test_the_recorded_steps_are_drawn() -> None:
+    for figure, first in ((lessons.turns(), "v9_roles"), (lessons.timeline(), "v9b_three_consumers")):
+        assert [axes.get_title(loc="left") for axes in figure.axes] == [first, "v10b_overlap"]
+
+
 def test_times_are_a_gpus_alone(monkeypatch) -> None:
     import ladder
 

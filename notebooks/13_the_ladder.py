@@ -1,17 +1,19 @@
 # %% [markdown]
-# # 12 The whole ladder, and a rung of your own
+# # 13 The whole ladder, and a rung of your own
 #
 # All rungs of the forward pass on one problem, side by side. Then you build one more.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
-# Installs the project where it is not there yet, as on Colab.
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("ladder") is None:
-    project = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", project], check=True)
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
 
 # %%
 # %load_ext ladder.lessons
@@ -23,7 +25,7 @@ import pandas as pd
 
 import ladder
 from ladder import lessons, stages
-from ladder.lessons import gallery
+from ladder.lessons import gallery, questions
 from ladder.plots import speed_picture
 from ladder.stages import new_stage
 
@@ -43,12 +45,12 @@ gallery.comparison()
 
 # %% [markdown]
 # The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and blocks.
-# From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3
-# to v4 a tile of K and V is loaded for four times as many queries. From v7 on threads read no tile any more: the tensor cores do, and
-# one read of K or V serves the 64 rows of four warps.
+# From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3b
+# to v4 a tile of K and V is loaded for four times as many queries. From v7 on the tensor cores read the tiles, not the
+# threads, and one read of K or V serves the 64 rows of four warps.
 #
 # And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
-# $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 2$, $N = M = 256$, $d = 64$, where its
+# $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$, where its
 # tiles have 48 keys, and the last one is multiplied as a whole?
 
 # %%
@@ -56,33 +58,30 @@ mma_of_v3 = None
 lessons.predict("mma_of_v3", mma_of_v3)
 
 # %%
-problem = ladder.Problem(1, 2, 256, 256, 64)
+problem = questions.PROBLEM
 table = ladder.compare(problem, backend="emulator")
 lessons.after("mma_of_v3", lambda: lessons.counts(table))
 
 # %% [markdown]
-# How much arithmetic does one wavefront of shared memory pay for? That is what the lower half of the ladder is about:
+# How much arithmetic does one wavefront of shared memory serve? That is what the lower half of the ladder is about:
 
 # %%
 wavefronts = (table["wavefronts_ld"] + table["wavefronts_st"]).astype(float)
-paid = pd.DataFrame({"operations a wavefront": problem.flops / wavefronts}).set_index(table["stage"])
-paid[wavefronts.to_numpy() > 0].round(1).iloc[:7]
+served = pd.DataFrame({"operations per wavefront": problem.flops / wavefronts}).set_index(table["stage"])
+served[wavefronts.to_numpy() > 0].round(1).iloc[:7]
 
 # %% [markdown]
 # ## Time
 #
-# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv` and `climb.csv`), at B = 4, H
-# = 16. The dashed line is as far as `mma.sync` gets on that GPU when it has nothing else to do (`ceilings.csv`). v7 to
-# v11 and cuDNN use `wgmma` instead, whose line is further out: that is why they can pass it, and v1 to v6 and
-# FlashAttention-2 cannot.
+# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`), at B = 4, H = 16. The dashed
+# line is what `mma.sync` reaches on that GPU when it has nothing else to do (`ceilings.csv`). The rungs from v7 on and
+# cuDNN use `wgmma` instead, whose limit is higher. So they can pass the line, and v1 to v6 and FlashAttention-2 cannot.
 
 # %%
 speeds = lessons.measured_speeds()
 problems = [{"N": 4096, "d": d, "dtype": "bf16", "causal": False} for d in (64, 128)]
-if speeds is not None:  # in a checkout of the project
-    ceilings = pd.read_csv(stages.root().parent / "results" / "h200" / "ceilings.csv").set_index("unit")
-    picture = speed_picture(speeds, problems, ceilings.loc["mma.sync", "per_second"] * 1e-12)
-picture if speeds is not None else "no results here"
+ceilings = pd.read_csv(stages.results_root() / "h200" / "ceilings.csv").set_index("unit")
+speed_picture(speeds, problems, ceilings.loc["mma.sync", "per_second"] * 1e-12)
 
 # %% [markdown]
 # And on the GPU of this machine, if it has one:
@@ -104,38 +103,47 @@ mine = new_stage("my_swizzle", "v2_warp_mma", folder)
 lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
-# Every access to a tile goes through this line. Say you want to permute the 16-byte segments of a row by the row's
-# number, for rows of 64 elements of 2 bytes: that is `col ^ row % 8 * 8`. In an editor it would take ten seconds; here
-# the cell edits the file:
+# Every access to a tile goes through this line. Permute the 16-byte segments of a row by the row's number, for rows of
+# 64 elements of 2 bytes. As a first try, XOR in one bit of it: `col ^ row % 2 * 8`. In an editor it would take ten
+# seconds; here the cell edits the file:
+
 
 # %%
-before = "(row * kCols + col) * sizeof(T)"
-after = "(row * kCols + (col ^ row % 8 * 8)) * sizeof(T)"
-text = mine.kernel.read_text()
-assert text.count(before) == 1
-mine.kernel.write_text(text.replace(before, after))
+original = mine.kernel.read_text()
+
+
+def store_at(column):
+    """Stores the element of column `col` at `column` of its row."""
+    before = "(row * kCols + col) * sizeof(T)"
+    assert original.count(before) == 1
+    mine.kernel.write_text(original.replace(before, f"(row * kCols + ({column})) * sizeof(T)"))
+
+
+store_at("col ^ row % 2 * 8")
 lessons.source("my_swizzle", "__device__ uint32_t at(int row, int col) const")
 
 # %% [markdown]
-# K and V are all that goes through shared memory. Predict how many conflicts are left at $d = 64$:
+# In v2 each `ldmatrix` of K has 28 conflicts, 7 in each of its four passes. How many does it have now, at $d = 64$?
 
 # %%
 conflicts_left = None
 lessons.predict("conflicts_of_my_swizzle", conflicts_left)
 
 # %%
-both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], backend="emulator")
-both[["stage", "passed"]]
-
-# %%
-lessons.after("conflicts_of_my_swizzle", lambda: lessons.counts(both))
-
-# %%
-lessons.after("conflicts_of_my_swizzle", lambda: lessons.costs("my_swizzle", problem))
+first_try = ladder.compare(problem, ["v2_warp_mma", "my_swizzle"], backend="emulator")
+lessons.after("conflicts_of_my_swizzle", lambda: lessons.counts(first_try))
 
 # %% [markdown]
-# It is right (`passed` says so: outputs and lse are within the same bounds as every rung's). But try it at other head
-# dimensions before you are content:
+# Three bits tell eight rows apart, and a pass reads eight rows:
+
+# %%
+store_at("col ^ row % 8 * 8")
+both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], backend="emulator")
+lessons.counts(both).loc[["right", "bank conflicts"]]
+
+# %% [markdown]
+# No conflict is left, and the result is right: outputs and lse are within the same bounds as every rung's. But try it
+# at other head dimensions, too:
 
 # %%
 for head_dim in (32, 64, 128):
@@ -155,7 +163,7 @@ for head_dim in (32, 64, 128):
 # - `ladder new NAME --from STAGE`: a rung of your own, to keep.
 # - `ladder lines STAGE` and `ladder explain STAGE:LINE`: counts beside the source, one access lane by lane.
 # - `ladder emulate prog.cu`: any CUDA program of your own, without a GPU.
-# - The other ladders: HSTU's [attention without a softmax](14_h1_silu.ipynb), and gradients, which come next.
+# - The other ladders: gradients, which come next, and HSTU's [attention without a softmax](18_h1_silu.ipynb).
 #
-# **Next:** [13, gradients](13_b1_two_kernels.ipynb). Run this lesson
-# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/12_the_ladder.ipynb).
+# **Next:** [14, gradients](14_b1_two_kernels.ipynb). Run this lesson
+# [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/13_the_ladder.ipynb).

@@ -1,0 +1,49 @@
+"""The debugger in a lesson: what it says to commands, on a rung as it is or with lines taken out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ladder.common.terminal import SafeConsole
+from ladder.lessons.changed import changed_copy
+from ladder.lessons.listing import LessonError
+from ladder.stages import Stage, discover, read_stage
+
+if TYPE_CHECKING:
+    from ladder.operations import AnyProblem
+
+_WIDTH = 88
+
+
+def debug(
+    stage: str, problem: AnyProblem, commands: Sequence[str], *, check: bool = False, without: str = ""
+) -> None:
+    """Prints what the debugger says to ``commands`` on a rung. With ``check`` it also stops at findings of
+    the sanitizer. ``without`` takes all lines with this text out of the kernel first.
+
+    Raises :class:`LadderError`.
+    """
+    from ladder.debugger import How, Prompt, debug_stage
+
+    rung = discover()[stage]
+    if without:
+        rung = _without(rung, without)
+    with (
+        open(os.devnull, "wb") as nothing,
+        open(os.devnull, "w", encoding="utf-8") as unseen,
+        debug_stage(rung, problem, How(check=check), output=nothing) as session,
+    ):
+        console = SafeConsole(record=True, width=_WIDTH, quiet=False, file=unseen)
+        Prompt(session, console).run(commands, echoes=True)
+        print(console.export_text().rstrip())
+
+
+def _without(stage: Stage, text: str) -> Stage:
+    """A copy of the rung in whose kernel the lines with this text are empty."""
+    lines = stage.kernel.read_text(encoding="utf-8").splitlines()
+    kept = ["" if text in line else line for line in lines]
+    if kept == lines:
+        raise LessonError(f"{stage.name} has no line with {text!r}")
+    return read_stage(changed_copy(stage, "\n".join([*kept, ""]), "changed"))

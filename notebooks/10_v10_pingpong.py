@@ -1,0 +1,149 @@
+# %% [markdown]
+# # 10 v10_pingpong, v10b_overlap: softmax under products
+#
+# The tensor cores multiply. Other units compute the exponentials. Both are busy only if each always has work. Two
+# rungs arrange that, and one of them alone is not enough.
+
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import ladder
+from ladder import lessons
+
+# %% [markdown]
+# ## Two units, one at a time
+#
+# A consumer of v9b goes through four steps per tile: it issues S = Q Kᵀ and waits, computes its softmax, issues O +=
+# P V, and waits. During the softmax its products stand still. During its products the softmax stands still. On an
+# H200, at B = 4, H = 16, N = M = 4096:
+
+# %%
+lessons.busy(["v9_roles", "v9b_three_consumers"], head_dim=64)
+
+# %%
+lessons.busy(["v9_roles", "v9b_three_consumers"], head_dim=128)
+
+# %% [markdown]
+# At $d = 64$ both the tensor cores and the unit of the exponentials are busy for about half of the time: as if they
+# took turns.
+#
+# ### Predict
+#
+# How long do the products of a tile take? The tensor cores of an SM do 4,096 operations per clock (a multiply-add is
+# two). A consumer has 64 queries, a tile 80 keys, and $d = 128$. How many clocks do both products of this tile need?
+
+# %%
+clocks_of_products = None
+lessons.predict("clocks_of_products", clocks_of_products)
+
+# %% [markdown]
+# ## v10: turns
+#
+# The first idea is to overlap **between consumers**. They take turns issuing products. While one consumer's products
+# run, the others compute their softmax. This is called *ping-pong scheduling*, here with three players. A turn is
+# passed at a named barrier: the consumer that passes it on arrives there and does not wait.
+
+# %%
+lessons.source(
+    "v10_pingpong", "/// Waits for this warpgroup's turn.", "ptx::barrier_arrive(", file="tiles/roles.h"
+)
+
+# %% [markdown]
+# In the loop a turn begins with O += P V and ends after S of the next tile has been issued:
+
+# %%
+lessons.source("v10_pingpong", "// S = Q K^T", "smem.v.release(turn);")
+
+# %% [markdown]
+# What it bought, in TFLOP/s:
+
+# %%
+lessons.measured(["v9b_three_consumers", "v10_pingpong"])
+
+# %%
+lessons.busy(["v9b_three_consumers", "v10_pingpong"])
+
+# %% [markdown]
+# At $d = 64$ turns win. At $d = 128$ they lose, and the warps wait longer at barriers. Look at the loop again: the
+# consumer whose turn it is waits for its O, and only then issues S. Until then no other consumer may issue a product,
+# and the tensor cores have nothing to do between the two.
+#
+# ## v10b: two products in one turn
+#
+# So the second idea is to overlap **within a consumer**. It issues S of the *next* tile together with O += P V of
+# *this* one, passes the turn on, and waits for S alone. Then its softmax runs under its own O += P V, too.
+
+# %%
+lessons.source(
+    "v10b_overlap", "// S = Q K^T, and O += P V of the tile before", "const bool changed = softmax("
+)
+
+# %%
+# %exercise v10_in_turn
+
+# %% [markdown]
+# O is now one tile behind S. The first S stands before the loop and the last O += P V after it: such a loop is
+# *software-pipelined*. And the rescaling of O must wait until the product in flight has been added.
+#
+# ## What happens when
+#
+# The order of events in one block, as the emulator executes it. Above, v9: the softmax of a consumer (orange) stands
+# between its products (blue). Below, v10b: it begins while the consumer's own O += P V is in flight, and the
+# consumers issue in turn.
+
+# %%
+lessons.turns()
+
+# %% [markdown]
+# The same on an H200, in clocks. In v9 three consumers fall into an order by themselves, since the tensor cores are
+# free for the others while one computes its softmax. But each one's products stop during its own softmax.
+
+# %%
+lessons.timeline()
+
+# %% [markdown]
+# ## What it bought
+#
+# The counts are equal:
+
+# %%
+problem = ladder.Problem(1, 2, 384, 384, 64)
+rungs = ["v9b_three_consumers", "v10_pingpong", "v10b_overlap"]
+table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
+table[["wgmma_instructions", "tma_load_instructions", "global_sectors_st"]].T
+
+# %% [markdown]
+# The time is not. TFLOP/s on an H200, at B = 4, H = 16, N = M = 4096, bf16:
+
+# %%
+lessons.measured([*rungs, "torch cuDNN"])
+
+# %%
+lessons.busy(rungs)
+
+# %% [markdown]
+# ## What it costs, and what is left
+#
+# P stays in use while the next S is computed: 20 registers more per thread at $d = 128$. A consumer without rows
+# computes one dummy tile, so that all take the same number of turns. With a causal mask at $d = 128$, v9b is still a
+# little faster.
+#
+# **The bottleneck that the next rung removes:** a block begins by waiting for its first Q and K, and ends by storing
+# O. Meanwhile nothing else runs on its SM.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `v10_`. **Read on:** the READMEs of [v10](../stages/v10_pingpong/README.md)
+# and [v10b](../stages/v10b_overlap/README.md). **Next:** [11, blocks that stay](11_v11_persistent.ipynb). Run this
+# lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/10_v10_pingpong.ipynb).

@@ -1,0 +1,134 @@
+# %% [markdown]
+# # 15 b2_one_pass, b2b_pairs, b2c_large_blocks: five products
+#
+# b1 computes S and dP twice. Here one kernel computes all three gradients. Then two rungs make each fragment of
+# shared memory serve more products. One of these is a step back that the next one needs.
+
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import ladder
+from ladder import lessons
+from ladder.lessons import gallery, questions
+from ladder.operations import BackwardProblem
+
+# %% [markdown]
+# ## b2: one pass
+#
+# The block that owns a tile of keys has everything that their share of dQ needs: dS and K. So it computes this share,
+# and *adds* it in global memory to the shares of the blocks of other keys:
+#
+# $$ dQ_i = c \sum_{\text{tiles of keys } j} dS_{ij} K_j $$
+#
+# Two products of seven are gone. There are two costs. The shares are added in global memory. And dQ sums over the
+# keys of *all* warps of the block, so dS must pass through shared memory once. The dQ of a step is computed in the
+# next step, so that one barrier serves both:
+
+# %%
+lessons.source("b2_one_pass", "// The dQ of a step is computed in the next step", "tile = after;")
+
+# %%
+# %exercise b2_share_of_dq
+
+# %% [markdown]
+# ## Adding in the order of the registers
+#
+# `red.global.add` adds in the L2 cache and returns nothing. In a row-major matrix an instruction of a warp would
+# touch 8 rows, and fill only a part of each sector. But only one other kernel reads these sums, the one that rounds
+# them. So they are stored in the order of the registers: value k of all 32 lanes side by side, 128 bytes per
+# instruction.
+
+# %%
+lessons.source(
+    "b2_one_pass",
+    "/// Storage for one row-layout fp32 tile",
+    "static constexpr int size",
+    file="tiles/fragments_global.h",
+)
+
+# %% [markdown]
+# ## Counted
+
+# %%
+rungs = ["b1_two_kernels", "b2_one_pass"]
+lessons.counts(ladder.compare(questions.GRADIENTS, rungs, backend="emulator"))
+
+# %% [markdown]
+# What it bought, TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
+
+# %%
+lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
+
+# %% [markdown]
+# ## What limits b2: shared memory
+#
+# Shared memory delivers 128 bytes per clock. A fragment of 512 bytes takes 4 clocks. If it serves one pair of `mma`,
+# these are 8,192 operations: 2,048 per clock. `mma.sync` can do 2,704.
+#
+# ### Predict
+#
+# With twice the keys per warp, each fragment would serve twice. But dK and dV must fit into the registers. At $d =
+# 128$, how many registers per thread do dK and dV of 32 keys take in fp32? A thread has 255.
+
+# %%
+registers_of_gradients = None
+lessons.predict("registers_of_gradients", registers_of_gradients)
+
+# %% [markdown]
+# ## b2b: two warps share their keys
+#
+# So two warps, a *pair*, share twice as many keys. One computes $S^T$, $P^T$ and dV, the other $dP^T$, $dS^T$ and dK.
+# Each has half of the registers, and both run the same code: `has_dv` selects the operands.
+
+# %%
+lessons.source("b2b_pairs", "const auto k_or_v =", "mma_AB(dv_or_dk, x_16, do_or_q, dv_or_dk);")
+
+# %% [markdown]
+# $P^T$ passes from the first warp to the second through shared memory, as fp16. It is scaled by $2^{12}$, so that
+# small weights stay normal numbers. So fewer fragments are loaded, and P is exchanged in addition:
+
+# %%
+problem = BackwardProblem(1, 1, 128, 128, 128)
+rungs = ["b2_one_pass", "b2b_pairs", "b2c_large_blocks"]
+table = ladder.compare(problem, rungs, backend="emulator").set_index("stage")
+table[["ldmatrix_instructions", "wavefronts_ld", "wavefronts_st", "mma_instructions", "global_sectors_ld"]].T
+
+# %% [markdown]
+# ## b2c: larger blocks
+#
+# b2 and b2b keep within 99 KB of shared memory per block, which every GPU from sm_86 on has. An sm_80 or sm_90 has
+# more. At $d = 128$ b2c takes 161 KB: twice the keys per block and twice the queries per step. Q and dO are loaded
+# for twice the keys, and half as many additions go to dQ. The host asks the device, and takes the small form where
+# the large one does not fit. What pairs and large blocks bought:
+
+# %%
+lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
+
+# %% [markdown]
+# Pairs alone lose everywhere: the exchange and the barrier of the pair cost more than the fragments that are saved.
+# At $d = 128$ they make room for the large blocks, which win. At $d = 64$ a warp has room for both gradients anyway,
+# and b2 stays the fastest of the three.
+
+# %%
+gallery.costs(["b2_one_pass", "b2c_large_blocks"], problem)
+
+# %% [markdown]
+# **The bottlenecks that the next rungs remove:** the last bits of dQ differ from run to run (b3), and every fragment
+# passes through registers (b4).
+
+# %% [markdown]
+# **Practise:** the exercises begin with `b2_`. **Read on:** the READMEs of [b2](../stages/b2_one_pass/README.md),
+# [b2b](../stages/b2b_pairs/README.md) and [b2c](../stages/b2c_large_blocks/README.md). **Next:** [16, the same bits
+# in every run](16_b3_same_bits.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/15_b2_one_pass.ipynb).

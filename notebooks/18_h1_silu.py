@@ -1,0 +1,109 @@
+# %% [markdown]
+# # 18 h1_silu: attention without a softmax
+#
+# Recommenders read a user's log of actions and predict the next one. HSTU ("Actions Speak Louder than Words", 2024)
+# does it with an attention that has no softmax. What you know about tiles applies here, too. This ladder has five
+# lessons. The first one teaches by subtraction.
+
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import pandas as pd
+
+import ladder
+from ladder import lessons
+from ladder.operations import HstuProblem
+
+# %% [markdown]
+# ## What falls away
+#
+# $$ o_i = \frac1n \sum_{j \le i} \mathrm{silu}(\alpha\, q_i \cdot k_j)\, v_j, \qquad \mathrm{silu}(x) = \frac{x}{1 + e^{-x}} $$
+#
+# Here $n$ is a constant of the batch, the length of its longest sequence unless you say otherwise. A weight depends
+# on its own logit and on no other. So there is no maximum, no row sum and no rescaling, and nothing is divided at the
+# end. Tiles of keys simply add up, in any order. This is the whole loop, where v6d calls a softmax of about twenty
+# lines between the two products:
+
+# %%
+lessons.source("h1_silu", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem[now], o);")
+
+# %% [markdown]
+# ## Jagged batches
+#
+# Users have logs of different lengths. Padded to the longest, most of the work would be wasted. So the sequences lie
+# one after the other in one tensor, and an array says where each begins: `cu_seqlens`. The grid is heads x sequences
+# x blocks of 128 queries of the *longest* sequence. Blocks past the end of a shorter one return at once:
+
+# %%
+lessons.source("h1_silu", "const Sequence<T, d> sequence(problem);", "return;")
+
+# %% [markdown]
+# ### Predict
+#
+# Three sequences have 512, 100 and 30 queries, and there is one head. How many blocks return at once?
+
+# %%
+blocks_without_queries = None
+lessons.predict("blocks_without_queries", blocks_without_queries)
+
+# %% [markdown]
+# Rows past the end of a sequence are read as zeros. Their logits are 0, and silu(0) is 0: the ragged end needs no
+# mask. With a softmax it would, since exp(0) is 1.
+
+# %%
+padded = HstuProblem(heads=1, head_dim=64, q_lens=(512, 512, 512))
+jagged = HstuProblem(heads=1, head_dim=64, q_lens=(512, 100, 30))
+for name, problem in {"padded": padded, "jagged": jagged}.items():
+    counted = ladder.compare(problem, ["h1_silu"], backend="emulator").iloc[0]
+    print(f"{name}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
+
+# %% [markdown]
+# ## One special function
+#
+# An SM computes 16 special functions per clock: exponentials, inverses, `tanh`. Written as x / (1 + e⁻ˣ), silu takes
+# two of them. With y = x / 2 it is y + y tanh(y), which takes one. How much is that beside the products? In clocks of
+# an SM per score, with the 2,704 operations per clock that `mma.sync` reaches:
+
+# %%
+pd.DataFrame(
+    {f"d = {d}": [4 * d / 2704, 1 / 16, 2 / 16] for d in (32, 64, 128)},
+    index=["products", "silu by tanh", "silu by exponential and inverse"],
+).round(3)
+
+# %%
+lessons.source("h1_silu", "/// dst = silu(scale * src)", "/// function per value.", file="tiles/maps.h")
+
+# %% [markdown]
+# With two special functions, $d = 64$ would be limited by them. `tanh.approx` is off by up to $2^{-11}$, as much as a
+# rounding to fp16, and the weights are rounded to 16 bits anyway.
+#
+# A warp that waits for its special functions issues no products, so other warps must. Small tiles help: with 32 keys
+# per tile there are registers for three blocks per SM at $d = 64$.
+#
+# ## What it reaches
+#
+# TFLOP/s on an H200 with 16 heads in bf16, over the pairs that the mask shows (`results/h200/hstu.csv`):
+
+# %%
+lessons.measured_hstu(["h1_silu"])
+
+# %% [markdown]
+# Short sequences reach less: a launch has fewer blocks, and a larger part of their tiles is cut by the diagonal.
+#
+# **What the next rung adds:** the masks of recommenders. Here every query sees all tokens before it.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `h1_`. **Read on:** the rung's [README](../stages/h1_silu/README.md).
+# **Next:** [19, only the tiles that the mask needs](19_h2_masks.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/18_h1_silu.ipynb).

@@ -1,0 +1,157 @@
+# %% [markdown]
+# # 19 h2_masks: only the tiles that the mask needs
+#
+# A recommender's mask has structure: contexts, history, targets, windows. Most tiles of keys are visible to all
+# queries of a block, or to none of them. h2 loads only tiles that some query sees, and masks only the tiles that the
+# mask cuts.
+
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import ladder
+from ladder import lessons
+from ladder.lessons import gallery
+from ladder.operations import HstuProblem
+from ladder.plots import new_figure
+
+# %% [markdown]
+# ## The masks
+#
+# Of a sequence's tokens the first few may be *contexts* (who the user is), the last ones *targets* (candidates to be
+# scored). What lies between, contexts included, is the *history*.
+#
+# | token r | sees key j if |
+# |---|---|
+# | causal | $j \le r$ |
+# | window (L, R) | $r - L \le j \le r + R$; a negative side has no limit |
+# | a context | j is in the history |
+# | a target | j is in the history, or a target of r's own group that is not after r |
+# | intervals | j lies in one of a few ranges that are data, per query |
+#
+# The keys that a query (a row) sees are bright:
+
+
+# %%
+def picture(masks: dict) -> object:
+    figure = new_figure(4 * len(masks), 4)
+    for axes, (title, mask) in zip(
+        figure.subplots(1, len(masks), squeeze=False).flat, masks.items(), strict=True
+    ):
+        axes.imshow(mask, cmap="cividis")
+        axes.set_title(title, fontsize=14)
+        axes.set_xlabel("key")
+        axes.set_ylabel("query")
+    return figure
+
+
+picture({"causal": ladder.hstu_mask(12, 12), "window of 4": ladder.hstu_mask(12, 12, window=(3, 0))})
+
+# %% [markdown]
+# ### Predict
+#
+# Of 12 tokens, 2 are contexts and 3 are targets, each a group of its own. How many keys does the last target see?
+
+# %%
+keys_of_the_last_target = None
+lessons.predict("keys_of_the_last_target", keys_of_the_last_target)
+
+# %%
+structured = ladder.hstu_mask(12, 12, contexts=2, targets=3)
+lessons.after("keys_of_the_last_target", lambda: picture({"2 contexts, 3 targets": structured}))
+
+# %% [markdown]
+# ## A row is a range with one gap
+#
+# Without intervals every row sees the keys from `begin` to `end`, except a gap from the first target to `gap_end`.
+# From row to row these bounds never decrease (except the end of the contexts). So the *first* and the *last* row of a
+# block say everything about a tile of keys:
+
+# %%
+lessons.source(
+    "h2_masks",
+    "/// Whether a row sees one of the keys key",
+    "/// Whether every row sees all of them.",
+    file="ladder/hstu_mask.h",
+)
+
+# %% [markdown]
+# - A tile that no row sees is neither loaded nor multiplied.
+# - A tile that all rows see whole is not masked.
+# - Only a tile that the mask *cuts* is masked: a row's part is a 64-bit word, and each element tests one bit.
+#
+# In the loop `seen.from` finds the next tile, while the tile before is being loaded:
+
+# %%
+lessons.source("h2_masks", "int key = seen.from(", "prefetch(1 - now, next);")
+
+# %% [markdown]
+# Intervals have no such order. There the threads of the block test every row, and `__syncthreads_or` combines what
+# they found.
+#
+# ## Counted
+#
+# A window of 64 in a sequence of 512, and some targets:
+
+# %%
+forms = {"causal": {}, "window of 64": {"window": (63, 0)}, "256 targets": {"targets": (256,)}}
+for name, form in forms.items():
+    problem = HstuProblem(heads=1, head_dim=64, q_lens=(512,), **form)
+    counted = ladder.compare(problem, ["h2_masks"], backend="emulator").iloc[0]
+    print(f"{name:12}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
+
+# %% [markdown]
+# The rule is exact: the rung's test finds by brute force in how many tiles at least one element is visible, and the
+# emulator counts just as many products. Every form of mask, with tiles of 4 x 4; blue ones need no mask, orange ones
+# are cut:
+
+# %%
+gallery.mask()
+
+# %% [markdown]
+# ## Which blocks start first
+#
+# Without contexts the last rows see the most keys, so their blocks start first. A handful of contexts reverses that:
+# the *first* rows see all of the history. A long block that starts last keeps the whole GPU waiting, so the blocks of
+# contexts start before all others:
+
+# %%
+lessons.source(
+    "h2_masks", "/// The first query of this block of `rows`.", "  }", file="ladder/hstu_sequence.h"
+)
+
+# %% [markdown]
+# ## Registers
+#
+# The mask's parameters would take a dozen registers through the main loop, and the tiles need them all. So the kernel
+# *recomputes* what it does not need in every tile: a few loads that hit the cache, in the few tiles that are cut.
+
+# %%
+lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha);")
+
+# %% [markdown]
+# ## What it costs, and what it bought
+#
+# TFLOP/s on an H200 in bf16, over the pairs that the mask shows. A rung that computed hidden tiles would be slower in
+# this table, not faster:
+
+# %%
+lessons.measured_hstu(["h1_silu", "h2_masks"])
+
+# %% [markdown]
+# With a plain causal mask h2 reaches what h1 does, within 5%: the masks cost little where they are not used.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `h2_`. **Read on:** the rung's [README](../stages/h2_masks/README.md).
+# **Next:** [20, a bias, and gradients](20_h3_rab.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/19_h2_masks.ipynb).

@@ -1,0 +1,139 @@
+# %% [markdown]
+# # 21 h4_arrangement, h5_paged: few queries, and keys in pages
+#
+# A recommender that serves has few queries, the candidates, and a long log of keys, most of which it has processed
+# before. Two rungs fit that: one splits the keys among the warps, the other reads keys from the pages of a cache.
+
+# %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
+# Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("ladder") is None:
+    sources = "flash-ladder @ git+https://github.com/flash-ladder/flash-ladder"
+    install = [sys.executable, "-m", "pip", "install", "-q"]
+    if subprocess.run([*install, "--only-binary=flash-ladder", "flash-ladder"]).returncode != 0:
+        subprocess.run([*install, sources], check=True)
+
+# %%
+# %load_ext ladder.lessons
+import pandas as pd
+
+import ladder
+from ladder import lessons
+from ladder.operations import HstuProblem
+
+# %% [markdown]
+# ## h4: sixteen queries, four warps
+#
+# In every rung so far the warps of a block split the *queries*, 32 rows each. With 16 queries one warp has all of
+# them, and the other three have nothing to multiply. It also multiplies 16 rows that do not exist.
+#
+# So h4 has two arrangements, and the host chooses. Up to 32 queries per sequence, all warps have the *same* 16
+# queries and split the *keys*: warp i has the i-th tile of each buffer.
+
+# %%
+# %exercise h4_own
+
+# %%
+lessons.source(
+    "h4_arrangement", "mma_ABt(s, q, k_smem[now][part]);", "mma_AB(o, p_16, v_smem[now][part], o);"
+)
+
+# %% [markdown]
+# ### Predict
+#
+# At $d = 64$ a warp's tile has 32 keys in both arrangements. A sequence has 16 queries and 4,096 keys, all visible.
+# How many tiles does the busiest warp multiply if the warps split the keys?
+
+# %%
+tiles_of_the_busiest = None
+lessons.predict("tiles_of_the_busiest", tiles_of_the_busiest)
+
+# %% [markdown]
+# ## Adding the parts
+#
+# At the end each warp has a part of every sum. With a softmax, the parts would have to be merged by their maxima: (m,
+# l, O) of one with (m, l, O) of the other. Without a softmax it is an addition. The buffers of K are free by then,
+# and hold the parts:
+
+# %%
+lessons.source("h4_arrangement", "if constexpr (A::split_keys) {", "  }")
+
+# %%
+# %exercise h4_sum
+
+# %% [markdown]
+# ## Counted
+#
+# 16 queries, all of them targets, and 1,024 keys. The last row is what the busiest warp does:
+
+# %%
+few = HstuProblem(heads=1, head_dim=64, q_lens=(16,), kv_lens=(1024,), targets=(16,))
+table = ladder.compare(few, ["h2_masks", "h4_arrangement"], backend="emulator").set_index("stage")
+shown = table[["mma_instructions", "ldmatrix_instructions", "global_sectors_ld"]].T
+busy_warps = pd.Series({"h2_masks": 1, "h4_arrangement": 4})
+shown.loc["mma of the busiest warp"] = (shown.loc["mma_instructions"] / busy_warps).astype(int)
+shown
+
+# %% [markdown]
+# Each fragment of K and V now serves 16 rows instead of 32, so splitting keys pays only where the other warps would
+# have no rows. With many queries h4 takes the other arrangement and is h2, a little slower for the choice. TFLOP/s on
+# an H200:
+
+# %%
+lessons.measured_hstu(["h2_masks", "h4_arrangement"])
+
+# %% [markdown]
+# Problems with few queries have not been measured yet, so here there are only counts.
+#
+# ## h5: keys in pages
+#
+# A serving system keeps the keys and values of logs that it has processed. Logs grow, so their keys cannot stay
+# contiguous: each log gets *pages* of a cache, wherever there is room. A table says which:
+
+# %%
+PAGE = 32
+lengths = {"user 0": 70, "user 1": 40}
+free = iter([5, 2, 7, 0, 3])  # pages in the order in which they became free
+rows = {}
+for user, length in lengths.items():
+    pages = [next(free) for _ in range(-(-length // PAGE))]
+    rows[user] = {
+        "tokens": length,
+        "pages": pages,
+        "tokens in the last page": length - (len(pages) - 1) * PAGE,
+    }
+pd.DataFrame(rows).T
+
+# %% [markdown]
+# **A page is a tile.** The kernel's loop is that of h2. All that changes is where tile i begins in memory. The last
+# page may be partly filled; then the tile has fewer rows, and the rest is loaded as zeros:
+
+# %%
+lessons.source("h5_paged", "/// Tile i: page i of the history or", "return {history + target, count,")
+
+# %%
+# %exercise h5_page
+
+# %% [markdown]
+# The targets are candidates, scored once and discarded. They are not in the cache: their keys are the last rows of
+# `k` and `v`, and the first of them begins a new tile. So key positions have no gaps, but a tile may have one at its
+# end:
+
+# %%
+contiguous = HstuProblem(heads=1, head_dim=64, q_lens=(40,), kv_lens=(360,), targets=(40,))
+paged = HstuProblem(heads=1, head_dim=64, q_lens=(40,), kv_lens=(360,), targets=(40,), page_size=32)
+for problem, rung in ((contiguous, "h2_masks"), (paged, "h5_paged")):
+    counted = ladder.compare(problem, [rung], backend="emulator").iloc[0]
+    print(f"{rung:8}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
+
+# %% [markdown]
+# **What is left:** both rungs use `mma.sync`. The last one moves HSTU attention to `wgmma` and TMA.
+
+# %% [markdown]
+# **Practise:** the exercises begin with `h4_` and `h5_`. **Read on:** the READMEs of
+# [h4](../stages/h4_arrangement/README.md) and [h5](../stages/h5_paged/README.md). **Next:** [22, HSTU attention on
+# Hopper](22_h6_wgmma.ipynb). Run this lesson [on
+# Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/21_h4_arrangement.ipynb).
