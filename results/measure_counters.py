@@ -3,7 +3,7 @@
 
     python3 results/measure_counters.py --out DIR [--stages STAGE ...]
 
-Needs a GPU, ncu, nvcc and a Python with torch, pandas, rich and pybind11; the package need not be installed.
+Needs a GPU, ncu, nvcc and a Python with torch, pandas and rich; the package need not be installed.
 It takes some minutes and writes into DIR:
 
 counters.csv      some rows a stage and calibration problem (at most one block an SM): what was measured on
@@ -12,7 +12,8 @@ counters.csv      some rows a stage and calibration problem (at most one block a
 arbitration.csv   the same for a grid that fills the GPU, several times over, and for v3_swizzle at d = 64
                   with the swizzle parameters that are right for d = 128: conflicts of addresses against
                   lost arbitration between clients of the L1
-pages.tar.gz      the reports and their pages as printed: raw.csv, source pages by SASS and by CUDA line
+pages.tar.gz      the report of one launch of each of these stages, its source pages as printed, by SASS and
+                  by CUDA line, and the metrics that this ncu knows for this GPU
 
 ``results/h200/`` holds what it wrote on an H200.
 """
@@ -48,7 +49,7 @@ from ladder.operations import (  # noqa: E402
     operation_of,
 )
 from ladder.profiling import Run  # noqa: E402
-from ladder.stages import discover, root  # noqa: E402
+from ladder.stages import Stage, discover, root  # noqa: E402
 
 #: Metrics beside the table's, which explain them.
 OTHER_METRICS = (
@@ -155,7 +156,7 @@ def with_foreign_swizzle(folder: Path) -> str:
     shutil.copytree(root() / "v3_swizzle", folder / name)
     kernel = folder / name / "kernel.cu"
     text, changed = re.subn(
-        r"(static constexpr int S = )(.*?);", r"\1kSegmentBytes == 16 ? 4 : \2;", kernel.read_text()
+        r"(static constexpr int S = )(.*?);", r"\1sizeof(T) == 2 ? 4 : \2;", kernel.read_text()
     )
     if changed != 1:
         raise LadderError(f"{changed} definitions of S in {kernel}; there should be one")
@@ -186,13 +187,11 @@ def save_source_pages(runs: list[Run], directory: Path, ncu: Path) -> None:
         (directory / f"source_{view.replace(',', '_')}.csv").write_text(done.stdout + done.stderr)
 
 
-def calibration_runs(names: list[str], operation: Operation) -> list[Run]:
-    """The operation's calibration problems, and one more in bf16, for the stages that take them."""
+def calibration_runs(stage: Stage, operation: Operation) -> list[Run]:
+    """The operation's calibration problems, and one more in bf16, of those that the stage takes."""
     problems = [*operation.calibration_problems, replace(operation.calibration_problems[1], dtype="bf16")]
-    stages = [discover()[name] for name in names]
     return [
         Run(stage.name, problem)
-        for stage in stages
         for problem in problems
         if stage.suits(problem)
         for _ in range(CALIBRATION_REPEATS)
@@ -239,28 +238,24 @@ def measure(out: Path, names: list[str]) -> None:
         wrong = [with_foreign_swizzle(foreign)] if "v3_swizzle" in names else []
         names = build_all([*names, *wrong])
         print(f"built {', '.join(names)}", flush=True)
-        by_operation: dict[str, list[str]] = {}
         for name in names:
-            by_operation.setdefault(discover()[name].computes, []).append(name)
-        # v1 is slow, and what runs on sm_90a alone reads nothing with ldmatrix.
-        filling = [
-            name
-            for name in by_operation.get(DEFAULT_OPERATION, [])
-            if name != "v1_minimal" and not discover()[name].only_arch
-        ]
-        try:
-            for operation in map(get_operation, by_operation):
-                own = [name for name in by_operation[operation.name] if name not in wrong]
-                runs, report = calibration_runs(own, operation), pages / f"{operation.name}.ncu-rep"
-                launches = collect(runs, report, metrics, ncu)
+            if name not in wrong:
+                operation = get_operation(discover()[name].computes)
+                runs = calibration_runs(discover()[name], operation)
+                launches = collect(runs, Path(temporary) / f"{name}.ncu-rep", metrics, ncu)
                 write_rows(rows(runs, launches, environment, metrics), out / file_of(operation))
-                words = nsight.import_command(report, "raw", ncu=ncu)
-                (pages / f"{operation.name}_raw.csv").write_text(nsight.run(words))
-            if filling:
+        filling = [name for name in names if fills_the_gpu(discover()[name])]
+        if filling:
+            try:
                 measure_arbitration(filling, out, pages, environment, metrics, ncu)
-        finally:
-            with tarfile.open(out / "pages.tar.gz", "w:gz") as archive:
-                archive.add(pages, arcname="pages")
+            finally:
+                with tarfile.open(out / "pages.tar.gz", "w:gz") as archive:
+                    archive.add(pages, arcname="pages")
+
+
+def fills_the_gpu(stage: Stage) -> bool:
+    """Whether arbitration is measured: v1 is slow, and what runs on sm_90a alone has no ldmatrix."""
+    return stage.computes == DEFAULT_OPERATION and stage.name != "v1_minimal" and not stage.only_arch
 
 
 def measure_arbitration(
@@ -270,13 +265,10 @@ def measure_arbitration(
     runs = arbitration_runs(names)
     fewer = {*nsight.metric_names(), nsight.TIME, *nsight.ARBITRATION}
     few_metrics = [name for name in metrics if name in fewer]
-    report = pages / "arbitration.ncu-rep"
-    launches = collect(runs, report, few_metrics, ncu)
+    launches = collect(runs, pages.parent / "arbitration.ncu-rep", few_metrics, ncu)
     measured = rows(runs, launches, environment, few_metrics)
     write_rows(measured, out / "arbitration.csv")
     print(summary(measured), flush=True)
-    words = nsight.import_command(report, "raw", ncu=ncu)
-    (pages / "arbitration_raw.csv").write_text(nsight.run(words))
     save_source_pages([Run(name, CALIBRATION_PROBLEMS[1]) for name in names], pages, ncu)
 
 

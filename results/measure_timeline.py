@@ -140,7 +140,9 @@ def timeline(stage: str, backend: str) -> pd.DataFrame:
         name = make_variant(f"{stage}_marked", stage, replacements(stage, CLOCKS[backend]), folder)
         problem, device = PROBLEMS[backend], torch.device("cpu" if backend == "emulator" else "cuda")
         inputs = operation_of(problem).make_inputs(problem, device.type)
-        prepare(problem, inputs, device, Choice(name))(inputs)  # in this process, which may write files
+        prepare(problem, inputs, device, Choice(name))(
+            *inputs.values()
+        )  # in this process, which may write files
         made = pd.read_csv(marks, names=["role", "mark", "time"])
     made["time"] -= made["time"].min()
     return steps(made, stage)

@@ -70,7 +70,8 @@ def speeds() -> pd.DataFrame:
 
 def rungs() -> pd.DataFrame:
     """Each rung's counts on the default problem in the emulator, and its speed on the GPU."""
-    own = [stage for stage in discover().computing("attention") if stage.path.parent == root()]
+    attention = discover().computing("attention")
+    own = [stage for stage in attention if stage.path.parent == root() and not stage.needs]
     table = pd.DataFrame({"title": [stage.title for stage in own]}, index=[stage.name for stage in own])
     counted = compare(DEFAULT_PROBLEM, list(table.index), backend="emulator").set_index("stage")
     table["conflicts"] = counted["conflicts"].astype(int)
@@ -131,10 +132,9 @@ def turns() -> pd.DataFrame:
 
 
 def draw_turns(data: pd.DataFrame) -> Figure:
-    title = (
-        "one block in the emulator: the order of events, not their time; products land as late as they may"
-    )
-    return _draw_roles(data, (0.0, 80.0), title, "events")
+    from ladder.plots import turns_picture
+
+    return turns_picture(data)
 
 
 def timeline() -> pd.DataFrame:
@@ -144,15 +144,9 @@ def timeline() -> pd.DataFrame:
 
 
 def draw_timeline(data: pd.DataFrame) -> Figure:
-    title = "one block of many, in the middle of its work, on an H200, at B=4 H=16 N=M=4096 d=64 bf16"
-    return _draw_roles(data, (40_000.0, 52_000.0), title, "clocks of the SM")
+    from ladder.plots import clocks_picture
 
-
-def _draw_roles(data: pd.DataFrame, window: tuple[float, float], title: str, unit: str) -> Figure:
-    from ladder.plots import timeline_picture
-
-    panels = dict(iter(data.groupby("stage", sort=False)))
-    return timeline_picture(panels, dict.fromkeys(panels, window), title, unit)
+    return clocks_picture(data)
 
 
 def draw_rungs(data: pd.DataFrame) -> Figure:

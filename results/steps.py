@@ -24,6 +24,7 @@ from rich.table import Table
 from ladder.backends import get_backend
 from ladder.build import build
 from ladder.errors import LadderError
+from ladder.evaluation import default_problem
 from ladder.stages import Stage, discover, include_directory, root
 
 _CODE = (".cu", ".h")
@@ -126,10 +127,12 @@ def changed_lines(before: Stage, stage: Stage) -> tuple[int, int]:
 
 @cache
 def library_lines(name: str) -> frozenset[tuple[str, int]]:
-    """The lines of ``stages/include/`` that generate code in a rung. Raises :class:`LadderError`."""
+    """The lines of ``stages/include/`` that generate code in a rung, for the problem of its comparison.
+    Raises :class:`LadderError`.
+    """
     stage = discover()[name]
     target = get_backend("emulator").target(stage, None)
-    binary = build(stage, target, stage.chosen_options({})).read_bytes()
+    binary = build(stage, target, stage.chosen_options({}), only=default_problem(name)).read_bytes()
     include = include_directory().resolve()
     files = {number: Path(path.decode()).resolve() for number, path in _FILE.findall(binary)}
     return frozenset(

@@ -27,9 +27,10 @@ from steps import changed_lines
 
 from ladder import nsight
 from ladder.evaluation import evaluate, run_comparison
-from ladder.operations import DEFAULT_OPERATION, DEFAULT_PROBLEM, Problem
+from ladder.lessons.recorded import DENSE, UNITS, hstu_problem, options_by_head_dim
+from ladder.operations import DEFAULT_OPERATION, DEFAULT_PROBLEM, OPERATIONS, Problem
 from ladder.render import comparison_tables, most_stalled
-from ladder.stages import Stage, discover, of_today, root
+from ladder.stages import Stage, discover, examples_root, of_today, root
 
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
@@ -37,8 +38,11 @@ H200 = ROOT / "results" / "h200"
 #: The files that contain tables.
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "ladders.md",
     ROOT / "docs" / "other_kernels.md",
+    ROOT / "docs" / "rungs.md",
     ROOT / "docs" / "sanitizer.md",
+    ROOT / "docs" / "speed.md",
     *sorted((ROOT / "stages").glob("*/README.md")),
 )
 
@@ -123,19 +127,6 @@ def _speeds_by_rung(frame: pd.DataFrame, operation: str, ratios: Sequence[str]) 
     return _markdown(["", *measured.problem.unique()], rows)
 
 
-#: Heading and column of nsight.BOUNDS, for the units that may bound a rung.
-_UNITS = (
-    ("SMs with work", "sms"),
-    ("shared memory and L1", "shared"),
-    ("tensor cores", "tensor"),
-    ("issue slots", "issue"),
-    ("exp unit", "xu"),
-    ("L2", "l2"),
-    ("DRAM", "dram"),
-    ("warps resident", "warps"),
-)
-
-
 def bounds(stage: str) -> str:
     """Utilisation of each unit in a rung and the one before, in percent, and the warps' stall reasons.
 
@@ -152,7 +143,7 @@ def bounds(stage: str) -> str:
     n, d = shared.assign(work=shared.N * shared.M * shared.d).sort_values("work").iloc[-1][["N", "d"]]
     chosen = shared[(n == shared.N) & (shared.d == d)].set_index("stage").loc[names]
     counted, shares = nsight.counters(chosen), nsight.bounds(chosen)
-    units = [(heading, column) for heading, column in _UNITS if shares[column].notna().all()]
+    units = [(heading, column) for heading, column in UNITS if shares[column].notna().all()]
     rows = [[heading, *(f"{value:.0f}%" for value in shares[column])] for heading, column in units]
     if not discover()[stage].only_arch:  # whose factors wgmma reads
         extra = counted.conflicts / (counted.wavefronts_ld + counted.wavefronts_st)
@@ -200,10 +191,20 @@ def _beside_the_algorithm(stage: str) -> str:
 
 
 def rungs(*operations: str) -> str:
-    """Each rung of these operations, with its idea, its lines, its page and its lesson."""
+    """For docs/ladders.md: the rungs of these operations, with idea, lines, page and lesson."""
     own = [stage for stage in discover() if stage.computes in operations and stage.path.parent == root()]
+    return _table_of_rungs(own)
+
+
+def rungs_of_attention(*operations: str, is_variant: bool) -> str:
+    """:func:`rungs`, of those alone that need a feature of the problem, the variants, or of all others."""
+    found = [stage for name in operations for stage in discover().computing(name)]
+    return _table_of_rungs([s for s in found if s.path.parent == root() and bool(s.needs) == is_variant])
+
+
+def _table_of_rungs(own: Sequence[Stage]) -> str:
     rows = [[_rung_link(stage), stage.idea, _lines(stage), _lesson_links(stage)] for stage in own]
-    table = _markdown(["rung", "the one idea", "lines", "lesson"], rows)
+    table = _markdown(["rung", "the one idea", "lines", "lesson"], rows).replace("](", "](../")
     return table.replace("| --- | ---: | ---: | ---: |", "| --- | --- | ---: | --- |")
 
 
@@ -211,7 +212,7 @@ def rungs_with_speeds() -> str:
     """:func:`rungs` of attention, with the speed of each on the H200, in the run that measured it."""
     rows = []
     for stage in discover().computing("attention"):
-        if stage.path.parent == root():
+        if stage.path.parent == root() and not stage.needs:
             speeds = [rung_speed(stage.name, head_dim) for head_dim in (64, 128)]
             rows.append([_rung_link(stage), stage.idea, _lines(stage), *speeds, _lesson_links(stage)])
     table = _markdown(["rung", "the one idea", "lines", "d = 64", "d = 128", "lesson"], rows)
@@ -223,6 +224,25 @@ def rungs_with_speeds() -> str:
 def _rung_link(stage: Stage) -> str:
     page = "README.md" if (stage.path / "README.md").is_file() else "kernel.cu"
     return f"[`{stage.name}`](stages/{stage.name}/{page})"
+
+
+def takes(*operations: str) -> str:
+    """What each rung and example of these operations takes, as its stage.toml says."""
+    stages = [stage for operation in operations for stage in discover().computing(operation)]
+    rows = [_taken(stage) for stage in stages if stage.path.parent in (root(), examples_root())]
+    head = ["rung", "GPU", "dtypes", "head dims", "also takes", "needs", "same bits"]
+    return _markdown(head, rows).replace("---:", "---")
+
+
+def _taken(stage: Stage) -> list[str]:
+    minimum = "sm_{}{} and later".format(*stage.min_compute_capability)
+    lists = (stage.dtypes, stage.head_dims, stage.takes, stage.needs)
+    return [
+        f"[`{stage.name}`](../{stage.path.relative_to(ROOT)}/kernel.cu)",
+        f"{stage.only_arch} alone" if stage.only_arch else minimum,
+        *(", ".join(map(str, values)) for values in lists),
+        "yes" if stage.deterministic else "no",
+    ]
 
 
 def _lines(stage: Stage) -> str:
@@ -280,17 +300,17 @@ def climb_lengths() -> str:
 
 
 def climb_ideas() -> str:
-    """The speed of v11_persistent, and its losses without each of its ideas: medians of the runs."""
-    frame = pd.read_csv(H200 / "climb_ideas.csv").dropna(subset="N")
+    """The speed of v12_order, and its losses without each of its ideas: medians of the runs."""
+    frame = measured_rows("climb_ideas.csv").dropna(subset="N")
     own = frame[frame.contender.str.startswith("v")]
     speeds = own.pivot_table(
         index="contender", columns=["d", "causal"], values="tflops", aggfunc="median", sort=False
     )
-    whole = speeds.loc["v11_persistent"]
-    rows = [["`v11_persistent`", *(f"{value:.0f}" for value in whole)]]
-    for name in speeds.index.drop("v11_persistent"):
+    whole = speeds.loc["v12_order"]
+    rows = [["`v12_order`", *(f"{value:.0f}" for value in whole)]]
+    for name in speeds.index.drop("v12_order"):
         idea = name.partition(":")[0].removeprefix("v11_without_").replace("_", " ")
-        shown = f"`{name}`" if name == "v10_pingpong" else f"without {idea}"
+        shown = f"`{name}`" if name == "v10b_overlap" else f"without {idea}"
         losses = (f"{v:.0f} ({v / w - 1:+.0%})" for v, w in zip(speeds.loc[name], whole, strict=True))
         rows.append([shown, *losses])
     return _markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
@@ -302,16 +322,72 @@ def gradient_speeds() -> str:
     return _speeds_by_rung(frame[frame.N == 4096], "attention_backward", ("of_flash", "of_cudnn"))
 
 
+def option_speeds(operation: str) -> str:
+    """TFLOP/s of the rungs of windows, sinks, softcaps and sequences, and the multiple of the dense rung's
+    speed in the same run. A mask whose right side is 0 is beside the causal dense rung.
+    """
+    frame = _options()
+    return _options_by_head_dim(frame[frame.operation == operation])
+
+
+def decoding_speeds() -> str:
+    """What a kernel that only reads reaches, in TB/s, and which share of it the others do, by case."""
+    frame = measured_rows("decoding.csv")
+    of_read = frame.pivot(index="case", columns="contender", values="of_read")
+    names = [name for name in frame.contender.unique() if name not in ("read only", "torch efficient")]
+    rows = []
+    for case, same in frame.groupby("case", sort=False):
+        read = same.set_index("contender").tb_per_s["read only"]
+        shares = (of_read.loc[case, name] for name in names)
+        rows.append([str(case), f"{read:.2f}", *("" if pd.isna(x) else f"{x:.2f}" for x in shares)])
+    heads = (f"`{name}`" if re.match(r"d\d_", name) else name for name in names)
+    return _markdown(["", "read only, TB/s", *heads], rows)
+
+
+def token_speeds() -> str:
+    """Tokens per second of the attention of a model, by the sequences and their keys."""
+    frame = measured_rows("tokens.csv")
+    frame["case"] = [f"{row.B} x {row.M:,} keys" for row in frame.itertuples()]
+    speeds = frame.pivot(index="case", columns="contender", values="tokens_per_s")
+    names = [*frame.contender.unique()]
+    rows = [[case, *(f"{speeds.loc[case, name]:,.0f}" for name in names)] for case in frame["case"].unique()]
+    return _markdown(["", *(f"`{name}`" if "." in name else name for name in names)], rows)
+
+
+def options(stage: str) -> str:
+    """The rows of :func:`option_speeds` of one rung, with what they were measured on."""
+    frame = _options()
+    where = " and ".join(sorted(set(frame.gpu + ", " + frame.compiler + ", " + frame.date)))
+    title = (
+        f"B4 H16 N4096 in bf16 on an {where}: TFLOP/s of the pairs that the mask keeps, and the multiple of "
+    )
+    own = frame[frame.contender == stage]
+    if own.empty:
+        return "Not measured yet.\n"
+    [operation] = own.operation.unique()
+    return f"{title}{DENSE[operation]}'s speed.\n\n{_options_by_head_dim(own)}"
+
+
+def _options() -> pd.DataFrame:
+    frame = measured_rows("options.csv").dropna(subset="N")
+    return frame[~frame.contender.str.startswith("torch")]
+
+
+def _options_by_head_dim(frame: pd.DataFrame) -> str:
+    """One row per rung and problem, one column per head dim."""
+    cells = options_by_head_dim(frame)
+    dims = dict.fromkeys(d for by_dim in cells.values() for d in by_dim)
+    rows = [
+        [f"`{stage}`", problem, *(by_dim.get(d, "") for d in dims)]
+        for (stage, problem), by_dim in cells.items()
+    ]
+    return _markdown(["rung", "problem", *dims], rows).replace("| --- | ---: |", "| --- | --- |", 1)
+
+
 def hstu_speeds() -> str:
     """TFLOP/s of the HSTU rungs, over the elements that the mask shows."""
     frame = measured_rows("hstu.csv").dropna(subset="N")
-    frame["problem"] = [
-        f"`{row.N.count('/') + 1} x {row.N.partition('/')[0]} d{row.d:.0f} "
-        + re.sub(r"\b(\d+)(/\1)+\b", r"\1", row.mask)  # the same in each sequence
-        + (f" bias of {row.bias:.0f}" if row.bias else "")
-        + (f" {row.M.partition('/')[0]} keys`" if row.M != row.N else "`")
-        for row in frame.itertuples()
-    ]
+    frame["problem"] = [f"`{hstu_problem(row)}`" for row in frame.itertuples()]
     return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f}")
 
 
@@ -325,27 +401,19 @@ def _speeds_by_problem(frame: pd.DataFrame, cell: Callable[[pd.Series], str]) ->
     return _markdown(["", *(name if name.startswith("torch") else f"`{name}`" for name in names)], rows)
 
 
-def climb_arrangements() -> str:
-    """The arrangements' speeds relative to cuDNN."""
-    frame = pd.read_csv(H200 / "climb_arrangements.csv").dropna(subset="B")
-    frame = frame[frame.contender.str.startswith("v")]
-    table = frame.pivot_table(index="contender", columns=["d", "causal"], values="of_cudnn", sort=False)
-    rows = [[f"`{name}`", *(f"{value:.2f}" for value in values)] for name, *values in table.itertuples()]
-    return _markdown(["", "d64", "d64 causal", "d128", "d128 causal"], rows)
-
-
 def output() -> str:
-    """The output of ``ladder compare`` on a machine without a GPU, for the rungs that any GPU runs."""
-    own = [s.name for s in discover().computing("attention") if s.path.parent == root() and not s.only_arch]
+    """The output of ``ladder compare`` with three rungs on a machine without a GPU."""
     console = Console(width=80, color_system=None, file=io.StringIO(), force_jupyter=False)
-    comparison = run_comparison(DEFAULT_PROBLEM, own, backend="emulator")
+    comparison = run_comparison(
+        DEFAULT_PROBLEM, ["v1_minimal", "v2_warp_mma", "v3_swizzle"], backend="emulator"
+    )
     for table in comparison_tables(comparison, discover(), console.width):
         console.print(table)
     assert isinstance(console.file, io.StringIO)
     lines = [line.rstrip() for line in console.file.getvalue().rstrip().splitlines()]
     # The allowed error depends on the rounding of torch's own attention, which differs between CPUs.
-    shown = [line for line in lines if not line.startswith("   allowed")]
-    return "\n".join(["```", *shown, "```", ""])
+    kept = [line for line in lines if not line.startswith("   allowed")]
+    return "\n".join(["```", *kept, "```", ""])
 
 
 def sanitizer() -> str:
@@ -407,23 +475,34 @@ def other_kernels() -> str:
     return title + _markdown(head, rows).replace("---: |\n", "--- |\n", 1)
 
 
+#: The operations that have rungs; the others have an example each.
+_LADDERS = ("attention", "attention_backward", "decoding", "hstu", "hstu_backward")
+
 TABLES: dict[str, Callable[[], str]] = {
     "other-kernels": other_kernels,
     "sanitizer": sanitizer,
     "v4-kernel": lambda: _beside_the_algorithm("v4_tk_tiles"),
     "climb": climb,
-    "climb-arrangements": climb_arrangements,
     "climb-lengths": climb_lengths,
     "climb-ideas": climb_ideas,
     "gradient-speeds": gradient_speeds,
     "hstu-speeds": hstu_speeds,
+    "decoding-speeds": decoding_speeds,
+    "token-speeds": token_speeds,
+    "option-speeds": partial(option_speeds, "attention"),
+    "option-speeds-backward": partial(option_speeds, "attention_backward"),
     "swizzle-parameters": swizzle_parameters,
     "arbitration": arbitration,
     "speed": speed,
     "rungs": rungs_with_speeds,
-    "rungs-backward": lambda: rungs("attention_backward"),
+    "rungs-backward": lambda: rungs_of_attention("attention_backward", is_variant=False),
+    "rungs-variants": lambda: rungs_of_attention("attention", "attention_backward", is_variant=True),
+    "rungs-decoding": lambda: rungs("decoding"),
     "rungs-hstu": lambda: rungs("hstu", "hstu_backward"),
     "output": output,
+    **{f"takes-{operation}": partial(takes, operation) for operation in _LADDERS},
+    "takes-examples": lambda: takes(*(one for one in OPERATIONS if one not in _LADDERS)),
+    **{f"options-{stage.name}": partial(options, stage.name) for stage in discover() if stage.needs},
     **{f"bounds-{stage.name}": partial(bounds, stage.name) for stage in discover().computing("attention")},
 }
 

@@ -1,7 +1,10 @@
 """What a call costs on the host, beside torch's: ``ladder.attention`` and ``ladder.hstu_attention`` as users
-call them, and the launch alone.
+call them, and the launches alone.
 
 The host's time is that of a call while the GPU still computes; the speed is that of calls one after another.
+With the backward pass, ``autograd alone`` is a torch.autograd.Function of as many tensors that computes
+nothing: what torch takes for any function written in Python. ``results/h200/calls.csv`` has the rows of an
+H200.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Any
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
 from rich.table import Table
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,7 +31,7 @@ from ladder.bench.provenance import measured_on
 from ladder.common import files
 from ladder.common.progress import steps
 from ladder.errors import LadderError
-from ladder.functional import prepared
+from ladder.functional import gradient_inputs, inputs_of, prepared, prepared_gradients
 from ladder.operations import Problem
 
 #: Most calls in a row, and how long they take at most; a GPU's queue holds about a thousand launches, of
@@ -44,8 +48,8 @@ Call = Callable[[], object]
 
 
 def attention_calls(problem: Problem, *, with_gradient: bool) -> dict[str, Call]:
-    """Calls of the same attention by contender, forward alone or with the backward pass; the raw launch is of
-    a prepared run, with outputs allocated.
+    """Calls of the same attention by contender, forward alone or with the backward pass; the raw launches are
+    of prepared runs, with outputs allocated.
     """
     shape = (problem.batch, problem.heads, problem.q_len, problem.head_dim)
     q, k, v = (
@@ -61,7 +65,7 @@ def attention_calls(problem: Problem, *, with_gradient: bool) -> dict[str, Call]
 
         return call
 
-    stage = ladder.discover().computing("attention")[-1].name
+    stage = [one.name for one in ladder.discover().computing("attention") if one.suits(problem)][-1]
     calls: dict[str, Callable[[], Tensor]] = {
         "ladder auto": lambda: ladder.attention(q, k, v, is_causal=causal)[0],
         f"ladder {stage}": lambda: ladder.attention(q, k, v, is_causal=causal, stage=stage)[0],
@@ -69,9 +73,13 @@ def attention_calls(problem: Problem, *, with_gradient: bool) -> dict[str, Call]
         "torch flash": torchs(SDPBackend.FLASH_ATTENTION),
         "torch cuDNN": torchs(SDPBackend.CUDNN_ATTENTION),
     }
-    if with_gradient:
-        return {name: _with_gradient(call, (q, k, v), d_o) for name, call in calls.items()}
-    return {**calls, "launch alone": _launch_alone(q, k, v, causal)}
+    if not with_gradient:
+        return {**calls, "launch alone": _launch_alone(q, k, v, causal)}
+    calls["autograd alone"] = lambda: _Nothing.apply(q, k, v)[0]
+    return {
+        **{name: _with_gradient(call, (q, k, v), d_o) for name, call in calls.items()},
+        "launches alone": _launches_alone(q, k, v, d_o, causal),
+    }
 
 
 def _with_gradient(call: Callable[[], Tensor], leaves: Sequence[Tensor], d_o: Tensor) -> Call:
@@ -80,8 +88,38 @@ def _with_gradient(call: Callable[[], Tensor], leaves: Sequence[Tensor], d_o: Te
 
 def _launch_alone(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Call:
     run = prepared(q, k, v, is_causal, None, False, "auto", "", "", False)
-    tensors = [q, k, v, *run.empty_outputs()]
+    tensors = [*inputs_of(q, k, v), *run.empty_outputs()]
     return lambda: run.launch(tensors)
+
+
+def _launches_alone(q: Tensor, k: Tensor, v: Tensor, d_o: Tensor, is_causal: bool) -> Call:
+    """Of the forward and of the backward pass."""
+    q, k, v = (x.detach() for x in (q, k, v))
+    o, lse = ladder.attention(q, k, v, is_causal=is_causal)
+    inputs = gradient_inputs(q, k, v, None, o, lse, d_o, None)
+    run = prepared_gradients(inputs, is_causal, None, "auto", "", False, (-1, -1), None)
+    forward, tensors = _launch_alone(q, k, v, is_causal), [*inputs, *run.empty_outputs()]
+
+    def call() -> None:
+        forward()
+        run.launch(tensors)
+
+    return call
+
+
+class _Nothing(torch.autograd.Function):
+    """As many tensors as attention's, without a launch."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        o, lse = torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, o, lse)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor, ...]:
+        del d_o, d_lse
+        return tuple(torch.empty_like(x) for x in ctx.saved_tensors[:3])
 
 
 def hstu_calls(*, with_gradient: bool) -> dict[str, Call]:
@@ -155,29 +193,31 @@ def rows(problem: Problem | None, *, with_gradient: bool) -> list[dict[str, Any]
             "host_us_p10": found[1],
             "host_us_p90": found[2],
             "call_us": found[3],
-            "tflops": flops / found[3] * 1e-6 if flops else None,
+            "tflops": flops / found[3] * 1e-6 if flops and name != "autograd alone" else None,
         }
         for name, found in measure(calls).items()
     ]
 
 
-def render(frame: pd.DataFrame) -> Table:
-    """The rows as a table, problem by problem."""
-    table = Table(title=f"{frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}")
-    for name in ("problem", "pass", ""):
-        table.add_column(name)
-    for name in ("host us", "10-90 %", "us a call", "TFLOP/s"):
-        table.add_column(name, justify="right")
-    before: tuple[str, str] | None = None
-    for _, row in frame.iterrows():
-        group = (row["problem"], row["pass"])
-        if group != before:
-            table.add_section()
-        shown = group if group != before else ("", "")
-        before = group
+def render(frame: pd.DataFrame) -> Group:
+    """The rows in tables of less than 80 columns, one per problem and pass."""
+    title = f"{frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}"
+    tables = [
+        _table(f"{problem}, {of_pass}", same)
+        for (problem, of_pass), same in frame.groupby(["problem", "pass"], sort=False)
+    ]
+    return Group(title, *tables)
+
+
+def _table(title: str, rows: pd.DataFrame) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("", min_width=23, no_wrap=True)
+    for name in ("host us", "10-90 %", "us per call", "TFLOP/s"):
+        table.add_column(name, justify="right", min_width=9, no_wrap=True)
+    for _, row in rows.iterrows():
         speed = "" if pd.isna(row.tflops) else f"{row.tflops:.1f}"
         spread = f"{row.host_us_p10:.1f}-{row.host_us_p90:.1f}"
-        table.add_row(*shown, row.contender, f"{row.host_us:.1f}", spread, f"{row.call_us:.1f}", speed)
+        table.add_row(row.contender, f"{row.host_us:.1f}", spread, f"{row.call_us:.1f}", speed)
     return table
 
 
@@ -197,15 +237,14 @@ def main(options: argparse.Namespace) -> int:
         for causal in (False, True)
     ]
     found: list[dict[str, Any]] = []
+    origin = measured_on()
     with steps("Measuring", len(problems) + 1) as progress:
         for problem in (None, *problems):
             with progress.step(str(problem or "hstu")):
                 for with_gradient in (False, True):
-                    found += rows(problem, with_gradient=with_gradient)
-    frame = pd.DataFrame(found)
-    for column, value in reversed(measured_on().items()):
-        frame.insert(0, column, value)
-    if options.out is not None:
-        files.write(options.out, frame.to_csv(index=False, float_format="%.5g").encode())
+                    found += ({**origin, **row} for row in rows(problem, with_gradient=with_gradient))
+            frame = pd.DataFrame(found)
+            if options.out is not None:  # now, so that a run that is cut off leaves what it measured
+                files.write(options.out, frame.to_csv(index=False, float_format="%.5g").encode())
     Console().print(render(frame))
     return 0

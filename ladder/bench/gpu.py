@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+import ladder
 from ladder.backends import Timing, call, get_backend, make_outputs, timing
 from ladder.bench.provenance import measured_on
 from ladder.build import build_all
@@ -26,6 +27,7 @@ from ladder.operations import (
     DEFAULT_OPERATION,
     AnyProblem,
     Operation,
+    Problem,
     Tensors,
     get_operation,
     memory,
@@ -43,7 +45,10 @@ Run = Callable[[Any], Tensor]
 
 
 def measure(
-    problems: Sequence[AnyProblem] | None = None, stages: Sequence[str] | None = None
+    problems: Sequence[AnyProblem] | None = None,
+    stages: Sequence[str] | None = None,
+    *,
+    called: bool = False,
 ) -> pd.DataFrame:
     """Measures one row per contender and problem, with its speed relative to torch's.
 
@@ -52,16 +57,20 @@ def measure(
     Columns: the environment, ``contender``, those of the problem, ``time_ms`` (median) with ``time_ms_p10``
     and ``time_ms_p90``, ``runs``, ``tflops``, ``of_matmul`` (share of the rate of a bf16 matrix product
     measured in the same run), ``of_<name>`` (speed as a multiple of torch's), ``error``, ``error_bound``,
-    ``passed``.
+    ``passed``; with ``called``, also ``called_tflops``, the speed of a rung of attention through
+    :func:`ladder.attention`, which then is built a second time, for all of its problems.
 
     ``stages`` may hold a stage several times with options: ``"my_rung:ROWS=32,KEYS=64"``. Raises
     :class:`LadderError` without a GPU, or if no contender takes a problem.
     """
-    return pd.concat([*measure_each(problems, stages)], ignore_index=True)
+    return pd.concat([*measure_each(problems, stages, called=called)], ignore_index=True)
 
 
 def measure_each(
-    problems: Sequence[AnyProblem] | None = None, stages: Sequence[str] | None = None
+    problems: Sequence[AnyProblem] | None = None,
+    stages: Sequence[str] | None = None,
+    *,
+    called: bool = False,
 ) -> Iterator[pd.DataFrame]:
     """The rows of :func:`measure`, problem by problem; the first ones with that of the matrix product."""
     ladder = discover()
@@ -97,7 +106,8 @@ def measure_each(
                         runs[stage.name] = run
                 if not runs:
                     raise UnsupportedProblem(f"no stage takes {problem}")
-                rows += _measure_problem(problem, runs, matmul_tflops)
+                calls = {name: _call(name, problem) for name in runs} if called else {}
+                rows += _measure_problem(problem, runs, calls, matmul_tflops)
             yield _frame(rows, where, operation)
             rows = []
 
@@ -138,7 +148,34 @@ def _stage_run(extension: Any, problem: AnyProblem) -> Run:
     return run
 
 
-def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: float) -> list[dict[str, Any]]:
+def _call(spec: str, problem: AnyProblem) -> Run:
+    """The same by a user's call of :func:`ladder.attention`. Raises :class:`LadderError` for a problem that
+    it has no arguments for.
+    """
+    if type(problem) is not Problem or problem.q_lens is not None:
+        raise LadderError("only rungs of attention on batches are measured through ladder.attention")
+    stage, options = stage_and_options(spec)
+    arguments: dict[str, Any] = {
+        "is_causal": problem.is_causal,
+        "scale": problem.scale,
+        "enable_gqa": True,
+        "window_size": problem.window or (-1, -1),
+        "softcap": problem.softcap,
+        "stage": stage.name,
+        "options": options,
+    }
+
+    def run(inputs: Any) -> Tensor:
+        q, k, v = (inputs[name] for name in "qkv")
+        o, _ = ladder.attention(q, k, v, sinks=inputs["sinks"], **arguments)
+        return o
+
+    return run
+
+
+def _measure_problem(
+    problem: AnyProblem, runs: dict[str, Run], calls: dict[str, Run], matmul_tflops: float
+) -> list[dict[str, Any]]:
     operation = operation_of(problem)
     first = operation.output_names[0]
     sets = timing.input_sets(problem, operation.make_inputs(problem, "cuda"))
@@ -156,7 +193,9 @@ def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: f
             # A library's gradients are made of its own o, and it need not take the steps that the limits of
             # single elements are derived from.
             passed[name] = deviation.largest <= bound
-    timings = timing.measure(runs, sets, _SECONDS)
+    through_calls = {f"{name} called": call for name, call in calls.items()}
+    timings = timing.measure({**runs, **through_calls}, sets, _SECONDS)
+    called = {name: timings.pop(f"{name} called").tflops(problem.flops) for name in calls}
     tflops = {name: timed.tflops(problem.flops) for name, timed in timings.items()}
     return [
         {
@@ -164,6 +203,7 @@ def _measure_problem(problem: AnyProblem, runs: dict[str, Run], matmul_tflops: f
             **operation.row(problem),
             **_times(timed),
             "tflops": tflops[name],
+            **({"called_tflops": called.get(name)} if called else {}),
             "of_matmul": tflops[name] / matmul_tflops,
             **{_ratio_column(baseline): tflops[name] / tflops[baseline] for baseline in baselines},
             "error": errors[name],
@@ -187,10 +227,13 @@ def _ratio_column(baseline: str) -> str:
 def render(frame: pd.DataFrame, operation: Operation) -> Table:
     """The measured rows as a table, problem by problem."""
     ratios = [column for column in frame.columns if column.startswith("of_")]
+    speeds = {"tflops": "TFLOP/s", "called_tflops": "called"}
+    shown_speeds = [column for column in speeds if column in frame]
     table = Table(title=f"{frame.gpu[0]}, {frame.compiler[0]}, torch {frame.torch[0]}, {frame.date[0]}")
     table.add_column("problem", min_width=20)
     table.add_column("", no_wrap=True)
-    for name in ("ms", "10-90 %", "TFLOP/s", *(column.replace("_", " ") for column in ratios), "right"):
+    names = (*(speeds[column] for column in shown_speeds), *(column.replace("_", " ") for column in ratios))
+    for name in ("ms", "10-90 %", *names, "right"):
         table.add_column(name, justify="right", no_wrap=True)
     before = ""
     for _, row in frame.iterrows():
@@ -198,11 +241,12 @@ def render(frame: pd.DataFrame, operation: Operation) -> Table:
         if problem != before:
             table.add_section()
         spread = f"{row.time_ms_p10:.3f}-{row.time_ms_p90:.3f}" if pd.notna(row.time_ms_p10) else ""
+        measured = [f"{row[column]:.1f}" if pd.notna(row[column]) else "" for column in shown_speeds]
         shares = [f"{row[column]:.2f}" if pd.notna(row[column]) else "" for column in ratios]
         right = "" if pd.isna(row.passed) else "yes" if row.passed else "NO"
         shown = problem if problem != before else ""
         before = problem
-        table.add_row(shown, row.contender, f"{row.time_ms:.3f}", spread, f"{row.tflops:.1f}", *shares, right)
+        table.add_row(shown, row.contender, f"{row.time_ms:.3f}", spread, *measured, *shares, right)
     return table
 
 
@@ -219,6 +263,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dtype", default="bf16", help="of --problem (default: bf16)")
     parser.add_argument("--causal", action="store_true", help="of --problem")
+    parser.add_argument(
+        "--called", action="store_true", help="also through ladder.attention: a column with that speed"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -231,7 +278,7 @@ def main(options: argparse.Namespace) -> int:
     if options.out is not None:
         files.require_target(options.out)
     frames: list[pd.DataFrame] = []
-    for rows in measure_each(problems, options.stages):
+    for rows in measure_each(problems, options.stages, called=options.called):
         frames.append(rows)
         if options.out is not None:
             write(frames, options.out)

@@ -20,7 +20,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,16 @@ from rich.console import Console
 from rich.table import Table
 
 from ladder.backends import EmulatorBackend
+from ladder.bench import record
 from ladder.bench.operators import Mutant, is_of_order, library_mutants, mutants, mutants_of
+from ladder.bench.record import Outcome
 from ladder.build import build, emulator_library
-from ladder.common import cache
+from ladder.common import cache, files
 from ladder.common.isolation import ProcessEnded, call
 from ladder.common.progress import steps
 from ladder.emulator import instruction_limit
 from ladder.errors import BuildError, LadderError
-from ladder.evaluation import check_stage, default_problem, run_comparison
+from ladder.evaluation import default_problem, is_faulty, run_comparison
 from ladder.operations import DTYPES
 from ladder.stages import Stage, discover, include_directory, root
 
@@ -59,23 +61,6 @@ _PRELOAD = (__name__, "pandas", "pytest", "torch")
 _SAMPLE = 40
 #: The head dim that narrow copies of rungs are built for, if the rung takes it.
 _HEAD_DIM = 64
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Which judges found the mutant, up to the first that did; empty if it does not build, or if its code is
-    that of its rung: ``is_same``.
-    """
-
-    mutant: Mutant
-    killed: dict[str, bool]
-    #: How judges' processes ended before they answered, by judge; such a mutant counts as found.
-    ends: dict[str, str] = field(default_factory=dict)
-    is_same: bool = False
-
-    @property
-    def is_found(self) -> bool:
-        return any(self.killed.values())
 
 
 def rung_mutants(stage: Stage) -> list[Mutant]:
@@ -153,7 +138,7 @@ def _compare(stage: str) -> bool:
 
 
 def _check(stage: str) -> bool:
-    return bool(check_stage(stage))
+    return is_faulty(stage)
 
 
 def _matrix(stage: str) -> bool:
@@ -325,6 +310,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"so many mutants of each rung, the same each time ({_SAMPLE}; 0: all)",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at once (as many as cores)")
+    parser.add_argument("--out", type=Path, metavar="FILE.csv", help="save the outcomes, a row per mutant")
     parser.add_argument("--list", action="store_true", help="print the mutants and judge none")
 
 
@@ -339,6 +325,8 @@ def main(options: argparse.Namespace) -> int:
             print("\n".join([f"-{line}" for line in mutant.old.splitlines()]))
             print("\n".join([f"+{line}" for line in mutant.new.splitlines()]))
         return 0
+    if options.out:
+        files.require_target(options.out)
     judges = [judge for judge in JUDGES if judge in (options.judge or _DEFAULT_JUDGES)]
     originals = [_unchanged(stage) for stage in stages]
     with (
@@ -354,6 +342,8 @@ def main(options: argparse.Namespace) -> int:
         for outcome in pool.map(judge, originals):
             _require_passed(outcome)
         outcomes = list(pool.map(judge, found))
+    if options.out:
+        record.save(options.out, outcomes, equivalent())
     return 1 if report(outcomes, judges) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ladder.bench import ceilings, gaps, mutants, operators
+from ladder.bench import ceilings, gaps, mutants, operators, record
 from ladder.bench.__main__ import main as bench
 from ladder.build import EmulatorTarget, build_program
 from ladder.common import cache
@@ -225,6 +226,37 @@ def test_mutants_of_a_gap_are_of_its_lines() -> None:
     assert found and all(lines[mutant.line - 1] == mutant.old for mutant in found)
     gap = solution_text(exercise)
     assert all(mutant.old.strip() in gap for mutant in found)
+
+
+def test_outcomes_of_mutants_are_saved_by_rung(tmp_path: Path) -> None:
+    def mutant(stage: str, new: str) -> mutants.Mutant:
+        return mutants.Mutant(stage, 1, "constant", "x", new)
+
+    def saved(*outcomes: mutants.Outcome) -> dict[str, str]:
+        record.save(tmp_path / "mutants.csv", outcomes, {mutant("v1", "4").name})
+        rows = list(csv.DictReader((tmp_path / "mutants.csv").open()))
+        assert {row["kind"] for row in rows} == {"constant"}
+        return {row["mutant"]: row["outcome"] for row in rows}
+
+    v1 = {number: mutant("v1", number) for number in "12345"}
+    outcomes = [
+        mutants.Outcome(v1["1"], {}),
+        mutants.Outcome(v1["2"], {}, is_same=True),
+        mutants.Outcome(v1["3"], {"check": False, "matrix": True}),
+        mutants.Outcome(v1["4"], {"check": False, "matrix": False}),
+        mutants.Outcome(v1["5"], {"check": False, "matrix": False}),
+    ]
+    assert saved(*outcomes) == {
+        v1["1"].name: "does not build",
+        v1["2"].name: "same code",
+        v1["3"].name: "matrix",
+        v1["4"].name: "equivalent",
+        v1["5"].name: "not found",
+    }
+    other = mutants.Outcome(mutant("v2", "1"), {"check": True})
+    assert len(saved(other)) == 6
+    again = mutants.Outcome(v1["5"], {"check": False, "matrix": True})
+    assert saved(again) == {v1["5"].name: "matrix", other.mutant.name: "check"}
 
 
 def test_a_judge_that_takes_too_much_memory_has_found_the_mutant(

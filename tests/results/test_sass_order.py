@@ -1,0 +1,24 @@
+"""The reading of machine code in results/sass_order.py."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "results" / "sass_order.py"
+LISTING = """
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/                   LDSM.16.M88.4 R4, [R2] ;
+        /*0020*/               @P0 LDSM.16.MT88.4 R8, [R2+0x10] ;
+        /*0030*/                   IADD3 R2, R2, 0x20, RZ ;
+        /*0040*/                   HMMA.16816.F32.BF16 R12, R4, R8, R12 ;
+        /*0050*/                   LDSM.16.M88.4 R4, [R2] ;
+"""
+
+
+def test_runs_are_in_the_order_of_the_machine_code() -> None:
+    spec = importlib.util.spec_from_file_location("sass_order", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.runs(LISTING) == [("ldmatrix", 2), ("mma", 1), ("ldmatrix", 1)]
