@@ -34,7 +34,11 @@ def run(script: Path) -> nbformat.NotebookNode:
         cell.id = f"cell-{number}"
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
     client = NotebookClient(
-        notebook, timeout=600, record_timing=False, resources={"metadata": {"path": script.parent}}
+        notebook,
+        timeout=600,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": script.parent}},
     )
     client.execute()
     for cell in notebook.cells:

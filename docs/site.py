@@ -11,11 +11,14 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import live_pages
 import translations
 
+from ladder.common import cache, files
 from ladder.common.progress import steps
 from ladder.evaluation import default_problem, evaluate
 from ladder.lines import annotate, line_table
@@ -37,6 +40,10 @@ _TEXTS = (
 )
 
 
+#: The parts of the harness that a source's page comes from. The emulator's counts are held by tests.
+_MAKERS = ("emulator", "lines", "render", "operations")
+
+
 def rungs() -> list[Stage]:
     """The project's own, in the ladders' order."""
     return [stage for stage in discover() if stage.path.parent == root()]
@@ -45,26 +52,68 @@ def rungs() -> list[Stage]:
 def write_source_pages(stages: Iterable[Stage], folder: Path) -> None:
     """For each rung its source with what the emulator counts beside each line, as ``folder``/NAME.html.
 
-    A page that is younger than the rung's sources stays.
+    A page stays while the digest beside it is that of everything that it was made from.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shared = [*(root() / "include").rglob("*"), *(ROOT / "emulator").rglob("*")]
-    stale = []
-    for stage in stages:
-        target = folder / f"{stage.name}.html"
-        newest = max(path.stat().st_mtime for path in (*stage.path.iterdir(), *shared))
-        if not target.exists() or target.stat().st_mtime < newest:
-            stale.append((stage, target))
+    shared = _digest([root() / "include", *(ROOT / "ladder" / name for name in _MAKERS)])
+    digests = {stage.name: cache.digest([shared, _digest([stage.path])]) for stage in stages}
+    stale = [stage for stage in stages if _digest_beside(folder, stage.name) != digests[stage.name]]
     with steps("Counting", len(stale)) as progress:
-        for stage, target in stale:
+        for stage in stale:
             with progress.step(stage.name):
-                run = evaluate(stage, default_problem(stage.name), backend="emulator")
+                problem = default_problem(stage.name)
+                # Compiled for this problem alone, in half the time; the instance that runs is the same.
+                run = evaluate(stage.narrowed([problem]), problem, backend="emulator")
                 annotated = annotate(line_table(run.execution.launches))
-                target.write_text(page(annotated, stage.name, run.problem, run.row["arch"]), encoding="utf-8")
+                text = page(annotated, stage.name, run.problem, run.row["arch"])
+                (folder / f"{stage.name}.html").write_text(text, encoding="utf-8")
+                _beside(folder, stage.name).write_text(digests[stage.name])
+
+
+def write_live_pages(folder: Path) -> None:
+    """The rungs that run in the browser; without emscripten the site has none, and a line says so."""
+    try:
+        live_pages.write_pages(folder, ROOT / "build" / "wasm")
+    except live_pages.MissingEmscripten:
+        print(f"No live pages: {live_pages.MISSING}")
+
+
+def _digest(places: Iterable[Path]) -> str:
+    """A digest of the contents of these folders' files."""
+    paths = sorted(path for place in places for path in files.walk(place) if path.suffix != ".pyc")
+    return cache.digest(part for path in paths for part in (str(path), path.read_bytes()))
+
+
+def _beside(folder: Path, name: str) -> Path:
+    return folder / f".{name}.digest"
+
+
+def _digest_beside(folder: Path, name: str) -> str:
+    """The digest of what the page was made from; "" if there is no page."""
+    path = _beside(folder, name)
+    return path.read_text() if path.is_file() and (folder / f"{name}.html").is_file() else ""
 
 
 def translated_tree(language: str, folder: Path) -> Path:
-    """The texts of the site in another language, English where there is no translation yet."""
+    """The texts of the site in another language, English where there is no translation yet.
+
+    A file whose contents are as they were is left alone, since Sphinx reads again what was written.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        fresh = Path(name)
+        _translate_into(fresh, language)
+        for path in files.walk(fresh):
+            target = folder / path.relative_to(fresh)
+            if not target.is_file() or target.read_bytes() != path.read_bytes():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+        for path in [*files.walk(folder)]:
+            if not (fresh / path.relative_to(folder)).is_file():
+                path.unlink()
+    return folder
+
+
+def _translate_into(folder: Path, language: str) -> None:
     for path in [path for pattern in _TEXTS for path in ROOT.glob(pattern)]:
         target = folder / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -72,11 +121,10 @@ def translated_tree(language: str, folder: Path) -> Path:
     translate = translations.translator(language)
     for source in translations.PAGES:
         # Links between pages stay as they are: the tree has the names of the English one.
-        text = translations.translated((ROOT / source).read_text(encoding="utf-8"), translate)
+        text = translations.translated_text(source, translate)
         (folder / source).write_text(text, encoding="utf-8")
     for lesson in translations.LESSONS:
         translations.write_lesson(lesson, folder / lesson, translate)
-    return folder
 
 
 def run_sphinx(source: Path, target: Path, language: str) -> None:
@@ -92,6 +140,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "site", metavar="DIR")
     options = parser.parse_args()
     write_source_pages(rungs(), options.into / "lines")
+    write_live_pages(options.into / "live")
     run_sphinx(ROOT, options.into, "en")
     for language in translations.LANGUAGES:
         # gettext and browsers write zh-CN, Sphinx zh_CN.

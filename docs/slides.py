@@ -22,6 +22,7 @@ from pathlib import Path
 import nbformat
 from formulas import mathml
 from nbconvert import SlidesExporter
+from nbconvert.filters import markdown2html
 from nbformat.v4 import new_markdown_cell
 
 from ladder.common.progress import steps
@@ -75,39 +76,48 @@ def answer_text(question: Question) -> str:
         return reason
 
 
-def questions_of(notebook: nbformat.NotebookNode) -> Iterator[str]:
-    """The names of a lesson's questions, in order."""
+def questions_of(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
+    """The names of a lesson's questions, in order, each with the prose before it, which asks it."""
+    prose = ""
     for cell in notebook.cells:
-        if cell.cell_type == "code":
-            yield from _PREDICTION.findall(cell.source)
+        if cell.cell_type == "markdown":
+            prose = cell.source
+        elif found := _PREDICTION.search(cell.source):
+            yield found[1], prose
 
 
 def answer_key(lessons: list[Path]) -> str:
     """All questions of the lessons with hints and answers, as one page."""
     body = ["<h1>Answers</h1>", "<p>As measured when this page was made.</p>"]
     for lesson in lessons:
-        names = list(questions_of(nbformat.read(lesson, as_version=4)))
-        body += [f"<h2>{html.escape(lesson.stem)}</h2>"] * bool(names)
-        for name in names:
+        questions = list(questions_of(nbformat.read(lesson, as_version=4)))
+        body += [f"<h2>{html.escape(lesson.stem)}</h2>"] * bool(questions)
+        for number, (name, prose) in enumerate(questions, start=1):
             question = QUESTIONS[name]
+            text = "\n".join(line for line in prose.splitlines() if not line.startswith("#"))
             body.append(
-                f"<h3>{html.escape(name)}</h3><p>{answer_text(question)}</p>"
+                f"<h3>{number}. {html.escape(name)}</h3>\n{markdown2html(with_mathml(text))}"
+                f"<p>{answer_text(question)}</p>"
                 f'<p class="note">Hint: {html.escape(question.hint)}</p>'
             )
     return document("Answers", "\n".join(body))
 
 
-def formulas_as_mathml(notebook: nbformat.NotebookNode) -> None:
-    """Browsers know MathML, so that formulas need no script."""
+def with_mathml(text: str) -> str:
+    """The text with its formulas as MathML, which browsers know, so that formulas need no script."""
 
     def drawn(found: re.Match[str]) -> str:
         if found[1]:
             return found[1]
         return mathml(found[2] or found[3], display="block" if found[2] else "inline")
 
+    return _MATH.sub(drawn, text)
+
+
+def formulas_as_mathml(notebook: nbformat.NotebookNode) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = _MATH.sub(drawn, cell.source)
+            cell.source = with_mathml(cell.source)
 
 
 def set_slide_types(notebook: nbformat.NotebookNode) -> None:

@@ -12,6 +12,9 @@ way the counts are printed, and what is not translated.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,16 +25,37 @@ import nbformat
 import polib
 from markdown_it import MarkdownIt
 
+from ladder.lessons.magics import as_markdown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "docs" / "locale"
 #: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
-PAGES = ("README.md", "notebooks/README.md", "docs/glossary.md")
+PAGES = (
+    "README.md",
+    "notebooks/README.md",
+    *(f"docs/{name}.md" for name in ("commands", "glossary", "ladders", "python", "speed")),
+)
 LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
+#: Exercises; a file beside each has its words for ``ladder exercise`` and the lessons.
+EXERCISES = tuple(
+    f"exercises/{path.parent.name}/exercise.toml"
+    for ladder in ("cuda", "v1", "d1", "d2", "d3", "d4", "d5")
+    for path in sorted((ROOT / "exercises").glob(f"{ladder}_*/exercise.toml"))
+)
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 #: Not language: code, addresses, formulas.
 _NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|https?://\S+", re.DOTALL)
+#: A hint that is the answer.
+_CODE = re.compile(r"[;{}]$", re.MULTILINE)
+#: What a lesson says below a task. There is one other language, so one sentence.
+_REQUEST = "要写的内容：{}。写完后再次运行这个单元格。"
 _WORD = re.compile(r"\b[A-Za-z][a-z]+\b")
 Translate = Callable[[str], str]
 
@@ -72,7 +96,11 @@ def translated(markdown: str, translate: Translate) -> str:
 
 
 def messages(source: str) -> Iterator[str]:
-    """Those of a page or a lesson, named by its path in the repository."""
+    """Those of a page, a lesson or an exercise, named by its path in the repository."""
+    if source.endswith(".toml"):
+        for texts in _words_of_exercise(ROOT / source).values():
+            yield from (text for text in texts if not _CODE.search(text))
+        return
     for text in _texts(ROOT / source):
         yield from (piece.message for piece in pieces(text))
 
@@ -83,11 +111,50 @@ def _texts(path: Path) -> Iterable[str]:
     return [path.read_text(encoding="utf-8")]
 
 
+def _words_of_exercise(path: Path) -> dict[str, list[str]]:
+    """What an exercise says, by its keys in the translated file: paragraphs, or the hints one by one."""
+    exercise = tomllib.loads(path.read_text(encoding="utf-8"))
+
+    def paragraphs(text: str) -> list[str]:
+        return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+
+    return {
+        "title": [exercise["title"]],
+        "goal": [exercise["gap"]["goal"]],
+        "task": paragraphs(exercise["task"]),
+        "hints": [hint.strip() for hint in exercise["hints"]],
+        "afterword": paragraphs(exercise["afterword"]),
+    }
+
+
+def translated_exercise(source: str, translate: Translate) -> str:
+    """The file with an exercise's words in another language, in TOML, for ladder/exercises/wording.py."""
+    lines = ["# Made by docs/translations.py from the catalogue."]
+    for key, texts in _words_of_exercise(ROOT / source).items():
+        said = [translate(text) for text in texts]
+        value: str | list[str] = said if key == "hints" else "\n\n".join(said)
+        lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def _translated_task(markdown: str, translate: Translate) -> str:
+    """What ``%exercise NAME`` shows (ladder/lessons/magics.py), in another language."""
+    title, *task, request = (re.sub(r"\\(.)", r"\1", part) for part in markdown.strip().split("\n\n"))
+    goal = request.removeprefix("To write: ").removesuffix(". Then run the cell again.")
+    words = [translate(part) for part in task]
+    if (own := translate(goal)) != goal:
+        request = _REQUEST.format(own)
+    shown = [f"**{as_markdown(translate(title.strip('*')))}**", *map(as_markdown, [*words, request])]
+    return "\n\n".join(shown)
+
+
 def _prose(notebook: nbformat.NotebookNode) -> Iterator[tuple[nbformat.NotebookNode, str]]:
     """Where Markdown stands in a notebook, as nodes and their keys: in cells, and in what cells put out."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             yield cell, "source"
+        if cell.source.startswith("%exercise "):
+            continue
         for output in cell.get("outputs", []):
             if "text/markdown" in output.get("data", {}):
                 yield output.data, "text/markdown"
@@ -132,11 +199,41 @@ def page_name(source: str, language: str) -> str:
     return source.removesuffix(".md") + f".{language}.md"
 
 
+def headings(markdown: str) -> Iterator[str]:
+    """The texts of a Markdown text's headings, in order."""
+    tokens = _MARKDOWN.parse(markdown)
+    for before, token in itertools.pairwise(tokens):
+        if before.type == "heading_open":
+            yield " ".join(token.content.split())
+
+
+def anchor(heading: str) -> str:
+    """The name by which links refer to a heading, on GitHub and on the site alike."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def with_anchors(text: str, source: str, translate: Translate) -> str:
+    """A translated page whose links to headings of translated pages name the headings that are there now."""
+    for other in PAGES:
+        link = "" if other == source else os.path.relpath(other, Path(source).parent)
+        for heading in headings((ROOT / other).read_text(encoding="utf-8")):
+            new = anchor(translate(heading))
+            text = re.sub(rf"\]\({re.escape(link)}#{re.escape(anchor(heading))}\)", f"]({link}#{new})", text)
+    return text
+
+
+def translated_text(source: str, translate: Translate) -> str:
+    """A page in another language, with links to the English pages."""
+    text = translated((ROOT / source).read_text(encoding="utf-8"), translate)
+    return with_anchors(text, source, translate)
+
+
 def translated_page(source: str, language: str, translate: Translate) -> str:
     """The page, with links to other pages that are translated leading to these."""
-    text = translated((ROOT / source).read_text(encoding="utf-8"), translate)
+    text = translated_text(source, translate)
     for other in {*PAGES} - {source}:
-        text = text.replace(f"]({other})", f"]({page_name(other, language)})")
+        link = os.path.relpath(other, Path(source).parent)
+        text = re.sub(rf"\]\({re.escape(link)}(?=[)#])", f"]({page_name(link, language)}", text)
     return text
 
 
@@ -145,6 +242,11 @@ def write_lesson(source: str, target: Path, translate: Translate) -> None:
     notebook = nbformat.read(ROOT / source, as_version=4)
     for holder, key in _prose(notebook):
         holder[key] = translated(holder[key], translate)
+    for cell in notebook.cells:
+        if cell.source.startswith("%exercise ") and cell.outputs:
+            data = cell.outputs[0].get("data", {})
+            if "text/markdown" in data:
+                data["text/markdown"] = _translated_task(data["text/markdown"], translate)
     nbformat.write(notebook, target)
 
 
@@ -162,12 +264,17 @@ def main() -> int:
     options = parser.parse_args()
     stale = False
     for language in LANGUAGES:
-        catalogue = updated(read_catalogue(language), (*PAGES, *LESSONS))
+        catalogue = updated(read_catalogue(language), (*PAGES, *LESSONS, *EXERCISES))
         files = {catalogue_path(language): str(catalogue)}
         known = {entry.msgid: entry.msgstr for entry in catalogue}
         for source in PAGES:
-            text = translated_page(source, language, lambda message, known=known: known[message] or message)
+            text = translated_page(
+                source, language, lambda message, known=known: known.get(message) or message
+            )
             files[ROOT / page_name(source, language)] = text
+        for source in EXERCISES:
+            words = translated_exercise(source, lambda message, known=known: known.get(message) or message)
+            files[(ROOT / source).with_name(f"{language}.toml")] = words
         for path, text in files.items():
             if path.exists() and path.read_text(encoding="utf-8") == text:
                 continue
@@ -175,7 +282,7 @@ def main() -> int:
             if not options.check:
                 path.write_text(text, encoding="utf-8")
             print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}")
-        for source in (*PAGES, *LESSONS):
+        for source in (*PAGES, *LESSONS, *EXERCISES):
             done, all_of_them = counts(catalogue, source)
             print(f"{language} {source}: {done} of {all_of_them} translated")
         for entry in catalogue.untranslated_entries():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 from pathlib import Path
@@ -67,10 +68,13 @@ _WORDS = {
         "Rungs": "各级",
         "Manual": "手册",
         "The source with its counts, line by line": "逐行带计数的源码",
+        "Run it in the browser": "在浏览器中运行",
         "This page is not translated.": "本页尚未翻译，以下为英文原文。",
     }
 }
 
+#: What an SVG says of itself in words.
+_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
 
 #: Headings of the contents, and the pages below each.
@@ -100,6 +104,10 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
         up = "../../" if app.config.language == "en" else "../../../"
         words = _in_language_of(app, "The source with its counts, line by line")
         link = f"<p><a href='{up}lines/{rung}.html'>{words}</a></p>"
+        site = Path(app.outdir) if app.config.language == "en" else Path(app.outdir).parent
+        if (site / "live" / f"{rung}.html").is_file():
+            words = _in_language_of(app, "Run it in the browser")
+            link += f"\n<p><a href='{up}live/{rung}.html'>{words}</a></p>"
         source[0] = f"{title}\n\n{link}\n{rest}"
 
 
@@ -118,6 +126,15 @@ def _drop_remote_pictures(app: Any, doctree: Any) -> None:
     for picture in list(doctree.findall(image)):
         if "://" in picture["uri"]:
             picture.replace_self(Text(picture.get("alt", "")))
+
+
+def _name_drawings(app: Any, doctree: Any) -> None:
+    """The text of a lesson's drawing is inside it: readers who do not see it need it on the page."""
+    for picture in doctree.findall(image):
+        path = Path(app.srcdir, picture["uri"])
+        if "alt" not in picture and path.suffix == ".svg" and path.is_file():
+            title = _TITLE.search(path.read_text(encoding="utf-8"))
+            picture["alt"] = html.unescape(title[1]) if title else ""
 
 
 def _name_languages(app: Any, config: Any) -> None:
@@ -142,6 +159,7 @@ def setup(app: Any) -> None:
     """Browsers know MathML, so that formulas need no script and no fonts from elsewhere."""
     app.connect("config-inited", _name_languages)
     app.connect("doctree-read", _drop_remote_pictures)
+    app.connect("doctree-read", _name_drawings)
     app.connect("html-page-context", _say_what_is_untranslated)
     app.connect("source-read", _add_contents)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))

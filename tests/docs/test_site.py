@@ -5,13 +5,17 @@ from __future__ import annotations
 import html
 import importlib.util
 import re
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from ladder.stages import Stage, discover
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -30,8 +34,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (texts / "stages" / "v1_minimal" / "README.md").write_text("# A rung\n\nIts *pangolin* story.\n")
     output = new_output("stream", text="what came out")
-    cells = [new_markdown_cell("# A lesson"), new_code_cell("print(1)", outputs=[output])]
+    svg = "<svg xmlns='http://www.w3.org/2000/svg'><title>Two cells &amp; an arrow</title></svg>"
+    drawing = new_output("display_data", {"image/svg+xml": svg})
+    cells = [new_markdown_cell("# A lesson"), new_code_cell("print(1)", outputs=[output, drawing])]
     nbformat.write(new_notebook(cells=cells), texts / "notebooks" / "01_lesson.ipynb")
+    (target / "live").mkdir()
+    (target / "live" / "v1_minimal.html").write_text("a page")
     module = _module(DOCS / "site.py")
     module.run_sphinx(texts, target, "en")
     module.run_sphinx(texts, target / "zh_CN", "zh_CN")
@@ -55,6 +63,11 @@ def test_home_is_the_readme_with_the_contents(site: Path) -> None:
     assert 'href="zh_CN/README.html"' in home
 
 
+def test_a_drawing_is_also_told_in_words(site: Path) -> None:
+    lesson = (site / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
+    assert 'alt="Two cells &amp; an arrow"' in lesson
+
+
 def test_nothing_comes_from_a_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -67,6 +80,7 @@ def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
     for language, up in (("", "../../"), ("zh_CN", "../../../")):
         rung = (site / language / "stages" / "v1_minimal" / "README.html").read_text(encoding="utf-8")
         assert f"href='{up}lines/v1_minimal.html'" in rung
+        assert f"href='{up}live/v1_minimal.html'" in rung
     assert "pangolin" in (site / "searchindex.js").read_text(encoding="utf-8")
 
 
@@ -75,3 +89,41 @@ def test_what_is_not_translated_says_so(site: Path) -> None:
     assert "尚未翻译" in lesson and 'href="../../notebooks/01_lesson.html"' in lesson
     home = (site / "zh_CN" / "README.html").read_text(encoding="utf-8")
     assert "尚未翻译" not in home and "课程" in home
+
+
+def test_a_source_page_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are written again with the same contents change nothing; another line does."""
+    module = _module(DOCS / "site.py")
+    stage = discover()["v1_minimal"]
+    own = tmp_path / "v1_minimal"
+    shutil.copytree(stage.path, own)
+    counted = []
+
+    def evaluated(stage: Stage, problem: object, backend: str) -> SimpleNamespace:
+        counted.append(stage.name)
+        return SimpleNamespace(execution=SimpleNamespace(launches=()), problem=problem, row={"arch": "sm_80"})
+
+    monkeypatch.setattr(module, "evaluate", evaluated)
+    monkeypatch.setattr(module, "line_table", lambda launches: None)
+    monkeypatch.setattr(module, "annotate", lambda table: None)
+    monkeypatch.setattr(module, "page", lambda *_: "a page")
+    for _ in range(2):
+        module.write_source_pages([replace(stage, path=own)], tmp_path / "lines")
+        (own / "kernel.cu").write_text((own / "kernel.cu").read_text())
+    assert counted == ["v1_minimal"] and (tmp_path / "lines" / "v1_minimal.html").read_text() == "a page"
+    (own / "kernel.cu").write_text((own / "kernel.cu").read_text() + "// more\n")
+    module.write_source_pages([replace(stage, path=own)], tmp_path / "lines")
+    assert counted == 2 * ["v1_minimal"]
+
+
+def test_translated_texts_that_are_as_before_are_left_alone(tmp_path: Path) -> None:
+    module = _module(DOCS / "site.py")
+    module.translated_tree("zh-CN", tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    readme, extra = tmp_path / "README.md", tmp_path / "docs" / "gone.md"
+    text = readme.read_text()
+    readme.write_text("other")
+    extra.write_text("left over")
+    module.translated_tree("zh-CN", tmp_path)
+    assert readme.read_text() == text and not extra.exists()
+    assert all(path.stat().st_mtime_ns == before[path] for path in before if path != readme)

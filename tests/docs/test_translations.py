@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -135,3 +136,50 @@ def test_a_translation_keeps_what_is_not_language(translations: ModuleType) -> N
     for language in translations.LANGUAGES:
         for entry in translations.read_catalogue(language).translated_entries():
             assert set(KEPT.findall(entry.msgstr)) == set(KEPT.findall(entry.msgid))
+
+
+def test_links_to_headings_lead_to_translated_headings(translations: ModuleType) -> None:
+    """In every language and every page that has a translation, whoever links to it."""
+    for language in translations.LANGUAGES:
+        pages = {
+            translations.page_name(source, language): translations.ROOT
+            / translations.page_name(source, language)
+            for source in translations.PAGES
+        }
+        looked_for = 0
+        for name, path in pages.items():
+            for target, wanted in re.findall(
+                r"\]\(([^)#\s]*\.md)?#([^)]+)\)", path.read_text(encoding="utf-8")
+            ):
+                other = pages.get(os.path.normpath(Path(name).parent / target) if target else name)
+                if other is not None:
+                    found = translations.headings(other.read_text(encoding="utf-8"))
+                    looked_for += 1
+                    assert wanted in map(translations.anchor, found), (name, target, wanted)
+        assert looked_for >= 3
+
+
+def test_an_exercise_s_words_are_translated_but_not_its_answers(
+    translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    (tmp_path / "exercise.toml").write_text(
+        'title = "A title"\ntask = "One\\nline.\\n\\nTwo."\nafterword = "Why."\n'
+        'hints = ["Think.", "x = y;"]\n[gap]\ngoal = "the rest"\n'
+    )
+    wanted = ["A title", "the rest", "One line.", "Two.", "Think.", "Why."]
+    assert list(translations.messages("exercise.toml")) == wanted
+    made = translations.translated_exercise("exercise.toml", str.upper)
+    assert 'task = "ONE LINE.\\n\\nTWO."' in made and 'hints = ["THINK.", "X = Y;"]' in made
+
+
+def test_a_task_in_a_lesson_is_translated(translations: ModuleType) -> None:
+    task = r"""**The title**
+
+All \*\*b of `c_d` \<N>.
+
+To write: the rest. Then run the cell again."""
+    words = {"The title": "T", "All **b of `c_d` <N>.": r"A **b `c_d` <N>", "the rest": "R"}
+    shown = translations._translated_task(task, lambda text: words.get(text, text))
+    assert shown.split("\n\n")[:2] == ["**T**", r"A \*\*b `c_d` \<N>"]
+    assert "R" in shown.split("\n\n")[2]
