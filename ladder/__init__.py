@@ -25,7 +25,15 @@ from ladder.errors import (
 
 if TYPE_CHECKING:
     from ladder.evaluation import compare, evaluate
-    from ladder.functional import HSTULayer, attention, hstu_attention
+    from ladder.foreign import counting
+    from ladder.functional import (
+        HSTULayer,
+        attention,
+        decode_attention,
+        hstu_attention,
+        register_attention,
+        varlen_attention,
+    )
     from ladder.operations import HstuPages, Problem, hstu_mask
     from ladder.stages import discover
 

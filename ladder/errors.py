@@ -47,6 +47,10 @@ class ExecutionError(LadderError):
     """A kernel failed while it ran: a fault of the emulated GPU or a CUDA error."""
 
 
+class CommunicationError(LadderError):
+    """A rank of a process group has ended, or does not answer."""
+
+
 class UnspecifiedOutput(ExecutionError):
     """Outputs depend on what CUDA leaves unspecified: an order, or memory that was never written."""
 

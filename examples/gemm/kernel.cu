@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kWarps * 32) gemm(const __grid_constant__ ladd
 
 void ladder::launch(const GemmProblem &p, cudaStream_t stream) {
   if (p.cols % 8 != 0 || p.depth % 8 != 0)
-    throw std::invalid_argument("gemm takes N and K that are multiples of 8");
+    refuse("gemm takes N and K that are multiples of 8");
   dispatch_16_bit(p, [&](auto element) {
     using T = decltype(element);
     constexpr int smem_bytes = SharedAllocator::bytes<Buffer<T>, kBuffers>;

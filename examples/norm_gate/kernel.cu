@@ -1,5 +1,5 @@
-// What stands behind HSTU's attention: a layer norm of each row, times the gate. In one kernel the normalised
-// rows stay in registers, where two would write and read them.
+// The step after HSTU's attention: a layer norm of each row, times the gate. In one kernel the normalised
+// rows stay in registers. Two kernels would store and load them.
 #include "ladder/dispatch.h"
 #include "ladder/norm_gate.h"
 #include "tiles/tiles.h"

@@ -4,8 +4,8 @@
 //   d_gate = d_y n             d_bias   = sum over the rows of d_y gate
 //   dx     = r (g - mean(g) - xh mean(g xh))
 //   d_weight                            = sum over the rows of d_y gate xh
-// A row has all of that in registers but the sums over the rows: each warp writes its part of these, and a
-// second kernel adds up the parts in their order, so that two runs give the same bits.
+// All of that is computed per row in registers, except the sums over the rows. Each warp stores its part of
+// these, and a second kernel adds the parts in a fixed order, so that two runs give the same bits.
 #include "ladder/dispatch.h"
 #include "ladder/norm_gate.h"
 #include "ladder/workspace.h"
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   write(problem.dx, g);
 }
 
-/// d_weight and d_bias: a thread a column of either.
+/// d_weight and d_bias: one thread per column and gradient.
 __global__ void add_up(const __grid_constant__ NormGateBackwardProblem problem, const float *parts,
                        int warps) {
   const int cols = problem.forward.cols, column = threadIdx.x;

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ladder.backends.choice import NAMES, get_backend, gpu_is_there
     from ladder.backends.cuda import CudaBackend
     from ladder.backends.emulated import EmulatorBackend, EmulatorRunner
+    from ladder.backends.emulation import Lent, emulate
     from ladder.backends.timing import Timing
 
 __getattr__ = door(__name__)

@@ -75,11 +75,11 @@ class CudaBackend(Backend):
 
             def launch(tensors: Sequence[torch.Tensor | None]) -> None:
                 addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-                if torch.cuda.current_device() == index:
-                    call(_raw_stream(index), *addresses)
+                if _current_device() == index:
+                    call(_raw_stream(index), addresses)
                 else:
                     with torch.cuda.device(index):
-                        call(_raw_stream(index), *addresses)
+                        call(_raw_stream(index), addresses)
 
             return launch
 
@@ -167,6 +167,12 @@ def _timing(extension: Path, problem: AnyProblem, inputs: Tensors) -> timing.Tim
         call(extension, problem, {**inputs, **outputs}, _stream())
 
     return timing.measure({"": run}, timing.input_sets(problem, inputs), _TIMED_SECONDS)[""]
+
+
+def _current_device() -> int:
+    """torch's current device, once CUDA is initialised."""
+    device: int = torch._C._cuda_getDevice()
+    return device
 
 
 def _raw_stream(index: int) -> int:

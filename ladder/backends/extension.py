@@ -1,38 +1,42 @@
-"""A stage's extension in the process that loads it: its ``launch``, called with addresses."""
+"""A stage's extension in the process that loads it: its ``launch``, called with addresses.
+
+It has a C interface, the one of stages/include/ladder/binding.cpp, so that it fits every version of Python.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import importlib.machinery
-import importlib.util
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ladder.errors import ExecutionError, UnsupportedProblem
 
 #: How the name of the function that a kernel.cu defines begins in a library.
 _LAUNCH = "_ZN6ladder6launchE"
+_LAUNCHED, _UNSUPPORTED = 0, 1
+_TENSOR, _BOOLEAN, _INTEGER, _INTEGERS, _REAL, _TEXT = range(6)
+
+
+class _NamedValue(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("text", ctypes.c_char_p),
+        ("integers", ctypes.c_int64 * 3),
+        ("real", ctypes.c_double),
+        ("kind", ctypes.c_int32),
+    )
 
 
 @functools.cache
-def _load(extension: Path) -> ModuleType:
-    # pybind11 keeps one module per full name, but derives the init function from the last component only.
-    name = f"{extension.parent.name}.ladder_stage"
-    loader = importlib.machinery.ExtensionFileLoader(name, str(extension))
-    spec = importlib.util.spec_from_file_location(name, extension, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-@functools.cache
-def _module(extension: Path) -> Any:
+def _library(extension: Path) -> ctypes.CDLL:
     try:
-        return _load(extension)
-    except ImportError as error:
+        library = ctypes.CDLL(str(extension))
+        library.ladder_launch.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        library.ladder_reason.restype = ctypes.c_char_p
+    except (OSError, AttributeError) as error:
         if _LAUNCH in str(error):
             raise ExecutionError(
                 "its kernel.cu defines no ladder::launch for this problem",
@@ -40,6 +44,7 @@ def _module(extension: Path) -> Any:
                 "cudaStream_t stream).",
             ) from None
         raise ExecutionError(f"{extension} cannot be loaded: {error}") from error
+    return library
 
 
 def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str, Any], stream: int) -> None:
@@ -49,28 +54,50 @@ def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str
     Raises :class:`UnsupportedProblem` if the stage refuses the problem, :class:`ExecutionError` if CUDA
     fails.
     """
-    function = _module(extension).launch
-    try:
-        function(**addresses, **arguments, stream=stream)
-    except Exception as error:
-        raise _ours(error) from error
+    prepared(extension, [*addresses], arguments)(stream, [*addresses.values()])
 
 
-def prepared(extension: Path, names: Sequence[str], arguments: Mapping[str, Any]) -> Callable[..., None]:
+def prepared(
+    extension: Path, names: Sequence[str], arguments: Mapping[str, Any]
+) -> Callable[[int, Sequence[int]], None]:
     """A function that calls the extension's ``launch`` with these arguments; it takes the stream, and the
-    addresses of the tensors ``names``. It raises as :func:`launch` does, and takes less time.
+    addresses of the tensors ``names``. It raises as :func:`launch` does.
     """
-    function = _module(extension).Prepared([*names], **arguments)
+    library = _library(extension)
+    function = library.ladder_launch
+    tensors = [_value(name, _TENSOR, integers=(place,)) for place, name in enumerate(names)]
+    values = [*tensors, *(_encoded(name, value) for name, value in arguments.items())]
+    count, named = len(values), (_NamedValue * len(values))(*values)
+    row = struct.Struct(f"{len(names)}Q").pack  # in a fifth of the time of an array of ctypes
 
-    def call(stream: int, *addresses: int) -> None:
-        try:
-            function(stream, *addresses)
-        except Exception as error:
-            raise _ours(error) from error
+    def call(stream: int, addresses: Sequence[int]) -> None:
+        if (status := function(named, count, row(*addresses), stream)) != _LAUNCHED:
+            reason = library.ladder_reason().decode(errors="replace")
+            raise (UnsupportedProblem if status == _UNSUPPORTED else ExecutionError)(reason)
 
     return call
 
 
-def _ours(error: Exception) -> UnsupportedProblem | ExecutionError:
-    """A binding's exception as one of ours."""
-    return (UnsupportedProblem if isinstance(error, ValueError) else ExecutionError)(str(error))
+def _encoded(name: str, value: Any) -> _NamedValue:
+    """An argument that is no tensor. Raises :class:`UnsupportedProblem` for one that no struct has."""
+    if isinstance(value, bool):
+        return _value(name, _BOOLEAN, integers=(value,))
+    if isinstance(value, int) and _fits(value):
+        return _value(name, _INTEGER, integers=(value,))
+    if isinstance(value, float):
+        return _value(name, _REAL, real=value)
+    if isinstance(value, str):
+        return _value(name, _TEXT, text=value.encode())
+    if isinstance(value, tuple | list) and len(value) == 3 and all(map(_fits, value)):
+        return _value(name, _INTEGERS, integers=value)
+    raise UnsupportedProblem(f"{name} has a value that it cannot have: {value!r}")
+
+
+def _fits(value: Any) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _value(
+    name: str, kind: int, *, integers: Sequence[int] = (), real: float = 0.0, text: bytes = b""
+) -> _NamedValue:
+    return _NamedValue(name.encode(), text, (ctypes.c_int64 * 3)(*integers), real, kind)

@@ -9,11 +9,14 @@ from ladder.cli import (
     bank,
     build,
     check,
+    classroom,
     compare,
+    debug,
     doctor,
     emulate,
     exercise,
     explain,
+    lab,
     lines,
     new,
     plot,
@@ -21,13 +24,14 @@ from ladder.cli import (
     report,
     run,
     stages,
+    torch,
     wheelhouse,
 )
 
 #: In the order of the help.
 _COMMANDS = (
-    *(compare, run, build, lines, explain, check, bank, profile, report, plot, stages, doctor, new),
-    *(exercise, wheelhouse, emulate),
+    *(compare, run, build, lines, explain, check, debug, bank, profile, report, plot, stages, doctor, new),
+    *(exercise, classroom, lab, wheelhouse, emulate, torch),
 )
 
 

@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any
 from ladder import stages
 from ladder.build import emulator_library, housekeeping, toolchain
 from ladder.common import cache, files
-from ladder.errors import LadderError, ProfilerError
+from ladder.errors import LadderError, ProfilerError, ToolchainError
 
 #: How serious a finding is: ``missing`` stops the ladder, ``absent`` does not.
 OK, ABSENT, MISSING = "ok", "absent", "missing"
@@ -70,17 +71,30 @@ def _python() -> _Result:
 
 
 def _python_headers() -> _Result:
-    return OK, str(toolchain.python_include()), ""
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if header.exists():
+        return OK, str(header.parent), ""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    remedy = f"Debian, Ubuntu: apt-get install python{version}-dev      Fedora: dnf install python3-devel"
+    return _unless_shipped(), "none; building the emulator needs them", remedy
+
+
+def _unless_shipped() -> str:
+    """How serious it is that kernels cannot be compiled: a wheel's own rungs come compiled."""
+    return MISSING if stages.is_repository() else ABSENT
 
 
 def _gxx() -> _Result:
-    return OK, f"{toolchain.gxx()}: {toolchain.gxx_version()}", ""
+    try:
+        return OK, f"{toolchain.gxx()}: {toolchain.gxx_version()}", ""
+    except ToolchainError as error:
+        return _unless_shipped(), error.message, error.hint
 
 
 def _program(name: str, package: str) -> _Result:
     found = shutil.which(name)
     if found is None:
-        return MISSING, f"{name} is not on PATH", f"Debian, Ubuntu: apt-get install {package}"
+        return _unless_shipped(), f"{name} is not on PATH", f"Debian, Ubuntu: apt-get install {package}"
     return OK, found, ""
 
 

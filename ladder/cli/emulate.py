@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from ladder.emulator import CRASHES, emulate
-    from ladder.render import launches_tables
+    from ladder.render import launches_tables, uncounted_line
 
     flags = [f"-I{Path(directory).absolute()}" for directory in options.include] + [
         f"-D{name}" for name in options.define
@@ -73,6 +73,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.json != "-" and result.launches:
         for table in launches_tables(result.launches):
             console.print(table)
+    if result.uncounted:
+        errors.print(escape(uncounted_line(result.uncounted)), highlight=False, soft_wrap=True)
     if result.fault:
         errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
     write_rows(options.json, [launch.as_row() for launch in result.launches])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: Polling interval of the watched files.
 _LOOK_S = 0.5
+_LAST = "That was the last one."
 
 
 def add(commands: Any) -> None:
@@ -53,8 +54,11 @@ def add(commands: Any) -> None:
     )
     check.add_argument("--all", action="store_true", help="all that have been started")
     check.add_argument("--json", metavar="FILE", help="also write the verdict there; - prints nothing else")
-    watch = action("watch", _watch, "check what you save, each time you save it; Ctrl-C ends it")
-    watch.add_argument("name", nargs="?", metavar="NAME", help="default: whichever is saved")
+    text = "check at once and each time you save, and go on to the next exercise; Ctrl-C ends it"
+    watch = action("watch", _watch, text)
+    watch.add_argument(
+        "name", nargs="?", metavar="NAME", help="where to begin; default: the one you are at, or the next"
+    )
     hint = action("hint", _hint, "give a hint, one more each time")
     hint.add_argument("name", nargs="?", metavar="NAME", help="default: that of this folder, or changed last")
     reset = action("reset", _reset, "begin anew; the work so far is kept aside")
@@ -66,7 +70,7 @@ def _say(text: str, style: str | None = None) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from ladder.exercises import Workspace, exercises
+    from ladder.exercises import Workspace, exercises, worded
 
     workspace = Workspace(options.folder)
     table = Table(box=None, pad_edge=False)
@@ -75,7 +79,7 @@ def _list(options: argparse.Namespace) -> int:
     for one in exercises():
         sign = {"solved": "[green]solved[/]", "begun": "[yellow]begun[/]"}.get(_state(workspace, one), "")
         hints = f"{workspace.progress(one).hints} of {len(one.hints)}"
-        table.add_row(sign, one.name, one.rung or "a program", one.title, hints)
+        table.add_row(sign, one.name, one.rung or "a program", worded(one).title, hints)
     console.print(table)
     _say_how_many(workspace)
     following = _next(workspace)
@@ -149,16 +153,27 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _show_task(workspace: Workspace, exercise: Exercise) -> None:
-    from ladder.exercises import gap_line
-
-    path = workspace.path(exercise)
-    _say(f"{exercise.title}\n", "bold")
-    _say(f"{exercise.task}\n")
-    _say(f"Write here: {_near(path / exercise.gap.file)}:{gap_line(exercise, path)}")
-    folder = "" if _is_found(workspace) else f" --folder {_near(workspace.folder)}"
+    folder = _folder_option(workspace)
+    _show_what_to_write(workspace, exercise)
     _say(f"Then:  ladder exercise check {exercise.name}{folder}")
     _say(f"Or:    ladder exercise watch{folder}    (checks each time you save)")
     _say(f"Stuck: ladder exercise hint {exercise.name}{folder}")
+
+
+def _show_what_to_write(workspace: Workspace, exercise: Exercise) -> None:
+    from ladder.exercises import PICTURE, gap_line, worded
+
+    path = workspace.path(exercise)
+    shown = worded(exercise)
+    _say(f"{shown.title}\n", "bold")
+    console.print(f"{shown.task}\n", width=min(console.width, 100), markup=False, highlight=False)
+    if (path / PICTURE).is_file():
+        _say(f"Picture: {_near(path / PICTURE)}")
+    _say(f"Write here: {_near(path / exercise.gap.file)}:{gap_line(exercise, path)}")
+
+
+def _folder_option(workspace: Workspace) -> str:
+    return "" if _is_found(workspace) else f" --folder {_near(workspace.folder)}"
 
 
 def _is_found(workspace: Workspace) -> bool:
@@ -193,8 +208,7 @@ def _check(options: argparse.Namespace) -> int:
             continue
         began = time.monotonic()
         verdict = check(workspace, exercise)
-        if verdict.passed:
-            _keep_solved(workspace, exercise)
+        _keep(workspace, verdict)
         rows.append(
             {
                 **row,
@@ -210,6 +224,9 @@ def _check(options: argparse.Namespace) -> int:
         )
         if options.json != "-":
             _show_verdict(workspace, verdict, brief=options.all)
+            if verdict.passed and not options.all:
+                following = _next(workspace, exercise)
+                _say(f"Next: ladder exercise start {following.name}" if following else _LAST)
     if options.all and options.json != "-":
         _say(f"{sum(row['state'] == 'solved' for row in rows)} of {len(rows)} solved")
     _write_json(options.json, rows)
@@ -217,35 +234,64 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Polls the files' times, and checks each exercise that was saved since the last poll."""
-    from ladder.exercises import Workspace, check, exercises, get_exercise
+    """Shows the task, checks at once and after each save, and starts the next exercise when one is solved."""
+    from ladder.exercises import Workspace, check
 
     workspace = Workspace(options.folder)
-    wanted = [get_exercise(options.name)] if options.name else list(exercises())
-    if options.name:
-        workspace.require_started(wanted[0])
-    _say("Save a file of an exercise that you have begun, and it is checked. Ctrl-C ends this.")
-    seen = _times(workspace, wanted)
+    exercise = _to_watch(workspace, options.name)
     try:
-        while True:
-            time.sleep(_LOOK_S)
-            now = _times(workspace, wanted)
-            saved = [one for one in wanted if one.name in seen and now.get(one.name, 0.0) > seen[one.name]]
-            seen = now
-            for exercise in saved:
-                _say("")
+        while exercise is not None:
+            if not workspace.is_started(exercise):
+                workspace.start(exercise)
+            _show_what_to_write(workspace, exercise)
+            _say("Save the file, and it is checked. Ctrl-C ends this.\n", "dim")
+            seen = _times(workspace)
+            while True:
                 verdict = check(workspace, exercise)
-                if verdict.passed:
-                    _keep_solved(workspace, exercise)
+                _keep(workspace, verdict)
                 _show_verdict(workspace, verdict, brief=False)
+                if verdict.passed:
+                    break
+                exercise, seen = _saved(workspace, seen)
+                _say("")
+            exercise = _next(workspace, exercise)
+            _say("")
+        _say(_LAST)
     except KeyboardInterrupt:
         _say_how_many(workspace)
-        return 0
+    return 0
 
 
-def _times(workspace: Workspace, wanted: list[Exercise]) -> dict[str, float]:
+def _to_watch(workspace: Workspace, name: str | None) -> Exercise | None:
+    """The named exercise, or the one being worked on, or else the next one."""
+    from ladder.exercises import exercises, get_exercise
+
+    if name is not None:
+        return get_exercise(name)
+    if not any(_state(workspace, one) == "begun" for one in exercises()):
+        return _next(workspace)
+    chosen = _chosen(workspace, None)
+    return _next(workspace, chosen) if workspace.progress(chosen).solved else chosen
+
+
+def _saved(workspace: Workspace, seen: dict[str, float]) -> tuple[Exercise, dict[str, float]]:
+    """Waits until a begun exercise is saved; returns it with the times of all."""
+    from ladder.exercises import get_exercise
+
+    while True:
+        time.sleep(_LOOK_S)
+        now = _times(workspace)
+        for name in now:
+            if now[name] > seen.get(name, now[name]):
+                return get_exercise(name), {**now, **{other: seen[other] for other in seen if other != name}}
+        seen = {**now, **seen}
+
+
+def _times(workspace: Workspace) -> dict[str, float]:
     """When each exercise begun was last written, by name."""
-    return {one.name: _last_write(workspace, one) for one in wanted if workspace.is_started(one)}
+    from ladder.exercises import exercises
+
+    return {one.name: _last_write(workspace, one) for one in exercises() if workspace.is_started(one)}
 
 
 def _last_write(workspace: Workspace, exercise: Exercise) -> float:
@@ -275,11 +321,11 @@ def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
     errors.print(nothing, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
-def _keep_solved(workspace: Workspace, exercise: Exercise) -> None:
+def _keep(workspace: Workspace, verdict: Verdict) -> None:
     try:
-        workspace.set_solved(exercise)
+        workspace.keep_try(verdict.exercise, solved=verdict.passed)
     except LadderError as error:
-        errors.print(f"{error.message}: that it is solved is not recorded", style="dim", highlight=False)
+        errors.print(f"{error.message}: this check is not recorded", style="dim", highlight=False)
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
@@ -294,10 +340,9 @@ def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> Non
     elif verdict.passed:
         print_lines(afterword_lines(verdict, gap_text(exercise, workspace.path(exercise))))
         _say_how_many(workspace)
-        following = _next(workspace, exercise)
-        _say(f"Next: ladder exercise start {following.name}" if following else "That was the last one.")
     elif (left := len(exercise.hints) - workspace.progress(exercise).hints) > 0:
-        _say(f"\nStuck? ladder exercise hint {exercise.name}    ({left} left)", "dim")
+        command = f"ladder exercise hint {exercise.name}{_folder_option(workspace)}"
+        _say(f"\nStuck? {command}    ({left} left)", "dim")
 
 
 def _write_json(target: str | None, rows: list[dict[str, Any]]) -> None:

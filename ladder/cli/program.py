@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     program_arguments: list[str] = []
-    if words[:1] == ["emulate"] and "--" in words:
+    if words[:1] in (["emulate"], ["debug"]) and "--" in words:
         split = words.index("--")
         words, program_arguments = words[:split], words[split + 1 :]
     options = command_line().parse_args(_joined(words))
@@ -70,7 +70,7 @@ def _joined(words: Sequence[str]) -> list[str]:
 def _require_targets(options: argparse.Namespace) -> None:
     """Checks, before a command starts, that its output files can be written. Raises :class:`LadderError`."""
     found: dict[Path, str] = {}
-    for option in ("json", "html", "picture", "report", "out"):
+    for option in ("json", "csv", "html", "picture", "report", "out"):
         target = getattr(options, option, None)
         if target is None or target == "-":
             continue

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ladder.errors import LadderError
 
+#: Of the files that a compiler reads.
+SOURCE_SUFFIXES = {".cu", ".cuh", ".h", ".hpp", ".inl", ".inc", ".cpp", ".cc"}
 #: Absent from Python's mmap before 3.13: the system need not be able to back all of the memory.
 MAP_NORESERVE = 0x4000
 

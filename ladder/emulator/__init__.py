@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     )
     from ladder.emulator.programs import (
         CRASHES,
+        HOST_LINES,
         ConfinedRun,
         ProgramLaunches,
         ProgramResult,
         emulate,
         run_confined,
+        run_counted,
         run_program,
     )
     from ladder.emulator.sessions import (

@@ -34,8 +34,8 @@ ADVICE = {
     "say deterministic = false in stage.toml.",
     "undefined registers": "Wait for the product (wgmma.wait_group) before its registers are used; execute "
     "wgmma.fence before the first product that uses them.",
-    "race between streams": "Make the later stream wait: cudaEventRecord on the one, cudaStreamWaitEvent on "
-    "the other.",
+    "race between streams": "Put both into one stream, or make the later stream wait: cudaEventRecord on the "
+    "one, cudaStreamWaitEvent on the other.",
     "race with the host": "Call cudaStreamSynchronize or cudaDeviceSynchronize before the host accesses it.",
     "race between blocks": "Give each block its own part, or use atomics. To hand data over, use "
     "__threadfence() and an atomic flag, or a grid barrier.",
@@ -49,7 +49,8 @@ ADVICE = {
     "proxy fence": "Execute fence.proxy.async in the threads that wrote, then the barrier.",
     "swizzle": "Give the tensor map and the matrix descriptor the same swizzle.",
     "election": "Let one lane issue it: elect.sync, or one thread of the block.",
-    "barrier": "Let all threads reach the same barrier: move it out of the branch.",
+    "barrier": "Let all threads reach the same barrier: move it out of the branch, or of a loop that "
+    "some leave earlier.",
     "mask": "The mask must name exactly the lanes that execute the line.",
     "use after free": "Free the memory after its last use.",
     "host pointer": "Allocate it with cudaMalloc and copy the data there.",
@@ -70,9 +71,11 @@ _REMARKS = frozenset({"flag", ORDER_OF_ADDITIONS})
 
 #: Advice for races whose likeliest cause is not a missing barrier: at one line, or between two writes.
 _SAME_PLACE = (
-    "Two threads {do} the same bytes{here}: is the address right for each of them? Only if they should take "
-    "turns, put {barrier} between{turns}."
+    "Two threads {do} the same bytes{here}: is the address right for each of them? {counter}Only if they "
+    "should take turns, put {barrier} between{turns}."
 )
+#: A race at one line may be a counter.
+_COUNTER = "If they add to one counter, use atomicAdd. "
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
 _COPY_RACE_ADVICE = (
     "Is that the free buffer? If it is, put a block barrier between its last use and the line that refills "
@@ -175,6 +178,7 @@ class Finding:
             return _SAME_PLACE.format(
                 do="write" if self._is_of_two_writes else "use",
                 here=" at this line" if self._is_at_one_place else "",
+                counter=_COUNTER if self._is_at_one_place else "",
                 barrier=_BARRIERS[self.kind],
                 turns=" the rounds" if self._is_at_one_place else "",
             )

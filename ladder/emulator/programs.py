@@ -7,7 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,13 +23,19 @@ from ladder.stages import DEFAULT_ARCH, require_arch
 
 #: What a program that is not trusted may take, and how much of what it prints is kept.
 _MOST_BYTES, _SHOWN_BYTES = 4 * 2**30, 1 << 16
+#: Flags that let findings name the lines of host calls.
+HOST_LINES = ("-Xcompiler=-g1",)
 #: Signals that faulty programs die of; earlier launches are still counted.
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
 
 
 @dataclass(frozen=True)
 class ProgramLaunches:
-    """All launches of one kernel with the same grid, block and shared memory. Unknown counters are None."""
+    """All launches of one kernel with the same grid, block and shared memory. Unknown counters are None.
+
+    ``lines`` has a row for each source line: its place (file, line, kernel_file, kernel_line, own_line) and
+    counters.
+    """
 
     kernel: str
     grid: tuple[int, int, int] | None
@@ -37,6 +43,7 @@ class ProgramLaunches:
     smem_bytes: int | None
     launches: int
     counters: Mapping[str, int | None]
+    lines: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     def as_row(self) -> dict[str, Any]:
         """Returns one flat row for JSON."""
@@ -49,7 +56,8 @@ class ProgramResult:
     """How a program ended. ``fault`` describes the fault of its kernels, if any; ``findings`` are the
     sanitizer's, if it was on, as are ``remarks``, which are no faults; ``signal`` is the one that killed it,
     such as ``SIGSEGV``. ``returned`` is what main returned, of a program that was built to be judged; None if
-    it ended otherwise.
+    it ended otherwise. ``uncounted`` says how often the program called functions of libraries, whose work is
+    not counted.
     """
 
     exit_code: int
@@ -60,6 +68,7 @@ class ProgramResult:
     signal: str | None = None
     remarks: tuple[Finding, ...] = ()
     returned: int | None = None
+    uncounted: Mapping[str, int] = field(default_factory=dict)
 
 
 def emulate(
@@ -83,13 +92,10 @@ def emulate(
     variables.validate()
     check = check or variables.check_is_on()
     with steps("Building", 1) as progress, progress.step(sources[0].name):
-        # Lets findings name the lines of host calls.
-        debug = ["-Xcompiler=-g1"] if check else []
-        program = build_program(sources, EmulatorTarget(arch), [*flags, *debug])
+        program = build_program(sources, EmulatorTarget(arch), [*flags, *(HOST_LINES if check else ())])
     return run_program(program, arguments, arch, check=check, output=output)
 
 
-@processes.ended_by_signals()
 def run_program(
     program: Path,
     arguments: Sequence[str],
@@ -99,13 +105,26 @@ def run_program(
     output: BinaryIO | None = None,
 ) -> ProgramResult:
     """Runs a program built by :func:`ladder.build.build_program`."""
+    return run_counted([str(program), *arguments], arch, name=program.name, check=check, output=output)
+
+
+@processes.ended_by_signals()
+def run_counted(
+    command: Sequence[str],
+    arch: str,
+    *,
+    name: str,
+    check: bool = False,
+    output: BinaryIO | None = None,
+) -> ProgramResult:
+    """Runs any command whose process loads the emulator, such as a script; messages call it ``name``."""
     with tempfile.TemporaryDirectory(prefix="ladder-") as directory:
         log = Path(directory) / "launches.json"
         environment = _environment(arch, log, check)
-        exit_code = processes.run_in_foreground([str(program), *arguments], environment, output)
+        exit_code = processes.run_in_foreground(command, environment, output)
         if exit_code == -signal.SIGINT:
             raise KeyboardInterrupt
-        return _result(program, exit_code, arch, log)
+        return _result(name, exit_code, arch, log)
 
 
 @dataclass(frozen=True)
@@ -130,7 +149,7 @@ def run_confined(program: Path, arguments: Sequence[str], arch: str, seconds: fl
         with Child(folder=folder, memory_bytes=_MOST_BYTES, keeps_output=True) as child:
             code = child.become([str(program), *arguments], _environment(arch, log, True), seconds)
             try:
-                result = _result(program, code, arch, log)
+                result = _result(program.name, code, arch, log)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise ExecutionError(f"{program.name} has written something else than its counts") from error
             said = child.output[:_SHOWN_BYTES].decode(errors="replace").strip()
@@ -145,16 +164,16 @@ def _environment(arch: str, log: Path, check: bool) -> dict[str, str]:
     return environment
 
 
-def _result(program: Path, exit_code: int, arch: str, log: Path) -> ProgramResult:
+def _result(name: str, exit_code: int, arch: str, log: Path) -> ProgramResult:
     """What a program that has ended wrote into its log."""
     died_by = signal.Signals(-exit_code).name if exit_code < 0 else None
     # There is no log where CUDA was not called, and an empty one until the program's end.
     text = log.read_text(encoding="utf-8") if log.exists() else None
     if died_by and not text:
-        raise ExecutionError(f"{program.name} was ended by {died_by}; nothing was counted")
+        raise ExecutionError(f"{name} was ended by {died_by}; nothing was counted")
     if text == "":
         raise ExecutionError(
-            f"{program.name} has written no counts: it ended by _exit or quick_exit, or "
+            f"{name} has written no counts: it ended by _exit or quick_exit, or "
             f"{tempfile.gettempdir()} is full",
             "Return from main or call exit; TMPDIR names another folder for temporary files.",
         )
@@ -166,7 +185,8 @@ def _result(program: Path, exit_code: int, arch: str, log: Path) -> ProgramResul
             block=tuple(entry["block"]),
             smem_bytes=entry["static_shared_bytes"] + entry["dynamic_shared_bytes"],
             launches=entry["launches"],
-            counters={name: entry["totals"][name] for name in ("executed", *COUNTERS)},
+            counters={counter: entry["totals"][counter] for counter in ("executed", *COUNTERS)},
+            lines=tuple(entry["lines"]),
         )
         for entry in report["kernels"]
     )
@@ -181,4 +201,5 @@ def _result(program: Path, exit_code: int, arch: str, log: Path) -> ProgramResul
         died_by,
         tuple(remarks),
         report.get("returned"),
+        {str(name): int(calls) for name, calls in report.get("uncounted", {}).items()},
     )

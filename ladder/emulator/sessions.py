@@ -430,7 +430,8 @@ def last_fault() -> Fault | None:
 class InOut:
     """An argument of :meth:`Module.launch`: an array whose contents the kernel reads, and then overwrites.
 
-    It matters to ``check`` alone, which takes any other array that may be written for an output, so that
+    It may have any strides; the kernel may use the memory from its first to its last element. To ``check``
+    its contents count as written, whereas it takes any other array that may be written for an output, so that
     reading it before it is written is a fault.
     """
 
@@ -485,7 +486,7 @@ class Module:
         for number, (value, (kind, size, offset)) in enumerate(zip(args, parameters, strict=True)):
             what, arrays = f"argument {number} of {name}", len(memory)
             in_out = isinstance(value, InOut)
-            data = _argument(value.array if in_out else value, kind, size, what, memory)
+            data = _argument(value.array if in_out else value, kind, size, what, memory, any_strides=in_out)
             if in_out and len(memory) == arrays:
                 raise TypeError(f"{what} is InOut of {type(value.array).__name__}, which is no array")
             if in_out:
@@ -511,13 +512,15 @@ def _size(size: Size) -> tuple[int, int, int]:
     return (padded[0], padded[1], padded[2])
 
 
-def _argument(value: Any, kind: str, size: int, what: str, memory: list[MemoryRange]) -> bytes:
+def _argument(
+    value: Any, kind: str, size: int, what: str, memory: list[MemoryRange], any_strides: bool
+) -> bytes:
     """Encodes one argument; adds the memory of an array to ``memory``."""
     if isinstance(value, bytes | bytearray):
         if len(value) != size:
             raise ValueError(f"{what} has {size} bytes, not {len(value)}")
         return bytes(value)
-    found = _array_memory(value, what)
+    found = _array_memory(value, what, any_strides)
     if found is not None:
         if size != 8:
             raise TypeError(f"{what} is a .{kind} of {size} bytes, not a pointer")
@@ -540,19 +543,30 @@ def _argument(value: Any, kind: str, size: int, what: str, memory: list[MemoryRa
         raise ValueError(f"{what} is a .{kind}; {value!r} does not fit: {error}") from None
 
 
-def _array_memory(value: Any, what: str) -> MemoryRange | None:
+def _array_memory(value: Any, what: str, any_strides: bool = False) -> MemoryRange | None:
     """The memory of a NumPy array or CPU tensor; None for other values."""
     if hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise ValueError(f"{what} is on {value.device}; the emulator takes CPU tensors")
-        if not value.is_contiguous():
+        if not value.is_contiguous() and not any_strides:
             raise ValueError(f"{what} is not contiguous")
-        return (value.data_ptr(), value.numel() * value.element_size(), what, True)
+        item = value.element_size()
+        return (value.data_ptr(), _extent(value.shape, value.stride(), item, what, item), what, True)
     if hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0:
-        if not value.flags.c_contiguous:
+        if not value.flags.c_contiguous and not any_strides:
             raise ValueError(f"{what} is not contiguous")
-        return (value.ctypes.data, value.nbytes, what, bool(value.flags.writeable))
+        extent = _extent(value.shape, value.strides, value.itemsize, what)
+        return (value.ctypes.data, extent, what, bool(value.flags.writeable))
     return None
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int], item_bytes: int, what: str, unit: int = 1) -> int:
+    """Bytes from the first element to the end of the last; ``strides`` count in ``unit`` bytes."""
+    if 0 in shape:
+        return 0
+    if any(stride < 0 for size, stride in zip(shape, strides, strict=True) if size > 1):
+        raise ValueError(f"{what} has a negative stride; copy it first")
+    return unit * sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + item_bytes
 
 
 def merged_memory(memory: Sequence[MemoryRange]) -> list[MemoryRange]:

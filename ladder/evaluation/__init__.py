@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         run_comparison,
         verdict_key,
     )
-    from ladder.evaluation.sanitizing import check_stage, checked_stage, stage_remarks
+    from ladder.evaluation.sanitizing import check_stage, checked_stage, is_faulty, stage_remarks
     from ladder.evaluation.shares import rows_of_first_block
     from ladder.evaluation.sparse import faults_beyond_32_bits
     from ladder.evaluation.table import COLUMNS, Row, columns, fill_row, make_row, to_frame, to_json

@@ -6,6 +6,7 @@ from ladder.backends import Treatment, get_backend
 from ladder.build import build
 from ladder.errors import LadderError
 from ladder.evaluation import verdict
+from ladder.evaluation.references import reference_of
 from ladder.operations import AnyProblem, Tensors, memory, operation_of, torch_dtypes
 from ladder.stages import Stage
 
@@ -23,7 +24,7 @@ def evaluate_misaligned(stage: Stage, problem: AnyProblem) -> dict[str, str]:
     memory.require(problem)
     operation = operation_of(problem)
     inputs = operation.make_inputs(problem, backend.device)
-    expected = operation.reference(problem, inputs)
+    expected = reference_of(problem, inputs)
     with backend.runner(build(stage, target, stage.chosen_options({})), target) as runner:
 
         def result(inputs: Tensors, treatment: Treatment) -> str:

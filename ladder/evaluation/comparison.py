@@ -19,6 +19,7 @@ from ladder.common import cache
 from ladder.common.progress import Steps, steps
 from ladder.errors import CacheError, InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.evaluation import verdict
+from ladder.evaluation.references import reference_of
 from ladder.evaluation.table import Row, columns, fill_row, make_row, to_frame
 from ladder.operations import (
     DEFAULT_OPERATION,
@@ -125,7 +126,7 @@ def evaluate(
     chosen = get_backend(backend)
     job = _job(discover()[stage] if isinstance(stage, str) else stage, problem, chosen, arch, options or {})
     with steps("Running", 1, elsewhere=False) as progress, progress.step(job.stage.name):
-        extension = build(job.stage, job.target, job.options)
+        extension = build(job.stage, job.target, job.options, only=job.problem)
         with chosen.runner(extension, job.target) as runner:
             return _judge(job, chosen, runner, thoroughly=thoroughly, timed=True, details=True)
 
@@ -245,6 +246,7 @@ def _run_jobs(jobs: Mapping[str, _Job], backend: Backend, result: Comparison, fr
         [job.stage for job in jobs.values()],
         {name: job.target for name, job in jobs.items()},
         {name: job.options for name, job in jobs.items()},
+        only={name: job.problem for name, job in jobs.items()},
     )
     rows = {} if fresh or not backend.is_exact else _kept_rows(jobs, extensions, result.operation)
     result.cached = len(rows)
@@ -326,7 +328,7 @@ def _judge(
     with memory.guarded(problem):
         inputs = operation.make_inputs(problem, backend.device)
         execution = runner.run(problem, inputs, timed=timed, details=details)
-        expected = operation.reference(problem, inputs)
+        expected = reference_of(problem, inputs)
         errors = expected.errors(execution.outputs)
         if backend.varies:
             verdict.require_kernels(runner, problem, inputs, execution)

@@ -28,22 +28,27 @@ def reusing_problems(stage: Stage, runner: Runner) -> list[AnyProblem]:
     if it starts more blocks instead, has several. None for a rung without asynchronous copies.
     """
     operation, dtype = get_operation(stage.computes), stage.dtypes[0]
-    series = [
-        problems
-        for head_dim in stage.head_dims or (0,)
-        for problems in operation.growing(dtype, head_dim)
-        if stage.suits(problems[0])
-    ]
-    places = [_place(runner, problems) for problems in series]
-    return [problems[place] for problems, place in zip(series, places, strict=True) if place >= 0]
+    found: list[AnyProblem] = []
+    places: dict[int, int] = {}
+    # Buffers are smallest at the largest head dim, so each search begins where the one before has ended.
+    for head_dim in sorted(stage.head_dims or (0,), reverse=True):
+        for direction, problems in enumerate(operation.growing(dtype, head_dim)):
+            if stage.suits(problems[0]):
+                place = _place(runner, problems, places.get(direction, 0))
+                if place >= 0:
+                    places[direction] = place
+                    found.append(problems[place])
+    return found
 
 
-def _place(runner: Runner, problems: Sequence[AnyProblem]) -> int:
-    """The place of the first problem that suffices, or on which the rung fails; -1 if nothing grows."""
+def _place(runner: Runner, problems: Sequence[AnyProblem], start: int) -> int:
+    """The place of the first problem from ``start`` on that suffices, or on which the rung fails; -1 if
+    nothing grows.
+    """
     first, several_blocks = None, -1
-    for place, problem in enumerate(problems):
+    for place in sorted({0, *range(max(start, 1), len(problems))}):
         try:
-            now = _Measured.of(runner, problem)
+            now = _Measured.of(runner, problems[place])
         except LadderError:
             return place
         if first is None:

@@ -13,6 +13,7 @@ from ladder.common.progress import steps
 from ladder.emulator import ORDER_OF_ADDITIONS, Finding, Party, merged, split_remarks
 from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.evaluation import verdict
+from ladder.evaluation.references import reference_of
 from ladder.evaluation.reuse import MULTIPROCESSORS, reusing_problems
 from ladder.operations import AnyProblem, Tensors, get_operation, memory, operation_of
 from ladder.stages import Stage, discover
@@ -67,7 +68,7 @@ def checked_stage(
     refusals: list[UnsupportedProblem] = []
     accepted: list[AnyProblem] = []
     extension = build(stage, target, stage.chosen_options(options or {}))
-    tried = problems or _default_problems(stage, extension, target)
+    tried = problems or [*_default_problems(stage, extension, target)]
     for problem in tried:
         try:
             accepted.append(stage.accept(problem))
@@ -81,15 +82,35 @@ def checked_stage(
         for problem in accepted:
             with progress.step(str(problem)):
                 try:
-                    with backend.runner(extension, target) as runner:
-                        findings += _check(runner, problem, stage.deterministic)
+                    findings += _findings(stage, extension, target, problem)
                 except UnsupportedProblem as error:  # known only to its host code
                     refusals.append(error)
-                except ExecutionError as error:
-                    findings.append(_failure(str(error), problem))
     if len(refusals) == len(tried):
         raise refusals[0]
     return Checked(*split_remarks(merged(findings)))
+
+
+def is_faulty(stage: Stage | str) -> bool:
+    """Whether :func:`check_stage` with its default problems has a finding, or the stage takes none of them.
+    Ends at the first finding. Raises :class:`BuildError`.
+    """
+    stage = discover()[stage] if isinstance(stage, str) else stage
+    target = get_backend("emulator").target(stage, None)
+    extension = build(stage, target, stage.chosen_options({}))
+    if any(_undefined(extension)):
+        return True
+    has_run = False
+    for problem in _default_problems(stage, extension, target):
+        try:
+            accepted = stage.accept(problem)
+            memory.require(accepted)
+            findings = _findings(stage, extension, target, accepted)
+        except UnsupportedProblem:
+            continue
+        has_run = True
+        if split_remarks(findings)[0]:
+            return True
+    return not has_run
 
 
 def stage_remarks(
@@ -101,9 +122,11 @@ def stage_remarks(
     return remarks.read(build(stage, target, stage.chosen_options(options or {})).parent)
 
 
-def _default_problems(stage: Stage, extension: Path, target: Target) -> Sequence[AnyProblem]:
+def _default_problems(stage: Stage, extension: Path, target: Target) -> Iterator[AnyProblem]:
+    yield from get_operation(stage.computes).check_problems
     with get_backend("emulator").runner(extension, target) as runner:
-        return [*get_operation(stage.computes).check_problems, *reusing_problems(stage, runner)]
+        found = reusing_problems(stage, runner)
+    yield from found
 
 
 def _undefined(extension: Path) -> Iterator[Finding]:
@@ -114,6 +137,15 @@ def _undefined(extension: Path) -> Iterator[Finding]:
             place = Party(None, None, (), *lines, opcode="", ptx_line=0)
             message = f"{remark.message} (ptxas, {remark.number})"
             yield Finding("undefined registers", message, "", 1, place, None, "")
+
+
+def _findings(stage: Stage, extension: Path, target: Target, problem: AnyProblem) -> list[Finding]:
+    """Those of one run, in a process of its own. Raises :class:`UnsupportedProblem`."""
+    try:
+        with get_backend("emulator").runner(extension, target) as runner:
+            return _check(runner, problem, stage.deterministic)
+    except ExecutionError as error:
+        return [_failure(str(error), problem)]
 
 
 def _failure(text: str, problem: AnyProblem) -> Finding:
@@ -135,7 +167,7 @@ def _check(runner: Runner, problem: AnyProblem, deterministic: bool) -> list[Fin
         remarks = [remark for remark in remarks if remark.kind != ORDER_OF_ADDITIONS]
         if failure is None and not findings:
             verdict.require_kernels(runner, problem, inputs, execution)
-            wrong = list(_wrong_results(execution, operation.reference(problem, inputs), problem))
+            wrong = list(_wrong_results(execution, reference_of(problem, inputs), problem))
             return [*wrong, *remarks]
     if failure:
         # Outputs that the run did not reach are not findings, and the fault that ended it may already be one.

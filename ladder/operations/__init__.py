@@ -20,7 +20,11 @@ if TYPE_CHECKING:
         pairwise_problems,
         random_problems,
     )
-    from ladder.operations.attention.tensors import problem_of_tensors, require_strided
+    from ladder.operations.attention.tensors import (
+        problem_of_sequences,
+        problem_of_tensors,
+        require_strided,
+    )
     from ladder.operations.attention_backward.problem import BackwardProblem
     from ladder.operations.base import (
         DTYPES,
@@ -33,8 +37,11 @@ if TYPE_CHECKING:
         Reference,
         Tensors,
         parse_dtype,
+        parse_sizes,
         torch_dtypes,
     )
+    from ladder.operations.decoding.problem import DecodingProblem
+    from ladder.operations.decoding.tensors import check_lengths, problem_of_cache
     from ladder.operations.hstu.mask import check_window, hstu_mask
     from ladder.operations.hstu.operation import HstuBackwardProblem
     from ladder.operations.hstu.problem import HstuProblem

@@ -142,12 +142,13 @@ class Spread:
     """How the errors of a correct kernel are distributed, for an output of rows (..., n).
 
     ``deviations`` has a standard deviation for each element; the mean of the squares of all errors, each in
-    units of its deviation, is at most ``mean_square``. The mean of <error, row> / <row, row> over all rows,
-    by which the output as a whole is too large or too small, is at most ``gain``.
+    units of its deviation, is at most ``mean_square``. The mean of <error, row> / <row, row> over the rows
+    that are ``certain`` (...), by which the output as a whole is too large or too small, is at most ``gain``.
     """
 
     deviations: Tensor
     mean_square: float
+    certain: Tensor
     gain: float
 
     def objection(self, errors: Tensor, exact: Tensor) -> str:
@@ -158,9 +159,7 @@ class Spread:
                 f"its errors are, in the mean, {math.sqrt(mean_square):.3g} times as large as roundings "
                 f"explain; {math.sqrt(self.mean_square):.3g} times is allowed"
             )
-        sizes = exact.square().sum(-1)
-        # Not of rows that are hardly larger than their errors.
-        gains = ((errors * exact).sum(-1) / sizes)[sizes > 1000 * self.deviations.square().sum(-1)]
+        gains = ((errors * exact).sum(-1) / exact.square().sum(-1))[self.certain]
         gain = float(gains.mean()) if gains.numel() else 0.0
         if abs(gain) > self.gain:
             size = f"{1 + gain:.6f} times the exact ones"
@@ -191,12 +190,17 @@ class Reference:
 
     def error(self, name: str, output: Tensor) -> float:
         """max |output - reference| of this output; NaN if it contains NaN."""
-        return largest(output.double() - self.outputs[name])
+        return largest(self._errors(name, output))
+
+    def _errors(self, name: str, output: Tensor) -> Tensor:
+        """output - reference, 0 where both are the same infinity."""
+        exact = self.outputs[name]
+        return (output.double() - exact).masked_fill(output == exact, 0.0)
 
     def deviation(self, name: str, output: Tensor) -> Deviation:
         import torch
 
-        errors = output.double() - self.outputs[name]
+        errors = self._errors(name, output)
         off = errors.abs()
         limits = torch.as_tensor(self.limits[name], dtype=off.dtype, device=off.device).expand_as(off)
         # Where nothing is allowed an error is infinitely too large, and none is none; NaN is never allowed.
@@ -212,8 +216,7 @@ class Reference:
     def wrong(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Of each output with a wrong element, NaN included: which of its elements are wrong."""
         places = {
-            name: ~((outputs[name].double() - exact).abs() <= self.limits[name])
-            for name, exact in self.outputs.items()
+            name: ~(self._errors(name, outputs[name]).abs() <= self.limits[name]) for name in self.outputs
         }
         return {name: bad for name, bad in places.items() if bad.any()}
 

@@ -11,6 +11,7 @@ from ladder.operations.base import AnyProblem, Operation
 _MODULES = {
     "attention": ("ladder.operations.attention.operation", "OPERATION"),
     "attention_backward": ("ladder.operations.attention_backward.operation", "OPERATION"),
+    "decoding": ("ladder.operations.decoding.operation", "OPERATION"),
     "hstu": ("ladder.operations.hstu.operation", "FORWARD"),
     "hstu_backward": ("ladder.operations.hstu.operation", "BACKWARD"),
     "gemm": ("ladder.operations.gemm", "OPERATION"),

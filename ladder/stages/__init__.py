@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from ladder.stages.places import (
         OWN_EXERCISES,
         OWN_STAGES,
+        examples_root,
         exercises_root,
         include_directory,
+        is_repository,
+        lessons_root,
         own_folder,
         require_own,
+        results_root,
         root,
     )
     from ladder.stages.reading import read_stage

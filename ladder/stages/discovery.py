@@ -103,11 +103,7 @@ def discover() -> Ladder:
             misplaced[stage.name] = error
     broken.update(misplaced)
     sound = {name: stage for name, stage in stages.items() if name not in broken}
-    order = sorted(
-        sound.values(),
-        key=lambda stage: (OPERATIONS.index(stage.computes), _depth(stage, sound), stage.name),
-    )
-    return Ladder(tuple(order), broken, _exercises(sound))
+    return Ladder(_lowest_first(sound), broken, _exercises(sound))
 
 
 def _exercises(stages: Mapping[str, Stage]) -> dict[str, Stage | StageError]:
@@ -185,6 +181,32 @@ def _check_before(stage: Stage, stages: Mapping[str, Stage], broken: Mapping[str
         below = stages[below].before
     if stage.before is not None and stage.before not in stages and stage.before not in broken:
         raise StageError(f"{stage.path / 'stage.toml'}: before = {stage.before!r} is no stage")
+
+
+def _lowest_first(stages: Mapping[str, Stage]) -> tuple[Stage, ...]:
+    """Each rung after the one before it. Where the ladder forks, the shorter branch comes first, so that the
+    ladder goes on with the longer one.
+    """
+    chains = {name: _chain(stage, stages) for name, stage in stages.items()}
+    heights: dict[str, int] = {}  # of a stage: how many rungs of its operation stand on it, at most
+    for chain in chains.values():
+        for above, stage in enumerate(reversed(chain)):
+            heights[stage.name] = max(heights.get(stage.name, 0), above)
+
+    def place(stage: Stage) -> tuple[object, ...]:
+        chain = chains[stage.name]
+        forks = [(heights[below.name], below.name) for below in chain]
+        return OPERATIONS.index(stage.computes), _depth(chain[0], stages), forks
+
+    return tuple(sorted(stages.values(), key=place))
+
+
+def _chain(stage: Stage, stages: Mapping[str, Stage]) -> list[Stage]:
+    """The rungs of the stage's operation from the first one to the stage."""
+    before = stages.get(stage.before or "")
+    if before is None or before.computes != stage.computes:
+        return [stage]
+    return [*_chain(before, stages), stage]
 
 
 def _depth(stage: Stage, stages: Mapping[str, Stage]) -> int:

@@ -13,6 +13,9 @@ OWN_STAGES = "my_rungs"
 OWN_EXERCISES = "my_exercises"
 
 
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
 def root() -> Path:
     """The project's own rungs: the repository's in an editable install, else the copy in the wheel.
 
@@ -20,35 +23,51 @@ def root() -> Path:
     """
     if instead := os.environ.get("LADDER_STAGES_ROOT"):
         return Path(instead)
-    package = Path(__file__).resolve().parent.parent
-    candidates = (package.parent / "stages", package / "_stages")
-    for candidate in candidates:
-        if (candidate / "include" / "ladder" / "problem.h").is_file():
-            return candidate
-    raise LadderError(
-        f"the stages are in neither {candidates[0]} nor {candidates[1]}",
-        "Install the package again: make compare",
-    )
+    return _require("stages", "include/ladder/problem.h")
 
 
 def exercises_root() -> Path:
-    """The project's exercises: the repository's in an editable install, else the copy in the wheel."""
-    package = Path(__file__).resolve().parent.parent
-    candidates = (package.parent / "exercises", package / "_exercises")
-    for candidate in candidates:
-        if candidate.is_dir() and next(candidate.glob("*/exercise.toml"), None):
-            return candidate
-    raise LadderError(
-        f"the exercises are in neither {candidates[0]} nor {candidates[1]}",
-        "Install the package again: make compare",
-    )
+    """The project's exercises: the repository's, or the copy in the wheel."""
+    return _require("exercises", "*/exercise.toml")
 
 
 def examples_root() -> Path | None:
     """The project's examples, kernels of other operations: the repository's, or the copy in the wheel."""
-    package = Path(__file__).resolve().parent.parent
-    candidates = (package.parent / "examples", package / "_examples")
-    return next((candidate for candidate in candidates if candidate.is_dir()), None)
+    return _find("examples", "*/kernel.cu")
+
+
+def lessons_root() -> Path:
+    """The lessons as notebooks: the repository's, or the copy in the wheel."""
+    return _require("notebooks", "00a_cuda.ipynb")
+
+
+def results_root() -> Path:
+    """The figures that were measured, as tables: the repository's, or the copy in the wheel."""
+    return _require("results", "h200/speed.csv")
+
+
+def is_repository() -> bool:
+    """Whether the project is installed from its repository, whose files can be changed."""
+    return (_PACKAGE.parent / "pyproject.toml").is_file()
+
+
+def _find(name: str, contents: str) -> Path | None:
+    """The folder of that name in the repository, or the wheel's copy: the one with such files."""
+    return next((folder for folder in _places(name) if next(folder.glob(contents), None)), None)
+
+
+def _require(name: str, contents: str) -> Path:
+    folder = _find(name, contents)
+    if folder is None:
+        here, there = _places(name)
+        raise LadderError(
+            f"the {name} are in neither {here} nor {there}", "Install the package again: make compare"
+        )
+    return folder
+
+
+def _places(name: str) -> tuple[Path, Path]:
+    return _PACKAGE.parent / name, _PACKAGE / f"_{name}"
 
 
 def include_directory() -> Path:

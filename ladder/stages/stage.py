@@ -17,6 +17,8 @@ OptionValue = int | str | bool
 #: The virtual GPUs of the emulator.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 DEFAULT_ARCH = "sm_80"
+#: Of ladder/dispatch.h: which kernels are compiled.
+_HEAD_DIMS, _DTYPES = "LADDER_HEAD_DIMS", "LADDER_DTYPES"
 
 
 def require_arch(arch: str, named: str = "arch") -> None:
@@ -114,14 +116,17 @@ class Stage:
         """The rung with options that compile only what these problems need, in a fraction of the time; see
         ladder/dispatch.h. Raises :class:`UnsupportedProblem`.
         """
+        needed = {name: (value,) for name, value in self.needed_options(problems).items()}
+        return replace(self, options={**self.options, **needed})
+
+    def needed_options(self, problems: Sequence[AnyProblem]) -> dict[str, OptionValue]:
+        """The options of :meth:`narrowed`; none if it is narrowed already."""
+        if _HEAD_DIMS in self.options:
+            return {}
         accepted = [self.accept(problem) for problem in problems]
         head_dims = {getattr(problem, "head_dim", 0) for problem in accepted}
         dtypes = {DTYPES.index(problem.dtype or DTYPES[0]) for problem in accepted}
-        needed: dict[str, tuple[OptionValue, ...]] = {
-            "LADDER_HEAD_DIMS": (sum(head_dims),),
-            "LADDER_DTYPES": (sum(1 << dtype for dtype in dtypes),),
-        }
-        return replace(self, options={**self.options, **needed})
+        return {_HEAD_DIMS: sum(head_dims), _DTYPES: sum(1 << dtype for dtype in dtypes)}
 
     def _check_features(self, features: frozenset[str]) -> None:
         refused = sorted(features - {*self.takes, *self.needs})

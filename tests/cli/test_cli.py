@@ -307,6 +307,8 @@ def test_doctor_names_what_is_missing(capsys, monkeypatch):
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "no-such-compiler is not there" in out and "apt-get install g++" in out
+    monkeypatch.setattr("ladder.stages.is_repository", lambda: False)  # a wheel, whose rungs come compiled
+    assert main(["doctor"]) == 0
 
 
 def test_doctor_says_which_protections_are_on(capsys, monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ladder.build import toolchain
+from ladder.build import toolchain, wheels
 from ladder.cli import main
 
 PROGRAM = r"""
@@ -263,22 +263,23 @@ def test_what_the_emulator_lacks_is_named(tmp_path, capfd, text, options, messag
 def test_a_library_that_is_not_emulated_is_named(tmp_path, capfd):
     path = tmp_path / "libraries.cu"
     path.write_text(
-        'extern "C" { int cublasCreate_v2(void **); int cudnnCreate(void **); }\n'
-        'extern "C" { int cuInit(unsigned); int cuCtxSynchronize(); }\n'
+        'extern "C" { int cusolverDnCreate(void **); int cudnnCreate(void **); }\n'
+        'extern "C" { int cuInit(unsigned); int cuGraphCreate(); }\n'
         "int main() {\n"
         "  void *p;\n"
-        "  return cublasCreate_v2(&p) + cudnnCreate(&p) + cuInit(0) + cuCtxSynchronize();\n"
+        "  return cusolverDnCreate(&p) + cudnnCreate(&p) + cuInit(0) + cuGraphCreate();\n"
         "}\n"
     )
     assert main(["emulate", str(path)]) == 2
     err = capfd.readouterr().err
-    assert "libraries.cu does not link" in err and "undefined reference to `cublasCreate_v2'" in err
-    assert "undefined reference to `cuCtxSynchronize'" in err and "cuInit'" not in err
-    assert "uses cuBLAS and cuDNN and more of the CUDA driver API than is emulated. Emulated are the" in err
-    if not (toolchain.pinned_nvcc().include / "curand_kernel.h").exists():  # a full toolkit has it
+    assert "libraries.cu does not link" in err and "undefined reference to `cusolverDnCreate'" in err
+    assert "undefined reference to `cuGraphCreate'" in err and "cuInit'" not in err
+    assert "uses cuDNN and cuSOLVER and more of the CUDA driver API than is emulated. Emulated are the" in err
+    # A full toolkit has it, as has a wheel.
+    if not (toolchain.pinned_nvcc().include / "curand_kernel.h").exists() and not wheels.headers():
         path.write_text("#include <curand_kernel.h>\nint main() {}\n")
         assert main(["emulate", str(path)]) == 2
-        assert "pip install --target DIR nvidia-curand" in capfd.readouterr().err
+        assert "pip install flash-ladder[curand]" in capfd.readouterr().err
 
 
 def test_an_unsupported_instruction_names_its_kernel_as_it_is_written(tmp_path, capfd):
@@ -293,3 +294,114 @@ def test_an_unsupported_instruction_names_its_kernel_as_it_is_written(tmp_path, 
     err = capfd.readouterr().err
     assert "not supported: vset4.u32.u32.lt" in err
     assert "in kernel void odd<3>(unsigned int*)" in err
+
+
+CUBLAS = r"""
+#include <cublas_v2.h>
+#include <cstdio>
+__global__ void fill(float *x) { x[threadIdx.x] = threadIdx.x; }
+int main() {
+  cublasHandle_t handle;
+  float *x, one = 1, zero = 0, y[4];
+  cublasCreate(&handle);
+  cudaMalloc(&x, 12 * sizeof *x);
+  fill<<<1, FILLED>>>(x);
+  cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 2, 2, 2, &one, x, 2, x + 4, 2, &zero, x + 8, 2);
+  cublasGetVector(4, sizeof *x, x + 8, 1, y, 1);
+  std::printf("%g %g %g %g\n", y[0], y[1], y[2], y[3]);
+  CALL
+  cudaFree(x);
+  cublasDestroy(handle);
+}
+"""
+
+
+@pytest.fixture
+def cublas_program(tmp_path):
+    path = tmp_path / "blas.cu"
+    path.write_text(CUBLAS)
+    return str(path)
+
+
+def test_library_calls_run_and_are_named_as_not_counted(cublas_program, tmp_path, capfd):
+    rows = tmp_path / "rows.json"
+    words = ["emulate", cublas_program, "-D", "FILLED=8", "-D", "CALL=", "--nvcc-flags=-lcublas"]
+    assert main([*words, "--json", str(rows)]) == 0
+    captured = capfd.readouterr()
+    assert "12 22 14 26" in captured.out
+    assert "not counted: cublasSgemm (1)" in captured.err
+    assert [row["launches"] for row in json.loads(rows.read_text())] == [1]
+    assert main([*words, "--check"]) == 0, "what is right has no findings"
+
+
+def test_a_library_call_that_reads_unwritten_memory_is_a_finding(cublas_program, capfd):
+    assert main(["emulate", cublas_program, "-D", "FILLED=5", "-D", "CALL=", "--check"]) == 1
+    said = " ".join(capfd.readouterr().out.split())
+    assert "cublasSgemm of B reads 12 of 16 bytes that were never written, the first at byte 4" in said
+    assert "blas.cu:11" in said
+
+
+def test_a_library_function_that_is_missing_is_named(cublas_program, capfd):
+    assert main(["emulate", cublas_program, "-D", "FILLED=8", "-D", "CALL=cublasSgetrfBatched(handle);"]) == 2
+    err = " ".join(capfd.readouterr().err.split())
+    assert "The emulator does not have cublasSgetrfBatched. docs/any_cuda.md lists the functions" in err
+
+
+def test_a_library_of_another_name_is_no_part_of_it(tmp_path, capfd):
+    path = tmp_path / "other.cu"
+    path.write_text("#include <cublasLt.h>\nint main() {}\n")
+    assert main(["emulate", str(path), "--nvcc-flags=-lcublasLt"]) == 2
+    assert "The program uses cuBLASLt. Emulated are" in capfd.readouterr().err
+
+
+NVRTC = r"""
+#include <cuda.h>
+#include <nvrtc.h>
+#include <cstdio>
+#include <string>
+int main() {
+  nvrtcProgram program;
+  const char *const source = "extern \"C\" __global__ void fill(int *x) { x[threadIdx.x] = threadIdx.x; }";
+  const char *const options[] = {"--gpu-architecture=sm_80"};
+  nvrtcCreateProgram(&program, source, "fill.cu", 0, nullptr, nullptr);
+  if (nvrtcCompileProgram(program, 1, options) != NVRTC_SUCCESS) return 2;
+  size_t bytes;
+  nvrtcGetCUBINSize(program, &bytes);
+  std::string image(bytes, 0);
+  nvrtcGetCUBIN(program, image.data());
+  CUmodule module;
+  CUfunction fill;
+  CUdeviceptr x;
+  int values[32] = {};
+  cuInit(0);
+  cuModuleLoadData(&module, image.data());
+  cuModuleGetFunction(&fill, module, "fill");
+  cuMemAlloc(&x, sizeof values);
+  void *arguments[] = {&x};
+  cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr);
+  cuMemcpyDtoH(values, x, sizeof values);
+  cuMemFree(x);
+  std::printf("%d %s\n", values[31], cuCtxSynchronize() == CUDA_SUCCESS ? "done" : "failed");
+}
+"""
+
+
+@pytest.mark.skipif(wheels.headers() is None, reason="needs the extra nvrtc")
+def test_a_program_that_compiles_for_machine_code_runs(tmp_path, capfd):
+    path = tmp_path / "compiles.cpp"
+    path.write_text(NVRTC)
+    rows = tmp_path / "rows.json"
+    assert main(["emulate", str(path), "--nvcc-flags=-lnvrtc -lcuda", "--json", str(rows)]) == 0
+    assert "31 done" in capfd.readouterr().out
+    assert [(row["kernel"], row["launches"]) for row in json.loads(rows.read_text())] == [("fill", 1)]
+
+
+def test_nvrtc_that_is_not_installed_is_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(wheels, "_folders", lambda name: [])
+    path = tmp_path / "compiles.cpp"
+    path.write_text(NVRTC)
+    assert main(["emulate", str(path)]) == 2
+    assert "pip install flash-ladder[nvrtc]" in capfd.readouterr().err
+    path.write_text("int main() {}")
+    assert main(["emulate", str(path), "--nvcc-flags=-lnvrtc"]) == 2
+    assert "NVRTC, which compiles kernels while a program runs, is not installed" in capfd.readouterr().err

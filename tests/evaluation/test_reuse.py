@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from warp_kernel import kernel_text
 
 from ladder.backends import EmulatorBackend, Treatment
-from ladder.build import build
-from ladder.emulator import Launch, Module
+from ladder.build import Target, build
+from ladder.emulator import Finding, Launch, Module
 from ladder.emulator.sessions import Copies
+from ladder.evaluation import is_faulty, sanitizing
 from ladder.evaluation.reuse import MULTIPROCESSORS, reusing_problems
 from ladder.operations import AnyProblem, Problem, operation_of
 from ladder.stages import Stage, discover
@@ -100,3 +102,16 @@ def test_each_buffer_is_used_again_and_again(name: str) -> None:
 
 def test_none_for_a_rung_without_asynchronous_copies() -> None:
     assert reusing_problems_of(discover()["v1_minimal"]) == []
+
+
+def test_a_verdict_alone_ends_at_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[AnyProblem] = []
+
+    def findings(stage: Stage, extension: Path, target: Target, problem: AnyProblem) -> list[Finding]:
+        asked.append(problem)
+        return [Finding("failure", "", "", 1, None, None, "")] if len(asked) == 2 else []
+
+    monkeypatch.setattr(sanitizing, "_findings", findings)
+    assert is_faulty("v1_minimal") and len(asked) == 2
+    asked += [asked[0]]
+    assert not is_faulty("v1_minimal") and len(asked) > 4

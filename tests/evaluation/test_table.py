@@ -9,7 +9,8 @@ from ladder.evaluation import COLUMNS, fill_row, make_row, to_frame, to_json
 from ladder.operations import Deviation, Problem, get_operation, make_inputs, reference
 
 SCHEMA = """
-stage, backend, arch, B, H, Hkv, N, M, d, dtype, causal, error, error_bound, passed, lse_error,
+stage, backend, arch, B, H, Hkv, N, M, d, dtype, causal, window, softcap, sinks, lengths,
+error, error_bound, passed, lse_error,
 shared_load_instructions, shared_store_instructions, ldmatrix_instructions, wavefronts_ld, wavefronts_st,
 conflicts_ld, conflicts_st, conflicts_atom, conflicts, mma_instructions, global_sectors_ld, global_sectors_st,
 wgmma_instructions, wavefronts_gmma, conflicts_gmma, tma_load_instructions, tma_store_instructions,

@@ -41,7 +41,7 @@ def test_all_of_them_are_here():
     names = {stage.name for stage in EXAMPLES}
     assert names == {
         *("gemm", "layer_norm", "linear_attention", "norm_gate", "norm_gate_backward"),
-        *("rotary_embedding", "row_softmax"),
+        *("layer_norm_cluster", "rotary_embedding", "row_softmax"),
     }
 
 
@@ -77,3 +77,19 @@ def test_rows_go_through_registers_alone():
     row = counts("rotary_embedding", heads=2, length=64, head_dim=64)
     assert row["conflicts"] == row["shared_load_instructions"] == row["shared_store_instructions"] == 0
     assert row["global_sectors_st"] == HALVES * 2 * 64 * 64 * 2 // 32
+
+
+def test_two_blocks_exchange_a_value_per_row():
+    """Each of 128 / 16 warps of either block sends 16 sums twice, with two st.async, and loads as many."""
+    problem = get_operation("layer_norm").problem(rows=128, cols=64)
+    result = evaluate("layer_norm_cluster", problem, backend="emulator")
+    assert result.passed, result.text
+    [launch] = result.execution.launches
+    executed = launch.instructions()
+    sends = executed["ptx"].str.startswith("st.async")
+    transfers = 2 * (128 // 16) * 2 * 2
+    assert executed[sends]["executed"].sum() == transfers
+    assert result.row["shared_load_instructions"] == result.row["wavefronts_ld"] == transfers
+    assert result.row["conflicts"] == result.row["shared_store_instructions"] == 0
+    alone = counts("layer_norm", rows=128, cols=64)
+    assert result.row["global_sectors_ld"] == alone["global_sectors_ld"]  # each element once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from rich.console import Console
 
 from ladder.evaluation import Comparison, make_row
 from ladder.operations import Problem, get_operation
-from ladder.render import comparison_table, comparison_tables
-from ladder.stages import Ladder, Stage
+from ladder.render import comparison_table, comparison_tables, stages_table
+from ladder.stages import Ladder, Stage, discover
 
 
 def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +53,20 @@ def test_a_closed_stderr_and_ascii_alone() -> None:
 
 def test_a_closed_stdout_and_stdin() -> None:
     assert run("ladder stages >&- <&-").returncode == 0
+
+
+def test_the_list_of_stages_fits_80_columns() -> None:
+    """No number, dtype or name is cut, and ideas stay whole over few lines."""
+    console = Console(width=80, record=True, file=io.StringIO())
+    ladder = discover()
+    console.print(stages_table(ladder))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    text = " ".join(" ".join(lines).split())
+    for stage in ladder:
+        [row] = [line.split() for line in lines if line.split()[:1] == [stage.name]]
+        assert row[1:] == [*stage.dtypes, *map(str, stage.head_dims), row[-1]] and row[-1].startswith("sm_")
+        assert stage.idea in text
+    assert len(lines) <= 4 * len(list(ladder)) and max(map(len, lines)) <= 80
 
 
 def test_a_narrow_terminal_has_several_tables_and_no_number_cut() -> None:

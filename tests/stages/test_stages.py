@@ -110,6 +110,16 @@ def test_rungs_come_lowest_first(folder):
     assert names.index("mine") < names.index("b_middle") < names.index("a_top")
 
 
+def test_a_side_branch_comes_before_the_branch_that_goes_on(folder):
+    """Whatever their names: the shorter branch is the side branch."""
+    for name, before in (("a_trunk", "mine"), ("b_trunk", "a_trunk"), ("c_top", "b_trunk")):
+        add(folder, name, GOOD.replace("title", f'before = "{before}"\ntitle'))
+    for name, before in (("x_side", "mine"), ("y_side", "x_side")):
+        add(folder, name, GOOD.replace("title", f'before = "{before}"\ntitle'))
+    names = [stage.name for stage in stages.discover() if stage.path.parent == folder]
+    assert names == ["mine", "x_side", "y_side", "a_trunk", "b_trunk", "c_top"]
+
+
 def test_a_rung_above_a_broken_one_stands(folder):
     add(folder, "below", "title =")
     add(folder, "above", GOOD.replace("title", 'before = "below"\ntitle'))

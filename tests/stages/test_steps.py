@@ -27,12 +27,24 @@ LONGER = {
     ),
     "b4_wgmma": (90, "the library's wgmma arrives, as in v7"),
     "b4b_tma": (90, "the library's mbarriers, rings and TMA loads arrive, as in v8"),
+    "x1_varlen": (
+        90,
+        "work items that find their sequence, half of these lines; and TMA stores of jagged tensors",
+    ),
+    "x1b_varlen_gradients": (
+        100,
+        "row statistics of padded sequences, a third of these lines; tile numbers and jagged tensors' TMA",
+    ),
+    "d4_one_launch": (
+        130,
+        "work items that find their sequence, loads across items, and blocks that count themselves in",
+    ),
     "h2_masks": (90, "the mask arrives: a third of these lines is its header"),
     "h3b_gradients": (
         180,
         "HSTU attention's gradients instead of attention's: jagged batches, masks and silu's slope",
     ),
-    "h3c_bias_gradient": (75, "the bias arrives: the library's matrices with a stride of their own"),
+    "h3c_bias_gradient": (80, "the bias arrives: the library's matrices with a stride of their own"),
     "h3g_same_bits": (70, "two kinds of turns: at dQ, and at the gradient of a bias that heads share"),
     "h4_arrangement": (65, "a kernel with both arrangements, of which the launch chooses one"),
     "h6_wgmma": (275, "HSTU attention instead of attention: jagged batches, silu, and the masks of h2_masks"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from ladder.errors import InvalidProblem
@@ -57,6 +58,15 @@ def hstu_mask(
     seen = torch.where(r < contexts, j < history, seen)
     group_begin = history + (r - history).div(target_group_size, rounding_mode="floor") * target_group_size
     return seen & ~((r >= history) & (j >= history) & (j < group_begin))
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """Parses ``L,R`` from the command line. Raises :class:`argparse.ArgumentTypeError`."""
+    try:
+        left, right = (int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not L,R, such as -1,0") from None
+    return left, right
 
 
 def check_window(window: Any) -> None:

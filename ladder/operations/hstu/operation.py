@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ladder.errors import InvalidProblem
 from ladder.operations.base import DTYPES, Huge, Operation, Output, Reference
 from ladder.operations.hstu import shapes
+from ladder.operations.hstu.mask import parse_window
 from ladder.operations.hstu.problem import SIZE_TEXT, HstuProblem, parse_lengths
 
 
@@ -163,7 +164,7 @@ class Hstu(Operation):
             group.add_argument(option, type=_lengths, metavar="N/N/..", help=what)
         group.add_argument("--group", type=int, metavar="N", help="targets that see each other (1)")
         group.add_argument(
-            "--window", type=_window, metavar="L,R", help="keys before and after (-1,0: causal)"
+            "--window", type=parse_window, metavar="L,R", help="keys before and after (-1,0: causal)"
         )
         group.add_argument("--intervals", action="store_true", default=None, help="a mask of intervals")
         group.add_argument("--bias-heads", type=int, metavar="N", help="heads of the bias (0: none)")
@@ -298,14 +299,6 @@ class HstuBackward(Hstu):
 
 def _lengths(text: str) -> tuple[int, ...]:
     return parse_lengths(text)
-
-
-def _window(text: str) -> tuple[int, int]:
-    try:
-        left, right = (int(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not L,R, such as -1,0") from None
-    return left, right
 
 
 FORWARD = Hstu()

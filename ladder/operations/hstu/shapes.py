@@ -136,14 +136,15 @@ def large_problems(
     dtypes: Sequence[str],
     head_dims: Sequence[int],
 ) -> list[HstuProblem]:
-    """More keys than 16 bits count; and several heads and sequences for each multiprocessor of a GPU, with
-    each feature.
+    """More keys than 16 bits count; and with each feature, several heads and sequences for each
+    multiprocessor of a GPU, and more than 63 work items of which later ones are not a sequence's first.
     """
     dtype, d = dtypes[-1], head_dims[0]
-    return [
-        problem(1, d, (3,), (2**16 + 45,), dtype=dtype),
-        *(problem(70, d, (5, 20) * 10, (9, 70) * 10, **feature, dtype=dtype) for feature in features),  # type: ignore[arg-type]
-    ]
+    found = [problem(1, d, (3,), (2**16 + 45,), dtype=dtype)]
+    for feature in features:
+        found.append(problem(70, d, (5, 20) * 10, (9, 70) * 10, **feature, dtype=dtype))  # type: ignore[arg-type]
+        found.append(problem(7, d, (5, 5, 5, 300, 5, 5), **feature, dtype=dtype))  # type: ignore[arg-type]
+    return found
 
 
 def growing(

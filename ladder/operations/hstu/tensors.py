@@ -52,7 +52,7 @@ def hstu_problem_of_tensors(
     :class:`UnsupportedProblem`.
     """
     dtype = _check_tokens(query, key, value)
-    q_lens = _lengths("cu_seqlens_q", cu_seqlens_q, query, "query")
+    q_lens = sequence_lengths("cu_seqlens_q", cu_seqlens_q, query, "query")
     contexts = _counts("num_contexts", num_contexts, query, len(q_lens))
     targets = _counts("num_targets", num_targets, query, len(q_lens))
     if pages is not None:
@@ -62,7 +62,7 @@ def hstu_problem_of_tensors(
         kv_lens = _paged_lengths(pages, query, targets or (0,) * len(q_lens))
         cu_seqlens_k = torch.tensor([0, *kv_lens], device=query.device).cumsum(0).int()
     elif cu_seqlens_k is not None:
-        kv_lens = _lengths("cu_seqlens_k", cu_seqlens_k, key, "key")
+        kv_lens = sequence_lengths("cu_seqlens_k", cu_seqlens_k, key, "key")
     else:
         _same_tokens(key, query, "without cu_seqlens_k they have the same tokens")
         kv_lens, cu_seqlens_k = q_lens, cu_seqlens_q
@@ -150,7 +150,10 @@ def _same_tokens(key: Tensor, query: Tensor, why: str) -> None:
         raise InvalidProblem(f"key has {len(key)} tokens and query {len(query)}; {why}")
 
 
-def _check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...] | None) -> None:
+def check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...] | None) -> None:
+    """Raises :class:`InvalidProblem` unless it is a contiguous int32 tensor on query's device, of this shape
+    if there is one.
+    """
     if not isinstance(tensor, Tensor):
         raise InvalidProblem(
             f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor of int32",
@@ -166,7 +169,7 @@ def _check_integers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, 
 
 
 def _check_intervals(intervals: Tensor, query: Tensor) -> None:
-    _check_integers("intervals", intervals, query, None)
+    check_integers("intervals", intervals, query, None)
     if intervals.dim() != 2 or intervals.shape[0] % 2 == 0 or intervals.shape[1] != len(query):
         raise InvalidProblem(
             f"intervals are {tuple(intervals.shape)}; wanted (an odd number of bounds, {len(query)} tokens)"
@@ -179,13 +182,13 @@ def _counts(name: str, counts: Tensor | None, query: Tensor, sequences: int) -> 
 
 
 def _numbers(name: str, tensor: Tensor, query: Tensor, shape: tuple[int, ...]) -> list[int]:
-    _check_integers(name, tensor, query, shape)
+    check_integers(name, tensor, query, shape)
     return [int(number) for number in tensor.tolist()]
 
 
 def _offsets(name: str, offsets: Tensor, query: Tensor, count: int, of: str) -> list[int]:
     """Checks that offsets go from 0 to ``count`` without decreasing; returns them."""
-    _check_integers(name, offsets, query, None)
+    check_integers(name, offsets, query, None)
     if offsets.dim() != 1 or len(offsets) < 2:
         raise InvalidProblem(f"{name} is {tuple(offsets.shape)}; it must be (sequences + 1,)")
     values = [int(value) for value in offsets.tolist()]
@@ -199,7 +202,11 @@ def _offsets(name: str, offsets: Tensor, query: Tensor, count: int, of: str) -> 
     return values
 
 
-def _lengths(name: str, offsets: Tensor, tokens: Tensor, of: str) -> tuple[int, ...]:
+def sequence_lengths(name: str, offsets: Tensor, tokens: Tensor, of: str) -> tuple[int, ...]:
+    """The lengths of the sequences of ``tokens``, named ``of``, that begin at these offsets, which are read.
+
+    Raises :class:`InvalidProblem` unless the offsets go from 0 to all tokens without decreasing.
+    """
     values = _offsets(name, offsets, tokens, len(tokens), f"the tokens of {of} are")
     return tuple(end - first for first, end in pairwise(values))
 
