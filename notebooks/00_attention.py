@@ -5,10 +5,9 @@
 # about what they all compute, why doing it well is a question of *memory*, and about the one piece of the
 # machine that needs most care: the banks of shared memory.
 #
-# Everything here runs on a laptop. Kernels are compiled by NVIDIA's compiler, and where there is no GPU an
-# emulator executes the result instruction by instruction. It counts what the hardware's counters count, and
-# claims no times. Where there is a GPU, the same cells use it. The first time, kernels are compiled, and a cell
-# may take a minute.
+# Everything here runs on a laptop. Kernels are compiled by NVIDIA's compiler, and where there is no GPU an emulator
+# executes the result instruction by instruction. It counts what the hardware's counters count, and does not estimate
+# times. If there is a GPU, the same cells use it. The first time, kernels are compiled, and a cell may take a minute.
 #
 # You need C++ and know what attention is for. If you have never seen CUDA, begin with [00a](00a_cuda.ipynb).
 
@@ -116,8 +115,7 @@ lessons.predict("size_of_s", gib_of_s)
 #     sum += __shfl_down_sync(0xffffffff, sum, step);            // the lane `step` further on
 #   if (lane == 0)
 #     sum_of_warp[warp] = sum;
-#   __syncthreads();                                             // nobody goes on before all are here
-#   if (threadIdx.x == 0) {
+#   __syncthreads(); // no thread passes before all arrive if (threadIdx.x == 0) {
 #     float sum_of_row = 0;
 #     for (int w = 0; w < blockDim.x / 32; w++)
 #       sum_of_row += sum_of_warp[w];
@@ -142,7 +140,7 @@ lessons.predict("size_of_s", gib_of_s)
 # A cell that begins with `%%cuda` runs such a program without a GPU, as `ladder emulate` does in a terminal, and
 # counts what its kernels do. Threads that pass data to each other through memory need a barrier. The effect of a
 # missing barrier depends on chance, but the sanitizer finds it: `%%cuda --check`, and for a rung `ladder check`.
-# (Threads of one warp need a barrier, too, a cheap one, `__syncwarp()`: they do not always run in step.)
+# (Threads of one warp do not always run in step, so they also need a barrier: `__syncwarp()`, which is cheap.)
 #
 # Words that are not explained here are in the [glossary](../docs/glossary.md).
 #
@@ -158,7 +156,7 @@ lessons.predict("size_of_s", gib_of_s)
 # time. A *wavefront* is one such time step. If the 32 lanes of a warp access words
 #
 # - in 32 different banks, one wavefront serves them all;
-# - that are the same word, one wavefront, too: all lanes receive the word;
+# - that are the same word, one wavefront is also enough: all lanes receive the word;
 # - that are different words of the same bank, they are served one after the other. Each wavefront that this adds is a
 #   **bank conflict**.
 #

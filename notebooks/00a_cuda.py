@@ -35,8 +35,8 @@ from ladder import lessons
 # ## 1. Threads, and an index
 #
 # A *kernel* is a function that many threads run at once. `__global__` marks it, and `<<<blocks, threads>>>` launches
-# it: that many *blocks*, of that many *threads* each, form the *grid*. All threads execute the same lines. What tells
-# one from another is its index:
+# it: that many *blocks*, of that many *threads* each, form the *grid*. All threads execute the same lines. They
+# differ in their index:
 #
 # | in a kernel | is |
 # |---|---|
@@ -79,8 +79,8 @@ lessons.drawing("threads")
 # %% [markdown]
 # ### Map in two dimensions
 #
-# Images and matrices have rows and columns, and so can a block. Memory has not: elements lie in it one after another,
-# row after row. The step from (row, column) to an address is in every kernel of this course.
+# Images and matrices have rows and columns, and so can a block. Memory has only one dimension: elements are stored
+# one after another, row by row. The step from (row, column) to an address is in every kernel of this course.
 
 # %%
 # %exercise cuda_map_2d
@@ -103,8 +103,8 @@ threads_without_element = None
 lessons.predict("threads_without_element", threads_without_element)
 
 # %% [markdown]
-# Such a thread must do nothing: what lies behind the array belongs to somebody else. The comparison is called a *guard*.
-# Leave it out once, and see what you are told.
+# Such a thread must do nothing, because the memory after the array holds other data. The comparison is called a
+# *guard*. Leave it out once, and read the message.
 
 # %%
 # %exercise cuda_vector_add
@@ -112,7 +112,7 @@ lessons.predict("threads_without_element", threads_without_element)
 # %% [markdown]
 # ### Broadcast
 #
-# A grid can have two dimensions, too. Now everything comes together: two indices, two guards, and an address made of
+# A grid can also have two dimensions. Now everything comes together: two indices, two guards, and an address made of
 # row and column. If this one works, you have the pattern of most kernels that do not share data.
 
 # %%
@@ -125,8 +125,8 @@ lessons.predict("threads_without_element", threads_without_element)
 # together. Blocks cannot: they run in any order, on any SM.
 #
 # To work together, threads need a place. `__shared__` declares memory of the block. It is small, about 100 KB per SM,
-# and near. Global memory is large and far. The kernels of the ladder work on *tiles*, small rectangles of a matrix, and
-# every tile passes through shared memory.
+# and fast. Global memory is large and slow. The kernels of the ladder work on *tiles*, small rectangles of a matrix,
+# and every tile passes through shared memory.
 
 # %%
 lessons.drawing("memory")
@@ -181,8 +181,8 @@ lessons.drawing("barrier")
 #
 # ### Pooling
 #
-# One element, read by several threads: that is when shared memory pays. Watch *sectors read* fall. A sector is 32
-# bytes, the least that is fetched from global memory.
+# Shared memory pays when several threads read the same element. Watch *sectors read* fall. A sector is 32 bytes, the
+# smallest unit that is fetched from global memory.
 
 # %%
 # %exercise cuda_pooling
@@ -227,7 +227,7 @@ lessons.drawing("barrier")
 #
 # ### Sum along an axis
 #
-# Not everything needs shared memory. Columns are independent, so a thread per column does it alone. The question is
+# Not everything needs shared memory. Columns are independent, so one thread per column is enough. The question is
 # only in which order the threads read.
 
 # %%
@@ -265,8 +265,8 @@ lessons.drawing("barrier")
 # %% [markdown]
 # ### Sectors of global memory
 #
-# In global memory, the lanes of a warp should read neighbours. Here the result is right from the start. What has to fall
-# is the number of sectors.
+# In global memory, the lanes of a warp should read neighbours. Here the result is right from the start. What must
+# fall is the number of sectors.
 
 # %%
 # %exercise cuda_coalescing
@@ -338,7 +338,8 @@ lessons.predict("steps_of_a_sum", steps)
 # %% [markdown]
 # ### Atomics
 #
-# What if many threads change the same word, and nobody can say in advance which? Adding 1 is three steps: read, add, write.
+# Sometimes many threads change the same word, and the data decides which word that is. Adding 1 takes three steps:
+# read, add, write. If two threads do that at the same time, one addition can get lost.
 
 # %%
 # %exercise cuda_histogram
@@ -346,8 +347,8 @@ lessons.predict("steps_of_a_sum", steps)
 # %% [markdown]
 # ## 6. Streams
 #
-# So far the CPU launched a kernel and waited. Copies and kernels can also run at the same time, if they are in different
-# *streams*. This exercise is about the lines of `main`, not of a kernel. The sanitizer watches them, too.
+# So far the CPU launched a kernel and waited. Copies and kernels can also run at the same time, if they are in
+# different *streams*. This exercise is about the lines of `main`, not of a kernel. The sanitizer also checks them.
 
 # %%
 # %exercise cuda_streams
@@ -355,8 +356,8 @@ lessons.predict("steps_of_a_sum", steps)
 # %% [markdown]
 # ## 7. Two bugs
 #
-# These kernels are somebody else's, and wrong. Start with the check, and read what it says word for word: two lines for
-# the race, and who waits where for the hang.
+# These two kernels are wrong. Start with the check, and read its message word for word. For the race it names two
+# lines, for the hang it says which threads wait where.
 
 # %%
 # %exercise cuda_race

@@ -73,12 +73,12 @@ lessons.predict("blocks_of_v1b", blocks)
 # | $m$ and $l$ between two tiles | global memory | registers |
 # | $o$ is divided by $l$ | after each tile | once, at the end |
 #
-# The last line changes the mathematics, too. v1 keeps $o$ normalised: it multiplies by $l$ and divides by $l'$ for
-# each tile. Keep the sum as it is instead,
+# The last line also changes the mathematics. v1 keeps $o$ normalised: it multiplies by $l$ and divides by $l'$ for
+# each tile. v1b keeps the sum as it is,
 #
 # $$ O' = O\, e^{m - m'} + P V, \qquad l' = l\, e^{m - m'} + \textstyle\sum P, $$
 #
-# and divide once: $o = O / l$.
+# and divides once: $o = O / l$.
 
 # %%
 lessons.source("v1b_fa2_loops", "const float rescale = expf(m - m_new);", "m = m_new;")
@@ -89,9 +89,9 @@ lessons.source("v1b_fa2_loops", "const float rescale = expf(m - m_new);", "m = m
 # %% [markdown]
 # ## What the order of the loops does to global memory
 #
-# A *sector* is 32 bytes, the least that global memory moves. v1b writes O once, at its end. Each thread writes its
-# own row, one float after the other, so that a warp's store is a column of O. How many sectors does v1b write, for $B
-# = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$, lse included?
+# A *sector* is 32 bytes, the smallest unit that global memory moves. v1b writes O once, at its end. Each thread
+# writes its own row, one float after the other, so that a warp's store is a column of O. How many sectors does v1b
+# write, for $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$, lse included?
 
 # %%
 sectors = None

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 02 v2_warp_mma: tensor cores
 #
-# The same loops, with other workers: a **warp**, all 32 lanes together, does 16 query rows from the first key to the
-# last, and **tensor cores**, the units that multiply small matrices, do both products.
+# The loops stay the same, but a **warp** replaces the thread: its 32 lanes together compute 16 query rows, from the
+# first key to the last. **Tensor cores**, the units that multiply small matrices, compute both products.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -35,8 +35,9 @@ from ladder.plots import access_picture
 # second one, and so on, and each lane *receives* what its fragment needs. Which lane receives which element?
 #
 # The emulator shows it: the tile holds its own element numbers, and each lane reports what it received. For A the
-# second 8x8 tile is the one below the first. Two fragments of B, for twice 8 keys, have it beside the first: rows of
-# K are keys, and the two halves of a row belong to one fragment. So the lanes give other addresses.
+# second 8x8 tile is the one below the first. For B it is the one beside the first: rows of K are keys, and the two
+# halves of a row belong to one fragment. The picture has two fragments of B, for twice 8 keys. So the lanes give
+# different addresses for A and for B.
 
 # %%
 gallery.fragments()
@@ -49,7 +50,7 @@ gallery.fragments()
 # | mark | what it is |
 # |---|---|
 # | `k_rmem` | registers: what a lane holds of K |
-# | `ldmatrix_x4`, `mma_m16n8k16` | one PTX instruction each. C++ has no word for them, so a small function wraps each as `asm volatile("...")`, *inline PTX* (`stages/include/ladder/ptx.h`) |
+# | `ldmatrix_x4`, `mma_m16n8k16` | one PTX instruction each. C++ has no operator for them, so a small function wraps each as `asm volatile("...")`, *inline PTX* (`stages/include/ladder/ptx.h`) |
 # | `__shfl_xor_sync(mask, x, 2)` | the `x` of the lane whose number differs in bit 1 |
 # | `pack<T>(a, b)` | two floats, rounded to 16 bits, in one register |
 # | `exp2_approx(x)` | $2^x$ in one instruction, `ex2.approx`. $e^x = 2^{x \log_2 e}$, and the factor is in the scale |
@@ -67,7 +68,7 @@ lessons.source("v2_warp_mma", "for (int n = 0; n < kBc; n += 16)", "mma_m16n8k16
 # %exercise v2_ldmatrix_k
 
 # %% [markdown]
-# Softmax works on fragments, too. Four lanes share a row of S, and each has parts of two rows. A row's maximum takes
+# Softmax also works on fragments. Four lanes share a row of S, and each has parts of two rows. A row's maximum takes
 # two shuffles. The new $m$ and $l$, and the rescaling of $O$:
 
 # %%
@@ -76,8 +77,8 @@ lessons.source(
 )
 
 # %% [markdown]
-# Each lane has the same places of an accumulator as of an operand A. So S, rounded, is the A of the second product,
-# and never leaves its registers:
+# A lane holds the same places of an accumulator as of an operand A. So S, rounded to 16 bits, is operand A of the
+# second product, and never leaves its registers:
 
 # %%
 lessons.source("v2_warp_mma", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16n8k16<T>(o_rmem[n / 8 + 1]")
@@ -153,10 +154,10 @@ lessons.source("v2_warp_mma", "const float (&left)[4] = s_rmem[k / 8]", "mma_m16
 # }
 
 # %% [markdown]
-# The counts are the same, except for the stores of C, which has half the bytes. The error is not: fp16 has 11 bits, and
-# 1024 products of standard normal numbers add up to about 32, where neighbouring fp16 numbers are 1/32 apart. Each
-# rounding costs up to half of that, and there are 64. So every rung adds up in fp32. GPUs for games have a reason for
-# fp16 sums: some of them execute these twice as fast. An H200 does not.
+# The counts are the same, except for the stores of C, which has half the bytes. The errors differ: fp16 has 11 bits,
+# and 1024 products of standard normal numbers add up to about 32, where neighbouring fp16 numbers are 1/32 apart.
+# Each rounding costs up to half of that, and there are 64. So every rung adds up in fp32. GPUs for games have a
+# reason for fp16 sums: some of them execute these twice as fast. An H200 does not.
 #
 # ## Predict
 #

@@ -132,8 +132,8 @@ gallery.layout(128)
 # On hardware the counter of bank conflicts also includes *lost arbitration*: an access waits because another client
 # of the same memory is served first. With one block per SM that happens rarely or never. With a full grid the blocks
 # of an SM compete all the time, and what the counter reports for this kernel is arbitration alone. The rung's
-# [README](../stages/v3_swizzle/README.md) has the measurements. Ask the emulator, which knows addresses and nothing
-# else, or a small grid.
+# [README](../stages/v3_swizzle/README.md) has the measurements. Use the emulator, which counts by addresses alone, or
+# measure a small grid.
 #
 # ## What is left
 

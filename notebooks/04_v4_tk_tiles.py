@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 04 v4_tk_tiles: the algorithm, one operation a line
+# # 04 v4_tk_tiles: the algorithm, one operation per line
 #
 # v3 has no conflict left, and most of its text is about addresses, lanes and fragments. This rung puts all of that
-# into a small library of **tiles**, so that the kernel reads like the algorithm. That leaves room in your head for
-# another question: do S and P have to move at all?
+# into a small library of **tiles**, so that the kernel reads like the algorithm. Then you can ask another question:
+# do S and P have to move at all?
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -117,8 +117,9 @@ lessons.source(
 )
 
 # %% [markdown]
-# All of them wait at the same barriers, for the same tile. The emulator counts and does not time, so it cannot show
-# what that costs, nor what fewer loads save. An H200 can: TFLOP/s at B = 4, H = 16, N = M = 4096, bf16.
+# All sixteen warps wait at the same barriers, for the same tile. That costs time, and fewer loads save time. The
+# emulator counts and does not measure time, so these figures are from an H200: TFLOP/s at B = 4, H = 16, N = M =
+# 4096, bf16.
 
 # %%
 lessons.measured(rungs)

@@ -68,14 +68,13 @@ lessons.source("v5_async", "for (int key = 0, now = 0;", "mma_ABt(s, q, k_smem[n
 # %% [markdown]
 # ## What the second buffer costs
 #
-# Shared memory. This is the map of a block, with bytes: where the debugger finds each part, at the end of the
-# declarations.
+# It costs shared memory. This is the memory map of a block, in bytes, as the debugger sees it after the declarations.
 
 # %%
 gallery.memory("v5_async", head_dims=(64, 128))
 
 # %% [markdown]
-# A block can have 48 KiB, or more if the launch asks for it: 99 KiB on an RTX 30 or 40, 163 on an A100, 227 on an
+# A block can have 48 KiB, or more if the launch requests it: 99 KiB on an RTX 30 or 40, 163 on an A100, 227 on an
 # H100. The rungs below v7 should run on all of them. At $d = 128$ this one is 3 KiB below the limit of 99.
 #
 # - Q, O and S of 16 rows at $d = 128$ do not fit into the 128 registers that a thread of this block can have (65,536 of
@@ -115,11 +114,11 @@ lessons.measured(rungs)
 lessons.times(rungs)
 
 # %% [markdown]
-# ## ptxas overlaps, too
+# ## ptxas also overlaps
 #
-# `ldmatrix` has a latency of its own, some 30 clocks from shared memory. In the source of v2 each `ldmatrix` of K or V is
-# followed by the two `mma` that use it, which would wait for it every time. ptxas reorders them. This is what it makes of a
-# kernel's loop for `sm_90` at $d = 64$ (nvcc 13.0.88, `results/sass_order.py`):
+# `ldmatrix` also has a latency, about 30 clocks from shared memory. In the source of v2 each `ldmatrix` of K or V is
+# followed by the two `mma` that use it, which would wait for it every time. ptxas reorders them. This is what it
+# makes of a kernel's loop for `sm_90` at $d = 64$ (nvcc 13.0.88, `results/sass_order.py`):
 #
 # | | `ldmatrix` before the first `mma` | then |
 # |---|---|---|

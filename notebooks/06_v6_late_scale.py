@@ -33,7 +33,7 @@ gallery.instructions()
 
 # %% [markdown]
 # (These are PTX instructions, before `ptxas` makes machine code of them.) The products and `ldmatrix` are the same in
-# all three, and the exponentials almost. The rest can be reduced.
+# all three, and the exponentials are nearly the same. The rest can be reduced.
 #
 # ## Unrolling
 #
@@ -95,8 +95,8 @@ gallery.instructions()
 # cancels. So v6b keeps the old $m$ as long as the new maximum exceeds it by no more than `kSlack`, a factor of 16 in
 # the weights.
 #
-# A warp executes an instruction for all its lanes or for none. So the decision is one *vote* of the warp: if any of its
-# 16 rows has grown too much, all of them are rescaled. Sixteen rows together grow more often than one
+# A warp executes an instruction for all its lanes or for none. So the decision is one *vote* of the warp: if any of
+# its 16 rows has grown too much, all of them are rescaled. One of sixteen rows grows more often than a single row
 # does.
 
 # %%

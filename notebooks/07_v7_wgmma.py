@@ -2,7 +2,7 @@
 # # 07 v7_wgmma: products of a warpgroup
 #
 # From here on a rung needs a Hopper GPU to be fast (`sm_90a`: H100, H200). To run it, check it and count it you need
-# no GPU. The emulator has these instructions, too.
+# no GPU. The emulator also has these instructions.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -49,7 +49,7 @@ lessons.busy(["v5_async", "v6c_lane_reductions"])
 # | completion | before the next instruction that needs it | asynchronous: the warps go on, and wait explicitly |
 #
 # A *descriptor*, 64 bits, says where an operand is in shared memory: its address, its strides and its swizzle. The
-# hardware knows the XOR of lesson 03. So the tiles stay as they are, and `ldmatrix` goes.
+# hardware knows the XOR of lesson 03. So the tiles stay as they are, and `ldmatrix` is no longer needed.
 #
 # The tile library has these products under the names of v4's, with a `wait` of their own. Its header says how they
 # are used:
@@ -84,7 +84,7 @@ lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
 # %% [markdown]
 # **2. Registers in flight.** Between the issue of a product and the wait for it, no code may touch the registers that
 # it reads or writes. If code does, ptxas inserts a wait and serialises all products: right, and slow. The emulator
-# waits there, too.
+# also waits there.
 #
 # ## Predict
 #

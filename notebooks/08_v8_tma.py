@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 08 v8_tma: one thread loads a tile
 #
-# With `cp.async` every thread computes where its 16 bytes are: in global memory, in shared memory with the swizzle,
-# and whether they are past the end. Hopper has a unit for that, the *tensor memory accelerator* (TMA).
+# With `cp.async` every thread computes two addresses for its 16 bytes, one in global and a swizzled one in shared
+# memory, and checks whether they are out of range. Hopper has a unit for that, the *tensor memory accelerator* (TMA).
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -33,7 +33,7 @@ lessons.busy(["v7_wgmma", "v7b_large_tiles"])
 
 # %% [markdown]
 # No unit is busy all the time. All warpgroups meet at a block barrier before each tile, so the fastest one waits for
-# the slowest. And a good part of the instructions computes addresses.
+# the slowest. And a large part of the instructions computes addresses.
 #
 # ## A tensor map, and a load
 #
@@ -102,8 +102,7 @@ problem = ladder.Problem(1, 2, 256, 256, 64)
 lessons.counts(ladder.compare(problem, ["v7b_large_tiles", "v8_tma"], backend="emulator"))
 
 # %% [markdown]
-# Threads read nothing from global memory any more. Computing addresses was a good part of what they executed per
-# score:
+# No thread loads from global memory any more. Computing addresses was a large part of the instructions per score:
 
 # %%
 gallery.instructions(("v6c_lane_reductions", "v7b_large_tiles", "v8_tma"))
@@ -139,9 +138,9 @@ lessons.counts(ladder.compare(matrix, ["layer_norm", "layer_norm_cluster"], back
 
 # %% [markdown]
 # Global memory is read as often as before. The 64 shared loads are the sums that arrive: 8 warps per block, two sums
-# per row, 16 rows in two loads. Each warp waits for 64 bytes, which its counterpart sends, and for nothing else. What must not be
-# forgotten is the barrier of the cluster before the first message: without it, a block may send to an mbarrier that the
-# other has not initialised.
+# per row, 16 rows in two loads. Each warp waits for 64 bytes, which its counterpart sends, and for nothing else. The
+# cluster needs a barrier before the first message. Without it, a block may send to an mbarrier that the other block
+# has not initialised.
 
 # %% [markdown]
 # ## What is left

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 10 v10_pingpong, v10b_overlap: softmax under products
 #
-# The tensor cores multiply. Other units compute the exponentials. Both are busy only if each always has work. Two
-# rungs arrange that, and one of them alone is not enough.
+# The tensor cores multiply. Other units compute the exponentials. Both are busy only if each always has work. That
+# takes two rungs; one of them alone is not enough.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -82,7 +82,7 @@ lessons.busy(["v9b_three_consumers", "v10_pingpong"])
 # ## v10b: two products in one turn
 #
 # So the second idea is to overlap **within a consumer**. It issues S of the *next* tile together with O += P V of
-# *this* one, passes the turn on, and waits for S alone. Then its softmax runs under its own O += P V, too.
+# *this* one, passes the turn on, and waits for S alone. Then its softmax also runs under its own O += P V.
 
 # %%
 lessons.source(

@@ -104,8 +104,8 @@ lessons.source(
 )
 
 # %% [markdown]
-# Only the producer takes numbers. It writes the number beside Q's buffer, and the mbarrier that makes Q visible makes
-# the number visible, too. `atomicInc` wraps at its second argument: each item is followed by one increment, so the
+# Only the producer takes numbers. It writes the number beside Q's buffer, and the mbarrier that makes Q visible also
+# makes the number visible. `atomicInc` wraps at its second argument: each item is followed by one increment, so the
 # last one of a launch sets the counter back to 0. In our model:
 
 # %%

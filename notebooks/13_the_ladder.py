@@ -142,8 +142,8 @@ both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], back
 lessons.counts(both).loc[["right", "bank conflicts"]]
 
 # %% [markdown]
-# No conflict is left, and the result is right: outputs and lse are within the same bounds as every rung's. But try it
-# at other head dimensions, too:
+# No conflict is left, and the result is right: outputs and lse are within the same bounds as every rung's. But also
+# try it at other head dimensions:
 
 # %%
 for head_dim in (32, 64, 128):

@@ -38,7 +38,7 @@ from ladder.lessons import gallery, questions
 # subtracts it from dP, because the weights of a row add up to 1. As in the forward pass, no $N \times M$ matrix is
 # stored.
 #
-# torch differentiates `ladder.attention` like any other function, on the emulator, too:
+# torch differentiates `ladder.attention` like any other function, also on the emulator:
 
 # %%
 tensors = [torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(n)).half() for n in range(3)]

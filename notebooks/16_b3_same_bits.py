@@ -119,7 +119,7 @@ lessons.predict("steps_until_done", steps_until_done)
 lessons.measured(["b1_two_kernels", "b2c_large_blocks", "b3_same_bits"], "attention_backward")
 
 # %% [markdown]
-# b1 is deterministic, too, with seven products. At $d = 128$ b3 is faster than b1. At $d = 64$ it is slower: b1 is
+# b1 is also deterministic, with seven products. At $d = 128$ b3 is faster than b1. At $d = 64$ it is slower: b1 is
 # the deterministic rung to take there. The counts are b2c's, plus the accesses to the counters:
 
 # %%
@@ -129,7 +129,7 @@ lessons.counts(ladder.compare(questions.GRADIENTS, ["b2c_large_blocks", "b3_same
 # ## Training
 #
 # A transformer of one layer learns to repeat a word: the text is 8 random letters, and then the same letters once
-# more. Without attention it could only guess. Its attention is a function that it is given:
+# more. Without attention it could only guess. The attention function is an argument of the model:
 
 # %%
 LETTERS, WORD, WIDTH, HEADS = 16, 8, 64, 2

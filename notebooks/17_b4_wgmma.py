@@ -2,7 +2,7 @@
 # # 17 b4_wgmma to b4g_wide_adds: gradients on Hopper
 #
 # Seven rungs take the backward pass where lessons 07 to 10 took the forward pass: `wgmma`, TMA, roles, overlap. The
-# ideas are known. New are the five products, some of which need the results of others, and one gradient that is
+# ideas are known. Two things are new: some of the five products need the results of others, and one gradient is
 # summed over blocks.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}

@@ -2,8 +2,8 @@
 # # 18 h1_silu: attention without a softmax
 #
 # Recommenders read a user's log of actions and predict the next one. HSTU ("Actions Speak Louder than Words", 2024)
-# does it with an attention that has no softmax. What you know about tiles applies here, too. This ladder has five
-# lessons. The first one teaches by subtraction.
+# does it with an attention that has no softmax. What you know about tiles also applies here. This ladder has five
+# lessons. Its first rung removes more than it adds.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.

@@ -36,8 +36,8 @@ from ladder.plots import training_picture
 # $$ x_{ij} = \alpha \left( q_i \cdot k_j + r_{ij} \right) $$
 #
 # The bias is a matrix per head, or one for all heads: as much memory as attention was designed to avoid. But it is an
-# input, and has to be read only once. Its tile is loaded beside those of K and V by `cp.async`, read as fragments by
-# `ldmatrix`, and converted to fp32. Then the tensor cores add q k to it. This is the whole difference to h2:
+# input, and needs to be read only once. Its tile is loaded beside those of K and V by `cp.async`, read as fragments
+# by `ldmatrix`, and converted to fp32. Then the tensor cores add q k to it. This is the whole difference to h2:
 
 # %%
 lessons.diff("h2_masks", "h3_rab")
@@ -85,7 +85,7 @@ lessons.source(
 # | rung | idea |
 # |---|---|
 # | h3c_bias_gradient | dS *is* the gradient of the bias: stored from registers, or added where heads share the bias |
-# | h3d_written_once | a block stores the zeros of its columns, too: no pass that clears the gradient first |
+# | h3d_written_once | a block also stores the zeros of its columns: no pass that clears the gradient first |
 # | h3e_pairs | at $d = 128$ two warps share their keys, as in b2b |
 # | h3f_large_blocks | at $d = 128$ larger blocks, as in b2c |
 # | h3g_same_bits | turns, as in b3; the mask says whose turn it is |

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 21 h4_arrangement, h5_paged: few queries, and keys in pages
 #
-# A recommender that serves has few queries, the candidates, and a long log of keys, most of which it has processed
-# before. Two rungs fit that: one splits the keys among the warps, the other reads keys from the pages of a cache.
+# A recommender that serves requests has few queries, the candidates, and a long log of keys. Most of these keys it
+# has processed before. Two rungs are made for that: one splits the keys among the warps, the other reads keys from
+# the pages of a cache.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.

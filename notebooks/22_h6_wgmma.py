@@ -27,7 +27,7 @@ from ladder.operations import HstuProblem
 # ## Who reads the mask?
 #
 # In h2 all warps classify each tile of keys: skip it, use it, or mask it. That takes registers in every thread. h6
-# has a producer warp that is otherwise idle between two loads. It reads the mask for all consumers, and leaves a note
+# has a producer warp that is otherwise idle between two loads. It reads the mask for all consumers, and writes a note
 # beside each tile:
 
 # %%
@@ -54,7 +54,7 @@ consumers_that_multiply = None
 lessons.predict("consumers_that_multiply", consumers_that_multiply)
 
 # %% [markdown]
-# The note needs no barrier of its own: the mbarrier phase that publishes the tile publishes the note, too. A consumer
+# The note needs no barrier of its own: the mbarrier phase that publishes the tile also publishes the note. A consumer
 # waits for a tile, reads its two bits, and multiplies, masks or releases. After the last tile of a work item comes a
 # visit without a tile. If no consumer sees a tile, it is not loaded at all:
 
@@ -76,9 +76,10 @@ lessons.source("h6_wgmma", "const Visit visit = look_at(mask, first, last, key);
 #
 # $$ (L - n + r,\; f + n), \qquad L = 2^{30} $$
 #
-# Their sum is L + f + r: the token, L too far. The first one is below L exactly where r < n, and that is the check
-# that TMA makes. One more dimension subtracts L again: L times its stride is $2^{64}$ bytes less L tokens, and
-# addresses wrap at $2^{64}$. So one map serves all sequences, and the host need not know their lengths.
+# Their sum is L + f + r, which is L more than the token's number. The first one is below L exactly where r < n, and
+# that is the check that TMA makes. One more dimension subtracts L again: L times its stride is $2^{64}$ minus the
+# bytes of L tokens, and addresses wrap at $2^{64}$. So one map serves all sequences, and the host need not know their
+# lengths.
 
 # %%
 L, WRAP, token_bytes = 2**30, 2**64, 16 * 64 * 2
@@ -117,7 +118,7 @@ lessons.measured_hstu(["h1_silu", "h2_masks", "h6_wgmma"])
 
 # %% [markdown]
 # At $d = 64$ the gain is smallest. One special function per weight takes 512 clocks for a tile of 64 x 128, and its
-# products take 512, too: both units are needed all the time, and the turns put one consumer's silu under another's
+# products also take 512. Both units are needed all the time, so the turns overlap one consumer's silu with another's
 # products.
 #
 # **What is left:** h6 builds on v11, so its order of work items is static. A counter as in v12b was not tried here,

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 23 Several GPUs: merging by lse, the ring, the zigzag
 #
-# A sequence of a million tokens does not fit on one GPU, and its attention takes too long there. *Context parallelism* cuts
-# the sequence: each of R GPUs, the *ranks*, holds N / R rows of Q, K and V. Every query needs all keys, so keys must travel.
-# All that makes this possible is a number that each rung returns anyway: lse.
+# A sequence of a million tokens does not fit on one GPU, and its attention takes too long there. *Context
+# parallelism* cuts the sequence: each of R GPUs, the *ranks*, holds N / R rows of Q, K and V. Every query needs all
+# keys, so keys must travel. One number makes this possible, and each rung already returns it: lse.
 #
 # This lesson plays all ranks in one process. At its end you run four of them.
 
@@ -128,10 +128,11 @@ print(f"ring: {(play('ring') - causal_o).abs().max():.4f} off")
 # %% [markdown]
 # **Practise:** `r2_whose_keys`, and `r2_deadlock`: what happens if all ranks send first.
 #
-# ## 3. The mask spoils it
+# ## 3. The mask makes ranks wait
 #
-# With a causal mask, keys of later ranks are not visible. Rank 0 is done after step 0, and the last rank works in every step.
-# All wait for it. The shards have 16 rows. How many scores per head does rank 3 compute, in all four steps together?
+# With a causal mask, keys of later ranks are not visible. Rank 0 is done after step 0. The last rank works in every
+# step, and all others wait for it. The shards have 16 rows. How many scores per head does rank 3 compute, in all four
+# steps together?
 
 # %%
 scores_of_rank_3 = None
@@ -163,7 +164,8 @@ def owners_picture(schedules: dict) -> object:
 owners_picture({"ring": lambda chunk: chunk // 2, "zigzag": lambda chunk: min(chunk, 2 * RANKS - 1 - chunk)})
 
 # %% [markdown]
-# More than that: in each step all ranks have the same to do, half of all pairs, and no part but a rank's own needs a mask.
+# The work is also equal in each step: every rank computes half of its pairs. Only the part with a rank's own keys
+# needs a mask.
 #
 # - Keys of an earlier rank: its early chunk is visible to all own queries, its late chunk to none.
 # - Keys of a later rank: both its chunks lie between own early and own late queries. The late ones see all of them.
@@ -181,8 +183,8 @@ lessons.after("scores_of_rank_3", lambda: steps_picture("zigzag"))
 #
 # $$ P = e^{S - \mathrm{lse}}, \qquad dS = P \circ (dP - \delta), \qquad \delta = \mathrm{rowsum}(dO \circ O) $$
 #
-# So a part computes its share of dQ, dK and dV with the rung as it is, if it is given lse and O of *all* keys. With lse and O
-# of its own keys alone, P would be too large, and $\delta$ another one:
+# So a part computes its share of dQ, dK and dV with the rung as it is, if it is given lse and O of *all* keys. With
+# lse and O of its own keys alone, P would be too large and $\delta$ would be wrong:
 
 # %%
 d_k = torch.autograd.grad(attend(q, k.requires_grad_(), v)[0], k, d_o)[0]
@@ -199,17 +201,18 @@ for name, found in {"lse and O of all keys": of_all, "of own keys": of_own}.item
 #
 # ## 5. When is it worth it
 #
-# In a step a rank sends 2 Hkv n d numbers and computes H n² d multiplications and additions for each of two products, half of
-# them under the zigzag's mask. What is sent grows with n, the rows per rank, and what is computed with n². From some n on,
-# the computation hides the transfer. 32 query heads and 8 key heads of d = 128 in bf16, shards of 16,384 rows: how many MiB
-# does a rank send in a step?
+# In a step a rank sends 2 Hkv n d numbers and computes H n² d multiplications and additions for each of two products,
+# half of them under the zigzag's mask. The transfer grows with n, the rows per rank, and the computation with n².
+# From some n on, the computation hides the transfer. 32 query heads and 8 key heads of d = 128 in bf16, shards of
+# 16,384 rows: how many MiB does a rank send in a step?
 
 # %%
 mib_per_step = None
 lessons.predict("mib_per_step", mib_per_step)
 
 # %% [markdown]
-# What each schedule sends per rank in the forward pass stands as a formula in its module, and a test counts it. For 8 ranks:
+# Each schedule's module has a formula for the bytes that a rank sends in the forward pass, and a test counts them.
+# For 8 ranks:
 
 # %%
 sizes = Sizes(1, 32, 8, 128, (16384,) * 8, 2, True)
@@ -229,7 +232,8 @@ for name, module in SCHEDULES.items():
 #
 #     torchrun --nproc-per-node 4 -m ladder.distributed.demo
 #
-# Add `--fault dies`, and one rank ends in the middle; with `--fault shape` one calls with other heads. In your own code:
+# With `--fault dies` one rank ends in the middle. With `--fault shape` one rank passes a different number of heads.
+# In your own code:
 #
 #     x = ladder.distributed.shard(x, rank, ranks, "zigzag", dim=1)
 #     ...

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 24 x1 to x4: windows, sinks, softcaps, packing
 #
-# Models ask for more than attention as it was defined. A *sliding window* hides all but the last keys. A *sink* takes weight
-# that no key deserves. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor. FlashAttention has
-# all of these, and so do the x rungs: x2 is v12c with one idea more, and each of the others is x2 with one more. Their gradients,
-# x1b to x4b, do the same to b4g.
+# Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes weight that no
+# key deserves. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor. FlashAttention
+# has all of these, and so do the x rungs: x2 is v12c with one idea more, and each of the others is x2 with one more.
+# Their gradients, x1b to x4b, do the same to b4g.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -43,8 +43,9 @@ def counted(stage, problem, *columns):
 # %% [markdown]
 # ## 1. A window: a first tile as well as a last one
 #
-# With a window (left, right), query i sees the key at its own position, `left` keys before it and `right` keys after it. The
-# position is aligned to the lower right: the last query is at the last key. -1 has no limit, so (-1, 0) is a causal mask.
+# With a window (left, right), query i sees the key at its own position, `left` keys before it and `right` keys after
+# it. The position is aligned to the lower right: the last query is at the last key. -1 means no limit, so (-1, 0) is
+# a causal mask.
 
 # %%
 QUERIES, MASKS = 12, {"(-1, 0)": (-1, 0), "(3, 0)": (3, 0), "(2, 2)": (2, 2)}
@@ -117,7 +118,8 @@ lessons.source("x2_window", "key = first_key(p, max(row, 0));", "end = end_key(p
 #
 # $$ p_j = \frac{e^{s_j}}{e^{z} + \sum_k e^{s_k}}, \qquad \mathrm{lse} = \log\Big(e^{z} + \sum_k e^{s_k}\Big) $$
 #
-# A row sees three keys, whose logits are all 0, and the sink is 0, too. How much weight does each key get, in percent?
+# A row sees three keys, whose logits are all 0, and the sink is also 0. How much weight does each key get, in
+# percent?
 
 # %%
 percent_of_each_key = None
@@ -143,7 +145,8 @@ o, lse = ladder.attention(q, k, v, window_size=(-1, 0), sinks=sinks)
 lse[0].round(decimals=3)
 
 # %% [markdown]
-# The first two of four queries are before key 0. The gradient of the sink costs one small kernel: lse and delta are there.
+# The first two of four queries are before key 0. The gradient of the sink costs one small kernel, because lse and
+# delta are already in memory.
 
 # %%
 # %exercise x3b_delta
@@ -165,9 +168,9 @@ axes.set_title("c tanh(s / c), c = 50", loc="left")
 figure
 
 # %% [markdown]
-# `tanh.approx` is one instruction, and the factor c waits until after the maximum, where a fused multiply-add applies it. But the
-# special-function unit computes 16 values per cycle and SM, and `exp2` needs it, too. How many cycles do both functions take for
-# a tile of 64 x 80 logits?
+# `tanh.approx` is one instruction, and the factor c waits until after the maximum, where a fused multiply-add applies
+# it. But the special-function unit computes 16 values per cycle and SM, and `exp2` also needs it. How many cycles do
+# both functions take for a tile of 64 x 80 logits?
 
 # %%
 special_function_cycles = None
@@ -181,15 +184,16 @@ lessons.predict("special_function_cycles", special_function_cycles)
 lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 
 # %% [markdown]
-# Both units have the same work. Without a cap the softmax takes half of the products' time and hides under them. With one,
-# nothing is left to hide it: any wait of one unit is lost for both. The bill, on an H200 at B = 4, H = 16, N = M = 4096 in bf16.
-# In brackets is the multiple of v12c's speed, for masks with a right side of 0 of its causal speed:
+# Both units have the same work. Without a cap the softmax takes half of the products' time and hides under them. With
+# a cap, both take the same time, so whenever one unit waits, time is lost. This is the cost on an H200 at B = 4, H =
+# 16, N = M = 4096 in bf16. In brackets is the ratio to v12c's speed; masks with a right side of 0 are compared with
+# its causal speed:
 
 # %%
 lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
 
 # %% [markdown]
-# The gradient needs the slope of tanh, $1 - T^2$, when T is long gone and no register is left to keep it.
+# The gradient needs the slope of tanh, $1 - T^2$. But no register is left to keep T until then.
 
 # %%
 # %exercise x4_cap
@@ -240,17 +244,17 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# A tile of the last rows reaches into the next sequence. Loaded rows of another sequence could be masked, but stored ones would
-# overwrite its o. A *jagged* tensor map makes TMA itself stop at the sequence's end, with a dimension more in the map: see
-# `JaggedMap` in `stages/include/tiles/tma.h`.
+# The last tile of a sequence reaches into the next sequence. Rows loaded from there could be masked, but rows stored
+# there would overwrite the other sequence's o. A *jagged* tensor map makes TMA itself stop at the end of a sequence,
+# by one more dimension in the map: see `JaggedMap` in `stages/include/tiles/tma.h`.
 
 # %%
 # %exercise x1_corner
 
 # %% [markdown]
-# The gradient needs a workspace per row, and rows in whole tiles. So x1b pads the sequences, but only there. It needs a place for
-# each tile that no other tile has, and that a block can find without adding up all lengths. Sequence b begins with the number
-# `offsets[b] / rows + b`. Rounding down loses less than one tile per sequence, and `+ b` gives it back:
+# The gradient needs a workspace per row, and rows in whole tiles. So x1b pads the sequences, but only there. Each
+# tile needs a place of its own, which a block must find without adding up all lengths. Sequence b begins with the
+# number `offsets[b] / rows + b`. Rounding down loses less than one tile per sequence, and `+ b` gives it back:
 
 # %%
 ROWS, offsets = 128, [0]

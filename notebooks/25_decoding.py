@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 25 Decoding: one query, a long cache
 #
-# A model that writes text computes attention for one token at a time. Its query is new; the keys and values of all tokens
-# so far are in a *cache*. Most of the attention that runs anywhere is this. It has a ladder of its own, `d1_split_kv` to
-# `d5_variants`, because something else counts: not the tensor cores, but how fast K and V come from memory.
+# A model that writes text computes attention for one token at a time. Its query is new; the keys and values of all
+# tokens so far are in a *cache*. Most attention calls are of this kind. Decoding has a ladder of its own,
+# `d1_split_kv` to `d5_variants`, because its limit is another one: not the tensor cores, but the time to read K and V
+# from memory.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -41,10 +42,11 @@ def counted(stage: str, problem: DecodingProblem) -> dict[str, int]:
 # %% [markdown]
 # ## 1. Nothing but reading
 #
-# A key of head dimension $d$ in bf16 has $2 d$ bytes, and so has its value. One query multiplies and adds $d$ numbers of the
-# key and $d$ of the value: $4 d$ operations for $4 d$ bytes. An H200 can do about 165 operations in the time in which it reads a
-# byte. So with one query per key the tensor cores are idle more than 99% of the time, and a perfect kernel takes as long as
-# reading the cache once: for 32 sequences of 4,096 keys, 8 key heads and d = 128 these are 537 MB, or 0.12 ms at 4.3 TB/s.
+# A key of head dimension $d$ in bf16 has $2 d$ bytes, and so has its value. One query multiplies and adds $d$ numbers
+# of the key and $d$ of the value: $4 d$ operations for $4 d$ bytes. An H200 can do about 165 operations in the time
+# in which it reads a byte. So with one query per key the tensor cores are idle more than 99% of the time, and a
+# perfect kernel takes as long as reading the cache once: for 32 sequences of 4,096 keys, 8 key heads and d = 128 that
+# is 537 MB, or 0.12 ms at 4.3 TB/s.
 #
 # ## 2. A handful of blocks
 #
@@ -70,9 +72,9 @@ lessons.source("d1_split_kv", "/// Merges a row of the parts", "__device__ void 
 # %% [markdown]
 # ## 3. How many splits?
 #
-# Blocks run in *waves*: as many at a time as fit on the GPU, its *slots*. A last wave with one block takes as long as a full one. More
-# splits make blocks shorter, but each has a start, and a part that is stored, loaded and merged. With a price of 2 steps for that, here
-# is the time of 24 heads with 128 steps of keys each, in steps, on 264 slots:
+# Blocks run in *waves*: as many at a time as fit on the GPU, its *slots*. A last wave with one block takes as long as
+# a full one. More splits make blocks shorter, but each has a start, and a part that is stored, loaded and merged. Let
+# that cost 2 steps. This is the time of 24 heads with 128 steps of keys each, in steps, on 264 slots:
 
 # %%
 HEADS, STEPS, SLOTS = 24, 128, 264
@@ -142,8 +144,8 @@ lessons.after("times_as_many_sectors", packing)
 # %% [markdown]
 # ## 5. d3: pages
 #
-# Nobody knows how long a text will be. So a sequence gets *pages* of the cache as it grows, and a table says which. A warp's tile
-# has 16 keys and page sizes are multiples of 16, so each tile lies in one page:
+# The final length of a text is not known in advance. So a sequence gets *pages* of the cache as it grows, and a table
+# says which. A warp's tile has 16 keys and page sizes are multiples of 16, so each tile lies in one page:
 
 # %%
 paged = DecodingProblem(2, 8, 1, 1200, 64, kv_heads=2, lengths=(1200, 333), num_splits=1)
@@ -157,7 +159,7 @@ for page_size in (0, 16, 64, 256):
 pd.DataFrame(pages).T
 
 # %% [markdown]
-# Only the table is read in addition, 32 entries of it at a time by a warp, lane by lane.
+# The table is the only additional read: a warp reads 32 entries at a time, one per lane.
 #
 # The rows beyond a sequence's last key may hold anything, NaN for example. Their weights are 0, and $0 \cdot \mathrm{NaN} = \mathrm{NaN}$:
 # hiding them in S is not enough. So they are loaded as zeros.
@@ -182,9 +184,9 @@ for stage in ("d3_paged", "d4_one_launch"):
     print(f"{stage:14} {int((alone[0] != whole[0]).sum()):4} of {alone.numel()} elements differ")
 
 # %% [markdown]
-# In d4 the size of a split is a function of the sequence's own length. Splits are work items of blocks that stay, so a long sequence among
-# short ones delays nobody. The block that stores the last part of some rows merges them, in the order of the keys. That takes a counter,
-# and no second launch:
+# In d4 the size of a split is a function of the sequence's own length. Splits are work items of blocks that stay, so
+# a long sequence does not delay the short ones. The block that stores the last part of some rows merges them, in the
+# order of the keys. That takes a counter instead of a second launch:
 
 # %%
 skewed = DecodingProblem(4, 8, 1, 4096, 64, kv_heads=2, lengths=(4096, 64, 64, 64))
