@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,18 @@ def sources() -> list[Path]:
 def test_functions_fit_a_page(steps: ModuleType, path: Path) -> None:
     found = {f"line {f.line}": f.lines for f in steps.functions(path.read_text()) if f.lines > PAGE}
     assert not found
+
+
+@pytest.mark.parametrize("stage", own_stages(), ids=lambda stage: stage.name)
+def test_snippets_of_a_readme_are_in_the_source(steps: ModuleType, stage: Stage) -> None:
+    """Its own source or the library's; ``...`` stands for lines left out."""
+    headers = [path for path in sources() if path.parent.parent == include_directory()]
+    own = [path for path in stage.path.iterdir() if path.suffix in (".cu", ".h")]
+    code = "".join("".join(steps.code_lines(path.read_text())) for path in [*own, *headers])
+    readme = (stage.path / "README.md").read_text()
+    for snippet in re.findall(r"^```cpp\n(.*?)^```", readme, re.DOTALL | re.MULTILINE):
+        for part in re.split(r"^\s*\.\.\..*$", snippet, flags=re.MULTILINE):
+            assert "".join(steps.code_lines(part)) in code, part
 
 
 SOURCE = """
