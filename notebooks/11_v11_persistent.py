@@ -77,7 +77,7 @@ lessons.predict("items_of_a_block", items_of_a_block)
 # one thread issues a TMA *store* of the tile. The consumer goes on:
 
 # %%
-lessons.source("v11b_store", "// those below are in_turn's", "tma::store_commit();")
+lessons.source("v11b_store", "// lower numbers are in_turn's", "tma::store_commit();")
 
 # %% [markdown]
 # Two barriers, and a fence between them. Before the first, other warps may still read Q. The fence makes the writes

@@ -55,15 +55,16 @@ def without_markers(text: str) -> str:
 
 
 #: How many exercises each step of a ladder has at least, all rungs of its number together, like v6 to v6e.
-LEAST = 3
+LEAST = {
+    **dict.fromkeys([*(f"v{n}" for n in range(1, 11)), *(f"b{n}" for n in range(1, 5)), "h1", "h6"], 3),
+    **dict.fromkeys([f"d{n}" for n in range(1, 6)], 4),
+}
 
 
-@pytest.mark.parametrize(
-    "step", [*(f"v{n}" for n in range(1, 11)), *(f"b{n}" for n in range(1, 5)), "h1", "h6"]
-)
+@pytest.mark.parametrize("step", LEAST)
 def test_there_are_some_per_step(step: str) -> None:
     rungs = {stage.name for stage in discover() if re.match(rf"{step}(?!\d)", stage.name)}
-    assert sum(exercise.rung in rungs for exercise in EXERCISES) >= LEAST
+    assert sum(exercise.rung in rungs for exercise in EXERCISES) >= LEAST[step]
 
 
 def test_programs_come_first_and_lead_from_the_easiest_to_the_hardest() -> None:
@@ -95,6 +96,19 @@ def test_solution_is_right(exercise: Exercise, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_every_solution_is_right(exercise: Exercise, tmp_path: Path) -> None:
     require_right(exercise, tmp_path)
+
+
+def test_hints_close_what_they_open(exercise: Exercise) -> None:
+    """The last hint is code, to be copied as it is."""
+    pairs = {")": "(", "]": "[", "}": "{"}
+    for hint in exercise.hints:
+        unclosed: list[str] = []
+        for sign in hint:
+            if sign in pairs.values():
+                unclosed.append(sign)
+            elif sign in pairs:
+                assert unclosed and unclosed.pop() == pairs[sign], hint
+        assert unclosed == [], hint
 
 
 def test_solution_is_the_rung(exercise: Exercise) -> None:
