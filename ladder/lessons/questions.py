@@ -132,7 +132,7 @@ _FIRST_STEPS = {
     ),
     "steps_of_a_sum": Question(
         "Each step halves the number of lanes that still matter: 32, 16, ...",
-        "32 = 2^5. One addition a lane a step, where a single thread would need 31 in a row.",
+        "32 = 2^5. One addition per lane and step, where a single thread would need 31 in a row.",
         lambda: 5,
     ),
 }
@@ -166,14 +166,14 @@ _SCALAR = {
         lambda: product_of_v1("q").service.conflicts,
     ),
     "k_smem": Question(
-        "The same word for everybody.",
+        "All lanes read the same word.",
         "One word goes to all lanes in one wavefront: a broadcast.",
         lambda: product_of_v1("k").service.conflicts,
     ),
     "reads_of_a_query": Question(
         "Once for each tile of keys, of which each has 32.",
-        "256 keys are 8 tiles of 32, and for each of them all queries pass by. So do o, l and m, which are "
-        "written as well.",
+        "256 keys are 8 tiles of 32, and for each of them the block reads all queries. It also reads "
+        "and writes o, l and m.",
         _reads_of_a_query_by_v1,
     ),
     "blocks_of_v1b": Question(
@@ -195,8 +195,8 @@ _TENSOR_CORES = {
     "ldmatrix_of_k": Question(
         "128 bytes is once around all 32 banks. In which banks do the eight rows of a pass start? Then "
         "four passes.",
-        "All eight rows of a pass start in the same bank: 8 wavefronts for one, 7 conflicts a pass, four "
-        "passes.",
+        "All eight rows of a pass start in the same bank: 8 wavefronts for one, 7 conflicts per pass, "
+        "four passes.",
         lambda: load_of_k().service.conflicts,
     ),
     "wavefronts_of_v3": Question(
@@ -228,9 +228,9 @@ _TILES = {
         lambda: counted("v4_tk_tiles", "shared_store_instructions"),
     ),
     "barriers_of_v5": Question(
-        "One barrier says two things now: the next tile is here, and the last one is no longer read.",
-        "One a tile, and there are 20 tiles of 48 keys. v4 has two a tile: one before it overwrites the "
-        "tile, one behind.",
+        "One barrier now does two things: the next tile has arrived, and the last one is no longer read.",
+        "One per tile, and there are 20 tiles of 48 keys. v4 has two per tile: one before it overwrites "
+        "the tile, one after.",
         lambda: executed("v5_async", r"(bar|barrier)\.sync") // 16,
     ),
     "shuffles_of_v5": Question(
@@ -292,7 +292,7 @@ _WARPS_AND_TILES_OF_V7 = 3 * 3 * 4 * 5
 _LADDER = {
     "mma_of_v3": Question(
         "4 x 3 x 192 x 240 x 64 operations, 4096 per instruction: five tiles of 48 keys cover 200.",
-        "It is what the mathematics needs for whole tiles. What the rungs differ in is everything else.",
+        "It is what the mathematics needs for whole tiles. The rungs differ in everything else.",
         lambda: counted("v3_swizzle", "mma_instructions"),
     ),
     "conflicts_of_my_swizzle": Question(
@@ -305,13 +305,13 @@ _LADDER = {
 
 _OTHER_LADDERS = {
     "mma_of_b1": Question(
-        "dK and dV take four products: S and dP again, and one for each of them. dQ takes three.",
-        "S and dP are made twice, which makes 7 products of 1,024.",
+        "dK and dV take four products: S and dP again, and one product for each gradient. dQ takes three.",
+        "S and dP are computed twice, so there are 7 products of 1,024.",
         lambda: counted("b1_two_kernels", "mma_instructions", GRADIENTS),
     ),
     "registers_of_gradients": Question(
         "32 x 128 numbers for each of the two, spread over the 32 lanes of a warp.",
-        "Each of the two takes 32 x 128 / 32 = 128 registers. S, dP and addresses need some, too.",
+        "Each of the two takes 32 x 128 / 32 = 128 registers. S, dP and addresses also need some.",
         lambda: 2 * 32 * 128 // 32,
     ),
     "sum_of_three": Question(
@@ -351,7 +351,7 @@ _OTHER_LADDERS = {
         lambda: sum(bool(hstu_mask(384, 384)[row : row + 64, 256:384].any()) for row in (192, 256, 320)),
     ),
     "keys_of_the_last_target": Question(
-        "All of the history, the contexts among it, and of the targets itself alone.",
+        "All of the history, including the contexts, and of the targets only itself.",
         "12 - 3 tokens of the history, and itself: targets do not see each other.",
         lambda: int(hstu_mask(12, 12, contexts=2, targets=3)[11].sum()),
     ),
@@ -359,8 +359,8 @@ _OTHER_LADDERS = {
 
 _SEVERAL_GPUS = {
     "keys_of_rank_1": Question(
-        "In step 1 it has those of rank 0. Whose did rank 0 have then, which come next?",
-        "1 - 2, modulo 4: in step s rank r has the keys of rank r - s. These have come from rank 3 over 0.",
+        "In step 1 it has those of rank 0. Whose keys did rank 0 have in that step? They come next.",
+        "1 - 2, modulo 4: in step s rank r has the keys of rank r - s. They came from rank 3 through 0.",
         lambda: (1 - 2) % 4,
     ),
     "scores_of_rank_3": Question(
