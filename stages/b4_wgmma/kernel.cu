@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   // The dQ of a step is computed in the next step, so that one barrier serves both.
   for (int step = 0; step <= steps.count(); step++) {
     async_wait();
-    fence_async_proxy(); // wgmma sees what the loads and the stores of dS^T have written
+    fence_async_proxy(); // makes the loads and the stores of dS^T visible to wgmma
     block::sync();
     const QueryTile after = steps.after(tile);
     load_step(step + 1, after);
@@ -165,7 +165,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// dQ = scale * its sums, rounded; one block per tile.
+/// dQ = scale * sums, rounded; one block per tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(A::warps * 32)
     fence_barrier_init();
   }
   __syncthreads();
-  Turn<kBuffers> loading, turn; // the buffers that are loaded and used next
+  Turn<kBuffers> loading, turn; // the buffers to load and to use next
   const auto load_step = [&](int step, QueryTile tile) {
     if (threadIdx.x == 0 && step < steps.count()) {
       const int head = tile.head, query = steps.query(tile);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   smem.v.wait_full({});
   // The dQ of a step is computed in the next step: by then the other warpgroup has stored its dS^T.
   for (int step = 0; step <= steps.count(); step++, turn.advance()) {
-    fence_async_proxy(); // wgmma sees what the stores of dS^T have written
+    fence_async_proxy(); // makes the stores of dS^T visible to wgmma
     block::sync();
     const QueryTile after = steps.after(tile);
     load_step(step + 1, after);
@@ -176,7 +176,7 @@ template <typename T, int d, typename A> struct KeyGradients {
       tma::store_async(maps.dk, dk_smem, block_key, kv_head);
       tma::store_async(maps.dv, dv_smem, block_key, kv_head);
       tma::store_commit();
-      tma::store_wait_read(); // shared memory is the block's until it ends
+      tma::store_wait_read(); // the block must not end before TMA has read its shared memory
     }
   }
 };
@@ -201,7 +201,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// dQ = scale * its sums, rounded; one block per tile.
+/// dQ = scale * sums, rounded; one block per tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {

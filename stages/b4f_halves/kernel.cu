@@ -215,7 +215,7 @@ template <typename T, int d, typename A> struct Consumer {
       if (query == 0)
         issue_dv(A::queries - 64);
     }
-    fence_async_proxy(); // wgmma sees what the stores of dS^T have written
+    fence_async_proxy(); // makes the stores of dS^T visible to wgmma
     __syncwarp();
     if (lane_id() == 0)
       smem.ds_full[turn.buffer].arrive();
@@ -246,7 +246,7 @@ template <typename T, int d, typename A> struct Consumer {
       tma::store_async(maps.dk, dk_smem, steps.key, steps.kv_head);
       tma::store_async(maps.dv, dv_smem, steps.key, steps.kv_head);
       tma::store_commit();
-      tma::store_wait_read(); // shared memory is the block's until it ends
+      tma::store_wait_read(); // the block must not end before TMA has read its shared memory
     }
   }
 };
@@ -262,7 +262,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// dQ = scale * its sums, rounded; one block per tile.
+/// dQ = scale * sums, rounded; one block per tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {

@@ -1,9 +1,9 @@
 // d1_split_kv: decoding. A sequence has few queries and many keys, so the keys of each head are split over
 // blocks; a second kernel merges the parts.
 //
-// A block without a share of the keys would leave most multiprocessors idle: one sequence with 32 heads has
-// only 32 blocks. The warps of a block split its keys once more. Each loads the tiles that it uses, so the
-// main loop has no barrier of the block.
+// Without the split most multiprocessors would be idle: one sequence with 32 heads would have only 32 blocks.
+// The warps of a block split its keys once more. Each loads the tiles that it uses, so the main loop has no
+// barrier of the block.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -32,7 +32,7 @@ template <typename T, int d> struct Arrangement {
   struct KV {
     SharedTile<T, keys, d> k, v;
   };
-  /// A worker's part of O, in its last buffer when that is no longer used.
+  /// A worker's part of O, in its last buffer after its last use.
   using Partial = SharedTile<float, rows, d>;
   using Stats = SharedVec<float, rows>;
   static constexpr int tile_bytes = SharedAllocator::bytes<KV[workers], buffers>;
@@ -60,13 +60,13 @@ template <typename T, int d> struct Share {
     end = min(length, begin + of_split * step);
   }
 
-  /// The rows of q, o and lse: how many, and how many are before the first one.
+  /// The number of rows of q, o and lse, and the number of rows before the first one.
   __device__ int rows() const { return p.q_len; }
   __device__ int64_t first_row() const { return (int64_t(blockIdx.z) * p.heads + blockIdx.y) * p.q_len; }
   __device__ int kv_head() const { return blockIdx.y / (p.heads / p.kv_heads); }
   /// The query of a row.
   __device__ int query(int row) const { return row; }
-  /// The keys of this split that a query sees end here.
+  /// The key after the last one of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -74,7 +74,7 @@ template <typename T, int d> struct Share {
   __device__ GlobalMatrix<const T, d> q() const {
     return {static_cast<const T *>(p.q) + first_row() * d, rows()};
   }
-  /// The head's keys, or values, from `key` on. What is beyond those of the split reads as zero.
+  /// The head's keys, or values, from `key` on. Rows beyond the split read as zeros.
   __device__ StridedMatrix<const T, d> tile(const void *cache, const ladder::Strides &strides,
                                             int key) const {
     const int64_t offset = blockIdx.z * strides.batch + kv_head() * strides.head + key * strides.row;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(A::threads)
     write(share, parts, o, m, l);
 }
 
-/// Makes the first worker's O, m and l those of all workers' keys.
+/// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
 __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
                               typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(32 * kMergers)
 /// steps: a last wave that is nearly empty costs as much as a full one. Returns the fewest splits among the
 /// cheapest.
 int splits_for(int64_t blocks, int steps, int slots) {
-  constexpr int kOverhead = 2; // of a block: its first tiles' latency, and its part of the merge
+  constexpr int kOverhead = 2; // steps per block: the first tiles' latency, and its part of the merge
   int best = 1;
   int64_t least = INT64_MAX;
   for (int splits = 1; splits <= std::min(steps, slots); splits++) {

@@ -31,7 +31,7 @@ template <typename T, int d, int kRows> struct Arrangement {
   struct KV {
     SharedTile<T, keys, d> k, v;
   };
-  /// A worker's part of 16 rows of O, in its last buffer when that is no longer used.
+  /// A worker's part of 16 rows of O, in its last buffer after its last use.
   using Partial = SharedTile<float, 16, d>;
   using Stats = SharedVec<float, rows>;
   static constexpr int tile_bytes = SharedAllocator::bytes<KV[workers], buffers>;
@@ -70,14 +70,14 @@ template <typename T, int d, int kRows> struct Share {
   __device__ int kv_head() const { return blockIdx.y / tiles(p); }
   __device__ int tile_row() const { return blockIdx.y % tiles(p) * kRows; }
 
-  /// The rows of q, o and lse: how many, and how many are before the first one.
+  /// The number of rows of q, o and lse, and the number of rows before the first one.
   __device__ int rows() const { return min(kRows, group_rows(p) - tile_row()); }
   __device__ int64_t first_row() const {
     return (int64_t(blockIdx.z) * p.kv_heads + kv_head()) * group_rows(p) + tile_row();
   }
   /// The query of a row.
   __device__ int query(int row) const { return (tile_row() + row) % p.q_len; }
-  /// The keys of this split that a query sees end here.
+  /// The key after the last one of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -85,13 +85,13 @@ template <typename T, int d, int kRows> struct Share {
   __device__ GlobalMatrix<const T, d> q() const {
     return {static_cast<const T *>(p.q) + first_row() * d, rows()};
   }
-  /// The page of a key, which may be out of range; without a table, each sequence is a page.
+  /// The page of a key, even of an out-of-range key. Without a table, each sequence is a page.
   __device__ int page(int key) const {
     if (p.block_table == nullptr)
       return blockIdx.z;
     return key < end ? p.block_table[int64_t(blockIdx.z) * p.table_width + key / p.page_size] : 0;
   }
-  /// The head's keys, or values, from `key` on, in its page. What is beyond those of the split reads as zero.
+  /// The head's keys, or values, from `key` on, in its page. Rows beyond the split read as zeros.
   __device__ StridedMatrix<const T, d> tile(const void *cache, const ladder::Strides &strides, int page,
                                             int key) const {
     const int row = p.block_table == nullptr ? key : key % p.page_size;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(A::threads)
     write(share, parts, o, m, l);
 }
 
-/// Makes the first worker's O, m and l those of all workers' keys.
+/// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
 __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
                               typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(32 * kMergers)
 /// steps: a last wave that is nearly empty costs as much as a full one. Returns the fewest splits among the
 /// cheapest.
 int splits_for(int64_t blocks, int steps, int slots) {
-  constexpr int kOverhead = 2; // of a block: its first tiles' latency, and its part of the merge
+  constexpr int kOverhead = 2; // steps per block: the first tiles' latency, and its part of the merge
   int best = 1;
   int64_t least = INT64_MAX;
   for (int splits = 1; splits <= std::min(steps, slots); splits++) {

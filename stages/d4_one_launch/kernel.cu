@@ -33,7 +33,7 @@ template <typename T, int d, int kRows> struct Arrangement {
   struct KV {
     SharedTile<T, keys, d> k, v;
   };
-  /// A worker's part of 16 rows of O, in its last buffer when that is no longer used.
+  /// A worker's part of 16 rows of O, in its last buffer after its last use.
   using Partial = SharedTile<float, 16, d>;
   using Stats = SharedVec<float, rows>;
   static constexpr int tile_bytes = SharedAllocator::bytes<KV[workers], buffers>;
@@ -41,8 +41,8 @@ template <typename T, int d, int kRows> struct Arrangement {
   static_assert(sizeof(Partial) == sizeof(KV));
 };
 
-/// The keys of a sequence are split into parts of kSplit keys or, so that there are at most kMostSplits
-/// parts, a multiple of it. A warp merges them: each lane has the lse of one.
+/// The keys of a sequence are split into parts of kSplit keys, or of a multiple of it if these would be more
+/// than kMostSplits. A warp merges the parts: each lane has the lse of one.
 constexpr int kSplit = 1024, kMostSplits = 32;
 static_assert(kMostSplits <= 32);
 __host__ __device__ inline int keys_of_split(int length) {
@@ -52,7 +52,7 @@ __host__ __device__ inline int keys_of_split(int length) {
 __host__ __device__ inline int splits_of(int length) {
   return length <= kSplit ? 1 : (length + keys_of_split(length) - 1) / keys_of_split(length);
 }
-/// The most parts of a sequence of up to `length` keys: a shorter one may have more than that one.
+/// The most parts of any sequence of up to `length` keys: a shorter sequence may have more than a longer one.
 __host__ __device__ inline int most_splits(int length) {
   return min(kMostSplits, (length + kSplit - 1) / kSplit);
 }
@@ -115,14 +115,14 @@ template <typename T, int d, int kRows> struct Share : Item {
     return (group_rows(p) + kRows - 1) / kRows;
   }
 
-  /// The rows of q, o and lse: how many, and how many are before the first one.
+  /// The number of rows of q, o and lse, and the number of rows before the first one.
   __device__ int rows() const { return min(kRows, group_rows(p) - tile_row); }
   __device__ int64_t first_row() const {
     return (int64_t(sequence) * p.kv_heads + kv_head) * group_rows(p) + tile_row;
   }
   /// The query of a row.
   __device__ int query(int row) const { return (tile_row + row) % p.q_len; }
-  /// The keys of this split that a query sees end here.
+  /// The key after the last one of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -130,13 +130,13 @@ template <typename T, int d, int kRows> struct Share : Item {
   __device__ GlobalMatrix<const T, d> q() const {
     return {static_cast<const T *>(p.q) + first_row() * d, rows()};
   }
-  /// The page of a key, which may be out of range; without a table, each sequence is a page.
+  /// The page of a key, even of an out-of-range key. Without a table, each sequence is a page.
   __device__ int page(int key) const {
     if (p.block_table == nullptr)
       return sequence;
     return key < end ? p.block_table[int64_t(sequence) * p.table_width + key / p.page_size] : 0;
   }
-  /// The head's keys, or values, from `key` on, in its page. What is beyond those of the split reads as zero.
+  /// The head's keys, or values, from `key` on, in its page. Rows beyond the split read as zeros.
   __device__ StridedMatrix<const T, d> tile(const void *cache, const ladder::Strides &strides, int page,
                                             int key) const {
     const int row = p.block_table == nullptr ? key : key % p.page_size;
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(A::threads)
   }
 }
 
-/// Makes the first worker's O, m and l those of all workers' keys.
+/// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
 __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
                               typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
@@ -332,7 +332,7 @@ __device__ void merge_row(const DecodingProblem &p, const Parts &parts, int64_t 
     p.lse[row] = largest + logf(sum);
 }
 
-/// As many blocks as run at a time.
+/// The number of blocks that run at the same time.
 template <typename A> int slots(const void *kernel) {
   int device, count, per_multiprocessor;
   ladder::check(cudaGetDevice(&device), "d4_one_launch: device");

@@ -35,7 +35,7 @@ template <typename T, int d, int kRows> struct Arrangement {
   struct KV {
     SharedTile<T, keys, d> k, v;
   };
-  /// A worker's part of 16 rows of O, in its last buffer when that is no longer used.
+  /// A worker's part of 16 rows of O, in its last buffer after its last use.
   using Partial = SharedTile<float, 16, d>;
   using Stats = SharedVec<float, rows>;
   static constexpr int tile_bytes = SharedAllocator::bytes<KV[workers], buffers>;
@@ -43,8 +43,8 @@ template <typename T, int d, int kRows> struct Arrangement {
   static_assert(sizeof(Partial) == sizeof(KV));
 };
 
-/// The keys of a sequence are split into parts of kSplit keys or, so that there are at most kMostSplits
-/// parts, a multiple of it. A warp merges them: each lane has the lse of one.
+/// The keys of a sequence are split into parts of kSplit keys, or of a multiple of it if these would be more
+/// than kMostSplits. A warp merges the parts: each lane has the lse of one.
 constexpr int kSplit = 1024, kMostSplits = 32;
 static_assert(kMostSplits <= 32);
 __host__ __device__ inline int keys_of_split(int length) {
@@ -54,7 +54,7 @@ __host__ __device__ inline int keys_of_split(int length) {
 __host__ __device__ inline int splits_of(int length) {
   return length <= kSplit ? 1 : (length + keys_of_split(length) - 1) / keys_of_split(length);
 }
-/// The most parts of a sequence of up to `length` keys: a shorter one may have more than that one.
+/// The most parts of any sequence of up to `length` keys: a shorter sequence may have more than a longer one.
 __host__ __device__ inline int most_splits(int length) {
   return min(kMostSplits, (length + kSplit - 1) / kSplit);
 }
@@ -118,28 +118,28 @@ template <typename T, int d, int kRows> struct Share : Item {
     return (group_rows(p) + kRows - 1) / kRows;
   }
 
-  /// The rows of q, o and lse: how many, and how many are before the first one.
+  /// The number of rows of q, o and lse, and the number of rows before the first one.
   __device__ int rows() const { return min(kRows, group_rows(p) - tile_row); }
   __device__ int64_t first_row() const {
     return (int64_t(sequence) * p.kv_heads + kv_head) * group_rows(p) + tile_row;
   }
-  /// The query head of a row; the last one's beyond the last row.
+  /// The query head of a row; for out-of-range rows that of the last row.
   __device__ int head(int row) const {
     return min(p.heads - 1, (kv_head * group_rows(p) + tile_row + row) / p.q_len);
   }
   /// The query of a row.
   __device__ int query(int row) const { return (tile_row + row) % p.q_len; }
-  /// The first tile of keys that a query of a sequence sees begins here.
+  /// The first key of the first tile that a query of a sequence sees.
   __device__ static int first_key(const DecodingProblem &p, int length) {
     return p.window < 0 ? 0 : max(0, length - p.q_len - p.window) / kTile * kTile;
   }
-  /// The keys that a query sees begin here, which may be before 0.
+  /// The first key that a query sees; it may be negative.
   __device__ int begin_key(int query) const { return length - p.q_len + query - p.window; }
   /// Bit i: whether key + i, of a tile, is in the window of a row.
   __device__ uint64_t window_bits(int row, int key) const {
     return ~uint64_t(0) << min(max(begin_key(query(row)) - key, 0), kTile);
   }
-  /// The keys of this split that a query sees end here.
+  /// The key after the last one of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -147,13 +147,13 @@ template <typename T, int d, int kRows> struct Share : Item {
   __device__ GlobalMatrix<const T, d> q() const {
     return {static_cast<const T *>(p.q) + first_row() * d, rows()};
   }
-  /// The page of a key, which may be out of range; without a table, each sequence is a page.
+  /// The page of a key, even of an out-of-range key. Without a table, each sequence is a page.
   __device__ int page(int key) const {
     if (p.block_table == nullptr)
       return sequence;
     return key < end ? p.block_table[int64_t(sequence) * p.table_width + key / p.page_size] : 0;
   }
-  /// The head's keys, or values, from `key` on, in its page. What is beyond those of the split reads as zero.
+  /// The head's keys, or values, from `key` on, in its page. Rows beyond the split read as zeros.
   __device__ StridedMatrix<const T, d> tile(const void *cache, const ladder::Strides &strides, int page,
                                             int key) const {
     const int row = p.block_table == nullptr ? key : key % p.page_size;
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(A::threads)
   }
 }
 
-/// m and l before the first key: of a sink, for one worker of the first split, or of nothing.
+/// m and l before the first key: those of the sink for one worker of the first split, otherwise of no key.
 template <typename T, int d, int kRows, RegisterVector Vec>
 __device__ void start(const Share<T, d, kRows> &share, bool is_first, Vec &m, Vec &l) {
   const bool has_sink = share.p.sinks != nullptr && share.split == 0 && is_first;
@@ -275,7 +275,7 @@ __device__ void start(const Share<T, d, kRows> &share, bool is_first, Vec &m, Ve
       m.values[i][slot] = fmaxf(kLowest, share.p.sinks[share.head(16 * i + Vec::entry(slot))] * kLog2E);
 }
 
-/// Makes the first worker's O, m and l those of all workers' keys.
+/// Merges the workers' O, m and l into the first worker's.
 template <typename A, RegisterTile O, RegisterVector Vec>
 __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
                               typename A::Stats (&stats)[A::workers], O &o, Vec &m, Vec &l) {
@@ -369,7 +369,7 @@ __device__ void merge_row(const DecodingProblem &p, const Parts &parts, int64_t 
     p.lse[row] = largest + logf(sum);
 }
 
-/// As many blocks as run at a time.
+/// The number of blocks that run at the same time.
 template <typename A> int slots(const void *kernel) {
   int device, count, per_multiprocessor;
   ladder::check(cudaGetDevice(&device), "d5_variants: device");

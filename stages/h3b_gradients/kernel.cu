@@ -174,7 +174,7 @@ template <int d, typename A> struct DqPart {
   int row = group<A::warps>::warp() / across * A::dq_rows,
       col = group<A::warps>::warp() % across * A::dq_cols;
 
-  /// Its place among the sums of all sequences, heads, tiles and warps.
+  /// The calling warp's place among the sums of all sequences, heads, tiles and warps.
   __device__ static typename A::DqSums sums(float *dq_sums, int64_t tile) {
     return {dq_sums + (tile * A::warps + group<A::warps>::warp()) * A::DqSums::size};
   }
@@ -189,7 +189,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// dQ = alpha * inv_length * its sums, rounded; one block per tile.
+/// dQ = alpha * inv_length * sums, rounded; one block per tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ HstuBackwardProblem problem, float *dq_sums) {

@@ -29,7 +29,7 @@ template <typename T, int d, bool kSplitKeys> struct Arrangement {
   using Q = SharedTile<T, rows, d>;
   static constexpr int q_bytes = q_in_registers ? 0 : SharedAllocator::bytes<Q, workers>;
   static constexpr int smem_bytes = 2 * SharedAllocator::bytes<KV[parts], 2> + q_bytes;
-  /// The workers' parts of O, in the buffers of K when these are no longer used.
+  /// The workers' parts of O, in the buffers of K after their last use.
   using Partial = SharedTile<float, rows, d>;
   static_assert(!split_keys || sizeof(Partial[workers]) <= sizeof(KV[2 * parts]));
 };
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(A::workers * 32, A::blocks)
   }
 
   if constexpr (A::split_keys) {
-    block::async_wait(); // for the loads past the last tile, whose buffer the sums use
+    block::async_wait(); // the sums use the buffer of the loads past the last tile
     block::sum_to_first(o, reinterpret_cast<typename A::Partial(&)[A::workers]>(k_smem));
   }
   mul(o, o, problem.inv_length);

@@ -124,8 +124,8 @@ template <typename T, int d> struct SeenTiles {
     return {history + target, count, {k, count, p.k_stride}, {v, count, p.v_stride}};
   }
 
-  /// Advances i to the first such tile from tile i on, and returns it. If there is none, it begins at
-  /// keys.end or later.
+  /// Advances i to the first such tile from tile i on, and returns that tile. If there is none, the returned
+  /// tile begins at keys.end or later.
   __device__ Tile from(int &i) const {
     Tile next = tile(i);
     while (next.key < keys.end && !keys.any_in(next.key, next.count))

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(A::threads, 1)
 template <typename A> struct WorkItem {
   int number, heads, batch, max_q_len;
 
-  /// Its head, its sequence, and its turn among the sequence's rows.
+  /// Its head, its sequence, and its number among the sequence's blocks of rows.
   __device__ uint3 operator()() const {
     return {unsigned(number % heads), unsigned(number / heads % batch), unsigned(number / heads / batch)};
   }

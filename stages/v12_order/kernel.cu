@@ -78,7 +78,7 @@ template <typename A> struct WorkItem {
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
     const unsigned per_group = together * per_head(p), group = number / per_group, among = number % per_group;
-    const unsigned heads = min(together, p.batch * p.heads - group * together); // the last group: the rest
+    const unsigned heads = min(together, p.batch * p.heads - group * together); // fewer in the last group
     // Causal: the last rows see the most keys.
     row = (per_head(p) - 1 - among / heads) * A::block_rows;
     head = group * together + among % heads;
@@ -218,7 +218,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   }
   in_turn.stop();
   if (warpgroup::thread() == 0)
-    tma::store_wait_read(); // shared memory is the block's until it ends
+    tma::store_wait_read(); // the block must not end before TMA has read its shared memory
 }
 
 /// Issues the store of a consumer's O, through the shared memory of its Q. Rows beyond the last one are not
@@ -228,7 +228,7 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
                                    int head) {
   RegTile<typename A::QTile::Elem, 16, O::cols> o_16;
   copy(o_16, o);
-  const int barrier = 1 + A::consumers + warpgroup::index(); // those below are in_turn's
+  const int barrier = 1 + A::consumers + warpgroup::index(); // lower numbers are in_turn's
   warpgroup::sync(barrier);                                  // all warps have finished reading Q
   warpgroup::store(smem, o_16);
   fence_async_proxy();

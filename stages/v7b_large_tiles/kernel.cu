@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(A::threads, 1)
   prefetch(0, 0);
   for (int key = 0, now = 0; key < block_keys; key += A::keys, now = 1 - now) {
     async_wait();
-    fence_async_proxy(); // wgmma reads what cp.async has written
+    fence_async_proxy(); // makes what cp.async has written visible to wgmma
     block::sync();       // these tiles have arrived, and all warpgroups have used the last ones
     prefetch(1 - now, key + A::keys);
     if (key >= keys)

@@ -1,9 +1,9 @@
 // x1_varlen: x2_window for sequences of different lengths, one after another in one tensor.
 //
-// The producer looks a work item up among the sequences, by their offsets, and writes it beside its Q. TMA
-// knows where a sequence ends: rows beyond its last one are loaded as zeros and not stored, although the next
-// sequence follows there. Tiles of queries begin with the first query, as rows before it belong to the
-// sequence before.
+// The producer finds the sequence of a work item by the offsets, and writes the item beside its Q. A tensor
+// map ends where the sequence ends: rows beyond are loaded as zeros and not stored, although the next
+// sequence follows there. Tiles of queries begin with the first query, because rows before it belong to the
+// previous sequence.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -79,18 +79,18 @@ struct WorkItem {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128 each: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
+  // Per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
   // 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile
   static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
     Ring<QTile, q_buffers, consumers> q; // and O
     Ring<KTile, buffers> k, v;
-    WorkItem items[q_buffers]; // of that Q
+    WorkItem items[q_buffers]; // for each Q
   };
   struct Maps {
     tma::JaggedMap<QTile> q, o;
@@ -130,7 +130,7 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
   unsigned number = blockIdx.x;
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> turn;
-  // The blocks together take a number after each item. The last one of these sets the counter to 0.
+  // All blocks together increment the counter `count` times. The last increment wraps it to 0.
   for (; number < count; number = gridDim.x + atomicInc(counter, count - 1)) {
     const WorkItem item(problem, A::block_rows, number);
     smem.q.wait_empty(q_turn);
@@ -144,7 +144,7 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
       smem.v.load_async(turn, maps.v, key, item.kv);
     }
   }
-  // An item without rows, and without Q, ends the consumers.
+  // An item without rows, and without a Q, tells the consumers to stop.
   smem.q.wait_empty(q_turn);
   smem.items[q_turn.buffer] = WorkItem(problem, A::block_rows, number);
   smem.q.full[q_turn.buffer].arrive();
@@ -191,7 +191,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       if (key > item.key)
         in_turn.pass();
       if (A::q_buffers > 1 && !is_first)
-        finish_store<A>(smem, o_turn); // of the item before
+        finish_store<A>(smem, o_turn); // of the previous item
       warpgroup::mma_wait(s);
       smem.k.release(k_turn);
       k_turn.advance();
@@ -239,7 +239,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   }
   in_turn.stop();
   if (warpgroup::thread() == 0)
-    tma::store_wait_read(); // shared memory is the block's until it ends
+    tma::store_wait_read(); // the block must not end before TMA has read its shared memory
 }
 
 /// Stores a consumer's O and lse.
@@ -280,7 +280,7 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
                                    const tma::Segment &head) {
   RegTile<typename A::QTile::Elem, 16, O::cols> o_16;
   copy(o_16, o);
-  const int barrier = 1 + A::consumers + warpgroup::index(); // those before are in_turn's
+  const int barrier = 1 + A::consumers + warpgroup::index(); // lower numbers are in_turn's
   warpgroup::sync(barrier);                                  // all warps have finished reading Q
   warpgroup::store(smem, o_16);
   fence_async_proxy();
@@ -291,8 +291,8 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
   }
 }
 
-/// Releases the buffer of Q when the consumer's store has read it: all warps must have, and the first one
-/// waits for that.
+/// Releases the buffer of Q once the consumer's store of O has read it. All warps release it, the first one
+/// after it has waited for the store.
 template <typename A> __device__ inline void finish_store(typename A::Shared &smem, Turn<A::q_buffers> turn) {
   if (warpgroup::thread() == 0)
     tma::store_wait_read();
@@ -303,8 +303,8 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
 /// whether m has changed.
 ///
-/// `late_scale`, the factor of S after the maximum, is scale * log2(e), so that exp(s) becomes exp2(s). For a
-/// scale of 0 or below it is 1, and S is scaled before.
+/// `late_scale`, by which S is multiplied after the maximum, is scale * log2(e), so exp(s) becomes exp2(s).
+/// For a scale of 0 or below it is 1, and S is scaled before the maximum.
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem,
                                const WorkItem &item, float late_scale, int row, int key) {

@@ -2,7 +2,7 @@
 //
 // Each sequence's queries are padded to whole tiles in the workspace, where lse, delta and the sums of dQ
 // are. The padding adds less than a tile per sequence, so a tile's number is found without a scan of all
-// lengths: sequence b's tiles are numbered from offsets[b] / rows + b on. Masks, too, use the padded rows.
+// lengths: sequence b's tiles are numbered from offsets[b] / rows + b on. Masks use the padded rows, too.
 #include <cmath>
 
 #include "ladder/jagged_rows.h"
@@ -52,7 +52,7 @@ template <typename T, int d> struct Arrangement {
 
   /// The consumers share a tile of dQ: each has 64 of 128 rows, or half of the columns of 64 rows.
   static constexpr int dq_cols = queries == 128 ? d : d / 2;
-  using DqSums = GlobalFragments<16, dq_cols, 4>; // a warp's
+  using DqSums = GlobalFragments<16, dq_cols, 4>; // per warp
 };
 
 /// The steps of a block of keys: for each head that reads them, the tiles from `last` down to `first`, which
@@ -139,16 +139,16 @@ __device__ void produce(typename A::Shared &smem, const typename A::Maps &maps,
   }
 }
 
-/// A consumer: a warpgroup with 64 keys, and their gradients. All products but dQ are transposed,
-/// keys by queries, so that P^T and dS^T are in the registers in which the next products need their first
-/// factors.
+/// A consumer: a warpgroup with 64 keys, and their gradients. All products except dQ are transposed
+/// (keys x queries), so P^T and dS^T are already in the registers that the next products read as operand
+/// A.
 template <typename T, int d, typename A> struct Consumer {
   using consumers = group<A::warps>;
   const AttentionBackwardProblem &p;
   const Steps<A> &steps;
   typename A::Shared &smem;
   float *dq_sums;
-  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // of the block's
+  const int group_key = 64 * warpgroup::index(), key = group_key + 16 * warpgroup::warp(); // in the block
   const DqPart<d, A> dq_part;
   RegTile<float, 16, A::queries> s;
   RegTile<T, 16, A::queries> p_16, ds_16;
@@ -173,7 +173,7 @@ template <typename T, int d, typename A> struct Consumer {
         const auto last_turn = turn;
         tile = steps.after(tile);
         turn.advance();
-        // S^T of this step first: dQ and dK of the last one run under its exponentials.
+        // S^T of this step first: dQ and dK of the previous step run under its exponentials.
         warpgroup::mma_ABt(s, rows_of(smem.k), smem.q.wait_full(turn));
         warpgroup::mma_wait<1>(dv);
         smem.d_o.release(last_turn);
@@ -201,8 +201,8 @@ template <typename T, int d, typename A> struct Consumer {
 
   __device__ auto part_of_d_o(int query) const { return part<64, d>(smem.d_o.tiles[turn.buffer][0], query); }
 
-  /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head. Issues dV of the first of
-  /// two parts.
+  /// P^T = exp(scale S^T - lse), for the queries from `tile_query` on of a head. Issues dV of each part
+  /// except the last.
   __device__ void compute_p(int tile_query) {
 #pragma unroll
     for (int query = 0; query < A::queries; query += 64) {
@@ -216,7 +216,7 @@ template <typename T, int d, typename A> struct Consumer {
         tril(x, x, first_key - first_query - steps.begin, -INFINITY);
       exp2(x, x);
       if (query == 0)
-        smem.d_o.wait_full(turn); // here, it keeps ptxas from moving the exponentials past later waits
+        smem.d_o.wait_full(turn); // here, so that ptxas does not move the exponentials past later waits
       if (query + 64 < A::queries)
         issue_dv(query);
     }
@@ -238,7 +238,7 @@ template <typename T, int d, typename A> struct Consumer {
 #pragma unroll
     for (int query = 0; query < A::queries; query += 64) {
       auto &x = columns<64>(dp, query);
-      warpgroup::mma_wait<A::parts - 1>(x); // all but the product issued last
+      warpgroup::mma_wait<A::parts - 1>(x); // with two parts, all except the product issued last
       mul(x, x, kUnshift);
       sub_col(x, x, smem.delta[turn.buffer], query);
       mul(x, x, columns<64>(s, query));
@@ -248,7 +248,7 @@ template <typename T, int d, typename A> struct Consumer {
       if (query == 0)
         issue_dv(A::queries - 64);
     }
-    fence_async_proxy(); // wgmma sees what the stores of dS^T have written
+    fence_async_proxy(); // makes the stores of dS^T visible to wgmma
     __syncwarp();
     if (lane_id() == 0)
       smem.ds_full[turn.buffer].arrive();
@@ -279,7 +279,7 @@ template <typename T, int d, typename A> struct Consumer {
       tma::store_async(maps.dk, dk_smem, steps.key, steps.kv);
       tma::store_async(maps.dv, dv_smem, steps.key, steps.kv);
       tma::store_commit();
-      tma::store_wait_read(); // shared memory is the block's until it ends
+      tma::store_wait_read(); // the block must not end before TMA has read its shared memory
     }
   }
 };
@@ -295,7 +295,7 @@ template <int d, typename A> struct DqPart {
   }
 };
 
-/// dQ = scale * its sums, rounded; one block per tile.
+/// dQ = scale * sums, rounded; one block per tile.
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::warps * 32)
     round_dq(const __grid_constant__ AttentionBackwardProblem p, float *dq_sums) {

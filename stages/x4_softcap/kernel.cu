@@ -1,7 +1,7 @@
 // x4_softcap: x2_window with logits c tanh(s / c), which stay between -c and c.
 //
-// tanh.approx is one special function per logit, beside the one of exp2. The factor c waits until after the
-// maximum, as scale did, fused with the subtraction. c is positive, so no sign has to be looked at.
+// tanh.approx is one special function per logit, beside the one of exp2. The factor c is applied after the
+// maximum, as scale was, fused with the subtraction. c is positive, so there is no other case.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -29,8 +29,8 @@ constexpr float kSlack = 4.f;
 /// m before the first key. It is finite, so that s - m is -inf and not NaN for a row that has seen none.
 constexpr float kLowest = -FLT_MAX;
 
-/// Bytes of K and V that blocks may work on at a time. More than the L2 cache holds, since blocks that read
-/// the same tile do so at about the same time.
+/// The most bytes of K and V that the blocks read at the same time. This is more than the L2 cache holds, but
+/// blocks that read the same tile do so at about the same time.
 constexpr int64_t kServedBytes = 128 << 20;
 
 /// Row statistics: m, the running maximum of the logits or a little less, l, the lane's part of the row sum
@@ -43,18 +43,18 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128 each: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
+  // Per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
   // 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
-  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // of a tile
+  static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile
   static constexpr int q_buffers = d == 256 ? 1 : 2, buffers = d == 256 ? 2 : 3; // as many as fit
   using QTile = SharedTile<T, 64, d>;
   using KTile = SharedTile<T, keys, d>;
   struct Shared {
     Ring<QTile, q_buffers, consumers> q; // and O
     Ring<KTile, buffers> k, v;
-    unsigned number[q_buffers]; // of the item of that Q
+    unsigned number[q_buffers]; // of the work item, for each Q
   };
   struct Maps {
     tma::TensorMap<QTile> q, o;
@@ -67,7 +67,7 @@ __device__ inline int first_key(const AttentionProblem &p, int row) { return max
 __device__ inline int end_key(const AttentionProblem &p, int row) { return min(p.kv_len, row + p.end); }
 
 /// A work item: the queries from `row` on of one head, and the keys from `key` to `end` that they see. Items
-/// are ordered by groups of `together` heads, and in a group by rows, the last ones of all its heads first.
+/// are ordered by groups of `together` heads. Within a group the last rows of all heads come first.
 template <typename A> struct WorkItem {
   int row, head, kv_head, key, end;
 
@@ -78,8 +78,8 @@ template <typename A> struct WorkItem {
     return p.batch * p.heads * per_head(p);
   }
 
-  /// Causal: half as many heads as blocks, but not more than the L2 cache serves well: their K and V are read
-  /// by all blocks at a time.
+  /// Causal: at most half as many heads as blocks, and at most kServedBytes of K and V, which the blocks read
+  /// at the same time.
   static unsigned heads_together(const AttentionProblem &p, unsigned blocks) {
     const int64_t head_bytes = 2 * int64_t(p.kv_len) * (sizeof(typename A::KTile) / A::keys);
     return p.is_causal ? std::clamp<int64_t>(kServedBytes / head_bytes, 1, std::max(blocks / 2, 1u)) : 1;
@@ -87,8 +87,8 @@ template <typename A> struct WorkItem {
 
   __device__ WorkItem(const AttentionProblem &p, unsigned together, unsigned number) {
     const unsigned per_group = together * per_head(p), group = number / per_group, among = number % per_group;
-    const unsigned heads = min(together, p.batch * p.heads - group * together); // the last group: the rest
-    // Causal: the last rows see the most keys. The first tile may begin before row 0, by whole consumers.
+    const unsigned heads = min(together, p.batch * p.heads - group * together); // fewer in the last group
+    // Causal: the last rows see the most keys. The first tile may begin before row 0, by a multiple of 64.
     row = (p.q_len + 63u) / 64 * 64 - (among / heads + 1) * A::block_rows;
     head = group * together + among % heads;
     kv_head = head / (p.heads / p.kv_heads);
@@ -129,7 +129,7 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
   unsigned number = blockIdx.x;
   Turn<A::q_buffers> q_turn;
   Turn<A::buffers> turn;
-  // The blocks together take a number after each item. The last one of these sets the counter to 0.
+  // All blocks together increment the counter `count` times. The last increment wraps it to 0.
   for (; number < count; number = gridDim.x + atomicInc(counter, count - 1)) {
     const WorkItem<A> item(problem, together, number);
     smem.q.wait_empty(q_turn);
@@ -143,7 +143,7 @@ __device__ inline void produce(typename A::Shared &smem, const typename A::Maps 
       smem.v.load_async(turn, maps.v, key, item.kv_head);
     }
   }
-  // A number without an item, and without Q, ends the consumers.
+  // A number past the last item, without a Q, tells the consumers to stop.
   smem.q.wait_empty(q_turn);
   smem.number[q_turn.buffer] = number;
   smem.q.full[q_turn.buffer].arrive();
@@ -190,7 +190,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
       if (key > item.key)
         in_turn.pass();
       if (A::q_buffers > 1 && number != blockIdx.x)
-        finish_store<A>(smem, o_turn); // of the item before
+        finish_store<A>(smem, o_turn); // of the previous item
       warpgroup::mma_wait(s);
       smem.k.release(k_turn);
       k_turn.advance();
@@ -238,7 +238,7 @@ __device__ inline void consume(typename A::Shared &smem, const typename A::Maps 
   }
   in_turn.stop();
   if (warpgroup::thread() == 0)
-    tma::store_wait_read(); // shared memory is the block's until it ends
+    tma::store_wait_read(); // the block must not end before TMA has read its shared memory
 }
 
 /// Stores a consumer's O and lse.
@@ -278,7 +278,7 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
                                    int head) {
   RegTile<typename A::QTile::Elem, 16, O::cols> o_16;
   copy(o_16, o);
-  const int barrier = 1 + A::consumers + warpgroup::index(); // those before are in_turn's
+  const int barrier = 1 + A::consumers + warpgroup::index(); // lower numbers are in_turn's
   warpgroup::sync(barrier);                                  // all warps have finished reading Q
   warpgroup::store(smem, o_16);
   fence_async_proxy();
@@ -289,8 +289,8 @@ __device__ inline void store_async(const typename A::Maps &maps, typename A::QTi
   }
 }
 
-/// Releases the buffer of Q when the consumer's store has read it: all warps must have, and the first one
-/// waits for that.
+/// Releases the buffer of Q once the consumer's store of O has read it. All warps release it, the first one
+/// after it has waited for the store.
 template <typename A> __device__ inline void finish_store(typename A::Shared &smem, Turn<A::q_buffers> turn) {
   if (warpgroup::thread() == 0)
     tma::store_wait_read();
@@ -300,8 +300,8 @@ template <typename A> __device__ inline void finish_store(typename A::Shared &sm
 /// Turns the logits S of a tile, whose first row and key are given, into weights P = exp(S - m). Returns
 /// whether m has changed.
 ///
-/// The problem's scale is that of tanh's argument, scale / c. `late_scale`, the factor of S after the
-/// maximum, is c * log2(e), so that exp(s) becomes exp2(s).
+/// The problem's scale is that of tanh's argument, scale / c. `late_scale`, by which S is multiplied after
+/// the maximum, is c * log2(e), so exp(s) becomes exp2(s).
 template <RegisterTile S, typename Vec>
 __device__ inline bool softmax(S &s, RowState<Vec> &rows, const AttentionProblem &problem, float late_scale,
                                int row, int key) {
