@@ -123,6 +123,8 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "intervals": (bool, "intervals"),
     "lengths": (list, "lengths"),
     "splits": (int, "num_splits"),
+    "keys_before": (int, "window"),  # of decoding, whose window has one side
+    "strided": (bool, "strided"),
 }
 
 
