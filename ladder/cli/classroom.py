@@ -1,4 +1,4 @@
-"""``ladder class``: grade what a class hands in, and rank its rungs."""
+"""``ladder class``: grades the exercises of a class and ranks its rungs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY = ("wavefronts", "instructions", "conflicts", "sectors")
 
 def add(commands: Any) -> None:
     """Adds ``class`` and its own subcommands to the argparse subparsers ``commands``."""
-    text = "what a class hands in, a folder per student: grade exercises, rank rungs"
+    text = "grade the exercises and rank the rungs of a class, one folder per student"
     parser = commands.add_parser("class", help=text, description=text[0].upper() + text[1:] + ".")
     actions = parser.add_subparsers(title="what to do", metavar="ACTION", required=True)
     grade = add_command(actions, "grade", _grade, "grade exercises; write a CSV file and a page")
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="this one; default: all that anybody began",
+        help="only this one; default: every exercise that a student has begun",
     )
     _add_folder(grade, "grades.csv")
     grade.add_argument("--html", type=Path, default=Path("class.html"), metavar="FILE", help="(%(default)s)")
