@@ -354,6 +354,50 @@ def token_speeds() -> str:
     return _markdown(["", *(f"`{name}`" if "." in name else name for name in names)], rows)
 
 
+#: Contenders of ``calls.csv`` under the names that readers know.
+_CALLERS = {
+    "ladder auto": "`ladder.attention`",
+    "torch auto": "torch, a backend of its choice",
+    "torch flash": "torch flash",
+    "torch cuDNN": "torch cuDNN",
+    "launch alone": "the launches alone",
+    "launches alone": "the launches alone",
+    "autograd alone": "an autograd function that computes nothing",
+}
+
+
+def _calls() -> pd.DataFrame:
+    frame = pd.read_csv(H200 / "calls.csv")
+    frame["caller"] = frame.contender.map(_CALLERS)
+    return frame.dropna(subset="caller")
+
+
+def call_times() -> str:
+    """Microseconds of a call on the host, by caller and pass: the median over all problems, and the range."""
+    frame = _calls()
+    [(gpu, compiler, torch, date)] = frame[["gpu", "compiler", "torch", "date"]].drop_duplicates().to_numpy()
+    passes = [*frame["pass"].unique()]
+    times = frame.groupby(["caller", "pass"]).host_us
+    cells = {key: f"{same.median():.0f} ({same.min():.0f} to {same.max():.0f})" for key, same in times}
+    rows = [
+        [caller, *(cells.get((caller, one), "") for one in passes)]
+        for caller in dict.fromkeys(_CALLERS.values())
+    ]
+    title = f"{gpu}, {compiler}, torch {torch}, {date}, {frame.problem.nunique()} problems:\n\n"
+    return title + _markdown(["microseconds on the host", *passes], rows)
+
+
+def call_speeds() -> str:
+    """TFLOP/s of calls that follow each other, by problem and caller: forward, d = 128, without a mask."""
+    frame = _calls()
+    own = frame[(frame["pass"] == "forward") & frame.problem.str.endswith(" d=128 bf16")].copy()
+    own["problem"] = own.problem.str.replace(r"(B=\d+) .*(N=\d+) .*", r"`\1 \2`", regex=True)
+    speeds = own.pivot(index="problem", columns="caller", values="tflops")
+    callers = [*own.caller.unique()]
+    rows = [[case, *(f"{speeds.loc[case, one]:.3g}" for one in callers)] for case in own.problem.unique()]
+    return _markdown(["forward, H=16, d=128, bf16", *callers], rows)
+
+
 def options(stage: str) -> str:
     """The rows of :func:`option_speeds` of one rung, with what they were measured on."""
     frame = _options()
@@ -489,6 +533,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "hstu-speeds": hstu_speeds,
     "decoding-speeds": decoding_speeds,
     "token-speeds": token_speeds,
+    "call-times": call_times,
+    "call-speeds": call_speeds,
     "option-speeds": partial(option_speeds, "attention"),
     "option-speeds-backward": partial(option_speeds, "attention_backward"),
     "swizzle-parameters": swizzle_parameters,
