@@ -69,7 +69,7 @@ def _draw(axes: Axes, panel: pd.DataFrame, ceiling: float | None) -> None:
         shown = f"{row['tflops']:.3g}" + (f"  ({ratio:.2f})" if pd.notna(ratio) else "") + row["note"]
         axes.annotate(
             shown, (row["tflops"], place), xytext=(6, 0), textcoords="offset points", va="center",
-            fontsize=12, color=INK,
+            fontsize=12, color=INK, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
     if ceiling is not None:
         axes.axvline(ceiling, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
