@@ -57,7 +57,7 @@ class ProgramResult:
     sanitizer's, if it was on, as are ``remarks``, which are no faults; ``signal`` is the one that killed it,
     such as ``SIGSEGV``. ``returned`` is what main returned, of a program that was built to be judged; None if
     it ended otherwise. ``uncounted`` says how often the program called functions of libraries, whose work is
-    not counted.
+    not counted. ``is_judged`` is False if the process ended before the sanitizer's findings were written.
     """
 
     exit_code: int
@@ -69,6 +69,7 @@ class ProgramResult:
     remarks: tuple[Finding, ...] = ()
     returned: int | None = None
     uncounted: Mapping[str, int] = field(default_factory=dict)
+    is_judged: bool = True
 
 
 def emulate(

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from ladder.emulator import ProgramResult
 
 DESCRIPTION = "run a PyTorch script for CUDA, extensions included: ladder torch script.py [arguments]"
-EPILOG = "Returns the script's exit code; 1 where that is 0 and one of its kernels faulted or has findings."
+EPILOG = (
+    "Returns the script's exit code; 1 where that is 0 and one of its kernels faulted or has findings, or "
+    "the check did not end."
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,12 +53,19 @@ def run(options: argparse.Namespace) -> int:
             print_table(launch_lines_table(launch.kernel, launch.lines))
     if result.fault and not options.check:
         errors.print(f"[bold red]fault:[/] {escape(result.fault)}", highlight=False, soft_wrap=True)
-    if options.check:
+    if not result.is_judged:
+        errors.print(
+            f"[bold red]not checked:[/] the process of {escape(options.script.name)} ended before the "
+            "sanitizer had written its findings",
+            highlight=False,
+            soft_wrap=True,
+        )
+    elif options.check:
         for line in findings_lines(result.findings, options.script.name, result.remarks):
             console.print(line)
-    if options.json:
+    if options.json and result.is_judged:
         files.write(Path(options.json), f"{json.dumps(_rows(result, options.check), indent=1)}\n".encode())
-    return result.exit_code or (1 if result.findings or result.fault else 0)
+    return result.exit_code or int(bool(result.findings or result.fault) or not result.is_judged)
 
 
 def _rows(result: ProgramResult, check: bool) -> list[dict[str, object]]:

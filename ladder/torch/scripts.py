@@ -27,7 +27,7 @@ def run_script(
 
     The script is unchanged; it reads and writes the caller's standard streams, or writes to ``output``.
     ``check`` runs its kernels under the sanitizer. A crash ends the script's process alone: the result then
-    has its ``signal`` and what was counted before.
+    has its ``signal`` and what was counted before; with ``check`` its findings are lost.
 
     Raises :class:`BuildError` if the device does not compile for the installed torch, and
     :class:`ExecutionError` if the script's process cannot be run.
@@ -42,6 +42,6 @@ def run_script(
         command = [sys.executable, "-m", "ladder.torch.process", str(findings) if check else "-", str(script)]
         result = run_counted([*command, *arguments], arch, name=script.name, output=output)
         if not findings.exists():
-            return result
+            return replace(result, is_judged=not check)
         found, remarks = parse_findings(findings.read_text(encoding="utf-8"))
         return replace(result, findings=tuple(likeliest_first(found)), remarks=tuple(remarks))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ladder.cli import main
+from ladder.emulator import ProgramResult
 from ladder.errors import UnsupportedProblem
-from ladder.torch import activate, run_script
+from ladder.torch import activate, run_script, scripts
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RIGHT = (
@@ -113,6 +114,18 @@ def test_torch_that_is_already_imported_keeps_its_devices():
     del torch
     with pytest.raises(UnsupportedProblem, match="already imported"):
         activate()
+
+
+def test_a_script_that_ends_before_it_is_judged_is_not_clean(tmp_path, monkeypatch, capfd):
+    script, rows = tmp_path / "gone.py", tmp_path / "rows.json"
+    script.write_text("")
+    for name in ("cuda_home", "device_library"):
+        monkeypatch.setattr(scripts, name, lambda: None)
+    monkeypatch.setattr(scripts, "run_counted", lambda *_, **__: ProgramResult(0, "sm_80", (), None))
+    assert main(["torch", "--check", "--json", str(rows), str(script)]) == 1
+    captured = capfd.readouterr()
+    assert "not checked" in captured.err and "clean" not in captured.out and not rows.exists()
+    assert main(["torch", str(script)]) == 0
 
 
 def test_a_script_that_is_not_there(capfd):
