@@ -110,10 +110,12 @@ def shared_memory() -> pd.DataFrame:
 
 
 def busy() -> pd.DataFrame:
-    """How busy each unit is in each rung, in percent, at the problems of the speed table."""
+    """How busy each unit is in each rung, in percent, at the problems of the speed table, in order."""
     counted = of_today(pd.read_csv(H200 / "bounds.csv"), "stage")
     shares = nsight.bounds(counted)[[*_UNITS]].rename(columns=_UNITS)
     table = pd.concat([counted[["stage", "N", "d", "dtype"]], shares], axis=1)
+    place = {stage.name: number for number, stage in enumerate(discover())}
+    table = table.sort_values("stage", key=lambda names: names.map(place), kind="stable")
     return table[(table["N"] == 4096) & (table["dtype"] == "bf16")].drop(columns=["N", "dtype"])
 
 
