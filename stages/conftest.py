@@ -29,8 +29,9 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue, the
     tests of the matrix that compile all of their kernels. Variants, which need a feature, do not continue a
-    rung.
+    rung. What compiles whole rungs comes first.
     """
+    items.sort(key=lambda item: item.path.name != "test_compiled.py")
     before = {stage.before for stage in discover() if stage.path.parent == root() and not stage.needs}
     for item in items:
         stage = item.callspec.params.get("stage") if hasattr(item, "callspec") else None

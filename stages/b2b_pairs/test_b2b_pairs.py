@@ -29,9 +29,3 @@ def test_each_fragment_serves_twice(run_stage: RunStage, d: int, before: int, no
     rows = [run_stage(stage, problem).row for stage in (BEFORE, NAME)]
     assert [row["ldmatrix_instructions"] * 512 // 1024 for row in rows] == [before, now]
     assert rows[0]["mma_instructions"] == rows[1]["mma_instructions"]
-
-
-def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
-    """For sm_90 of bf16 alone: fp16 takes the same registers."""
-    in_bf16 = [BackwardProblem(1, 1, 64, 64, d, dtype="bf16") for d in (32, 64, 128)]
-    assert set(spilled_bytes(NAME, "sm_80")) == set(spilled_bytes(NAME, "sm_90", in_bf16)) == {0}

@@ -44,9 +44,3 @@ def test_the_small_form(run_stage: RunStage, d: int, dtype: str) -> None:
     smem_bytes = [max(one.smem_bytes for one in result.execution.launches) for result in (small, large)]
     assert smem_bytes[0] <= 99 * 1024
     assert d != 128 or smem_bytes[1] > 99 * 1024
-
-
-def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
-    """For sm_90 of bf16 alone: fp16 takes the same registers."""
-    in_bf16 = [BackwardProblem(1, 1, 64, 64, d, dtype="bf16") for d in (32, 64, 128)]
-    assert set(spilled_bytes(NAME, "sm_80")) == set(spilled_bytes(NAME, "sm_90", in_bf16)) == {0}

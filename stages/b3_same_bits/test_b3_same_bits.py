@@ -36,9 +36,3 @@ def test_counts_of_b2c(run_stage: RunStage, d: int, is_causal: bool) -> None:
     for same in ("mma_instructions", "ldmatrix_instructions", "conflicts"):
         assert b3[same] == b2[same]
     assert b3["conflicts"] == 0
-
-
-def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
-    """For sm_90 of bf16 alone: fp16 takes the same registers."""
-    in_bf16 = [BackwardProblem(1, 1, 64, 64, d, dtype="bf16") for d in (32, 64, 128)]
-    assert set(spilled_bytes(NAME, "sm_80")) == set(spilled_bytes(NAME, "sm_90", in_bf16)) == {0}

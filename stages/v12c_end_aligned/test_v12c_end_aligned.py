@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
 
 from ladder.evaluation import Evaluation
 from ladder.operations import Problem
-from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -40,11 +38,3 @@ def test_consumers_without_rows_multiply_nothing(
 def test_items_with_idle_consumers_follow_each_other(run_stage: RunStage, n: int, d: int) -> None:
     """More items than multiprocessors: a consumer is idle in one and busy in the next, or idle in both."""
     run_stage(NAME, Problem(2, 80, n, 150, d, kv_heads=1, dtype="bf16", is_causal=True))
-
-
-def test_products_are_not_serialised_and_nothing_is_spilled(
-    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
-) -> None:
-    stage = discover()[NAME]
-    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
-    assert spilled_bytes(NAME) == [0] * (len(stage.dtypes) * len(stage.head_dims))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
 
 from ladder.evaluation import Evaluation
 from ladder.operations import Problem
-from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -32,12 +30,3 @@ def test_other_head_dims_are_v9s(run_stage: RunStage, d: int) -> None:
     before, after = (run_stage(name, problem).row for name in ("v9_roles", NAME))
     for column in ("wgmma_instructions", "wavefronts_gmma", "tma_load_instructions", "global_sectors_st"):
         assert after[column] == before[column] > 0, column
-
-
-def test_products_are_not_serialised_and_nothing_is_spilled(
-    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
-) -> None:
-    stage = discover()[NAME]
-    assert "setmaxnreg" not in ptxas_report(NAME)  # the remark C7508, that it is ignored
-    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
-    assert spilled_bytes(NAME) == [0] * (len(stage.dtypes) * len(stage.head_dims))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
 
 from ladder.evaluation import Evaluation
 from ladder.operations import Problem
-from ladder.stages import discover
 
 RunStage = Callable[..., Evaluation]
 
@@ -45,11 +43,3 @@ def test_equal_lengths_are_a_batch(run_stage: RunStage) -> None:
     batch = run_stage("x2_window", Problem(3, 2, 192, 200, 64, window=(50, 9))).row
     for column in COUNTS:
         assert jagged[column] == batch[column], column
-
-
-def test_products_are_not_serialised_and_nothing_is_spilled(
-    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
-) -> None:
-    stage = discover()[NAME]
-    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
-    assert spilled_bytes(NAME) == [0] * (len(stage.dtypes) * len(stage.head_dims))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -25,10 +24,3 @@ def test_one_more_kernel(run_stage: RunStage, window: tuple[int, int] | None) ->
     for column in ("wgmma_instructions", "tma_load_instructions", "tma_store_instructions", "conflicts"):
         assert result.row[column] == before.row[column], column
     assert len(result.execution.launches) == len(before.execution.launches) + 1
-
-
-def test_products_are_not_serialised_and_nothing_is_spilled(
-    ptxas_report: Callable[[str], str], spilled_bytes: Callable[[str], list[int]]
-) -> None:
-    assert re.findall(r"\(C75\d+\)", ptxas_report(NAME)) == []
-    assert set(spilled_bytes(NAME)) == {0}

@@ -22,6 +22,7 @@ and what wgmma reads. So are other wavefronts and conflicts, except for
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,13 @@ def problem_of(stage: str, text: str) -> Any:
 
 
 def measured() -> list[Any]:
-    """For each stage and problem: minimum counts, maximum lost arbitration and block size of its launches."""
-    parameters = []
+    """For each stage and problem: minimum counts, and the most lost arbitration of its launches.
+
+    A problem in another dtype with the same counts says nothing new, but takes a build: it is left to
+    ``-m full``.
+    """
+    parameters: list[Any] = []
+    seen: set[object] = set()
     for file in files():
         for key, launches in rows_of(file).groupby(["stage", "problem"], sort=False):
             stage, text = map(str, key)
@@ -130,8 +136,11 @@ def measured() -> list[Any]:
                 lost = min(lost, MOST_LOST)
             name = f"{stage}-{problem}".replace(" ", "-")
             counted = launches[[*COMPARED, *TRAFFIC]].min()
+            exact = counted[[column for column in COMPARED if column not in ARBITRATED]]
+            counts = (stage, replace(problem, dtype=None), *exact.fillna(-1))
             heavy = problem.head_dim != 64 and (file.name != "counters.csv" or discover()[stage].only_arch)
-            marks = [pytest.mark.full] if heavy else []
+            marks = [pytest.mark.full] if heavy or counts in seen else []
+            seen.add(counts)
             parameters.append(pytest.param(stage, problem, counted, lost, id=name, marks=marks))
     return parameters
 
