@@ -24,6 +24,7 @@ from formulas import mathml
 from nbconvert import SlidesExporter
 from nbconvert.filters import markdown2html
 from nbformat.v4 import new_markdown_cell
+from quizzes import answer_text, question_of, replace_notes
 
 from ladder.common.progress import steps
 from ladder.errors import LadderError
@@ -33,17 +34,16 @@ from ladder.render.document import document
 ROOT = Path(__file__).resolve().parent.parent
 #: Below the folder of slides.
 _REVEAL = "reveal.js"
-_PREDICTION = re.compile(r'lessons\.predict\("(\w+)"')
 #: Code, which stays, or a formula.
 _MATH = re.compile(r"(`[^`]*`)|\$\$(.+?)\$\$|\$(.+?)\$", re.DOTALL)
 
 
 def make_quizzes(notebook: nbformat.NotebookNode) -> None:
-    """Puts a quiz in place of each cell that judges a prediction."""
+    """Puts a quiz in place of each cell that judges a prediction. Requests to predict first go."""
     for number, cell in enumerate(notebook.cells):
-        found = _PREDICTION.search(cell.source) if cell.cell_type == "code" else None
-        if found:
-            notebook.cells[number] = new_markdown_cell(_quiz(QUESTIONS[found[1]]))
+        if (name := question_of(cell)) is not None:
+            notebook.cells[number] = new_markdown_cell(_quiz(QUESTIONS[name]))
+    replace_notes(notebook, "")
 
 
 def show_programs(notebook: nbformat.NotebookNode) -> None:
@@ -67,23 +67,14 @@ def _quiz(question: Question) -> str:
     )
 
 
-def answer_text(question: Question) -> str:
-    """What is measured, in bold, and why, as HTML; the reason alone where a reader's own work is measured."""
-    reason = html.escape(question.because)
-    try:
-        return f"<b>{question.measure():,}</b>".replace(".0<", "<") + f". {reason}"
-    except LadderError:
-        return reason
-
-
 def questions_of(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
     """The names of a lesson's questions, in order, each with the prose before it, which asks it."""
     prose = ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             prose = cell.source
-        elif found := _PREDICTION.search(cell.source):
-            yield found[1], prose
+        elif (name := question_of(cell)) is not None:
+            yield name, prose
 
 
 def answer_key(lessons: list[Path]) -> str:

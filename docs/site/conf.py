@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from docutils.nodes import SkipNode, Text, image
 
 from ladder.stages import discover, root
@@ -15,6 +16,7 @@ from ladder.stages import discover, root
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import translations
 from formulas import mathml
+from quizzes import unfold_predictions
 
 project = "flash-ladder"
 root_doc = "README"
@@ -70,6 +72,9 @@ _WORDS = {
         "The source with its counts, line by line": "逐行带计数的源码",
         "Run it in the browser": "在浏览器中运行",
         "This page is not translated.": "本页尚未翻译，以下为英文原文。",
+        "Hint": "提示",
+        "Answer": "答案",
+        "*Run this lesson to see the measurement.*": "*运行本课即可看到测量结果。*",
     }
 }
 
@@ -109,6 +114,16 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
             words = _in_language_of(app, "Run it in the browser")
             link += f"\n<p><a href='{up}live/{rung}.html'>{words}</a></p>"
         source[0] = f"{title}\n\n{link}\n{rest}"
+
+
+def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:
+    """Readers of the site cannot run a lesson's cells: what a prediction asks unfolds."""
+    if not str(app.env.doc2path(docname)).endswith(".ipynb"):
+        return
+    words = ("Hint", "Answer", "*Run this lesson to see the measurement.*")
+    notebook = nbformat.reads(source[0], as_version=4)
+    unfold_predictions(notebook, *(_in_language_of(app, word) for word in words))
+    source[0] = nbformat.writes(notebook)
 
 
 def _inline_math(writer: Any, node: Any) -> None:
@@ -162,4 +177,5 @@ def setup(app: Any) -> None:
     app.connect("doctree-read", _name_drawings)
     app.connect("html-page-context", _say_what_is_untranslated)
     app.connect("source-read", _add_contents)
+    app.connect("source-read", _unfold_predictions)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))

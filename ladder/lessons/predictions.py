@@ -15,6 +15,8 @@ from ladder.lessons.notes import Note
 from ladder.lessons.questions import QUESTIONS, Question
 
 Shown = TypeVar("Shown")
+#: What stands in the place of a measurement until then.
+PREDICT_FIRST = "*This shows the measurement. Predict first, above, then run the cell again.*"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def after(name: str, show: Callable[[], Shown]) -> Shown | Note:
     _question(name)
     if name in _answers and _answers[name].is_known:
         return show()
-    return Note("*This shows the measurement. Predict first, above, then run the cell again.*")
+    return Note(PREDICT_FIRST)
 
 
 def _question(name: str) -> Question:

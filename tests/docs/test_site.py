@@ -15,6 +15,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from ladder.lessons.predictions import PREDICT_FIRST
+from ladder.lessons.questions import QUESTIONS
 from ladder.stages import Stage, discover
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,7 +38,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = new_output("stream", text="what came out")
     svg = "<svg xmlns='http://www.w3.org/2000/svg'><title>Two cells &amp; an arrow</title></svg>"
     drawing = new_output("display_data", {"image/svg+xml": svg})
-    cells = [new_markdown_cell("# A lesson"), new_code_cell("print(1)", outputs=[output, drawing])]
+    asked = new_output("display_data", {"text/markdown": "**Your turn.** Write your number"})
+    hidden = new_output("display_data", {"text/markdown": PREDICT_FIRST})
+    cells = [
+        new_markdown_cell("# A lesson"),
+        new_code_cell("print(1)", outputs=[output, drawing]),
+        new_code_cell('n = None\nlessons.predict("threads_without_element", n)', outputs=[asked]),
+        new_code_cell('lessons.after("threads_without_element", lambda: table)', outputs=[hidden]),
+    ]
     nbformat.write(new_notebook(cells=cells), texts / "notebooks" / "01_lesson.ipynb")
     (target / "live").mkdir()
     (target / "live" / "v1_minimal.html").write_text("a page")
@@ -66,6 +75,18 @@ def test_home_is_the_readme_with_the_contents(site: Path) -> None:
 def test_a_drawing_is_also_told_in_words(site: Path) -> None:
     lesson = (site / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
     assert 'alt="Two cells &amp; an arrow"' in lesson
+
+
+def test_a_prediction_unfolds(site: Path) -> None:
+    lesson = (site / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
+    question = QUESTIONS["threads_without_element"]
+    hint, answer = re.findall(r'<details class="quiz"><summary>(.*?)</details>', lesson)
+    assert hint == f"Hint</summary>{question.hint}"
+    assert answer == f"Answer</summary><b>24</b>. {question.because}"
+    assert "Your turn" not in lesson and "lessons.predict(" not in lesson
+    assert "Predict first" not in lesson and "Run this lesson to see the measurement." in lesson
+    chinese = (site / "zh_CN" / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
+    assert "<summary>提示</summary>" in chinese and "运行本课即可看到测量结果。" in chinese
 
 
 def test_nothing_comes_from_a_network(site: Path) -> None:

@@ -12,6 +12,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from ladder.lessons.predictions import PREDICT_FIRST
+
 SCRIPT = Path(__file__).parents[2] / "docs" / "slides.py"
 
 
@@ -90,6 +92,13 @@ def test_pages(slides: ModuleType, lesson: Path, tmp_path: Path, monkeypatch, ca
     assert not re.search(r'(src|href)="(https?:)?//', page)
     assert 'src="reveal.js/dist/reveal.js"' in page and (out / "reveal.js" / "dist" / "reveal.js").is_file()
     assert "<math" in page and "$d$" not in page and "<code>$PATH$</code>" in page
+
+
+def test_no_slide_asks_to_run_a_cell(slides: ModuleType) -> None:
+    shown, note = (new_output("display_data", {"text/markdown": text}) for text in ("42", PREDICT_FIRST))
+    notebook = new_notebook(cells=[new_code_cell('lessons.after("q_row", show)', outputs=[shown, note])])
+    slides.make_quizzes(notebook)
+    assert notebook.cells[0].outputs == [shown]
 
 
 def test_a_prediction_is_a_quiz(slides: ModuleType, lesson: Path, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Predictions on pages where no number can be typed, slides and the site: a question, a hint, the answer."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import nbformat
+from nbformat.v4 import new_output
+
+from ladder.errors import LadderError
+from ladder.lessons.predictions import PREDICT_FIRST
+from ladder.lessons.questions import QUESTIONS, Question
+
+_PREDICTION = re.compile(r'lessons\.predict\("(\w+)"')
+
+
+def question_of(cell: nbformat.NotebookNode) -> str | None:
+    """The name of the question whose prediction this cell judges."""
+    found = _PREDICTION.search(cell.source) if cell.cell_type == "code" else None
+    return found[1] if found else None
+
+
+def answer_text(question: Question) -> str:
+    """What is measured, in bold, and why, as HTML; the reason alone where a reader's own work is measured."""
+    reason = html.escape(question.because)
+    try:
+        return f"<b>{question.measure():,}</b>".replace(".0<", "<") + f". {reason}"
+    except LadderError:
+        return reason
+
+
+def unfold_predictions(notebook: nbformat.NotebookNode, hint: str, answer: str, unseen: str) -> None:
+    """Puts a hint and an answer that unfold, with these words, in place of what a prediction's cell shows.
+
+    Cells that show a measurement after a prediction say ``unseen`` instead.
+    """
+    for cell in notebook.cells:
+        if (name := question_of(cell)) is not None:
+            question = QUESTIONS[name]
+            folded = ((hint, html.escape(question.hint)), (answer, answer_text(question)))
+            text = "\n".join(
+                f'<details class="quiz"><summary>{title}</summary>{body}</details>' for title, body in folded
+            )
+            cell.metadata.setdefault("tags", []).append("remove-input")
+            cell.outputs = [new_output("display_data", {"text/html": text})]
+    replace_notes(notebook, unseen)
+
+
+def replace_notes(notebook: nbformat.NotebookNode, text: str) -> None:
+    """Puts ``text``, Markdown, in place of each request to predict first; without text, nothing."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            kept = [output for output in cell.outputs if not _asks_for_a_prediction(output)]
+            if text and len(kept) < len(cell.outputs):
+                kept.append(new_output("display_data", {"text/markdown": text}))
+            cell.outputs = kept
+
+
+def _asks_for_a_prediction(output: nbformat.NotebookNode) -> bool:
+    return PREDICT_FIRST in output.get("data", {}).get("text/markdown", "")
