@@ -1,8 +1,9 @@
 """An nvcc for build systems that were written for a GPU: it replaces what their flags say of architectures
 and of the runtime by what the emulator needs. It is run as a program, before nvcc itself:
 
-    python emulating_nvcc.py /path/of/nvcc -c kernel.cu -o kernel.o -gencode=arch=compute_90,code=sm_90
+    python emulating_nvcc.py NVCC LIBRARIES EMULATOR -c kernel.cu -o kernel.o -arch=sm_90
 
+NVCC is the compiler's path, LIBRARIES the folder of the toolkit's libraries, EMULATOR that of the emulator's.
 ``LADDER_ARCH`` names the virtual GPU (sm_80).
 """
 
@@ -26,6 +27,12 @@ _DEVICE_LINKING = (
     "-rdc=true",
     "--relocatable-device-code=true",
 )
+#: Flags with which nvcc stops before it links.
+_UNLINKED = frozenset(
+    word
+    for name in ("compile", "ptx", "cubin", "fatbin", "lib", "optix-ir", "cuda")
+    for word in (f"-{name}", f"--{name}")
+) | {"-c", "-E", "--preprocess", "-M", "-MM", "--generate-dependencies"}
 #: Flags with which nvcc compiles nothing.
 _QUESTIONS = ("--version", "-V", "--help", "-h", "--list-gpu-arch", "--list-gpu-code")
 
@@ -58,13 +65,21 @@ def _kept(arguments: Sequence[str]) -> Iterator[str]:
             yield word
 
 
+def linked(arguments: Sequence[str], libraries: str, emulator: str) -> list[str]:
+    """What nvcc links instead of the runtime; nothing if it does not link."""
+    if not arguments or any(word in _UNLINKED or word in _QUESTIONS for word in arguments):
+        return []
+    return [f"-L{libraries}", "-lcudart", "-Xlinker", f"-rpath={emulator}"]
+
+
 def main() -> None:
     """Replaces this process by nvcc."""
-    nvcc, *arguments = sys.argv[1:]
+    nvcc, libraries, emulator, *arguments = sys.argv[1:]
     try:
         words = emulated(arguments, os.environ.get("LADDER_ARCH") or "sm_80")
     except ValueError as error:
         sys.exit(f"ladder: nvcc {error}")
+    words += linked(arguments, libraries, emulator)
     os.execv(nvcc, [nvcc, *words])
 
 

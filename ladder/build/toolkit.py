@@ -29,21 +29,26 @@ def emulated_toolkit(empty_libraries: Sequence[str] = ()) -> Path:
     names = (*REPLACED_LIBRARIES, *empty_libraries)
     compiler = Path(emulating_nvcc.__file__)
     digest = cache.digest(
-        [str(nvcc.path), nvcc.version, str(library.directory), sys.executable, str(compiler), *names]
+        [
+            *(str(nvcc.path), nvcc.version, str(library.directory), sys.executable, str(compiler)),
+            *(compiler.read_text(), *names),
+        ]
     )
     final = cache.root() / f"toolkit-{digest}"
     if not final.exists():
         with cache.lock(final):
             if not final.exists():
                 with cache.new_directory(final) as made:
-                    _fill(made, nvcc, names)
+                    _fill(made, final, nvcc, names)
     return final
 
 
-def _fill(directory: Path, nvcc: toolchain.Nvcc, libraries: Sequence[str]) -> None:
+def _fill(directory: Path, final: Path, nvcc: toolchain.Nvcc, libraries: Sequence[str]) -> None:
+    """Fills ``directory``, which will be ``final``."""
     library = emulator_library()
     (directory / "bin").mkdir()
-    words = [sys.executable, "-S", "-E", emulating_nvcc.__file__, str(nvcc.path)]
+    places = [nvcc.path, final / "lib64", library.directory]
+    words = [sys.executable, "-S", "-E", emulating_nvcc.__file__, *map(str, places)]
     program = directory / "bin" / "nvcc"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)

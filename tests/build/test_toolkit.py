@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from ladder.build import emulated_toolkit, emulator_library
-from ladder.build.emulating_nvcc import emulated
+from ladder.build.emulating_nvcc import emulated, linked
 
 
 def test_flags_for_a_gpu_are_replaced():
@@ -26,6 +26,16 @@ def test_device_linking_is_refused_by_name(flag):
 
 def test_questions_reach_nvcc_unchanged():
     assert emulated(["--version"], "sm_80") == ["--version"]
+    assert linked(["--version"], "lib64", "_lib") == []
+
+
+def test_a_link_takes_the_emulators_runtime():
+    """nvcc links CUDA's runtime unasked, into programs and into libraries for ctypes."""
+    words = ["-L/toolkit/lib64", "-lcudart", "-Xlinker", "-rpath=/emulator"]
+    for arguments in (["-shared", "k.cu", "-o", "libk.so"], ["k.cu"], ["a.o", "b.o", "-o", "prog"]):
+        assert linked(arguments, "/toolkit/lib64", "/emulator") == words
+    for flag in ("-c", "-ptx", "--cubin", "-E", "-lib"):
+        assert linked([flag, "k.cu"], "/toolkit/lib64", "/emulator") == []
 
 
 def test_the_toolkit_has_a_compiler_and_the_emulators_libraries():
