@@ -50,6 +50,7 @@ class DeviceProperties:
 
 def properties(device: Any = None) -> DeviceProperties:
     """The virtual GPU's, for ``torch.cuda.get_device_properties``."""
+    _require(torch.cuda._utils._get_device_index(device, optional=True))
     arch = os.environ.get("LADDER_ARCH") or DEFAULT_ARCH
     gpu = next(gpu for gpu in virtual_gpus() if gpu.arch == arch)
     digits = re.sub(r"\D", "", arch)

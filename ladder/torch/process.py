@@ -17,6 +17,19 @@ from ladder.errors import LadderError
 from ladder.stages import DEFAULT_ARCH
 from ladder.torch.activation import activate
 
+#: What Triton says of its own driver for GPUs.
+_TRITON_DRIVER = "libcuda.so cannot found"
+
+
+def hint(error: BaseException) -> str:
+    """What works instead of that which has failed with ``error``; "" if nothing is known."""
+    if _TRITON_DRIVER in str(error):
+        return (
+            "Triton's kernels do not run on tensors of this cuda. Launch them with CPU tensors within "
+            "ladder.counting(), in Python: docs/any_cuda.md has an example."
+        )
+    return ""
+
 
 def main() -> None:
     findings, script, *arguments = sys.argv[1:]
@@ -28,6 +41,8 @@ def main() -> None:
         while traceback and traceback.tb_frame.f_code.co_filename != script:
             traceback = traceback.tb_next
         sys.__excepthook__(kind, error.with_traceback(traceback), traceback)
+        if words := hint(error):
+            print(words, file=sys.stderr)
 
     sys.excepthook = show
     try:

@@ -10,6 +10,7 @@ from ladder.cli import main
 from ladder.emulator import ProgramResult
 from ladder.errors import UnsupportedProblem
 from ladder.torch import activate, run_script, scripts
+from ladder.torch.process import hint
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RIGHT = (
@@ -78,6 +79,7 @@ DEVICE = """
     for mistake, words in (
         (lambda: x + torch.randn(8, 16), "same device"),
         (lambda: torch.zeros(2, device="cuda:1"), "cuda:1"),
+        (lambda: torch.cuda.get_device_name(1), "cuda:1"),
         (lambda: torch.ops.aten.cudnn_batch_norm(x, x, None, None, None, True, 0.1, 1e-5), "not emulated"),
         (lambda: x.numpy(), "cpu"),
         (lambda: x.to_sparse(), "Use dense tensors"),
@@ -114,6 +116,11 @@ def test_torch_that_is_already_imported_keeps_its_devices():
     del torch
     with pytest.raises(UnsupportedProblem, match="already imported"):
         activate()
+
+
+def test_triton_on_the_device_gets_a_hint():
+    assert "ladder.counting()" in hint(AssertionError("libcuda.so cannot found!\nPossible files"))
+    assert hint(AssertionError("mine")) == ""
 
 
 def test_a_script_that_ends_before_it_is_judged_is_not_clean(tmp_path, monkeypatch, capfd):
