@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,21 @@ def test_no_verdict_names_a_rung() -> None:
         for name in names.findall(text)
     }
     assert len(files) > 50 and named == {}
+
+
+def test_a_copy_is_the_same_but_for_its_name_and_compiles_the_same_text(copies: list[str]) -> None:
+    """No verdict names a rung, and a copy has the same tests. So all of them judge the same."""
+    ladder = discover()
+    for name in copies:
+        original, copy = ladder[name], ladder[copy_of(name)]
+        assert replace(copy, name=name, path=original.path) == original
+        included = [
+            (file.name, header)
+            for file in copy.path.rglob("*")
+            for header in re.findall(r'^#include "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE)
+        ]
+        assert any(file == "kernel.cu" for file, _ in included)
+        assert [one for one in included if not copy.source(one[1]).is_file()] == []
 
 
 def test_a_copy_has_the_same_tests(copies: list[str]) -> None:
