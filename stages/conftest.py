@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests of the matrix that compile all of their kernels. Variants, which need a feature, do not continue a
     rung. What compiles whole rungs comes first.
     """
-    items.sort(key=lambda item: item.path.name != "test_compiled.py")
+    items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
     before = {stage.before for stage in discover() if stage.path.parent == root() and not stage.needs}
     for item in items:
         stage = item.callspec.params.get("stage") if hasattr(item, "callspec") else None

@@ -1,4 +1,4 @@
-"""b1: seven products, no conflict though Q and dO are read both ways, no atomics."""
+"""b1's claims: seven products and no atomics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ RunStage = Callable[..., Evaluation]
 
 NAME = "b1_two_kernels"
 MMA = 16 * 8 * 16  # the multiplications of an mma
-
-
-@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("d", [32, 64, 128])
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (17, 200)])
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, is_causal: bool) -> None:
-    row = run_stage(NAME, BackwardProblem(1, 2, n, m, d, kv_heads=1, is_causal=is_causal)).row
-    assert row["conflicts"] == 0
 
 
 @pytest.mark.parametrize("d", [32, 64, 128])

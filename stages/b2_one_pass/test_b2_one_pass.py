@@ -1,4 +1,4 @@
-"""b2's claims: five products, dS through shared memory without a conflict, dQ added 128 bytes at a time."""
+"""b2's claims: five products, and dQ added 128 bytes at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ NAME = "b2_one_pass"
 MMA = 16 * 8 * 16  # the multiplications of an mma
 QUERIES = {32: 64, 64: 64, 128: 32}  # of a tile
 KEYS = {32: 128, 64: 128, 128: 64}  # of a block
-
-
-@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("d", [32, 64, 128])
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (17, 200)])
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, is_causal: bool) -> None:
-    row = run_stage(NAME, BackwardProblem(1, 2, n, m, d, kv_heads=1, is_causal=is_causal)).row
-    assert row["conflicts"] == 0
 
 
 @pytest.mark.parametrize("d", [32, 64, 128])

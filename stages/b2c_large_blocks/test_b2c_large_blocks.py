@@ -16,14 +16,6 @@ RunStage = Callable[..., Evaluation]
 NAME, BEFORE = "b2c_large_blocks", "b2b_pairs"
 
 
-@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("d", [32, 64, 128])
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (17, 200)])
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, is_causal: bool) -> None:
-    row = run_stage(NAME, BackwardProblem(1, 2, n, m, d, kv_heads=1, is_causal=is_causal)).row
-    assert row["conflicts"] == 0
-
-
 @pytest.mark.parametrize(("d", "before", "now"), [(64, 208, 208), (128, 528, 464)])
 def test_fewer_fragments_at_128(run_stage: RunStage, d: int, before: int, now: int) -> None:
     """Of 64 queries and 128 keys, in KB: what warps load as fragments."""

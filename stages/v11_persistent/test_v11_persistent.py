@@ -16,14 +16,6 @@ HEAD_DIMS = (32, 64, 128, 256)
 MULTIPROCESSORS = 132
 
 
-@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
-@pytest.mark.parametrize("d", HEAD_DIMS)
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
-    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
-    assert row["conflicts"] == row["conflicts_gmma"] == 0
-
-
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("d", HEAD_DIMS)
 def test_the_work_is_that_of_v10b(run_stage: RunStage, d: int, is_causal: bool) -> None:

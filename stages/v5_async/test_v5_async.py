@@ -12,15 +12,6 @@ from ladder.operations import Problem
 RunStage = Callable[..., Evaluation]
 
 NAME = "v5_async"
-SHAPES = [(1, 1), (100, 150), (129, 63)]
-
-
-@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
-@pytest.mark.parametrize("d", [32, 64, 128])
-@pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
-    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
-    assert row["conflicts"] == 0
 
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])

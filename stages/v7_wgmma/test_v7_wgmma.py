@@ -1,4 +1,4 @@
-"""v7's claims: products from shared memory alone, no conflict."""
+"""v7's claims: products from shared memory alone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ NAME = "v7_wgmma"
 HEAD_DIMS = (32, 64, 128)
 KEYS = {32: 64, 64: 48, 128: 32}  # of a tile
 WARPGROUPS = 4
-
-
-@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
-@pytest.mark.parametrize("d", HEAD_DIMS)
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
-    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
-    assert row["conflicts"] == row["conflicts_gmma"] == 0
 
 
 @pytest.mark.parametrize("d", HEAD_DIMS)

@@ -18,14 +18,6 @@ KEYS = {32: 128, 64: 128, 128: 128, 256: 64}  # of a tile
 CONSUMERS = {32: 3, 64: 3, 128: 2, 256: 2}
 
 
-@pytest.mark.parametrize(("dtype", "is_causal"), [("f16", False), ("bf16", True)])
-@pytest.mark.parametrize("d", HEAD_DIMS)
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (100, 150), (300, 300)])
-def test_no_conflicts(run_stage: RunStage, n: int, m: int, d: int, dtype: str, is_causal: bool) -> None:
-    row = run_stage(NAME, Problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)).row
-    assert row["conflicts"] == row["conflicts_gmma"] == 0
-
-
 @pytest.mark.parametrize("d", HEAD_DIMS)
 def test_a_producer_beside_the_consumers(run_stage: RunStage, d: int) -> None:
     rows, tiles = 64 * CONSUMERS[d], 2

@@ -1,0 +1,74 @@
+"""Claims that rungs share: ptxas serialises no wgmma and spills no register, and there is no bank conflict.
+
+These tests are the first: they compile whole rungs, and later tests of a rung then compile nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ladder.evaluation import default_problem, evaluate_all
+from ladder.operations import get_operation
+from ladder.stages import Stage, discover, root
+
+WGMMA = [stage.name for stage in discover() if stage.only_arch and stage.path.parent == root()]
+#: Of the others, those whose kernels for sm_80 and sm_90 fit the registers.
+BEFORE_WGMMA = [
+    "b1_two_kernels",
+    "b2_one_pass",
+    "b2b_pairs",
+    "b2c_large_blocks",
+    "b3_same_bits",
+    "v4_tk_tiles",
+    "v5_async",
+]
+#: Those of them that take attention without variants, and its gradients.
+DENSE = [
+    name
+    for name in [*WGMMA, *BEFORE_WGMMA]
+    if discover()[name].computes in ("attention", "attention_backward") and not discover()[name].needs
+]
+SIZES = [(1, 1), (100, 150), (17, 200), (300, 300)]
+
+
+def require_no_spills(spilled: list[int], stage: Stage, dtypes: int) -> None:
+    assert len(spilled) >= dtypes * len(stage.head_dims) and set(spilled) == {0}
+
+
+@pytest.mark.parametrize("name", WGMMA)
+def test_products_are_not_serialised_and_nothing_is_spilled(
+    ptxas_report: Callable[..., str], spilled_bytes: Callable[..., list[int]], name: str
+) -> None:
+    """C7508 among these remarks says that setmaxnreg is ignored."""
+    stage = discover()[name]
+    assert re.findall(r"\(C75\d+\)", ptxas_report(name)) == []
+    require_no_spills(spilled_bytes(name), stage, len(stage.dtypes))
+
+
+@pytest.mark.parametrize("name", BEFORE_WGMMA)
+def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]], name: str) -> None:
+    """For sm_90 of bf16 alone: fp16 takes the same registers."""
+    stage, usual = discover()[name], default_problem(name)
+    in_bf16: list[Any] = [replace(usual, head_dim=d, dtype="bf16") for d in stage.head_dims]
+    require_no_spills(spilled_bytes(name, "sm_80"), stage, len(stage.dtypes))
+    require_no_spills(spilled_bytes(name, "sm_90", in_bf16), stage, 1)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_no_conflicts(name: str) -> None:
+    stage = discover()[name]
+    problem: Any = get_operation(stage.computes).problem
+    problems = [
+        problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)
+        for d in stage.head_dims
+        for n, m in SIZES
+        for dtype, is_causal in (("f16", False), ("bf16", True))
+    ]
+    found = [*evaluate_all(stage, problems, backend="emulator")]
+    assert [one.text for one in found if not one.passed] == []
+    assert {(one.row["conflicts"], one.row["conflicts_gmma"]) for one in found} == {(0, 0)}
