@@ -7,6 +7,7 @@ https://microsoft.github.io/debug-adapter-protocol/specification
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -51,9 +52,10 @@ class Adapter:
         self._sent = 0
         self._is_running = False
         self._stops_on_entry = True
-        #: What the numbers of frames and of values mean until the next stop.
-        self._frames: list[tuple[tuple[int, int, int], int]] = []
-        self._values: list[Callable[[], list[dict[str, Any]]]] = []
+        #: What the numbers of frames and of values mean until the next stop. No number is given twice.
+        self._frames: dict[int, tuple[tuple[int, int, int], int]] = {}
+        self._values: dict[int, Callable[[], list[dict[str, Any]]]] = {}
+        self._numbers = itertools.count(1)
 
     def serve(self) -> None:
         """Answers requests until the client disconnects."""
@@ -210,6 +212,10 @@ class Adapter:
             except NoValue as error:
                 self._event("output", category="console", output=error.message + "\n")
                 stop = self._debugged.stop
+            except LadderError as error:
+                self._event("output", category="stderr", output=error.message + "\n")
+                self._event("terminated")
+                return
             finally:
                 self._is_running = False
             self._say_stop(stop)
@@ -300,16 +306,22 @@ class Adapter:
         focus = self._focus(arguments)
         frames = []
         for frame in self._debugged.ask("stack", focus=focus)["frames"]:
-            self._frames.append((focus, frame["level"]))
+            number = next(self._numbers)
+            self._frames[number] = (focus, frame["level"])
             source = {"name": os.path.basename(frame["file"]), "path": frame["file"]}
             frames.append({
-                "id": len(self._frames), "name": frame["function"], "line": frame["line"], "column": 1,
+                "id": number, "name": frame["function"], "line": frame["line"], "column": 1,
                 **({"source": source} if frame["file"] else {}),
             })  # fmt: skip
         return {"stackFrames": frames, "totalFrames": len(frames)}
 
+    def _frame(self, number: int) -> tuple[tuple[int, int, int], int]:
+        if number not in self._frames:
+            raise NoValue("that frame is one of an earlier stop")
+        return self._frames[number]
+
     def _on_scopes(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        focus, level = self._frames[arguments["frameId"] - 1]
+        focus, level = self._frame(arguments["frameId"])
         self._debugged.level = level
         scopes = [
             (f"Lane {focus[2]}", lambda: self._lane_variables(focus, level), False),
@@ -324,11 +336,15 @@ class Adapter:
         }
 
     def _new(self, values: Callable[[], list[dict[str, Any]]]) -> int:
-        self._values.append(values)
-        return len(self._values)
+        number = next(self._numbers)
+        self._values[number] = values
+        return number
 
     def _on_variables(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {"variables": self._values[arguments["variablesReference"] - 1]()}
+        values = self._values.get(arguments["variablesReference"])
+        if values is None:
+            raise NoValue("those values are of an earlier stop")
+        return {"variables": values()}
 
     def _all(self, focus: tuple[int, int, int], level: int) -> list[dict[str, Any]]:
         return list(self._debugged.ask("variables", focus=focus, level=level)["variables"])
@@ -385,7 +401,7 @@ class Adapter:
     def _on_evaluate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         session, text = self._debugged, arguments["expression"]
         number = arguments.get("frameId")
-        focus, level = self._frames[number - 1] if number else (session.focus, session.level)
+        focus, level = self._frame(number) if number else (session.focus, session.level)
         value = session.ask("evaluate", text=text, focus=focus, level=level)["values"][focus[2]]
         shown = self._shown(text, value, text, focus, level)
         return {"result": shown["value"], "variablesReference": shown["variablesReference"]}

@@ -23,6 +23,9 @@ _OP_ADDRESS, _OP_PLUS, _OP_REGISTER = 0x03, 0x23, 0x90
 _WRAPPERS = (_TYPEDEF, _CONST, _VOLATILE)
 _DIRECTIVE = re.compile(r"\.b(8|16|32|64)\s+(.*)")
 _LABEL = re.compile(r"\s*(\$L__\w+):")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_LOCATION_OF_CODE = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_INSTRUCTION = re.compile(r"\s*(@!?%\w+\s+)?[a-z]")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class DebugInfo:
     """What the PTX text says about variables; nothing if it was compiled without ``-G``."""
 
     def __init__(self, ptx: str) -> None:
+        self._ptx = ptx
         self._labels = {
             match[1]: number
             for number, line in enumerate(ptx.split("\n"), 1)
@@ -102,6 +106,25 @@ class DebugInfo:
     def function_name(self, function: str) -> str:
         """A function's name in the source, with the arguments of its template."""
         return self._functions.get(function, (function, None))[0]
+
+    @cached_property
+    def code(self) -> list[tuple[int, str, int]]:
+        """The lines with code, of all kernels of the module: the line in the PTX, the file, its line."""
+        files = {int(match[1]): match[2] for match in _FILE.finditer(self._ptx)}
+        found: list[tuple[int, str, int]] = []
+        location = None
+        for number, text in enumerate(self._ptx.split("\n"), 1):
+            if match := _LOCATION_OF_CODE.match(text):
+                location = (files.get(int(match[1]), ""), int(match[2]))
+            elif location and _INSTRUCTION.match(text):
+                if location[1]:
+                    found.append((number, *location))
+                location = None
+        return found
+
+    def functions(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """The functions of the module: the name in the source, and its range in the PTX."""
+        return ((name, self._range(entry)) for name, entry in self._functions.values())
 
     @cached_property
     def globals(self) -> list[Variable]:

@@ -8,6 +8,7 @@ there when the new one has ended. So going back is ending processes, and running
 from __future__ import annotations
 
 import ctypes
+import difflib
 import functools
 import json
 import mmap
@@ -22,14 +23,19 @@ from typing import Any
 from ladder import _emulator, emulator
 from ladder.backends import Lent, emulate
 from ladder.debugger.debug_info import DebugInfo, Place, Variable
-from ladder.debugger.values import MOST_ELEMENTS, Expression, NoValue, Value
+from ladder.debugger.values import MOST_ELEMENTS, Expression, NoValue, Value, pointer_text
 from ladder.errors import LadderError
 
 _SHARED_WINDOW, _ADDRESS_MASK = 1 << 56, (1 << 56) - 1
+#: The highest byte of the address of a kernel's parameter.
+_PARAMETER_WINDOW = 3
 OPTIMISED_AWAY = "optimised away"
 #: Elements of an array in a list of variables.
 _MOST_SHOWN = 9
 NOT_HERE = "not set yet, or optimised away here"
+NO_VARIABLES = "this build has lines but no variables; leave out --lines-only"
+#: What each thread has besides its variables.
+_OWN_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "warp", "lane", "block"}
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,15 @@ class _Kernel:
     info: DebugInfo
     #: By file and line: the first instructions.
     starts: Mapping[str, Mapping[int, Sequence[int]]] = field(default_factory=dict)
+    #: By file: the lines with code, those of the module's other kernels, too.
+    lines: Mapping[str, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.starts = first_instructions(self.rows)
+        lines = {file: set(of_file) for file, of_file in self.starts.items()}
+        for _, file, line in self.info.code:
+            lines.setdefault(file, set()).add(line)
+        self.lines = lines
 
 
 def first_instructions(
@@ -351,7 +363,7 @@ class Debuggee:
                 return own[name]
             assert self._kernel
             if not self._kernel.info.has_variables:
-                raise NoValue("this build has lines but no variables; leave out --lines-only")
+                raise NoValue(NO_VARIABLES)
             raise NoValue(f"there is no {name} here, or the compiler has optimised it away")
 
         return named
@@ -407,38 +419,71 @@ class Debuggee:
         return self._registers[key][lane].to_bytes(8, "little")
 
     def _follow(self, call: tuple[int, int, int, int]) -> Callable[[int], Callable[[int, int], bytes | None]]:
-        return lambda address: lambda offset, size: self._stepper.generic(call, address + offset, size)
+        return lambda address: lambda offset, size: self._memory(call, address + offset, size)
+
+    def _memory(self, call: tuple[int, int, int, int], address: int, size: int) -> bytes | None:
+        """Bytes at a generic address; None: there are none."""
+        if address >> 56 != _PARAMETER_WINDOW:
+            return self._stepper.generic(call, address, size)
+        begin = address & _ADDRESS_MASK
+        found = self._stepper.arguments()[begin : begin + size]
+        return found if len(found) == size else None
 
     # --- answers
 
-    def _answer_breakable(self, file: str, line: int) -> dict[str, Any]:
-        """The first line with code from this one on, in a file whose path ends so; "" is the kernel's own."""
+    def _answer_breakable(self, file: str, line: int, names: Sequence[str] = ()) -> dict[str, Any]:
+        """The first line with code from this one on, in a file whose path ends so; "" is the kernel's own.
+        A condition of a breakpoint there has ``names``.
+        """
         assert self._kernel
         own = self._kernel.rows[0][3]
-        names = [name for name in self._kernel.starts if _is_path(name, file or (own[-1][0] if own else ""))]
-        found = [(later, name) for name in names for later in self._kernel.starts[name] if later >= line]
-        if not names:
-            files = sorted({os.path.basename(name) for name in self._kernel.starts})
+        paths = [path for path in self._kernel.lines if _is_path(path, file or (own[-1][0] if own else ""))]
+        found = [(later, path) for path in paths for later in self._kernel.lines[path] if later >= line]
+        if not paths:
+            files = sorted({os.path.basename(path) for path in self._kernel.lines})
             raise NoValue(f"the kernel has no code from {file}; it has code from {', '.join(files)}")
         if not found:
-            raise NoValue(f"{os.path.basename(names[0])} has no code at line {line} or behind it")
-        later, name = min(found)
-        return {"file": name, "line": later}
+            raise NoValue(f"{os.path.basename(paths[0])} has no code at line {line} or behind it")
+        later, path = min(found)
+        self._require_names(path, later, names)
+        return {"file": path, "line": later}
 
-    def _answer_function(self, name: str) -> dict[str, Any]:
+    def _answer_function(self, name: str, names: Sequence[str] = ()) -> dict[str, Any]:
         """The first line of a function behind its head."""
         assert self._kernel
-        heads: dict[str, Any] = {}
+        info = self._kernel.info
+        code: dict[str, list[tuple[str, int]]] = {}
         for function, _, _, positions in self._kernel.rows:
-            file, line = positions[0][:2] if positions else ("", 0)
-            if not line or (file, line) == heads.setdefault(function, (file, line)):
-                continue
-            full = self._kernel.info.function_name(function)
-            if name in (full, full.partition("<")[0]):
+            if positions and positions[0][1]:
+                code.setdefault(info.function_name(function), []).append(positions[0][:2])
+        for other, (begin, end) in info.functions():  # of the module's other kernels
+            if other not in code:
+                code[other] = [(file, line) for at, file, line in info.code if begin < at < end]
+        for full, places in code.items():
+            if name in (full, full.partition("<")[0]) and places:
+                file, line = next((place for place in places if place != places[0]), places[0])
+                self._require_names(file, line, names)
                 return {"file": file, "line": line}
-        names = {self._kernel.info.function_name(function).partition("<")[0] for function in heads}
-        known = ", ".join(sorted(names)[:12])
+        known = ", ".join(sorted({full.partition("<")[0] for full in code})[:12])
         raise NoValue(f"the kernel calls no function {name}; there are {known}")
+
+    def _require_names(self, file: str, line: int, names: Sequence[str]) -> None:
+        """Raises :class:`NoValue` if a name means nothing on this line; what another kernel's names mean is
+        only known when it runs.
+        """
+        assert self._kernel
+        starts = self._kernel.starts.get(file, {}).get(line, ())
+        known = {variable.name for at in starts for variable in self._variables(at)}
+        unknown = next((name for name in names if name not in known | _OWN_NAMES), None)
+        if unknown is None or not starts:
+            return
+        if not self._kernel.info.has_variables:
+            raise NoValue(NO_VARIABLES)
+        near = difflib.get_close_matches(unknown, known, 1)
+        raise NoValue(
+            f"there is no {unknown} at {os.path.basename(file)}:{line}, or the compiler has optimised it away"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
 
     def _answer_position(self, focus: Sequence[int] | None = None) -> dict[str, Any]:
         return self._position(self._chosen(focus))
@@ -529,8 +574,10 @@ class Debuggee:
         value = Expression(text).value(self._names((rank, warp, lane, block), level))
         if not isinstance(value, Value):
             raise NoValue(f"{text} is a number, which is nowhere")
-        if value.base is None or value.address >> 56 > 1:
+        if value.base is None:
             raise NoValue(f"{text} is in a register or in local memory, not in shared or global memory")
+        if value.address >> 56 > 1:
+            raise NoValue(f"{text} is at {pointer_text(value.address)}, not in shared or global memory")
         address, space = value.address, value.address >> 56
         value.raw()  # raises if it cannot be read
         is_shared = space == 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -162,10 +162,11 @@ class Prompt:
     def _do_goto(self, rest: str) -> None:
         """goto NUMBER [LAUNCH]: to the moment before the instruction with this number, forward or back."""
         words = rest.split()
-        if not words or not all(word.replace(",", "").isdigit() for word in words):
-            raise NoValue("goto takes the number of an instruction, which each stop shows")
-        launch = int(words[1]) if len(words) > 1 else self._session.stop.moment[0]
-        self._session.go_to((launch, int(words[0].replace(",", ""))))
+        numbers = [int(word) for word in (word.replace(",", "") for word in words) if word.isdecimal()]
+        if not words or len(numbers) < len(words) or 0 in numbers:
+            raise NoValue("goto takes the number of an instruction, from 1 on; each stop shows it")
+        launch = numbers[1] if len(numbers) > 1 else self._session.stop.moment[0]
+        self._session.go_to((launch, numbers[0]))
         self.show_stop()
 
     # --- breakpoints and watches
@@ -190,16 +191,10 @@ class Prompt:
 
     def _do_condition(self, rest: str) -> None:
         """condition NUMBER [CONDITION]: gives a breakpoint another condition, or none."""
-        from ladder.debugger.values import Expression
-
         number, _, condition = rest.partition(" ")
-        for one in self._session.breakpoints:
-            if str(one.number) == number:
-                if condition:
-                    Expression(condition)
-                one.condition = condition.strip()
-                return
-        raise NoValue(f"there is no breakpoint {number}")
+        if not number.isdecimal():
+            raise NoValue("condition takes the number of a breakpoint: condition 1 lane == 3")
+        self._session.set_condition(int(number), condition.strip())
 
     def _do_watch(self, rest: str) -> None:
         """watch EXPRESSION: stops when this memory changes, in shared or global memory: watch s_row[3]"""
@@ -211,8 +206,11 @@ class Prompt:
 
     def _do_delete(self, rest: str) -> None:
         """delete NUMBER...: deletes breakpoints and watches."""
-        for word in rest.split():
-            self._session.delete(int(word) if word.isdigit() else 0)
+        words = rest.split()
+        if not words or not all(word.isdecimal() for word in words):
+            raise NoValue("delete takes numbers of breakpoints and watches; info breakpoints shows them")
+        for word in words:
+            self._session.delete(int(word))
 
     # --- looking
 
@@ -231,14 +229,16 @@ class Prompt:
     def _do_tile(self, rest: str) -> None:
         """tile EXPRESSION [a|b|c] [f16|bf16]: a tile of the tile library, or an array of fragments of
         mma.m16n8k16, as a matrix, with the lanes that hold it."""
-        words = shlex.split(rest)
-        options = [word for word in words[1:] if word]
+        words = rest.split()
+        fragment = element = ""
+        while len(words) > 1 and words[-1] in ("a", "b", "c", "f16", "bf16"):
+            word = words.pop()
+            fragment, element = (word, element) if len(word) == 1 else (fragment, word)
         if not words:
             raise NoValue("tile takes an expression: tile s, or tile s_rmem c")
-        fragment = next((word for word in options if word in ("a", "b", "c")), "")
-        element = next((word for word in options if word in ("f16", "bf16")), "")
-        found = self._evaluate(words[0])
-        for matrix in matrices(words[0], found["type"], found["values"], fragment, element):
+        text = " ".join(words)
+        found = self._evaluate(text)
+        for matrix in matrices(text, found["type"], found["values"], fragment, element):
             self._show(tables.matrix_table(matrix, self._console.width))
 
     def _evaluate(self, text: str) -> dict[str, Any]:
@@ -251,7 +251,8 @@ class Prompt:
         kind = next((word for word in words if word in tables.FORMATS), "f32")
         words = [word for word in words if word not in tables.FORMATS]
         begin, session = 0, self._session
-        if words and words[0].isdigit():
+        data = bytes.fromhex(session.ask("shared", focus=session.focus)["hex"])
+        if words and words[0].isdecimal():
             begin = int(words[0])
         elif words:
             found = session.ask("address", text=words[0] + "[0]", focus=session.focus, level=session.level)
@@ -259,7 +260,8 @@ class Prompt:
                 raise NoValue(f"{words[0]} is not in shared memory")
             begin = found["address"]
         rows = _count(words[1]) if len(words) > 1 else 4
-        data = bytes.fromhex(session.ask("shared", focus=session.focus)["hex"])
+        if begin >= len(data):
+            raise NoValue(f"the block has {len(data):,} bytes of shared memory")
         self._show(tables.banks_table(data, begin, rows, kind, self._console.width))
 
     def _do_info(self, rest: str) -> None:
@@ -306,7 +308,11 @@ class Prompt:
         """list [LINE]: the source around the thread's line, or that one; again shows what follows."""
         at = self._place()
         file, line = at["file"], at["line"]
-        middle = int(rest) if rest.isdigit() else (self._listed + 11 if self._listed else line)
+        middle = _count(rest) if rest else (self._listed + 11 if self._listed else line)
+        lines = tables.source_lines(file)
+        if middle > len(lines):
+            end = f"ends at line {len(lines)}" if lines else "cannot be read"
+            raise NoValue(f"{os.path.basename(file)} {end}")
         self._listed = middle
         marked = [one.line for one in self._session.breakpoints if one.file == file]
         table = tables.listing(file, middle, marked)
@@ -346,16 +352,23 @@ class Prompt:
     def _do_block(self, rest: str) -> None:
         """block N [WARP [LANE]]: steps this block's thread (its number, or x,y,z); continue with step."""
         words = rest.replace("(", "").replace(")", "").split()
-        if not words:
+        parts = words[0].split(",") if words else []
+        if not 1 <= len(parts) <= 3 or not all(part.isdecimal() for part in parts):
             raise NoValue("block takes a number, or x,y,z")
-        index = [int(word) for word in words[0].split(",") if word.isdigit()]
         grid = self._session.stop.launch["grid"]
-        index += [0] * (3 - len(index)) if "," in words[0] else []
-        number = index[0] if len(index) == 1 else index[0] + grid[0] * (index[1] + grid[1] * index[2])
-        if not 0 <= number < grid[0] * grid[1] * grid[2]:
-            raise NoValue(f"the grid has no block {words[0]}")
-        more = [*map(int, words[1:3]), 0, 0][:2]
-        self._session.focus = (number, more[0], more[1])
+        index = [int(part) for part in parts]
+        if len(index) == 1:
+            number, is_there = index[0], index[0] < grid[0] * grid[1] * grid[2]
+        else:
+            x, y, z = [*index, 0][:3]
+            number = x + grid[0] * (y + grid[1] * z)
+            is_there = x < grid[0] and y < grid[1] and z < grid[2]
+        if not is_there:
+            raise NoValue(f"the grid has no block {words[0]}; it is {'x'.join(map(str, grid))}")
+        warps = -(-math.prod(self._session.stop.launch["block"]) // 32)
+        warp = _number(words[1], warps - 1) if len(words) > 1 else 0
+        lane = _number(words[2], 31) if len(words) > 2 else 0
+        self._session.focus = (number, warp, lane)
         try:
             self._focus_on(self._session.focus)
         except NoValue:
@@ -400,12 +413,12 @@ class Prompt:
 
 
 def _count(text: str) -> int:
-    if text and not text.isdigit():
+    if text and not text.isdecimal():
         raise NoValue(f"{text} is no number")
     return int(text or 1)
 
 
 def _number(text: str, most: int) -> int:
-    if not text.isdigit() or int(text) > most:
+    if not text.isdecimal() or int(text) > most:
         raise NoValue(f"{text or 'nothing'} is no number from 0 to {most}")
     return int(text)

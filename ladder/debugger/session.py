@@ -78,6 +78,10 @@ class Stop:
         return int(self.launch.get("number", 0)), self.number
 
 
+def _names_in(condition: str) -> list[str]:
+    return Expression(condition).names if condition else []
+
+
 def _stop(data: Mapping[str, Any]) -> Stop:
     return Stop(**{name: one for name, one in data.items() if name not in ("pid", "recorded")})
 
@@ -165,20 +169,20 @@ class Session:
         """Goes to the last stop before this one that such a step, or with ``none`` a breakpoint, a watch or a
         finding, makes on the way here.
         """
-        until = self.stop.moment
+        before = until = self.stop.moment
         plan = self._plan(step="into" if step == "over" else step, records=True)
         if step != "none":
             plan = replace(plan, breakpoints=(), watches=(), findings=False)
         if step == "over" and self.stop.at:
             plan = replace(plan, depth=self.stop.depth)
         while True:
-            begin = self._rewind(until)
+            begin = self._rewind(before)
             if recorded := self._replay(replace(plan, until=until), begin):
                 self._go(Plan(until=recorded.moment, findings=False, focus=self.focus))
                 return self._arrive(recorded)
             if len(self._kept) == 1:  # there is nothing before the first line
                 return self._go(Plan(step="into", findings=False))
-            until = begin
+            before, until = begin, (begin[0], begin[1] + 1)  # the kept state may be such a stop itself
 
     def interrupt(self) -> None:
         """Stops the launch before its next instruction."""
@@ -264,18 +268,26 @@ class Session:
 
     def add_breakpoint(self, file: str, line: int, condition: str = "") -> Breakpoint:
         """Sets one at the first line with code from ``line`` on, of a file whose path ends so ("": the
-        kernel's own). Raises :class:`NoValue` if there is none.
+        kernel's own). Raises :class:`NoValue` if there is none, or if the condition has no meaning there.
         """
-        if condition:
-            Expression(condition)
-        place = self.ask("breakable", file=file, line=line)
+        place = self.ask("breakable", file=file, line=line, names=_names_in(condition))
         return self._new_breakpoint(place, condition, False)
 
     def add_breakpoint_in(self, function: str, condition: str = "") -> Breakpoint:
         """Sets one at the first line of a function's body."""
-        if condition:
-            Expression(condition)
-        return self._new_breakpoint(self.ask("function", name=function), condition, True)
+        place = self.ask("function", name=function, names=_names_in(condition))
+        return self._new_breakpoint(place, condition, True)
+
+    def set_condition(self, number: int, condition: str) -> None:
+        """Gives a breakpoint another condition, or none. Raises :class:`NoValue` if there is no such
+        breakpoint, or if the condition has no meaning there.
+        """
+        for one in self.breakpoints:
+            if one.number == number:
+                self.ask("breakable", file=one.file, line=one.line, names=_names_in(condition))
+                one.condition = condition
+                return
+        raise NoValue(f"there is no breakpoint {number}")
 
     def _new_breakpoint(self, place: Mapping[str, Any], condition: str, of_function: bool) -> Breakpoint:
         self._numbers += 1

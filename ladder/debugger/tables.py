@@ -19,6 +19,8 @@ from ladder.debugger.session import Stop
 
 _BANKS, _BANK_BYTES = 32, 4
 _LONGEST = 60
+#: Characters of a value in a table by lane.
+_LONGEST_IN_CELL = 22
 #: Terminals with so many columns show masks of lanes.
 _WIDE = 100
 #: How elements of shared memory are shown: their bytes and the format of :mod:`struct`.
@@ -73,12 +75,17 @@ def text_of(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def source_line(file: str, line: int) -> str:
-    """A line of a file; "" if it cannot be read."""
+def source_lines(file: str) -> list[str]:
+    """The lines of a file; none if it cannot be read."""
     try:
-        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        return Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
+        return []
+
+
+def source_line(file: str, line: int) -> str:
+    """A line of a file; "" if it has none of this number."""
+    lines = source_lines(file)
     return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
@@ -106,8 +113,9 @@ def stop_lines(stop: Stop, reason: str) -> list[Text]:
 def listing(file: str, line: int, marked: Sequence[int], context: int = 5) -> Table:
     """The source around a line; ``marked`` lines have breakpoints."""
     table = Table.grid(padding=(0, 1))
-    for number in range(max(line - context, 1), line + context + 1):
-        text = source_line(file, number)
+    lines = source_lines(file)
+    for number in range(max(line - context, 1), min(line + context, len(lines)) + 1):
+        text = lines[number - 1]
         sign = "b" if number in marked else " "
         arrow = ">" if number == line else " "
         table.add_row(f"{sign}{arrow}", f"{number:>5}", Text(text, style="cyan" if number == line else ""))
@@ -115,8 +123,8 @@ def listing(file: str, line: int, marked: Sequence[int], context: int = 5) -> Ta
 
 
 def variables_tables(variables: Sequence[Mapping[str, Any]], lane: int) -> RenderableType:
-    """Variables by lane: first those that are the same in all lanes, then a row for each lane (or several
-    neighbours with the same values), a column for each variable.
+    """Variables by lane: first those that are the same in all lanes or too long for a column, then a row for
+    each lane (or several neighbours with the same values), a column for each variable.
     """
     same = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     differing = []
@@ -130,6 +138,11 @@ def variables_tables(variables: Sequence[Mapping[str, Any]], lane: int) -> Rende
         elif len(set(shown.values())) == 1:
             same.add_row(
                 Text(one["name"], style="bold"), next(iter(shown.values())), Text(one["type"], style="dim")
+            )
+        elif max(map(len, shown.values())) > _LONGEST_IN_CELL:
+            hint = f"differs by lane: print {one['name']}, or as a matrix: tile {one['name']}"
+            same.add_row(
+                Text(one["name"], style="bold"), Text(hint, style="dim"), Text(one["type"], style="dim")
             )
         else:
             differing.append(one)

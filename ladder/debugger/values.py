@@ -197,6 +197,11 @@ class Expression:
             if not isinstance(node, _ALLOWED):
                 raise NoValue(f"{self.text!r}: the debugger reads names, members, elements and operators")
 
+    @property
+    def names(self) -> list[str]:
+        """The names of variables in it."""
+        return [node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
+
     def value(self, names: Callable[[str], Any]) -> Any:
         """A number or a :class:`Value`; ``names`` gives the values of names or raises :class:`NoValue`."""
         try:

@@ -112,6 +112,9 @@ def test_a_session_of_an_editor(client: Client, program: Path) -> None:
     client.event("stopped")
     client.ask("stepBack", threadId=1)
     client.event("stopped")
+    assert "an earlier stop" in client.refused("scopes", frameId=frames[0]["id"])
+    reference = scopes[0]["variablesReference"]
+    assert "an earlier stop" in client.refused("variables", variablesReference=reference)
     here = client.ask("stackTrace", threadId=1)["stackFrames"]
     assert here[0]["name"] == "shift" and here[0]["line"] == line_of("s[t] = twice")
 

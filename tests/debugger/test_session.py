@@ -70,7 +70,13 @@ def test_a_breakpoint_on_a_line_without_code_moves_to_the_next_and_says_so(sessi
     assert session.go().at["line"] == asked + 1  # type: ignore[index]
 
 
-def test_back_returns_to_the_same_values(session: Session) -> None:
+@pytest.mark.parametrize("keep_s", [-1, 1000])
+def test_back_returns_to_the_same_values(
+    session: Session, monkeypatch: pytest.MonkeyPatch, keep_s: float
+) -> None:
+    """Whether the state is kept at each stop, or only at the first."""
+    monkeypatch.setattr("ladder.debugger.session._KEEP_S", keep_s)
+
     def here() -> tuple[object, ...]:
         variables = session.ask("variables", focus=session.focus)["variables"]
         assert session.stop.at is not None
@@ -107,6 +113,22 @@ def test_next_goes_from_the_end_of_a_launch_to_the_next_one(tmp_path: Path) -> N
         assert earlier.launch["number"] == 1 and values(session, "count") == [7] * 32
 
 
+def test_a_breakpoint_in_a_kernel_that_is_launched_later(tmp_path: Path) -> None:
+    later = "__global__ void later(float *out) {\n  float doubled = 2 * out[threadIdx.x];\n"
+    later += "  out[threadIdx.x] = doubled;\n}\n"
+    path = tmp_path / "two.cu"
+    program = RACE.lstrip().replace("int main", later + "int main")
+    path.write_text(program.replace("(out, 7);", "(out, 7);\n  later<<<1, 64>>>(out);"))
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "= doubled" in text)
+    with debug_program([path], [], How()) as session:
+        assert session.add_breakpoint("", line, "doubled > 70 && threadIdx.x == 33").line == line
+        assert session.add_breakpoint_in("later", "warp == 1").line == line - 1
+        assert session.go().why == "end"
+        for wanted in (line - 1, line):
+            stop = session.go()
+            assert stop.at is not None and (stop.launch["number"], stop.at["line"]) == (2, wanted)
+
+
 _KERNEL = "__global__ void kernel(int *out, int count) {\n  const int t = threadIdx.x;\n  %s\n}\n"
 _MAIN = "int main() {\n  int *out;\n  cudaMalloc(&out, 256);\n  kernel<<<1, 32>>>(out, 60);\n  %s\n}\n"
 
@@ -115,6 +137,26 @@ def opened(folder: Path, body: str, rest: str = "return cudaDeviceSynchronize();
     path = folder / "kernel.cu"
     path.write_text("#include <cstdlib>\n" + _KERNEL % body + _MAIN % rest)
     return debug_program([path], [], How())
+
+
+def test_a_parameter_by_reference_has_its_value_in_a_callee(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cu"
+    path.write_text("""
+struct Sizes { int rows; float scale; };
+__device__ float scaled(const Sizes &sizes) {
+  return sizes.rows * sizes.scale;
+}
+__global__ void kernel(const __grid_constant__ Sizes sizes) {
+  __shared__ float s[1];
+  s[0] = scaled(sizes);
+}
+int main() { kernel<<<1, 32>>>(Sizes{6, 0.5f}); return cudaDeviceSynchronize(); }
+""")
+    with debug_program([path], [], How()) as session:
+        session.add_breakpoint("", 4)
+        assert session.go().why == "breakpoint"
+        assert values(session, "sizes.rows * sizes.scale") == [3] * 32
+        assert values(session, "sizes") == [{"rows": 6, "scale": 0.5}] * 32
 
 
 def test_a_fault_stops_where_it_happens(tmp_path: Path) -> None:
@@ -202,11 +244,20 @@ def test_a_build_with_lines_only_says_so(program: Path) -> None:
         ("break other.cu:3", "no code from other.cu; it has code from shift.cu"),
         ("break no_such", "the kernel calls no function no_such; there are shift, twice"),
         ("break 10 if t ==", "is no expression that the debugger reads"),
+        ("break 14 if nxt > 3", "there is no nxt at shift.cu:14, or the compiler has optimised it away; did"),
+        ("condition 7 t == 3", "there is no breakpoint 7"),
         ("print missing", "there is no missing here, or the compiler has optimised it away"),
         ("print twice(3)", "the debugger reads names, members, elements and operators"),
         ("print s[64]", "has no element 64"),
         ("watch t", "not in shared or global memory"),
-        ("block 1", "the grid has no block 1"),
+        ("block 1", "the grid has no block 1; it is 1x1x1"),
+        ("block one", "block takes a number, or x,y,z"),
+        ("block 0 2", "2 is no number from 0 to 1"),
+        ("goto 0", "goto takes the number of an instruction, from 1 on"),
+        ("list 4000", "shift.cu ends at line"),
+        ("shared 4000", "the block has 256 bytes of shared memory"),
+        ('tile "', "is no expression that the debugger reads"),
+        ("delete", "delete takes numbers of breakpoints and watches"),
         ("lane 40", "no number from 0 to 31"),
         ("delete 9", "there is no breakpoint and no watch 9"),
     ],
