@@ -1,12 +1,11 @@
-"""The stages as torch operators, for use with ``torch.compile`` and whatever else traces torch's operators.
+"""Attention as a torch operator, for use with ``torch.compile`` and whatever else traces torch's operators.
 
-An operator is opaque to the compiler, which knows only its outputs' shapes and the operator of its gradient.
+It is opaque to the compiler, which knows only its outputs' shapes and the operator of its gradient.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from inspect import signature
 from typing import Any
 
@@ -16,16 +15,13 @@ from torch import Tensor
 from ladder.functional import gradients
 from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.runs import AUTO
-from ladder.stages import discover
 
-_ARGUMENTS = (
-    "Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, bool enable_gqa=False"
+_SCHEMA = (
+    "(Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, "
+    "bool enable_gqa=False, str stage='auto', str arch='', str options='', str backward='auto', "
+    "bool deterministic=False, int[] window_size=[-1, -1], float? softcap=None, Tensor? sinks=None) "
+    "-> (Tensor o, Tensor lse)"
 )
-_CHOICES = (
-    "str stage='auto', str arch='', str options='', str backward='auto', bool deterministic=False, "
-    "int[] window_size=[-1, -1], float? softcap=None, Tensor? sinks=None"
-)
-_OUTPUTS = "(Tensor o, Tensor lse)"
 
 
 def run(
@@ -60,73 +56,29 @@ def _shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tu
     return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
-def _arguments_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Turns positional arguments into named ones, with the defaults of :func:`run`."""
-    names, all_of_run = signature(function).parameters, signature(run).parameters
-    defaults = {name: one.default for name, one in all_of_run.items()}
-    return lambda *values: {**defaults, **dict(zip(names, values, strict=False))}
+#: The arguments of :func:`run` with their defaults.
+_DEFAULTS = {name: parameter.default for name, parameter in signature(run).parameters.items()}
+#: Those that the gradients take besides tensors.
+_CHOICES = ("is_causal", "scale", "backward", "arch", "deterministic", "window_size", "softcap")
 
 
-def _operator(name: str, function: Callable[..., tuple[Tensor, Tensor]], arguments: str) -> Any:
-    made = torch.library.custom_op(
-        f"ladder::{name}", function, mutates_args=(), schema=f"({arguments}) -> {_OUTPUTS}"
-    )
-    made.register_fake(_shapes)
-    _register_gradient(made, _arguments_of(function))
-    return made
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    given = {**_DEFAULTS, **dict(zip(_DEFAULTS, inputs, strict=False))}
+    ctx.save_for_backward(given["query"], given["key"], given["value"], *output, given["sinks"])
+    ctx.choices = [given[name] for name in _CHOICES]
+    ctx.count = len(inputs)
 
 
-def _register_gradient(forward: Any, names: Callable[..., dict[str, Any]]) -> None:
-    """Registers the gradient of a forward operator. ``names`` turns its arguments into keyword arguments."""
-
-    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        arguments = names(*inputs)
-        ctx.save_for_backward(
-            arguments["query"], arguments["key"], arguments["value"], *output, arguments["sinks"]
-        )
-        names_of_choices = (
-            "is_causal",
-            "scale",
-            "backward",
-            "arch",
-            "deterministic",
-            "window_size",
-            "softcap",
-        )
-        ctx.choices = [arguments[name] for name in names_of_choices]
-        ctx.count = len(inputs)
-
-    def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
-        *saved, sinks = ctx.saved_tensors
-        found = gradients.attention_backward(d_o, d_lse.contiguous(), *saved, *ctx.choices, sinks)
-        others: list[Tensor | None] = [None] * (ctx.count - 3)
-        if sinks is not None:
-            others[-1] = found[3]
-        return *found[:3], *others
-
-    forward.register_autograd(backward, setup_context=save)
+def _backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> tuple[Tensor | None, ...]:
+    *saved, sinks = ctx.saved_tensors
+    found = gradients.attention_backward(d_o, d_lse.contiguous(), *saved, *ctx.choices, sinks)
+    others: list[Tensor | None] = [None] * (ctx.count - 3)
+    if sinks is not None:
+        others[-1] = found[3]
+    return *found[:3], *others
 
 
 #: ``torch.ops.ladder.attention``.
-attention = _operator("attention", run, f"{_ARGUMENTS}, {_CHOICES}")
-
-
-@functools.cache
-def stage_operator(stage: str) -> Any:
-    """Returns the operator of one stage, registered as ``torch.ops.ladder.<stage>``.
-
-    It takes query, key, value, is_causal, scale, enable_gqa and returns (o, lse). Raises :class:`StageError`
-    if there is no such stage.
-    """
-
-    def of_stage(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        return run(query, key, value, is_causal, scale, enable_gqa, stage)
-
-    return _operator(discover()[stage].name, of_stage, _ARGUMENTS)
+attention: Any = torch.library.custom_op("ladder::attention", run, mutates_args=(), schema=_SCHEMA)
+attention.register_fake(_shapes)
+attention.register_autograd(_backward, setup_context=_save)

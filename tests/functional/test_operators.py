@@ -1,4 +1,4 @@
-"""The stages as torch operators: compiled into a graph, they give the same outputs as without."""
+"""Attention as a torch operator: compiled into a graph, they give the same outputs as without."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ladder
-from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
+from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import operators
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -51,17 +51,6 @@ def test_what_torch_asks_of_an_operator() -> None:
         (*tensors(), True, None, False, "v2_warp_mma"),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
-
-
-def test_the_operator_of_a_stage() -> None:
-    operators.stage_operator("v2_warp_mma")
-    q, k, v = tensors()
-    o, lse = torch.ops.ladder.v2_warp_mma(q, k, v, True, 0.5)
-    expected, expected_lse = ladder.attention(q, k, v, is_causal=True, scale=0.5, stage="v2_warp_mma")
-    assert torch.equal(o, expected) and torch.equal(lse, expected_lse)
-    assert operators.stage_operator("v2_warp_mma") is operators.stage_operator("v2_warp_mma")
-    with pytest.raises(StageError, match="no stage 'v0'"):
-        operators.stage_operator("v0")
 
 
 def test_errors_come_through() -> None:
