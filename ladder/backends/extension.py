@@ -17,6 +17,8 @@ from ladder.errors import ExecutionError, UnsupportedProblem
 #: How the name of the function that a kernel.cu defines begins in a library.
 _LAUNCH = "_ZN6ladder6launchE"
 _LAUNCHED, _UNSUPPORTED = 0, 1
+#: The most bytes that a rung reads or writes at once; TMA's addresses are multiples of it, too.
+_ALIGNMENT = 16
 _TENSOR, _BOOLEAN, _INTEGER, _INTEGERS, _REAL, _TEXT = range(6)
 
 
@@ -73,9 +75,19 @@ def prepared(
     def call(stream: int, addresses: Sequence[int]) -> None:
         if (status := function(named, count, row(*addresses), stream)) != _LAUNCHED:
             reason = library.ladder_reason().decode(errors="replace")
-            raise (UnsupportedProblem if status == _UNSUPPORTED else ExecutionError)(reason)
+            if status == _UNSUPPORTED:
+                raise UnsupportedProblem(reason, _unaligned(names, addresses))
+            raise ExecutionError(reason)
 
     return call
+
+
+def _unaligned(names: Sequence[str], addresses: Sequence[int]) -> str:
+    """A hint that names the tensors whose addresses some rungs refuse; empty if there are none."""
+    odd = [name for name, address in zip(names, addresses, strict=True) if address % _ALIGNMENT]
+    if not odd:
+        return ""
+    return f"Not at a multiple of {_ALIGNMENT} bytes: {', '.join(odd)}. A copy is: {odd[0]}.clone()."
 
 
 def _encoded(name: str, value: Any) -> _NamedValue:

@@ -110,7 +110,11 @@ def test_gradients_of_strided_tensors(backward: str, copied: list[str]) -> None:
 
 
 def test_a_tensor_at_an_odd_address_is_refused() -> None:
-    q, k, v = draw(B, N, 3 * H * D + 8)[..., 1:-7].view(B, N, 3, H, D).transpose(1, 3).unbind(2)
-    assert q.data_ptr() % 16
-    with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes"):
-        ladder.attention(q, k, v, stage="v8_tma")
+    def beginning(at: int) -> tuple[Tensor, ...]:
+        wide = draw(B, N, 3 * H * D + 8)[..., at : at + 3 * H * D]
+        return wide.view(B, N, 3, H, D).transpose(1, 3).unbind(2)
+
+    ladder.attention(*beginning(0), stage="v8_tma")  # so that their kind is known
+    with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes") as caught:
+        ladder.attention(*beginning(1), stage="v8_tma")
+    assert caught.value.hint == "Not at a multiple of 16 bytes: q, k, v. A copy is: q.clone()."
