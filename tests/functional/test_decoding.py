@@ -10,6 +10,8 @@ from torch import Tensor
 
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional import decoding
+from ladder.functional.kept import Kept
 
 
 def inputs(
@@ -155,7 +157,14 @@ def table(**pages: int) -> dict[str, Any]:
         (wrong(k_cache=inputs(d=128)["k_cache"][..., ::2]), "k_cache has the strides .* contiguous"),
     ],
 )
-def test_bad_input_has_one_clear_error(given: dict[str, Any], message: str) -> None:
+def test_bad_input_has_one_clear_error_before_a_launch(
+    given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch(*_: Any) -> None:
+        raise AssertionError("a rung was prepared")
+
+    monkeypatch.setattr(decoding, "_runs", Kept(1))
+    monkeypatch.setattr(decoding, "prepare", launch)
     with pytest.raises(InvalidProblem, match=message):
         ladder.decode_attention(**given)
 

@@ -169,7 +169,9 @@ def test_measurements_of_the_repository(tmp_path: Path, capsys: Captured) -> Non
     assert rows[0]["mma_instructions"] == rows[1]["mma_instructions"] > 0
 
 
-@pytest.mark.parametrize("operation", ["attention", "attention_backward", "hstu", "hstu_backward"])
+@pytest.mark.parametrize(
+    "operation", ["attention", "attention_backward", "decoding", "hstu", "hstu_backward"]
+)
 def test_measurements_of_every_operation_are_read(
     operation: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
