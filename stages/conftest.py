@@ -20,6 +20,8 @@ from ladder.render import comparison_tables
 from ladder.stages import Stage, discover, root
 
 BACKENDS = ["emulator", "cuda"] if torch.cuda.is_available() else ["emulator"]
+#: Operations of which a whole rung takes a minute to compile.
+SLOW_TO_COMPILE = ("hstu_backward",)
 
 
 def pytest_configure() -> None:
@@ -27,16 +29,17 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue, the
-    tests of the matrix that compile all of their kernels. Variants, which need a feature, do not continue a
-    rung. What compiles whole rungs comes first.
+    """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue, and
+    of those that are slow to compile, the tests of the matrix that compile all of their kernels. Variants,
+    which need a feature, do not continue a rung. What compiles whole rungs comes first.
     """
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
     before = {stage.before for stage in discover() if stage.path.parent == root() and not stage.needs}
     for item in items:
         stage = item.callspec.params.get("stage") if hasattr(item, "callspec") else None
-        own = isinstance(stage, Stage) and stage.path.parent == root() and stage.name in before
-        if own and item.path.name == "test_matrix.py" and not item.name.startswith("test_one_kernel["):
+        own = isinstance(stage, Stage) and stage.path.parent == root()
+        left = own and (stage.name in before or stage.computes in SLOW_TO_COMPILE)
+        if left and item.path.name == "test_matrix.py" and not item.name.startswith("test_one_kernel["):
             item.add_marker("continued")
 
 

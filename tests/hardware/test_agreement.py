@@ -89,6 +89,9 @@ FEWER_SECTORS = 0.04
 #: How many fewer h4 reads with so few queries.
 FEW_QUERIES, SECTORS_OF_FEW_QUERIES = 16, 48
 
+#: The rungs that are compared each time although others continue them.
+FIRST = {"v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"}
+
 REDS = "smsp__sass_inst_executed_op_global_red.sum"
 
 #: How many sums of dQ a lane adds at a time.
@@ -122,8 +125,9 @@ def measured() -> list[Any]:
     """For each stage and problem: minimum counts, and the most lost arbitration of its launches.
 
     A problem in another dtype with the same counts says nothing new, but takes a build: it is left to
-    ``-m full``.
+    ``-m full``. ``make test`` leaves out rungs that others continue, except the first ones.
     """
+    continued = {stage.before for stage in discover() if not stage.needs} - FIRST
     parameters: list[Any] = []
     seen: set[object] = set()
     for file in files():
@@ -140,6 +144,8 @@ def measured() -> list[Any]:
             counts = (stage, replace(problem, dtype=None), *exact.fillna(-1))
             heavy = problem.head_dim != 64 and (file.name != "counters.csv" or discover()[stage].only_arch)
             marks = [pytest.mark.full] if heavy or counts in seen else []
+            if stage in continued:
+                marks.append(pytest.mark.continued)
             seen.add(counts)
             parameters.append(pytest.param(stage, problem, counted, lost, id=name, marks=marks))
     return parameters
