@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from ladder.banks.explorer import ELEMENT_SIZES, Exploration, Swizzle, explore, parse_op
     from ladder.banks.expression import Expression, ExpressionError
-    from ladder.banks.placed_lines import PlacedInstruction, PlacedLine, placed_instructions, placed_line
+    from ladder.banks.placed_lines import PlacedLine, placed_instructions, placed_line
     from ladder.banks.placement import (
         CHUNK_BYTES,
         Chunk,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.banks.access import Access, Service, serve
+from ladder.banks.instruction import SourceInstruction, source_fields
 from ladder.banks.placed_lines import PlacedLine, placed_instructions, placed_line
 from ladder.emulator import WorstAccess
 from ladder.errors import LadderError
@@ -19,17 +20,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class Instruction(SourceInstruction):
     """A PTX instruction that accesses shared memory, with its counts over the launch and its worst access."""
 
-    number: int
-    ptx: str
-    file: Path
-    line: int
-    kernel_file: Path
-    kernel_line: int
-    own_line: int
-    executed: int
     wavefronts: int
     conflicts: int
     worst: WorstAccess
@@ -123,7 +116,7 @@ def explain_line(
 
 
 def _has_access(launches: Iterable[Launch], file_name: str, line: int) -> bool:
-    return any((file_name, line) in _places(found) for launch in launches for found in _instructions(launch))
+    return any((file_name, line) in found.places for launch in launches for found in _instructions(launch))
 
 
 def explain_launches(
@@ -135,13 +128,13 @@ def explain_launches(
     """
     launches = tuple(launches)
     everything = [found for launch in launches for found in _instructions(launch)]
-    at_line = [found for found in everything if (file_name, line) in _places(found)]
+    at_line = [found for found in everything if (file_name, line) in found.places]
     if not at_line:
         asynchronous = [place for one in placed_instructions(launches) for place in one.places]
         raise LadderError(
             f"line {line} of {file_name} makes no access to shared memory",
             _lines_with_accesses(
-                [*(place for one in everything for place in _places(one)), *asynchronous], file_name
+                [*(place for one in everything for place in one.places), *asynchronous], file_name
             ),
         )
     at_line.sort(key=lambda found: (-found.conflicts, -found.wavefronts, found.number))
@@ -154,13 +147,12 @@ def explain_launches(
                 f"{stage}:{file_name}:{line} has no instruction {instruction}", f"It has {numbers}."
             )
         chosen = matching[0]
-    path = chosen.kernel_file if (file_name, line) in _places(chosen)[1:] else chosen.file
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    path, text = chosen.source_line(file_name, line)
     return Explanation(
         stage=stage,
         path=path,
         line=line,
-        text=lines[line - 1].strip() if line <= len(lines) else "",
+        text=text,
         instructions=tuple(at_line),
         chosen=chosen,
         service=serve(Access(_op(chosen.worst.op), chosen.worst.width, chosen.worst.addresses)),
@@ -184,11 +176,6 @@ def _op(name: str) -> str:
     return {"matrix": "ldmatrix", "wmma": "ldmatrix"}.get(name, name)
 
 
-def _places(found: Instruction) -> tuple[tuple[str, int], ...]:
-    kernel = found.kernel_file.name
-    return (found.file.name, found.line), (kernel, found.own_line), (kernel, found.kernel_line)
-
-
 def _instructions(launch: Launch) -> list[Instruction]:
     rows = launch.instructions().set_index("index")
     found = []
@@ -196,14 +183,7 @@ def _instructions(launch: Launch) -> list[Instruction]:
         row = rows.loc[worst.instruction]
         found.append(
             Instruction(
-                number=worst.instruction,
-                ptx=str(row["ptx"]).strip(),
-                file=Path(str(row["file"])),
-                line=int(row["line"]),
-                kernel_file=Path(str(row["kernel_file"])),
-                kernel_line=int(row["kernel_line"]),
-                own_line=int(row["own_line"]),
-                executed=int(row["executed"]),
+                **source_fields(worst.instruction, row),
                 wavefronts=_known(row["wavefronts_ld"]) + _known(row["wavefronts_st"]),
                 conflicts=_known(row["conflicts"]),
                 worst=worst,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ladder.banks.instruction import SourceInstruction, source_fields
 from ladder.banks.placement import Descriptor, Placement, box, operand
 from ladder.emulator import TensorBox
 from ladder.errors import LadderError
@@ -19,7 +20,7 @@ _SHAPE = re.compile(r"wgmma\.mma_async\S*\.m64n(\d+)k(\d+)")
 
 
 @dataclass(frozen=True)
-class PlacedInstruction:
+class PlacedInstruction(SourceInstruction):
     """A ``wgmma`` or TMA instruction with its counts over the launch.
 
     ``placements`` are of its first product or box in the lowest block, ``block`` and ``warp`` whose that was.
@@ -27,25 +28,11 @@ class PlacedInstruction:
     memory, in all, or None where they are not known.
     """
 
-    number: int
-    ptx: str
-    file: Path
-    line: int
-    kernel_file: Path
-    kernel_line: int
-    own_line: int
-    executed: int
     cost: str
     sectors: int | None
     block: int
     warp: int
     placements: tuple[Placement, ...]
-
-    @property
-    def places(self) -> tuple[tuple[str, int], ...]:
-        """File and line of the instruction, and of the kernel's lines that call it, the innermost first."""
-        kernel = self.kernel_file.name
-        return (self.file.name, self.line), (kernel, self.own_line), (kernel, self.kernel_line)
 
 
 @dataclass(frozen=True)
@@ -85,9 +72,7 @@ def placed_line(
     chosen = next((one for one in found if instruction in (None, one.number)), None)
     if chosen is None:
         return None
-    path = chosen.kernel_file if (file_name, line) in chosen.places[1:] else chosen.file
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-    text = lines[line - 1].strip() if line <= len(lines) else ""
+    path, text = chosen.source_line(file_name, line)
     return PlacedLine(stage, path, line, text, tuple(found), chosen)
 
 
@@ -103,17 +88,10 @@ def _instructions(launch: Launch) -> Iterator[PlacedInstruction]:
     rows = launch.instructions().set_index("index")
     for one in sorted(taken, key=lambda one: one.instruction):
         row = rows.loc[one.instruction]
-        ptx = str(row["ptx"]).strip()
-        is_box = isinstance(one, TensorBox)
+        fields = source_fields(one.instruction, row)
+        ptx, is_box = fields["ptx"], isinstance(one, TensorBox)
         yield PlacedInstruction(
-            number=one.instruction,
-            ptx=ptx,
-            file=Path(str(row["file"])),
-            line=int(row["line"]),
-            kernel_file=Path(str(row["kernel_file"])),
-            kernel_line=int(row["kernel_line"]),
-            own_line=int(row["own_line"]),
-            executed=int(row["executed"]),
+            **fields,
             cost="" if is_box else _cost_of_product(ptx),
             sectors=_sectors(row) if is_box else None,
             block=one.block,
