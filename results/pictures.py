@@ -158,7 +158,7 @@ def draw_rungs(data: pd.DataFrame) -> Figure:
     sizes = f"B=4 H=16 N=M={problem['N']} d={problem['d']} {problem['dtype']}"
     return rungs_picture(
         data,
-        f"counted at {DEFAULT_PROBLEM} by the emulator",
+        f"bank conflicts counted at {DEFAULT_PROBLEM} by the emulator",
         f"TFLOP/s (bars are logarithmic) at {sizes} on an H200",
     )
 
