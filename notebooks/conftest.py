@@ -1,9 +1,19 @@
-"""Lessons are tests: each is executed from top to bottom."""
+"""Lessons are tests: each is executed from top to bottom. ``make test`` leaves those of rungs that others continue,
+except the first ones, to ``pytest notebooks/``.
+"""
 
 import pytest
+from continued import FIRST, continued_rungs
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "nbmake"):
         config.option.nbmake = True
         config.option.nbmake_timeout = 240
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        _, _, rung = item.path.stem.partition("_")
+        if item.path.suffix == ".ipynb" and rung in continued_rungs() - FIRST:
+            item.add_marker("continued")

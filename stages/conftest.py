@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from continued import continued_rungs
 from rich.console import Console
 
 from ladder.backends import get_backend
@@ -30,15 +31,14 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue, and
-    of those that are slow to compile, the tests of the matrix that compile all of their kernels. Variants,
-    which need a feature, do not continue a rung. What compiles whole rungs comes first.
+    of those that are slow to compile, the tests of the matrix that compile all of their kernels. What
+    compiles whole rungs comes first.
     """
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
-    before = {stage.before for stage in discover() if stage.path.parent == root() and not stage.needs}
     for item in items:
         stage = item.callspec.params.get("stage") if hasattr(item, "callspec") else None
         own = isinstance(stage, Stage) and stage.path.parent == root()
-        left = own and (stage.name in before or stage.computes in SLOW_TO_COMPILE)
+        left = own and (stage.name in continued_rungs() or stage.computes in SLOW_TO_COMPILE)
         if left and item.path.name == "test_matrix.py" and not item.name.startswith("test_one_kernel["):
             item.add_marker("continued")
 

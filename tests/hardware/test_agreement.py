@@ -29,6 +29,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from continued import FIRST, continued_rungs
 
 from ladder import nsight
 from ladder.evaluation import evaluate
@@ -89,9 +90,6 @@ FEWER_SECTORS = 0.04
 #: How many fewer h4 reads with so few queries.
 FEW_QUERIES, SECTORS_OF_FEW_QUERIES = 16, 48
 
-#: The rungs that are compared each time although others continue them.
-FIRST = {"v1_minimal", "v2_warp_mma", "v3_swizzle", "v4_tk_tiles"}
-
 REDS = "smsp__sass_inst_executed_op_global_red.sum"
 
 #: How many sums of dQ a lane adds at a time.
@@ -127,7 +125,7 @@ def measured() -> list[Any]:
     A problem in another dtype with the same counts says nothing new, but takes a build: it is left to
     ``-m full``. ``make test`` leaves out rungs that others continue, except the first ones.
     """
-    continued = {stage.before for stage in discover() if not stage.needs} - FIRST
+    continued = continued_rungs() - FIRST
     parameters: list[Any] = []
     seen: set[object] = set()
     for file in files():
