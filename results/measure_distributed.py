@@ -1,22 +1,27 @@
 #!/usr/bin/env python3
 """Measures attention over several GPUs beside one GPU and torch's own context_parallel, under a causal mask.
 
-    torchrun --nproc-per-node 2 results/measure_distributed.py times --out results/h200/distributed.csv
-    torchrun --nproc-per-node 2 results/measure_distributed.py spans --out results/h200/distributed_spans.csv
-    torchrun --nproc-per-node 2 results/measure_distributed.py link --out results/h200/distributed_link.csv
-    torchrun --nproc-per-node 2 results/measure_distributed.py model --out results/h200/distributed_model.csv
+    torchrun --nproc-per-node 2 results/measure_distributed.py link times check spans model --out results/h200
     python3 results/measure_distributed.py plan --tflops 600 --link 300 --network 50
 
-``times`` has one row per length, pass and contender: "one" is the whole problem on rank 0, with the highest
-rungs; "torch allgather" and "torch alltoall" are torch's context_parallel with its two ways to rotate; the
-others are the schedules. ``scaling`` is the time of "one" over that of the slowest rank. ``spans`` has what
-each rank did when, from CUDA events; ``--picture`` draws them. ``link`` has the bandwidth of a swap between
-neighbours by size. ``model`` trains a model of four layers for a few steps on one rank and on all, and has
-the largest memory of a rank. ``plan`` prints by formula what a step of the zigzag takes on 2, 8 and 64 GPUs,
-given the speed of a GPU, and the bandwidth of its link within a host and between hosts.
+Any of ``link``, ``times``, ``check``, ``spans`` and ``model``, in the order given. Each writes a file into
+``--out``, a row as soon as it is measured.
 
-Any number of ranks, one GPU each. On CPUs, with gloo and the emulator, ``--rows 64 --heads 4 --kv-heads 2
---repeats 1`` tries all of it; times there mean nothing.
+``times`` (distributed.csv) has one row per length, pass and contender: "one" is the whole problem on rank 0,
+with the highest rungs, and "torch one" the same with cuDNN; "torch allgather" and "torch alltoall" are
+torch's context_parallel with its two ways to rotate; the others are the schedules. ``scaling`` is the time of
+"one", for torch's of "torch one", over that of the slowest rank. Bursts of calls are timed: the host is ahead
+of the GPU, as in training. ``check`` (distributed_check.csv) compares the schedules' o and gradients with
+what one GPU computes, at the last length. ``spans`` (distributed_spans.csv) has what each rank did when, from
+CUDA events; results/pictures.py draws them. ``link`` (distributed_link.csv) has the bandwidth of a swap
+between neighbours by size. ``model`` (distributed_model.csv) trains a model of four layers for a step on all
+ranks and on one, at the length ``--model-rows``, and has the largest memory of a rank; where a rank has too
+little, ms is empty and the memory is what it had until then. ``plan`` prints by formula what a step of the
+zigzag takes on 2, 8 and 64 GPUs, given the speed of a GPU, and the bandwidth of its link within a host and
+between hosts.
+
+Any number of ranks, one GPU each. On CPUs, with gloo and the emulator, ``--rows 64 --model-rows 64 --heads 4
+--kv-heads 2 --repeats 1`` tries all of it; times there mean nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -52,16 +57,22 @@ GIBIBYTE = 2**30
 
 def main() -> int:
     options = _options()
-    if options.what == "plan":
+    if options.what == ["plan"]:
         print(plan(options).to_string(index=False))
         return 0
     try:
         device = _join()
-        frame = pd.DataFrame(
-            {"times": times, "spans": spans, "link": link, "model": model}[options.what](options, device)
-        )
-        if dist.get_rank() == 0:
-            _write(frame, options, device)
+        where = provenance.measured_on() if device.type == "cuda" else {}
+        for what in options.what:
+            rows: list[dict[str, Any]] = []
+            for row in {"times": times, "check": check, "spans": spans, "link": link, "model": model}[what](
+                options, device
+            ):
+                rows.append({**where, **row})
+                if dist.get_rank() == 0:
+                    print(*(f"{name}={value}" for name, value in row.items()), flush=True)
+                if dist.get_rank() == 0 and options.out:
+                    pd.DataFrame(rows).to_csv(options.out / _FILES[what], index=False)
     except LadderError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -74,10 +85,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("times", "spans", "link", "model", "plan"))
-    parser.add_argument("--out", type=Path, metavar="FILE")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="of spans")
-    parser.add_argument("--rows", type=int, nargs="+", default=[32768, 65536], metavar="N")
+    parser.add_argument("what", nargs="+", choices=(*_FILES, "plan"))
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--rows", type=int, nargs="+", default=[65536, 32768], metavar="N")
+    parser.add_argument("--model-rows", type=int, default=262144, metavar="N", help="of model")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=128)
@@ -110,22 +121,14 @@ def _join() -> torch.device:
     return device
 
 
-def _write(frame: pd.DataFrame, options: argparse.Namespace, device: torch.device) -> None:
-    print(frame.to_string(index=False))
-    if options.picture:
-        from ladder.plots import ranks_picture, save
-
-        panels = {str(name): own for name, own in frame.groupby("contender", sort=False)}
-        place = frame["gpu"][0] if "gpu" in frame else "CPUs"
-        save(
-            ranks_picture(panels, f"{dist.get_world_size()} ranks, N = {options.rows[0]:,}, {place}"),
-            options.picture,
-        )
-    if options.out:
-        if device.type == "cuda":
-            for column, value in reversed(provenance.measured_on().items()):
-                frame.insert(0, column, value)
-        frame.to_csv(options.out, index=False)
+#: The files of what is measured.
+_FILES = {
+    "times": "distributed.csv",
+    "check": "distributed_check.csv",
+    "spans": "distributed_spans.csv",
+    "link": "distributed_link.csv",
+    "model": "distributed_model.csv",
+}
 
 
 def _tensors(options: argparse.Namespace, rows: int, device: torch.device) -> tuple[Tensor, ...]:
@@ -141,21 +144,24 @@ def _tensors(options: argparse.Namespace, rows: int, device: torch.device) -> tu
 Call = Callable[[], object]
 
 
-def _slowest(run: Call, device: torch.device, repeats: int) -> float:
-    """The median time in ms of the slowest rank, after two runs that are not counted."""
+def _slowest(run: Call, device: torch.device, repeats: int, burst: int = 3, warm_up: int = 2) -> float:
+    """The time of a call in ms on the slowest rank: the median of so many bursts of calls, after some calls
+    that are not counted.
+    """
     found = []
-    for _ in range(repeats + 2):
+    for calls in (warm_up, *(burst,) * repeats):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         dist.barrier()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
         began = time.perf_counter()
-        run()
+        for _ in range(calls):
+            run()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        elapsed = torch.tensor([1e3 * (time.perf_counter() - began)], device=device)
+        elapsed = torch.tensor([1e3 * (time.perf_counter() - began) / calls], device=device)
         dist.all_reduce(elapsed, dist.ReduceOp.MAX)
         found.append(float(elapsed))
-    return median(found[2:])
+    return median(found[1:])
 
 
 def _passes(compute: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> dict[str, Call]:
@@ -183,9 +189,32 @@ def _ours(options: argparse.Namespace, schedule: str, rows: int, device: torch.d
 def _one(options: argparse.Namespace, rows: int, device: torch.device) -> dict[str, Call]:
     """The whole problem on rank 0, while the others wait."""
     if dist.get_rank():
-        return {"forward": lambda: None, "both": lambda: None}
+        return _NOTHING
     choices = {"is_causal": True, "enable_gqa": True, "stage": options.stage, "backward": options.backward}
     return _passes(lambda q, k, v: attention(q, k, v, **choices)[0], _tensors(options, rows, device))
+
+
+def _torch_one(options: argparse.Namespace, rows: int, device: torch.device) -> dict[str, Call]:
+    """The same by torch, with cuDNN."""
+    if dist.get_rank():
+        return _NOTHING
+
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if device.type == "cuda" else nullcontext():
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    return _passes(compute, _without_groups(options, _tensors(options, rows, device)))
+
+
+def _without_groups(options: argparse.Namespace, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """K and V repeated for the heads that share them: context_parallel has no GQA."""
+    q, k, v, d_o = tensors
+    group = options.heads // options.kv_heads
+    return q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), d_o
+
+
+#: What a rank does that only waits.
+_NOTHING: dict[str, Call] = {"forward": lambda: None, "both": lambda: None}
 
 
 def _torch(
@@ -198,9 +227,7 @@ def _torch(
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     set_rotate_method(method)
-    tensors = list(_tensors(options, rows, device))
-    group = options.heads // options.kv_heads
-    tensors[1:3] = (x.repeat_interleave(group, 1) for x in tensors[1:3])  # it has no GQA
+    tensors = list(_without_groups(options, _tensors(options, rows, device)))
     with context_parallel(mesh, buffers=tensors, buffer_seq_dims=[2] * 4):
         for name, backend in (("forward", SDPBackend.CUDNN_ATTENTION), ("both", SDPBackend.FLASH_ATTENTION)):
             calls = _passes(
@@ -209,49 +236,53 @@ def _torch(
             yield name, calls[name], sdpa_kernel(backend) if device.type == "cuda" else nullcontext()
 
 
-def times(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+def times(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
     """One row per length, contender and pass."""
-    ranks, found = dist.get_world_size(), []
+    ranks = dist.get_world_size()
+    of_one: dict[tuple[int, str, bool], float] = {}
 
-    def add(rows: int, contender: str, name: str, run: Call, sent: tuple[int, int] | None = None) -> None:
+    def measured(
+        rows: int, contender: str, name: str, run: Call, sent: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         ms = _slowest(run, device, options.repeats)
-        one = next((x["ms"] for x in found if (x["N"], x["contender"], x["pass"]) == (rows, "one", name)), ms)
-        peak = torch.cuda.max_memory_allocated() / GIBIBYTE if device.type == "cuda" else None
-        found.append(
-            {
-                "ranks": ranks,
-                "H": options.heads,
-                "Hkv": options.kv_heads,
-                "d": options.head_dim,
-                "N": rows,
-                "contender": contender,
-                "pass": name,
-                "ms": ms,
-                "scaling": one / ms,
-                "sent_bytes": sent and (sent[0] if name == "forward" else sum(sent)),
-                "peak_gib": peak,
-            }
-        )
+        one = of_one.setdefault((rows, name, contender.startswith("torch")), ms)
+        return {
+            "ranks": ranks,
+            "H": options.heads,
+            "Hkv": options.kv_heads,
+            "d": options.head_dim,
+            "N": rows,
+            "contender": contender,
+            "pass": name,
+            "ms": ms,
+            "scaling": one / ms,
+            "sent_bytes": sent and (sent[0] if name == "forward" else sum(sent)),
+            "peak_gib": torch.cuda.max_memory_allocated() / GIBIBYTE if device.type == "cuda" else None,
+        }
 
+    methods = ("allgather", "alltoall") if device.type == "cuda" else ()
     for rows in options.rows:
         for name, run in _one(options, rows, device).items():
-            add(rows, "one", name, run)
+            yield measured(rows, "one", name, run)
         for schedule in options.schedules:
             sent = several.SCHEDULES[schedule].bytes_sent(
                 _sizes(options, rows, ranks, schedule), dist.get_rank()
             )
             for name, run in _ours(options, schedule, rows, device).items():
-                add(rows, schedule, name, run, sent)
-        for method in ("allgather", "alltoall") if device.type == "cuda" else ():
-            try:
+                yield measured(rows, schedule, name, run, sent)
+    for rows in options.rows:
+        for name, run in _torch_one(options, rows, device).items():
+            yield measured(rows, "torch one", name, run)
+        try:
+            for method in methods:
                 for name, run, backend in _torch(options, method, rows, device):
                     with backend:
-                        add(rows, f"torch {method}", name, run)
-            except (RuntimeError, NotImplementedError) as error:  # no backend of torch takes the problem
-                print(f"torch {method}: {error}"[:300], file=sys.stderr)
-    return found
+                        yield measured(rows, f"torch {method}", name, run)
+        except (RuntimeError, NotImplementedError) as error:  # no backend of torch takes the problem
+            print(f"torch's context_parallel: {error}"[:300], file=sys.stderr)
+            break  # its SDPA stays that of several GPUs
 
 
 def _sizes(options: argparse.Namespace, rows: int, ranks: int, schedule: str) -> several.Sizes:
@@ -259,9 +290,8 @@ def _sizes(options: argparse.Namespace, rows: int, ranks: int, schedule: str) ->
     return several.Sizes(1, options.heads, options.kv_heads, options.head_dim, lengths, 2, True)
 
 
-def spans(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+def spans(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
     """One row per span of each rank, of one forward and backward pass at the first length."""
-    found: list[dict[str, Any]] = []
     for schedule in options.schedules:
         run = _ours(options, schedule, options.rows[0], device)["both"]
         run()
@@ -270,17 +300,53 @@ def spans(options: argparse.Namespace, device: torch.device) -> list[dict[str, A
             run()
         gathered: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(gathered, own)
-        found += [
-            {"contender": schedule, "rank": rank, "kind": one.kind, "begin": one.begin, "end": one.end}
-            for rank, of_rank in enumerate(gathered)
-            for one in of_rank
-        ]
-    return found
+        for rank, of_rank in enumerate(gathered):
+            for one in of_rank:
+                where = {"N": options.rows[0], "contender": schedule, "rank": rank}
+                yield {**where, "kind": one.kind, "begin": one.begin, "end": one.end}
 
 
-def link(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+def check(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
+    """One row per schedule and tensor: its largest difference from what each GPU computes alone, at the last
+    length.
+    """
+    rank, ranks, rows = dist.get_rank(), dist.get_world_size(), options.rows[-1]
+    choices = {"is_causal": True, "enable_gqa": True, "stage": options.stage, "backward": options.backward}
+
+    def found(compute: Callable[..., Tensor], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        *inputs, d_o = tensors
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        o = compute(*leaves)
+        return o.detach(), *torch.autograd.grad(o, leaves, d_o)
+
+    tensors = _tensors(options, rows, device)
+    alone = found(lambda q, k, v: attention(q, k, v, **choices)[0], tensors)
+    for schedule in options.schedules:
+
+        def ours(q: Tensor, k: Tensor, v: Tensor, schedule: str = schedule) -> Tensor:
+            return several.attention(q, k, v, schedule=schedule, **choices)[0]
+
+        own, expected = ([several.shard(x, rank, ranks, schedule) for x in of] for of in (tensors, alone))
+        for name, x, y in zip(("o", "dq", "dk", "dv"), found(ours, own), expected, strict=True):
+            apart = torch.stack(
+                [(x - y).abs().max(), y.abs().max(), x.isfinite().logical_not().any()]
+            ).float()
+            dist.all_reduce(apart, dist.ReduceOp.MAX)
+            difference, largest, bad = apart.tolist()
+            yield {
+                "ranks": ranks,
+                "N": rows,
+                "contender": schedule,
+                "tensor": name,
+                "difference": difference,
+                "largest": largest,
+                "finite": not bad,
+            }
+
+
+def link(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
     """One row per size: what each rank sends to the next one, and receives, in GB/s."""
-    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    rank, ranks = dist.get_rank(), dist.get_world_size()
     for mebibytes in (1, 4, 16, 64, 256):
         sent = torch.zeros(mebibytes << 20, dtype=torch.uint8, device=device)
         received = torch.empty_like(sent)
@@ -294,9 +360,8 @@ def link(options: argparse.Namespace, device: torch.device) -> list[dict[str, An
             ):
                 work.wait()
 
-        ms = _slowest(swap, device, 20)
-        found.append({"ranks": ranks, "mib": mebibytes, "ms": ms, "gb_s": (mebibytes << 20) / ms / 1e6})
-    return found
+        ms = _slowest(swap, device, options.repeats, burst=20)
+        yield {"ranks": ranks, "mib": mebibytes, "ms": ms, "gb_s": (mebibytes << 20) / ms / 1e6}
 
 
 class Layer(nn.Module):
@@ -330,38 +395,32 @@ class Layer(nn.Module):
         return found
 
 
-def model(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    """One row for one rank with the whole sequence, and one per schedule: the time of a step, and memory."""
-    found = []
-    for rows in options.rows:
-        for schedule in (None, *options.schedules):
-            if schedule is None and dist.get_rank():
-                step: Call = lambda: None  # noqa: E731
-            else:
-                step = _training_step(options, schedule, rows, device)
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            failed: list[bool] = []
+def model(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
+    """One row per schedule, and one for a rank with the whole sequence: the time of a step, and memory."""
+    rows = options.model_rows
+    for schedule in (*options.schedules, None):
+        is_idle = schedule is None and dist.get_rank()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        step: Call = _NOTHING["both"] if is_idle else _training_step(options, schedule, rows, device)
+        failed: list[bool] = []
 
-            def guarded(step: Call = step, failed: list[bool] = failed) -> None:
-                try:
-                    step()
-                except torch.OutOfMemoryError:  # of one rank; the others are waiting for it
-                    failed.append(True)
+        def guarded(step: Call = step, failed: list[bool] = failed) -> None:
+            try:
+                step()
+            except torch.OutOfMemoryError:  # of one rank; the others are waiting for it
+                failed.append(True)
 
-            ms = _slowest(guarded, device, options.repeats)
-            ms = float("nan") if failed else ms
-            peak = torch.cuda.max_memory_allocated() / GIBIBYTE if device.type == "cuda" else None
-            found.append(
-                {
-                    "ranks": dist.get_world_size(),
-                    "N": rows,
-                    "contender": schedule or "one",
-                    "ms": ms,
-                    "peak_gib": peak,
-                }
-            )
-    return found
+        ms = _slowest(guarded, device, 1, burst=1, warm_up=1)
+        yield {
+            "ranks": dist.get_world_size(),
+            "N": rows,
+            "contender": schedule or "one",
+            "ms": float("nan") if failed else ms,
+            "peak_gib": torch.cuda.max_memory_allocated() / GIBIBYTE if device.type == "cuda" else None,
+        }
+        del step, guarded
 
 
 def _training_step(
@@ -370,7 +429,8 @@ def _training_step(
     """Forward and backward of four layers on this rank's rows; gradients of weights are summed over ranks."""
     torch.manual_seed(0)
     width = options.heads * options.head_dim
-    net = nn.Sequential(*(Layer(options, schedule) for _ in range(4))).to(device, torch.bfloat16)
+    with device:
+        net = nn.Sequential(*(Layer(options, schedule) for _ in range(4))).to(torch.bfloat16)
     x = torch.randn(rows, width, device=device, dtype=torch.bfloat16)
     if schedule is not None:
         x = several.shard(x, dist.get_rank(), dist.get_world_size(), schedule, 0)

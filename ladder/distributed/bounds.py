@@ -4,8 +4,8 @@ Each part is one call of a rung, whose errors :mod:`ladder.operations.attention.
 of lse by L, for its own keys. u = 2^-24, and u_T is the rounding of the tensors' dtype (2^-11 for f16, 2^-8
 for bf16, 2^-24 for f32). Merging o_a, lse_a with o_b, lse_b, with the exact share w = sigmoid(lse_b - lse_a):
 
-* The difference errs by D = L_a + L_b + u |lse_b - lse_a|, so the share by at most w (1 - w) (exp(D) - 1) + 4
-  u w, the last term for the sigmoid in fp32.
+* The difference errs by D = L_a + L_b + u |lse_b - lse_a|, so the share by at most w (1 - w) (exp(D) - 1) +
+  12 u w, the last term for the sigmoid in fp32, on a GPU with approximations of exp2 and the quotient.
 * o errs by (1 - w) B_a + w B_b + |error of the share| (|o_b - o_a| + B_a + B_b) + 4 u (|o_a| + |o_b|): the
   lerp takes at most four roundings.
 * lse errs by (1 - w) L_a + w L_b + u (|lse| + 4).
@@ -81,7 +81,7 @@ class _Bounded:
         apart = other.lse - lse
         share = torch.sigmoid(apart)
         off = torch.expm1(lse_limit + other.lse_limit + _U * apart.abs())
-        share_limit = (share * (1 - share) * off + 4 * _U * share)[..., None]
+        share_limit = (share * (1 - share) * off + 12 * _U * share)[..., None]
         w = share[..., None]
         between = (other.o - o).abs() + o_limit + other.o_limit
         rounded = 4 * _U * (o.abs() + other.o.abs())

@@ -23,11 +23,14 @@ class Transfer:
     """A communication in flight.
 
     On CUDA it has a stream of its own, which first waits for what the caller has launched so far; so a
-    buffer that an earlier kernel reads may be received into. Whoever waits has the current stream wait.
+    buffer that an earlier kernel reads may be received into. Whoever waits has the current stream wait. Until
+    then this object, by ``start``, owns the tensors: the allocator, which knows nothing of that stream, would
+    give their memory to the next kernel.
     """
 
     def __init__(self, team: Team, device: torch.device, start: Callable[[], Sequence[dist.Work]]) -> None:
         self._team, self._device = team, device
+        self._owner: object = start
         if device.type == "cuda":
             _side_stream(device).wait_stream(torch.cuda.current_stream(device))
         with self._on_side_stream(), communicating(team.group):
@@ -35,14 +38,16 @@ class Transfer:
             self._works = start()
             if device.type == "cuda":
                 self._finish()
+                self._end = _side_stream(device).record_event()
 
     def wait(self) -> None:
         """Returns when the tensors are there, on CUDA to what is launched from now on."""
         if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).wait_stream(_side_stream(self._device))
+            torch.cuda.current_stream(self._device).wait_event(self._end)
         else:
             with communicating(self._team.group):
                 self._finish()
+        self._owner = None
 
     def _finish(self) -> None:
         for work in self._works:

@@ -40,13 +40,11 @@ def forward(team: Team, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
     keys = _Gathered(team, stacked(k, v))
     first, *others = parts(team.sizes, team.rank)
     o, lse = team.attend(q, *keys.of(first), first.is_causal, team.marks(first, q.device))
-    o = o.float()
     for part in others:
         found = team.attend(q, *keys.of(part), part.is_causal, team.marks(part, q.device))
         with span("merge", q.device):
             merge(o, lse, *found)
     keys.wait()
-    o = o.to(q.dtype)
     return o, lse, (q, k, v, o, lse)
 
 

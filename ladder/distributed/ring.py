@@ -30,7 +30,10 @@ def sources(rank: int, ranks: int) -> list[int]:
 
 
 def forward(part_of: PartOf, team: Team, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Saved]:
-    """o and lse of this rank's rows: one part per step, merged in the order of the steps."""
+    """o and lse of this rank's rows: one part per step, merged in the order of the steps. A single merge
+    rounds o once; before several, it is fp32.
+    """
+    merges = len(parts(part_of, team.sizes, team.rank)) - 1
     o = lse = q
     for source, block in _round(team, stacked(k, v)):
         part = part_of(team.sizes, team.rank, source)
@@ -40,7 +43,7 @@ def forward(part_of: PartOf, team: Team, q: Tensor, k: Tensor, v: Tensor) -> tup
         found = team.attend(q[:, :, part.queries], *_keys(block, part), part.is_causal, marks)
         with span("merge", q.device):
             if source == team.rank:
-                o, lse = found[0].float(), found[1]
+                o, lse = found if merges < 2 else (found[0].float(), found[1])
             else:
                 merge(o[:, :, part.queries], lse[:, :, part.queries], *found)
     o = o.to(q.dtype)
@@ -56,7 +59,7 @@ def backward(
     part. They start at the rank after the block's own. The block's own rank adds its part last.
     """
     q, k, v, *_ = saved
-    dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    dq = q
     own = sums = _sums(team, k, team.rank).zero_()
     transfer, received = None, own
     for source, block in _round(team, stacked(k, v)):
@@ -69,7 +72,10 @@ def backward(
             sums = _sums(team, k, source).zero_()
         with span("merge", q.device):
             if part is not None and found is not None:
-                dq[:, :, part.queries] += found[0]
+                if source == team.rank:
+                    dq = found[0].float()
+                else:
+                    dq[:, :, part.queries] += found[0]
                 sums[0, :, :, part.keys] += found[1]
                 sums[1, :, :, part.keys] += found[2]
         if source != team.rank:
