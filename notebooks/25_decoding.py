@@ -264,5 +264,6 @@ print(f"{TOKENS} tokens, largest difference {float((torch.cat(written, 2) - at_o
 # of their sequence, so the mask is aligned to the lower right.
 #
 # **Read on:** the READMEs of `d1_split_kv` to `d5_variants`, and [docs/python.md](../docs/python.md) for
-# `ladder.decode_attention`. Run this lesson
+# `ladder.decode_attention`. **Next:** [26, one softmax in three languages](26_three_languages.ipynb).
+# Run this lesson
 # [on Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/25_decoding.ipynb).

@@ -95,6 +95,20 @@ def _conflicts_of_my_swizzle() -> int:
     return counted("my_swizzle", "conflicts") // counted("my_swizzle", "ldmatrix_instructions")
 
 
+def _conflicts_of_a_tree() -> int:
+    """Of 128 partial sums: thread t adds the word 2 * step * t + step to the word 2 * step * t."""
+    conflicts = 0
+    for step in (1, 2, 4, 8, 16, 32, 64):
+        for first in range(0, 64 // step, 32):
+            lanes = range(first, min(64 // step, first + 32))
+            words: list[int | None] = [2 * step * lane for lane in lanes]
+            words += [None] * (32 - len(lanes))
+            for op, offset in (("ld.b32", 0), ("ld.b32", step), ("st.b32", 0)):
+                addresses = [None if word is None else 4 * (word + offset) for word in words]
+                conflicts += explore(op, addresses).service.conflicts
+    return conflicts
+
+
 def _sum_of_three() -> int:
     from numpy import float32
 
@@ -411,6 +425,16 @@ _VARIANTS = {
     ),
 }
 
+_LANGUAGES = {
+    "conflicts_of_a_tree": Question(
+        "In step 1 each of the two warps has 1 per access. In steps 2 to 16 four lanes meet in each bank "
+        "that is used, so each access has 3. In step 32 two lanes are left.",
+        "Three accesses per warp and step: 3 x (2 x 1 + 4 x 3 + 1). The last step has one lane, and no "
+        "conflict.",
+        _conflicts_of_a_tree,
+    ),
+}
+
 QUESTIONS: dict[str, Question] = {
     **_FIRST_STEPS,
     **_ATTENTION,
@@ -423,4 +447,5 @@ QUESTIONS: dict[str, Question] = {
     **_SEVERAL_GPUS,
     **_VARIANTS,
     **_DECODING,
+    **_LANGUAGES,
 }

@@ -1,8 +1,10 @@
 """The examples of docs/any_cuda.md run, and say what the page says."""
 
 import importlib.util
+import json
 import re
 import runpy
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,15 +21,23 @@ def example(word: str) -> str:
     return found
 
 
-@pytest.mark.parametrize(("module", "says"), [("triton", "0 conflicts"), ("numba", "conflicts in 1 line")])
+def said(language: str, counts: Mapping[str, int]) -> bool:
+    """Whether the page's table has these counts for the softmax in this language."""
+    columns = ("shared_load_instructions", "shared_store_instructions", "conflicts")
+    return " | ".join(["", language, *(str(counts[column]) for column in columns), ""]).strip() in PAGE
+
+
+@pytest.mark.parametrize(
+    ("module", "says"), [("triton", "0 conflicts"), ("numba", "360 conflicts in 1 line")]
+)
 def test_examples_of_python_kernels(module, says, tmp_path, capfd):
     if not importlib.util.find_spec(module):
         pytest.skip(f"{module} is not installed")
     script = tmp_path / "example.py"
     script.write_text(example(module))
-    runpy.run_path(str(script))
-    out = capfd.readouterr().out
-    assert says in out and (says == "0 conflicts" or not out.startswith("0 "))
+    launch = runpy.run_path(str(script))["launch"]
+    assert capfd.readouterr().out == f"{says}\n"
+    assert said(module.capitalize(), launch.totals())
 
 
 @pytest.mark.full
@@ -35,5 +45,7 @@ def test_the_example_of_an_extension(tmp_path, capfd):
     script = tmp_path / "softmax.py"
     (text,) = [text for text in EXAMPLES if text.startswith("# softmax.py")]
     script.write_text(text)
-    assert main(["torch", str(script)]) == 0
+    assert main(["torch", "--json", str(tmp_path / "rows.json"), str(script)]) == 0
     assert "softmax_kernel" in capfd.readouterr().out
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert said("CUDA", row)
