@@ -92,7 +92,35 @@ lessons.source("v1_minimal", "const float l_old =", "o = (l_old * o + pv) * inv_
 lessons.source("v1_minimal", "for (int j0 = 0; j0 < p.kv_len; j0 += kBc)", "__syncthreads();")
 
 # %% [markdown]
-# And this line is the first product, one multiply-add at a time:
+# ## A race, found with the debugger
+#
+# The barrier at the end of this listing stands between the loads of a tile and their use. What if it is missing? The
+# debugger runs the kernel on the emulator, one warp at a time. With the sanitizer on, it stops at each finding. These
+# are its commands and answers, on a copy of the kernel without that barrier:
+
+# %%
+lessons.debug(
+    "v1_minimal",
+    ladder.Problem(1, 1, 128, 64, 32),
+    [
+        *("continue", "continue", "print y * d + x", "print k_smem[y * d + x]", "info warps"),
+        *("watch k_smem[32]", "continue", "rcontinue"),
+    ],
+    check=True,
+    without="__syncthreads();",
+)
+
+# %% [markdown]
+# The first finding is a race between lanes of a warp. The second shows the fault: warp 0 reads an element that nothing
+# has written, which the emulator shows as NaN. The other warps have not begun to load. `watch` stops when warp 1 stores
+# the element, thousands of instructions later. `rcontinue` goes back to the last finding, the read that came too early.
+#
+# `ladder debug` has the same commands in a terminal, and [its manual](../docs/debugger.md) has this session step by
+# step. On the site, the rung's live page takes a barrier out in the browser.
+#
+# ## The first product
+#
+# This line is the first product, one multiply-add at a time:
 
 # %%
 lessons.source("v1_minimal", "part += q_row[x] * k_smem[y * d + x];")

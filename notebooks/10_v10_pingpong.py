@@ -66,6 +66,28 @@ lessons.source(
 lessons.source("v10_pingpong", "// S = Q K^T", "smem.v.release(turn);")
 
 # %% [markdown]
+# ### The rescale, step by step
+#
+# Between the two products of a turn, `softmax` rescales O if a row has a larger maximum. The debugger stops warp 0
+# there, in its second tile of keys. A scale of 1 makes the logits large, so some maxima rise:
+
+# %%
+rises = lessons.line_of("v10_pingpong", "max_over_lanes(m_new);")
+lessons.debug(
+    "v10_pingpong",
+    ladder.Problem(1, 1, 64, 256, 64, scale=1.0),
+    [
+        *(f"break {rises} if key > 0 && warp == 0", "continue", "print rows.m"),
+        *("next 4", "print rescale", "tile o 4", "next 2", "tile o 4", "back"),
+    ],
+)
+
+# %% [markdown]
+# Four lanes hold a row of O, and a lane holds parts of two rows. So four lanes have the same two maxima and the same two
+# factors. Where the maximum has not risen, the factor is 1 and the row stays as it is. `back` returns to the line
+# before: the emulator executes a launch in the same order each time, so it runs to that moment again.
+
+# %% [markdown]
 # What it bought, in TFLOP/s:
 
 # %%

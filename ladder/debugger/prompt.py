@@ -227,19 +227,25 @@ class Prompt:
             self._show(tables.by_lane([{"name": rest, **found}], self._session.focus[2]))
 
     def _do_tile(self, rest: str) -> None:
-        """tile EXPRESSION [a|b|c] [f16|bf16]: a tile of the tile library, or an array of fragments of
-        mma.m16n8k16, as a matrix, with the lanes that hold it."""
+        """tile EXPRESSION [a|b|c] [f16|bf16] [COLUMNS]: a tile of the tile library, or an array of fragments
+        of mma.m16n8k16, as a matrix with the lanes that hold it; of all columns, or the first of them."""
         words = rest.split()
         fragment = element = ""
-        while len(words) > 1 and words[-1] in ("a", "b", "c", "f16", "bf16"):
+        columns = None
+        while len(words) > 1 and (words[-1] in ("a", "b", "c", "f16", "bf16") or words[-1].isdecimal()):
             word = words.pop()
-            fragment, element = (word, element) if len(word) == 1 else (fragment, word)
-        if not words:
-            raise NoValue("tile takes an expression: tile s, or tile s_rmem c")
+            if word.isdecimal():
+                columns = int(word)
+            elif len(word) == 1:
+                fragment = word
+            else:
+                element = word
+        if not words or columns == 0:
+            raise NoValue("tile takes an expression: tile s, tile s_rmem c, tile s 8")
         text = " ".join(words)
         found = self._evaluate(text)
         for matrix in matrices(text, found["type"], found["values"], fragment, element):
-            self._show(tables.matrix_table(matrix, self._console.width))
+            self._show(tables.matrix_table(matrix, self._console.width, columns))
 
     def _evaluate(self, text: str) -> dict[str, Any]:
         session = self._session

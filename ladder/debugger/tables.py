@@ -175,10 +175,16 @@ def by_lane(variables: Sequence[Mapping[str, Any]], lane: int) -> Table:
     return table
 
 
-def matrix_table(matrix: Matrix, width: int) -> Group:
-    """A matrix with the lanes that hold its rows; columns that do not fit follow below."""
-    columns = len(matrix.elements[0])
-    per_part = max(8, (width - 16) // 10 // 8 * 8)
+def matrix_table(matrix: Matrix, width: int, most: int | None = None) -> Group:
+    """A matrix, or its first columns, with the lanes that hold its rows; columns that do not fit follow
+    below.
+    """
+    columns = min(len(matrix.elements[0]), most or len(matrix.elements[0]))
+    texts = [
+        ["" if number is None else f"{number:.4g}" for number in row[:columns]] for row in matrix.elements
+    ]
+    fitting = (width - 16) // (max(len(text) for row in texts for text in row) + 2)
+    per_part = fitting // 8 * 8 or max(2, fitting // 2 * 2)
     parts: list[RenderableType] = [Text(matrix.title, style="bold")]
     for begin in range(0, columns, per_part):
         end = min(begin + per_part, columns)
@@ -187,11 +193,10 @@ def matrix_table(matrix: Matrix, width: int) -> Group:
         table.add_column("lanes")
         for column in range(begin, end):
             table.add_column(str(column), justify="right")
-        for row, numbers in enumerate(matrix.elements):
+        for row, shown in enumerate(texts):
             held = [lane for lane in matrix.lanes[row][begin:end] if lane is not None]
             mask = sum(1 << lane for lane in set(held))
-            shown = ["" if number is None else f"{number:.4g}" for number in numbers[begin:end]]
-            table.add_row(str(row), lanes_text(mask).partition(" ")[2], *shown)
+            table.add_row(str(row), lanes_text(mask).partition(" ")[2], *shown[begin:end])
         parts.append(table)
     return Group(*parts)
 

@@ -37,12 +37,13 @@ def debug_stage(
     options: Mapping[str, str] | None = None,
     output: IO[bytes] | int | None = None,
 ) -> Session:
-    """A session that debugs a rung. Raises :class:`UnsupportedProblem`, :class:`BuildError`,
-    :class:`ExecutionError`.
+    """A session that debugs a rung, compiled for this problem alone. Raises :class:`UnsupportedProblem`,
+    :class:`BuildError`, :class:`ExecutionError`.
     """
     if how.arch is not None:
         require_arch(how.arch)
     problem = stage.accept(problem)
+    stage = stage.narrowed([problem])
     target = DebugTarget(stage.arch(how.arch), how.lines_only)
     with steps("Building", 1) as progress, progress.step(stage.name):
         extension = build(stage, target, stage.chosen_options(options or {}))

@@ -21,7 +21,7 @@ def debug(
     stage: str, problem: AnyProblem, commands: Sequence[str], *, check: bool = False, without: str = ""
 ) -> None:
     """Prints what the debugger says to ``commands`` on a rung. With ``check`` it also stops at findings of
-    the sanitizer. ``without`` takes all lines with this text out of the kernel first.
+    the sanitizer. ``without`` takes the lines that are this text out of the kernel first.
 
     Raises :class:`LadderError`.
     """
@@ -35,15 +35,15 @@ def debug(
         open(os.devnull, "w", encoding="utf-8") as unseen,
         debug_stage(rung, problem, How(check=check), output=nothing) as session,
     ):
-        console = SafeConsole(record=True, width=_WIDTH, quiet=False, file=unseen)
+        console = SafeConsole(record=True, width=_WIDTH, quiet=False, file=unseen, force_jupyter=False)
         Prompt(session, console).run(commands, echoes=True)
         print(console.export_text().rstrip())
 
 
 def _without(stage: Stage, text: str) -> Stage:
-    """A copy of the rung in whose kernel the lines with this text are empty."""
+    """A copy of the rung in whose kernel the lines that are this text are empty."""
     lines = stage.kernel.read_text(encoding="utf-8").splitlines()
-    kept = ["" if text in line else line for line in lines]
+    kept = ["" if line.strip() == text else line for line in lines]
     if kept == lines:
-        raise LessonError(f"{stage.name} has no line with {text!r}")
+        raise LessonError(f"{stage.name} has no line that is {text!r}")
     return read_stage(changed_copy(stage, "\n".join([*kept, ""]), "changed"))

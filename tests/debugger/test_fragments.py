@@ -1,9 +1,13 @@
 """Tiles in registers as matrices, against the matrices that the kernels load and compute."""
 
+import io
+
 import numpy as np
 import pytest
 
+from ladder.common.terminal import SafeConsole
 from ladder.debugger import How, Matrix, NoValue, debug_stage, matrices
+from ladder.debugger.tables import matrix_table
 from ladder.operations import get_operation
 from ladder.stages import discover
 
@@ -38,6 +42,17 @@ def test_a_tile_of_the_library_is_the_product() -> None:
     q, k = (inputs[name].astype(np.float64) for name in "qk")
     assert np.abs(s - (q @ k.T)[16:32, : s.shape[1]]).max() < 1e-4
     assert found[0].lanes[0][:4] == [0, 0, 1, 1] and found[0].lanes[9][8:10] == [4, 4]
+
+
+def test_the_numbers_of_a_matrix_are_not_cut_in_a_narrow_terminal() -> None:
+    numbers = [[-1.2345e-07 * (8 * row + column + 1) for column in range(8)] for row in range(2)]
+    matrix = Matrix("o", numbers, [[column // 2 for column in range(8)]] * 2)
+    console = SafeConsole(record=True, width=70, quiet=False, file=io.StringIO())
+    console.print(matrix_table(matrix, 70), matrix_table(matrix, 70, 2))
+    words = console.export_text().split()
+    for row, of_row in enumerate(numbers):
+        for column, number in enumerate(of_row):
+            assert words.count(f"{number:.4g}") == (2 if column < 2 else 1), (row, column)
 
 
 def test_a_number_is_no_tile() -> None:
