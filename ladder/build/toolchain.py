@@ -119,20 +119,20 @@ def pinned_nvcc() -> Nvcc:
 @processes.ended_by_signals()
 def _fetch() -> None:
     final = prefix()
-    with cache.lock(final):
-        if final.exists():
-            return
+
+    def fill(directory: Path) -> None:
         print(
             f"Fetching the CUDA {VERSION} compiler into {final} (about {DOWNLOAD_MEGABYTES} MB, once) ...",
             file=sys.stderr,
             flush=True,
         )
-        with cache.new_directory(final) as temporary:
-            _pip_install(temporary)
-            # Add the links that a system toolkit has, too: ld looks for them.
-            libraries = temporary / "nvidia" / "cu13" / "lib"
-            for library in libraries.glob("libcudart.so.*"):
-                (libraries / "libcudart.so").symlink_to(library.name)
+        _pip_install(directory)
+        # Add the links that a system toolkit has, too: ld looks for them.
+        libraries = directory / "nvidia" / "cu13" / "lib"
+        for library in libraries.glob("libcudart.so.*"):
+            (libraries / "libcudart.so").symlink_to(library.name)
+
+    cache.made_once(final, fill)
 
 
 def _pip_install(target: Path) -> None:

@@ -35,12 +35,7 @@ def emulated_toolkit(empty_libraries: Sequence[str] = ()) -> Path:
         ]
     )
     final = cache.root() / f"toolkit-{digest}"
-    if not final.exists():
-        with cache.lock(final):
-            if not final.exists():
-                with cache.new_directory(final) as made:
-                    _fill(made, final, nvcc, names)
-    return final
+    return cache.made_once(final, lambda directory: _fill(directory, final, nvcc, names))
 
 
 def _fill(directory: Path, final: Path, nvcc: toolchain.Nvcc, libraries: Sequence[str]) -> None:

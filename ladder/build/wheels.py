@@ -33,14 +33,13 @@ def headers() -> Path | None:
     }
     if not found:
         return None
-    final = cache.root() / f"headers-{cache.digest([str(path) for path in sorted(found.values())])}"
-    if not final.exists():
-        with cache.lock(final):
-            if not final.exists():
-                with cache.new_directory(final) as made:
-                    for name, header in found.items():
-                        (made / name).symlink_to(header)
-    return final
+
+    def fill(directory: Path) -> None:
+        for name, header in found.items():
+            (directory / name).symlink_to(header)
+
+    digest = cache.digest([str(path) for path in sorted(found.values())])
+    return cache.made_once(cache.root() / f"headers-{digest}", fill)
 
 
 def nvrtc_flags() -> list[str]:

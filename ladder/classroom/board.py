@@ -116,12 +116,7 @@ def _sources(submission: Submission) -> dict[str, bytes]:
 def _rung(submission: Submission, sources: Mapping[str, bytes]) -> Stage:
     """The rung, copied into a folder with a name that a stage may have. Raises :class:`StageError`."""
     digest = cache.digest(part for item in sorted(sources.items()) for part in item)
-    folder = cache.root() / "class" / digest / "rung"
-    if not folder.is_dir():
-        with cache.new_directory(folder) as directory:
-            for name, text in sources.items():
-                (directory / name).parent.mkdir(exist_ok=True, parents=True)
-                (directory / name).write_bytes(text)
+    folder = cache.made_of(cache.root() / "class" / digest / "rung", sources)
     try:
         return read_stage(folder)
     except LadderError as error:

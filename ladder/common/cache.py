@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -159,6 +159,29 @@ def lock(final: Path) -> Iterator[None]:
     with guarded(final), open(final.parent / f".{final.name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def made_once(final: Path, fill: Callable[[Path], object]) -> Path:
+    """Returns ``final``. If it does not exist, ``fill`` is called with the directory that becomes it, by one of
+    several processes while the others wait.
+    """
+    if not final.is_dir():
+        with lock(final):
+            if not final.is_dir():
+                with new_directory(final) as directory:
+                    fill(directory)
+    return final
+
+
+def made_of(final: Path, sources: Mapping[str, bytes]) -> Path:
+    """Returns ``final``, a directory with these files by relative path, which is made once."""
+
+    def fill(directory: Path) -> None:
+        for name, text in sources.items():
+            (directory / name).parent.mkdir(exist_ok=True, parents=True)
+            (directory / name).write_bytes(text)
+
+    return made_once(final, fill)
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

@@ -100,12 +100,7 @@ def check_sources(exercise: Exercise, sources: Mapping[str, bytes], shown_as: Pa
 def _folder_of(exercise: Exercise, sources: Mapping[str, bytes]) -> Path:
     """A folder with these sources alone; the same ones are always in the same folder."""
     digest = cache.digest(part for item in sorted(sources.items()) for part in item)
-    folder = housekeeping.builds() / f"{exercise.name}-alone-{digest}"
-    if not folder.is_dir():
-        with cache.new_directory(folder) as directory:
-            for name, text in sources.items():
-                (directory / name).parent.mkdir(exist_ok=True, parents=True)
-                (directory / name).write_bytes(text)
+    folder = cache.made_of(housekeeping.builds() / f"{exercise.name}-alone-{digest}", sources)
     housekeeping.mark_used(folder)
     return folder
 

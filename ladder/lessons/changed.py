@@ -11,9 +11,9 @@ from ladder.stages import Stage, copy_sources
 def changed_copy(stage: Stage, kernel: str, suffix: str) -> Path:
     """The folder of a copy of ``stage``, whose name gets the suffix, with ``kernel`` as its kernel.cu."""
     final = cache.root() / "walks" / cache.digest([kernel]) / f"{stage.name}_{suffix}"
-    with cache.lock(final):
-        if not final.is_dir():
-            with cache.new_directory(final) as directory:
-                copy_sources(stage.path, directory)
-                (directory / "kernel.cu").write_text(kernel, encoding="utf-8")
-    return final
+
+    def fill(directory: Path) -> None:
+        copy_sources(stage.path, directory)
+        (directory / "kernel.cu").write_text(kernel, encoding="utf-8")
+
+    return cache.made_once(final, fill)

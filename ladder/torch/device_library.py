@@ -40,13 +40,7 @@ def device_library() -> Path:
     digest = cache.digest(
         [torch_version(), str(torch_directory()), gxx_version(), str(emulator_library().directory), *parts]
     )
-    final = cache.root() / f"torch-device-{digest}"
-    if not final.exists():
-        with cache.lock(final):
-            if not final.exists():
-                with cache.new_directory(final) as made:
-                    _build(made)
-    return final / "libladder_torch.so"
+    return cache.made_once(cache.root() / f"torch-device-{digest}", _build) / "libladder_torch.so"
 
 
 def _build(directory: Path) -> None:

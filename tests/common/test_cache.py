@@ -1,5 +1,6 @@
 import errno
 import threading
+import time
 
 import pytest
 
@@ -45,6 +46,24 @@ def test_the_first_of_two_makers_wins(root):
             (quick / "file").write_text("quick")
     assert (root / "thing" / "file").read_text() == "quick"
     assert [path.name for path in root.iterdir()] == ["thing"]
+
+
+def test_one_of_several_makes_it_while_the_others_wait(root):
+    made = []
+
+    def fill(directory):
+        made.append(directory)
+        time.sleep(0.05)
+        (directory / "file").write_text("x")
+
+    makers = [threading.Thread(target=cache.made_once, args=(root / "thing", fill)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+    assert len(made) == 1 and (root / "thing" / "file").read_text() == "x"
+    assert cache.made_of(root / "other", {"a/b": b"c"}) == root / "other"
+    assert (root / "other" / "a" / "b").read_bytes() == b"c"
 
 
 @pytest.mark.parametrize(
