@@ -56,6 +56,11 @@ class Program:
     def is_script(self) -> bool:
         return self.sources[:1] != () and self.sources[0].endswith(".py")
 
+    def absent_file(self) -> str:
+        """The first argument that names a file, in a folder, which the checkout lacks; "" if none does."""
+        named = (word for word in self.arguments if re.search(r"/[^/]*\.\w+$", word))
+        return next((word for word in named if not (self.folder / word).exists()), "")
+
     def digest(self) -> str:
         """Hashes all files of the folder, the flags and the arguments."""
         parts = hashlib.sha256(repr((self.sources, self.flags, self.arguments, self.refused)).encode())

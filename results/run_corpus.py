@@ -71,6 +71,7 @@ _NO_DATA = re.compile(
     r"|no such file|usage:|not found|ModuleNotFoundError|FileNotFoundError",
     re.I,
 )
+_UNCOUNTED_DEATH = re.compile(r"^error: .* was ended by (SIG\w+); nothing was counted")
 _UNAVAILABLE = re.compile(
     r"(?:is|are) not emulated|does not have|not supported|not implemented|not modelled", re.I
 )
@@ -131,6 +132,8 @@ def outcome(ended: Ended) -> tuple[str, str]:
             return ("refused" if refused else "fault"), line.removeprefix("fault:").strip()
         if line.startswith("died:"):
             return "crashed", line.removeprefix("died:").strip()
+        if died := _UNCOUNTED_DEATH.search(line):
+            return "crashed", f"by {died[1]}, before a launch"
     text = "\n".join(_own(lines))
     told = [line for line in lines if _UNAVAILABLE.search(line)]
     if ended.code and told:
@@ -191,6 +194,8 @@ class Runner:
             return result
         ended = self._run(program, check=False)
         result.outcome, result.detail = outcome(ended)
+        if result.outcome in ("wrong", "crashed") and (lost := program.absent_file()):
+            result.outcome, result.detail = "missing", lost
         result.seconds = round(ended.seconds, 1)
         if ended.code is not None:
             result.instructions = sum(int(str(row["executed"])) for row in ended.rows)

@@ -66,6 +66,18 @@ def test_a_program_without_its_data_is_not_wrong() -> None:
     assert outcome("Error: cannot open file graph.txt\n", 1) == "missing"
     assert outcome("usage: ./main <file>\n", 0, rows=0) == "missing"
     assert outcome("it ended\n", 3) == "wrong"
+    assert outcome("error: main was ended by SIGABRT; nothing was counted\n", 2) == "crashed"
+
+
+def test_files_that_a_checkout_lacks_are_found_by_the_arguments(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "there.txt").touch()
+    arguments = ("-n", "1/2", "0.5", "data/there.txt", "../data/gone.grd", "data/other.txt")
+    program = Program(Checkout("a/b", "0", tmp_path), tmp_path, ("main.cu",), (), arguments)
+    assert program.absent_file() == "../data/gone.grd"
+    assert (
+        Program(Checkout("a/b", "0", tmp_path), tmp_path, ("main.cu",), (), arguments[:4]).absent_file() == ""
+    )
 
 
 @pytest.mark.parametrize(
