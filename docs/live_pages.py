@@ -23,11 +23,12 @@ from string import Template
 from typing import Any
 
 import torch
-from live_recording import Run, barrier_lines, debugging_tables, record_run, without_line
+from live_recording import Run, barrier_lines, debugging_tables, record_run, with_line
 
 from ladder.build import DebugTarget, EmulatorTarget
 from ladder.common import cache, files
 from ladder.common.progress import steps
+from ladder.exercises import Exercise, get_exercise, read_answers, solution_text
 from ladder.operations import Problem, operation_of
 from ladder.stages import Stage, discover
 
@@ -48,6 +49,8 @@ SIZES = (64, 100, 128, 256)
 HEAD_DIM = 64
 #: The rung whose barriers a reader may take out.
 _WITHOUT_BARRIERS = "v1_minimal"
+#: By rung: the exercise that its page asks. The gap is one line, so that the others keep their numbers.
+_EXERCISES = {"v1_minimal": "v1_rescale"}
 _STATIC = ("page.js", "page.css", "worker.js")
 #: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
 _HASH = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_(\d+_\w+?)_[0-9a-f]{8}")
@@ -96,11 +99,13 @@ def page_data(stage: Stage) -> dict[str, Any]:
     programs = [_program("as it is", narrowed, offered, kernels)]
     for line in barrier_lines(stage) if stage.name == _WITHOUT_BARRIERS else ():
         changed = _program(
-            f"without the barrier of line {line}", without_line(narrowed, line), offered, kernels
+            f"without the barrier of line {line}", with_line(narrowed, line, ""), offered, kernels
         )
         programs.append({**changed, "without": line})
     text = stage.kernel.read_text(encoding="utf-8")
+    asked = _EXERCISES.get(stage.name)
     return {
+        "exercise": _exercise(get_exercise(asked), narrowed, offered, kernels) if asked else None,
         "rung": stage.name,
         "arch": target.arch,
         "source": {"name": "kernel.cu", "lines": text.splitlines()},
@@ -122,6 +127,31 @@ def _program(name: str, stage: Stage, offered: Sequence[Problem], kernels: Itera
     }
     debug = {**_module(debugged[0].ptx, kernels), "tables": tables}
     return {"name": name, "without": 0, **_module(ptx, kernels), "debug": debug}
+
+
+def _exercise(
+    exercise: Exercise, stage: Stage, offered: Sequence[Problem], kernels: Iterable[str]
+) -> dict[str, Any]:
+    """An exercise of the rung: its texts, and each known answer compiled, right and wrong ones mixed."""
+    solution, known = solution_text(exercise).strip(), read_answers(exercise)
+    texts = [one.strip() for one in (solution, exercise.gap.skeleton)]
+    texts += [one.text.strip() for one in (*known.wrong, *known.right)]
+    lines = [one.strip() for one in stage.kernel.read_text(encoding="utf-8").splitlines()]
+    line = lines.index(solution) + 1
+    target = EmulatorTarget(stage.arch(None))
+    answers = []
+    for text in sorted(texts, key=lambda one: cache.digest([one])):
+        run = record_run(with_line(stage, line, text), target, offered[0], may_fail=True)
+        answers.append({"text": text, **_module(run.ptx, kernels)})
+    return {
+        "name": exercise.name,
+        "title": exercise.title,
+        "task": exercise.task.strip(),
+        "hints": exercise.hints,
+        "afterword": exercise.afterword.strip(),
+        "line": line,
+        "answers": answers,
+    }
 
 
 def _module(ptx: str, kernels: Iterable[str]) -> dict[str, Any]:
@@ -185,7 +215,9 @@ def write_pages(folder: Path, build: Path) -> list[Path]:
 def _write_data(stage: Stage, folder: Path) -> None:
     path, beside = folder / f"{stage.name}.json.gz", folder / f".{stage.name}.digest"
     makers = (Path(__file__), Path(__file__).with_name("live_recording.py"))
-    sources = (stage.path, stage.path.parent / "include", ROOT / "emulator")
+    sources = [stage.path, stage.path.parent / "include", ROOT / "emulator"]
+    if stage.name in _EXERCISES:
+        sources.append(get_exercise(_EXERCISES[stage.name]).folder)
     made_from = sorted([*makers, *(one for source in sources for one in files.walk(source))])
     digest = cache.digest(part for one in made_from for part in (one.name, one.read_bytes()))
     if path.is_file() and beside.is_file() and beside.read_text() == digest:

@@ -74,8 +74,12 @@ class Run:
     instructions: dict[str, Sequence[Any]] = field(default_factory=dict)
 
 
-def record_run(stage: Stage, target: Target, problem: AnyProblem, *, check: bool = False) -> Run:
-    """Runs the rung on the problem and records it. Raises :class:`LadderError`."""
+def record_run(
+    stage: Stage, target: Target, problem: AnyProblem, *, check: bool = False, may_fail: bool = False
+) -> Run:
+    """Runs the rung on the problem and records it. Raises :class:`LadderError`; ``may_fail``: not if the
+    kernel fails.
+    """
     extension = build(stage, target, stage.chosen_options({}))
     operation = operation_of(problem)
     inputs, outputs = operation.make_inputs(problem), make_outputs(problem, "cpu")
@@ -89,7 +93,7 @@ def record_run(stage: Stage, target: Target, problem: AnyProblem, *, check: bool
     session = {"arch": target.arch, "threads": 1, "check": check}
     with recorder.attached():
         emulation = emulate(extension, lent, operation.arguments(problem, tensors), session)
-    if emulation.failure:
+    if emulation.failure and not may_fail:
         raise emulation.failure
     run.counted, run.findings = emulation.launches, emulation.findings
     return run
@@ -145,7 +149,7 @@ class _Recorder:
         return self._begins.index(begin)
 
 
-# --- a rung without a line
+# --- a rung with another line
 
 
 def barrier_lines(stage: Stage) -> list[int]:
@@ -154,10 +158,10 @@ def barrier_lines(stage: Stage) -> list[int]:
     return [number for number, line in enumerate(lines, 1) if re.match(r"\s*__syncthreads\(\);", line)]
 
 
-def without_line(stage: Stage, number: int) -> Stage:
-    """A copy of the rung in whose kernel this line is empty."""
+def with_line(stage: Stage, number: int, text: str) -> Stage:
+    """A copy of the rung in whose kernel the line with this number is the text."""
     lines = stage.kernel.read_text(encoding="utf-8").splitlines()
-    lines[number - 1] = ""
+    lines[number - 1] = text
     changed = read_stage(changed_copy(stage, "\n".join([*lines, ""]), "changed"))
     return replace(changed, options={**changed.options, **stage.options})
 

@@ -116,7 +116,7 @@ lessons.debug(
 # the element, thousands of instructions later. `rcontinue` goes back to the last finding, the read that came too early.
 #
 # `ladder debug` has the same commands in a terminal, and [its manual](../docs/debugger.md) has this session step by
-# step. On the site, the rung's live page takes a barrier out in the browser.
+# step. On the site, the rung's live page takes a barrier out in the browser, and has the exercise above.
 #
 # ## The first product
 #

@@ -80,7 +80,77 @@ function fillChoices() {
   $("program").onchange = () => { $("check").checked ||= $("program").selectedIndex > 0; };
 }
 
+// --- the source, and the exercise whose answer is one of its lines
+
+/// No right answer of v1 differs from the reference by more; wrong ones differ by a tenth and more.
+const MOST_ERROR = 1e-4;
+let isSolved = !data.exercise;
+
+function sourceLines() {
+  return data.source.lines.map((text, index) =>
+    isSolved || index + 1 !== data.exercise.line ? text : text.replace(/\S.*/, "... // the exercise"));
+}
+
+function paragraphs(text) {
+  return text.split("\n\n").map((one) => element("p", { textContent: one }));
+}
+
+function showExercise() {
+  const { title, task, answers, hints } = data.exercise;
+  $("exercise").hidden = false;
+  $("title").textContent = title;
+  $("task").replaceChildren(...paragraphs(task));
+  $("answers").append(...answers.map((one, number) => {
+    const input = element("input", { type: "radio", name: "answer", value: number });
+    return element("label", {}, input, element("code", { textContent: one.text }));
+  }));
+  let given = 0;
+  $("hint").onclick = () => {
+    $("hints").append(element("li", { textContent: hints[given++] }));
+    $("hint").disabled = given === hints.length;
+  };
+  $("answer").onclick = () => checkAnswer().catch(failed);
+}
+
+/// What is wrong with an answer to a problem; "" if nothing is.
+async function complaint(chosenAnswer, problem) {
+  const request = { what: "run", ptx: chosenAnswer.ptx, kernels: chosenAnswer.kernels, check: true };
+  const answer = await asked({ ...request, problem });
+  if (answer.no_memory) throw new Error(memoryNote(problem, null));
+  const { log, outputs } = answer;
+  if (log.fault) return log.fault.text;
+  if (log.findings.length) return `${log.findings[0].kind}: ${log.findings[0].message}${place(log.findings[0])}`;
+  const error = largestError({ outputs }, problem);
+  if (Number.isNaN(error)) return "an element of o is NaN";
+  return error <= MOST_ERROR ? "" : `o differs from the reference by ${error.toPrecision(2)}`;
+}
+
+async function checkAnswer() {
+  const { answers, afterword } = data.exercise;
+  const input = document.querySelector("#answers input:checked");
+  if (!input) return verdict("Choose an answer.");
+  verdict("Checking ...");
+  for (const problem of data.problems.filter((one) => one.size === 100)) {
+    const said = await complaint(answers[input.value], problem);
+    if (said) {
+      verdict(`Not right: ${said} (${problem.label}).`);
+      window.live = { is_right: false };
+      return;
+    }
+  }
+  isSolved = true;
+  showLines(lastLog);
+  verdict(`Right. ${afterword}`);
+  window.live = { is_right: true };
+}
+
+function verdict(text) {
+  $("verdict").textContent = text;
+}
+
 // --- a run
+
+let lastLog = { kernels: [], findings: [] };
 
 function largestError(answer, problem) {
   const bytes = answer.outputs[problem.reference.output];
@@ -107,6 +177,7 @@ async function run() {
   const [answer, fits] = await fitting(request, problem);
   if (!answer) return say(memoryNote(problem, null));
   const { log } = answer;
+  lastLog = log;
   const first = log.kernels[0];
   const isNative = own === data.programs[0] && first;
   const same = isNative && JSON.stringify(log.kernels.map((one) => one.totals)) === JSON.stringify(fits.totals);
@@ -159,7 +230,7 @@ function showLines(log) {
   const columns = LINE_COLUMNS.filter(([name]) => [...counts.values()].some((sum) => sum[name]));
   const found = new Set(log.findings.map((one) => one.who.own_line));
   const removed = program().without;
-  const rows = data.source.lines.map((text, index) => {
+  const rows = sourceLines().map((text, index) => {
     const number = index + 1, sum = counts.get(number) ?? {};
     const made = element("tr", { className: removed === number ? "removed" : found.has(number) ? "found" : "" },
       ...columns.map(([name]) => element("td", { className: `count ${name}`, textContent: sum[name] ? shown(sum[name]) : "" })),
@@ -190,7 +261,7 @@ async function follow() {
     if (!answer.moments.length) throw new Error(`this warp does not reach line ${$("line").value}`);
     return answer.moments;
   };
-  const values = { source: data.source.lines, moments: await moments(0), index: 0, warp: 0,
+  const values = { source: sourceLines(), moments: await moments(0), index: 0, warp: 0,
                    warps: warps.map(([b, w]) => `block ${b}, warp ${w}`) };
   const listeners = {};
   const changed = (name) => (listeners[`change:${name}`] ?? []).forEach((listener) => listener());
@@ -221,6 +292,7 @@ function failed(error) {
 }
 
 fillChoices();
+if (data.exercise) showExercise();
 $("run").onclick = () => run().catch(failed);
 $("step").onclick = () => follow().catch(failed);
 say(`${data.problems.length} problems, the emulator and the kernels are here; nothing more is loaded.`);

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ladder.build import EmulatorTarget
+from ladder.exercises import get_exercise, read_answers, solution_text
 from ladder.stages import discover
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -135,7 +136,7 @@ def test_a_missing_barrier_is_found(browser: Browser, address: str) -> None:
     assert as_it_is["log"]["findings"] == []
     for number, line in enumerate(recording.barrier_lines(stage), 1):
         log = _press(browser, "run", size=64, mask="none", program=number, check=True)["log"]
-        changed = recording.without_line(stage.narrowed([problem]), line)
+        changed = recording.with_line(stage.narrowed([problem]), line, "")
         native = recording.record_run(changed, EmulatorTarget(stage.arch(None)), problem, check=True)
         assert _findings(log["findings"]) == _findings(json.loads(native.findings))
         kinds = {one["kind"] for one in log["findings"]}
@@ -184,6 +185,26 @@ def test_steps_show_the_debuggers_variables(browser: Browser, address: str) -> N
     assert any("part" in dict(one["same"]) or "part" in one["differing"] for one in shown)
     table = browser.value("document.querySelector('#steps .values').textContent")
     assert "q_row" in table and "shared+0x" in table
+
+
+@pytest.mark.full
+def test_an_exercise_is_solved_by_its_right_answers_alone(browser: Browser, address: str) -> None:
+    exercise = get_exercise("v1_rescale")
+    known = read_answers(exercise)
+    solution = solution_text(exercise).strip()
+    right = {solution, *(one.text.strip() for one in known.right)}
+    wrong = {exercise.gap.skeleton.strip(), *(one.text.strip() for one in known.wrong)}
+    _open(browser, address, "v1_minimal")
+    shown = browser.value("[...document.querySelectorAll('#answers label')].map((one) => one.textContent)")
+    assert set(shown) == right | wrong and shown.index(solution) not in (0, len(shown) - 1)
+    _press(browser, "run", size=64, mask="none")
+    assert solution not in browser.value("document.getElementById('lines').textContent")
+    for number, text in sorted(enumerate(shown), key=lambda one: one[1] in right):
+        browser.value(f"document.querySelectorAll('#answers input')[{number}].checked = true; 0")
+        assert _press(browser, "answer")["is_right"] == (text in right), text
+        verdict = browser.value("document.getElementById('verdict').textContent")
+        assert verdict.startswith("Right." if text in right else "Not right:"), verdict
+    assert solution in browser.value("document.getElementById('lines').textContent")
 
 
 @pytest.mark.full
