@@ -134,13 +134,13 @@ def _exercise(
 ) -> dict[str, Any]:
     """An exercise of the rung: its texts, and each known answer compiled, right and wrong ones mixed."""
     solution, known = solution_text(exercise).strip(), read_answers(exercise)
-    texts = [one.strip() for one in (solution, exercise.gap.skeleton)]
-    texts += [one.text.strip() for one in (*known.wrong, *known.right)]
+    texts = [solution, exercise.gap.skeleton, *(one.text for one in known.wrong)]
+    texts += [one.text for one in known.right]
     lines = [one.strip() for one in stage.kernel.read_text(encoding="utf-8").splitlines()]
     line = lines.index(solution) + 1
     target = EmulatorTarget(stage.arch(None))
     answers = []
-    for text in sorted(texts, key=lambda one: cache.digest([one])):
+    for text in sorted(map(str.strip, texts), key=lambda one: cache.digest([one])):
         run = record_run(with_line(stage, line, text), target, offered[0], may_fail=True)
         answers.append({"text": text, **_module(run.ptx, kernels)})
     return {
