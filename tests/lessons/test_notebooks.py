@@ -174,22 +174,22 @@ def texts_before(rung: str, file: str) -> str:
     """This file of all rungs of earlier lessons."""
     places = lessons_of_rungs()
     before = [other for other, place in places.items() if place < places[rung]]
-    sources = [discover()[other].source(file) for other in before]
+    ladder = discover()
+    sources = [ladder[other].source(file) for other in before]
     return "\n".join(source.read_text(encoding="utf-8") for source in sources if source.is_file())
 
 
 def test_no_lesson_gives_the_answer_to_an_exercise() -> None:
     """No lesson up to that of its rung may; later ones may show solutions of earlier exercises."""
     place = lessons_of_rungs()
+    closing = [(one, gap_lines(one)) for one in exercises() if one.closes_lessons and one.rung in place]
     given, looked_for = [], 0
     for number, path in enumerate(LESSONS):
         kept = json.loads(path.read_text(encoding="utf-8"))
         text = "\n".join("".join(cell["source"]) for cell in kept["cells"])
         text += "\n".join(map(texts, outputs(path)))
-        for exercise in exercises():
-            if not exercise.closes_lessons or number > place.get(exercise.rung, -1):
-                continue
-            for line in gap_lines(exercise):
+        for exercise, lines in closing:
+            for line in lines if number <= place[exercise.rung] else ():
                 looked_for += 1
                 given += [(path.stem, exercise.name, line)] if line in text else []
     assert given == [] and looked_for > 100
