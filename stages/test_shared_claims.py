@@ -16,7 +16,8 @@ from ladder.evaluation import default_problem, evaluate_all
 from ladder.operations import get_operation
 from ladder.stages import Stage, discover, root
 
-WGMMA = [stage.name for stage in discover() if stage.only_arch and stage.path.parent == root()]
+LADDER = discover()
+WGMMA = [stage.name for stage in LADDER if stage.only_arch and stage.path.parent == root()]
 #: Of the others, those whose kernels for sm_80 and sm_90 fit the registers.
 BEFORE_WGMMA = [
     "b1_two_kernels",
@@ -31,7 +32,7 @@ BEFORE_WGMMA = [
 DENSE = [
     name
     for name in [*WGMMA, *BEFORE_WGMMA]
-    if discover()[name].computes in ("attention", "attention_backward") and not discover()[name].needs
+    if LADDER[name].computes in ("attention", "attention_backward") and not LADDER[name].needs
 ]
 SIZES = [(1, 1), (100, 150), (17, 200), (300, 300)]
 
@@ -45,7 +46,7 @@ def test_products_are_not_serialised_and_nothing_is_spilled(
     ptxas_report: Callable[..., str], spilled_bytes: Callable[..., list[int]], name: str
 ) -> None:
     """C7508 among these remarks says that setmaxnreg is ignored."""
-    stage = discover()[name]
+    stage = LADDER[name]
     assert re.findall(r"\(C75\d+\)", ptxas_report(name)) == []
     require_no_spills(spilled_bytes(name), stage, len(stage.dtypes))
 
@@ -53,7 +54,7 @@ def test_products_are_not_serialised_and_nothing_is_spilled(
 @pytest.mark.parametrize("name", BEFORE_WGMMA)
 def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]], name: str) -> None:
     """For sm_90 of bf16 alone: fp16 takes the same registers."""
-    stage, usual = discover()[name], default_problem(name)
+    stage, usual = LADDER[name], default_problem(name)
     in_bf16: list[Any] = [replace(usual, head_dim=d, dtype="bf16") for d in stage.head_dims]
     require_no_spills(spilled_bytes(name, "sm_80"), stage, len(stage.dtypes))
     require_no_spills(spilled_bytes(name, "sm_90", in_bf16), stage, 1)
@@ -61,7 +62,7 @@ def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]], name: str) 
 
 @pytest.mark.parametrize("name", DENSE)
 def test_no_conflicts(name: str) -> None:
-    stage = discover()[name]
+    stage = LADDER[name]
     problem: Any = get_operation(stage.computes).problem
     problems = [
         problem(1, 2, n, m, d, kv_heads=1, dtype=dtype, is_causal=is_causal)

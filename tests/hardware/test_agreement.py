@@ -38,6 +38,7 @@ from ladder.operations import BackwardProblem, Problem, get_operation
 from ladder.stages import discover, of_today, root
 
 H200 = Path(__file__).parents[2] / "results" / "h200"
+LADDER = discover()
 
 #: The columns known to both sides; no stage has shared atomics, so their count is 0 on both.
 COMPARED = [
@@ -115,7 +116,7 @@ def attention(row: Any) -> Problem:
 
 
 def problem_of(stage: str, text: str) -> Any:
-    operation = get_operation(discover()[stage].computes)
+    operation = get_operation(LADDER[stage].computes)
     return type(operation.calibration_problems[0]).from_text(text)
 
 
@@ -140,7 +141,7 @@ def measured() -> list[Any]:
             counted = launches[[*COMPARED, *TRAFFIC]].min()
             exact = counted[[column for column in COMPARED if column not in ARBITRATED]]
             counts = (stage, replace(problem, dtype=None), *exact.fillna(-1))
-            heavy = problem.head_dim != 64 and (file.name != "counters.csv" or discover()[stage].only_arch)
+            heavy = problem.head_dim != 64 and (file.name != "counters.csv" or LADDER[stage].only_arch)
             marks = [pytest.mark.full] if heavy or counts in seen else []
             if stage in continued:
                 marks.append(pytest.mark.continued)
@@ -179,7 +180,7 @@ def allowed_excess(stage: str, problem: Any, counted: pd.Series, lost: int) -> d
 def test_emulator_counts_what_the_gpu_counted(
     stage: str, problem: Any, counted: pd.Series, lost: int
 ) -> None:
-    arch = "sm_90" + ("a" if discover()[stage].only_arch else "")
+    arch = "sm_90" + ("a" if LADDER[stage].only_arch else "")
     emulated = evaluate(stage, problem, backend="emulator", arch=arch)
     assert emulated.passed, emulated.text
     known = [name for name in COMPARED if pd.notna(counted[name])]
@@ -199,7 +200,7 @@ def test_measured_with_at_most_one_block_an_sm() -> None:
         blocks = rows["grid"].map(lambda text: pd.Series(text.strip("()").split(", ")).astype(int).prod())
         assert (blocks <= rows["sm_count"]).all()
         stages |= set(rows["stage"])
-    assert stages <= {stage.name for stage in discover() if stage.name[0] in "vbhd"}
+    assert stages <= {stage.name for stage in LADDER if stage.name[0] in "vbhd"}
 
 
 TILE = 128  # rows of a block of keys, and of what is padded to whole tiles of queries
@@ -229,7 +230,7 @@ def test_the_gpu_adds_dq_as_often_as_the_formula_says(stage: str, floats: int) -
     ids=str,
 )
 def test_the_emulator_adds_dq_as_often(stage: str, floats: int, problem: BackwardProblem) -> None:
-    arch = "sm_90" + ("a" if discover()[stage].only_arch else "")
+    arch = "sm_90" + ("a" if LADDER[stage].only_arch else "")
     execution = evaluate(stage, problem, backend="emulator", arch=arch).execution
     assert execution is not None
     table = line_table(execution.launches)
