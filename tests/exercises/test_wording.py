@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from ladder.exercises import exercises, get_exercise, worded
 from ladder.exercises.wording import language
+
+CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
 @pytest.mark.parametrize(
@@ -24,7 +30,9 @@ def test_the_language_is_that_of_the_locale_or_the_one_chosen(
     assert language(environment) == expected
 
 
-def test_words_are_translated_as_far_as_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_translated_as_far_as_they_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     english = get_exercise("cuda_map")
     monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
     shown = worded(english)
@@ -33,11 +41,18 @@ def test_words_are_translated_as_far_as_they_are_there(monkeypatch: pytest.Monke
     assert shown.sources(solved=True) != english.sources(solved=True)  # the goal beside the marker
     monkeypatch.setenv("LADDER_LANGUAGE", "en")
     assert worded(english) == english
-    untranslated = [one for one in exercises() if not (one.folder / "zh-CN.toml").is_file()]
     monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
-    assert untranslated and worded(untranslated[0]) == untranslated[0]
+    monkeypatch.setattr("ladder.exercises.definition.exercises_root", lambda: tmp_path)
+    assert worded(english) == english
+    english.folder.mkdir()
+    (english.folder / "zh-CN.toml").write_text('title = "映射"\n', encoding="utf-8")
+    assert worded(english) == replace(english, title="映射")
 
 
-def test_a_translation_has_all_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_exercise_is_translated_with_all_its_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
-    assert [one.name for one in exercises() if len(worded(one).hints) != len(one.hints)] == []
+    for one in exercises():
+        shown = worded(one)
+        assert len(shown.hints) == len(one.hints), one.name
+        for words in (shown.task, shown.afterword):
+            assert CHINESE.search(words), f"{one.name}: {words}"
