@@ -188,8 +188,8 @@ def test_an_initialiser_that_runs_python(start, capfd, python: str, said: str) -
 
 
 def test_loops_of_the_host_end(start, capfd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulated, "_SECONDS", 3.0)
-    monkeypatch.setattr(programs, "MOST_SECONDS", 3.0)
+    monkeypatch.setattr(emulated, "_SECONDS", 1.0)
+    monkeypatch.setattr(programs, "MOST_SECONDS", 1.0)
     for name in (RUNG, PROGRAM):
         initialise(start(name), "for (volatile int i = 0;; i = 1 - i);")
         assert re.search(r"ran for more than \d+ seconds", verdict(name, capfd))
