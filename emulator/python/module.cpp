@@ -136,6 +136,8 @@ public:
       return;
     Device &device = Device::instance();
     device.close_log(log_);
+    // A fault of the session is in its log; later calls must not fail because of it.
+    device.repair();
     device.set_gpu(*previous_gpu_);
     device.set_threads(previous_threads_);
     device.set_warp_instruction_limit(previous_limit_);

@@ -267,12 +267,17 @@ void Device::report(const machine::Fault &fault) {
   write_log_file();
 }
 
-void Device::reset() {
+void Device::repair() {
   forget_last_error();
   const std::lock_guard lock(state_);
   broken_.reset();
-  last_fault_.reset();
   is_broken_ = false;
+}
+
+void Device::reset() {
+  repair();
+  const std::lock_guard lock(state_);
+  last_fault_.reset();
 }
 
 void Device::complain(const std::string &message) {

@@ -96,7 +96,9 @@ public:
   std::optional<machine::Fault> last_fault() const;
   /// Keeps the fault for last_fault and prints it, unless a session is open.
   void report(const machine::Fault &fault);
-  /// Repairs a broken device and clears errors; memory and modules stay.
+  /// Repairs a broken device and clears CUDA's last error; memory, modules and last_fault stay.
+  void repair();
+  /// As repair, and forgets the last fault.
   void reset();
 
   /// Prints a message to the user, once per distinct text, unless a session is open.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from ladder import emulator
+from ladder.build import emulator_library
 from ladder.emulator import FaultError, InOut, Launch, Module, PtxError, shared_access
 from ladder.stages import ARCHITECTURES
 
@@ -105,6 +107,14 @@ def test_faults_raise():
     with pytest.raises(FaultError) as caught:
         Module(AXPY).launch("axpy", 1, 32, [np.zeros(64, np.float32), y, 1.0, 0, 64])
     assert caught.value.fault.kind == "read only"
+
+
+def test_a_fault_does_not_outlive_its_launch():
+    """Entry points that a program calls later, here without a session, find a sound device."""
+    library = ctypes.CDLL(str(emulator_library().shared))
+    with pytest.raises(FaultError):
+        Module(AXPY).launch("axpy", 2, 32, [np.zeros(16, np.float32), np.zeros(64, np.float32), 1.0, 0, 64])
+    assert library.ladder_cudaDeviceSynchronize() == library.ladder_cudaGetLastError() == 0
 
 
 @pytest.mark.parametrize(
