@@ -108,8 +108,8 @@ public:
   }
 
   std::string json() const {
-    return runtime::to_json(*log_, std::string(gpu_.arch), Device::instance().last_fault(),
-                            checking_ ? checking_->to_json() : "[]", {});
+    return runtime::to_json(*log_, std::string(gpu_.arch), Device::instance().last_fault(), {},
+                            checking_ ? checking_->to_json() : "[]", std::nullopt);
   }
 
 private:

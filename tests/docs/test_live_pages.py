@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -225,6 +226,20 @@ def test_out_of_memory_names_the_size_that_fits(browser: Browser, address: str, 
         said = browser.value("document.getElementById('said').textContent")
     assert re.match(r"N = M = 256, no mask does not fit .* This is N = M = \d+, no mask, which fits\.", said)
     assert fits in said and fits != "N = M = 256, no mask"
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+@pytest.mark.parametrize("name", ["page", "host"])
+def test_the_emulator_s_entry_points_for_pages_fit_its_headers(tmp_path: Path, name: str) -> None:
+    """Without emscripten nothing else compiles them."""
+    (tmp_path / "emscripten.h").write_text(
+        "#define EMSCRIPTEN_KEEPALIVE\n"
+        '#define EM_JS(type, name, arguments, ...) extern "C" type name arguments\n'
+    )
+    emulator = ROOT / "emulator"
+    command = ["g++", "-fsyntax-only", "-std=c++20", "-I", str(tmp_path), "-I", str(emulator)]
+    done = subprocess.run([*command, str(emulator / "wasm" / f"{name}.cpp")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_emscripten_the_site_says_so(
