@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 H200 = ROOT / "results" / "h200"
+H100 = ROOT / "results" / "h100"
 PICTURES = ROOT / "docs" / "pictures"
 
 #: The most bytes that a wavefront of shared memory delivers.
@@ -151,6 +152,20 @@ def draw_timeline(data: pd.DataFrame) -> Figure:
     return clocks_picture(data)
 
 
+def ranks() -> pd.DataFrame:
+    """What each of two GPUs did when, in ms, in one call of each schedule and its gradients."""
+    rows = pd.read_csv(H100 / "distributed_spans.csv")
+    return rows[["N", "contender", "rank", "kind", "begin", "end"]]
+
+
+def draw_ranks(data: pd.DataFrame) -> Figure:
+    from ladder.plots import ranks_picture
+
+    panels = {name: data[data.contender == name] for name in ("all_gather", "ring", "zigzag", "ulysses")}
+    title = f"causal attention, forward and backward, of N = {data['N'].iloc[0]:,} rows on two H100s"
+    return ranks_picture(panels, title)
+
+
 def draw_rungs(data: pd.DataFrame) -> Figure:
     from ladder.plots import rungs_picture
 
@@ -183,6 +198,7 @@ ALL = {
     "busy": Picture(busy, draw_busy),
     "turns": Picture(turns, draw_turns),
     "timeline": Picture(timeline, draw_timeline),
+    "ranks": Picture(ranks, draw_ranks),
 }
 
 
