@@ -95,7 +95,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--schedules", nargs="+", choices=several.SCHEDULES, default=[*several.SCHEDULES])
     parser.add_argument("--stage", default="auto")
     parser.add_argument("--backward", default="auto")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="bursts of calls that are timed")
+    parser.add_argument("--burst", type=int, default=3, help="of times: calls of a burst")
     parser.add_argument(
         "--tflops", type=float, default=600.0, help="of plan: a GPU's speed in the forward pass"
     )
@@ -144,7 +145,7 @@ def _tensors(options: argparse.Namespace, rows: int, device: torch.device) -> tu
 Call = Callable[[], object]
 
 
-def _slowest(run: Call, device: torch.device, repeats: int, burst: int = 3, warm_up: int = 2) -> float:
+def _slowest(run: Call, device: torch.device, repeats: int, burst: int, warm_up: int = 2) -> float:
     """The time of a call in ms on the slowest rank: the median of so many bursts of calls, after some calls
     that are not counted.
     """
@@ -246,9 +247,11 @@ def times(options: argparse.Namespace, device: torch.device) -> Iterator[dict[st
     ) -> dict[str, Any]:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        ms = _slowest(run, device, options.repeats)
+        ms = _slowest(run, device, options.repeats, options.burst)
         one = of_one.setdefault((rows, name, contender.startswith("torch")), ms)
         return {
+            "bursts": options.repeats,
+            "burst": options.burst,
             "ranks": ranks,
             "H": options.heads,
             "Hkv": options.kv_heads,
