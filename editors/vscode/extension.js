@@ -13,13 +13,15 @@ function ladderCommand(folder) {
 
 /** The view "Lanes": a row per lane, a column per variable; columns with one value come first, as a list. */
 class LanesView {
+  /** VS Code calls this when the view is first opened, which may be behind the stop that it shows. */
   resolveWebviewView(view) {
     this.view = view;
     view.webview.options = { enableScripts: false };
-    this.show('');
+    this.show(this.content);
   }
 
   show(content) {
+    this.content = content;
     if (!this.view) return;
     this.view.webview.html = `<!DOCTYPE html><html><head><meta charset="utf-8"><style>
       body { font-family: var(--vscode-editor-font-family); font-size: 12px; }

@@ -24,7 +24,6 @@ const root = path.resolve(__dirname, '..', '..');
 require(path.join(root, 'editors', 'vscode', 'extension.js')).activate({ subscriptions: [] });
 
 const webview = { options: {}, html: '' };
-registered.view.resolveWebviewView({ webview });
 const lanes = JSON.parse(require('fs').readFileSync(0, 'utf8'));
 const session = { customRequest: async () => lanes, workspaceFolder: undefined };
 registered.tracker.createDebugAdapterTracker(session).onDidSendMessage({
@@ -33,6 +32,7 @@ registered.tracker.createDebugAdapterTracker(session).onDidSendMessage({
   body: { threadId: 1 },
 });
 setImmediate(() => {
+  registered.view.resolveWebviewView({ webview }); // the view is opened behind the stop
   const { command, words } = registered.factory.createDebugAdapterDescriptor(session);
   console.log(JSON.stringify({ command, words, html: webview.html }));
 });
