@@ -162,8 +162,8 @@ def lock(final: Path) -> Iterator[None]:
 
 
 def made_once(final: Path, fill: Callable[[Path], object]) -> Path:
-    """Returns ``final``. If it does not exist, ``fill`` is called with the directory that becomes it, by one of
-    several processes while the others wait.
+    """Returns ``final``. If it does not exist, one of several processes calls ``fill`` with the directory
+    that becomes it, while the others wait.
     """
     if not final.is_dir():
         with lock(final):

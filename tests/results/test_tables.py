@@ -89,5 +89,5 @@ def test_the_clock_in_the_text_is_that_of_the_launch_that_was_counted() -> None:
     active = row["sm__cycles_active.avg.pct_of_peak_sustained_elapsed"] / 100
     clock = flops / seconds / (132 * 4096 * tensor * active)
     words = " ".join((ROOT / "docs" / "speed.md").read_text(encoding="utf-8").split())
-    assert f"at work in {tensor:.0%} of the cycles of v12c's SMs" in words
+    assert f"the tensor cores of v12c's SMs are busy in {tensor:.0%} of the cycles" in words
     assert f"{seconds * 1e3:.3f} ms, {flops / seconds / 1e12:.0f} TFLOP/s, at {clock / 1e9:.1f} GHz" in words

@@ -213,7 +213,7 @@ def beyond_32_bits(dtype: str, head_dim: int) -> list[Huge]:
         ),
         Huge(
             replace(paged, batch=batch, kv_len=kv_len, lengths=(*(kv_len,) * (batch - 1), 40)),
-            # So many splits that a rung whose blocks stay does not compute the last sequence in its last ones.
+            # So many splits that the last blocks of a persistent rung do not compute the last sequence alone.
             replace(paged, batch=2, kv_len=20_000, lengths=(20_000, 40)),
             paged,
             heads,
