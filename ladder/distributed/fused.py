@@ -11,7 +11,7 @@ from torch import Tensor
 _ELEMENTS = 4096
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def merge_rows(  # type: ignore[no-untyped-def]
     o, o_batch, o_head, o_row,
     lse, lse_batch, lse_head, lse_row,
