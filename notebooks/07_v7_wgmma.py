@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 07 v7_wgmma: products of a warpgroup
 #
-# From here on a rung needs a Hopper GPU to be fast (`sm_90a`: H100, H200). To run it, check it and count it you need
-# no GPU. The emulator also has these instructions.
+# The rungs of lessons 07 to 12 use instructions that only Hopper GPUs have (`sm_90a`: H100, H200). The emulator
+# executes these instructions, too. So you can run, check and count the rungs without a GPU.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -25,15 +25,16 @@ from ladder.lessons import gallery
 # %% [markdown]
 # ## What v6 waits for
 #
-# On an H200, by Nsight Compute's counters, at B = 4, H = 16, N = M = 4096, $d = 128$:
+# These are Nsight Compute's counters on an H200 at B = 4, H = 16, N = M = 4096, $d = 128$ ([what the words
+# mean](../docs/glossary.md)):
 
 # %%
 lessons.busy(["v5_async", "v6c_lane_reductions"])
 
 # %% [markdown]
-# In v6c shared memory is busier than the tensor cores. Each fragment of K and V passes through `ldmatrix` into the
-# registers of each warp. And `mma.sync` itself is a limit: when it does nothing else, this GPU reaches two thirds of
-# what its tensor cores can do (`results/h200/ceilings.csv`).
+# In v6c shared memory is busy for 78% of the time, and the tensor cores for 43%. Each fragment of K and V passes
+# through `ldmatrix` into the registers of each warp. `mma.sync` is a limit, too: alone, it reaches two thirds of what
+# the tensor cores can do (`results/h200/ceilings.csv`).
 #
 # ## Four warps, one product
 #
@@ -48,11 +49,11 @@ lessons.busy(["v5_async", "v6c_lane_reductions"])
 # | B | registers, by `ldmatrix` | shared memory |
 # | completion | before the next instruction that needs it | asynchronous: the warps go on, and wait explicitly |
 #
-# A *descriptor*, 64 bits, says where an operand is in shared memory: its address, its strides and its swizzle. The
-# hardware knows the XOR of lesson 03. So the tiles stay as they are, and `ldmatrix` is no longer needed.
+# A 64-bit *descriptor* gives an operand's place in shared memory: its address, its strides and its swizzle. The
+# hardware applies the XOR of lesson 03. So the tiles stay as they are, and `ldmatrix` is no longer needed.
 #
-# The tile library has these products under the names of v4's, with a `wait` of their own. Its header says how they
-# are used:
+# In the tile library these products have the same names as those of v4. `mma_wait` waits for them. The header shows
+# how they are used:
 
 # %%
 lessons.source(
@@ -69,8 +70,8 @@ lessons.source(
 # %exercise v7_scores
 
 # %% [markdown]
-# The accumulator is spread over the four warps: each has 16 rows, and a quad of lanes shares a row, as before. So the
-# softmax is v6's, and P becomes operand A of the second product without changing lanes.
+# Each of the four warps holds 16 rows of the accumulator. Four lanes, a quad, share a row, as before. So the softmax
+# is v6's. P becomes operand A of the second product without changing lanes.
 #
 # ## Two rules
 #
@@ -82,21 +83,21 @@ lessons.source(
 lessons.source("v7_wgmma", "async_wait();", "prefetch(1 - now")
 
 # %% [markdown]
-# **2. Registers in flight.** Between the issue of a product and the wait for it, no code may touch the registers that
-# it reads or writes. If code does, ptxas inserts a wait and serialises all products: right, and slow. The emulator
-# also waits there.
+# **2. Registers in flight.** A product reads and writes registers from its issue until it completes. No code may
+# touch these registers before the wait. Otherwise ptxas adds waits and serialises all products: the result is right,
+# but the kernel is slow. The emulator also waits there.
 #
 # ## Predict
 #
-# A tile has 48 keys, $d = 64$, and one `wgmma` is 16 deep: S is 64 x 48 x 16, O is 64 x 64 x 16. How many `wgmma`
-# does a warpgroup issue per tile, for both products together?
+# A tile has 48 keys, and $d = 64$. One `wgmma` sums over 16 terms: 64 x 48 x 16 for S, 64 x 64 x 16 for O. How many
+# `wgmma` does a warpgroup issue per tile, for both products together?
 
 # %%
 wgmma_a_tile = None
 lessons.predict("wgmma_a_tile", wgmma_a_tile)
 
 # %% [markdown]
-# ## Measured
+# ## Counted
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
@@ -104,8 +105,8 @@ table = ladder.compare(problem, ["v6c_lane_reductions", "v7_wgmma"], backend="em
 lessons.counts(table)
 
 # %% [markdown]
-# No load from shared memory is left, and none of its wavefronts: threads do not read tiles any more. What the tensor
-# cores read is counted separately (`wavefronts_gmma`), and so are their instructions: `mma` is `mma.sync` alone. As
+# Threads do not read tiles any more: no `ldmatrix` is left, and no wavefront of a load. Wavefronts of the tensor
+# cores are counted separately (`wavefronts_gmma`), and so are `wgmma` instructions: `mma` counts `mma.sync` alone. As
 # in v6, `cp.async` loads the tiles.
 
 # %%
@@ -114,17 +115,24 @@ gallery.costs(["v6c_lane_reductions", "v7_wgmma"], problem)
 # %% [markdown]
 # ## v7b: larger tiles
 #
-# v7 has v6c's tiles, so that the diff shows `wgmma` alone. Q, K and V take no registers any more, so larger tiles
-# fit. v7b_large_tiles has up to 192 queries and 128 keys per tile, and head dimension 256. Q is then read less often:
-# per 16 columns, a product of N keys takes 16 wavefronts for Q and N / 4 for K. TFLOP/s on an H200, at the same
-# problem:
+# v7 has v6c's tiles, so that the diff shows `wgmma` alone. But Q, K and V take no registers any more, so larger tiles
+# fit. v7b_large_tiles has tiles of 192 queries and 128 keys up to $d = 64$, and of 128 queries and 128 keys at $d =
+# 128$. It also has head dimension 256.
+#
+# Larger tiles of keys need fewer reads of Q. Per 16 columns, a product reads Q in 16 wavefronts, and its N keys in N
+# / 4. At $d = 128$ v7 has 32 keys per tile and v7b 128, so v7b reads Q a quarter as often.
+#
+# ## What they bought
+#
+# These are TFLOP/s on an H200, at the same problem:
 
 # %%
 lessons.measured(["v6e_parts", "v7_wgmma", "v7b_large_tiles", "torch flash", "torch cuDNN"])
 
 # %% [markdown]
-# At $d = 128$ the larger tiles win. At $d = 64$ they lose a little: a block has three warpgroups instead of four. The
-# next rungs keep them, and win back what they lose.
+# Without a mask v7 gains 19% over v6e at $d = 64$, and 37% at $d = 128$. The larger tiles gain 5% more at $d = 128$.
+# At $d = 64$ they lose 4 to 6%. There a block has three warpgroups instead of four; whether this is the cause was not
+# measured. The next rungs keep the large tiles, and v8 is faster than v7 in all four columns.
 #
 # ## What is left
 
@@ -132,8 +140,10 @@ lessons.measured(["v6e_parts", "v7_wgmma", "v7b_large_tiles", "torch flash", "to
 lessons.busy(["v6c_lane_reductions", "v7_wgmma", "v7b_large_tiles"])
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** the warps wait at a barrier. All threads compute addresses for every
-# tile, and meet before each one.
+# In v7b at $d = 128$ the tensor cores are busy for 54% of the time, and no unit is busier.
+#
+# **The bottleneck that the next rung removes:** the warps wait at a block barrier before each tile. And all threads
+# compute addresses for the copies of every tile.
 
 # %% [markdown]
 # **Practise:** the exercises of this rung begin with `v7_`. **Read on:** the READMEs of

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 08 v8_tma: one thread loads a tile
 #
-# With `cp.async` every thread computes two addresses for its 16 bytes, one in global and a swizzled one in shared
-# memory, and checks whether they are out of range. Hopper has a unit for that, the *tensor memory accelerator* (TMA).
+# With `cp.async` every thread computes two addresses per 16 bytes: one in global memory, and a swizzled one in shared
+# memory. It also checks whether they are out of range. Hopper has a unit for this work, the *tensor memory
+# accelerator* (TMA).
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -32,14 +33,14 @@ from ladder.operations import get_operation
 lessons.busy(["v7_wgmma", "v7b_large_tiles"])
 
 # %% [markdown]
-# No unit is busy all the time. All warpgroups meet at a block barrier before each tile, so the fastest one waits for
-# the slowest. And a large part of the instructions computes addresses.
+# No unit is busy for more than 54% of the time. All warpgroups meet at a block barrier before each tile, so the
+# fastest one waits for the slowest. And a large part of the instructions computes addresses.
 #
 # ## A tensor map, and a load
 #
 # The host describes each tensor once, in a *tensor map*: sizes, strides, the shape of a tile, the swizzle. In the
-# kernel one thread names a tile by its coordinates. The whole tile arrives swizzled, with zeros past the end of the
-# tensor.
+# kernel one thread names a tile by its coordinates. TMA loads the whole tile and swizzles it. Rows past the end of
+# the tensor become zeros.
 
 # %%
 lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
@@ -50,17 +51,19 @@ lessons.source("v8_tma", "const auto prefetch = [&](int key) {", "};")
 # %% [markdown]
 # ## When has a tile arrived?
 #
-# A barrier in shared memory, an **mbarrier**, counts the threads that arrive and the bytes that are loaded. When all
-# have arrived, its *phase* completes, and the threads that wait for that phase go on. Each buffer has two of them:
+# K and V have a *ring* of buffers each: the buffers are used in turn, again and again. An **mbarrier** is a barrier
+# in shared memory. It counts threads that arrive, and bytes that are loaded. When all expected arrivals and bytes are
+# complete, its *phase* completes. Then the threads that wait for this phase go on, and the next phase begins. Each
+# buffer has two mbarriers:
 #
 # | barrier | a phase completes when | who waits for it |
 # |---|---|---|
 # | `full` | the announced bytes have been loaded | all warps, before they multiply |
 # | `empty` | the buffer has been released | the thread that issues loads, before the next load |
 #
-# Phases have no number, only a parity, 0 or 1, which alternates. A waiter must know which phase it means. Being off
-# by one is the classic mistake: you read a tile that has not arrived, or wait forever. So `Turn` counts both, the
-# buffer and the parity:
+# A phase has no number, only a *parity*, 0 or 1, which alternates. A wait names the parity of the phase that must
+# complete. Being off by one is the classic mistake: the wait returns before the tile has arrived, or never. So `Turn`
+# counts both the buffer and the parity:
 
 # %%
 lessons.source("v8_tma", "template <int kBuffers> struct Turn {", "};", file="tiles/ring.h")
@@ -75,8 +78,9 @@ lessons.source("v8_tma", "for (; key < keys; key += A::keys, turn.advance()) {",
 # %exercise v8_release
 
 # %% [markdown]
-# Each ring of buffers is a member of one struct in shared memory: its tiles, then its mbarriers, 8 bytes each. A tile
-# begins at a multiple of 1,024 bytes, the period of the swizzle; so a few bytes are lost between the rings:
+# All rings are members of one struct in shared memory. A ring holds its tiles first, then its mbarriers, 8 bytes
+# each. Tiles begin at multiples of 1,024 bytes, the period of the swizzle. So a few bytes between the rings are
+# unused:
 
 # %%
 gallery.memory("v8_tma", head_dims=(64, 128))
@@ -95,33 +99,40 @@ tma_loads = None
 lessons.predict("tma_loads", tma_loads)
 
 # %% [markdown]
-# ## Measured
+# ## Counted
 
 # %%
 problem = ladder.Problem(1, 2, 256, 256, 64)
 lessons.counts(ladder.compare(problem, ["v7b_large_tiles", "v8_tma"], backend="emulator"))
 
 # %% [markdown]
-# No thread loads from global memory any more. Computing addresses was a large part of the instructions per score:
+# No thread loads from global memory any more, so `sectors read` is 0. TMA's reads are counted as `tma_sectors_ld`. In
+# v7b, computing addresses is a large part of the instructions per score:
 
 # %%
 gallery.instructions(("v6c_lane_reductions", "v7b_large_tiles", "v8_tma"))
 
 # %% [markdown]
-# What it bought, TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
+# ## What it bought
+#
+# These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
 lessons.measured(["v7_wgmma", "v7b_large_tiles", "v8_tma", "torch cuDNN"])
 
 # %% [markdown]
+# TMA gains 11 to 24% over v7b.
+#
 # ## An mbarrier in the next block
 #
-# An mbarrier also counts bytes that another block sends. Hopper can start blocks as a *cluster*, on neighbouring SMs and
-# at the same time. Their shared memory is then one *distributed shared memory*: `mapa` turns an address of one's own
-# into the same address in another block, and `st.async` stores there and adds the bytes to an mbarrier beside them.
+# This section is an aside, which the next lessons do not need. An mbarrier also counts bytes that another block
+# sends. Hopper can start blocks as a *cluster*, on neighbouring SMs and at the same time. Together, their shared
+# memories are a *distributed shared memory*. `mapa` turns an address in a block's own shared memory into the same
+# address in another block. `st.async` stores there, and adds the bytes to an mbarrier beside them.
 #
-# No rung needs it: no row of attention is too long for one block. A layer norm of wide rows does. In
-# [this example](../examples/layer_norm_cluster/kernel.cu) two blocks hold half of each row and exchange their sums:
+# No rung uses clusters, because a row of attention is never too long for one block. A row of a wide layer norm can
+# be. In [this example](../examples/layer_norm_cluster/kernel.cu) two blocks hold half of each row and exchange their
+# sums:
 
 # %%
 lessons.drawing("cluster")
@@ -130,17 +141,17 @@ lessons.drawing("cluster")
 lessons.source("layer_norm_cluster", "if (lane == 0)", "vec.values[i][slot] +=", file="tiles/cluster.h")
 
 # %% [markdown]
-# What the exchange costs, beside the example in which a warp holds whole rows:
+# The table shows the cost of the exchange, beside an example in which a warp holds whole rows:
 
 # %%
 matrix = get_operation("layer_norm").problem(rows=128, cols=256)
 lessons.counts(ladder.compare(matrix, ["layer_norm", "layer_norm_cluster"], backend="emulator"))
 
 # %% [markdown]
-# Global memory is read as often as before. The 64 shared loads are the sums that arrive: 8 warps per block, two sums
-# per row, 16 rows in two loads. Each warp waits for 64 bytes, which its counterpart sends, and for nothing else. The
-# cluster needs a barrier before the first message. Without it, a block may send to an mbarrier that the other block
-# has not initialised.
+# Global memory is read as often as before. The 64 shared loads read the sums that arrive: two blocks of 8 warps, two
+# sums per row, and two loads for the 16 rows of a warp. Each warp waits only for the 64 bytes that its counterpart in
+# the other block sends. The cluster needs a barrier before the first message. Without it, a block may send to an
+# mbarrier that the other block has not initialised.
 
 # %% [markdown]
 # ## What is left
@@ -149,8 +160,12 @@ lessons.counts(ladder.compare(matrix, ["layer_norm", "layer_norm_cluster"], back
 lessons.busy(["v7b_large_tiles", "v8_tma"])
 
 # %% [markdown]
-# **The bottleneck that the next rung removes:** the thread that issues loads also multiplies. It issues the next load
-# once per tile, after it has waited for the slowest warp, and its warpgroup waits with it.
+# The tensor cores are now busy for 66% of the time. The stall reason is still *barrier*, although the loop has no
+# block barrier. It stays so in v9 and is no longer named in v10b, which waits for its products later. So it probably
+# contains waits for `wgmma`; no counter here shows that directly.
+#
+# **The bottleneck that the next rung removes:** the thread that issues loads also multiplies. Once per tile it waits
+# until the slowest warp has released the buffer. Its warpgroup waits with it, and the next load is late.
 
 # %% [markdown]
 # **Practise:** the exercises of this rung begin with `v8_`. **Read on:** the rung's

@@ -2,7 +2,7 @@
 # # 09 v9_roles, v9b_three_consumers: a producer and consumers
 #
 # In v8 the thread that issues loads also multiplies. Here warpgroups have roles. From this lesson to lesson 12 the
-# rungs compute the same with the same instructions. The order in which things happen changes, and with it the time.
+# arithmetic changes little. What changes is which warps do it, and when.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -25,8 +25,8 @@ from ladder import lessons
 # ## What v8 waits for
 #
 # One thread of v8 issues all loads. Before it may load into a buffer, every warp must have released it. So this
-# thread waits for the slowest warp, once per tile, and its own warpgroup waits with it. On an H200, by Nsight
-# Compute's counters, at B = 4, H = 16, N = M = 4096, $d = 128$:
+# thread waits for the slowest warp, once per tile, and its own warpgroup waits with it. These are Nsight Compute's
+# counters on an H200 at B = 4, H = 16, N = M = 4096, $d = 128$:
 
 # %%
 lessons.busy(["v8_tma"])
@@ -60,8 +60,8 @@ lessons.source(
 )
 
 # %% [markdown]
-# ptxas compiles each branch of the kernel for its own number. The branch itself, who produces and who consumes, is
-# exercise `v9_roles`.
+# ptxas compiles each branch of the kernel for its own number of registers. The branch itself, which separates the
+# producer from the consumers, is exercise `v9_roles`.
 #
 # ## Predict
 #
@@ -81,14 +81,15 @@ table = ladder.compare(problem, ["v8_tma", "v9_roles"], backend="emulator").set_
 table[["wgmma_instructions", "tma_load_instructions", "tma_sectors_ld", "global_sectors_st"]].T
 
 # %% [markdown]
-# The work is v8's, instruction by instruction. Counting cannot show what roles are worth. Measuring can, in TFLOP/s:
+# The counts are v8's, so they cannot show what roles bought. Times can. These are TFLOP/s on an H200:
 
 # %%
 lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
 
 # %% [markdown]
-# At $d = 64$ roles win. At $d = 128$ they lose. There a block has two consumers, because O of 64 rows takes 64
-# registers per thread and S of 128 keys another 64. While one consumer computes its softmax, only one other has
+# At $d = 64$ roles gain 7%. At $d = 128$ they lose 5% without a mask, and gain nothing with one. There a block has
+# only two consumers. Per thread, O of 64 rows takes 64 registers, S of 128 keys 64, and P 32. With a third consumer
+# only 160 registers would be left in all. And while one of two consumers computes its softmax, only the other one has
 # products for the tensor cores.
 #
 # ## v9b: a third consumer
@@ -99,8 +100,9 @@ lessons.measured(["v8_tma", "v9_roles", "torch cuDNN"])
 lessons.diff("v9_roles", "v9b_three_consumers")
 
 # %% [markdown]
-# With three consumers each thread has 160 registers: 64 for O, 40 for S of 80 keys, and 20 for P, which has 16 bits.
-# A tile of K and V also serves 192 rows instead of 128. What it bought:
+# With three consumers each of their threads has 160 registers. O takes 64, S of 80 keys 40, and P 20, since its
+# elements have 16 bits. A tile of K and V also serves 192 rows instead of 128. These speeds and counters show what it
+# bought:
 
 # %%
 lessons.measured(["v8_tma", "v9_roles", "v9b_three_consumers", "torch cuDNN"])
@@ -109,10 +111,16 @@ lessons.measured(["v8_tma", "v9_roles", "v9b_three_consumers", "torch cuDNN"])
 lessons.busy(["v8_tma", "v9_roles", "v9b_three_consumers"])
 
 # %% [markdown]
-# The price: more tiles, so more waits per key. And a block has 192 rows, so a ragged end wastes more.
+# At $d = 128$ the third consumer gains 28% without a mask, and 14% with one. The tensor cores are busy for 81% of the
+# time instead of 65%.
 #
-# **The bottleneck that the next rung removes:** a consumer's products stand still during its softmax, and its softmax
-# during its products. Whether the consumers overlap each other is left to chance.
+# ## What it costs, and what is left
+#
+# There are more tiles, so there are more waits per key. And a block has 192 rows, so a block with few rows left at
+# the end of the queries wastes more.
+#
+# **The bottleneck that the next rung removes:** a consumer issues no products during its softmax, and computes no
+# softmax during its products. Whether one consumer's softmax overlaps another one's products is left to chance.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `v9_`. **Read on:** the READMEs of [v9](../stages/v9_roles/README.md) and
