@@ -27,8 +27,8 @@ from ladder import lessons
 # ## Items of different length
 #
 # With a causal mask the first 192 queries of a head see at most 192 keys. The last ones see all 4,096. So a work item
-# takes between 3 and 52 tiles of 80 keys. Let us compute when the last of 132 SMs is done, and compare it with a
-# perfect distribution. Block b takes the items b, b + 132, and so on:
+# takes between 3 and 52 tiles of 80 keys. This model computes when the last of 132 SMs is done. A time of 1 would be
+# a perfect distribution. Block b takes the items b, b + 132, and so on:
 
 # %%
 SMS, HEADS, ROWS, KEYS, N = 132, 64, 192, 80, 4096
@@ -57,9 +57,9 @@ orders = {
 pd.Series({name: f"{finish(lengths):.3f}" for name, lengths in orders.items()}, name="time").to_frame()
 
 # %% [markdown]
-# Head by head takes nearly twice as long as it should. 132 SMs are 6 times the 22 items of a head, so each SM gets
-# the same rows of every sixth head: some only long items, some only short ones. Longest first is a good rule: the
-# short items at the end fill the gaps.
+# Head by head takes nearly twice as long as a perfect distribution. A head has 22 items, and 132 is 6 x 22. So each
+# SM gets the same rows of every sixth head: some SMs get only long items, others only short ones. *Longest first* is
+# a good rule: the short items at the end fill the gaps.
 #
 # ### Predict
 #
@@ -73,9 +73,9 @@ lessons.predict("time_shortest_first", time_shortest_first)
 # %% [markdown]
 # ## v12: an order for time and for L2
 #
-# v11 goes batch by batch: within a batch all heads, last rows first. With a causal mask v12 puts the heads of *all*
-# batches together, as many as their K and V allow. Without a mask all items take equally long, and there v12 goes
-# head by head, so that blocks which run at the same time read the same K and V:
+# v11's order is batch by batch. Within a batch it takes the last rows of all heads first. With a causal mask v12 puts
+# the heads of *all* batches together, up to 128 MB of K and V. Without a mask all items take equally long. There v12
+# goes head by head, so that blocks which run at the same time read the same K and V:
 
 # %%
 lessons.source("v12_order", "/// Causal: at most half as many heads as blocks", "const unsigned heads = min(")
@@ -84,7 +84,8 @@ lessons.source("v12_order", "/// Causal: at most half as many heads as blocks", 
 # %exercise v12_item
 
 # %% [markdown]
-# The counts stay v11b's. What changes is where the data comes from. Without a mask, at $d = 128$:
+# The counts are v11b's. But the L2 cache handles 40% fewer sectors, and DRAM moves 45% fewer bytes. This is without a
+# mask, at $d = 128$:
 
 # %%
 lessons.busy(["v11b_store", "v12_order"], only=["tensor cores", "L2", "DRAM"])
@@ -92,9 +93,9 @@ lessons.busy(["v11b_store", "v12_order"], only=["tensor cores", "L2", "DRAM"])
 # %% [markdown]
 # ## v12b: a counter
 #
-# In v12 a block knows all its items from the start. That is fair if all blocks are equally fast, and if the items of
-# a round are equally long. Neither is true. In v12b a block takes the next item when it has loaded its last one, from
-# a counter in global memory:
+# In v12 a block's items are fixed before the launch. This balances the load only if all blocks are equally fast, and
+# if the items of a round are equally long. Neither is true. In v12b a block takes its next item when it has loaded
+# the current one. The item's number comes from a counter in global memory. This is called a *dynamic tile scheduler*:
 
 # %%
 lessons.source(
@@ -104,9 +105,9 @@ lessons.source(
 )
 
 # %% [markdown]
-# Only the producer takes numbers. It writes the number beside Q's buffer, and the mbarrier that makes Q visible also
-# makes the number visible. `atomicInc` wraps at its second argument: each item is followed by one increment, so the
-# last one of a launch sets the counter back to 0. In our model:
+# Only the producer takes numbers. It writes the number beside Q's buffer. The mbarrier that makes Q visible also
+# makes the number visible. `atomicInc` wraps at its second argument. Each item is followed by one increment, so the
+# last increment of a launch sets the counter back to 0. The model says:
 
 # %%
 longest_first = orders["all heads, last rows first"]
@@ -119,9 +120,9 @@ print(
 #
 # ## v12c: the ragged tile
 #
-# 4,096 queries are 21 tiles of 192 rows, and 64 rows more. Up to here these 64 rows are the last tile, which sees all
-# keys: one consumer of three works, and it takes as long as a full tile. v12c aligns the tiles to the last query, so
-# the ragged tile is the first one and sees 64 keys:
+# 4,096 queries are 21 tiles of 192 rows, and 64 rows more. In the rungs before, these 64 rows are the last tile,
+# which sees all keys. It takes as long as a full tile, but only one consumer of three has rows. v12c aligns the tiles
+# to the last query. Then the tile of 64 rows is the first one, and sees only 64 keys:
 
 # %%
 lessons.source("v12c_end_aligned", "row = (p.q_len + 63u) / 64 * 64")
@@ -131,7 +132,7 @@ from_the_end = [tiles(row) for row in range(N, 0, -ROWS)]
 print(f"tiles of keys per head: {sum(of_a_head)} before, {sum(from_the_end)} after")
 
 # %% [markdown]
-# Counted by the emulator, for one head of 256 queries and keys, $d = 128$, causal:
+# The emulator counts, for one head of 256 queries and keys, $d = 128$, causal:
 
 # %%
 problem = ladder.Problem(1, 1, 256, 256, 128, is_causal=True)
@@ -142,14 +143,15 @@ table[["wgmma_instructions", "tma_load_instructions", "tma_store_instructions"]]
 # %% [markdown]
 # ## What they bought
 #
-# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
+# These are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
 lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned", "torch cuDNN"])
 
 # %% [markdown]
-# The counter gains most under a causal mask at $d = 128$. Without a mask it costs a little there: the order of v12
-# was already good, and a number must be fetched per item.
+# v12's order gains 4% with a causal mask at $d = 64$, and 2% without one at $d = 128$. The counter gains 3 to 5% with
+# a causal mask. It loses 4% without a mask at $d = 128$: there the order of v12 was already good, and a number must
+# be fetched per item. v12c gains 3% with a causal mask at $d = 64$, and at most 1% elsewhere.
 #
 # ## What is left
 
@@ -157,9 +159,9 @@ lessons.measured(["v11b_store", "v12_order", "v12b_counter", "v12c_end_aligned",
 lessons.busy(["v11b_store", "v12_order", "v12c_end_aligned"])
 
 # %% [markdown]
-# At $d = 128$ the tensor cores are busy for 95% of the time. What remains is their clock, which falls under their
-# power draw. At $d = 64$ neither they nor the exponentials are busy for more than two thirds of the time: a tile
-# needs both for the same number of clocks.
+# At $d = 128$ the tensor cores are busy for 95% of the time. What remains is the GPU's clock, which falls when they
+# draw much power. At $d = 64$ neither they nor the exp unit is busy for more than two thirds of the time. There a
+# tile needs both units for the same number of clocks, so time is lost whenever one of them waits.
 
 # %% [markdown]
 # **Practise:** `ladder exercise start v12_item`. **Read on:** the READMEs of [v12](../stages/v12_order/README.md),

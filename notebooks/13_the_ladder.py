@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 13 The whole ladder, and a rung of your own
 #
-# All rungs of the forward pass on one problem, side by side. Then you build one more.
+# This lesson compares all rungs of the forward pass on one problem. Then you build one more.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -44,10 +44,10 @@ lessons.text_table(ideas)
 gallery.comparison()
 
 # %% [markdown]
-# The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and blocks.
-# From v1b to v2 a *fragment* feeds many multiply-adds where two words fed one. From v2 to v3 the conflicts go. From v3b
-# to v4 a tile of K and V is loaded for four times as many queries. From v7 on the tensor cores read the tiles, not the
-# threads, and one read of K or V serves the 64 rows of four warps.
+# The axis is logarithmic. From v1 to v1b little changes in shared memory: that rung is about global memory and
+# blocks. In v1b two loaded words feed one multiply-add, and in v2 a *fragment* feeds many. v3 removes the conflicts.
+# v4 loads a tile of K and V for four times as many queries as v3b. From v7 on the tensor cores read the tiles, not
+# the threads. One read of K or V serves the 64 rows of four warps.
 #
 # And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
 # $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$, where its
@@ -63,7 +63,7 @@ table = ladder.compare(problem, backend="emulator")
 lessons.after("mma_of_v3", lambda: lessons.counts(table))
 
 # %% [markdown]
-# How much arithmetic does one wavefront of shared memory serve? That is what the lower half of the ladder is about:
+# How much arithmetic does one wavefront of shared memory serve? The lower half of the ladder increases this number:
 
 # %%
 wavefronts = (table["wavefronts_ld"] + table["wavefronts_st"]).astype(float)
@@ -73,9 +73,9 @@ served[wavefronts.to_numpy() > 0].round(1).iloc[:7]
 # %% [markdown]
 # ## Time
 #
-# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`), at B = 4, H = 16. The dashed
-# line is what `mma.sync` reaches on that GPU when it has nothing else to do (`ceilings.csv`). The rungs from v7 on and
-# cuDNN use `wgmma` instead, whose limit is higher. So they can pass the line, and v1 to v6 and FlashAttention-2 cannot.
+# The emulator claims no times. These were measured on an H200 (`results/h200/speed.csv`), at B = 4, H = 16. The
+# dashed line is the speed of `mma.sync` alone on that GPU (`ceilings.csv`). The rungs from v7 on and cuDNN use
+# `wgmma` instead, whose limit is higher. So they can pass the line, and v1 to v6 and FlashAttention-2 cannot.
 
 # %%
 speeds = lessons.measured_speeds()
@@ -84,7 +84,7 @@ ceilings = pd.read_csv(stages.results_root() / "h200" / "ceilings.csv").set_inde
 speed_picture(speeds, problems, ceilings.loc["mma.sync", "per_second"] * 1e-12)
 
 # %% [markdown]
-# And on the GPU of this machine, if it has one:
+# If this machine has a GPU, these are its speeds:
 
 # %%
 lessons.times()
@@ -134,7 +134,7 @@ first_try = ladder.compare(problem, ["v2_warp_mma", "my_swizzle"], backend="emul
 lessons.after("conflicts_of_my_swizzle", lambda: lessons.counts(first_try))
 
 # %% [markdown]
-# Three bits tell eight rows apart, and a pass reads eight rows:
+# A pass reads eight rows, so the XOR needs three bits of the row's number:
 
 # %%
 store_at("col ^ row % 8 * 8")
@@ -142,8 +142,8 @@ both = ladder.compare(problem, ["v2_warp_mma", "my_swizzle", "v3_swizzle"], back
 lessons.counts(both).loc[["right", "bank conflicts"]]
 
 # %% [markdown]
-# No conflict is left, and the result is right: outputs and lse are within the same bounds as every rung's. But also
-# try it at other head dimensions:
+# No conflict is left, and the result is right: the errors of o and lse are within the same bounds as in every rung.
+# But also try it at other head dimensions:
 
 # %%
 for head_dim in (32, 64, 128):
@@ -152,10 +152,10 @@ for head_dim in (32, 64, 128):
     print(f"d = {head_dim:3}: {'right' if passed else 'WRONG'}")
 
 # %% [markdown]
-# At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it, into the next row: two elements meet in
-# one place. The test matrix that every rung is held to would have told you, and so would `ladder check my_swizzle
-# --problem 1,2,256,256,32`: two threads write one place. v3 derives the three numbers from the tile and is right for
-# all.
+# At $d = 32$ a row has 32 elements, and `col ^ row % 8 * 8` reaches beyond it, into the next row. So two elements are
+# stored in one place. The test matrix of the rungs finds this error. So does `ladder check my_swizzle --problem
+# 1,2,256,256,32`: two threads write one place. v3 computes the three numbers of its XOR from the tile, and is right
+# for all.
 #
 # ## Where to go from here
 #
