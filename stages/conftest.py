@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
-from continued import continued_rungs
+from continued import FIRST, continued_rungs
 from rich.console import Console
 
 from ladder.backends import get_backend
@@ -30,17 +30,25 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue, and
-    of those that are slow to compile, the tests of the matrix that compile all of their kernels. What
-    compiles whole rungs comes first.
+    """Marks what ``make test`` leaves to ``pytest stages/``: of the project's rungs that others continue,
+    except the first ones, all but one kernel on the matrix; of those that are slow to compile, the tests of
+    the matrix that compile all of their kernels. What compiles whole rungs comes first.
     """
     items.sort(key=lambda item: item.path.name != "test_shared_claims.py")
+    ladder = {stage.name: stage for stage in discover()}
     for item in items:
-        stage = item.callspec.params.get("stage") if hasattr(item, "callspec") else None
-        own = isinstance(stage, Stage) and stage.path.parent == root()
-        left = own and (stage.name in continued_rungs() or stage.computes in SLOW_TO_COMPILE)
-        if left and item.path.name == "test_matrix.py" and not item.name.startswith("test_one_kernel["):
-            item.add_marker("continued")
+        if item.path.is_relative_to(root()) and not item.name.startswith("test_one_kernel["):
+            rung = _rung_of(item, ladder)
+            slow = item.path.name == "test_matrix.py" and rung and rung.computes in SLOW_TO_COMPILE
+            if rung and rung.path.parent == root() and (slow or rung.name in continued_rungs() - FIRST):
+                item.add_marker("continued")
+
+
+def _rung_of(item: pytest.Item, ladder: Mapping[str, Stage]) -> Stage | None:
+    """The rung that a test is about: its parameter, or the folder that it is in."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    stage = parameters.get("stage", parameters.get("name", item.path.parent.name))
+    return stage if isinstance(stage, Stage) else ladder.get(str(stage))
 
 
 def pytest_report_header() -> str:
