@@ -100,7 +100,7 @@ lessons.source(
 #
 # All blocks go through the queries in the same direction, last ones first. So block j waits once, until block j - 1
 # has done its first step. From then on it follows one step behind. The other direction would be slow under a causal
-# mask: block j would start at its own first query, and wait until block 0 has come that far.
+# mask: block j would start at its own first query, and wait until block 0 has reached that query.
 #
 # ### Predict
 #
@@ -112,15 +112,16 @@ steps_until_done = None
 lessons.predict("steps_until_done", steps_until_done)
 
 # %% [markdown]
-# So each block waits for its number of steps once, and the GPU has other blocks to run meanwhile. What it costs,
-# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16:
+# So block j waits for j steps, once. Meanwhile the GPU can run other blocks. The table shows the cost, in TFLOP/s on
+# an H200 at B = 4, H = 16, N = M = 4096, bf16:
 
 # %%
 lessons.measured(["b1_two_kernels", "b2c_large_blocks", "b3_same_bits"], "attention_backward")
 
 # %% [markdown]
-# b1 is also deterministic, with seven products. At $d = 128$ b3 is faster than b1. At $d = 64$ it is slower: b1 is
-# the deterministic rung to take there. The counts are b2c's, plus the accesses to the counters:
+# The same bits cost 6 to 15% of b2c's speed. b1 is also deterministic, with seven products. At $d = 128$ b3 is faster
+# than b1. At $d = 64$ it is slower: there b1 is the better deterministic rung. The counts are b2c's, plus the
+# accesses to the counters:
 
 # %%
 lessons.counts(ladder.compare(questions.GRADIENTS, ["b2c_large_blocks", "b3_same_bits"], backend="emulator"))
@@ -168,8 +169,8 @@ def train(attention, steps=40):
 
 
 # %% [markdown]
-# Once with torch's attention, and once with `v6e_parts` forward and `b3_same_bits` backward on the emulator, from the
-# same seed:
+# The model trains twice from the same seed: with torch's attention, and with `v6e_parts` forward and `b3_same_bits`
+# backward on the emulator:
 
 # %%
 torch.set_num_threads(1)  # so small a model is faster on one
@@ -195,6 +196,9 @@ apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=
 print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.3f}, at most {apart:.3f} apart")
 
 # %% [markdown]
+# **What is left:** as in b2c, every fragment passes through registers. The next rungs compute gradients with `wgmma`.
+# They start from b2c, so the last bits of their dQ differ again.
+#
 # **Practise:** the exercises begin with `b3_`. **Read on:** the rung's [README](../stages/b3_same_bits/README.md).
 # **Next:** [17, gradients on Hopper](17_b4_wgmma.ipynb). Run this lesson [on
 # Colab](https://colab.research.google.com/github/flash-ladder/flash-ladder/blob/main/notebooks/16_b3_same_bits.ipynb).

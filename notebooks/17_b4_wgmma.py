@@ -27,7 +27,8 @@ from ladder.operations import BackwardProblem
 # %% [markdown]
 # ## The steps
 #
-# TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. Read it from top to bottom; each row adds one idea:
+# In b2c each fragment passes through `ldmatrix` into registers, and shared memory limits the speed (lesson 15). These
+# are TFLOP/s on an H200 at B = 4, H = 16, N = M = 4096, bf16. From b4_wgmma to b4g_wide_adds, each row adds one idea:
 
 # %%
 rungs = ["b4_wgmma", "b4b_tma", "b4c_tma_stores", "b4d_roles", "b4e_overlap", "b4f_halves", "b4g_wide_adds"]
@@ -66,9 +67,10 @@ lessons.predict("wgmma_a_step", wgmma_a_step)
 # %% [markdown]
 # ## b4b, b4c: TMA
 #
-# b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded with
-# the tiles they belong to, and count for the same mbarrier. b4c stores dK and dV through the shared memory of K and
-# V, by TMA, as v11b stores O. The block barrier remains for one purpose: dS, which all warps store and read.
+# b4b replaces `cp.async` and the block barrier by TMA loads and mbarriers, as v8 does. lse and delta are loaded
+# together with their tiles, and their bytes count for the same mbarrier. b4c stores dK and dV by TMA, as v11b stores
+# O: they are written into the shared memory of K and V first. The block barrier remains for one purpose: dS, which
+# all warps store and read.
 
 # %%
 table = ladder.compare(BackwardProblem(1, 1, 256, 256, 64), rungs[:3], backend="emulator").set_index("stage")
@@ -86,8 +88,8 @@ table[
 # ## b4d: roles
 #
 # A producer warp issues all loads. Two consumer warpgroups compute, with 240 registers per thread: dV, dK, $S^T$ and
-# $dP^T$ fit without spilling. By itself this *loses* 1 to 6%. The producer costs a warpgroup, and every product is
-# still waited for at once. The next step needs it.
+# $dP^T$ fit without spilling. By itself this *loses* up to 6%. The producer costs a warpgroup, and a consumer still
+# waits for each product at once. But the next rung needs the roles.
 #
 # ## b4e: issue early
 #
@@ -117,20 +119,21 @@ lessons.source(
 #
 # A consumer still waits for dP, and its dV is issued only after all of dS. At $d = 64$ a tile has 128 queries. b4f
 # computes P and dS in two halves of 64: while the exponentials of one half are computed, the products of the other
-# run. This wins back what the roles cost. At $d = 128$ a tile has 64 queries, which are one half, and nothing
-# changes.
+# run. It gains 7 to 10% there, which is more than the roles cost. At $d = 128$ a tile has 64 queries, which are one
+# half, so there is nothing to overlap. Its speed there is 2% below b4e's.
 
 # %%
 lessons.source("b4f_halves", "__device__ void compute_ds() {", "issue_dv(A::queries - 64);")
 
 # %% [markdown]
-# The source order is not the machine's order: ptxas moves exponentials down, past waits under which they should run,
-# unless an issued product needs them. Here the dV of the first half does.
+# The order in the source is not the order of the machine code. ptxas moves exponentials past the waits under which
+# they should run, unless an issued product needs them. Here the dV of the first half needs them.
 #
 # ## b4g: wide additions
 #
-# `red.global.add.f32` adds 128 bytes per instruction of a warp. An sm_90 has a form that adds four neighbours per
-# lane: 512 bytes. The sums may be in any order, so the whole change is one template argument:
+# A `red.global.add.f32` of a warp adds 128 bytes. On sm_90 another form of it adds four neighbours per lane: 512
+# bytes. Only b2's last kernel reads the sums, so they may be stored in any order. So the whole change is one template
+# argument:
 
 # %%
 lessons.diff("b4f_halves", "b4g_wide_adds")
@@ -142,9 +145,11 @@ for rung in ("b4f_halves", "b4g_wide_adds"):
 # %% [markdown]
 # ## What is left
 #
-# Shared memory is the limit. Per step at $d = 64$ it is needed for 2,816 clocks, and the tensor cores for 2,560
-# ([b4's README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were
-# tried here and lose under a causal mask: the fixed order of work items is worse than a grid, whose blocks start on
+# b4g gains 3% over b4f. All seven rungs together gain 62 to 70% over b2c.
+#
+# Shared memory is the limit. Per step at $d = 64$ it is busy for 2,816 clocks, and the tensor cores for 2,560 ([b4's
+# README](../stages/b4_wgmma/README.md) counts them). Persistent blocks, which help the forward pass, were tried here.
+# They lose under a causal mask: a grid is better than their fixed order of work items, because its blocks start on
 # whichever SM is free. And the last bits of dQ differ from run to run: deterministic gradients on `wgmma` are not in
 # this ladder.
 

@@ -30,10 +30,10 @@ from ladder.operations import HstuProblem
 #
 # $$ o_i = \frac1n \sum_{j \le i} \mathrm{silu}(\alpha\, q_i \cdot k_j)\, v_j, \qquad \mathrm{silu}(x) = \frac{x}{1 + e^{-x}} $$
 #
-# Here $n$ is a constant of the batch, the length of its longest sequence unless you say otherwise. A weight depends
+# Here $n$ is a constant of the batch: the length of its longest sequence, unless you say otherwise. A weight depends
 # on its own logit and on no other. So there is no maximum, no row sum and no rescaling, and nothing is divided at the
-# end. Tiles of keys simply add up, in any order. This is the whole loop, where v6d calls a softmax of about twenty
-# lines between the two products:
+# end. Tiles of keys can be added in any order. This is the body of the loop. In place of `silu`, v6d calls a softmax
+# of about twenty lines:
 
 # %%
 lessons.source("h1_silu", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem[now], o);")
@@ -41,9 +41,10 @@ lessons.source("h1_silu", "mma_ABt(s, q, k_smem[now]);", "mma_AB(o, p_16, v_smem
 # %% [markdown]
 # ## Jagged batches
 #
-# Users have logs of different lengths. Padded to the longest, most of the work would be wasted. So the sequences lie
-# one after the other in one tensor, and an array says where each begins: `cu_seqlens`. The grid is heads x sequences
-# x blocks of 128 queries of the *longest* sequence. Blocks past the end of a shorter one return at once:
+# Users have logs of different lengths. If all were padded to the longest one, most of the work would be wasted. So
+# the sequences follow each other in one tensor. An array, `cu_seqlens`, holds where each one begins. The grid is
+# heads x sequences x blocks of 128 queries of the *longest* sequence. Blocks past the end of a shorter one return at
+# once:
 
 # %%
 lessons.source("h1_silu", "const Sequence<T, d> sequence(problem);", "return;")
@@ -72,8 +73,8 @@ for name, problem in {"padded": padded, "jagged": jagged}.items():
 # ## One special function
 #
 # An SM computes 16 special functions per clock: exponentials, inverses, `tanh`. Written as x / (1 + e⁻ˣ), silu takes
-# two of them. With y = x / 2 it is y + y tanh(y), which takes one. How much is that beside the products? In clocks of
-# an SM per score, with the 2,704 operations per clock that `mma.sync` reaches:
+# two of them. With y = x / 2 it is y + y tanh(y), which takes one. The table compares this with the products, in
+# clocks of an SM per score, at the 2,704 operations per clock that `mma.sync` reaches:
 
 # %%
 pd.DataFrame(
@@ -93,7 +94,8 @@ lessons.source("h1_silu", "/// dst = silu(scale * src)", "/// function per value
 #
 # ## What it reaches
 #
-# TFLOP/s on an H200 with 16 heads in bf16, over the pairs that the mask shows (`results/h200/hstu.csv`):
+# These are TFLOP/s on an H200 with 16 heads in bf16. Only pairs of a query and a key that the mask shows are counted
+# (`results/h200/hstu.csv`):
 
 # %%
 lessons.measured_hstu(["h1_silu"])
@@ -101,7 +103,7 @@ lessons.measured_hstu(["h1_silu"])
 # %% [markdown]
 # Short sequences reach less: a launch has fewer blocks, and a larger part of their tiles is cut by the diagonal.
 #
-# **What the next rung adds:** the masks of recommenders. Here every query sees all tokens before it.
+# **What is left:** here every query sees all tokens before it. The next rung adds the masks of recommenders.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h1_`. **Read on:** the rung's [README](../stages/h1_silu/README.md).

@@ -75,7 +75,7 @@ lessons.after("keys_of_the_last_target", lambda: picture({"2 contexts, 3 targets
 #
 # Without intervals every row sees the keys from `begin` to `end`, except a gap from the first target to `gap_end`.
 # From row to row these bounds never decrease (except the end of the contexts). So the *first* and the *last* row of a
-# block say everything about a tile of keys:
+# block suffice to classify a tile of keys:
 
 # %%
 lessons.source(
@@ -96,12 +96,12 @@ lessons.source(
 lessons.source("h2_masks", "int key = seen.from(", "prefetch(1 - now, next);")
 
 # %% [markdown]
-# Intervals have no such order. There the threads of the block test every row, and `__syncthreads_or` combines what
-# they found.
+# Intervals have no such order. There the threads of the block test every row, and `__syncthreads_or` combines their
+# results.
 #
 # ## Counted
 #
-# A window of 64 in a sequence of 512, and some targets:
+# These are the counts of three masks, for a sequence of 512 tokens:
 
 # %%
 forms = {"causal": {}, "window of 64": {"window": (63, 0)}, "256 targets": {"targets": (256,)}}
@@ -111,9 +111,9 @@ for name, form in forms.items():
     print(f"{name:12}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
 
 # %% [markdown]
-# The rule is exact: the rung's test finds by brute force in how many tiles at least one element is visible, and the
-# emulator counts just as many products. Every form of mask, with tiles of 4 x 4; blue ones need no mask, orange ones
-# are cut:
+# The rule is exact. The rung's test finds by brute force in how many tiles at least one element is visible, and the
+# emulator counts products for exactly these. The picture shows every form of mask, with tiles of 4 x 4. Blue tiles
+# need no mask, and orange ones are cut:
 
 # %%
 gallery.mask()
@@ -133,8 +133,8 @@ lessons.source(
 # %% [markdown]
 # ## Registers
 #
-# The mask's parameters would take a dozen registers through the main loop, and the tiles need them all. So the kernel
-# *recomputes* what it does not need in every tile: a few loads that hit the cache, in the few tiles that are cut.
+# The tiles need all registers. Kept through the main loop, the mask's parameters would take a dozen of them. So in
+# the few tiles that are cut, the kernel *recomputes* them: a few loads that hit the cache.
 
 # %%
 lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha);")
@@ -142,14 +142,16 @@ lessons.source("h2_masks", "const auto bits = [&] {", "silu(s, s, problem.alpha)
 # %% [markdown]
 # ## What it costs, and what it bought
 #
-# TFLOP/s on an H200 in bf16, over the pairs that the mask shows. A rung that computed hidden tiles would be slower in
-# this table, not faster:
+# These are TFLOP/s on an H200 in bf16, over the pairs that the mask shows. A rung that computed hidden tiles would be
+# slower in this table, not faster:
 
 # %%
 lessons.measured_hstu(["h1_silu", "h2_masks"])
 
 # %% [markdown]
 # With a plain causal mask h2 reaches what h1 does, within 5%: the masks cost little where they are not used.
+#
+# **What is left:** HSTU also adds a bias to each logit, and training needs gradients.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h2_`. **Read on:** the rung's [README](../stages/h2_masks/README.md).

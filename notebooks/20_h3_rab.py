@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 20 h3_rab to h3g_same_bits: a bias, and gradients
 #
-# HSTU adds a bias to each logit: how long ago an action was, and how many lie between. Then comes the backward pass,
-# in six small rungs, and at the end a recommender that trains with them.
+# HSTU adds a bias to each logit. It encodes how long ago an action was, and how many actions lie between. Then comes
+# the backward pass, in six small rungs. At the end a recommender trains with them.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -54,13 +54,15 @@ operations_per_byte = None
 lessons.predict("operations_per_byte", operations_per_byte)
 
 # %% [markdown]
-# An H200 reads 4.8 TB/s. Times your number, that is as many TFLOP/s as any kernel with a bias per head can reach
-# there. Measured, with a bias and without:
+# An H200 reads at most 4.8 TB/s. This times your number is an upper bound for the TFLOP/s of any kernel with a bias
+# per head. These are measured speeds, without a bias and with one:
 
 # %%
 lessons.measured_hstu(["h2_masks", "h3_rab"], only="4 x 2048")
 
 # %% [markdown]
+# The bias costs 8% at $d = 64$, and 2% at $d = 128$.
+#
 # ## h3b: gradients without a softmax
 #
 # With $x = \alpha\, q k^T$, the mask M, and silu's slope:
@@ -92,8 +94,8 @@ lessons.source(
 #
 # h3d is worth a closer look. The gradient of the bias has one fp32 number per pair of a query and a key: 1 GB for 4
 # sequences of 2,048 with 16 heads. h3c clears all of it and then writes half of it again. But with one bias per head
-# a block owns its columns. It passes over all query tiles anyway, and can store the zeros on the way. Sectors
-# written, for two heads of 256 tokens, causal:
+# a block owns its columns. It passes over all query tiles anyway, and can store the zeros on the way. The table
+# counts the sectors written, for two heads of 256 tokens, causal:
 
 # %%
 problem = HstuBackwardProblem(heads=2, head_dim=64, q_lens=(256,), bias_heads=2)
@@ -103,10 +105,10 @@ table = ladder.compare(problem, ["h3c_bias_gradient", "h3d_written_once"], backe
 table[["mma_instructions", "global_sectors_st"]].T
 
 # %% [markdown]
-# In b3 every key tile adds to every tile of dQ. Here the mask skips some. So h3g's counter of a tile holds the key
-# tile that has added *last*, and a block asks the mask which one that must be before its own turn.
+# In b3 every key tile adds to every tile of dQ. Here the mask skips some. So h3g's counter of a tile holds the number
+# of the key tile that has added *last*. A block computes from the mask for which number it must wait.
 #
-# TFLOP/s of the gradients on an H200 in bf16, over the pairs that the mask shows:
+# These are TFLOP/s of the gradients on an H200 in bf16, over the pairs that the mask shows:
 
 # %%
 lessons.measured_hstu(["h3f_large_blocks"], "hstu_backward")
@@ -176,8 +178,8 @@ def train(attention, steps=40):
 
 
 # %% [markdown]
-# Attention in plain torch, sequence by sequence, beside `h3_rab` and its gradients `h3f_large_blocks` on the
-# emulator:
+# The recommender trains twice: with attention in plain torch, sequence by sequence, and on the emulator with `h3_rab`
+# and its gradients `h3f_large_blocks`:
 
 
 # %%
@@ -201,6 +203,8 @@ apart = max(abs(ours - theirs) for ours, theirs in zip(*losses.values(), strict=
 print(f"from {losses['torch'][0]:.2f} to {losses['torch'][-1]:.2f}, at most {apart:.3f} apart")
 
 # %% [markdown]
+# **What is left:** a recommender that answers a request has few queries, and then most warps of a block have no rows.
+#
 # **Practise:** the exercises begin with `h3_` and `h3b_`. **Read on:** the READMEs of
 # [h3](../stages/h3_rab/README.md), [h3b](../stages/h3b_gradients/README.md),
 # [h3d](../stages/h3d_written_once/README.md) and [h3g](../stages/h3g_same_bits/README.md). **Next:** [21, few

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 21 h4_arrangement, h5_paged: few queries, and keys in pages
 #
-# A recommender that serves requests has few queries, the candidates, and a long log of keys. Most of these keys it
-# has processed before. Two rungs are made for that: one splits the keys among the warps, the other reads keys from
-# the pages of a cache.
+# A recommender that serves requests has few queries, the candidates, and a long log of keys. It has processed most of
+# these keys before. Two rungs are made for that: one splits the keys among the warps, the other reads keys from the
+# pages of a cache.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -28,11 +28,11 @@ from ladder.operations import HstuProblem
 # %% [markdown]
 # ## h4: sixteen queries, four warps
 #
-# In every rung so far the warps of a block split the *queries*, 32 rows each. With 16 queries one warp has all of
+# In this ladder so far, the warps of a block split the *queries*, 32 rows each. With 16 queries one warp has all of
 # them, and the other three have nothing to multiply. It also multiplies 16 rows that do not exist.
 #
-# So h4 has two arrangements, and the host chooses. Up to 32 queries per sequence, all warps have the *same* 16
-# queries and split the *keys*: warp i has the i-th tile of each buffer.
+# So h4 has two arrangements, and the host chooses. Up to 32 queries per sequence, all warps of a block have the
+# *same* 16 queries and split the *keys*: warp i has the i-th tile of each buffer.
 
 # %%
 # %exercise h4_own
@@ -68,7 +68,7 @@ lessons.source("h4_arrangement", "if constexpr (A::split_keys) {", "  }")
 # %% [markdown]
 # ## Counted
 #
-# 16 queries, all of them targets, and 1,024 keys. The last row is what the busiest warp does:
+# The problem has 16 queries, all of them targets, and 1,024 keys. The last row counts the `mma` of the busiest warp:
 
 # %%
 few = HstuProblem(heads=1, head_dim=64, q_lens=(16,), kv_lens=(1024,), targets=(16,))
@@ -80,8 +80,8 @@ shown
 
 # %% [markdown]
 # Each fragment of K and V now serves 16 rows instead of 32, so splitting keys pays only where the other warps would
-# have no rows. With many queries h4 takes the other arrangement and is h2, a little slower for the choice. TFLOP/s on
-# an H200:
+# have no rows. With many queries h4 takes h2's arrangement. It is then at most 6% slower than h2. These are TFLOP/s
+# on an H200:
 
 # %%
 lessons.measured_hstu(["h2_masks", "h4_arrangement"])
@@ -120,8 +120,8 @@ lessons.source("h5_paged", "/// Tile i: page i of the history or", "return {hist
 
 # %% [markdown]
 # The targets are candidates, scored once and discarded. They are not in the cache: their keys are the last rows of
-# `k` and `v`, and the first of them begins a new tile. So key positions have no gaps, but a tile may have one at its
-# end:
+# `k` and `v`, and the first target begins a new tile. So the last page of the history may be partly filled, and its
+# tile then ends with unused rows. The positions of the keys have no gap there:
 
 # %%
 contiguous = HstuProblem(heads=1, head_dim=64, q_lens=(40,), kv_lens=(360,), targets=(40,))
@@ -131,7 +131,7 @@ for problem, rung in ((contiguous, "h2_masks"), (paged, "h5_paged")):
     print(f"{rung:8}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
 
 # %% [markdown]
-# **What is left:** both rungs use `mma.sync`. The last one moves HSTU attention to `wgmma` and TMA.
+# **What is left:** both rungs use `mma.sync`. The last rung of this ladder moves HSTU attention to `wgmma` and TMA.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `h4_` and `h5_`. **Read on:** the READMEs of

@@ -39,9 +39,10 @@ attend = partial(ladder.attention, stage="v3_swizzle")
 # %% [markdown]
 # ## 1. Two halves of the keys
 #
-# Let one GPU compute with the first half of the keys, and another one with the second half. Each divides by the sum of its own
-# weights. So neither the sum nor the mean of the two results is right. What is missing is how much weight each half has:
-# $e^{\mathrm{lse}}$ is the sum of a half's weights, before the division. With $\sigma(x) = 1 / (1 + e^{-x})$:
+# Let one GPU compute with the first half of the keys, and another one with the second half. Each divides by the sum
+# of its own weights. So neither the sum nor the mean of the two results is right. What is missing is the total weight
+# of each half. It is $e^{\mathrm{lse}}$: the sum of the half's weights, before the division. With $\sigma(x) = 1 / (1
+# + e^{-x})$:
 #
 # $$ w = \frac{e^{\mathrm{lse}_2}}{e^{\mathrm{lse}_1} + e^{\mathrm{lse}_2}} = \sigma(\mathrm{lse}_2 - \mathrm{lse}_1), \qquad
 # o = o_1 + w\,(o_2 - o_1), \qquad \mathrm{lse} = \log(e^{\mathrm{lse}_1} + e^{\mathrm{lse}_2}) $$
@@ -100,8 +101,8 @@ def steps_picture(schedule: str, rows: int = ROWS) -> object:
 lessons.after("keys_of_rank_1", lambda: steps_picture("ring"))
 
 # %% [markdown]
-# `parts` lists what a rank computes: which of its queries, with which keys of whom, and whether the part needs a mask. So the
-# whole ring can be played in one process:
+# `parts` lists what a rank computes: which of its queries, with which keys of which rank, and whether the part needs
+# a mask. So one process can play the whole ring:
 
 
 # %%
@@ -196,15 +197,15 @@ for name, found in {"lse and O of all keys": of_all, "of own keys": of_own}.item
     print(f"dK with {name:22} {(torch.cat([one[1] for one in found], 2) - d_k).abs().max():.4f} off")
 
 # %% [markdown]
-# dQ stays with its queries, and adds up over the steps. dK and dV of a shard are needed where the shard is at home, and all
-# ranks add to them. So they travel with K and V, as sums in fp32. **Practise:** `r2_gradients`.
+# dQ stays with its queries, and adds up over the steps. dK and dV of a shard are needed on the rank that owns it, and
+# all ranks add to them. So they move together with K and V, as sums in fp32. **Practise:** `r2_gradients`.
 #
 # ## 5. When is it worth it
 #
-# In a step a rank sends 2 Hkv n d numbers and computes H n² d multiplications and additions for each of two products,
-# half of them under the zigzag's mask. The transfer grows with n, the rows per rank, and the computation with n².
-# From some n on, the computation hides the transfer. 32 query heads and 8 key heads of d = 128 in bf16, shards of
-# 16,384 rows: how many MiB does a rank send in a step?
+# Let a rank have n rows. In a step it sends 2 Hkv n d numbers. For each of two products it computes H n² d
+# multiplications and additions, half of them under the zigzag's mask. So the transfer grows with n, and the
+# computation with n². From some n on, the computation hides the transfer. Take 32 query heads and 8 key heads of d =
+# 128 in bf16, and shards of 16,384 rows. How many MiB does a rank send in a step?
 
 # %%
 mib_per_step = None
@@ -225,9 +226,9 @@ for name, module in SCHEDULES.items():
 # would. It sends less as soon as R > H / Hkv + 1, but needs as many key heads as ranks, and nothing overlaps with it.
 # **Practise:** `r2_bytes`.
 #
-# Measured on two H100s with N = 65,536, forward: the ring is 1.25 times as fast as one GPU, and the zigzag 1.87 times. Rank 1 of
-# the ring has three quarters of the work. [docs/distributed.md](../docs/distributed.md#measured) has all times, and a picture of
-# when each rank computes and sends.
+# On two H100s with N = 65,536, a causal mask, forward, the ring is 1.25 times as fast as one GPU, and the zigzag 1.87
+# times. Rank 1 of the ring has three quarters of the work. [docs/distributed.md](../docs/distributed.md#measured) has
+# all times, and a picture of when each rank computes and sends.
 #
 # ## 6. Four processes
 #

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 24 x1 to x4: windows, sinks, softcaps, packing
 #
-# Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes weight that no
-# key deserves. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor. FlashAttention
-# has all of these, and so do the x rungs: x2 is v12c with one idea more, and each of the others is x2 with one more.
-# Their gradients, x1b to x4b, do the same to b4g.
+# Models use more than plain attention. A *sliding window* hides all but the last keys. A *sink* takes a part of the
+# softmax's weight. A *softcap* bounds the logits. Texts of different lengths are *packed* into one tensor.
+# FlashAttention has all of these, and so do the x rungs: x2 is v12c with one more idea, and each of the others is x2
+# with one more. Their gradients, x1b to x4b, add the same ideas to b4g.
 
 # %% tags=["colab", "remove-cell"] jupyter={"source_hidden": true}
 # Installs the project where it is not there yet, as on Colab: its wheel, or else its sources, which takes minutes.
@@ -75,7 +75,8 @@ keys_of_64_rows = None
 lessons.predict("keys_of_64_rows", keys_of_64_rows)
 
 # %% [markdown]
-# So the products are no longer quadratic. One head of 1,024 queries and keys, counted for narrower and narrower windows:
+# So the number of products no longer grows with the square of the length. The table counts one head of 1,024 queries
+# and keys, for narrower and narrower windows:
 
 # %%
 LONG = (1, 1, 1024, 1024, 64)
@@ -168,9 +169,9 @@ axes.set_title("c tanh(s / c), c = 50", loc="left")
 figure
 
 # %% [markdown]
-# `tanh.approx` is one instruction, and the factor c waits until after the maximum, where a fused multiply-add applies
-# it. But the special-function unit computes 16 values per cycle and SM, and `exp2` also needs it. How many cycles do
-# both functions take for a tile of 64 x 80 logits?
+# `tanh.approx` is one instruction. The factor c is applied after the maximum, in a fused multiply-add. But the exp
+# unit computes both `tanh` and `exp2`, 16 values per cycle and SM. How many cycles do both functions take for a tile
+# of 64 x 80 logits?
 
 # %%
 special_function_cycles = None
@@ -185,15 +186,16 @@ lessons.after("special_function_cycles", lambda: 4 * 64 * 80 * 128 / 4096)
 
 # %% [markdown]
 # Both units have the same work. Without a cap the softmax takes half of the products' time and hides under them. With
-# a cap, both take the same time, so whenever one unit waits, time is lost. This is the cost on an H200 at B = 4, H =
-# 16, N = M = 4096 in bf16. In brackets is the ratio to v12c's speed; masks with a right side of 0 are compared with
-# its causal speed:
+# a cap, both take the same time, so whenever one unit waits, time is lost. The table shows the cost, in TFLOP/s on an
+# H200 at B = 4, H = 16, N = M = 4096 in bf16. In brackets is the ratio to v12c's speed; masks with a right side of 0
+# are compared with its causal speed:
 
 # %%
 lessons.measured_options(["x2_window", "x3_sink", "x4_softcap", "x1_varlen"])
 
 # %% [markdown]
-# The gradient needs the slope of tanh, $1 - T^2$. But no register is left to keep T until then.
+# The gradient needs the slope of tanh, $1 - T^2$ with $T = \tanh(s / c)$. But no register is free to keep T until
+# then.
 
 # %%
 # %exercise x4_cap
@@ -216,16 +218,17 @@ print(
 )
 
 # %% [markdown]
-# The lengths are numbers on the GPU, which the host does not know when it launches. Blocks find their work by themselves. A work
-# item is a tile of 192 queries of one head. How many are there per head, for sequences of 200, 0 and 65 queries?
+# The lengths are numbers on the GPU, and the host cannot read them when it launches. So blocks must find their work
+# themselves. A work item is a tile of 192 queries of one head. How many are there per head, for sequences of 200, 0
+# and 65 queries?
 
 # %%
 items_of_sequences = None
 lessons.predict("items_of_sequences", items_of_sequences)
 
 # %% [markdown]
-# x1's producer goes through the offsets, subtracts each sequence's tiles from the item's number, and writes what it has found
-# beside Q. Only items that exist have numbers, so short sequences cost nothing:
+# x1's producer goes through the offsets and subtracts each sequence's tiles from the item's number. It writes the
+# result beside Q. Only items that exist have numbers, so short sequences cost nothing:
 
 # %%
 lessons.source("x1_varlen", "const WorkItem item(problem, A::block_rows, number);", "q_turn.advance();")

@@ -92,7 +92,7 @@ for step in (1, 2, 4, 8, 16, 32, 64):
     print(f"step {step:2}: active threads {64 // step:2}, words {words} and {words} + {step}")
 
 # %% [markdown]
-# The explorer says what one such access costs. Step 1, a load of one warp:
+# The explorer says what one such access costs. This is a load of one warp in step 1:
 
 # %%
 print(banks.explore("ld.b32", "4 * (2 * 1 * lane)").service.conflicts, "conflict")
@@ -183,7 +183,8 @@ else:
 # %% [markdown]
 # ## Side by side
 #
-# The counts of the eight rows. The tree costs in Numba what it costs in CUDA: the same addresses, whoever wrote the PTX.
+# These are the counts of the eight rows. The tree costs in Numba what it costs in CUDA: the same addresses, whoever
+# wrote the PTX.
 
 # %%
 COLUMNS_SHOWN = ["shared_load_instructions", "shared_store_instructions", "conflicts_ld", "conflicts_st"]
@@ -201,8 +202,8 @@ lessons.after("conflicts_of_a_tree", side_by_side)
 # %% [markdown]
 # ## The repair
 #
-# Let the active threads be neighbours: thread $t$ adds the word $t + \text{step}$ to the word $t$, with steps from 64 down
-# to 1. Then a warp's lanes access consecutive words. No address of the tree meets another in a bank:
+# Let the active threads be neighbours: thread $t$ adds the word $t + \text{step}$ to the word $t$, with steps from 64
+# down to 1. Then a warp's lanes access consecutive words. Words of one access are never in the same bank:
 
 # %% language="cuda"
 # #include <cstdio>
