@@ -6,6 +6,8 @@ import pytest
 
 # pytest-xdist gives each core a worker; OpenMP's threads of several workers would spin on each other's cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests compare English texts, whatever the machine's language.
+os.environ["LADDER_LANGUAGE"] = "en"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import os
 import sys
 import time
 from pathlib import Path
@@ -40,7 +41,7 @@ def run(script: Path) -> nbformat.NotebookNode:
         coalesce_streams=True,
         resources={"metadata": {"path": script.parent}},
     )
-    client.execute()
+    client.execute(env={**os.environ, "LADDER_LANGUAGE": "en"})
     for cell in notebook.cells:
         if cell.cell_type == "code":
             # What said that something was being built, and is empty since it is.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import nbformat
 from nbformat.v4 import new_output
@@ -30,32 +32,38 @@ def answer_text(question: Question) -> str:
         return reason
 
 
-def unfold_predictions(notebook: nbformat.NotebookNode, hint: str, answer: str, unseen: str) -> None:
+def unfold_predictions(
+    notebook: nbformat.NotebookNode, hint: str, answer: str, unseen: str, translate: Callable[[str], str]
+) -> None:
     """Puts a hint and an answer that unfold, with these words, in place of what a prediction's cell shows.
 
-    Cells that show a measurement after a prediction say ``unseen`` instead.
+    Cells that show a measurement after a prediction say ``unseen`` instead. The notebook may be translated
+    already; its questions are translated here.
     """
     for cell in notebook.cells:
         if (name := question_of(cell)) is not None:
-            question = QUESTIONS[name]
+            english = QUESTIONS[name]
+            question = replace(english, hint=translate(english.hint), because=translate(english.because))
             folded = ((hint, html.escape(question.hint)), (answer, answer_text(question)))
             text = "\n".join(
                 f'<details class="quiz"><summary>{title}</summary>{body}</details>' for title, body in folded
             )
             cell.metadata.setdefault("tags", []).append("remove-input")
             cell.outputs = [new_output("display_data", {"text/html": text})]
-    replace_notes(notebook, unseen)
+    replace_notes(notebook, unseen, {PREDICT_FIRST, translate(PREDICT_FIRST)})
 
 
-def replace_notes(notebook: nbformat.NotebookNode, text: str) -> None:
-    """Puts ``text``, Markdown, in place of each request to predict first; without text, nothing."""
+def replace_notes(
+    notebook: nbformat.NotebookNode, text: str, notes: Collection[str] = (PREDICT_FIRST,)
+) -> None:
+    """Puts ``text``, Markdown, in place of each of ``notes``, requests to predict first; nothing if empty."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            kept = [output for output in cell.outputs if not _asks_for_a_prediction(output)]
+            kept = [
+                output
+                for output in cell.outputs
+                if output.get("data", {}).get("text/markdown", "").strip() not in notes
+            ]
             if text and len(kept) < len(cell.outputs):
                 kept.append(new_output("display_data", {"text/markdown": text}))
             cell.outputs = kept
-
-
-def _asks_for_a_prediction(output: nbformat.NotebookNode) -> bool:
-    return PREDICT_FIRST in output.get("data", {}).get("text/markdown", "")

@@ -26,6 +26,8 @@ import polib
 from markdown_it import MarkdownIt
 
 from ladder.lessons.magics import as_markdown
+from ladder.lessons.predictions import WORDS
+from ladder.lessons.questions import QUESTIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,6 +48,9 @@ EXERCISES = tuple(
     f"exercises/{path.parent.name}/exercise.toml"
     for path in sorted((ROOT / "exercises").glob("*/exercise.toml"))
 )
+#: What lessons say themselves; the file for ladder/lessons/wording.py lies beside.
+PREDICTIONS = "ladder/lessons/questions.py"
+SOURCES = (*PAGES, *LESSONS, *EXERCISES, PREDICTIONS)
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -95,7 +100,12 @@ def translated(markdown: str, translate: Translate) -> str:
 
 
 def messages(source: str) -> Iterator[str]:
-    """Those of a page, a lesson or an exercise, named by its path in the repository."""
+    """Those of a page, a lesson, an exercise or the predictions, named by its path in the repository."""
+    if source == PREDICTIONS:
+        yield from WORDS
+        for question in QUESTIONS.values():
+            yield from (question.hint, question.because)
+        return
     if source.endswith(".toml"):
         for texts in _words_of_exercise(ROOT / source).values():
             yield from (text for text in texts if not _CODE.search(text))
@@ -134,6 +144,12 @@ def translated_exercise(source: str, translate: Translate) -> str:
         value: str | list[str] = said if key == "hints" else "\n\n".join(said)
         lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
+
+
+def translated_predictions(translate: Translate) -> str:
+    """The file with what lessons say themselves, in JSON, for ladder/lessons/wording.py."""
+    words = {message: translate(message) for message in messages(PREDICTIONS)}
+    return json.dumps(words, ensure_ascii=False, indent=2) + "\n"
 
 
 def _translated_task(markdown: str, translate: Translate) -> str:
@@ -189,7 +205,12 @@ def read_catalogue(language: str) -> polib.POFile:
 
 def translator(language: str) -> Translate:
     """What a message is in the language; itself as long as nobody has translated it."""
-    known = {entry.msgid: entry.msgstr for entry in read_catalogue(language)}
+    return translator_of(read_catalogue(language))
+
+
+def translator_of(catalogue: polib.POFile) -> Translate:
+    """What a message is in the catalogue's language."""
+    known = {entry.msgid: entry.msgstr for entry in catalogue}
     return lambda message: known.get(message) or message
 
 
@@ -263,17 +284,14 @@ def main() -> int:
     options = parser.parse_args()
     stale = False
     for language in LANGUAGES:
-        catalogue = updated(read_catalogue(language), (*PAGES, *LESSONS, *EXERCISES))
+        catalogue = updated(read_catalogue(language), SOURCES)
         files = {catalogue_path(language): str(catalogue)}
-        known = {entry.msgid: entry.msgstr for entry in catalogue}
+        translate = translator_of(catalogue)
         for source in PAGES:
-            text = translated_page(
-                source, language, lambda message, known=known: known.get(message) or message
-            )
-            files[ROOT / page_name(source, language)] = text
+            files[ROOT / page_name(source, language)] = translated_page(source, language, translate)
         for source in EXERCISES:
-            words = translated_exercise(source, lambda message, known=known: known.get(message) or message)
-            files[(ROOT / source).with_name(f"{language}.toml")] = words
+            files[(ROOT / source).with_name(f"{language}.toml")] = translated_exercise(source, translate)
+        files[(ROOT / PREDICTIONS).with_name(f"{language}.json")] = translated_predictions(translate)
         for path, text in files.items():
             if path.exists() and path.read_text(encoding="utf-8") == text:
                 continue
@@ -281,7 +299,7 @@ def main() -> int:
             if not options.check:
                 path.write_text(text, encoding="utf-8")
             print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}")
-        for source in (*PAGES, *LESSONS, *EXERCISES):
+        for source in SOURCES:
             done, all_of_them = counts(catalogue, source)
             print(f"{language} {source}: {done} of {all_of_them} translated")
         for entry in catalogue.untranslated_entries():

@@ -122,7 +122,8 @@ def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:
         return
     words = ("Hint", "Answer", "*Run this lesson to see the measurement.*")
     notebook = nbformat.reads(source[0], as_version=4)
-    unfold_predictions(notebook, *(_in_language_of(app, word) for word in words))
+    translate = translations.translator(app.config.language.replace("_", "-"))
+    unfold_predictions(notebook, *(_in_language_of(app, word) for word in words), translate)
     source[0] = nbformat.writes(notebook)
 
 

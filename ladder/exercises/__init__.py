@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ladder.exercises.report import afterword_lines, verdict_lines
     from ladder.exercises.table import ExerciseError
     from ladder.exercises.verdict import Verdict
-    from ladder.exercises.wording import worded
+    from ladder.exercises.wording import language, worded
     from ladder.exercises.workspace import Workspace, write_working_copy
 
 __getattr__ = door(__name__)

@@ -13,10 +13,19 @@ from typing import TypeVar
 from ladder.lessons.listing import LessonError
 from ladder.lessons.notes import Note
 from ladder.lessons.questions import QUESTIONS, Question
+from ladder.lessons.wording import said
 
 Shown = TypeVar("Shown")
 #: What stands in the place of a measurement until then.
 PREDICT_FIRST = "*This shows the measurement. Predict first, above, then run the cell again.*"
+#: What verdicts say; the braces stand for the numbers and for the question's own words.
+YOUR_TURN = "**Your turn.** Write your number in place of `None` and run the cell again."
+NO_NUMBER = "**{answer!r} is no number.** Write one, without quotes."
+RIGHT = "**Right: {measured:,}.** {because}"
+FIRST_MISS = "**Not {answer:,}.** {hint} Try once more."
+SECOND_MISS = "**Not {answer:,}: it is {measured:,}.** {because}"
+#: All that there is to translate, besides the questions.
+WORDS = (PREDICT_FIRST, YOUR_TURN, NO_NUMBER, RIGHT, FIRST_MISS, SECOND_MISS)
 
 
 @dataclass(frozen=True)
@@ -39,20 +48,20 @@ _answers: dict[str, _Answers] = {}
 
 def predict(name: str, answer: float | None) -> Verdict:
     """Judges the answer to the question ``name``, or asks for it if None. Raises :class:`LessonError`."""
-    question, said = _question(name), _answers.setdefault(name, _Answers())
+    question, answers = _question(name), _answers.setdefault(name, _Answers())
     if answer is None:
-        return Verdict("**Your turn.** Write your number in place of `None` and run the cell again.", None)
+        return Verdict(said(YOUR_TURN), None)
     if isinstance(answer, bool) or not isinstance(answer, int | float):
-        return Verdict(f"**{answer!r} is no number.** Write one, without quotes.", False)
-    measured = question.measure()
+        return Verdict(said(NO_NUMBER).format(answer=answer), False)
+    measured, because = question.measure(), said(question.because)
     if answer == measured:
-        said.is_known = True
-        return Verdict(f"**Right: {measured:,}.** {question.because}", True)
-    said.wrong.add(answer)
-    if len(said.wrong) == 1 and not said.is_known:
-        return Verdict(f"**Not {answer:,}.** {question.hint} Try once more.", False)
-    said.is_known = True
-    return Verdict(f"**Not {answer:,}: it is {measured:,}.** {question.because}", False)
+        answers.is_known = True
+        return Verdict(said(RIGHT).format(measured=measured, because=because), True)
+    answers.wrong.add(answer)
+    if len(answers.wrong) == 1 and not answers.is_known:
+        return Verdict(said(FIRST_MISS).format(answer=answer, hint=said(question.hint)), False)
+    answers.is_known = True
+    return Verdict(said(SECOND_MISS).format(answer=answer, measured=measured, because=because), False)
 
 
 def after(name: str, show: Callable[[], Shown]) -> Shown | Note:
@@ -60,7 +69,7 @@ def after(name: str, show: Callable[[], Shown]) -> Shown | Note:
     _question(name)
     if name in _answers and _answers[name].is_known:
         return show()
-    return Note(PREDICT_FIRST)
+    return Note(said(PREDICT_FIRST))
 
 
 def _question(name: str) -> Question:

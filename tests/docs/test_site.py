@@ -87,6 +87,27 @@ def test_a_prediction_unfolds(site: Path) -> None:
     assert "Predict first" not in lesson and "Run this lesson to see the measurement." in lesson
     chinese = (site / "zh_CN" / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
     assert "<summary>提示</summary>" in chinese and "运行本课即可看到测量结果。" in chinese
+    assert "<b>24</b>. 8 个 block" in chinese and question.hint not in chinese
+
+
+def test_predictions_of_a_translated_lesson_unfold() -> None:
+    question = QUESTIONS["threads_without_element"]
+    words = {PREDICT_FIRST: "先预测。", question.hint: "想一想。", question.because: "因为。"}
+    hidden = new_output("display_data", {"text/markdown": words[PREDICT_FIRST]})
+    cells = [
+        new_code_cell('lessons.predict("threads_without_element", n)'),
+        new_code_cell('lessons.after("threads_without_element", lambda: table)', outputs=[hidden]),
+    ]
+    notebook = new_notebook(cells=cells)
+    _module(DOCS / "quizzes.py").unfold_predictions(
+        notebook, "提示", "答案", "未显示", lambda text: words[text]
+    )
+    asked, shown = (cell.outputs[0].data for cell in notebook.cells)
+    assert asked["text/html"].splitlines() == [
+        '<details class="quiz"><summary>提示</summary>想一想。</details>',
+        '<details class="quiz"><summary>答案</summary><b>24</b>. 因为。</details>',
+    ]
+    assert shown == {"text/markdown": "未显示"}
 
 
 def test_nothing_comes_from_a_network(site: Path) -> None:

@@ -123,7 +123,7 @@ def test_how_much_is_translated(translations: ModuleType) -> None:
     for language in translations.LANGUAGES:
         catalogue = translations.read_catalogue(language)
         known = {entry.msgid: entry.msgstr for entry in catalogue}
-        for source in (*translations.PAGES, *translations.LESSONS, *translations.EXERCISES):
+        for source in translations.SOURCES:
             found = list(dict.fromkeys(translations.messages(source)))
             done, total = translations.counts(catalogue, source)
             assert total == len(found) and done == sum(bool(known[message]) for message in found)

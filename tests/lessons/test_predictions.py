@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ladder import lessons
 from ladder.lessons import predictions
 from ladder.lessons.listing import LessonError
 from ladder.lessons.questions import QUESTIONS, Question
+from ladder.lessons.wording import said
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +56,22 @@ def test_what_is_no_number(nonsense: object) -> None:
 def test_a_question_that_is_not_there() -> None:
     with pytest.raises(LessonError, match="no question 'bank'"):
         lessons.predict("bank", 1)
+
+
+def test_verdicts_are_in_the_readers_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
+    untranslated = {
+        name
+        for name, question in QUESTIONS.items()
+        if said(question.hint) == question.hint or said(question.because) == question.because
+    }
+    assert untranslated == {"banks"}
+    for words in predictions.WORDS:
+        assert said(words) != words
+        assert sorted(re.findall(r"{.*?}", said(words))) == sorted(re.findall(r"{.*?}", words))
+    assert str(lessons.predict("banks", 16)) == "**不是 16。** Count them.再试一次。"
+    assert str(lessons.predict("banks", 31)) == "**不是 31，而是 32。** There are as many as lanes."
+    assert str(lessons.predict("banks", 32)) == "**对：32。** There are as many as lanes."
 
 
 #: Answers that follow from the lesson's text, to compare with the measured ones.
