@@ -41,8 +41,8 @@ attend = partial(ladder.attention, stage="v3_swizzle")
 #
 # Let one GPU compute with the first half of the keys, and another one with the second half. Each divides by the sum
 # of its own weights. So neither the sum nor the mean of the two results is right. What is missing is the total weight
-# of each half. It is $e^{\mathrm{lse}}$: the sum of the half's weights, before the division. With $\sigma(x) = 1 / (1
-# + e^{-x})$:
+# of each half. It is $e^{\mathrm{lse}}$: the sum of the half's weights, before the division. With
+# $\sigma(x) = 1 / (1 + e^{-x})$:
 #
 # $$ w = \frac{e^{\mathrm{lse}_2}}{e^{\mathrm{lse}_1} + e^{\mathrm{lse}_2}} = \sigma(\mathrm{lse}_2 - \mathrm{lse}_1), \qquad
 # o = o_1 + w\,(o_2 - o_1), \qquad \mathrm{lse} = \log(e^{\mathrm{lse}_1} + e^{\mathrm{lse}_2}) $$
