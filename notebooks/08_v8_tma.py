@@ -86,8 +86,8 @@ lessons.source("v8_tma", "for (; key < keys; key += A::keys, turn.advance()) {",
 gallery.memory("v8_tma", head_dims=(64, 128))
 
 # %% [markdown]
-# If a kernel like this hangs, `ladder check` says which barrier waits for how many arrivals or bytes, and which warp
-# has not arrived.
+# If a kernel like this hangs, `ladder check` reports the barrier, how many arrivals or bytes it waits for, and which
+# warp has not arrived.
 #
 # ## Predict
 #

@@ -106,7 +106,7 @@ lessons.busy(["v9b_three_consumers", "v10_pingpong"])
 # ## v10b: two products in one turn
 #
 # So the second idea is to overlap **within a consumer**. It issues S of the *next* tile together with O += P V of
-# *this* one, passes the turn on, and waits for S alone. Then its softmax also runs under its own O += P V.
+# *this* one. It passes the turn on, and waits for S alone. Then its softmax also runs under its own O += P V.
 
 # %%
 lessons.source(
@@ -166,8 +166,8 @@ lessons.busy(rungs)
 # It costs registers: P stays in use while the next S is computed, which takes 20 registers more per thread at $d =
 # 128$. And a consumer without rows computes one dummy tile, so that all take the same number of turns.
 #
-# **The bottleneck that the next rung removes:** a block begins by waiting for its first Q and K, and ends by storing
-# O. Meanwhile nothing else runs on its SM.
+# **The bottleneck that the next rung removes:** a block first waits for its Q and K, and at its end it stores O.
+# Meanwhile nothing else runs on its SM.
 
 # %% [markdown]
 # **Practise:** the exercises begin with `v10_`. **Read on:** the READMEs of [v10](../stages/v10_pingpong/README.md)

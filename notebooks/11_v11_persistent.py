@@ -36,7 +36,7 @@ lessons.busy(["v9b_three_consumers", "v10b_overlap"], length=4096, head_dim=64)
 
 # %% [markdown]
 # At N = 1,024 a block has only 8 tiles of keys. In v10b the tensor cores are busy for 43% of the time there, and for
-# 60% at N = 4,096, although the work is of the same kind.
+# 60% at N = 4,096. The work is of the same kind.
 #
 # ## v11: one block per SM
 #
@@ -52,12 +52,12 @@ lessons.source(
 
 # %% [markdown]
 # The producer does not stop at the end of an item. While the consumers still compute, it prefetches the next Q into a
-# second buffer, and then the next item's first tiles of K and V. K and V also have a third buffer now, so the
-# producer runs further ahead. Its shared memory was unused before, since an SM had only one block anyway. (At $d =
-# 256$ one Q and two buffers of K and V fit.)
+# second buffer. Then it prefetches the next item's first tiles of K and V. K and V also have a third buffer now, so
+# the producer runs further ahead. Its shared memory was unused before, since an SM had only one block anyway. (At $d
+# = 256$ one Q and two buffers of K and V fit.)
 #
 # The consumers go through the same items with the same loop, each at its own pace. A consumer releases Q after its
-# last S, so the load of the next Q overlaps its last product and its store of O.
+# last S. So the load of the next Q overlaps the consumer's last product and its store of O.
 #
 # ### Predict
 #

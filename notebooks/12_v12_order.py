@@ -107,7 +107,7 @@ lessons.source(
 # %% [markdown]
 # Only the producer takes numbers. It writes the number beside Q's buffer. The mbarrier that makes Q visible also
 # makes the number visible. `atomicInc` wraps at its second argument. Each item is followed by one increment, so the
-# last increment of a launch sets the counter back to 0. The model says:
+# last increment of a launch sets the counter back to 0. In the model this gives:
 
 # %%
 longest_first = orders["all heads, last rows first"]

@@ -50,8 +50,8 @@ gallery.comparison()
 # the threads. One read of K or V serves the 64 rows of four warps.
 #
 # And the arithmetic? v2 to v6 use `mma` instructions of 16 x 8 x 16 multiply-adds, 4096 operations. Attention needs
-# $4 B H N M d$ of them. How many `mma` has v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$, where its
-# tiles have 48 keys, and the last one is multiplied as a whole?
+# $4 B H N M d$ of them. Take v3 at $B = 1$, $H = 3$, $N = 192$, $M = 200$, $d = 64$. Its tiles have 48 keys, and the
+# last one is multiplied as a whole. How many `mma` does v3 execute?
 
 # %%
 mma_of_v3 = None

@@ -125,7 +125,7 @@ lessons.measured([*rungs, "torch flash", "torch cuDNN"], "attention_backward")
 gallery.costs(["b2_one_pass", "b2c_large_blocks"], problem)
 
 # %% [markdown]
-# **The bottlenecks that the next rungs remove:** the last bits of dQ differ from run to run (b3), and every fragment
+# **The bottlenecks that the next rungs remove:** the last bits of dQ differ from run to run (b3). Every fragment
 # passes through registers (b4).
 
 # %% [markdown]

@@ -104,7 +104,7 @@ table[
 # | dV of j | exchanges dS of j through shared memory |
 #
 # So the loop begins and ends in the middle of a step. In b4d both consumers meet at a barrier before dQ. Here a warp
-# *arrives* at an mbarrier when its dS is stored, goes on, and waits there only after it has issued its next S:
+# *arrives* at an mbarrier when its dS is stored, and goes on. It waits there only after it has issued its next S:
 
 # %%
 lessons.source(

@@ -111,8 +111,8 @@ for name, form in forms.items():
     print(f"{name:12}: {counted['mma_instructions']:6,} mma, {counted['global_sectors_ld']:6,} sectors read")
 
 # %% [markdown]
-# The rule is exact. The rung's test finds by brute force in how many tiles at least one element is visible, and the
-# emulator counts products for exactly these. The picture shows every form of mask, with tiles of 4 x 4. Blue tiles
+# The rule is exact. The rung's test finds by brute force which tiles have at least one visible element. The emulator
+# counts products for exactly as many tiles. The picture shows every form of mask, with tiles of 4 x 4. Blue tiles
 # need no mask, and orange ones are cut:
 
 # %%

@@ -79,7 +79,7 @@ shown.loc["mma of the busiest warp"] = (shown.loc["mma_instructions"] / busy_war
 shown
 
 # %% [markdown]
-# Each fragment of K and V now serves 16 rows instead of 32, so splitting keys pays only where the other warps would
+# Each fragment of K and V now serves 16 rows instead of 32. So splitting keys pays only where the other warps would
 # have no rows. With many queries h4 takes h2's arrangement. It is then at most 6% slower than h2. These are TFLOP/s
 # on an H200:
 
@@ -92,7 +92,7 @@ lessons.measured_hstu(["h2_masks", "h4_arrangement"])
 # ## h5: keys in pages
 #
 # A serving system keeps the keys and values of logs that it has processed. Logs grow, so their keys cannot stay
-# contiguous: each log gets *pages* of a cache, wherever there is room. A table says which:
+# contiguous. Each log gets *pages* of a cache, wherever there is room. A table lists the pages of each log:
 
 # %%
 PAGE = 32

@@ -184,7 +184,7 @@ lessons.after("scores_of_rank_3", lambda: steps_picture("zigzag"))
 #
 # $$ P = e^{S - \mathrm{lse}}, \qquad dS = P \circ (dP - \delta), \qquad \delta = \mathrm{rowsum}(dO \circ O) $$
 #
-# So a part computes its share of dQ, dK and dV with the rung as it is, if it is given lse and O of *all* keys. With
+# So a part computes its share of dQ, dK and dV with an unchanged rung. It only needs lse and O of *all* keys. With
 # lse and O of its own keys alone, P would be too large and $\delta$ would be wrong:
 
 # %%
@@ -226,9 +226,10 @@ for name, module in SCHEDULES.items():
 # would. It sends less as soon as R > H / Hkv + 1, but needs as many key heads as ranks, and nothing overlaps with it.
 # **Practise:** `r2_bytes`.
 #
-# On two H100s with N = 65,536, a causal mask, forward, the ring is 1.25 times as fast as one GPU, and the zigzag 1.87
-# times. Rank 1 of the ring has three quarters of the work. [docs/distributed.md](../docs/distributed.md#measured) has
-# all times, and a picture of when each rank computes and sends.
+# Two H100s were measured in the forward pass, with N = 65,536 and a causal mask. The ring is 1.25 times as fast as
+# one GPU, and the zigzag 1.87 times. Rank 1 of the ring has three quarters of the work.
+# [docs/distributed.md](../docs/distributed.md#measured) has all times, and a picture of when each rank computes and
+# sends.
 #
 # ## 6. Four processes
 #

@@ -92,7 +92,7 @@ for step in (1, 2, 4, 8, 16, 32, 64):
     print(f"step {step:2}: active threads {64 // step:2}, words {words} and {words} + {step}")
 
 # %% [markdown]
-# The explorer says what one such access costs. This is a load of one warp in step 1:
+# The explorer shows the cost of one such access. This is a load of one warp in step 1:
 
 # %%
 print(banks.explore("ld.b32", "4 * (2 * 1 * lane)").service.conflicts, "conflict")
