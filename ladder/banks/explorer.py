@@ -19,6 +19,8 @@ Addresses = str | Callable[[int], int | None] | Sequence[int | None]
 
 #: Element sizes, in bytes, for which a swizzle can be written.
 ELEMENT_SIZES = (1, 2, 4, 8, 16)
+#: Of an address: the highest bit that a swizzle may start at, and its largest shift.
+_HIGHEST = 24
 
 _OPS = {"ld": "ld", "st": "st", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "atom": "atom.add", "red": ""}
 _PLAIN_WORDS = re.compile(
@@ -39,7 +41,7 @@ class Swizzle:
     shift: int
 
     def __post_init__(self) -> None:
-        if not (0 <= self.bits <= 16 and 0 <= self.base <= 24 and self.bits <= self.shift <= 24):
+        if not (0 <= self.bits <= 16 and 0 <= self.base <= _HIGHEST and self.bits <= self.shift <= _HIGHEST):
             raise AccessError(
                 f"swizzle {self.bits},{self.base},{self.shift}: B bits from bit M + S into those from bit M",
                 "It needs B <= S, so that no bit is both moved and changed.",
@@ -189,7 +191,7 @@ def _candidates(access: Access) -> Iterator[Swizzle]:
     bank_bits = ROW_BYTES.bit_length() - 1
     for bits in range(1, bank_bits - lowest + 1):
         for base in range(lowest, bank_bits - bits + 1):
-            for shift in range(bits, max(bits, top - base) + 1):
+            for shift in range(bits, min(_HIGHEST, max(bits, top - base)) + 1):
                 yield Swizzle(bits, base, shift)
 
 

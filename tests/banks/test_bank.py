@@ -97,6 +97,11 @@ def test_the_best_where_none_mends_it_all() -> None:
     assert found.best is not None and found.best[1] == 15
 
 
+def test_remedies_of_high_addresses() -> None:
+    found = banks.explore("ld", "lane * 0x8000000u")
+    assert found.service.conflicts == 31 and found.best == (Swizzle(4, 3, 24), 1)
+
+
 def test_every_remedy_mends() -> None:
     for op, text in (
         ("ld", "lane * 256"),
