@@ -132,8 +132,8 @@ lessons.source("b4f_halves", "__device__ void compute_ds() {", "issue_dv(A::quer
 # ## b4g: wide additions
 #
 # A `red.global.add.f32` of a warp adds 128 bytes. On sm_90 another form of it adds four neighbours per lane: 512
-# bytes. Only b2's last kernel reads the sums, so they may be stored in any order. So the whole change is one template
-# argument:
+# bytes. As in b2, only one later kernel reads the sums, so they may be stored in any order. So the whole change is
+# one template argument:
 
 # %%
 lessons.diff("b4f_halves", "b4g_wide_adds")
