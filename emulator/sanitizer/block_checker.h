@@ -120,6 +120,12 @@ private:
     Access access;
     bool is_published; ///< its thread has executed a fence since, or a barrier of the cluster
   };
+  /// At an mbarrier: the arrivals in the phase of this parity, and in the previous one; of a warp's lanes,
+  /// the first's.
+  struct Arrivals {
+    std::uint32_t parity = 0;
+    std::vector<Access> current, previous;
+  };
   using Phases = std::map<std::pair<BlockChecker *, std::uint64_t>, Phase>; ///< by mbarrier
   struct WarpCopies {
     std::vector<CopyInFlight> open;
@@ -297,6 +303,7 @@ private:
                                BlockChecker &owner);
   std::optional<std::uint32_t> phase_of(std::uint64_t mbarrier) const;
   Phases phases(const Reach &where);
+  void check_arrivals(const Context &at, const Phases &phases);
   void check_phases(const Context &at, const Phases &before);
   void begin_load(const Context &at, int lane, const instructions::BulkCopy &copy);
   void begin_landing(const Context &at, int lane, const Landing &landing);
@@ -364,7 +371,8 @@ private:
   std::unordered_map<std::uint64_t, Access>
       expectations_; ///< by mbarrier: the last access that expected bytes
   std::unordered_map<std::uint64_t, Access>
-      unseen_completions_; ///< by mbarrier: the arrival that completed it
+      unseen_completions_;                               ///< by mbarrier: the arrival that completed it
+  std::unordered_map<std::uint64_t, Arrivals> arrivals_; ///< by mbarrier
   /// Synchronisation objects in shared memory: atomics, mbarriers.
   std::unordered_map<std::uint64_t, SyncObject> objects_;
   std::array<std::int64_t, machine::kBarriers> first_arrival_; ///< instruction; -1: no arrival yet

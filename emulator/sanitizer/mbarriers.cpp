@@ -28,15 +28,21 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
     check_inits(at, where);
   report(at, 8);
   if (effect == program::Effect::mbarrier_inval)
-    for_lanes(where.shared, [&](int lane) { inits_.erase(where.address[lane]); });
+    for_lanes(where.shared, [&](int lane) {
+      inits_.erase(where.address[lane]);
+      arrivals_.erase(where.address[lane]);
+    });
   if (is_init) { // publishes nothing
     for_lanes(where.shared, [&](int lane) {
       inits_[where.address[lane]] = {access(at, lane, Act::write), false};
       inits_end_ = std::max(inits_end_, where.address[lane] + sizeof(std::uint64_t));
       unseen_completions_.erase(where.address[lane]);
+      arrivals_.erase(where.address[lane]);
     });
     return carry_out(at, where.lanes());
   }
+  const Phases before = phases(where);
+  check_arrivals(at, before);
   for_lanes(where.shared | where.elsewhere, [&](int lane) {
     const auto place = owner(where.address[lane], 8);
     if (!place)
@@ -46,7 +52,6 @@ void BlockChecker::mbarrier(Warp &warp, const Instruction &in) {
     if (warp.source(in).is(program::Trait::expects_bytes))
       place->first->expectations_[place->second] = access(at, lane, Act::update);
   });
-  const Phases before = phases(where);
   carry_out(at, where.lanes());
   check_phases(at, before);
 }
@@ -110,6 +115,23 @@ BlockChecker::Phases BlockChecker::phases(const Reach &where) {
         found.try_emplace(*place, Phase{lane, *phase});
   });
   return found;
+}
+
+/// A thread that arrives must know the arrivals in the previous phase: in another order of threads it would
+/// arrive before one of them, and count for that phase.
+void BlockChecker::check_arrivals(const Context &at, const Phases &phases) {
+  for (const auto &[place, phase] : phases) {
+    const auto [checker, address] = place;
+    Arrivals &arrivals = checker->arrivals_[address];
+    if (arrivals.parity != phase.parity)
+      arrivals = {phase.parity, {}, std::move(arrivals.current)};
+    const auto unknown = std::ranges::find_if(
+        arrivals.previous, [&](const Access &past) { return !knows(at.thread(phase.lane), past); });
+    if (unknown != arrivals.previous.end())
+      note({Kind::barrier, phase.lane, address, Where::shared, *unknown, true, false});
+    arrivals.current.push_back(access(at, phase.lane, Act::update));
+  }
+  report(at, 8);
 }
 
 /// A wait by parity cannot tell a phase from the second one after it, so some thread must observe each phase

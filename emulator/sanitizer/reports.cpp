@@ -178,8 +178,10 @@ Finding BlockChecker::describe(const Context &at, const Event &event, std::uint3
         !at.site.is_mbarrier ? "stores data over a live mbarrier: mbarrier.inval must come first"
         : is_setup_of_mbarrier(launch_.code(), event.past)
             ? "initialises an mbarrier that is already initialised: mbarrier.inval must come first"
-            : "completes a phase of an mbarrier before any thread has observed the end of the "
-              "previous phase: a wait by parity cannot tell them apart";
+        : event.now_writes ? "completes a phase of an mbarrier before any thread has observed the end of the "
+                             "previous phase: a wait by parity cannot tell them apart"
+                           : "arrives at an mbarrier without waiting for the end of the previous phase: the "
+                             "arrival may count for that phase";
     break;
   case Kind::mask:
     if (event.address == std::uint64_t(event.lane)) {

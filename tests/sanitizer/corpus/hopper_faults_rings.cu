@@ -105,6 +105,39 @@ CASE(released_by_one_of_two_warpgroups) {
   released_by_one_of_two_warpgroups<<<1, 2 * kThreads + 32>>>(out, in, 6);
 }
 
+/// The second group waits for one tile and releases the next, which may count for that buffer's previous tile.
+__global__ void released_before_it_is_full(float *out, const Element *in, int tiles) {
+  RING(2);
+  if (is_producer) {
+    for (int i = 0; i < tiles; ++i) {
+      if (i >= kStages)
+        wait(empty[i % kStages], unsigned(i / kStages - 1) & 1);
+      expect(full[i % kStages], kTileBytes);
+      load(buffers[i % kStages], in + i * kTile, kTileBytes, full[i % kStages]);
+    }
+    return;
+  }
+  const bool uses = threadIdx.x < kThreads;
+  for (int i = 0; i < tiles; ++i) {
+    const int awaited = uses ? i : i - 1;
+    if (awaited >= 0)
+      wait(full[awaited % kStages], unsigned(awaited / kStages) & 1);
+    if (uses) {
+      PRODUCT(i % kStages);
+      wait_products<0>();
+    }
+    if (threadIdx.x % kThreads == 0)
+      arrive(empty[i % kStages]); // fault(released_before_it_is_full): barrier
+  }
+  if (uses)
+    write_out(out, d);
+}
+CASE(released_before_it_is_full) {
+  Device<float> out(512);
+  Device<Element> in(6 * kTile);
+  released_before_it_is_full<<<1, 2 * kThreads + 32>>>(out, in, 6);
+}
+
 __global__ void nothing_is_handed_back(float *out, const Element *in, int tiles) {
   RING(1);
   if (is_producer) {
