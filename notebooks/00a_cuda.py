@@ -67,7 +67,8 @@ lessons.drawing("threads")
 # Below the program's own output is what the emulator counted. You need none of it yet.
 #
 # The programs of the exercises get their memory from `cudaMallocManaged`, which both the CPU and a kernel may use. It is
-# the GPU's *global memory*. `main` fills it, launches the kernel, and compares the result with its own.
+# the GPU's *global memory*. `main` fills it, launches the kernel, and compares the result with its own. If a message
+# says that an element is -1 or nan, no thread has written it.
 #
 # ### Map
 #
