@@ -115,8 +115,8 @@ lessons.debug(
 # has written, which the emulator shows as NaN. The other warps have not begun to load. `watch` stops when warp 1 stores
 # the element, thousands of instructions later. `rcontinue` goes back to the last finding, the read that came too early.
 #
-# `ladder debug` has the same commands in a terminal, and [its manual](../docs/debugger.md) takes the same steps
-# there. On the site, the rung's live page takes a barrier out in the browser, and has the exercise above.
+# `ladder debug` has the same commands in a terminal, and [its manual](../docs/debugger.md) shows these steps one by
+# one. On the site, the rung's live page takes a barrier out in the browser, and has the exercise above.
 #
 # ## The first product
 #
