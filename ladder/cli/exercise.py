@@ -69,6 +69,12 @@ def _say(text: str, style: str | None = None) -> None:
     console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
 
 
+def _say_prose(text: str) -> None:
+    from ladder.exercises import PROSE_WIDTH
+
+    console.print(text, width=min(console.width, PROSE_WIDTH), highlight=False, markup=False)
+
+
 def _list(options: argparse.Namespace) -> int:
     from ladder.exercises import Workspace, exercises, worded
 
@@ -166,7 +172,7 @@ def _show_what_to_write(workspace: Workspace, exercise: Exercise) -> None:
     path = workspace.path(exercise)
     shown = worded(exercise)
     _say(f"{shown.title}\n", "bold")
-    console.print(f"{shown.task}\n", width=min(console.width, 100), markup=False, highlight=False)
+    _say_prose(f"{shown.task}\n")
     if (path / PICTURE).is_file():
         _say(f"Picture: {_near(path / PICTURE)}")
     _say(f"Write here: {_near(path / exercise.gap.file)}:{gap_line(exercise, path)}")
@@ -362,7 +368,8 @@ def _hint(options: argparse.Namespace) -> int:
     number, text = workspace.next_hint(exercise)
     if seen == len(exercise.hints):
         _say("There are no more hints; this is the last one again.", "dim")
-    _say(f"Hint {number} of {len(exercise.hints)}, {exercise.name}:\n{text}")
+    _say(f"Hint {number} of {len(exercise.hints)}, {exercise.name}:")
+    _say_prose(text)
     return 0
 
 

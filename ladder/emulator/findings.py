@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,6 +114,10 @@ _STORED_ADVICE = (
 _AFTER_FAILURE = re.compile(r", after (\w+).* returned cudaError\w+ and the program went on")
 _AFTER_FAILURE_ADVICE = "Check what {call} returns and stop there: this is most likely its consequence."
 _NULL_ADVICE = "Check what the allocation returned, and which pointer the launch received."
+_NEGATIVE_ADVICE = (
+    "The index is negative. Is it right for the first thread, and for the first row and column? If the "
+    "element does not exist, leave the access out."
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,8 @@ class Party:
     ``file`` and ``line`` locate the instruction, ``kernel_file`` and ``kernel_line`` the kernel's line that
     it was inlined into, ``own_line`` the innermost line in ``kernel_file``; without ``-lineinfo`` they are
     empty and 0. ``block`` is None if nothing ran, ``warp`` if no single warp is to blame; ``lanes`` are those
-    of the first occurrence.
+    of the first occurrence. ``block_shape`` is that of the kernel's launches, None unless it is known and the
+    same for all.
     """
 
     block: tuple[int, int, int] | None
@@ -136,6 +141,16 @@ class Party:
     own_line: int
     opcode: str
     ptx_line: int
+    block_shape: tuple[int, int, int] | None = None
+
+    @property
+    def threads(self) -> list[tuple[int, int, int]]:
+        """The ``threadIdx`` of each lane; empty if the warp or the block's shape is unknown."""
+        if self.warp is None or self.block_shape is None:
+            return []
+        width, height, _ = self.block_shape
+        numbers = [32 * self.warp + lane for lane in self.lanes]
+        return [(one % width, one // width % height, one // (width * height)) for one in numbers]
 
 
 @dataclass(frozen=True)
@@ -168,6 +183,8 @@ class Finding:
             return _AFTER_FAILURE_ADVICE.format(call=failed[1])
         if self.kind == "out of bounds" and "a null pointer" in self.message:
             return _NULL_ADVICE
+        if self.kind == "out of bounds" and self.object_offset < 0:
+            return _NEGATIVE_ADVICE
         if self.kind == "misaligned" and self.who is not None and self.who.opcode.startswith("ldmatrix"):
             return _LDMATRIX_ADVICE
         if (special := self._advice_about_asynchronous()) is not None:
@@ -224,9 +241,11 @@ class Finding:
         return {**row, **parties, "advice": self.advice}
 
 
-def parse_findings(text: str) -> tuple[list[Finding], list[Finding]]:
-    """Parses the emulator's JSON: findings, and remarks."""
-    return split_remarks([_finding(entry) for entry in json.loads(text)])
+def parse_findings(
+    text: str, block_shapes: Mapping[str, tuple[int, int, int]] | None = None
+) -> tuple[list[Finding], list[Finding]]:
+    """Parses the emulator's JSON: findings, and remarks. ``block_shapes`` has the blocks' shape by kernel."""
+    return split_remarks([_finding(entry, block_shapes or {}) for entry in json.loads(text)])
 
 
 def split_remarks(everything: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
@@ -237,8 +256,9 @@ def split_remarks(everything: Iterable[Finding]) -> tuple[list[Finding], list[Fi
     return parts
 
 
-def _finding(entry: dict[str, Any]) -> Finding:
-    who, other = _party(entry["who"]), _party(entry["other"])
+def _finding(entry: dict[str, Any], block_shapes: Mapping[str, tuple[int, int, int]]) -> Finding:
+    shape = block_shapes.get(entry["kernel"])
+    who, other = _party(entry["who"], shape), _party(entry["other"], shape)
     return Finding(
         kind=entry["kind"],
         message=entry["message"],
@@ -278,10 +298,11 @@ def _host_place(module: str, offsets: tuple[int, ...]) -> str:
 _TOOLKIT = ("cuda_runtime", "crt/", "device_functions")
 
 
-def _party(entry: dict[str, Any] | None) -> Party | None:
+def _party(entry: dict[str, Any] | None, shape: tuple[int, int, int] | None) -> Party | None:
     if entry is None or not (entry["opcode"] or entry["line"]):
         return None
-    return Party(**{**entry, "block": tuple(entry["block"]), "lanes": tuple(entry["lanes"])})
+    block, lanes = tuple(entry["block"]), tuple(entry["lanes"])
+    return Party(**{**entry, "block": block, "lanes": lanes}, block_shape=shape)
 
 
 def _element(entry: dict[str, Any]) -> str:

@@ -192,7 +192,7 @@ def _result(name: str, exit_code: int, arch: str, log: Path) -> ProgramResult:
         for entry in report["kernels"]
     )
     fault = report["fault"]
-    findings, remarks = parse_findings(json.dumps(report.get("findings", [])))
+    findings, remarks = parse_findings(json.dumps(report.get("findings", [])), _block_shapes(launches))
     return ProgramResult(
         exit_code if exit_code >= 0 else 128 - exit_code,
         report["arch"],
@@ -204,3 +204,12 @@ def _result(name: str, exit_code: int, arch: str, log: Path) -> ProgramResult:
         report.get("returned"),
         {str(name): int(calls) for name, calls in report.get("uncounted", {}).items()},
     )
+
+
+def _block_shapes(launches: Sequence[ProgramLaunches]) -> dict[str, tuple[int, int, int]]:
+    """The blocks' shape by kernel, where it is the same for all of a kernel's launches."""
+    shapes: dict[str, set[tuple[int, int, int]]] = {}
+    for one in launches:
+        if one.block is not None:
+            shapes.setdefault(one.kernel, set()).add(one.block)
+    return {kernel: found.pop() for kernel, found in shapes.items() if len(found) == 1}

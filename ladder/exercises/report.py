@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from rich.console import RenderableType
+from rich.constrain import Constrain
 from rich.text import Text
 
 from ladder.exercises.answers import read_answers
@@ -15,6 +16,8 @@ from ladder.exercises.wording import worded
 from ladder.render import finding_table
 
 _SHOWN_FILES = 5
+#: The longest line of running text.
+PROSE_WIDTH = 100
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
@@ -59,7 +62,9 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
         if _code(answer.text) not in (_code(text), _code(reference)):
             yield Text(f"\nAlso right, {answer.why}:", "bold")
             yield Text("\n".join(f"  {line}" for line in answer.text.strip("\n").splitlines()))
-    yield Text(f"\n{worded(exercise).afterword}")
+    # Wrapped even if the console wraps no lines: a terminal would break its words.
+    words = Text(f"\n{worded(exercise).afterword}", no_wrap=False, overflow="fold")
+    yield Constrain(words, PROSE_WIDTH)
     counted = [f"{count:,} {counter_words(name)}" for name, count in verdict.counts.items() if count]
     if counted:
         yield Text(f"\nWhat the hardware would count, on {verdict.counted_on}:", "bold")

@@ -16,6 +16,8 @@ from ladder.build import Remark
 from ladder.emulator import Finding, Party
 from ladder.render.tables import short_kernel
 
+_SHOWN_THREADS = 2
+
 
 def findings_lines(
     findings: Sequence[Finding], name: str, remarks: Sequence[Finding] = ()
@@ -94,10 +96,12 @@ def _party_text(party: Party) -> Text:
         text.append(f"{party.opcode}, PTX line {party.ptx_line} (no -lineinfo)\n")
     if party.block is not None:
         text.append(f"block {party.block}", "dim")
+    if party.block_shape is not None and party.threads:
+        text.append(f", {_threads(party.threads, party.block_shape)}", "dim")
     if party.warp is not None:
         text.append(f", warp {party.warp}", "dim")
     if party.lanes:
-        text.append(f", {_lanes(party.lanes)}", "dim")
+        text.append(f", {_runs('lane', party.lanes)}", "dim")
     return text
 
 
@@ -119,9 +123,19 @@ def _lines_of(file: str) -> tuple[str, ...]:
         return ()
 
 
-def _lanes(lanes: Sequence[int]) -> str:
+def _threads(threads: Sequence[tuple[int, int, int]], shape: tuple[int, int, int]) -> str:
+    """Their ``threadIdx``: x alone if the block has one dimension, else the first few of them."""
+    if shape[1:] == (1, 1):
+        return _runs("thread", [x for x, _, _ in threads])
+    more = ", ..." if len(threads) > _SHOWN_THREADS else ""
+    names = ", ".join(str(one) for one in threads[:_SHOWN_THREADS])
+    return f"thread{'s' if len(threads) > 1 else ''} {names}{more}"
+
+
+def _runs(word: str, numbers: Sequence[int]) -> str:
+    """Ascending numbers after their word: ``lane 3``, ``lanes 0-7,16``."""
     runs = []
-    for _, run in groupby(enumerate(lanes), lambda pair: pair[1] - pair[0]):
-        numbers = [lane for _, lane in run]
-        runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
-    return ("lane " if len(lanes) == 1 else "lanes ") + ",".join(runs)
+    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return f"{word}{'s' if len(numbers) > 1 else ''} {','.join(runs)}"

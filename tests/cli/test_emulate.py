@@ -99,6 +99,7 @@ def test_a_fault_names_the_failed_call_that_the_program_ignored(program, capfd, 
         captured = capfd.readouterr()
         text = " ".join((captured.out if check else captured.err).split())
         assert "a null pointer" in text and (cause in text) == (way == "m")
+        assert ("block (0, 0, 0), threads (0, 0, 0), (1, 0, 0), ..., warp 0, lanes 0-31" in text) == check
 
 
 @pytest.mark.parametrize(

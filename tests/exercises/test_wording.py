@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from ladder.exercises import exercises, get_exercise, worded
+from ladder.exercises import Verdict, afterword_lines, exercises, get_exercise, worded
 from ladder.exercises.wording import language
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
@@ -56,3 +58,14 @@ def test_every_exercise_is_translated_with_all_its_hints(monkeypatch: pytest.Mon
         assert len(shown.hints) == len(one.hints), one.name
         for words in (shown.task, shown.afterword):
             assert CHINESE.search(words), f"{one.name}: {words}"
+
+
+def test_the_explanation_is_wrapped_even_where_lines_are_not() -> None:
+    exercise = get_exercise("cuda_map")
+    verdict = Verdict(exercise)
+    console = Console(width=60, file=io.StringIO(), record=True)
+    for line in afterword_lines(verdict, ""):
+        console.print(line, soft_wrap=True)
+    said = console.export_text()
+    assert " ".join(said.split()).count(exercise.afterword) == 1
+    assert all(len(line.rstrip()) <= 60 for line in said.splitlines())

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ladder.emulator import Finding, Party, likeliest_first
+from ladder.render.findings import finding_facts
 
 
 def party(line: int, opcode: str = "ld.shared") -> Party:
@@ -68,3 +69,27 @@ def test_advice_is_about_the_access() -> None:
     copy = party(5, "cp.async.cg.shared.global")
     assert finding("race between warps", copy, READ).advice.startswith("Is that the free buffer?")
     assert finding("race between warps", READ, WRITE).advice == "Put __syncthreads() between the two lines."
+
+
+def test_a_negative_index_is_called_so() -> None:
+    found = replace(finding("out of bounds", READ), object="shared memory", object_offset=-4)
+    assert found.advice.startswith("The index is negative.")
+    assert replace(found, object_offset=512).advice.startswith("Which index is too large, or negative?")
+
+
+@pytest.mark.parametrize(
+    "shape, warp, lanes, words",
+    [
+        (None, 7, (8,), "block (3, 0, 0), warp 7, lane 8"),
+        ((256, 1, 1), 7, (8,), "block (3, 0, 0), thread 232, warp 7, lane 8"),
+        ((256, 1, 1), 7, (0, 1, 4), "block (3, 0, 0), threads 224-225,228, warp 7, lanes 0-1,4"),
+        ((16, 16, 1), 1, (2, 18), "block (3, 0, 0), threads (2, 2, 0), (2, 3, 0), warp 1, lanes 2,18"),
+        ((4, 4, 4), 1, (0, 1, 3), "block (3, 0, 0), threads (0, 0, 2), (1, 0, 2), ..., warp 1, lanes 0-1,3"),
+    ],
+)
+def test_threads_are_named_as_the_kernel_names_them(
+    shape: tuple[int, int, int] | None, warp: int, lanes: tuple[int, ...], words: str
+) -> None:
+    who = replace(party(9), block=(3, 0, 0), warp=warp, lanes=lanes, block_shape=shape)
+    facts = dict(finding_facts(finding("out of bounds", who)))
+    assert facts["at"].plain.splitlines()[-1] == words
