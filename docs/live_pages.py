@@ -1,4 +1,4 @@
-"""The live pages: rungs that run in the browser, as a folder for any static file server.
+"""The live pages: rungs and bank conflicts in the browser, as a folder for any static file server.
 
     python docs/live_pages.py [--into build/site/live]
 
@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from live_recording import Run, barrier_lines, debugging_tables, record_run, with_line
 
+from ladder.banks.access import WIDTHS
 from ladder.build import DebugTarget, EmulatorTarget
 from ladder.common import cache, files
 from ladder.common.progress import steps
@@ -51,7 +52,37 @@ HEAD_DIM = 64
 _WITHOUT_BARRIERS = "v1_minimal"
 #: By rung: the exercise that its page asks. The gap is one line, so that the others keep their numbers.
 _EXERCISES = {"v1_minimal": "v1_rescale"}
-_STATIC = ("page.js", "page.css", "worker.js")
+#: The name of the page of accesses, and its examples. A row of their tiles has 128 bytes: d = 64 in f16,
+#: or 32 floats.
+BANKS = "banks"
+_ROWS_OF_K = "(lane / 16 * 8 + lane % 8) * 128 + lane / 8 % 2 * 16"
+PRESETS = (
+    {"name": "v2: ldmatrix of K", "op": "ldmatrix", "width": 4, "address": _ROWS_OF_K},
+    {
+        "name": "v3: the same with its swizzle",
+        "op": "ldmatrix",
+        "width": 4,
+        "address": _ROWS_OF_K,
+        "swizzle": "3,4,3",
+    },
+    {
+        "name": "v2: ldmatrix of V",
+        "op": "ldmatrix",
+        "width": 4,
+        "address": "lane % 16 * 128 + lane / 16 * 16",
+    },
+    {
+        "name": "v3: the same with the XOR written out",
+        "op": "ldmatrix",
+        "width": 4,
+        "address": "lane % 16 * 128 + (lane / 16 ^ lane % 8) * 16",
+    },
+    {"name": "transpose: a column of 32 x 32 floats", "op": "ld", "width": 4, "address": "lane * 128"},
+    {"name": "transpose: rows padded by one float", "op": "ld", "width": 4, "address": "lane * 132"},
+    {"name": "transpose: an XOR instead", "op": "ld", "width": 4, "address": "lane * 128 + (lane ^ 5) * 4"},
+    {"name": "16 bytes per lane, in order", "op": "st", "width": 16, "address": "lane * 16"},
+)
+_STATIC = ("page.js", "page.css", "worker.js", "elements.js", "banks.js", "access.js", "expression.js")
 #: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
 _HASH = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_(\d+_\w+?)_[0-9a-f]{8}")
 
@@ -63,21 +94,20 @@ class MissingEmscripten(Exception):
     """There is no emcmake here."""
 
 
-def build_emulator(folder: Path) -> tuple[Path, Path]:
-    """emulator.js and emulator.wasm, built in the folder. Raises :class:`MissingEmscripten`."""
+def build_wasm(target: str, folder: Path) -> None:
+    """A target of emulator/wasm, built in the folder. Raises :class:`MissingEmscripten`."""
     if not shutil.which("emcmake"):
         raise MissingEmscripten
     # The packages of node that Debian's emscripten calls; another node does not look there.
     environment = {**os.environ, "NODE_PATH": os.environ.get("NODE_PATH", "/usr/share/nodejs")}
     source = ROOT / "emulator" / "wasm"
     configure = ["emcmake", "cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-    for command in (configure, ["cmake", "--build", folder]):
+    for command in (configure, ["cmake", "--build", folder, "--target", target]):
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         if done.returncode:
             raise RuntimeError(f"{command[0]} has failed:\n{done.stdout[-4000:]}")
-    return folder / "emulator.js", folder / "emulator.wasm"
 
 
 def problems(stage: Stage) -> list[Problem]:
@@ -194,22 +224,32 @@ def _base64(data: bytes) -> str:
 
 
 def write_pages(folder: Path, build: Path) -> list[Path]:
-    """Writes the pages of all offered rungs; returns them. A rung whose sources are as they were keeps its
-    data. Raises :class:`MissingEmscripten`.
+    """Writes the pages of all offered rungs and of accesses; returns those of the rungs. A rung whose sources
+    are as they were keeps its data. Raises :class:`MissingEmscripten`.
     """
-    script, wasm = build_emulator(build)
+    write_banks_page(folder, build)
+    build_wasm("emulator", build)
     stages = [discover()[name] for name in OFFERED]
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(script, folder / script.name)
-    _write_compressed(folder / "emulator.wasm.gz", wasm.read_bytes())
-    for name in _STATIC:
-        shutil.copyfile(ROOT / "docs" / "live" / name, folder / name)
+    shutil.copyfile(build / "emulator.js", folder / "emulator.js")
+    _write_compressed(folder / "emulator.wasm.gz", (build / "emulator.wasm").read_bytes())
     shutil.copyfile(ROOT / "ladder" / "lessons" / "stepper.js", folder / "stepper.js")
     with steps("Recording", len(stages)) as progress:
         for stage in stages:
             with progress.step(stage.name):
                 _write_data(stage, folder)
-    return [_write_page(stage, folder, stages) for stage in stages]
+    return [_write_page(stage, folder) for stage in stages]
+
+
+def write_banks_page(folder: Path, build: Path) -> Path:
+    """Writes the page of accesses and the scripts of all pages. Raises :class:`MissingEmscripten`."""
+    build_wasm("bank_model", build)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(build / "bank_model.js", folder / "bank_model.js")
+    for name in _STATIC:
+        shutil.copyfile(ROOT / "docs" / "live" / name, folder / name)
+    widths = {op: list(offered) for op, offered in WIDTHS.items()}
+    data = json.dumps({"widths": widths, "presets": PRESETS})
+    return _write_from_template("banks.html", folder / f"{BANKS}.html", data=data)
 
 
 def _write_data(stage: Stage, folder: Path) -> None:
@@ -230,22 +270,26 @@ def _write_compressed(path: Path, data: bytes) -> None:
     path.write_bytes(gzip.compress(data, 9, mtime=0))
 
 
-def _write_page(stage: Stage, folder: Path, stages: Iterable[Stage]) -> Path:
-    template = Template((ROOT / "docs" / "live" / "page.html").read_text(encoding="utf-8"))
-    links = " ".join(
-        f"<b>{one.name}</b>" if one is stage else f'<a href="{one.name}.html">{one.name}</a>'
-        for one in stages
-    )
-    path = folder / f"{stage.name}.html"
-    text = template.substitute(
+def _write_page(stage: Stage, folder: Path) -> Path:
+    return _write_from_template(
+        "page.html",
+        folder / f"{stage.name}.html",
         rung=stage.name,
         title=stage.title,
         idea=stage.idea.rstrip("."),
         head_dim=HEAD_DIM,
         dtype=stage.dtypes[0],
-        links=links,
     )
-    path.write_text(text, encoding="utf-8")
+
+
+def _write_from_template(template: str, path: Path, **words: object) -> Path:
+    """Writes a page of docs/live with links to all others."""
+    links = " ".join(
+        f"<b>{name}</b>" if name == path.stem else f'<a href="{name}.html">{name}</a>'
+        for name in (*OFFERED, BANKS)
+    )
+    text = Template((ROOT / "docs" / "live" / template).read_text(encoding="utf-8"))
+    path.write_text(text.substitute(words, links=links), encoding="utf-8")
     return path
 
 

@@ -1,5 +1,6 @@
 // A rung in the browser: chooses a problem, has the worker run it, shows the counts, the findings, and a warp's
 // steps. The data are those of docs/live_pages.py.
+import { element } from "./elements.js";
 import stepper from "./stepper.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,12 +10,6 @@ const LINE_COLUMNS = [["executed", "instructions"], ["wavefronts_ld", "wavefront
                       ["wavefronts_st", "wavefronts, stores"], ["conflicts", "bank conflicts"],
                       ["global_sectors_ld", "sectors, loads"], ["global_sectors_st", "sectors, stores"],
                       ["mma_instructions", "mma"], ["wgmma_instructions", "wgmma"]];
-
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
 
 const shown = (count) => (count === null || count === undefined ? "" : count.toLocaleString("en"));
 const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MB`;

@@ -71,6 +71,7 @@ _WORDS = {
         "Manual": "手册",
         "The source with its counts, line by line": "逐行带计数的源码",
         "Run it in the browser": "在浏览器中运行",
+        "Bank conflicts of an access, in the browser": "在浏览器中计算一次访存的 bank conflict",
         "This page is not translated.": "本页尚未翻译，以下为英文原文。",
         "Hint": "提示",
         "Answer": "答案",
@@ -81,6 +82,9 @@ _WORDS = {
 #: What an SVG says of itself in words.
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
+
+#: The pages that speak of ``ladder bank``, which a live page does too.
+_ABOUT_ACCESSES = ("docs/commands", "docs/live")
 
 #: Headings of the contents, and the pages below each.
 _CONTENTS = {
@@ -96,7 +100,7 @@ def _in_language_of(app: Any, words: str) -> str:
 
 def _add_contents(app: Any, docname: str, source: list[str]) -> None:
     """The home page is the README, which knows nothing of Sphinx: its contents are added here. Rungs get a
-    link to their source with its counts."""
+    link to their source with its counts, texts about accesses one to the live page that counts an access."""
     if docname == root_doc:
         source[0] = _LANGUAGE_LINKS.sub("", source[0])  # the sidebar has them, of every page
         for heading, pages in _CONTENTS.items():
@@ -109,11 +113,21 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
         up = "../../" if app.config.language == "en" else "../../../"
         words = _in_language_of(app, "The source with its counts, line by line")
         link = f"<p><a href='{up}lines/{rung}.html'>{words}</a></p>"
-        site = Path(app.outdir) if app.config.language == "en" else Path(app.outdir).parent
-        if (site / "live" / f"{rung}.html").is_file():
-            words = _in_language_of(app, "Run it in the browser")
-            link += f"\n<p><a href='{up}live/{rung}.html'>{words}</a></p>"
+        link += _live_link(app, up, rung, "Run it in the browser")
         source[0] = f"{title}\n\n{link}\n{rest}"
+    elif docname in _ABOUT_ACCESSES:
+        up = "../" if app.config.language == "en" else "../../"
+        link = _live_link(app, up, "banks", "Bank conflicts of an access, in the browser")
+        title, _, rest = source[0].partition("\n")
+        source[0] = f"{title}\n{link}\n{rest}"
+
+
+def _live_link(app: Any, up: str, name: str, words: str) -> str:
+    """A paragraph with a link to a live page; "" if the site has none."""
+    site = Path(app.outdir) if app.config.language == "en" else Path(app.outdir).parent
+    if not (site / "live" / f"{name}.html").is_file():
+        return ""
+    return f"\n<p><a href='{up}live/{name}.html'>{_in_language_of(app, words)}</a></p>\n"
 
 
 def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:

@@ -30,6 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts, target = tmp_path_factory.mktemp("texts"), tmp_path_factory.mktemp("site")
     (texts / "notebooks").mkdir()
     (texts / "stages" / "v1_minimal").mkdir(parents=True)
+    (texts / "docs").mkdir()
+    (texts / "docs" / "commands.md").write_text("# Commands\n\nThe first one.\n")
     (texts / "README.md").write_text(
         "# Home\n\n[English](README.md) · [中文](README.zh-CN.md)\n\nA sum $\\sum_j s_j - m'$ and "
         "![a badge](https://example.org/badge.svg), [the lesson](notebooks/01_lesson.ipynb).\n"
@@ -48,7 +50,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     nbformat.write(new_notebook(cells=cells), texts / "notebooks" / "01_lesson.ipynb")
     (target / "live").mkdir()
-    (target / "live" / "v1_minimal.html").write_text("a page")
+    for page in ("v1_minimal", "banks"):
+        (target / "live" / f"{page}.html").write_text("a page")
     module = _module(DOCS / "site.py")
     module.run_sphinx(texts, target, "en")
     module.run_sphinx(texts, target / "zh_CN", "zh_CN")
@@ -123,6 +126,8 @@ def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
         rung = (site / language / "stages" / "v1_minimal" / "README.html").read_text(encoding="utf-8")
         assert f"href='{up}lines/v1_minimal.html'" in rung
         assert f"href='{up}live/v1_minimal.html'" in rung
+        commands = (site / language / "docs" / "commands.html").read_text(encoding="utf-8")
+        assert f"href='{up.removeprefix('../')}live/banks.html'" in commands
     assert "pangolin" in (site / "searchindex.js").read_text(encoding="utf-8")
 
 
