@@ -136,9 +136,8 @@ def variables_tables(variables: Sequence[Mapping[str, Any]], lane: int) -> Rende
                 Text(one["name"], style="bold"), Text(reason, style="dim"), Text(one["type"], style="dim")
             )
         elif len(set(shown.values())) == 1:
-            same.add_row(
-                Text(one["name"], style="bold"), next(iter(shown.values())), Text(one["type"], style="dim")
-            )
+            value = Text(next(iter(shown.values())))
+            same.add_row(Text(one["name"], style="bold"), value, Text(one["type"], style="dim"))
         elif max(map(len, shown.values())) > _LONGEST_IN_CELL:
             hint = f"differs by lane: print {one['name']}, or as a matrix: tile {one['name']}"
             same.add_row(
@@ -243,7 +242,7 @@ def stack_table(frames: Sequence[Mapping[str, Any]], level: int) -> Table:
         name = frame["function"] + (" (inlined)" if frame["inlined"] else "")
         place = f"{os.path.basename(frame['file'])}:{frame['line']}"
         style = "bold" if frame["level"] == level else ""
-        table.add_row(f"#{number}", Text(name, style=style), place)
+        table.add_row(f"#{number}", Text(name, style=style), Text(place))
     return table
 
 
@@ -264,7 +263,7 @@ def warps_table(warps: Sequence[Mapping[str, Any]], focus: tuple[int, int, int],
             if is_wide:
                 lanes.append("".join("#" if path["lanes"] >> lane & 1 else "." for lane in range(32)))
             state = _STATES.get(path["state"], path["state"])
-            line = f"{os.path.basename(path['file'])}:{path['line']}"
+            line = Text(f"{os.path.basename(path['file'])}:{path['line']}")
             table.add_row(block, str(warp["warp"]), *lanes, state, line, style=style)
     return table
 

@@ -7,7 +7,7 @@ import pytest
 
 from ladder.common.terminal import SafeConsole
 from ladder.debugger import How, Matrix, NoValue, debug_stage, matrices
-from ladder.debugger.tables import matrix_table
+from ladder.debugger.tables import matrix_table, variables_tables
 from ladder.operations import get_operation
 from ladder.stages import discover
 
@@ -60,3 +60,13 @@ def test_a_number_is_no_tile() -> None:
         matrices("x", "int", [1] * 32)
     with pytest.raises(NoValue, match="3 registers in a row; accumulators takes 4"):
         matrices("x", "float[3]", [[0.0] * 3] * 32, "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [([True, False], "[true, false]"), ([float("nan"), 1.0], "[nan, 1]")]
+)
+def test_arrays_of_words_are_shown_as_they_are(value, text):
+    """Their brackets are no markup."""
+    console = SafeConsole(width=80, file=io.StringIO())
+    console.print(variables_tables([{"name": "s", "type": "", "values": [value] * 32, "reasons": {}}], 0))
+    assert text in console.file.getvalue()
