@@ -41,13 +41,20 @@ _REASONS = {
 Open = Callable[[Mapping[str, Any], IO[bytes]], Session]
 
 
+class _Object(dict[str, Any]):
+    """An object of the client's. Raises :class:`NoValue` for a member that it should have."""
+
+    def __missing__(self, name: str) -> Any:
+        raise NoValue(f"the request has no {name}")
+
+
 class Adapter:
     """Serves one client until it disconnects."""
 
     def __init__(self, reads: IO[bytes], writes: IO[bytes], open_session: Open) -> None:
         self._reads, self._writes, self._open = reads, writes, open_session
         self._session: Session | None = None
-        self._requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._requests: queue.Queue[_Object | LadderError | None] = queue.Queue()
         self._lock = threading.Lock()
         self._sent = 0
         self._is_running = False
@@ -58,10 +65,14 @@ class Adapter:
         self._numbers = itertools.count(1)
 
     def serve(self) -> None:
-        """Answers requests until the client disconnects."""
+        """Answers requests until the client disconnects. Raises :class:`LadderError` if what it sends is not
+        the protocol's.
+        """
         threading.Thread(target=self._listen, daemon=True).start()
         try:
             while (request := self._requests.get()) is not None:
+                if isinstance(request, LadderError):
+                    raise request
                 if not self._answer(request):
                     return
         finally:
@@ -71,12 +82,26 @@ class Adapter:
     # --- messages
 
     def _listen(self) -> None:
-        while (length := self._length()) is not None:
-            request = json.loads(self._reads.read(length))
-            if request.get("command") == "pause" and self._session and self._is_running:
-                self._session.interrupt()
-            self._requests.put(request)
-        self._requests.put(None)
+        try:
+            while (request := self._next_request()) is not None:
+                if request["command"] == "pause" and self._session and self._is_running:
+                    self._session.interrupt()
+                self._requests.put(request)
+            self._requests.put(None)
+        except (LadderError, ValueError) as error:
+            wrong = LadderError(
+                f"no request of the Debug Adapter Protocol: {error}",
+                "--dap is for editors; without it, the debugger has a prompt.",
+            )
+            self._requests.put(wrong)
+
+    def _next_request(self) -> _Object | None:
+        if (length := self._length()) is None:
+            return None
+        request = json.loads(self._reads.read(length), object_hook=_Object)
+        if not isinstance(request, _Object):
+            raise ValueError(f"{request!r} is no object")
+        return request
 
     def _length(self) -> int | None:
         """The length of the next message, from its head; None at the end."""
@@ -99,7 +124,7 @@ class Adapter:
 
     def _answer(self, request: Mapping[str, Any]) -> bool:
         """Answers one request; False if it was the last."""
-        command, arguments = request["command"], request.get("arguments") or {}
+        command, arguments = request["command"], request.get("arguments") or _Object()
         head = {"type": "response", "request_seq": request["seq"], "command": command}
         handler = getattr(self, f"_on_{command}", None)
         after: Callable[[], None] | None = None
@@ -132,9 +157,9 @@ class Adapter:
 
     def _on_launch(self, arguments: Mapping[str, Any]) -> Callable[[], None]:
         reads, writes = os.pipe()
+        threading.Thread(target=self._forward, args=(reads,), daemon=True).start()  # it closes this end
         with open(writes, "wb") as output:
             self._session = self._open(arguments, output)
-        threading.Thread(target=self._forward, args=(reads,), daemon=True).start()
         self._stops_on_entry = bool(arguments.get("stopOnEntry", True))
         return lambda: self._event("initialized")
 

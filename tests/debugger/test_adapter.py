@@ -1,5 +1,6 @@
 """The Debug Adapter Protocol, with a client of our own on the command's standard streams."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 from debugged import RACE, line_of
+
+from ladder.debugger import Adapter
+from ladder.errors import LadderError
 
 
 class Client:
@@ -148,3 +152,33 @@ def test_a_program_that_does_not_build_is_refused(client: Client, tmp_path: Path
     broken = tmp_path / "broken.cu"
     broken.write_text("__global__ void kernel() { nothing; }\n")
     assert "does not compile" in client.refused("launch", target=str(broken))
+
+
+def answered(sent: bytes) -> bytes:
+    """What an adapter that launches nothing answers."""
+    written = io.BytesIO()
+    Adapter(io.BytesIO(sent), written, lambda arguments, output: pytest.fail("launched")).serve()
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"Content-Length: x\r\n\r\n{}",
+        b"Content-Length: 3\r\n\r\n{{{",
+        b"Content-Length: 3\r\n\r\n[1]",
+        b'Content-Length: 10\r\n\r\n{"seq": 1}',
+        b"Content-Length: 9\r\n\r\n{}",
+    ],
+    ids=["no number", "no JSON", "no object", "no command", "cut off"],
+)
+def test_what_is_not_the_protocol_ends_the_adapter(sent: bytes) -> None:
+    with pytest.raises(LadderError, match="no request of the Debug Adapter Protocol"):
+        answered(sent)
+
+
+def test_a_request_without_an_argument_is_refused_by_its_name() -> None:
+    request = b'{"seq": 1, "command": "variables"}'
+    assert b"the request has no variablesReference" in answered(
+        b"Content-Length: %d\r\n\r\n%s" % (len(request), request)
+    )
