@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 #: Flags with a value, in the next word or behind ``=``, that the emulator's own replace.
 _REPLACED = (
@@ -27,6 +28,8 @@ _DEVICE_LINKING = (
     "-rdc=true",
     "--relocatable-device-code=true",
 )
+#: Flags whose value may be the next word.
+_RELOCATABLE = ("-rdc", "--relocatable-device-code")
 #: Flags with which nvcc stops before it links.
 _UNLINKED = frozenset(
     word
@@ -41,7 +44,8 @@ def emulated(arguments: Sequence[str], arch: str) -> list[str]:
     """The arguments with which nvcc builds for the emulator. Raises ValueError for what is not emulated."""
     if not arguments or any(word in _QUESTIONS for word in arguments):
         return list(arguments)
-    if refused := [word for word in arguments if word in _DEVICE_LINKING]:
+    joined = [f"{one}={two}" for one, two in pairwise(arguments) if one in _RELOCATABLE]
+    if refused := [word for word in (*arguments, *joined) if word in _DEVICE_LINKING]:
         raise ValueError(
             f"{refused[0]} is not emulated: device code of several files cannot be linked. "
             "Compile all kernels and the device functions that they call in one file, without this flag."

@@ -18,10 +18,10 @@ def test_flags_for_a_gpu_are_replaced():
     assert words[words.index("-cudart") + 1] == "none"
 
 
-@pytest.mark.parametrize("flag", ["-dc", "-rdc=true", "-dlink"])
+@pytest.mark.parametrize("flag", ["-dc", "-rdc=true", "-rdc true", "-dlink"])
 def test_device_linking_is_refused_by_name(flag):
-    with pytest.raises(ValueError, match=f"{flag} is not emulated"):
-        emulated([flag, "kernel.cu"], "sm_80")
+    with pytest.raises(ValueError, match=f"{flag.replace(' ', '=')} is not emulated"):
+        emulated([*flag.split(), "kernel.cu"], "sm_80")
 
 
 def test_questions_reach_nvcc_unchanged():
