@@ -10,11 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from ladder.cli.options import add_command, not_negative
+from ladder.cli.output import say_written
 from ladder.common import files
 from ladder.common.terminal import console, errors, print_table
 
 if TYPE_CHECKING:
-    from ladder.classroom import Entry, Grades
+    from ladder.classroom import Entry
+    from ladder.render import ClassPage
 
 _BY = ("wavefronts", "instructions", "conflicts", "sectors")
 
@@ -50,23 +52,21 @@ def _grade(options: argparse.Namespace) -> int:
     from ladder.render import class_document
 
     grades = grade_class(options.folder, options.exercise, options.jobs)
-    console.print(_solved_table(grades))
+    page = class_page(grades)
+    console.print(_solved_table(page))
     for text in grades.refused:
         errors.print(escape(text), style="yellow", highlight=False, soft_wrap=True)
     _write(options.csv, grades_csv(grades))
-    _write(options.html, class_document(class_page(grades)))
+    _write(options.html, class_document(page))
     return 1 if grades.refused else 0
 
 
-def _solved_table(grades: Grades) -> Table:
-    from ladder.classroom import class_page
-
+def _solved_table(page: ClassPage) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("student", "solved", "stuck at"):
         table.add_column(
             heading, no_wrap=heading != "stuck at", justify="right" if heading == "solved" else "left"
         )
-    page = class_page(grades)
     for row in page.rows:
         stuck = [stop.exercise for stop in page.stops for one in stop.stuck if one.student == row.student]
         table.add_row(escape(row.student), f"{row.solved} of {len(page.exercises)}", ", ".join(stuck))
@@ -104,4 +104,4 @@ def _board_table(entries: list[Entry], title: str, by: str) -> Table:
 def _write(path: Path, text: str) -> None:
     # A folder's name may be no UTF-8.
     files.write(path, text.encode("utf-8", "backslashreplace"))
-    errors.print(f"wrote {path}", style="dim", highlight=False)
+    say_written(path)

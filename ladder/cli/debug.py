@@ -57,21 +57,28 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if not options.target:
         raise LadderError("debug takes a rung or a program", "For example ladder debug v1_minimal")
+    lines = None if options.script is None else _script_lines(options.script)
     with _session(options) as session:
         prompt = Prompt(session, console)
         prompt.show_stop()
         prompt.run(options.command, echoes=True)
-        if options.script:
-            try:
-                lines = options.script.read_text(encoding="utf-8").splitlines()
-            except OSError as error:
-                raise LadderError(f"{options.script} cannot be read: {error.strerror}") from error
+        if lines is not None:
             prompt.run(lines, echoes=True)
         elif sys.stdin.isatty():
             prompt.run(_typed())
         else:
             prompt.run(sys.stdin, echoes=True)
     return 0
+
+
+def _script_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise LadderError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        hint = "--script takes a file with one of the debugger's commands on each line."
+        raise LadderError(f"{path} is not UTF-8 text", hint) from error
 
 
 def _session(options: argparse.Namespace, output: IO[bytes] | None = None) -> Session:

@@ -331,7 +331,9 @@ def _keep(workspace: Workspace, verdict: Verdict) -> None:
     try:
         workspace.keep_try(verdict.exercise, solved=verdict.passed)
     except LadderError as error:
-        errors.print(f"{error.message}: this check is not recorded", style="dim", highlight=False)
+        errors.print(
+            f"{error.message}: this check is not recorded", style="dim", highlight=False, markup=False
+        )
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:

@@ -74,4 +74,8 @@ def save_picture(what: Service | Sequence[Placement], title: str, path: Path) ->
     else:
         figure = plots.placement_picture(what, title)
     plots.save(figure, path)
-    errors.print(f"wrote {path}", style="dim", highlight=False)
+    say_written(path)
+
+
+def say_written(path: Path) -> None:
+    errors.print(f"wrote {path}", style="dim", highlight=False, markup=False)

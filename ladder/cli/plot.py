@@ -9,9 +9,10 @@ from typing import Any
 from rich.table import Table
 
 from ladder.cli.options import add_command
+from ladder.cli.output import say_written
 from ladder.common import files
 from ladder.common.progress import steps
-from ladder.common.terminal import console, errors
+from ladder.common.terminal import console
 from ladder.errors import LadderError
 
 
@@ -79,5 +80,5 @@ def _run(options: argparse.Namespace) -> int:
     files.require_target(path)
     with steps("Drawing", 1, elsewhere=False) as progress, progress.step(options.name):
         plots.save(picture(options.name, **choices), path)
-    errors.print(f"wrote {path}", style="dim", highlight=False)
+    say_written(path)
     return 0

@@ -17,10 +17,10 @@ from ladder.cli.options import (
     read_problem,
     require_emulator,
 )
+from ladder.cli.output import say_written
 from ladder.cli.problems import add_operation_option, by_operation, is_problem_given, problem_of
 from ladder.common import files
 from ladder.common.progress import steps
-from ladder.common.terminal import errors
 from ladder.errors import BuildError
 from ladder.operations import AnyProblem, Operation
 
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         machine=[(found.what, found.detail) for found in doctor.examine()],
     )
     files.write(options.out, report_document(report, discover()).encode())
-    errors.print(f"wrote {options.out}", style="dim", highlight=False)
+    say_written(options.out)
     return 0 if _is_well(report) else 1
 
 

@@ -13,6 +13,7 @@ import pytest
 from waiting import cpu_seconds, descendants, wait_for
 
 from ladder.cli import main
+from ladder.cli.output import say_written
 from ladder.common import isolation
 from ladder.evaluation import COLUMNS
 
@@ -61,6 +62,21 @@ def test_what_cannot_be_written_is_refused_before_the_work(command, naive, capsy
         assert main([*command, target]) == 2
         captured = capsys.readouterr()
         assert message in captured.err and captured.out == "" and "Building" not in captured.err
+
+
+def test_a_written_file_is_named_as_it_is(capsys):
+    say_written(Path("course[/b]", "grades.csv"))
+    assert capsys.readouterr().err == "wrote course[/b]/grades.csv\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("script", "is not UTF-8 text"), ("none", "cannot be read"), (".", "cannot be read")],
+)
+def test_a_script_of_the_debugger_is_read_before_the_build(name, message, capsys, tmp_path):
+    (tmp_path / "script").write_bytes(b"\xff\0")
+    assert main(["debug", "lacking.cu", "--script", str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_an_output_without_a_name(naive, capsys):
