@@ -11,6 +11,7 @@ from torch import Tensor
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import gradients, operators
 from ladder.functional.forward import inputs_of, prepared
+from ladder.functional.kept import strides_of
 from ladder.functional.runs import AUTO, Run
 from ladder.functional.transforms import autocast, needs_operator
 from ladder.stages import format_options
@@ -163,7 +164,7 @@ class _Attention(torch.autograd.Function):
         if d_lse is not None:
             d_lse = d_lse.contiguous()
         inputs = gradients.gradient_inputs(query, key, value, sinks, o, lse, d_o, d_lse)
-        kind = (d_o.stride(), d_lse is None, ctx.choices)
+        kind = (strides_of(inputs), ctx.choices)
         known = ctx.run.gradients
         run = known.get(kind)
         if run is None:

@@ -26,6 +26,13 @@ def kind_of(tensors: Sequence[Tensor | None], *choices: Any) -> Kind:
     return (*layouts, choices, *map(type, choices), os.environ.get("LADDER_STAGES"))
 
 
+def strides_of(tensors: Sequence[Tensor | None]) -> Kind:
+    """What may differ between backward passes of one forward run. Hooks of saved tensors keep values, sizes,
+    dtypes and devices, but not strides: a tensor that was on the host meanwhile may come back contiguous.
+    """
+    return tuple(None if x is None else x.stride() for x in tensors)
+
+
 class Kept(Generic[T]):
     """Values by the kind of the calls that share them; when there are ``most``, all are forgotten."""
 

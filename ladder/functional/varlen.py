@@ -14,7 +14,7 @@ from torch import Tensor
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import gradients
 from ladder.functional.forward import INPUTS, inputs_of
-from ladder.functional.kept import Kept, Kind, kind_of
+from ladder.functional.kept import Kept, Kind, kind_of, strides_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare, require_backward
 from ladder.functional.transforms import autocast, needs_operator
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
@@ -181,8 +181,8 @@ class _VarlenAttention(torch.autograd.Function):
 
 def _gradients_of(call: _Call, inputs: Sequence[Any], stage: str, arch: str, deterministic: bool) -> Run:
     """The run of a call's gradients, whose last inputs are d_o, d_lse and a missing d_sinks."""
-    d_o, d_lse, _ = inputs[-3:]
-    kind = (d_o.stride(), d_lse is None, stage, arch, deterministic)
+    d_lse = inputs[-2]
+    kind = (strides_of(inputs), stage, arch, deterministic)
     run = call.run.gradients.get(kind)
     if run is None:
         problem = BackwardProblem(**{**asdict(call.problem), "lse_gradient": d_lse is not None})

@@ -118,3 +118,15 @@ def test_a_tensor_at_an_odd_address_is_refused() -> None:
     with pytest.raises(UnsupportedProblem, match="aligned to 16 bytes") as caught:
         ladder.attention(*beginning(1), stage="v8_tma")
     assert caught.value.hint == "Not at a multiple of 16 bytes: q, k, v. A copy is: q.clone()."
+
+
+def test_saved_tensors_may_come_back_with_other_strides() -> None:
+    """As from the host's memory, where a slice becomes contiguous."""
+    found = []
+    for saved in (torch.Tensor.contiguous, torch.Tensor.detach):
+        leaf = draw(B, N, 3, H, D).requires_grad_()
+        q, k, v = (x.transpose(1, 2) for x in leaf.unbind(2))
+        with torch.autograd.graph.saved_tensors_hooks(saved, lambda x: x):
+            o, _ = ladder.attention(q, k, v, stage="v8_tma", backward="b3_same_bits")
+        found.append(torch.autograd.grad(o, leaf, draw(B, H, N, D))[0])
+    assert torch.equal(*found)
