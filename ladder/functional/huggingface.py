@@ -61,10 +61,13 @@ def _mask(**arguments: Any) -> Tensor | None:
     window = arguments.get("local_size")
     if mask is None or window is None:
         return mask
-    queries = torch.arange(mask.shape[-2], device=mask.device)[:, None] + arguments.get("q_offset", 0)
-    keys = torch.arange(mask.shape[-1], device=mask.device) + arguments.get("kv_offset", 0)
-    # ladder.attention's windows are aligned to the lower right.
-    is_window = bool(queries[-1, 0] == keys[-1]) and torch.equal(
+    rows, columns = mask.shape[-2:]
+    queries = torch.arange(rows, device=mask.device)[:, None] + arguments.get("q_offset", 0)
+    keys = torch.arange(columns, device=mask.device) + arguments.get("kv_offset", 0)
+    # ladder.attention's windows are aligned to the lower right, and is_causal, which _forward passes where
+    # the window hides no key, to the upper left.
+    is_aligned = (window < columns or rows in (1, columns)) and bool(queries[-1, 0] == keys[-1])
+    is_window = is_aligned and torch.equal(
         mask, ((keys <= queries) & (keys > queries - window)).expand_as(mask)
     )
     return None if is_window else mask

@@ -59,9 +59,11 @@ def test_tokens_after_a_cache() -> None:
     torch.testing.assert_close(after.logits, wanted.logits[:, -1:], rtol=1e-4, atol=1e-5)
 
 
-def test_several_tokens_after_a_cache_need_a_mask() -> None:
-    model = made("Llama", "ladder")
-    with torch.no_grad(), pytest.raises(UnsupportedProblem, match="an attention mask"):
+@pytest.mark.parametrize(("kind", "changed"), [("Llama", {}), ("Mistral", {"sliding_window": 16})])
+def test_several_tokens_after_a_cache_need_a_mask(kind: str, changed: dict[str, Any]) -> None:
+    """So do those of a window that cuts nothing: is_causal is aligned to the upper left."""
+    model = made(kind, "ladder", **changed)
+    with torch.no_grad(), pytest.raises(UnsupportedProblem, match=r"an attention mask|a window of 16 keys"):
         begun = model(TOKENS[:, :-2], use_cache=True)
         model(TOKENS[:, -2:], past_key_values=begun.past_key_values)
 
