@@ -71,7 +71,7 @@ def decode_attention(
     it does not have; :class:`UnsupportedProblem` for what no rung computes.
     """
     if torch.is_grad_enabled() and any(
-        getattr(tensor, "requires_grad", False) for tensor in (query, k_cache, v_cache)
+        getattr(tensor, "requires_grad", False) for tensor in (query, k_cache, v_cache, sinks, k_new, v_new)
     ):
         raise UnsupportedProblem(
             "a tensor requires a gradient, and decoding has none",
@@ -103,7 +103,8 @@ def decode_attention(
     if k_new is not None and v_new is not None:
         _append(k_cache, k_new, seqused_k, block_table)
         _append(v_cache, v_new, seqused_k, block_table)
-    o, lse = found[1](query.contiguous(), k_cache, v_cache, seqused_k, block_table, sinks)
+    row = None if sinks is None else sinks.contiguous()
+    o, lse = found[1](query.contiguous(), k_cache, v_cache, seqused_k, block_table, row)
     return o, lse
 
 

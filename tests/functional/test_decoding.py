@@ -254,3 +254,21 @@ def test_there_are_no_gradients() -> None:
         ladder.decode_attention(**given)
     with torch.no_grad():
         ladder.decode_attention(**given)
+
+
+@pytest.mark.parametrize("name", ["k_new", "sinks"])
+def test_no_tensor_may_require_a_gradient(name: str) -> None:
+    """A cache into which such keys are stored would require one, too."""
+    given = inputs()
+    given |= {"k_new": torch.zeros(2, 2, 1, 64).half(), "v_new": torch.zeros(2, 2, 1, 64).half()}
+    given["sinks"] = torch.zeros(4)
+    given[name].requires_grad_()
+    with pytest.raises(UnsupportedProblem, match="decoding has none"):
+        ladder.decode_attention(**given)
+    assert not given["k_cache"].requires_grad
+
+
+def test_sinks_may_have_strides() -> None:
+    wide = torch.arange(8.0)
+    _, lse = ladder.decode_attention(**inputs(), sinks=wide[::2])
+    assert torch.equal(lse, ladder.decode_attention(**inputs(), sinks=wide[::2].contiguous())[1])
