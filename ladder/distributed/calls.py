@@ -18,6 +18,7 @@ from ladder.distributed.team import Team, as_tokens, on_device
 from ladder.errors import InvalidProblem, LadderError
 from ladder.functional import attention as local_attention
 from ladder.functional import autocast, prepared, prepared_sequences
+from ladder.operations.attention.tensors import check_tensors
 
 #: The modules of the schedules: ``forward``, ``backward`` and ``bytes_sent`` of each.
 SCHEDULES: dict[str, ModuleType] = {
@@ -139,8 +140,9 @@ def _described(
     try:
         if schedule not in SCHEDULES:
             raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
+        check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)")
         # That a rank has no rows is an error of all ranks together.
-        if not (isinstance(query, Tensor) and query.dim() == 4 and query.shape[2] == 0):
+        if query.shape[2]:
             if offsets is None:
                 prepared(query, key, value, is_causal, scale, enable_gqa, stage, arch, "", gradients)
             else:
@@ -160,7 +162,7 @@ def _require_sequences(query: Tensor, offsets: Any) -> None:
     """Raises :class:`InvalidProblem` unless these can be the offsets of sequences in a batch of one."""
     if not isinstance(offsets, tuple) or not all(isinstance(mark, int) for mark in offsets):
         raise InvalidProblem("cu_seqlens must be a one-dimensional torch.Tensor of int32")
-    if isinstance(query, Tensor) and query.dim() == 4 and len(query) != 1:
+    if len(query) != 1:
         raise InvalidProblem(
             f"query has batch {len(query)}; with cu_seqlens it is 1, and the sequences lie in its rows"
         )
@@ -182,7 +184,7 @@ def _prepared_sequences(
     gradients: bool,
 ) -> None:
     """Raises as :func:`ladder.varlen_attention` for one sequence with this rank's rows."""
-    tokens = [as_tokens(x) if isinstance(x, Tensor) and x.dim() == 4 else x for x in (query, key, value)]
+    tokens = [as_tokens(x) for x in (query, key, value)]
     marks = [on_device(x.device, (0, x.shape[2])) for x in (query, key)]
     window = (-1, 0) if is_causal else (-1, -1)
     given = (query.shape[2], key.shape[2], scale, window, enable_gqa, stage, arch, "")

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import ladder.distributed as several
 from ladder.distributed.agreement import Description, require_agreement
+from ladder.distributed.calls import _described
 from ladder.errors import InvalidProblem, LadderError
 
 GLOO, BOTH = "cpu:gloo,cuda:gloo", "cpu:gloo,cuda:nccl"
@@ -66,3 +67,20 @@ def test_without_a_group() -> None:
     q = torch.zeros(1, 1, 4, 32)
     with pytest.raises(LadderError, match="this process is in no process group"):
         several.attention(q, q, q)
+
+
+@pytest.mark.parametrize("offsets", [None, (0, 4)])
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (torch.zeros(4, 4, 4), "query has 3 dimensions; it must have 4: "),
+        (None, "query is a NoneType"),
+    ],
+)
+def test_what_is_wrong_with_a_tensor_is_described(
+    query: torch.Tensor | None, message: str, offsets: tuple[int, ...] | None
+) -> None:
+    """A rank that raised alone would leave the others waiting."""
+    choices = (False, None, False, "auto", "", False)
+    found = _described(query, query, query, offsets, "ring", *choices)  # type: ignore[arg-type]
+    assert message in found.error
