@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional.kept import Kept, Kind, kind_of
+from ladder.functional.kept import Kept, Kind, kind_of, strides_of
 from ladder.functional.runs import AUTO, Choice, Run, prepare, require_backward
 from ladder.operations import (
     AnyProblem,
@@ -146,7 +146,7 @@ class _Call:
     keeps the ``integers``, so that no other tensor can have their identity.
     """
 
-    __slots__ = ("_forward", "_gradients", "_names", "_others", "backward", "integers", "problem", "stage")
+    __slots__ = ("_forward", "_gradients", "_names", "backward", "integers", "others", "problem", "stage")
 
     def __init__(
         self,
@@ -157,12 +157,12 @@ class _Call:
         integers: Sequence[Tensor | None],
     ) -> None:
         self.problem, self.stage, self.backward, self.integers = problem, stage, backward, integers
-        self._names, self._others = (*_TENSORS, *others), (*others.values(),)
+        self._names, self.others = (*_TENSORS, *others), (*others.values(),)
         self._forward: Run | None = None
-        self._gradients: dict[bool, Run] = {}  # by whether there is one of rab
+        self._gradients: dict[Any, Run] = {}  # by strides, and by whether there is one of rab
 
     def forward(self, *tensors: Tensor | None) -> Tensor:
-        inputs = (*tensors, *self._others)
+        inputs = (*tensors, *self.others)
         if self._forward is None:
             self._forward = self._prepared(self.problem, inputs, self.stage)
         [o] = self._forward(*inputs)
@@ -171,13 +171,16 @@ class _Call:
     def gradients(
         self, saved: Sequence[Tensor | None], d_o: Tensor, *, of_bias: bool
     ) -> tuple[Tensor | None, ...]:
-        """The gradients of q, k, v and, if wanted, of rab."""
+        """The gradients of q, k, v and, if wanted, of rab; ``saved`` are the forward pass's tensors and
+        ``others``.
+        """
         # Without a gradient of rab, d_rab is no output but an input that is missing.
-        inputs = (*saved, *self._others, d_o.contiguous(), *(() if of_bias else (None,)))
-        run = self._gradients.get(of_bias)
+        inputs = (*saved, d_o.contiguous(), *(() if of_bias else (None,)))
+        kind = (of_bias, strides_of(saved))
+        run = self._gradients.get(kind)
         if run is None:
             wanted = _differentiated(self.problem, bias_gradient=of_bias)
-            run = self._gradients[of_bias] = self._prepared(wanted, inputs, self.backward)
+            run = self._gradients[kind] = self._prepared(wanted, inputs, self.backward)
         d_q, d_k, d_v, *d_rab = run(*inputs)
         return d_q, d_k, d_v, d_rab[0].to(d_o.dtype) if d_rab else None
 
@@ -194,7 +197,8 @@ class _HstuAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor | None) -> Tensor:
         ctx.call = call
-        ctx.save_for_backward(*tensors)
+        # The call's integers, too: torch then refuses gradients of offsets that have changed since.
+        ctx.save_for_backward(*tensors, *call.others)
         return call.forward(*tensors)
 
     @staticmethod

@@ -306,3 +306,25 @@ def test_sizes_that_make_no_layer() -> None:
         ladder.HSTULayer(24, 2, 32, bias_distance=4, bias_heads=3)
     with pytest.raises(InvalidProblem, match="heads 0"):
         ladder.HSTULayer(24, 0, 32)
+
+
+def test_saved_tensors_may_come_back_with_other_strides() -> None:
+    """As from the host's memory, where a slice becomes contiguous."""
+    found = []
+    offsets, rab = ints(0, 20), draw(1, 1, 20, 20, seed=2).half()
+    for saved in (torch.Tensor.contiguous, torch.Tensor.detach):
+        leaf = draw(20, 3, HEADS, D, seed=1).half().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(saved, lambda x: x):
+            o = ladder.hstu_attention(*leaf.unbind(1), offsets, rab=rab, **RUNGS)
+        found.append(torch.autograd.grad(o.sum(), leaf)[0])
+    a, b = found
+    assert (a - b).abs().max() <= 2**-8 * b.abs().max()
+
+
+def test_offsets_that_change_before_the_backward_pass_are_an_error() -> None:
+    offsets = ints(0, 10, 20)
+    q, k, v = (x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half())
+    o = ladder.hstu_attention(q, k, v, offsets, rab=draw(2, 1, 10, 10, seed=2).half(), **RUNGS)
+    offsets[1] = 15
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.sum().backward()
