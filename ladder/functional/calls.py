@@ -81,7 +81,7 @@ def attention(
     if torch.compiler.is_compiling():
         query, key, value = autocast(query, key, value)
         return _operator(query, key, value, *arguments, backward, deterministic, *variant)
-    if needs_operator(query, key, value):
+    if needs_operator(query, key, value, sinks):
         return _operator(query, key, value, *arguments, backward, deterministic, *variant)
     if torch._C._is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)

@@ -13,7 +13,7 @@ from ladder.operations import require_strided
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
-def needs_operator(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def needs_operator(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None) -> bool:
     """Whether torch must see the call as an operator: under a transform or a dispatch mode, or because of
     tensors of another type. What is no tensor is left to the checks of the problem.
 
@@ -25,7 +25,7 @@ def needs_operator(query: Tensor, key: Tensor, value: Tensor) -> bool:
     if not all(isinstance(tensor, Tensor) for tensor in (query, key, value)):
         return False
     require_strided(query=query, key=key, value=value)
-    _refuse_derivatives(query, key, value)
+    _refuse_derivatives(query, key, value, *((sinks,) if isinstance(sinks, Tensor) else ()))
     return True
 
 

@@ -183,6 +183,9 @@ def test_derivatives_that_there_are_none_of() -> None:
         torch.func.jvp(o, (q,), (q,))
     with pytest.raises(UnsupportedProblem, match="no forward-mode derivatives"), forward_ad.dual_level():
         o(forward_ad.make_dual(q, q))
+    sinks = torch.zeros(q.size(1))
+    with pytest.raises(UnsupportedProblem, match="no forward-mode derivatives"), forward_ad.dual_level():
+        ladder.attention(q, k, v, sinks=forward_ad.make_dual(sinks, sinks))
     with pytest.raises(UnsupportedProblem, match=r"no gradients through torch\.func"):
         torch.func.grad(lambda query: o(query).sum())(q)
 
