@@ -18,7 +18,7 @@ from ladder.distributed.team import Team, as_tokens, on_device
 from ladder.errors import InvalidProblem, LadderError
 from ladder.functional import attention as local_attention
 from ladder.functional import autocast, prepared, prepared_sequences
-from ladder.operations.attention.tensors import check_tensors
+from ladder.operations import check_tensors
 
 #: The modules of the schedules: ``forward``, ``backward`` and ``bytes_sent`` of each.
 SCHEDULES: dict[str, ModuleType] = {

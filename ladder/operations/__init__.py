@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         random_problems,
     )
     from ladder.operations.attention.tensors import (
+        check_tensors,
         problem_of_sequences,
         problem_of_tensors,
         require_strided,
