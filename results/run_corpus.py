@@ -3,6 +3,7 @@
     python results/run_corpus.py DIR DIR@COMMIT ...                  # all programs of these checkouts
     python results/run_corpus.py DIR --only NAMES --seconds 120      # those in a file of paths or names
     python results/run_corpus.py DIR --check                         # also under the sanitizer
+    python results/run_corpus.py DIR --native                        # on a GPU: the outputs to compare with
     python results/run_corpus.py                                     # shows the table by outcome
 
 DIR is a checkout of zjin-lcf/HeCBench, NVIDIA/cuda-samples or xlite-dev/LeetCUDA; nothing is fetched. C++
@@ -10,8 +11,8 @@ programs run by ``ladder emulate``, scripts by ``ladder torch``, in their own fo
 limit. A program that the table has already, with the same files, arguments and emulator, is not run again.
 ``corpus/arguments.csv`` lists the arguments of programs whose own would take too long.
 
-The outcomes: `right` (its own check passes), `ran` (nothing that it prints says whether it is right),
-`wrong` (its own check fails), `refused` (the emulator lacks something), `fault` (a kernel's error),
+The outcomes: `right` (its own check passes, or its output equals a GPU's), `ran` (nothing says whether it is
+right), `wrong` (its own check fails), `refused` (the emulator lacks something), `fault` (a kernel's error),
 `crashed` (the host's code died), `slow` (over the limit), `missing` (data or a library that is not part of
 CUDA). The cell `detail` has the line that decided, or what is lacking.
 """
@@ -31,7 +32,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import corpus_outputs  # noqa: E402
+from corpus_outputs import Output  # noqa: E402
 from corpus_programs import Program, open_checkout, programs  # noqa: E402
 
 from ladder.errors import BuildError, LadderError  # noqa: E402
@@ -72,6 +76,8 @@ _NO_DATA = re.compile(
     re.I,
 )
 _UNCOUNTED_DEATH = re.compile(r"^error: .* was ended by (SIG\w+); nothing was counted")
+#: The command's own first line.
+_BUILDING = re.compile(r"Building .* \.\.\.\n")
 _UNAVAILABLE = re.compile(
     r"(?:is|are) not emulated|does not have|not supported|not implemented|not modelled", re.I
 )
@@ -134,19 +140,13 @@ def outcome(ended: Ended) -> tuple[str, str]:
             return "crashed", line.removeprefix("died:").strip()
         if died := _UNCOUNTED_DEATH.search(line):
             return "crashed", f"by {died[1]}, before a launch"
-    text = "\n".join(_own(lines))
     told = [line for line in lines if _UNAVAILABLE.search(line)]
     if ended.code and told:
         return "refused", told[-1]
     lost = [line for line in lines if _NO_DATA.search(line)]
     if lost and (ended.code or not ended.rows):
         return "missing", lost[-1]
-    return verdict(text, ended.code)
-
-
-def _own(lines: Sequence[str]) -> list[str]:
-    """The program's lines, without the tables of counts that follow."""
-    return [line for line in lines if not line.startswith(("╭", "│", "├", "╰", "┃", "┏", "┡", "└"))]
+    return verdict(ended.output, ended.code)
 
 
 def unbuilt(error: BuildError) -> tuple[str, str]:
@@ -169,8 +169,10 @@ class Runner:
 
     def __init__(self, seconds: float, check: bool, arch: str) -> None:
         self.seconds, self.check, self.arch = seconds, check, arch
+        self.references = corpus_outputs.read()
 
     def row(self, program: Program, emulator: str) -> Row:
+        """Builds and runs a program."""
         result = Row(
             program.checkout.name,
             program.checkout.commit,
@@ -196,6 +198,8 @@ class Runner:
         result.outcome, result.detail = outcome(ended)
         if result.outcome in ("wrong", "crashed") and (lost := program.absent_file()):
             result.outcome, result.detail = "missing", lost
+        if result.outcome in ("ran", "wrong"):
+            self._compare(result, ended.output)
         result.seconds = round(ended.seconds, 1)
         if ended.code is not None:
             result.instructions = sum(int(str(row["executed"])) for row in ended.rows)
@@ -204,6 +208,21 @@ class Runner:
             if checked.code is not None:
                 result.findings, result.places = len(checked.rows), places(checked.rows)
         return result
+
+    def _compare(self, result: Row, output: str) -> None:
+        """With what the program prints on a GPU, if that says anything."""
+        reference = self.references.get((result.repository, result.path))
+        if (
+            reference is None
+            or reference.program != result.program
+            or not corpus_outputs.tells(reference.text)
+        ):
+            return
+        text = corpus_outputs.lasting(output)
+        if corpus_outputs.agree(text, reference.text):
+            result.outcome, result.detail = "right", f"prints what it prints on an {reference.gpu}"
+        elif result.outcome == "ran":
+            result.outcome, result.detail = "wrong", f"prints other numbers than on an {reference.gpu}"
 
     def _build(self, program: Program) -> None:
         from ladder.build import EmulatorTarget, build_program
@@ -216,21 +235,44 @@ class Runner:
             os.chdir(before)
 
     def _run(self, program: Program, *, check: bool) -> Ended:
-        with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
-            rows = Path(temporary, "rows.json")
-            check_flag = ["--check"] if check else []
-            if program.is_script:
-                words = ["torch", "--arch", self.arch, *check_flag, "--json", str(rows)]
-                words += [program.sources[0], *program.arguments]
-            else:
-                words = ["emulate", *program.sources, "--arch", self.arch, *check_flag, "--json", str(rows)]
-                words += [f"--nvcc-flags={flag}" for flag in program.flags]
-                words += ["--", *program.arguments]
-            limit = self.seconds + (SCRIPT_BUILD_S if program.is_script else 0)
-            ended = limited([sys.executable, "-m", "ladder", *words], program.folder, limit)
-            if rows.exists():
-                ended.rows = json.loads(rows.read_text())
-            return ended
+        checked = ["--check"] if check else []
+        command = "torch" if program.is_script else "emulate"
+        words = [command, "--arch", self.arch, *checked, "--json", "-"]
+        if program.is_script:
+            words += [program.sources[0], *program.arguments]
+        else:
+            words += [f"--nvcc-flags={flag}" for flag in program.flags]
+            words += [*program.sources, "--", *program.arguments]
+        limit = self.seconds + (SCRIPT_BUILD_S if program.is_script else 0)
+        ended = limited([sys.executable, "-m", "ladder", *words], program.folder, limit)
+        ended.output, ended.rows = split(ended.output)
+        return ended
+
+
+def split(output: str) -> tuple[str, list[dict[str, object]]]:
+    """What the program printed, and the rows that ``--json -`` prints after it."""
+    lines = _BUILDING.sub("", output, count=1).splitlines()
+    for first in reversed(range(len(lines))):
+        if lines[first] == "[" and "]" in lines[first:]:
+            last = lines.index("]", first) + 1
+            return "\n".join(lines[:first] + lines[last:]), json.loads("".join(lines[first:last]))
+    return "\n".join(line for line in lines if line != "[]"), []
+
+
+def native_output(program: Program, seconds: float, gpu: str) -> Output | None:
+    """What a program prints on the GPU of this machine; None if it does not build, or end well in time."""
+    if program.refused or program.is_script:
+        return None
+    with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
+        binary = str(Path(temporary, "main"))
+        build = ["nvcc", "-arch=native", *program.sources, *program.flags, "-o", binary]
+        if limited(build, program.folder, seconds).code != 0:
+            return None
+        ended = limited([binary, *program.arguments], program.folder, seconds)
+    text = corpus_outputs.lasting(ended.output)
+    if ended.code != 0 or not corpus_outputs.tells(text):
+        return None
+    return Output(program.checkout.name, program.path, program.digest(), gpu, text)
 
 
 def limited(command: Sequence[str], folder: Path, seconds: float) -> Ended:
@@ -342,6 +384,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="limit for each run (600)")
     parser.add_argument("--arch", default="sm_80", help="virtual GPU (sm_80)")
     parser.add_argument("--check", action="store_true", help="run each also under the sanitizer")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at once (1)")
+    parser.add_argument("--native", action="store_true", help="on a GPU: keep outputs to compare with")
     parser.add_argument("--out", type=Path, default=TABLE, metavar="FILE", help="the table (corpus.csv)")
     options = parser.parse_args()
     try:
@@ -353,26 +397,45 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs what the table lacks, a row at a time, so that an interrupted run continues."""
-    rows = read(options.out)
-    runner = Runner(options.seconds, options.check, options.arch)
+    """Runs what the table lacks, ``--jobs`` at once; an interrupted run continues where it was."""
     checkouts = [open_checkout(text) for text in options.checkouts]
     todo = chosen([program for checkout in checkouts for program in programs(checkout)], options.only)
+    if options.native:
+        run_natively(todo, options)
+        return
+    rows = read(options.out)
     emulator = emulator_digest() if todo else ""
-    for program in todo:
-        known = rows.get((program.checkout.name, program.path))
-        if known and is_current(known, program, emulator, options):
-            continue
-        row = runner.row(program, emulator)
-        rows[row.repository, row.path] = row
-        write(options.out, rows.values())
-        print(f"{row.outcome:8} {row.path} {row.detail[:100]}", flush=True)
+    todo = [program for program in todo if not is_current(rows, program, emulator, options)]
+    runner = Runner(options.seconds, options.check, options.arch)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for ended in as_completed([pool.submit(runner.row, program, emulator) for program in todo]):
+            row = ended.result()
+            rows[row.repository, row.path] = row
+            write(options.out, rows.values())
+            print(f"{row.outcome:8} {row.path} {row.detail[:100]}", flush=True)
     print(summary(list(rows.values())))
 
 
-def is_current(row: Row, program: Program, emulator: str, options: argparse.Namespace) -> bool:
+def run_natively(todo: Sequence[Program], options: argparse.Namespace) -> None:
+    """Keeps what the programs print on the GPU of this machine."""
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    gpu = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    outputs = dict(corpus_outputs.read())
+    with ProcessPoolExecutor(options.jobs) as pool:
+        waiting = [pool.submit(native_output, program, options.seconds, gpu) for program in todo]
+        for ended in as_completed(waiting):
+            if output := ended.result():
+                outputs[output.repository, output.path] = output
+                corpus_outputs.write(outputs.values())
+    print(f"{len(outputs)} outputs")
+
+
+def is_current(
+    rows: Mapping[tuple[str, str], Row], program: Program, emulator: str, options: argparse.Namespace
+) -> bool:
     """Whether a row need not be made again. One that was too slow is tried again with a higher limit."""
-    if (row.program, row.emulator) != (program.digest(), emulator):
+    row = rows.get((program.checkout.name, program.path))
+    if row is None or (row.program, row.emulator) != (program.digest(), emulator):
         return False
     if row.outcome == "slow":
         return (row.seconds or 0) >= options.seconds

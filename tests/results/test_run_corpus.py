@@ -10,8 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "results"))
 
+import corpus_outputs
 import corpus_programs
 import run_corpus
+from corpus_outputs import Output
 from corpus_programs import Checkout, Program
 from run_corpus import Ended, Row
 
@@ -56,6 +58,14 @@ def outcome(output: str, code: int | None = 0, rows: int = 1) -> str:
 )
 def test_the_output_of_a_program_says_whether_it_is_right(output: str, wanted: str) -> None:
     assert outcome(output) == wanted
+
+
+def test_the_rows_after_a_program_s_output_are_not_its_output() -> None:
+    assert run_corpus.split('Building a.cu ...\n[\n7\n[\n{"a": 1},\n{"a": 2}\n]\nfault: x\n') == (
+        "[\n7\nfault: x",
+        [{"a": 1}, {"a": 2}],
+    )
+    assert run_corpus.split("7\n[]\n") == ("7", [])
 
 
 def test_a_program_over_its_limit_is_slow() -> None:
@@ -147,6 +157,8 @@ def options(checkout: Path, **others: object) -> argparse.Namespace:
         "seconds": 100.0,
         "arch": "sm_80",
         "check": False,
+        "native": False,
+        "jobs": 2,
     }
     return argparse.Namespace(**given | {"out": checkout / "table.csv"} | others)
 
@@ -172,9 +184,11 @@ def test_a_program_is_run_once_until_it_changes(checkout: Path, capsys: pytest.C
 def test_a_slow_program_is_tried_again_with_more_time(tmp_path: Path) -> None:
     program = Program(Checkout("a/b", "0", tmp_path), tmp_path, ("main.cu",))
     row = Row("a/b", "0", ".", "slow", seconds=60.0, program=program.digest(), emulator="e")
-    assert run_corpus.is_current(row, program, "e", options(tmp_path, seconds=60.0))
-    assert not run_corpus.is_current(row, program, "e", options(tmp_path, seconds=600.0))
-    assert not run_corpus.is_current(row, program, "f", options(tmp_path, seconds=60.0))
+    rows = {("a/b", "."): row}
+    assert run_corpus.is_current(rows, program, "e", options(tmp_path, seconds=60.0))
+    assert not run_corpus.is_current(rows, program, "e", options(tmp_path, seconds=600.0))
+    assert not run_corpus.is_current(rows, program, "f", options(tmp_path, seconds=60.0))
+    assert not run_corpus.is_current({}, program, "e", options(tmp_path, seconds=60.0))
 
 
 def test_only_the_listed_programs_run(tmp_path: Path) -> None:
@@ -183,3 +197,41 @@ def test_only_the_listed_programs_run(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("two\nsrc/three\n")
     assert run_corpus.chosen(found, tmp_path / "names") == found[1:]
     assert run_corpus.chosen(found, None) == found
+
+
+def test_an_output_is_compared_without_the_lines_of_the_clock() -> None:
+    output = "sum =  -1.50e+2\nAverage kernel time 3.2 (us)\n\nmoved 12 GB/s\n"
+    assert corpus_outputs.lasting(output) == "sum = -1.50e+2"
+    assert corpus_outputs.tells("sum = -1.50e+2") and not corpus_outputs.tells("done")
+    assert not corpus_outputs.tells("1 " * corpus_outputs.LONGEST)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("sum = -150.001 of 3", True),
+        ("sum = -150.1 of 3", False),
+        ("sum = -150 of 4", False),
+        ("total = -150 of 3", False),
+        ("sum = -150", False),
+        ("sum = nan of 3", False),
+    ],
+)
+def test_outputs_agree_in_words_and_in_numbers_within_the_tolerance(text: str, same: bool) -> None:
+    assert corpus_outputs.agree(text, "sum = -1.50e+2 of 3") is same
+
+
+@pytest.mark.parametrize(("printed", "outcome"), [("7\n", "right"), ("8\n", "wrong")])
+def test_a_program_that_checks_nothing_is_compared_with_a_gpu(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, printed: str, outcome: str
+) -> None:
+    source = checkout / "src" / "twice-cuda" / "main.cu"
+    source.write_text(TESTED.replace('"%s\\n", x[3] == wanted ? "PASS" : "FAIL"', '"%d\\n", x[3] + 1'))
+    (program,) = corpus_programs.programs(corpus_programs.open_checkout(f"{checkout}@abc"))
+    gpu = Output(program.checkout.name, program.path, program.digest(), "H100", printed)
+    corpus_outputs.write([gpu], checkout / "outputs.csv")
+    outputs = corpus_outputs.read(checkout / "outputs.csv")
+    monkeypatch.setattr(corpus_outputs, "read", lambda: outputs)
+    run_corpus.run(options(checkout))
+    (row,) = run_corpus.read(checkout / "table.csv").values()
+    assert row.outcome == outcome

@@ -1,0 +1,85 @@
+"""What programs of the corpus print on a GPU: the reference for those that do not check their own results.
+
+``corpus/outputs.csv`` has one row per program: its digest, the GPU, and the lines that do not depend on the
+clock. Words must be equal, and numbers within :data:`TOLERANCE`, since the last bits of approximate functions
+and the order of atomic additions differ.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+OUTPUTS = Path(__file__).parent / "corpus" / "outputs.csv"
+TOLERANCE = 1e-4
+#: A longer output is not kept: it would be data, not a result.
+LONGEST = 4000
+_OF_THE_CLOCK = re.compile(
+    r"time|second|elapsed|duration|bandwidth|throughput|speed|performance|\brate\b|latency|clock|memory"
+    r"|\b\d[\d.e+-]* ?(?:s|ms|us|ns)\b|\b[GMT](?:i?B|FLOPS?|Hz|pixels?)\b|/s\b|/sec\b|fps|device|GPU",
+    re.I,
+)
+_TOKEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[^\s\d]+", re.I)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The lasting lines of a program's output on ``gpu``; ``program`` is its digest."""
+
+    repository: str
+    path: str
+    program: str
+    gpu: str
+    text: str
+
+
+def lasting(output: str) -> str:
+    """The lines of an output that a second run should print again."""
+    lines = (" ".join(line.split()) for line in output.splitlines())
+    return "\n".join(line for line in lines if line and not _OF_THE_CLOCK.search(line))
+
+
+def tells(text: str) -> bool:
+    """Whether lasting lines say anything of a result: they have a number, and are short enough to be kept."""
+    return len(text) <= LONGEST and any(_number(token) is not None for token in _TOKEN.findall(text))
+
+
+def agree(text: str, reference: str) -> bool:
+    """Whether two programs' lasting lines have the same words, and numbers within the tolerance."""
+    ours, theirs = _TOKEN.findall(text), _TOKEN.findall(reference)
+    return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+
+
+def _alike(one: str, other: str) -> bool:
+    first, second = _number(one), _number(other)
+    if first is None or second is None:
+        return one == other
+    return math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=1e-30)
+
+
+def _number(token: str) -> float | None:
+    try:
+        return float(token)
+    except ValueError:
+        return None
+
+
+def read(table: Path = OUTPUTS) -> Mapping[tuple[str, str], Output]:
+    """The outputs by repository and path; none if there is no table."""
+    if not table.exists():
+        return {}
+    with table.open(newline="") as file:
+        return {(row["repository"], row["path"]): Output(**row) for row in csv.DictReader(file)}
+
+
+def write(outputs: Iterable[Output], table: Path = OUTPUTS) -> None:
+    """Replaces the table, sorted by repository and path."""
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("repository", "path", "program", "gpu", "text"))
+        for output in sorted(outputs, key=lambda output: (output.repository, output.path)):
+            writer.writerow((output.repository, output.path, output.program, output.gpu, output.text))
