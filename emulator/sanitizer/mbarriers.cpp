@@ -125,8 +125,10 @@ void BlockChecker::check_arrivals(const Context &at, const Phases &phases) {
     Arrivals &arrivals = checker->arrivals_[address];
     if (arrivals.parity != phase.parity)
       arrivals = {phase.parity, {}, std::move(arrivals.current)};
-    const auto unknown = std::ranges::find_if(
-        arrivals.previous, [&](const Access &past) { return !knows(at.thread(phase.lane), past); });
+    // Not captured by name: clang 14, emscripten's, does not take a structured binding there.
+    const auto unknown = std::ranges::find_if(arrivals.previous, [&, lane = phase.lane](const Access &past) {
+      return !knows(at.thread(lane), past);
+    });
     if (unknown != arrivals.previous.end())
       note({Kind::barrier, phase.lane, address, Where::shared, *unknown, true, false});
     arrivals.current.push_back(access(at, phase.lane, Act::update));
