@@ -157,7 +157,7 @@ template <typename T, int d, typename A> struct KeyGradients {
     smem.q.release(turn);
   }
 
-  /// dK and dV are stored through the shared memory of K and V, once all warps are done with these.
+  /// dK and dV are stored through the shared memory of K and V, after all warps have read these.
   __device__ void write(typename A::Shared &smem, const typename A::Maps &maps, int block_key, int kv_head,
                         float scale) {
     using block = group<A::warps>;

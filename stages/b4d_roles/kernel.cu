@@ -176,7 +176,7 @@ template <typename T, int d, typename A> struct Consumer {
     smem.q.release(turn);
   }
 
-  /// dK and dV are stored through the shared memory of K and V, once both consumers are done with these.
+  /// dK and dV are stored through the shared memory of K and V, after both consumers have read these.
   __device__ void write(const typename A::Maps &maps) {
     auto &dk_smem = smem.k.tiles[0][0], &dv_smem = smem.v.tiles[0][0];
     RegTile<T, 16, d> out;

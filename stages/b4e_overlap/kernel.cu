@@ -207,7 +207,7 @@ template <typename T, int d, typename A> struct Consumer {
     warpgroup::mma_AB(dk, ds_16, smem.q.tiles[turn.buffer][0], dk);
   }
 
-  /// dK and dV are stored through the shared memory of K and V, once both consumers are done with these.
+  /// dK and dV are stored through the shared memory of K and V, after both consumers have read these.
   __device__ void write(const typename A::Maps &maps) {
     auto &dk_smem = smem.k.tiles[0][0], &dv_smem = smem.v.tiles[0][0];
     RegTile<T, 16, d> out;

@@ -66,7 +66,7 @@ template <typename T, int d> struct Share {
   __device__ int kv_head() const { return blockIdx.y / (p.heads / p.kv_heads); }
   /// The query of a row.
   __device__ int query(int row) const { return row; }
-  /// The key after the last one of this split that a query sees.
+  /// One past the last key of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -170,7 +170,7 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
   mul(l, l, m);
   mul_row(o, o, m);
   copy(m, largest);
-  block::sync(); // all have read the maxima, and used their tiles
+  block::sync(); // all have read the maxima and finished with their tiles
   store(stats[block::warp()], l);
   block::sum_to_first(o, parts);
   for (int worker = 1; worker < A::workers; worker++) {
@@ -184,7 +184,7 @@ template <typename T, int d, RegisterTile O, RegisterVector Vec>
 __device__ void write(const Share<T, d> &share, const Parts &parts, O &o, Vec &m, Vec &l) {
   const DecodingProblem &p = share.p;
   Vec divisor;
-  add(divisor, l, FLT_MIN); // l is 0, or at least 1: so 0 / 0 becomes 0
+  add(divisor, l, FLT_MIN); // l is 0 or at least 1: changes only 0 / 0, to 0
   div_row(o, o, divisor);
   log(l, l);
   mul(m, m, kLn2);

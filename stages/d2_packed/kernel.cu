@@ -1,8 +1,8 @@
 // d2_packed: d1_split_kv with the query heads of a group in one tile.
 //
-// The heads of a GQA group read the same keys, and a head alone fills one row of the 16 of a tile of Q. With
-// all of the group's heads in it, a block reads each key once for the whole group. More tiles are loaded
-// ahead, as there are fewer blocks.
+// The heads of a GQA group read the same keys, and one head fills only one of the 16 rows of a tile of Q.
+// With all heads of the group in the tile, a block reads each key once for the whole group. There are fewer
+// blocks, so each loads more tiles ahead.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -77,7 +77,7 @@ template <typename T, int d, int kRows> struct Share {
   }
   /// The query of a row.
   __device__ int query(int row) const { return (tile_row() + row) % p.q_len; }
-  /// The key after the last one of this split that a query sees.
+  /// One past the last key of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -181,7 +181,7 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
   mul(l, l, m);
   mul_row(o, o, m);
   copy(m, largest);
-  block::sync(); // all have read the maxima, and used their tiles
+  block::sync(); // all have read the maxima and finished with their tiles
   store(stats[block::warp()], l);
   for (auto &rows : o.pairs) {
     block::sum_to_first(reinterpret_cast<RegTile<float, 16, O::cols> &>(rows), parts);
@@ -198,7 +198,7 @@ template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ void write(const Share<T, d, kRows> &share, const Parts &parts, O &o, Vec &m, Vec &l) {
   const DecodingProblem &p = share.p;
   Vec divisor;
-  add(divisor, l, FLT_MIN); // l is 0, or at least 1: so 0 / 0 becomes 0
+  add(divisor, l, FLT_MIN); // l is 0 or at least 1: changes only 0 / 0, to 0
   div_row(o, o, divisor);
   log(l, l);
   mul(m, m, kLn2);

@@ -77,7 +77,7 @@ template <typename T, int d, int kRows> struct Share {
   }
   /// The query of a row.
   __device__ int query(int row) const { return (tile_row() + row) % p.q_len; }
-  /// The key after the last one of this split that a query sees.
+  /// One past the last key of this split that a query sees.
   __device__ int end_key(int query) const {
     return p.is_causal ? min(end, length - p.q_len + query + 1) : end;
   }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(A::threads)
   zero(l);
   fill(m, kLowest);
 
-  int issued = 0, pages = 0; // tiles, and the page of the lane's tile among every 32
+  int issued = 0, pages = 0; // lane i holds the page of tile i of every 32
   const auto prefetch = [&](int buffer, int key) {
     if (key < share.end) {
       if (issued % 32 == 0)
@@ -192,7 +192,7 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
   mul(l, l, m);
   mul_row(o, o, m);
   copy(m, largest);
-  block::sync(); // all have read the maxima, and used their tiles
+  block::sync(); // all have read the maxima and finished with their tiles
   store(stats[block::warp()], l);
   for (auto &rows : o.pairs) {
     block::sum_to_first(reinterpret_cast<RegTile<float, 16, O::cols> &>(rows), parts);
@@ -209,7 +209,7 @@ template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ void write(const Share<T, d, kRows> &share, const Parts &parts, O &o, Vec &m, Vec &l) {
   const DecodingProblem &p = share.p;
   Vec divisor;
-  add(divisor, l, FLT_MIN); // l is 0, or at least 1: so 0 / 0 becomes 0
+  add(divisor, l, FLT_MIN); // l is 0 or at least 1: changes only 0 / 0, to 0
   div_row(o, o, divisor);
   log(l, l);
   mul(m, m, kLn2);

@@ -46,7 +46,7 @@ template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
-/// Clears rows first to end - 1 in the columns of the key tile at `key`. Called by all threads of the block.
+/// Clears rows `first` to `end` - 1 of the columns of the key tile at `key`. Called by the whole block.
 template <typename A>
 __device__ inline void clear_rows(const WideMatrix<float> &d_rab, int first, int end, int key) {
   constexpr int quads = A::keys / 4, step = A::warps * 32 / quads;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   using block = group<A::warps>;
   const SequenceGradients<T, d, ladder::BlockOfKeys> sequence(problem);
   const int block_key = sequence.where().z * A::keys;
-  // Unless heads share the bias, the block stores all rows of its columns of the gradient: 0 without a query.
+  // Unless heads share the bias, the block stores its columns of the gradient: 0 in rows without a query.
   const bool owns_d_rab = A::bias && sequence.owns_d_rab();
   const int rab_rows = problem.forward.max_k_len;
   if (owns_d_rab)
@@ -132,7 +132,7 @@ template <typename A, bool kIntervals> struct SeeingTiles {
     return tile;
   }
 
-  /// Whether one of a tile's queries sees one of the keys.
+  /// Whether a query of the tile sees one of the block's keys.
   __device__ bool sees(int tile) const {
     const int first = tile * A::queries, end = min(last, (tile + 1) * A::queries - 1);
     if constexpr (!kIntervals)
@@ -153,8 +153,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
   const int key = threadIdx.x / 32 * A::rows; // the first of the warp's keys in the block
   RegTile<float, A::rows, d> dv, dk;
 
-  /// Adds the contributions of the queries from `query` on of a buffer. `first` is the first one's number in
-  /// the sequence.
+  /// Adds the contributions of a buffer's queries from `query` on. In the sequence that query has the number
+  /// `first`.
   template <typename Sequence>
   __device__ void add(typename A::Shared &smem, int buffer, int query, int first, const Sequence &sequence) {
     const HstuProblem &p = sequence.p;
@@ -165,7 +165,7 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
     const HstuKeys seen(mask, min(first, last) + shift, min(first + A::part_queries - 1, last) + shift);
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
-      zero(ds_16); // dQ of the other warps reads it
+      zero(ds_16); // the other warps read it for dQ
       store(ds, ds_16);
       if (A::bias && sequence.owns_d_rab()) {
         zero(dp);
@@ -207,8 +207,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     }
   }
 
-  /// The factors are applied last: before the roundings, 1 / length would push values towards fp16's
-  /// subnormals.
+  /// The factors are applied last. P and dS are rounded without 1 / length, which would make some of them
+  /// subnormal in fp16.
   template <typename Sequence> __device__ void write(const Sequence &sequence, const HstuProblem &p) {
     RegTile<T, A::rows, d> out;
     mul(dv, dv, p.inv_length);

@@ -63,11 +63,11 @@ struct TakenPlace {
 /// Whose turn it is to add to which sums. All counters begin at 0.
 struct Turns {
   int *started; ///< how many blocks have started
-  int *dq;      ///< of each tile of dQ: the key tile that has added last, counted from 1
-  int *d_rab;   ///< of each pair of a key tile and a tile of queries: how many heads have added
+  int *dq;      ///< per tile of dQ: the key tile that added last, counted from 1
+  int *d_rab;   ///< per key tile and tile of queries: how many heads have added
 
-  /// Places the calling block, in the order in which blocks start: head by head, and within a head key tile
-  /// by key tile. A block waits only for earlier ones, that is for blocks that run or have finished: no
+  /// Gives the calling block its place by the order in which blocks start: head by head, and within a head
+  /// key tile by key tile. A block waits only for earlier ones, which run or have finished. So there is no
   /// deadlock.
   __device__ void take_place() const {
     if (threadIdx.x == 0) {
@@ -82,7 +82,7 @@ template <typename A, bool kIntervals> struct SeeingTiles;
 template <typename T, int d, typename A, bool kIntervals> struct KeyGradients;
 template <int d, typename A> struct DqPart;
 
-/// Clears rows first to end - 1 in the columns of the key tile at `key`. Called by all threads of the block.
+/// Clears rows `first` to `end` - 1 of the columns of the key tile at `key`. Called by the whole block.
 template <typename A>
 __device__ inline void clear_rows(const WideMatrix<float> &d_rab, int first, int end, int key) {
   constexpr int quads = A::keys / 4, step = A::warps * 32 / quads;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(A::warps * 32)
   turns.take_place();
   const SequenceGradients<T, d, TakenPlace> sequence(problem);
   const int block_key = sequence.where().z * A::keys;
-  // Unless heads share the bias, the block stores all rows of its columns of the gradient: 0 without a query.
+  // Unless heads share the bias, the block stores its columns of the gradient: 0 in rows without a query.
   const bool owns_d_rab = A::bias && sequence.owns_d_rab();
   const int rab_rows = problem.forward.max_k_len;
   if (owns_d_rab)
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 
   block::load_async(smem.k, sequence.k(), block_key);
   block::load_async(smem.v, sequence.v(), block_key);
-  int tile = next_tile(last / A::queries), before = -1, added = -1; // added: the tile of dQ added to last
+  int tile = next_tile(last / A::queries), before = -1, added = -1; // added: the last tile of dQ with a share
   const auto pass_on = [&] {
     if (added >= 0)
       ladder::pass_turn(turns.dq + sequence.dq_tile(added, A::queries), sequence.where().z + 1);
@@ -181,7 +181,7 @@ template <typename A, bool kIntervals> struct SeeingTiles {
     return tile;
   }
 
-  /// The last key tile before the block's of which `tile` sees a key, counted from 1; 0 if there is none.
+  /// The last key tile before the block's own in which `tile` sees a key, counted from 1; 0 without one.
   __device__ int before(int tile) const {
     int key = block_key - A::keys;
     while (key >= 0 && !sees(tile, key))
@@ -189,7 +189,7 @@ template <typename A, bool kIntervals> struct SeeingTiles {
     return (key + A::keys) / A::keys;
   }
 
-  /// Whether one of a tile's queries sees one of the keys of the key tile at `key_tile`.
+  /// Whether a query of the tile sees a key of the key tile that begins at `key_tile`.
   __device__ bool sees(int tile, int key_tile) const {
     const int first = tile * A::queries, end = min(last, (tile + 1) * A::queries - 1);
     if constexpr (!kIntervals)
@@ -214,8 +214,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
       threadIdx.x / (A::in_pairs ? 64 : 32) * A::rows; // the first of the warp's keys in the block
   RegTile<float, A::rows, d> dv, dk;                   // a pair's second warp sums dK in dv
 
-  /// Adds the contributions of the queries from `query` on of a buffer. `first` is the first one's number in
-  /// the sequence.
+  /// Adds the contributions of a buffer's queries from `query` on. In the sequence that query has the number
+  /// `first`.
   template <typename Sequence>
   __device__ void add(typename A::Shared &smem, int buffer, int query, int first, const Sequence &sequence) {
     const HstuProblem &p = sequence.p;
@@ -223,11 +223,11 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     const auto d_o = part<A::part_queries, d>(smem.d_o[buffer], query);
     auto ds = part<A::rows, A::part_queries>(smem.exchanged[buffer].ds, key, query);
     RegTile<float, A::rows, A::part_queries> slope, dp_of_one;
-    auto &dp = choose<A::in_pairs>(slope, dp_of_one); // of a pair, a warp has one of the two
+    auto &dp = choose<A::in_pairs>(slope, dp_of_one); // in a pair, a warp needs only one of the two
     RegTile<T, A::rows, A::part_queries> p_16, ds_16;
     const HstuKeys seen(mask, min(first, last) + shift, min(first + A::part_queries - 1, last) + shift);
     if (first > last || !(kIntervals || seen.any_in(block_key + key, A::rows))) {
-      zero(ds_16); // dQ of the other warps reads it
+      zero(ds_16); // the other warps read it for dQ
       if (has_dk)
         store(ds, ds_16);
       if (has_dk && A::bias && sequence.owns_d_rab()) {
@@ -304,8 +304,8 @@ template <typename T, int d, typename A, bool kIntervals> struct KeyGradients {
     }
   }
 
-  /// The factors are applied last: before the roundings, 1 / length would push values towards fp16's
-  /// subnormals.
+  /// The factors are applied last. P and dS are rounded without 1 / length, which would make some of them
+  /// subnormal in fp16.
   template <typename Sequence> __device__ void write(const Sequence &sequence, const HstuProblem &p) {
     RegTile<T, A::rows, d> out;
     if (has_dv) {

@@ -56,8 +56,8 @@ template <typename T, int d> struct Arrangement {
 };
 
 /// The steps of a block of keys: for each head that reads them, the tiles from `last` down to `first`, which
-/// see one of the keys. Tiles are numbered as JaggedTile does; query i of the sequence is row `padded` + i,
-/// and row i sees the keys i + begin to i + end - 1.
+/// see one of the keys. Tiles are numbered as by JaggedTile. Query i of the sequence is row `padded` + i.
+/// Row r sees the keys r + begin to r + end - 1.
 template <typename A> struct Steps : ladder::Steps<A::queries> {
   tma::Segment q, kv;
   int padded, begin, end, first_tile, last_tile;

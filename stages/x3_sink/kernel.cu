@@ -40,8 +40,8 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
-  // 168.
+  // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
+  // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
   static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile

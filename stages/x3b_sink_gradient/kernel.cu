@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(A::warps * 32)
 __global__ void __launch_bounds__(ladder::kRowThreads)
     sum_sinks(const __grid_constant__ AttentionBackwardProblem p, RowStatistics statistics) {
   const float sink = p.sinks[blockIdx.x] * kLog2E;
-  float sum = 0.f; // the shifts of the weight and of delta cancel
+  float sum = 0.f; // lse and delta are shifted: 2^kShift * weight, delta / 2^kShift
   for (int b = 0; b < p.batch; b++) {
     const int64_t head = int64_t(b) * p.heads + blockIdx.x;
     const float *lse = statistics.lse_of(head).data, *delta = statistics.delta_of(head).data;

@@ -43,8 +43,8 @@ template <typename Vec> struct RowState {
 template <typename T, int d> struct Arrangement {
   static constexpr int consumers = d <= 128 ? 3 : 2, threads = 128 * (consumers + 1);
   static constexpr int block_rows = 64 * consumers;
-  // Per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128; 384 with 168: 24 + 2 x 240 = 3 x
-  // 168.
+  // Registers per thread. 512 threads start with 128: 32 + 3 x 160 = 4 x 128.
+  // 384 threads start with 168: 24 + 2 x 240 = 3 x 168.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24;
   static constexpr int consumer_registers = consumers == 3 ? 160 : 240;
   static constexpr int keys = d <= 64 ? 128 : d == 128 ? 80 : 64;                // per tile
@@ -247,7 +247,7 @@ __device__ inline void write(const typename A::Maps &maps, const AttentionProble
                              typename A::QTile &q_smem, O &o, RowState<Vec> &rows, int head,
                              int warpgroup_row) {
   sum_over_lanes(rows.l);
-  add(rows.rescale, rows.l, FLT_MIN); // l is 0, or at least 1: so 0 / 0 becomes 0
+  add(rows.rescale, rows.l, FLT_MIN); // l is 0 or at least 1: changes only 0 / 0, to 0
   div_row(o, o, rows.rescale);
   store_async<A>(maps, q_smem, o, warpgroup_row, head);
   log(rows.l, rows.l);

@@ -244,8 +244,8 @@ template <typename T, int d, typename A> struct Consumer {
       smem.ds_full[turn.buffer].arrive();
   }
 
-  /// x *= 1 - T^2, for 16 queries. T c log2(e) = log2(P) + lse, so nothing of T is kept in registers. It is 0
-  /// where P is, which may be too small for its logarithm.
+  /// x *= 1 - T^2, for 16 queries. c log2(e) T = log2(P) + lse, so no register holds T. Where P has
+  /// underflowed to 0, the slope becomes 0, too.
   template <typename Tile> __device__ void mul_slope(Tile &x, int query) {
     auto slope = columns<16>(s, query);
     detail::map(slope, [](float weight) { return -__log2f(weight); }, slope);
