@@ -1,8 +1,13 @@
-"""Decoding: attention of a few queries over a cache of keys and values."""
+"""Decoding: attention of a few queries over a cache of keys and values.
+
+For ``torch.compile`` it is ``torch.ops.ladder.decode_attention``, or ``decode_attention_append`` if it stores
+new keys and values in the caches. The compiler knows their outputs' shapes and that the latter changes the
+caches. Both exist after the first use of :func:`decode_attention`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +17,7 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional.kept import Kept, kind_of
 from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, prepare
 from ladder.operations import DecodingProblem, check_lengths, problem_of_cache
+from ladder.stages import format_options, parse_options
 
 
 def decode_attention(
@@ -78,14 +84,37 @@ def decode_attention(
             "Call it under torch.no_grad(), or pass detached tensors.",
         )
     splits = 0 if num_splits is None else num_splits
+    window = tuple(window_size) if isinstance(window_size, list) else window_size
+    tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
+    # While torch.compile traces, only call an operator; it checks its arguments when it runs.
+    if torch.compiler.is_compiling():
+        words = format_options(options) if options else ""
+        choices = (is_causal, scale, splits, window, softcap, check, stage, arch or "", words)
+        outputs: tuple[Tensor, Tensor] = (
+            decoding_operator(*tensors, *choices)
+            if k_new is None and v_new is None
+            else appending_operator(*tensors, k_new, v_new, *choices)
+        )
+        return outputs
     chosen = tuple((options or {}).items())
+    given = (is_causal, scale, splits, window, softcap, stage, arch or "", chosen)
+    return _decode(tensors, k_new, v_new, given, check)
+
+
+def _decode(
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
+    k_new: Tensor | None,
+    v_new: Tensor | None,
+    given: tuple[Any, ...],
+    check: bool,
+) -> tuple[Tensor, Tensor]:
+    query, k_cache, v_cache, seqused_k, block_table, sinks = tensors
     if k_new is not None or v_new is not None:
         _require_new(query, k_cache, k_new, v_new)
-    window = tuple(window_size) if isinstance(window_size, list) else window_size
-    given = (is_causal, scale, splits, window, softcap, stage, arch or "", chosen)
-    kind = kind_of((query, k_cache, v_cache, seqused_k, block_table, sinks), *given)
+    kind = kind_of(tensors, *given)
     found = _runs.get(kind)
     if found is None:
+        is_causal, scale, splits, window, softcap, stage, arch, chosen = given
         problem = problem_of_cache(
             query, k_cache, v_cache, seqused_k, block_table, is_causal, scale, splits, window, softcap, sinks
         )
@@ -93,9 +122,8 @@ def decode_attention(
             _require_rows(name, cache)
         if check:
             _check(problem, seqused_k, block_table, len(k_cache), k_new is not None)
-        tensors = (query.contiguous(), k_cache, v_cache, seqused_k, block_table, sinks)
-        inputs = dict(zip(_INPUTS, tensors, strict=True))
-        run = prepare(problem, inputs, query.device, Choice(stage, arch or "", chosen))
+        inputs = dict(zip(_INPUTS, (query.contiguous(), *tensors[1:]), strict=True))
+        run = prepare(problem, inputs, query.device, Choice(stage, arch, chosen))
         found = problem, run
         _runs.keep(kind, found)
     elif check:
@@ -168,3 +196,77 @@ def _require_rows(name: str, cache: Tensor) -> None:
             "of 16 bytes from each other, heads at multiples of a row or of 64 elements",
             f"Pass {name}.contiguous(), once for many calls.",
         )
+
+
+_CHOICES = (
+    "bool is_causal, float? scale, int num_splits, int[] window_size, float? softcap, bool check, str stage, "
+    "str arch, str options) -> (Tensor o, Tensor lse)"
+)
+
+
+def _run(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    seqused_k: Tensor,
+    block_table: Tensor | None,
+    sinks: Tensor | None,
+    *choices: Any,
+) -> tuple[Tensor, Tensor]:
+    """:func:`decode_attention` with argument types that operators support.
+
+    ``options`` is ``NAME=VALUE,...``.
+    """
+    return _run_appending(query, k_cache, v_cache, seqused_k, block_table, sinks, None, None, *choices)
+
+
+def _run_appending(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    seqused_k: Tensor,
+    block_table: Tensor | None,
+    sinks: Tensor | None,
+    k_new: Tensor | None,
+    v_new: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    num_splits: int,
+    window_size: Sequence[int],
+    softcap: float | None,
+    check: bool,
+    stage: str,
+    arch: str,
+    options: str,
+) -> tuple[Tensor, Tensor]:
+    tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
+    chosen = tuple(parse_options(options).items())
+    given = (is_causal, scale, num_splits, tuple(window_size), softcap, stage, arch, chosen)
+    return _decode(tensors, k_new, v_new, given, check)
+
+
+def _shapes(query: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+def _operator(name: str, run: Any, arguments: str, changed: tuple[str, ...]) -> Any:
+    schema = f"({arguments}, {_CHOICES}"
+    made = torch.library.custom_op(f"ladder::{name}", run, mutates_args=changed, schema=schema)
+    made.register_fake(_shapes)
+    return made
+
+
+#: ``torch.ops.ladder.decode_attention`` and ``torch.ops.ladder.decode_attention_append``.
+decoding_operator = _operator(
+    "decode_attention",
+    _run,
+    "Tensor query, Tensor k_cache, Tensor v_cache, Tensor seqused_k, Tensor? block_table, Tensor? sinks",
+    (),
+)
+appending_operator = _operator(
+    "decode_attention_append",
+    _run_appending,
+    "Tensor query, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor seqused_k, Tensor? block_table, "
+    "Tensor? sinks, Tensor? k_new, Tensor? v_new",
+    ("k_cache", "v_cache"),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -272,3 +273,50 @@ def test_sinks_may_have_strides() -> None:
     wide = torch.arange(8.0)
     _, lse = ladder.decode_attention(**inputs(), sinks=wide[::2])
     assert torch.equal(lse, ladder.decode_attention(**inputs(), sinks=wide[::2].contiguous())[1])
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+COMPILERS = pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+
+
+@COMPILERS
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_as_one_graph(compiler: str) -> None:
+    def model(query: Tensor, **others: Tensor) -> Tensor:
+        o, lse = ladder.decode_attention(query * 2, **others, softcap=9.0)
+        return o.float() + torch.exp(lse)[..., None]
+
+    compiled = torch.compile(model, backend=compiler, fullgraph=True)
+    for given in (inputs(), in_pages(inputs(keys=128), 32)):  # recompiled
+        assert torch.equal(compiled(**given), model(**given))
+
+
+@COMPILERS
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_with_new_keys(compiler: str) -> None:
+    def step(query: Tensor, k_cache: Tensor, v_cache: Tensor, seqused_k: Tensor) -> Tensor:
+        new = query[:, :2]
+        o, _ = ladder.decode_attention(query, k_cache, v_cache, seqused_k + 1, k_new=new * 2, v_new=new)
+        return o
+
+    given = {**inputs(), "seqused_k": lengths(60, 37)}
+    eager, compiled = ({name: x.clone() for name, x in given.items()} for _ in range(2))
+    expected = step(**eager)
+    assert torch.equal(torch.compile(step, backend=compiler, fullgraph=True)(**compiled), expected)
+    for name in ("k_cache", "v_cache"):
+        assert torch.equal(compiled[name], eager[name]) and not torch.equal(eager[name], given[name])
+
+
+def test_what_torch_asks_of_an_operator() -> None:
+    tensors = (*inputs().values(), None, None)
+    new = torch.ones(2, 2, 1, 64).half()
+    choices = (False, None, 0, (-1, -1), None, True, "auto", "", "")
+    asked = ("test_schema", "test_faketensor")
+    torch.library.opcheck(decoding.decoding_operator, (*tensors, *choices), test_utils=asked)
+    torch.library.opcheck(decoding.appending_operator, (*tensors, new, new, *choices), test_utils=asked)
