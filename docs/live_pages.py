@@ -31,6 +31,7 @@ from ladder.common import cache, files
 from ladder.common.progress import steps
 from ladder.exercises import Exercise, get_exercise, read_answers, solution_text
 from ladder.operations import Problem, operation_of
+from ladder.serving import COMPILER_FILE, without_folders
 from ladder.stages import Stage, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,7 +83,10 @@ PRESETS = (
     {"name": "transpose: an XOR instead", "op": "ld", "width": 4, "address": "lane * 128 + (lane ^ 5) * 4"},
     {"name": "16 bytes per lane, in order", "op": "st", "width": 16, "address": "lane * 16"},
 )
-_STATIC = ("page.js", "page.css", "worker.js", "elements.js", "banks.js", "access.js", "expression.js")
+_STATIC = (
+    *("page.js", "page.css", "worker.js", "editor.js", "elements.js"),
+    *("banks.js", "access.js", "expression.js"),
+)
 #: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
 _HASH = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_(\d+_\w+?)_[0-9a-f]{8}")
 
@@ -180,6 +184,7 @@ def _exercise(
         "hints": exercise.hints,
         "afterword": exercise.afterword.strip(),
         "line": line,
+        "skeleton": exercise.gap.skeleton.strip(),
         "answers": answers,
     }
 
@@ -188,14 +193,9 @@ def _module(ptx: str, kernels: Iterable[str]) -> dict[str, Any]:
     """A PTX text, with the names that it has for the kernels of the recorded launches."""
     own = {_HASH.sub(r"\1", entry): entry for entry in re.findall(r"\.entry\s+(\w+)", ptx)}
     return {
-        "ptx": _without_folders(ptx),
+        "ptx": without_folders(ptx),
         "kernels": {kernel: own[_HASH.sub(r"\1", kernel)] for kernel in kernels},
     }
-
-
-def _without_folders(ptx: str) -> str:
-    """The text without the folders of source files, which are those of the machine that compiled it."""
-    return re.sub(r'(\.file\s+\d+\s+")[^"]*/', r"\1", ptx)
 
 
 def _problem_data(problem: Problem, run: Run) -> dict[str, Any]:
@@ -230,6 +230,7 @@ def write_pages(folder: Path, build: Path) -> list[Path]:
     write_banks_page(folder, build)
     build_wasm("emulator", build)
     stages = [discover()[name] for name in OFFERED]
+    write_compiler_file(stages, folder)
     shutil.copyfile(build / "emulator.js", folder / "emulator.js")
     _write_compressed(folder / "emulator.wasm.gz", (build / "emulator.wasm").read_bytes())
     shutil.copyfile(ROOT / "ladder" / "lessons" / "stepper.js", folder / "stepper.js")
@@ -238,6 +239,16 @@ def write_pages(folder: Path, build: Path) -> list[Path]:
             with progress.step(stage.name):
                 _write_data(stage, folder)
     return [_write_page(stage, folder) for stage in stages]
+
+
+def write_compiler_file(stages: Iterable[Stage], folder: Path) -> None:
+    """Writes what the rungs are compiled with, for ``ladder serve``; other servers have no compiler."""
+    rungs = {
+        one.name: {"arch": one.arch(None), "options": one.narrowed(problems(one)).chosen_options({})}
+        for one in stages
+    }
+    text = json.dumps({"is_here": False, "rungs": rungs})
+    (folder / COMPILER_FILE).write_text(text, encoding="utf-8")
 
 
 def write_banks_page(folder: Path, build: Path) -> Path:

@@ -26,7 +26,7 @@ FOLDERS = (
         "functional",
     ),
     *("banks", "lines", "nsight", "profiling", "plots", "render", "torch", "distributed", "exercises"),
-    *("classroom", "debugger", "lessons", "bench", "cli"),
+    *("classroom", "debugger", "lessons", "serving", "bench", "cli"),
 )
 EMULATOR_FOLDERS = (
     *("ptx", "program", "machine", "instructions", "sanitizer", "runtime", "libraries", "python"),

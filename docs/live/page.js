@@ -1,5 +1,6 @@
 // A rung in the browser: chooses a problem, has the worker run it, shows the counts, the findings, and a warp's
 // steps. The data are those of docs/live_pages.py.
+import { compiledSource, compilerIsHere, showEditor } from "./editor.js";
 import { element } from "./elements.js";
 import stepper from "./stepper.js";
 
@@ -81,10 +82,13 @@ function fillChoices() {
 const MOST_ERROR = 1e-4;
 let isSolved = !data.exercise;
 
-function sourceLines() {
+/// The rung's lines, with `instead` where the exercise's answer belongs until that is known.
+function linesWith(instead) {
   return data.source.lines.map((text, index) =>
-    isSolved || index + 1 !== data.exercise.line ? text : text.replace(/\S.*/, "... // the exercise"));
+    isSolved || index + 1 !== data.exercise.line ? text : text.replace(/\S.*/, instead));
 }
+
+const sourceLines = () => program().lines ?? linesWith("... // the exercise");
 
 function paragraphs(text) {
   return text.split("\n\n").map((one) => element("p", { textContent: one }));
@@ -95,16 +99,21 @@ function showExercise() {
   $("exercise").hidden = false;
   $("title").textContent = title;
   $("task").replaceChildren(...paragraphs(task));
-  $("answers").append(...answers.map((one, number) => {
-    const input = element("input", { type: "radio", name: "answer", value: number });
-    return element("label", {}, input, element("code", { textContent: one.text }));
-  }));
+  $("answers").append(...answers.map((one, number) => choiceOfAnswer(number, one.text)));
   let given = 0;
   $("hint").onclick = () => {
     $("hints").append(element("li", { textContent: hints[given++] }));
     $("hint").disabled = given === hints.length;
   };
-  $("answer").onclick = () => checkAnswer().catch(failed);
+  $("answer").onclick = () => checkAnswer().catch((error) => {
+    verdict("");
+    failed(error);
+  });
+}
+
+function choiceOfAnswer(value, text) {
+  const input = element("input", { type: "radio", name: "answer", value });
+  return element("label", {}, input, element("code", { textContent: text }));
 }
 
 /// What is wrong with an answer to a problem; "" if nothing is.
@@ -125,8 +134,9 @@ async function checkAnswer() {
   const input = document.querySelector("#answers input:checked");
   if (!input) return verdict("Choose an answer.");
   verdict("Checking ...");
+  const given = input.value === EDITED ? await compiledSource(data.rung, kernelNames()) : answers[input.value];
   for (const problem of data.problems.filter((one) => one.size === 100)) {
-    const said = await complaint(answers[input.value], problem);
+    const said = await complaint(given, problem);
     if (said) {
       verdict(`Not right: ${said} (${problem.label}).`);
       window.live = { is_right: false };
@@ -238,10 +248,43 @@ function showLines(log) {
   $("lines").replaceChildren(element("tr", {}, ...head, element("th", { textContent: "line" })), ...rows);
 }
 
+// --- the editor
+
+/// The value of the choice of an answer that the editor holds.
+const EDITED = "edited";
+
+const kernelNames = () => Object.keys(data.programs[0].kernels);
+
+function offerEditor() {
+  showEditor(() => linesWith(data.exercise?.skeleton).join("\n"), () => runEdited().catch(failed));
+  if (!data.exercise) return;
+  $("answers").append(choiceOfAnswer(EDITED, "the kernel in the editor below"));
+  $("gap").textContent = `Until the exercise is solved, line ${data.exercise.line} is the one that is to be changed.`;
+}
+
+async function runEdited() {
+  $("ran").textContent = "";
+  const compiled = await compiledSource(data.rung, kernelNames());
+  const isFirst = !data.programs.at(-1).lines;
+  if (isFirst) {
+    data.programs.push({ name: "the editor's" });
+    $("program").append(element("option", { textContent: data.programs.at(-1).name }));
+    $("program").parentElement.hidden = false;
+    $("check").checked = true;
+  }
+  Object.assign(data.programs.at(-1), compiled);
+  $("program").selectedIndex = data.programs.length - 1;
+  await run();
+  const conflicts = lastLog.kernels.reduce((sum, one) => sum + one.totals.conflicts, 0);
+  $("ran").textContent = `${$("said").textContent} ${shown(conflicts)} bank conflicts; findings: ${lastLog.findings.length}.` +
+    " All counts are below.";
+}
+
 // --- steps
 
 async function follow() {
   const problem = chosen(), { grid, block } = problem.launches[0], own = program().debug;
+  if (!own) throw new Error("Steps need a build with -G; the editor's kernel has none. ladder debug makes one.");
   const warps = [];
   const [gx, gy, gz] = grid, [bx, by, bz] = block;
   for (let b = 0; b < Math.min(gx * gy * gz, 4); ++b)
@@ -290,5 +333,6 @@ fillChoices();
 if (data.exercise) showExercise();
 $("run").onclick = () => run().catch(failed);
 $("step").onclick = () => follow().catch(failed);
+if (await compilerIsHere()) offerEditor();
 say(`${data.problems.length} problems, the emulator and the kernels are here; nothing more is loaded.`);
 window.live = {};

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.build.extensions import PTXAS_REPORT, build, build_all, build_program, ingredients
+    from ladder.build.extensions import (
+        PTXAS_REPORT,
+        build,
+        build_all,
+        build_program,
+        ingredients,
+        ptx_command,
+    )
     from ladder.build.libraries import emulator_library
     from ladder.build.messages import shortened
     from ladder.build.remarks import Remark

@@ -158,10 +158,8 @@ def _place(name: str, target: Target) -> Path:
 
 
 def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _Plan:
-    # The stage's own headers take precedence over shared ones.
-    include = [f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
     # Without g++ this raises before nvcc is fetched.
-    flags = [*target.flags(), *defines(options), *include]
+    flags = _kernel_flags(stage, target, options)
     nvcc = target.nvcc()
     binding = Snapshot.of(_binding_sources())
     key = _key(target, nvcc, [*flags, stage.computes, str(stage.kernel)], binding)
@@ -169,6 +167,18 @@ def _plan(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> _
     dependencies = base.with_name(f"{base.name}-{key}.dependencies")
     sources = Snapshot.of([*_source_files(stage.path), *_read_paths(dependencies)])
     return _Plan(stage, target, options, nvcc, tuple(flags), key, dependencies, sources)
+
+
+def _kernel_flags(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> list[str]:
+    # The stage's own headers take precedence over shared ones.
+    include = [f"-I{plain(stage.path)}", f"-I{plain(include_directory())}"]
+    return [*target.flags(), *defines(options), *include]
+
+
+def ptx_command(stage: Stage, target: Target, options: Mapping[str, OptionValue]) -> list[str]:
+    """The beginning of a command that compiles a source to PTX as the stage's kernel.cu is compiled."""
+    flags = target.kernel_flags(_kernel_flags(stage, target, options))
+    return [str(target.nvcc().path), *flags, "-ptx"]
 
 
 def _plan_for(

@@ -23,6 +23,7 @@ from ladder.cli import (
     profile,
     report,
     run,
+    serve,
     stages,
     torch,
     wheelhouse,
@@ -31,7 +32,7 @@ from ladder.cli import (
 #: In the order of the help.
 _COMMANDS = (
     *(compare, run, build, lines, explain, check, debug, bank, profile, report, plot, stages, doctor, new),
-    *(exercise, classroom, lab, wheelhouse, emulate, torch),
+    *(exercise, classroom, lab, serve, wheelhouse, emulate, torch),
 )
 
 

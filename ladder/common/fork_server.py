@@ -131,7 +131,11 @@ def _received(channel: socket.socket, size: int) -> bytes:
 
 
 def enter(
-    environment: Mapping[str, str], directory: str | None, path: Sequence[str], folder: Path | None
+    environment: Mapping[str, str],
+    directory: str | None,
+    path: Sequence[str],
+    folder: Path | None,
+    readable: Sequence[Path] | None,
 ) -> list[str]:
     """Takes over the parent's surroundings; unless ``folder`` is None, gives up what code that is not trusted
     does not need. Returns the protections that are on, see :func:`ladder.common.sandbox.enter`.
@@ -144,7 +148,7 @@ def enter(
     if folder is None:
         return []
     os.environ["TMPDIR"] = str(folder)
-    return sandbox.enter(folder)
+    return sandbox.enter(folder, readable)
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> Any:

@@ -72,9 +72,10 @@ class Child:
     """A child process that answers one question at a time; it ends with the ``with`` block.
 
     ``preload`` names modules to import before the fork. If the child is to run code that is not trusted,
-    ``folder`` is where that may write; None confines the child to nothing. Memory that is reserved and never
-    touched does not count in ``memory_bytes``; 0 is no limit. With ``keeps_output``, what the child prints is
-    kept in ``output`` instead of printed.
+    ``folder`` is where that may write; None confines the child to nothing. ``readable`` are the only folders
+    that it may then read besides that one, and the only ones whose programs it may execute; None is all.
+    Memory that is reserved and never touched does not count in ``memory_bytes``; 0 is no limit. With
+    ``keeps_output``, what the child prints is kept in ``output`` instead of printed.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Child:
         *,
         preload: Sequence[str] = (),
         folder: Path | None = None,
+        readable: Sequence[Path] | None = None,
         memory_bytes: int = 0,
         keeps_output: bool = False,
     ) -> None:
@@ -105,7 +107,7 @@ class Child:
             os.close(output)
         #: What the child has given up, as :func:`ladder.common.sandbox.enter` says.
         self.protections: list[str] = self.ask(
-            fork_server.enter, dict(os.environ), _working_directory(), list(sys.path), folder
+            fork_server.enter, dict(os.environ), _working_directory(), list(sys.path), folder, readable
         )
 
     def __enter__(self) -> Child:

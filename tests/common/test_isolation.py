@@ -8,6 +8,7 @@ import math
 import mmap
 import os
 import pickle
+import shutil
 import signal
 import socket
 import stat
@@ -267,6 +268,32 @@ def test_a_confined_child_writes_in_its_folder_alone(tmp_path: Path) -> None:
         assert "PermissionError" in error_of(child, os.rename, folder / "file", tmp_path / "file")
         assert "File too large" in error_of(child, write, folder / "large", 2**27)
     assert {path.name for path in tmp_path.iterdir()} == {"own"}
+
+
+def test_a_confined_child_reads_and_executes_only_what_it_needs(tmp_path: Path) -> None:
+    own, given = tmp_path / "own", tmp_path / "given"
+    for folder in (own, given):
+        folder.mkdir()
+    for folder in (tmp_path, own, given):
+        (folder / "text").write_text("secret")
+    system = [path for path in map(Path, ("/usr", "/lib", "/lib64")) if path.is_dir()]
+    with Child(preload=["subprocess"], folder=own, readable=[given, *system]) as child:
+        if sandbox.NO_READS not in child.protections:
+            pytest.skip("this system has no Landlock")
+        for folder in (own, given):
+            assert child.ask(Path.read_text, folder / "text") == "secret"
+        for path in (
+            tmp_path / "text",
+            given / ".." / "text",
+            Path("/proc/self/environ"),
+            Path("/etc/passwd"),
+        ):
+            assert "PermissionError" in error_of(child, Path.read_text, path)
+        assert "PermissionError" in error_of(child, os.listdir, tmp_path)
+        assert "PermissionError" in error_of(child, Path.write_bytes, given / "text", b"")
+        shutil.copy(shutil.which("true") or "", own / "true")
+        assert child.ask(subprocess.call, [shutil.which("true")]) == 0
+        assert "PermissionError" in error_of(child, subprocess.call, [str(own / "true")])
 
 
 def write(path: Path, size: int = 1) -> int:

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ from ladder.build import EmulatorTarget
 from ladder.cli import main
 from ladder.errors import LadderError
 from ladder.exercises import get_exercise, read_answers, solution_text
+from ladder.serving import PageServer
 from ladder.stages import discover
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -163,6 +165,117 @@ def test_a_missing_barrier_is_found(browser: Browser, address: str) -> None:
         assert "race between warps" in browser.value("document.getElementById('findings').textContent")
         assert browser.value("document.querySelectorAll('#lines tr.found').length") > 0
         assert browser.value("document.querySelector('#lines tr.removed .number').textContent") == str(line)
+
+
+@pytest.fixture(scope="module")
+def compiling(pages: Path) -> Iterator[str]:
+    """The address of the pages where a server compiles."""
+    with PageServer(pages.parent, ("127.0.0.1", 0)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/live"
+        server.shutdown()
+
+
+def _edit(browser: Browser, old: str, new: str) -> None:
+    """Replaces a text of the editor's source, which has it once."""
+    source = browser.value("document.getElementById('source').value")
+    assert source.count(old) == 1
+    browser.value(f"document.getElementById('source').value = {json.dumps(source.replace(old, new))}; 0")
+
+
+def _text(browser: Browser, name: str) -> str:
+    return str(browser.value(f"document.getElementById({name!r}).textContent"))
+
+
+#: A rung, a text of its kernel, what takes its place, and what that changes.
+EDITS = [
+    ("v1_minimal", "    __syncthreads();\n", "\n", "a race"),
+    ("v3_swizzle", "smem + swizzle<B, M, S>(row * kCols + col)", "smem + (row * kCols + col)", "conflicts"),
+    ("v2_warp_mma", "p.is_causal ? min(rows", "p.is_causal && rows[half] != 40 ? min(rows", "the mask"),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("rung", "old", "new", "changes"), EDITS, ids=[one[3] for one in EDITS])
+def test_a_kernel_changed_in_the_page_does_what_it_does_natively(
+    browser: Browser, compiling: str, rung: str, old: str, new: str, changes: str
+) -> None:
+    recording, stage = _module("live_recording"), discover()[rung]
+    offered = _module("live_pages").problems(stage)
+    problem = next(one for one in offered if (one.q_len, one.is_causal) == (64, True))
+    lines = stage.kernel.read_text().splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if old.strip("\n") in f"{line}\n")
+    changed = recording.with_line(
+        stage.narrowed(offered), number, lines[number - 1].replace(old.strip("\n"), new.strip("\n"))
+    )
+    native = recording.record_run(changed, EmulatorTarget(stage.arch(None)), problem, check=True)
+    _open(browser, compiling, rung)
+    own = _press(browser, "run", size=64, mask="causal", check=True)["log"]
+    if rung == "v1_minimal":
+        exercise = get_exercise("v1_rescale")
+        _edit(browser, exercise.gap.skeleton.strip(), solution_text(exercise).strip())
+    _edit(browser, old, new)
+    log = _press(browser, "compile")["log"]
+    assert [one["totals"] for one in log["kernels"]] == [launch.totals() for launch in native.counted]
+    assert _findings(log["findings"]) == _findings(json.loads(native.findings))
+    said = _text(browser, "said")
+    wrong = float(re.search(r"Largest error of o: ([\d.e+-]+|NaN)\.", said)[1])  # type: ignore[index]
+    if changes == "a race":
+        assert {"race between warps"} <= {one["kind"] for one in log["findings"]}
+    elif changes == "conflicts":
+        conflicts = [one["kernels"][0]["totals"]["conflicts"] for one in (own, log)]
+        assert conflicts[0] == 0 < conflicts[1] and wrong < 1e-2
+    else:
+        assert wrong > 1e-2 and not log["findings"]
+    assert new.strip() in _text(browser, "lines") and browser.value(
+        "document.getElementById('check').checked"
+    )
+    assert f"{log['kernels'][0]['totals']['conflicts']:,} bank conflicts" in _text(browser, "ran")
+    # The rung itself is still there.
+    assert _press(browser, "run", program=0)["log"]["kernels"] == own["kernels"]
+
+
+@pytest.mark.full
+def test_an_error_of_the_compiler_is_shown_at_its_line(browser: Browser, compiling: str) -> None:
+    _open(browser, compiling, "v1_minimal")
+    _edit(browser, "float part = 0", "float part = nothing")
+    assert "does not compile" in _press(browser, "compile")["error"]
+    assert 'identifier "nothing" is undefined' in _text(browser, "messages")
+    field = "document.getElementById('source')"
+    selected = browser.value(f"{field}.value.slice({field}.selectionStart, {field}.selectionEnd)")
+    assert selected.strip() == "float part = nothing.f;"
+    _edit(browser, "float part = nothing", "float part = 0")
+    _edit(browser, "launch_tiles<d, 128, 32>", "launch_tiles<d, 64, 32>")
+    assert "cannot launch this kernel" in _press(browser, "compile")["error"]
+    assert "the sizes of tiles stay as they are" in _text(browser, "messages")
+    browser.value("document.getElementById('reset').click()")
+    assert "log" in _press(browser, "compile") and _text(browser, "messages") == ""
+    assert "Steps need a build with -G" in _press(browser, "step")["error"]
+
+
+@pytest.mark.full
+def test_the_exercise_is_solved_in_the_editor(browser: Browser, compiling: str) -> None:
+    exercise = get_exercise("v1_rescale")
+    _open(browser, compiling, "v1_minimal")
+    source = browser.value("document.getElementById('source').value")
+    assert solution_text(exercise).strip() not in source
+    browser.value("document.querySelector('#answers input[value=edited]').checked = true; 0")
+    assert _press(browser, "answer")["is_right"] is False
+    _edit(browser, exercise.gap.skeleton.strip(), "float l_old = exp(m_old - m_new) * l_gmem[row];")
+    assert _press(browser, "answer")["is_right"] is True
+    assert _text(browser, "verdict").startswith("Right.")
+
+
+@pytest.mark.full
+def test_the_editor_fits_a_phone_and_needs_its_server(browser: Browser, compiling: str, address: str) -> None:
+    for width in (390, 1280):
+        browser.set_width(width)
+        _open(browser, compiling, "v1_minimal")
+        assert browser.value("document.getElementById('source').offsetWidth") > 0.8 * min(width, 1200)
+        assert browser.value("document.documentElement.scrollWidth <= window.innerWidth")
+    _open(browser, address, "v1_minimal")
+    assert browser.value("document.getElementById('editor').hidden")
+    assert browser.value("document.querySelector('#answers input[value=edited]') === null")
 
 
 def _findings(found: list[Mapping[str, Any]]) -> list[Any]:

@@ -1,0 +1,13 @@
+"""Live pages with a compiler: sources that readers edit come back as PTX, which their browsers run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.doors import door
+
+if TYPE_CHECKING:
+    from ladder.serving.compiler import Compiler, Limits, Rung, without_folders
+    from ladder.serving.server import COMPILER_FILE, PageServer
+
+__getattr__ = door(__name__)

@@ -1,0 +1,189 @@
+"""Compiles sources of strangers to PTX. It executes nothing of them.
+
+Each compiler runs in a process that has no network, writes only in its own empty folder, and reads only the
+system's headers and programs, the CUDA toolkit and the rung's headers (:mod:`ladder.common.sandbox`). So
+``#include "/etc/passwd"`` has nothing to show. Time, memory and output are limited.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ladder.build import EmulatorTarget, gxx, pinned_nvcc, ptx_command, shortened
+from ladder.common import cache, sandbox
+from ladder.common.isolation import Child, ProcessEnded
+from ladder.errors import LadderError
+from ladder.stages import OptionValue, Stage, include_directory
+
+#: Where a system has its compiler's programs, libraries and headers; /usr/local and the like are left out.
+_SYSTEM = ("bin", "lib", "lib32", "lib64", "libexec", "include")
+_SOURCE, _PTX = "kernel.cu", "kernel.ptx"
+#: Limits the memory and the processor time of the compiler's programs, each; then becomes the compiler.
+_LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && cd "$3" && shift 3 && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A rung whose source may be compiled, for one architecture and with fixed options."""
+
+    stage: Stage
+    arch: str
+    options: Mapping[str, OptionValue]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``jobs`` compilers run at a time; of further sources ``waiting`` may wait, and ``kept`` answers are
+    kept. A source has at most ``source_bytes``.
+    """
+
+    jobs: int = 0
+    waiting: int = 200
+    kept: int = 200
+    source_bytes: int = 200_000
+    ptx_bytes: int = 8 * 2**20
+    memory_bytes: int = 4 * 2**30
+    seconds: int = 60
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The PTX of a source, or the compiler's ``error`` and its ``line``, 0 if that is not the source's."""
+
+    ptx: str = ""
+    error: str = ""
+    line: int = 0
+
+    def json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+class Busy(LadderError):
+    """Too many sources wait."""
+
+
+class Compiler:
+    """Compiles sources of rungs; the same source once. Close it at the end.
+
+    Raises :class:`LadderError` if this system cannot confine a compiler.
+    """
+
+    def __init__(self, rungs: Mapping[str, Rung], limits: Limits | None = None) -> None:
+        self.rungs = rungs
+        self.limits = limits or Limits()
+        self._home = pinned_nvcc().home
+        self._answers: OrderedDict[str, Future[Answer]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._require_confinement()
+        self._jobs = self.limits.jobs or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._jobs)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def answer(self, rung: str, source: str) -> Answer:
+        """Compiles the source of a rung's kernel.cu, or returns what it compiled to before. Raises
+        :class:`LadderError` for what no compiler is given, and :class:`Busy`.
+        """
+        if rung not in self.rungs:
+            raise LadderError(f"there is no rung {rung!r} here")
+        data = source.encode("utf-8", "replace")
+        if len(data) > self.limits.source_bytes:
+            raise LadderError(f"the source has more than {self.limits.source_bytes:,} bytes")
+        future = self._future(rung, data)
+        try:
+            return future.result()
+        except BaseException:  # such as too long a time, which another try may not take
+            self._forget(future)
+            raise
+
+    def _future(self, rung: str, source: bytes) -> Future[Answer]:
+        key = cache.digest([rung, source])
+        with self._lock:
+            if key not in self._answers:
+                waiting = sum(not one.done() for one in self._answers.values())
+                if waiting >= self._jobs + self.limits.waiting:
+                    raise Busy(f"{waiting} sources are being compiled or wait; try again soon")
+                self._answers[key] = self._pool.submit(self._compile, self.rungs[rung], source)
+            self._answers.move_to_end(key)
+            for old in [key for key, one in self._answers.items() if one.done()][: -self.limits.kept]:
+                del self._answers[old]
+            return self._answers[key]
+
+    def _forget(self, future: Future[Answer]) -> None:
+        with self._lock:
+            for key in [key for key, one in self._answers.items() if one is future]:
+                del self._answers[key]
+
+    def _compile(self, rung: Rung, source: bytes) -> Answer:
+        target = EmulatorTarget(rung.arch)
+        with tempfile.TemporaryDirectory(prefix="ladder-") as name:
+            folder = Path(name).resolve()
+            (folder / _SOURCE).write_bytes(source)
+            command = [*ptx_command(rung.stage, target, rung.options), "-w", _SOURCE, "-o", _PTX]
+            code, messages = self._run(command, folder, rung.stage)
+            if code != 0:
+                return _error(self._without_places(messages, folder, rung.stage))
+            ptx = folder / _PTX
+            if ptx.stat().st_size > self.limits.ptx_bytes:
+                raise LadderError(f"its PTX has more than {self.limits.ptx_bytes:,} bytes")
+            return Answer(ptx=without_folders(ptx.read_text(errors="replace")))
+
+    def _run(self, command: list[str], folder: Path, stage: Stage) -> tuple[int, str]:
+        """The exit code and the messages of a compiler that may do little."""
+        limits = self.limits
+        words = [limits.memory_bytes >> 10, limits.seconds, folder]
+        shell = ["/bin/sh", "-c", _LIMITED, "sh", *map(str, words), *command]
+        environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C"}
+        with Child(folder=folder, readable=self._readable(stage), keeps_output=True) as child:
+            try:
+                code = child.become(shell, environment, limits.seconds)
+            except ProcessEnded as error:
+                raise LadderError(f"the compiler was stopped: {error.message}") from error
+            return code, child.output.decode(errors="replace")
+
+    def _readable(self, stage: Stage | None = None) -> list[Path]:
+        system = [Path(root, name) for root in ("/", "/usr") for name in _SYSTEM]
+        compiler = Path(gxx()).resolve().parent.parent
+        if compiler not in (Path("/"), Path("/usr")):
+            system.append(compiler)
+        own = [stage.path] if stage else []
+        return [path for path in (*system, self._home, include_directory(), *own) if path.is_dir()]
+
+    def _require_confinement(self) -> None:
+        with (
+            tempfile.TemporaryDirectory() as name,
+            Child(folder=Path(name), readable=self._readable()) as child,
+        ):
+            if sandbox.NO_READS not in child.protections:
+                raise LadderError(
+                    "this system cannot keep a compiler from reading files, so it compiles for nobody else",
+                    "Linux 5.13 or newer with Landlock can. Serve the folder without a compiler: python -m "
+                    "http.server",
+                )
+
+    def _without_places(self, messages: str, folder: Path, stage: Stage) -> str:
+        """The messages without the names of this machine's folders."""
+        for place in (folder, stage.path, include_directory(), self._home):
+            messages = messages.replace(f"{place}/", "")
+        return messages
+
+
+def _error(messages: str) -> Answer:
+    text = shortened(messages)
+    line = re.search(rf"^{re.escape(_SOURCE)}[(:](\d+)", text, re.MULTILINE)
+    return Answer(error=text or "the compiler has failed without a message", line=int(line[1]) if line else 0)
+
+
+def without_folders(ptx: str) -> str:
+    """A PTX text without the folders of source files, which are those of the machine that compiled it."""
+    return re.sub(r'(\.file\s+\d+\s+")[^"]*/', r"\1", ptx)
