@@ -66,10 +66,10 @@ FILES = {"climb": climb, "climb_lengths": lengths}
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("files", nargs="*", choices=[*FILES, []], default=list(FILES), help="default: all")
+    parser.add_argument("files", nargs="*", choices=[*FILES, []], help="default: all")
     options = parser.parse_args()
     try:
-        for name in options.files:
+        for name in options.files or FILES:
             target = options.out / f"{name}.csv"
             files.require_target(target)
             FILES[name]().to_csv(target, index=False, float_format="%.6g")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures every rung of attention and of its gradients beside torch's backends, all in one run.
+"""Measures every rung of attention, of its gradients and of HSTU attention, each file in one run.
 
-    python3 results/measure_steps.py --out results/h200
+    python3 results/measure_steps.py --out results/h200 [speed.csv backward.csv hstu.csv]
 
-``speed.csv`` has attention's rungs and ``backward.csv`` those of its gradients: one row per contender and
-problem, like ``python -m ladder.bench gpu``. The rows of a problem are written as soon as all its contenders
-are measured, so a run that is stopped keeps the problems before. Rungs in fp32 have smaller problems of their
+``speed.csv`` has attention's rungs and ``backward.csv`` those of its gradients, beside torch's backends, and
+``hstu.csv`` those of HSTU attention, also with few queries and many keys: one row per contender and problem,
+like ``python -m ladder.bench gpu``. The rows of a problem are written as soon as all its contenders are
+measured, so a run that is stopped keeps the problems before. Rungs in fp32 have smaller problems of their
 own. Needs what ``measure_climb.py`` needs.
 """
 
@@ -23,15 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ladder.bench import gpu
 from ladder.common import files
 from ladder.errors import LadderError
-from ladder.operations import AnyProblem, BackwardProblem, Problem
+from ladder.operations import AnyProblem, BackwardProblem, Problem, get_operation
 from ladder.stages import discover, root
 
 HEADS = 16
 #: Batch and length.
 SIZES = ((4, 4096), (16, 1024))
 FP32_SIZES = ((1, 1024),)
-#: With the head dims that rungs take.
-PROBLEMS = {"speed.csv": (Problem, (64, 128, 256)), "backward.csv": (BackwardProblem, (64, 128))}
 
 
 def problems(
@@ -48,24 +47,38 @@ def problems(
     ]
 
 
-def rungs(problem: AnyProblem) -> list[str]:
-    """The project's own rungs of its operation."""
-    return [stage.name for stage in discover().computing(problem.operation) if stage.path.parent == root()]
+def in_16_bits_and_fp32(
+    kind: type[Problem] | type[BackwardProblem], head_dims: Sequence[int]
+) -> list[AnyProblem]:
+    return [*problems(kind, head_dims, SIZES, "bf16"), *problems(kind, (64, 128), FP32_SIZES, "f32")]
+
+
+#: The problems of each file.
+FILES = {
+    "speed.csv": in_16_bits_and_fp32(Problem, (64, 128, 256)),
+    "backward.csv": in_16_bits_and_fp32(BackwardProblem, (64, 128)),
+    "hstu.csv": get_operation("hstu").bench_problems,
+}
+
+
+def rungs(chosen: Sequence[AnyProblem]) -> list[str]:
+    """The project's own rungs that take one of the problems."""
+    found = discover().computing(chosen[0].operation)
+    return [stage.name for stage in found if stage.path.parent == root() and any(map(stage.suits, chosen))]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("files", nargs="*", choices=[*FILES, []], help="default: all")
     options = parser.parse_args()
     passed = True
     try:
-        for name, (kind, head_dims) in PROBLEMS.items():
+        for name in options.files or FILES:
             out = options.out / name
             files.require_target(out)
-            chosen = problems(kind, head_dims, SIZES, "bf16")
-            chosen += problems(kind, (64, 128), FP32_SIZES, "f32")
             measured: list[pd.DataFrame] = []
-            for frame in gpu.measure_each(chosen, rungs(chosen[0])):
+            for frame in gpu.measure_each(FILES[name], rungs(FILES[name])):
                 measured.append(frame)
                 gpu.write(measured, out)
                 passed = passed and bool(frame.passed.dropna().all())

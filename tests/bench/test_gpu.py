@@ -85,9 +85,22 @@ def test_all_steps_are_measured_in_one_run(
     main: Callable[[], int] = runpy.run_path(str(ROOT / "results" / "measure_steps.py"))["main"]
     monkeypatch.setattr("sys.argv", ["measure_steps.py", "--out", str(tmp_path)])
     assert main() == 0
-    both = ("attention", "attention_backward")
+    computed = ("attention", "attention_backward", "hstu")
     own = [stage for stage in discover() if stage.path.parent == root() and not stage.needs]
-    rungs = {stage.name for stage in own if stage.computes in both}
-    found = pd.concat(pd.read_csv(tmp_path / name) for name in ("speed.csv", "backward.csv"))
+    rungs = {"h3_rab"} | {stage.name for stage in own if stage.computes in computed}
+    found = pd.concat(pd.read_csv(tmp_path / name) for name in ("speed.csv", "backward.csv", "hstu.csv"))
     assert set(found.contender) == {gpu.MATMUL, *rungs}
-    assert len(found) == 2 + sum(map(len, stand_in.measured.values()))
+    assert len(found) == 3 + sum(map(len, stand_in.measured.values()))
+
+
+def test_one_file_of_the_steps_has_few_queries(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main: Callable[[], int] = runpy.run_path(str(ROOT / "results" / "measure_steps.py"))["main"]
+    monkeypatch.setattr("sys.argv", ["measure_steps.py", "--out", str(tmp_path), "hstu.csv"])
+    assert main() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["hstu.csv"]
+    found = pd.read_csv(tmp_path / "hstu.csv")
+    few = found[found.N.eq("/".join(["16"] * 32))]
+    assert set(few.contender) == {"h2_masks", "h4_arrangement", "h6_wgmma", "h1_silu"}
+    assert set(few.M) == {"/".join(["4096"] * 32)}
