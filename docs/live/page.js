@@ -290,13 +290,15 @@ async function follow() {
   for (let b = 0; b < Math.min(gx * gy * gz, 4); ++b)
     for (let w = 0; w < Math.ceil((bx * by * bz) / 32); ++w) warps.push([b, w]);
   say("Stepping ...");
+  const wanted = Number($("line").value), line = wanted && lineWithCode(own, problem, wanted);
+  const moved = line === wanted ? "" : `Line ${wanted} has no code; this begins at line ${line}.`;
   const moments = async (number) => {
     const [answer, fits] = await fitting({
       what: "steps", ptx: own.ptx, kernels: own.kernels, tables: own.tables, check: $("check").checked,
-      block: warps[number][0], warp: warps[number][1], line: Number($("line").value), most: STEPS }, problem);
+      block: warps[number][0], warp: warps[number][1], line, most: STEPS }, problem);
     if (!answer) throw new Error(memoryNote(problem, null));
-    say(memoryNote(problem, fits));
-    if (!answer.moments.length) throw new Error(`this warp does not reach line ${$("line").value}`);
+    say([moved, memoryNote(problem, fits)].join(" ").trim());
+    if (!answer.moments.length) throw new Error(`${moved} This warp does not reach line ${line}.`.trim());
     return answer.moments;
   };
   const values = { source: sourceLines(), moments: await moments(0), index: 0, warp: 0,
@@ -322,6 +324,14 @@ async function follow() {
   $("steps").replaceChildren();
   stepper.render({ model, el: $("steps") });
   window.live = { moments: values.moments };
+}
+
+/// The first line with code from this one on.
+function lineWithCode(debug, problem, wanted) {
+  const { starts } = debug.tables[debug.kernels[problem.launches[0].kernel]];
+  const later = Object.keys(starts).map(Number).filter((line) => line >= wanted);
+  if (!later.length) throw new Error(`The kernel has no code at line ${wanted} or behind it.`);
+  return Math.min(...later);
 }
 
 function failed(error) {

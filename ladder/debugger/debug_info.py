@@ -69,6 +69,11 @@ class Variable:
         """Where it is before the instruction on this line; None: the compiler keeps it nowhere."""
         return next((place for begin, end, place in self.places if begin < ptx_line < end), None)
 
+    @property
+    def is_somewhere(self) -> bool:
+        """Whether it has a value on some line."""
+        return any(place != Place() for _, _, place in self.places)
+
 
 @dataclass(frozen=True)
 class _Entry:

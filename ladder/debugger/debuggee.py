@@ -473,7 +473,7 @@ class Debuggee:
         """
         assert self._kernel
         starts = self._kernel.starts.get(file, {}).get(line, ())
-        known = {variable.name for at in starts for variable in self._variables(at)}
+        known = {one.name for at in starts for one in self._variables(at) if one.is_somewhere}
         unknown = next((name for name in names if name not in known | _OWN_NAMES), None)
         if unknown is None or not starts:
             return

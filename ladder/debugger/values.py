@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import re
 import struct
@@ -176,6 +177,12 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
+#: Words of Python that are names in C++, such as ``in``; a mark makes them names in Python, too.
+_MARK = "__name"
+_CPP_WORDS = {"and", "break", "class", "continue", "else", "for", "if", "not", "or", "return", "try", "while"}
+_MARKED = re.compile(rf"\b({'|'.join(sorted({*keyword.kwlist} - _CPP_WORDS))})\b")
+
+
 class Expression:
     """An expression of C++ without calls, casts and assignments: ``row == 5 && o[x + 1] > 0.f``.
 
@@ -184,7 +191,8 @@ class Expression:
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
-        python = re.sub(r"(?<![\w.])(\d+\.?\d*|\.\d+)[fFuUlL]+\b", r"\1", self.text)
+        python = _MARKED.sub(rf"\1{_MARK}", self.text)
+        python = re.sub(r"(?<![\w.])(\d+\.?\d*|\.\d+)[fFuUlL]+\b", r"\1", python)
         python = python.replace("->", ".").replace("&&", " and ").replace("||", " or ")
         python = re.sub(r"!(?!=)", " not ", python)
         python = re.sub(r"\btrue\b", "True", re.sub(r"\bfalse\b", "False", python))
@@ -196,6 +204,10 @@ class Expression:
         for node in ast.walk(self._tree):
             if not isinstance(node, _ALLOWED):
                 raise NoValue(f"{self.text!r}: the debugger reads names, members, elements and operators")
+            if isinstance(node, ast.Name):
+                node.id = node.id.removesuffix(_MARK)
+            elif isinstance(node, ast.Attribute):
+                node.attr = node.attr.removesuffix(_MARK)
 
     @property
     def names(self) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from ladder.debugger.values import Expression, NoValue
 
-NAMES = {"ring": {"full": 3, "l": 4}, "x": 2}
+NAMES = {"ring": {"full": 3, "l": 4, "from": 6}, "x": 2, "in": 5, "lambda": 7, "None": 8}
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ NAMES = {"ring": {"full": 3, "l": 4}, "x": 2}
         ("x * 2.f + .5f", 4.5),
         ("0xff - 15", 240),
         ("x == 2 && !(x > 3)", True),
+        ("in + lambda * ring.from + None", 55),  # words of Python
+        ("in == 5 and not false || x", True),
     ],
 )
 def test_the_value_of_an_expression(text: str, value: float) -> None:

@@ -1,6 +1,7 @@
 """Sessions of the debugger on a small program: stops, steps forward and back, values."""
 
 import math
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,22 @@ int main() { kernel<<<1, 32>>>(Sizes{6, 0.5f}); return cudaDeviceSynchronize(); 
         assert session.go().why == "breakpoint"
         assert values(session, "sizes.rows * sizes.scale") == [3] * 32
         assert values(session, "sizes") == [{"rows": 6, "scale": 0.5}] * 32
+
+
+def test_what_the_compiler_has_optimised_away_is_called_that(tmp_path: Path) -> None:
+    """Of a constant the compiler keeps the name alone, of an unused variable nothing."""
+    body = "static const int seven = 7;\n  int unused;\n  int in = t + seven;\n  out[t] = in;"
+    with opened(tmp_path, body) as session:
+        session.add_breakpoint("", 7)
+        session.go()
+        assert values(session, "in") == [lane + 7 for lane in range(32)]
+        shown = transcript(session, "info locals", "print seven", "watch seven", "print unused")
+        assert re.search(r"^seven +optimised away", shown, re.MULTILINE)
+        assert "seven: optimised away" in shown
+        assert "unused: there is no unused here, or the compiler has optimised it away" in shown
+        for name in ("seven", "unused"):
+            with pytest.raises(NoValue, match=f"no {name} at kernel.cu:7, or the compiler has optimised"):
+                session.add_breakpoint("", 7, f"{name} == 7")
 
 
 def test_a_fault_stops_where_it_happens(tmp_path: Path) -> None:

@@ -320,6 +320,18 @@ def test_steps_show_the_debuggers_variables(browser: Browser, address: str) -> N
 
 
 @pytest.mark.full
+def test_steps_from_a_line_without_code_begin_at_the_next(browser: Browser, address: str) -> None:
+    lines = discover()["v1_minimal"].kernel.read_text().splitlines()
+    comment = next(number for number, text in enumerate(lines, 1) if "A sum of short sums" in text)
+    _open(browser, address, "v1_minimal")
+    shown = _press(browser, "step", size=64, mask="none", line=comment)["moments"]
+    assert shown[0]["line"] == comment + 1
+    said = _text(browser, "said")
+    assert said == f"Line {comment} has no code; this begins at line {comment + 1}."
+    assert "no code at line 4000 or behind it" in _press(browser, "step", line=4000)["error"]
+
+
+@pytest.mark.full
 def test_an_exercise_is_solved_by_its_right_answers_alone(browser: Browser, address: str) -> None:
     exercise = get_exercise("v1_rescale")
     known = read_answers(exercise)
