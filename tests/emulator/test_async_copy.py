@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import kernel_text, lane_address, run
+from warp_kernel import fault_of, kernel_text, lane_address, run
 
 from ladder.emulator import FaultError, Module, session
 
@@ -189,9 +189,8 @@ def test_groups_complete_in_order() -> None:
     ],
 )
 def test_refusals(copy: str, kind: str) -> None:
-    with pytest.raises(FaultError) as caught:
-        run(copy_kernel(copy, 16), bytes_of(512), np.zeros(512, np.uint8), shared_bytes=512, arch="sm_90")
-    assert caught.value.fault.kind == kind
+    arrays = bytes_of(512), np.zeros(512, np.uint8)
+    assert fault_of(run, copy_kernel(copy, 16), *arrays, shared_bytes=512, arch="sm_90").kind == kind
 
 
 # --- mbarrier -----------------------------------------------------------------------------------------------
@@ -324,9 +323,7 @@ WAIT:
     ],
 )
 def test_mbarrier_refusals(body: str, kind: str) -> None:
-    with pytest.raises(FaultError) as caught:
-        run(".shared .align 8 .b64 bar[2];" + body, arch="sm_90")
-    assert caught.value.fault.kind == kind
+    assert fault_of(run, ".shared .align 8 .b64 bar[2];" + body, arch="sm_90").kind == kind
 
 
 # --- bulk copies --------------------------------------------------------------------------------------------
@@ -452,9 +449,7 @@ def test_the_sanitizer_knows_bulk_copies() -> None:
     ],
 )
 def test_bulk_copies_that_are_wrong(changed: dict[str, str], kind: str) -> None:
-    with pytest.raises(FaultError) as caught:
-        run_bulk(bulk_kernel(**changed))
-    assert caught.value.fault.kind == kind
+    assert fault_of(run_bulk, bulk_kernel(**changed)).kind == kind
 
 
 def test_bulk_copies_need_hopper() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import LANES, kernel_text, lane_address, run
+from warp_kernel import LANES, fault_of, kernel_text, lane_address, run
 
 from ladder.emulator import FaultError, Module
 
@@ -355,16 +355,13 @@ def test_a_call_to_nowhere() -> None:
     call (r), %rd20, (a), proto; }
   mov.u32 %r10, 0;
 """
-    with pytest.raises(FaultError) as caught:
-        lanes(body, before=FUNCTIONS)
-    assert (caught.value.fault.kind, caught.value.fault.address) == ("bad operand", 12345)
+    fault = fault_of(lanes, body, before=FUNCTIONS)
+    assert (fault.kind, fault.address) == ("bad operand", 12345)
 
 
 def test_endless_recursion_is_an_error() -> None:
     endless = ".func forever() { call forever; ret; }"
-    with pytest.raises(FaultError) as caught:
-        lanes("call forever; mov.u32 %r10, 0;", before=endless)
-    assert caught.value.fault.kind == "stack overflow"
+    assert fault_of(lanes, "call forever; mov.u32 %r10, 0;", before=endless).kind == "stack overflow"
 
 
 def test_unknown_functions_are_refused_by_name() -> None:
@@ -562,9 +559,7 @@ def test_system_shared_memory() -> None:
 """
     asked = "mov.u32 %r20, %reserved_smem_offset_1;"
     assert np.array_equal(lanes(asked + use, shared_bytes=128), LANES)
-    with pytest.raises(FaultError) as caught:
-        lanes("mov.u32 %r20, 0;" + use, shared_bytes=128)
-    assert caught.value.fault.kind == "out of bounds"
+    assert fault_of(lanes, "mov.u32 %r20, 0;" + use, shared_bytes=128).kind == "out of bounds"
 
 
 @pytest.mark.parametrize("name", ["begin", "end", "cap", "0", "1"])
@@ -589,9 +584,7 @@ def test_where_system_shared_memory_is(name: str) -> None:
     ],
 )
 def test_refusals(body: str, kind: str) -> None:
-    with pytest.raises(FaultError) as caught:
-        lanes(body + "mov.u32 %r10, 0;", block=64)
-    assert caught.value.fault.kind == kind
+    assert fault_of(lanes, body + "mov.u32 %r10, 0;", block=64).kind == kind
 
 
 def test_threads_that_have_left_are_not_waited_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import LANES, lane_address, run
+from warp_kernel import LANES, fault_of, lane_address, run
 
 from ladder.emulator import FaultError
 
@@ -140,19 +140,14 @@ def test_movmatrix() -> None:
 
 
 def test_matrix_rows_are_checked() -> None:
-    def fault(body: str) -> FaultError:
-        with pytest.raises(FaultError) as caught:
-            run(body, shared_bytes=512)
-        return caught.value
-
     row = "mov.u32 %r10, smem; mad.lo.u32 %r10, %r0, {}, %r10; "
     load = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, %r21, %r22, %r23}, [%r10];"
-    assert fault(row.format(8) + load).fault.kind == "misaligned"
-    outside = fault(row.format(32) + load).fault
+    assert fault_of(run, row.format(8) + load, shared_bytes=512).kind == "misaligned"
+    outside = fault_of(run, row.format(32) + load, shared_bytes=512)
     assert (outside.kind, outside.lane) == ("out of bounds", 16)
     # Addresses of lanes that name no row are ignored.
     run(row.format(32) + load.replace("x4", "x2").replace(", %r22, %r23", ""), shared_bytes=512)
-    part = fault(row.format(16) + "setp.ne.u32 %p1, %r0, 3; @%p1 " + load).fault
+    part = fault_of(run, row.format(16) + "setp.ne.u32 %p1, %r0, 3; @%p1 " + load, shared_bytes=512)
     assert part.kind in ("bad operand", "deadlock")
 
 
@@ -398,10 +393,8 @@ def test_unknown_shapes_are_refused_by_name() -> None:
 
 
 def test_a_partial_warp_is_refused() -> None:
-    with pytest.raises(FaultError) as caught:
-        run(
-            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r11}, {%r12},"
-            " {%f10, %f11, %f12, %f13};",
-            block=16,
-        )
-    assert caught.value.fault.kind == "bad operand"
+    mma = (
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f10, %f11, %f12, %f13}, {%r10, %r11}, {%r12},"
+        " {%f10, %f11, %f12, %f13};"
+    )
+    assert fault_of(run, mma, block=16).kind == "bad operand"

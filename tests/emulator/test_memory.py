@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warp_kernel import LANES, kernel_text, lane_address, run
+from warp_kernel import LANES, fault_of, kernel_text, lane_address, run
 
 from ladder.emulator import FaultError, Module
 
@@ -403,12 +403,6 @@ def test_generic_shared_accesses_count_as_shared() -> None:
 # --- refusals -----------------------------------------------------------------------------------------------
 
 
-def fault(body: str, *arguments: np.ndarray, **text: object) -> FaultError:
-    with pytest.raises(FaultError) as caught:
-        run(body, *arguments, **text)  # type: ignore[arg-type]
-    return caught.value
-
-
 @pytest.mark.parametrize(
     ("kind", "register"),
     [("u16", "%rs10"), ("u32", "%r10"), ("u64", "%rd20"), ("v4.u32", "{%r10, %r11, %r12, %r13}")],
@@ -417,7 +411,8 @@ def fault(body: str, *arguments: np.ndarray, **text: object) -> FaultError:
 def test_misaligned(kind: str, register: str, space: str) -> None:
     array = aligned(64)
     base = "mov.u64 %rd10, smem;" if space == "shared" else "mov.u64 %rd10, %rd0;"
-    error = fault(
+    error = fault_of(
+        run,
         f"""
   {base}
   setp.eq.u32 %p1, %r0, 9;
@@ -426,7 +421,7 @@ def test_misaligned(kind: str, register: str, space: str) -> None:
 """,
         array,
         shared_bytes=64,
-    ).fault
+    )
     assert (error.kind, error.lane, error.warp) == ("misaligned", 9, 0)
     assert error.address is not None and error.address % 2 == 1
     assert "ld" in error.opcode
@@ -436,7 +431,7 @@ def test_misaligned(kind: str, register: str, space: str) -> None:
 def test_out_of_bounds_in_global_memory(write: bool) -> None:
     array = np.zeros(31, np.uint32)
     access = "st.global.u32 [%rd10], %r0;" if write else "ld.global.u32 %r10, [%rd10];"
-    error = fault(lane_address("%rd0", "%rd10", 4) + access, array).fault
+    error = fault_of(run, lane_address("%rd0", "%rd10", 4) + access, array)
     assert (error.kind, error.lane) == ("out of bounds", 31)
     assert error.address == array.ctypes.data + 124
     assert error.thread == (31, 0, 0)
@@ -444,36 +439,37 @@ def test_out_of_bounds_in_global_memory(write: bool) -> None:
 
 @pytest.mark.parametrize("address", [-8, 1024, 4096])
 def test_out_of_bounds_in_shared_memory(address: int) -> None:
-    error = fault(
+    error = fault_of(
+        run,
         f"mov.u32 %r10, smem; add.s32 %r10, %r10, {address}; st.shared.v2.u32 [%r10], {{%r0, %r0}};",
         shared_bytes=1024,
-    ).fault
+    )
     assert error.kind == "out of bounds"
     assert error.lane == 0
 
 
 def test_out_of_bounds_in_local_memory() -> None:
-    error = fault("mov.u64 %rd10, stack; st.local.u32 [%rd10+64], %r0;", local_bytes=64).fault
+    error = fault_of(run, "mov.u64 %rd10, stack; st.local.u32 [%rd10+64], %r0;", local_bytes=64)
     assert (error.kind, error.lane) == ("out of bounds", 0)
 
 
 def test_null_and_wild_pointers() -> None:
-    assert fault("mov.u64 %rd10, 0; ld.u32 %r10, [%rd10];").fault.kind == "out of bounds"
-    assert fault("mov.u64 %rd10, 0xfff0000000000000; ld.u32 %r10, [%rd10];").fault.kind == "out of bounds"
-    assert fault("mov.u64 %rd10, -8; ld.global.u64 %rd11, [%rd10];").fault.kind == "out of bounds"
+    assert fault_of(run, "mov.u64 %rd10, 0; ld.u32 %r10, [%rd10];").kind == "out of bounds"
+    assert fault_of(run, "mov.u64 %rd10, 0xfff0000000000000; ld.u32 %r10, [%rd10];").kind == "out of bounds"
+    assert fault_of(run, "mov.u64 %rd10, -8; ld.global.u64 %rd11, [%rd10];").kind == "out of bounds"
 
 
 def test_read_only_memory() -> None:
     array = np.zeros(32, np.uint32)
     array.flags.writeable = False
-    assert fault("st.global.u32 [%rd0], %r0;", array).fault.kind == "read only"
-    constant = fault("mov.u64 %rd10, c; st.global.u32 [%rd10], %r0;", before=".const .u32 c = 1;")
-    assert constant.fault.kind == "read only"
+    assert fault_of(run, "st.global.u32 [%rd0], %r0;", array).kind == "read only"
+    constant = fault_of(run, "mov.u64 %rd10, c; st.global.u32 [%rd10], %r0;", before=".const .u32 c = 1;")
+    assert constant.kind == "read only"
 
 
 def test_unknown_modifiers_are_refused_by_name() -> None:
     for instruction in ("ld.global.sparse.u32 %r10, [%rd0];", "st.const.u32 [%rd0], %r10;"):
-        error = fault(instruction, np.zeros(1, np.uint32)).fault
+        error = fault_of(run, instruction, np.zeros(1, np.uint32))
         assert error.kind == "unsupported"
 
 
@@ -521,9 +517,8 @@ def test_shared_memory_of_a_launch() -> None:
     module = Module(text)
     module.launch("k", 1, 32, [result], smem_bytes=128)
     assert (result == 112).all()
-    with pytest.raises(FaultError) as caught:
-        module.launch("k", 1, 32, [result], smem_bytes=124)
-    assert (caught.value.fault.kind, caught.value.fault.lane) == ("out of bounds", 31)
+    fault = fault_of(module.launch, "k", 1, 32, [result], smem_bytes=124)
+    assert (fault.kind, fault.lane) == ("out of bounds", 31)
 
 
 @pytest.mark.parametrize(("mask", "offset"), [(0x0FFF, 4), (0xFFF0, -4), (0x00F0, -4), (0x0F0F, 4)])

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from warp_kernel import LANES, lane_address, run
+from warp_kernel import LANES, fault_of, lane_address, run
 
 from ladder.emulator import FaultError
 
@@ -229,6 +229,4 @@ def test_what_does_not_fit_is_null() -> None:
     "body", ["mov.u64 %rd21, 64;" + RELEASE, "mov.u64 %rd20, 8;" + ALLOCATE + RELEASE + RELEASE]
 )
 def test_a_wrong_free_is_an_error(body: str) -> None:
-    with pytest.raises(FaultError) as caught:
-        run("setp.ne.u32 %p1, %r0, 0; @%p1 exit;" + body, before=DECLARED)
-    assert caught.value.fault.kind == "bad operand"
+    assert fault_of(run, "setp.ne.u32 %p1, %r0, 0; @%p1 exit;" + body, before=DECLARED).kind == "bad operand"

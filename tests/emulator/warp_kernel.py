@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
-from ladder.emulator import Launch, Module
+from ladder.emulator import Fault, FaultError, Launch, Module
 
 LANES = np.arange(32)
 
@@ -68,6 +69,13 @@ def run(
     """Launches `kernel_text(body, ...)` on arrays."""
     module = Module(kernel_text(body, len(arguments), target=arch, **text), arch=arch)
     return module.launch("k", grid, block, arguments, smem_bytes=smem_bytes, threads=threads)
+
+
+def fault_of(function: Callable[..., object], *arguments: Any, **settings: Any) -> Fault:
+    """The fault that the call ends with."""
+    with pytest.raises(FaultError) as caught:
+        function(*arguments, **settings)
+    return caught.value.fault
 
 
 def lane_address(base: str, to: str, size: int, scratch: str = "%rd99") -> str:
