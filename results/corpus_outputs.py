@@ -23,6 +23,11 @@ _OF_THE_CLOCK = re.compile(
     r"|\b\d[\d.e+-]* ?(?:s|ms|us|ns)\b|\b[GMT](?:i?B|FLOPS?|Hz|pixels?)\b|/s\b|/sec\b|fps|device|GPU",
     re.I,
 )
+#: Of LeetCUDA's scripts: a line of a kernel's first values, and what parts kernels of different inputs.
+_OUT = re.compile(r"(out_\S+): (\[[^]]*\]|\S+)")
+_SECTION = re.compile(r"^-{40,}$", re.MULTILINE)
+#: Sums in half precision are rounded at each addition.
+_HALF, _SINGLE = 3e-2, 1e-3
 _TOKEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[^\s\d]+", re.I)
 
 
@@ -52,6 +57,33 @@ def agree(text: str, reference: str) -> bool:
     """Whether two programs' lasting lines have the same words, and numbers within the tolerance."""
     ours, theirs = _TOKEN.findall(text), _TOKEN.findall(reference)
     return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+
+
+def beside_torch(output: str) -> tuple[str, str] | None:
+    """What LeetCUDA's scripts print: values of each kernel, then torch's, ``out_f32_th``, in sections.
+
+    Returns the outcome and its reason; None if the output has no such lines.
+    """
+    compared = 0
+    for section in _SECTION.split(output):
+        found = [(name, _values(values)) for name, values in _OUT.findall(section)]
+        torch = [values for name, values in found if "_th" in name]
+        for name, values in found if torch else ():
+            compared += "_th" not in name
+            if not any(_near(values, wanted, _HALF if "f16" in name else _SINGLE) for wanted in torch):
+                return "wrong", f"{name} is not what torch has"
+    return ("right", f"{compared} outputs are torch's") if compared else None
+
+
+def _values(text: str) -> list[float]:
+    return [float(word) for word in re.findall(r"-?\d[\d.]*(?:e[-+]?\d+)?|nan|-?inf", text)]
+
+
+def _near(values: list[float], wanted: list[float], tolerance: float) -> bool:
+    pairs = zip(values, wanted, strict=False)
+    return len(values) == len(wanted) and all(
+        abs(one - other) <= tolerance * max(1, abs(other)) for one, other in pairs
+    )
 
 
 def _alike(one: str, other: str) -> bool:

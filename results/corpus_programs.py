@@ -9,12 +9,15 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from ladder.errors import LadderError
 
 #: Arguments that make a program's problem small enough; the programs not listed get their own.
 ARGUMENTS = Path(__file__).parent / "corpus" / "arguments.csv"
+#: What is replaced in scripts whose own sizes and repetitions would take too long.
+EDITS = Path(__file__).parent / "corpus" / "edits.csv"
 #: Compiler flags that change what a program does; the others (warnings, architectures) stay behind.
 _KEPT = re.compile(
     r"-[DI]|-std=|--std=|--?use_fast_math|--extended-lambda|--expt-|-O[0-3]|-rdc=true|-maxrregcount|-l|-fopenmp"
@@ -36,7 +39,7 @@ class Program:
     """A program of a checkout: its folder, where it runs, and how it is built and run.
 
     ``sources`` are relative to ``folder``: ``.cu`` and C++ files, or one ``.py`` for ``ladder torch``.
-    ``refused`` says why it cannot be tried.
+    ``edits`` are patterns and their replacements in the script. ``refused`` says why it cannot be tried.
     """
 
     checkout: Checkout
@@ -45,6 +48,7 @@ class Program:
     flags: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     refused: str = ""
+    edits: tuple[tuple[str, str], ...] = ()
 
     @property
     def path(self) -> str:
@@ -56,6 +60,13 @@ class Program:
     def is_script(self) -> bool:
         return self.sources[:1] != () and self.sources[0].endswith(".py")
 
+    def script(self) -> str:
+        """The text of the script, with the edits."""
+        text = (self.folder / self.sources[0]).read_text()
+        for pattern, replacement in self.edits:
+            text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+        return text
+
     def absent_file(self) -> str:
         """The first argument that names a file, in a folder, which the checkout lacks; "" if none does."""
         named = (word for word in self.arguments if re.search(r"/[^/]*\.\w+$", word))
@@ -63,7 +74,8 @@ class Program:
 
     def digest(self) -> str:
         """Hashes all files of the folder, the flags and the arguments."""
-        parts = hashlib.sha256(repr((self.sources, self.flags, self.arguments, self.refused)).encode())
+        how = (self.sources, self.flags, self.arguments, self.refused, *self.edits)
+        parts = hashlib.sha256(repr(how).encode())
         for file in sorted(self.folder.rglob("*")):
             if file.is_file() and file.suffix in (*_SOURCES, ".h", ".hpp", ".cuh", ".py", ".inl"):
                 parts.update(file.name.encode() + file.read_bytes())
@@ -90,12 +102,19 @@ def _commit(folder: Path) -> str:
 
 
 def programs(checkout: Checkout) -> list[Program]:
-    """All programs of a checkout, with the arguments of :data:`ARGUMENTS`."""
-    chosen = read_arguments()
+    """All programs of a checkout, with the arguments of :data:`ARGUMENTS` and the edits of :data:`EDITS`."""
+    chosen, edits = read_arguments(), read_edits()
     found = []
     for program in _KNOWN[checkout.name][1](checkout):
         words = chosen.get((checkout.name, program.path))
-        found.append(program if words is None else replace(program, arguments=tuple(words)))
+        if words is not None:
+            program = replace(program, arguments=tuple(words))
+        if program.is_script:
+            own = (
+                edit for name, path, *edit in edits if name == checkout.name and fnmatch(program.path, path)
+            )
+            program = replace(program, edits=tuple((pattern, new) for pattern, new in own))
+        found.append(program)
     return found
 
 
@@ -105,6 +124,13 @@ def read_arguments(table: Path = ARGUMENTS) -> Mapping[tuple[str, str], Sequence
         return {
             (row["repository"], row["path"]): shlex.split(row["arguments"]) for row in csv.DictReader(file)
         }
+
+
+def read_edits(table: Path = EDITS) -> Sequence[tuple[str, str, str, str]]:
+    """Repository, paths, pattern and replacement of each edit."""
+    with table.open(newline="") as file:
+        rows = csv.DictReader(file)
+        return [(row["repository"], row["path"], row["pattern"], row["replacement"]) for row in rows]
 
 
 def _hecbench(checkout: Checkout) -> Iterator[Program]:

@@ -9,7 +9,8 @@
 DIR is a checkout of zjin-lcf/HeCBench, NVIDIA/cuda-samples or xlite-dev/LeetCUDA; nothing is fetched. C++
 programs run by ``ladder emulate``, scripts by ``ladder torch``, in their own folder, each with a time
 limit. A program that the table has already, with the same files, arguments and emulator, is not run again.
-``corpus/arguments.csv`` lists the arguments of programs whose own would take too long.
+``corpus/arguments.csv`` lists the arguments of programs whose own would take too long, ``corpus/edits.csv``
+what is replaced in scripts for the same reason.
 
 The outcomes: `right` (its own check passes, or its output equals a GPU's), `ran` (nothing says whether it is
 right), `wrong` (its own check fails), `refused` (the emulator lacks something), `fault` (a kernel's error),
@@ -124,6 +125,8 @@ def verdict(output: str, code: int) -> tuple[str, str]:
             passed = passed or line
     if code:
         return "wrong", f"exit code {code}"
+    if printed := corpus_outputs.beside_torch(output):
+        return printed
     return ("right", passed) if passed else ("ran", "")
 
 
@@ -235,18 +238,25 @@ class Runner:
             os.chdir(before)
 
     def _run(self, program: Program, *, check: bool) -> Ended:
-        checked = ["--check"] if check else []
-        command = "torch" if program.is_script else "emulate"
-        words = [command, "--arch", self.arch, *checked, "--json", "-"]
+        words = ["--arch", self.arch, *(["--check"] if check else []), "--json", "-"]
         if program.is_script:
-            words += [program.sources[0], *program.arguments]
-        else:
-            words += [f"--nvcc-flags={flag}" for flag in program.flags]
-            words += [*program.sources, "--", *program.arguments]
-        limit = self.seconds + (SCRIPT_BUILD_S if program.is_script else 0)
-        ended = limited([sys.executable, "-m", "ladder", *words], program.folder, limit)
-        ended.output, ended.rows = split(ended.output)
-        return ended
+            return self._run_script(program, words)
+        words += [f"--nvcc-flags={flag}" for flag in program.flags]
+        return _ladder(["emulate", *words, *program.sources, "--", *program.arguments], program, self.seconds)
+
+    def _run_script(self, program: Program, words: Sequence[str]) -> Ended:
+        """Runs the script, as edited, in its own folder."""
+        with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
+            script = Path(temporary, program.sources[0])
+            script.write_text(program.script())
+            command = ["torch", *words, str(script), *program.arguments]
+            return _ladder(command, program, self.seconds + SCRIPT_BUILD_S)
+
+
+def _ladder(words: Sequence[str], program: Program, seconds: float) -> Ended:
+    ended = limited([sys.executable, "-m", "ladder", *words], program.folder, seconds)
+    ended.output, ended.rows = split(ended.output)
+    return ended
 
 
 def split(output: str) -> tuple[str, list[dict[str, object]]]:

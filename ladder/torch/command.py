@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="run its kernels under the sanitizer")
     parser.add_argument("--lines", action="store_true", help="also show the counts of each source line")
     parser.add_argument(
-        "--json", metavar="FILE", help="write the launches, or with --check the findings, there"
+        "--json",
+        metavar="FILE",
+        help="also write the launches, or with --check the findings, there as JSON; - prints only them",
     )
     parser.add_argument("script", type=Path, metavar="script.py")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
@@ -44,11 +46,12 @@ def run(options: argparse.Namespace) -> int:
     if result.signal:
         where = ", in the host's code" if result.signal in CRASHES else ""
         errors.print(f"[bold red]died:[/] by {result.signal}{where}", highlight=False)
-    for table in launches_tables(result.launches) if result.launches else ():
+    shows = options.json != "-"
+    for table in launches_tables(result.launches) if shows and result.launches else ():
         console.print(table)
     if result.uncounted:
         errors.print(escape(uncounted_line(result.uncounted)), highlight=False, soft_wrap=True)
-    if options.lines:
+    if options.lines and shows:
         for launch in result.launches:
             print_table(launch_lines_table(launch.kernel, launch.lines))
     if result.fault and not options.check:
@@ -60,12 +63,22 @@ def run(options: argparse.Namespace) -> int:
             highlight=False,
             soft_wrap=True,
         )
-    elif options.check:
+    elif options.check and shows:
         for line in findings_lines(result.findings, options.script.name, result.remarks):
             console.print(line)
     if options.json and result.is_judged:
-        files.write(Path(options.json), f"{json.dumps(_rows(result, options.check), indent=1)}\n".encode())
+        _write(options.json, _rows(result, options.check))
     return result.exit_code or int(bool(result.findings or result.fault) or not result.is_judged)
+
+
+def _write(target: str, rows: Sequence[dict[str, object]]) -> None:
+    from ladder.evaluation import to_json
+
+    text = to_json(rows)
+    if target == "-":
+        print(text)
+    else:
+        files.write(Path(target), f"{text}\n".encode())
 
 
 def _rows(result: ProgramResult, check: bool) -> list[dict[str, object]]:

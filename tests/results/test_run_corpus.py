@@ -235,3 +235,32 @@ def test_a_program_that_checks_nothing_is_compared_with_a_gpu(
     run_corpus.run(options(checkout))
     (row,) = run_corpus.read(checkout / "table.csv").values()
     assert row.outcome == outcome
+
+
+def test_a_script_s_sizes_and_repetitions_are_edited(tmp_path: Path) -> None:
+    edits = (
+        (r"\b(warmup|iters): int = \d+", r"\1: int = 1"),
+        (r"^(\w+) = \[(\d+)(?:, \d+)+\]", r"\1 = [\2]"),
+    )
+    (tmp_path / "relu.py").write_text("def run(iters: int = 1000): ...\nSs = [64, 128]\n    Ss = [64, 128]\n")
+    program = Program(Checkout("a/b", "0", tmp_path), tmp_path, ("relu.py",), edits=edits)
+    assert program.script() == "def run(iters: int = 1): ...\nSs = [64]\n    Ss = [64, 128]\n"
+    assert program.digest() != Program(program.checkout, tmp_path, ("relu.py",)).digest()
+
+
+RULE = "-" * 85
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ("out_f32: ['0.5 ', '2.0'], time:1ms\nout_f32_th: ['0.50001', '2.0'], time:1ms", "right"),
+        ("out_f32: ['0.6', '2.0'], time:1ms\nout_f32_th: ['0.5', '2.0'], time:1ms", "wrong"),
+        ("out_f32: ['0.5', '2.0'], time:1ms", None),
+        (f"out_f16: 1.01, time:1ms\nout_f16_th: 1.0, time:1ms\n{RULE}\nout_f32: 3, time:1ms", "right"),
+        (f"out_f32: 3, time:1ms\n{RULE}\nout_f32_th: 3, time:1ms", None),
+    ],
+)
+def test_values_are_compared_with_torch_s_of_their_section(lines: str, wanted: str | None) -> None:
+    found = corpus_outputs.beside_torch(lines)
+    assert (found and found[0]) == wanted

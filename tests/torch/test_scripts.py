@@ -150,9 +150,13 @@ def test_scripts_run_unchanged(name, capfd):
 @pytest.mark.full
 def test_counts_of_each_launch_and_line(tmp_path, capfd):
     rows_file = tmp_path / "rows.json"
-    arguments = ["--lines", "--json", str(rows_file), str(SCRIPTS / "transpose.py")]
-    assert main(["torch", *arguments]) == 0
+    script = str(SCRIPTS / "transpose.py")
+    assert main(["torch", "--lines", "--json", str(rows_file), script]) == 0
     (row,) = json.loads(rows_file.read_text())
+    capfd.readouterr()
+    assert main(["torch", "--lines", "--json", "-", script]) == 0
+    printed = capfd.readouterr().out
+    assert printed.endswith(rows_file.read_text()) and "wavefronts ld" not in printed
     assert "transpose_kernel" in row["kernel"] and row["launches"] == 1 and row["block"] == [32, 32, 1]
     assert row["conflicts_ld"] == 32 * 31 and row["conflicts_st"] == 0
     source = (SCRIPTS / "kernels.cu").read_text().splitlines()
