@@ -15,8 +15,8 @@ from ladder.distributed.team import Team
 from ladder.distributed.timeline import is_recording, mark, moment
 from ladder.errors import CommunicationError
 
-#: Tags of messages between the same ranks that are in flight together.
-KEYS_AND_VALUES, GRADIENTS = 0, 1
+#: Tags of messages between the same ranks that are in flight together: of K and V, and of dK and dV.
+KEYS_AND_VALUES, GRADIENTS = (0, 1), (2, 3)
 
 
 class Transfer:
@@ -70,27 +70,33 @@ def communicating(group: dist.ProcessGroup) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = re.sub(r"^\[\S+:\d+\] ", "", str(error).splitlines()[0])  # without gloo's own source line
+        [first, *_] = str(error).splitlines() or [type(error).__name__]
+        reason = re.sub(r"^\[\S+:\d+\] ", "", first)  # without gloo's own source line
         raise CommunicationError(
             f"rank {dist.get_rank(group)} lost the other ranks: {reason}",
             "Another rank has ended or does not answer; its own message says why.",
         ) from error
 
 
-def pass_on(team: Team, block: Tensor, received: Tensor, tag: int) -> Transfer:
-    """Sends ``block`` to the next rank of the ring while ``received`` arrives from the one before."""
+def pass_on(
+    team: Team, blocks: Sequence[Tensor], received: Sequence[Tensor], tags: Sequence[int]
+) -> Transfer:
+    """Sends the contiguous ``blocks`` to the next rank of the ring, while ``received`` arrive from the one
+    before.
+    """
     following, before = (team.rank + 1) % team.ranks, (team.rank - 1) % team.ranks
 
     def start() -> list[dist.Work]:
-        # One batch: NCCL starts both together, so the order of sends cannot deadlock.
+        # One batch: NCCL starts all together, so the order of sends cannot deadlock.
         return dist.batch_isend_irecv(
             [
-                dist.P2POp(dist.isend, block, group=team.group, tag=tag, group_peer=following),
-                dist.P2POp(dist.irecv, received, group=team.group, tag=tag, group_peer=before),
+                dist.P2POp(send, x, group=team.group, tag=tag, group_peer=peer)
+                for send, tensors, peer in ((dist.isend, blocks, following), (dist.irecv, received, before))
+                for x, tag in zip(tensors, tags, strict=True)
             ]
         )
 
-    return Transfer(team, block.device, start)
+    return Transfer(team, blocks[0].device, start)
 
 
 def all_gather(team: Team, block: Tensor) -> tuple[Transfer, Tensor]:

@@ -3,13 +3,13 @@
 Rank r holds rows r of R consecutive shards of the sequence: q (B, H, n, d), k and v (B, Hkv, n, d). With a
 causal mask it computes with its own keys while the others arrive, then with all keys before them in one call
 without a mask, and merges the two. Memory: all keys, R times its share. In the backward pass they are
-gathered again. Each rank sends the others their parts of dK and dV, in fp32, which are added in the order of
-the ranks.
+gathered again. Each rank sends the others their parts of dK and dV as they are, which are added in fp32, in
+the order of the ranks.
 
 Bytes sent per rank, with R shards of at most n rows and e bytes per element (shorter shards are padded):
 
     forward   (R - 1) 2 B Hkv n d e
-    backward  (R - 1) 2 B Hkv n d e + 8 B Hkv d (rows of other ranks; with a causal mask, of those before)
+    backward  (R - 1) 2 B Hkv n d e + 2 B Hkv d e (rows of other ranks; with a causal mask, of those before)
 
 Source: Llama 3 (Grattafiori et al. 2024, section 3.3.2) trains long contexts with an all-gather of K and V.
 """
@@ -49,20 +49,21 @@ def forward(team: Team, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
 
 
 def backward(team: Team, saved: Saved, d_o: Tensor, d_lse: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk and dv of this rank's rows."""
+    """dq, dk and dv of this rank's rows. A sum of two parts of dq, in their dtype, is rounded once."""
     q, k, v, o, lse = saved
     keys = _Gathered(team, stacked(k, v))
-    dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    dq = None
     found: dict[int, Tensor] = {}
     for part in parts(team.sizes, team.rank):
         marks = team.marks(part, q.device)
         of_queries, *of_keys = team.gradients(d_o, d_lse, (q, *keys.of(part), o, lse), part.is_causal, marks)
-        dq += of_queries
+        dq = of_queries if dq is None else dq.add_(of_queries)
         lengths = [team.sizes.lengths[source] for source in part.sources]
-        found.update(zip(part.sources, stacked(*of_keys).float().split(lengths, 3), strict=True))
+        found.update(zip(part.sources, stacked(*of_keys).split(lengths, 3), strict=True))
     keys.wait()
     dk, dv = _sent_home(team, found).to(k.dtype).unbind()
-    return dq.to(q.dtype), dk, dv
+    assert dq is not None
+    return dq, dk, dv
 
 
 def bytes_sent(sizes: Sizes, rank: int) -> tuple[int, int]:
@@ -70,7 +71,7 @@ def bytes_sent(sizes: Sizes, rank: int) -> tuple[int, int]:
     largest = max(map(sizes.kv_elements, range(sizes.ranks)))
     gathered = (sizes.ranks - 1) * largest * sizes.element_bytes
     others = [source for part in parts(sizes, rank) for source in part.sources if source != rank]
-    return gathered, gathered + 4 * sum(map(sizes.kv_elements, others))
+    return gathered, gathered + sizes.element_bytes * sum(map(sizes.kv_elements, others))
 
 
 class _Gathered:
@@ -97,10 +98,11 @@ class _Gathered:
 
 def _sent_home(team: Team, found: dict[int, Tensor]) -> Tensor:
     """Sends the gradients (2, B, Hkv, m, d) of other ranks' keys to them; returns the sum of those of own
-    keys, added in the order of the ranks, own ones first.
+    keys, in fp32, added in the order of the ranks, own ones first.
     """
-    total = found.pop(team.rank)
-    pieces = [found[rank].flatten() if rank in found else total.new_empty(0) for rank in range(team.ranks)]
+    own = found.pop(team.rank)
+    pieces = [found[rank].flatten() if rank in found else own.new_empty(0) for rank in range(team.ranks)]
+    total = own.float()
     counts = [
         total.numel()
         if rank != team.rank and any(team.rank in part.sources for part in parts(team.sizes, rank))

@@ -9,7 +9,7 @@ last rank decides about the time, which is nearly twice the average.
 Bytes sent per rank, with R shards of n rows and e bytes per element:
 
     forward   (R - 1) 2 B Hkv n d e
-    backward  (R - 1) 2 B Hkv n d (e + 4)        K and V again, and the sums of dK and dV in fp32
+    backward  2 B Hkv n d (R e + (R - 2) 4)   K and V again, then dK and dV: one part as it is, sums in fp32
 
 Source: Liu, Zaharia and Abbeel 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context".
 """

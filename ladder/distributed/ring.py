@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ladder.distributed.exchange import GRADIENTS, KEYS_AND_VALUES, pass_on
-from ladder.distributed.layout import Part, Sizes
+from ladder.distributed.layout import ALL, Part, Sizes
 from ladder.distributed.merging import merge
-from ladder.distributed.team import Saved, Team, stacked
+from ladder.distributed.team import Saved, Team
 from ladder.distributed.timeline import span
 
 #: The part that a rank computes with the keys of a source; None if it sees none of them. The part with its
 #: own keys has all its queries.
 PartOf = Callable[[Sizes, int, int], Part | None]
+#: dq, dk and dv of a part.
+Gradients = tuple[Tensor, Tensor, Tensor]
 
 
 def parts(part_of: PartOf, sizes: Sizes, rank: int) -> list[Part]:
@@ -35,7 +37,7 @@ def forward(part_of: PartOf, team: Team, q: Tensor, k: Tensor, v: Tensor) -> tup
     """
     merges = len(parts(part_of, team.sizes, team.rank)) - 1
     o = lse = q
-    for source, block in _round(team, stacked(k, v)):
+    for source, block in _round(team, k, v):
         part = part_of(team.sizes, team.rank, source)
         if part is None:
             continue
@@ -55,36 +57,37 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk and dv of this rank's rows.
 
-    The gradients of a block of keys follow it round the ring, as sums in fp32 to which each rank adds its
-    part. They start at the rank after the block's own. The block's own rank adds its part last.
+    The gradients of a block of keys follow it round the ring, as sums to which each rank adds its part. They
+    start at the rank after the block's own, which sends its part as it is, in the tensors' dtype. Sums of
+    more are sent in fp32. The block's own rank adds its part last. Two terms are added in fp32 and rounded
+    once also where they are of 16 bits, so dq is only fp32 if it has more.
     """
     q, k, v, *_ = saved
+    merges = len(parts(part_of, team.sizes, team.rank)) - 1
     dq = q
-    own = sums = _sums(team, k, team.rank).zero_()
+    own: Sequence[Tensor] = (k, v)
     transfer, received = None, own
-    for source, block in _round(team, stacked(k, v)):
+    for step, (source, block) in enumerate(_round(team, k, v)):
         part = part_of(team.sizes, team.rank, source)
         found = None if part is None else _gradients(team, part, block, saved, d_o, d_lse)
         if transfer is not None:
             transfer.wait()
-            sums = received
-        elif source != team.rank:
-            sums = _sums(team, k, source).zero_()
-        with span("merge", q.device):
-            if part is not None and found is not None:
-                if source == team.rank:
-                    dq = found[0].float()
+        if step:
+            with span("merge", q.device):
+                sums = _started(block, part, found) if step == 1 else _continued(received, part, found)
+            received = _room(team, k, source, step)
+            transfer = pass_on(team, sums, received, GRADIENTS)
+        if part is not None and found is not None:
+            with span("merge", q.device):
+                if not step:
+                    dq, *own = found if merges < 2 else (found[0].float(), *found[1:])
                 else:
                     dq[:, :, part.queries] += found[0]
-                sums[0, :, :, part.keys] += found[1]
-                sums[1, :, :, part.keys] += found[2]
-        if source != team.rank:
-            received = _sums(team, k, (source - 1) % team.ranks)
-            transfer = pass_on(team, sums, received, GRADIENTS)
     if transfer is not None:
         transfer.wait()
-        own += received
-    dk, dv = own.to(k.dtype).unbind()
+        with span("merge", q.device):
+            own = [(x + y).to(k.dtype) for x, y in zip(own, received, strict=True)]
+    dk, dv = own
     return dq.to(q.dtype), dk, dv
 
 
@@ -92,26 +95,29 @@ def bytes_sent(sizes: Sizes, rank: int) -> tuple[int, int]:
     """Bytes that a rank sends forward and backward.
 
     It sends the keys of all but the next rank, in the backward pass once more, and the gradients of all but
-    its own.
+    its own: those of the rank before it in the tensors' dtype, which nobody has added to, others in fp32.
     """
     keys = sizes.kv_elements_but_of((rank + 1) % sizes.ranks) * sizes.element_bytes
-    return keys, keys + 4 * sizes.kv_elements_but_of(rank)
+    first = sizes.kv_elements((rank - 1) % sizes.ranks) if sizes.ranks > 1 else 0
+    sums = sizes.kv_elements_but_of(rank) - first
+    return keys, keys + first * sizes.element_bytes + 4 * sums
 
 
-def _round(team: Team, block: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yields each source with its block of K and V (2, B, Hkv, m, d). While the caller computes with one, it
+def _round(team: Team, k: Tensor, v: Tensor) -> Iterator[tuple[int, Sequence[Tensor]]]:
+    """Yields each source with its block of K and V (B, Hkv, m, d). While the caller computes with one, it
     goes on to the next rank, and the next one arrives in the other of two buffers.
     """
     largest = max(map(team.sizes.kv_elements, range(team.ranks)))
-    buffers = block.new_empty((2, largest))
+    buffers = k.new_empty((2, largest))
     order = sources(team.rank, team.ranks)
+    block: Sequence[Tensor] = (k.contiguous(), v.contiguous())
     for step, source in enumerate(order[:-1]):
         arriving = buffers[step % 2][: team.sizes.kv_elements(order[step + 1])]
-        arriving = arriving.view(_shape(team, block[0], order[step + 1]))
-        transfer = pass_on(team, block, arriving, KEYS_AND_VALUES)
+        blocks = arriving.view(_shape(team, k, order[step + 1])).unbind()
+        transfer = pass_on(team, block, blocks, KEYS_AND_VALUES)
         yield source, block
         transfer.wait()
-        block = arriving
+        block = blocks
     yield order[-1], block
 
 
@@ -120,19 +126,42 @@ def _shape(team: Team, k: Tensor, source: int) -> tuple[int, ...]:
     return (2, *k.shape[:2], team.sizes.lengths[source], k.shape[3])
 
 
-def _sums(team: Team, k: Tensor, source: int) -> Tensor:
-    """Room for the sums of the gradients of a source's K and V."""
-    return torch.empty(_shape(team, k, source), dtype=torch.float32, device=k.device)
+def _room(team: Team, k: Tensor, source: int, step: int) -> Sequence[Tensor]:
+    """Room for the gradients of K and V that arrive while this rank sends those of ``source``, in a step."""
+    dtype = k.dtype if step == 1 else torch.float32
+    shape = _shape(team, k, (source - 1) % team.ranks)
+    return torch.empty(shape, dtype=dtype, device=k.device).unbind()
 
 
-def _keys(block: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    k, v = block[:, :, :, part.keys].unbind()
+def _started(block: Sequence[Tensor], part: Part | None, found: Gradients | None) -> Sequence[Tensor]:
+    """The gradients of a block of keys by one part, with zeros for keys that it does not see."""
+    if part is None or found is None:
+        return [torch.zeros_like(x) for x in block]
+    if part.keys == ALL:
+        return [x.contiguous() for x in found[1:]]
+    sums = [torch.zeros_like(x) for x in block]
+    for x, of_keys in zip(sums, found[1:], strict=True):
+        x[:, :, part.keys] = of_keys
+    return sums
+
+
+def _continued(received: Sequence[Tensor], part: Part | None, found: Gradients | None) -> Sequence[Tensor]:
+    """The sums of gradients that have been received, in fp32, with those of one more part."""
+    sums = [x.float() for x in received]
+    if part is not None and found is not None:
+        for x, of_keys in zip(sums, found[1:], strict=True):
+            x[:, :, part.keys] += of_keys
+    return sums
+
+
+def _keys(block: Sequence[Tensor], part: Part) -> tuple[Tensor, Tensor]:
+    k, v = (x[:, :, part.keys] for x in block)
     return k, v
 
 
 def _gradients(
-    team: Team, part: Part, block: Tensor, saved: Saved, d_o: Tensor, d_lse: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    team: Team, part: Part, block: Sequence[Tensor], saved: Saved, d_o: Tensor, d_lse: Tensor | None
+) -> Gradients:
     q, _, _, o, lse = (x[:, :, part.queries] for x in saved)
     of_lse = None if d_lse is None else d_lse[:, :, part.queries]
     k, v = _keys(block, part)

@@ -85,12 +85,12 @@ def test_bytes_are_those_of_the_docstrings(ranks: int) -> None:
     for rank in range(ranks):
         sizes = Sizes(batch, heads, kv_heads, d, (n,) * ranks, e, True)
         block = 2 * batch * kv_heads * n * d
-        ring = ((ranks - 1) * block * e, (ranks - 1) * block * (e + 4))
+        ring = ((ranks - 1) * block * e, block * (ranks * e + (ranks - 2) * 4))
         assert (
             SCHEDULES["ring"].bytes_sent(sizes, rank) == SCHEDULES["zigzag"].bytes_sent(sizes, rank) == ring
         )
         gathered = (ranks - 1) * block * e
-        assert SCHEDULES["all_gather"].bytes_sent(sizes, rank) == (gathered, gathered + rank * block * 4)
+        assert SCHEDULES["all_gather"].bytes_sent(sizes, rank) == (gathered, gathered + rank * block * e)
         ulysses = (ranks - 1) * batch * n * ((2 * heads + 2 * kv_heads) * d * e + 4 * heads) // ranks
         assert SCHEDULES["ulysses"].bytes_sent(sizes, rank) == (ulysses, ulysses)
         assert (ulysses < ring[0]) == (ranks > heads / kv_heads + 1)
