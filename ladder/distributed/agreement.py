@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.distributed_c10d import _get_default_store
 
 from ladder.distributed.exchange import communicating
 from ladder.distributed.layout import shard_lengths
@@ -25,7 +28,9 @@ from ladder.errors import InvalidProblem
 
 #: Descriptions are sent in messages of this size.
 _MESSAGE_BYTES = 1024
-_groups: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
+_groups: WeakKeyDictionary[dist.ProcessGroup, Any] = WeakKeyDictionary()
+#: How many groups for descriptions were made, by the name of the group.
+_made: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)
@@ -75,26 +80,30 @@ def exchanged(group: dist.ProcessGroup, own: Description) -> list[Description]:
     message = torch.frombuffer(bytearray(text.ljust(_MESSAGE_BYTES)), dtype=torch.uint8)
     found = [torch.empty_like(message) for _ in range(group.size())]
     with communicating(group):
-        dist.all_gather(found, message, group=_for_descriptions(group))
+        _for_descriptions(group).allgather([found], [message]).wait()
     return [Description(**json.loads(bytes(one.tolist()))) for one in found]
 
 
-def _for_descriptions(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """A gloo group of the same ranks. With NCCL, reading a description would wait for the GPU."""
+def _for_descriptions(group: dist.ProcessGroup) -> Any:
+    """A gloo group of the same ranks. With NCCL, reading a description would wait for the GPU.
+
+    :func:`torch.distributed.new_group` would name it by the number of groups that this process is in, which
+    may differ among ranks.
+    """
     if group not in _groups:
-        ranks = dist.get_process_group_ranks(group)
-        _groups[group] = dist.new_group(
-            ranks, backend="gloo", timeout=_timeout(group), use_local_synchronization=True
-        )
+        name = group.group_name
+        _made[name] += 1
+        store = dist.PrefixStore(f"ladder/{name}/{_made[name]}", _get_default_store())
+        _groups[group] = dist.ProcessGroupGloo(store, group.rank(), group.size(), _timeout(group))
     return _groups[group]
 
 
-def _timeout(group: dist.ProcessGroup) -> timedelta | None:
-    """How long the group waits for a rank; None, torch's default, if it does not tell."""
+def _timeout(group: dist.ProcessGroup) -> timedelta:
+    """How long the group waits for a rank; torch's default if it does not tell."""
     for device in group._device_types:
         found: timedelta = group._get_backend(device).options._timeout
         return found
-    return None
+    return default_pg_timeout
 
 
 def description(

@@ -141,13 +141,16 @@ def _described(
         if schedule not in SCHEDULES:
             raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
         check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)")
-        # That a rank has no rows is an error of all ranks together.
-        if query.shape[2]:
-            if offsets is None:
-                prepared(query, key, value, is_causal, scale, enable_gqa, stage, arch, "", gradients)
-            else:
-                _require_sequences(query, offsets)
-                _prepared_sequences(query, key, value, is_causal, scale, enable_gqa, stage, arch, gradients)
+        if offsets is not None:
+            _require_sequences(query, offsets)
+        # That a rank has no rows is an error of all ranks together. All else is checked as with one row.
+        q, k, v = (
+            x if x.shape[2] else x.new_empty((*x.shape[:2], 1, x.shape[3])) for x in (query, key, value)
+        )
+        if offsets is None:
+            prepared(q, k, v, is_causal, scale, enable_gqa, stage, arch, "", gradients)
+        else:
+            _prepared_sequences(q, k, v, is_causal, scale, enable_gqa, stage, arch, gradients)
         if key.shape[2] != query.shape[2]:
             raise InvalidProblem(
                 f"query has {query.shape[2]} rows and key {key.shape[2]}; a rank must hold the same rows of "

@@ -11,7 +11,8 @@ import torch.distributed as dist
 import ladder.distributed as several
 from ladder.distributed.agreement import Description, require_agreement
 from ladder.distributed.calls import _described
-from ladder.errors import InvalidProblem, LadderError
+from ladder.distributed.exchange import communicating
+from ladder.errors import CommunicationError, InvalidProblem, LadderError
 
 GLOO, BOTH = "cpu:gloo,cuda:gloo", "cpu:gloo,cuda:nccl"
 CPU = Description(
@@ -84,3 +85,12 @@ def test_what_is_wrong_with_a_tensor_is_described(
     choices = (False, None, False, "auto", "", False)
     found = _described(query, query, query, offsets, "ring", *choices)  # type: ignore[arg-type]
     assert message in found.error
+
+
+def test_an_error_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "get_rank", lambda group: 3)
+    with (
+        pytest.raises(CommunicationError, match="rank 3 lost the other ranks: DistNetworkError"),
+        communicating(None),  # type: ignore[arg-type]
+    ):
+        raise dist.DistNetworkError("")

@@ -118,6 +118,20 @@ def test_an_output_may_have_no_gradient(found: list[dict[str, Any]]) -> None:
         assert (dk - expected).abs().max() < 4e-3 * expected.abs().max()
 
 
+def test_a_group_of_two(found: list[dict[str, Any]]) -> None:
+    """Each rank has one part of the other's keys, so all sums have two terms and none is fp32."""
+    x = three_ranks.inputs()
+    for schedule in ("all_gather", "ring", "zigzag"):
+        shards = [one["of two"][schedule] for one in found[:2]]
+        whole = {name: several.unshard([one[name] for one in shards], schedule) for name in shards[0]}
+        mask = {"is_causal": True, "scale": PROBLEM.softmax_scale}
+        forward = reference_in_parts(x["q"], x["k"], x["v"], schedule, 2, **mask)
+        gradients = gradients_in_parts(
+            x["q"], x["k"], x["v"], whole["o"], whole["lse"], x["d_o"], x["d_lse"], schedule, 2, **mask
+        )
+        assert forward.wrong(whole) == {} and gradients.wrong(whole) == {}
+
+
 def test_a_group_of_one(found: list[dict[str, Any]]) -> None:
     assert all(one["alone"] for one in found)
 
@@ -138,6 +152,8 @@ def test_a_group_of_one(found: list[dict[str, Any]]) -> None:
         "rows of zigzag": "the ranks have 4, 4, 5 rows; of 13 rows, zigzag gives them 5, 4, 4",
         "too few for zigzag": '"zigzag" cuts the sequence into 6 chunks, and it has only 3 rows',
         "no rows": "rank 2 has no rows: there are 8 over 3 ranks",
+        "no rows, no dtype": "rank 2: v3_swizzle takes f16, bf16, not f32",
+        "no rows, and no offsets": "rank 2: cu_seqlens must be a one-dimensional torch.Tensor of int32",
         "other sequences": "the ranks disagree about cu_seqlens: "
         f"{sequence_words((0, 7, 12))} on ranks 0, 1; {sequence_words((0, 5, 12))} on rank 2",
         "sequences on one rank": "the ranks disagree about cu_seqlens: "

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import ladder
 import ladder.distributed as several
+from ladder.distributed import calls
 from ladder.errors import CommunicationError, LadderError
 from ladder.operations import BackwardProblem, get_operation
 
@@ -51,6 +52,20 @@ def computed(group: several.CountingGroup, schedule: str, is_causal: bool) -> di
     return {**dict(outputs), "sent": (forward, group.sent_bytes)}
 
 
+def of_two(rank: int) -> dict[str, dict[str, Tensor]]:
+    """Outputs and gradients of ranks 0 and 1, which share the rows, by schedule."""
+    group = dist.new_group([0, 1])
+    found = {}
+    for schedule in ("all_gather", "ring", "zigzag") if rank < 2 else ():
+        cut = {name: several.shard(x, rank, 2, schedule) for name, x in inputs().items()}
+        q, k, v = (cut[name].requires_grad_() for name in ("q", "k", "v"))
+        o, lse = several.attention(q, k, v, group=group, schedule=schedule, is_causal=True, **RUNGS)
+        gradients = torch.autograd.grad((o, lse), (q, k, v), (cut["d_o"], cut["d_lse"]))
+        named = zip(("o", "lse", "dq", "dk", "dv"), (o.detach(), lse.detach(), *gradients), strict=True)
+        found[schedule] = dict(named)
+    return found
+
+
 def packed(group: several.CountingGroup, schedule: str, is_causal: bool) -> dict[str, Any]:
     """The same of packed sequences."""
     cut = {name: several.shard(x, group.rank(), RANKS, schedule) for name, x in inputs(PACKED).items()}
@@ -78,10 +93,10 @@ def alone(rank: int) -> bool:
     """Whether a group of one rank gives the bits of ladder.attention, and communicates nothing."""
     [group] = [one for r in range(RANKS) if (one := dist.new_group([r])) and r == rank]
     q, k, v = (inputs()[name] for name in ("q", "k", "v"))
-    gather = dist.all_gather
-    dist.all_gather = None
+    exchanged = calls.exchanged
+    calls.exchanged = None
     found = several.attention(q, k, v, group=group, schedule="zigzag", is_causal=True, **RUNGS)
-    dist.all_gather = gather
+    calls.exchanged = exchanged
     expected = ladder.attention(q, k, v, is_causal=True, enable_gqa=True, stage="v3_swizzle")
     return all(map(torch.equal, found, expected))
 
@@ -132,6 +147,8 @@ def disagreements(rank: int) -> dict[str, str]:
         "rows of zigzag": call(rows=5 if is_last else 4, schedule="zigzag"),
         "too few for zigzag": call(rows=1, schedule="zigzag"),
         "no rows": last(rows=0),
+        "no rows, no dtype": last(rows=0, dtype=torch.float32),
+        "no rows, and no offsets": last(rows=0, cu_seqlens=offsets(0, 12)[None]),
         "other sequences": call(cu_seqlens=offsets(0, 5 if is_last else 7, 12)),
         "sequences on one rank": last(cu_seqlens=offsets(0, 12)),
         "other tokens": call(cu_seqlens=offsets(0, 13)),
@@ -176,6 +193,7 @@ def run(rank: int, folder: Path) -> None:
             for schedule, is_causal in [*((name, True) for name in several.SCHEDULES), ("zigzag", False)]
         },
         "of lse alone": {schedule: of_lse_alone(schedule, rank) for schedule in ("ring", "ulysses")},
+        "of two": of_two(rank),
         "alone": alone(rank),
         "disagreements": disagreements(rank),
         "unanswered": unanswered(rank),
