@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ladder.cli.options import add_command, add_option_option, chosen_options
 from ladder.cli.problems import add_problem_options, operation_of_stages, problem_of
+from ladder.common import files
 from ladder.common.terminal import console
 from ladder.errors import LadderError
 
@@ -60,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     lines = None if options.script is None else _script_lines(options.script)
     with _session(options) as session:
         prompt = Prompt(session, console)
-        prompt.show_stop()
+        prompt.begin()
         prompt.run(options.command, echoes=True)
         if lines is not None:
             prompt.run(lines, echoes=True)
@@ -88,6 +89,7 @@ def _session(options: argparse.Namespace, output: IO[bytes] | None = None) -> Se
     how = How(options.arch, options.lines_only, options.check)
     path = Path(options.target)
     if path.suffix in _PROGRAM_SUFFIXES:
+        files.require_file(path)
         return debug_program([path], options.program_arguments, how, output=output)
     operation = operation_of_stages([options.target])
     problem = problem_of(options, operation, operation.default_problem)

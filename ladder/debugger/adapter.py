@@ -18,7 +18,7 @@ from functools import partial
 from typing import IO, Any
 
 from ladder.debugger.session import Session, Stop
-from ladder.debugger.tables import text_of
+from ladder.debugger.tables import UNOPTIMISED, text_of
 from ladder.debugger.values import NoValue
 from ladder.errors import LadderError
 
@@ -138,7 +138,7 @@ class Adapter:
         except LadderError as error:
             text = f"{error.message}. {error.hint}" if error.hint else error.message
             self._send(**head, success=False, message=text, body={"error": {"id": 1, "format": text}})
-            if command == "launch":
+            if command == "launch" and self._session is None:
                 self._event("terminated")
         if after:
             after()
@@ -156,6 +156,8 @@ class Adapter:
         return dict.fromkeys(_CAPABILITIES, True)
 
     def _on_launch(self, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        if self._session:
+            raise NoValue("a program is being debugged already; disconnect first")
         reads, writes = os.pipe()
         threading.Thread(target=self._forward, args=(reads,), daemon=True).start()  # it closes this end
         with open(writes, "wb") as output:
@@ -170,6 +172,8 @@ class Adapter:
                 self._event("output", category="stdout", output=data.decode(errors="replace"))
 
     def _on_configurationDone(self, arguments: Mapping[str, Any]) -> Callable[[], None]:
+        if self._debugged.stop.has_variables:
+            self._event("output", category="console", output=UNOPTIMISED + "\n")
         if self._stops_on_entry:
             return lambda: self._say_stop(self._debugged.stop, "entry")
         return self._continued(lambda: self._debugged.go())

@@ -106,7 +106,8 @@ class Debuggee:
     """Runs under a stepper, and serves requests where it stops."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel.makefile("rwb", buffering=0)
+        # A request is answered before the next one comes, so nothing is in the buffers when a process forks.
+        self._channel = channel.makefile("rwb")
         self._stepper = _emulator.Stepper(self._stopped)
         self._plan = Plan()
         self._kernels: dict[str, _Kernel] = {}
@@ -126,6 +127,7 @@ class Debuggee:
     def send(self, **message: Any) -> None:
         try:
             self._channel.write(json.dumps(message).encode() + b"\n")
+            self._channel.flush()
         except BrokenPipeError:  # the session has been closed
             os._exit(0)
 

@@ -83,6 +83,16 @@ class Prompt:
         for line in lines:
             self._console.print(line, soft_wrap=True)
 
+    def begin(self) -> None:
+        """Says what is debugged, and where it has stopped."""
+        self._show_build()
+        self.show_stop()
+
+    def _show_build(self) -> None:
+        """Labels the numbers of instructions of a build that is not the usual one."""
+        if self._session.stop.has_variables:
+            self._console.print(Text(tables.UNOPTIMISED, style="yellow"))
+
     def show_stop(self, stop: Stop | None = None) -> None:
         """Says where the session has stopped, and why."""
         stop = stop or self._session.stop
@@ -297,6 +307,7 @@ class Prompt:
                 f"{name} {'x'.join(map(str, launch[name]))}" for name in ("grid", "block", "cluster")
             )
             self._say(f"launch {launch['number']}: {launch['kernel']}; {sizes}")
+            self._show_build()
         elif word in ("breakpoints", "break", "watches"):
             for point in session.breakpoints:
                 condition = f" if {point.condition}" if point.condition else ""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import IO, Any
@@ -22,6 +23,7 @@ from ladder.errors import ExecutionError
 #: After so many seconds of running, the state is kept before going on, so that going back is fast.
 _KEEP_S = 0.3
 _MOST_KEPT = 40
+_GONE = "the process that was debugged has gone"
 #: The steps, in the words of the stepper.
 STEPS = ("into", "over", "out", "instruction", "barrier")
 
@@ -109,7 +111,7 @@ class Session:
                 stdout=output if output is not None else sys.stderr.fileno(),
                 start_new_session=True,  # Ctrl-C is for this process
             )
-        self._socket, self._channel = ours, ours.makefile("rwb", buffering=0)
+        self._socket, self._channel = ours, ours.makefile("rwb")
         self._pid = self._process.pid
         self._kept: list[tuple[int, int]] = []  # the moments of the kept states
         self._ran_s = 0.0
@@ -135,7 +137,8 @@ class Session:
 
     def close(self) -> None:
         """Ends the process, and those that keep earlier states."""
-        self._channel.close()
+        with suppress(ConnectionError):  # a message that nobody has read
+            self._channel.close()
         self._socket.close()
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -331,10 +334,17 @@ class Session:
     # --- the channel
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._channel.write(json.dumps(message).encode() + b"\n")
+        try:
+            self._channel.write(json.dumps(message).encode() + b"\n")
+            self._channel.flush()
+        except ConnectionError as error:
+            raise ExecutionError(_GONE) from error
 
     def _receive(self) -> dict[str, Any]:
-        line = self._channel.readline()
+        try:
+            line = self._channel.readline()
+        except ConnectionError as error:
+            raise ExecutionError(_GONE) from error
         if not line:
-            raise ExecutionError("the process that was debugged has gone")
+            raise ExecutionError(_GONE)
         return dict(json.loads(line))

@@ -32,6 +32,11 @@ FORMATS = {
     "s32": (4, "i"),
     "hex": (4, "hex"),
 }
+#: The label of numbers of instructions.
+UNOPTIMISED = (
+    "built with nvcc -G: it executes more instructions than the usual build, which ladder compare counts"
+)
+
 _STATES = {
     "barrier": "at a block barrier",
     "warp barrier": "at a warp barrier",

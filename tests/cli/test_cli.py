@@ -79,6 +79,24 @@ def test_a_script_of_the_debugger_is_read_before_the_build(name, message, capsys
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("folder.cu", "error: folder.cu is a directory"),
+        ("lacking.cu", "error: there is no file lacking.cu"),
+        ("v1_minima", "error: there is no stage 'v1_minima'; did you mean v1_minimal?"),
+    ],
+)
+def test_what_cannot_be_debugged_is_one_error_before_the_build(
+    target, message, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.cu").mkdir()
+    assert main(["debug", target]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == message and "Building" not in captured.err + captured.out
+
+
 def test_an_output_without_a_name(naive, capsys):
     assert main(["compare", "naive", *SMALL, "--json", ""]) == 2
     assert "--json has no name of a file" in capsys.readouterr().err

@@ -92,11 +92,14 @@ def test_a_session_of_an_editor(client: Client, program: Path) -> None:
     assert [one["line"] for one in made] == [line_of("s[t] = twice"), line_of("next = s[t]")]
     assert made[0]["message"] == f"line {wanted[0]['line']} has no code"
     client.ask("configurationDone")
+    assert client.event("output")["output"].startswith("built with nvcc -G: it executes more instructions")
     assert client.event("stopped")["reason"] == "entry"
+    assert "is being debugged already" in client.refused("launch", target=str(program))
 
     client.ask("continue", threadId=1)
     stopped = client.event("stopped")
     assert (stopped["reason"], stopped["hitBreakpointIds"]) == ("breakpoint", [made[0]["id"]])
+    assert not any(one.get("event") == "terminated" for one in client._seen)
     threads = client.ask("threads")["threads"]
     assert [one["name"] for one in threads] == ["block (0,0,0) warp 0", "block (0,0,0) warp 1"]
 

@@ -1,7 +1,10 @@
 """Sessions of the debugger on a small program: stops, steps forward and back, values."""
 
+import io
 import math
+import os
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +12,9 @@ from pathlib import Path
 import pytest
 from debugged import RACE, line_of, transcript
 
-from ladder.debugger import How, NoValue, Session, debug_program
+from ladder.common.terminal import SafeConsole
+from ladder.debugger import How, NoValue, Prompt, Session, debug_program
+from ladder.errors import ExecutionError
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +250,29 @@ def test_stepping_back_finds_a_race(checked: Session) -> None:
     assert math.isnan(values(checked, "s[33]")[0] or 0)  # nobody has written it yet
 
 
+def test_numbers_of_a_build_that_is_not_the_usual_one_have_a_label(session: Session) -> None:
+    label = "built with nvcc -G: it executes more instructions than the usual build"
+    assert label in transcript(session, "info launch")
+    assert label in begun(session)
+
+
+def begun(session: Session) -> str:
+    console = SafeConsole(record=True, width=120, quiet=False, file=io.StringIO())
+    Prompt(session, console).begin()
+    return console.export_text()
+
+
+def test_a_process_that_has_gone_is_an_error(session: Session) -> None:
+    os.killpg(session._process.pid, signal.SIGKILL)
+    session._process.wait()
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="the process that was debugged has gone"):
+            session.ask("warps")
+
+
 def test_a_build_with_lines_only_says_so(program: Path) -> None:
     with debug_program([program], [], How(lines_only=True)) as session:
+        assert "nvcc -G" not in begun(session)
         assert session.stop.at is not None
         with pytest.raises(NoValue, match="lines but no variables"):
             session.ask("evaluate", text="t", focus=session.focus)
