@@ -91,7 +91,7 @@ class Prompt:
     def _show_build(self) -> None:
         """Labels the numbers of instructions of a build that is not the usual one."""
         if self._session.stop.has_variables:
-            self._console.print(Text(tables.UNOPTIMISED, style="yellow"))
+            self._console.print(Text(tables.UNOPTIMISED, style="yellow"), soft_wrap=True)
 
     def show_stop(self, stop: Stop | None = None) -> None:
         """Says where the session has stopped, and why."""
