@@ -119,7 +119,7 @@ def _translate_into(folder: Path, language: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     translate = translations.translator(language)
-    for source in translations.PAGES:
+    for source in (*translations.PAGES, *translations.RUNGS):
         # Links between pages stay as they are: the tree has the names of the English one.
         text = translations.translated_text(source, translate)
         (folder / source).write_text(text, encoding="utf-8")

@@ -12,6 +12,7 @@ way the counts are printed, and what is not translated.
 from __future__ import annotations
 
 import argparse
+import ast
 import itertools
 import json
 import os
@@ -25,9 +26,12 @@ import nbformat
 import polib
 from markdown_it import MarkdownIt
 
+from ladder.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
+from ladder.exercises import BLOCK_BARRIERS, KINDS, counter_in_english, exercises, read_answers
 from ladder.lessons.magics import as_markdown
 from ladder.lessons.predictions import WORDS
 from ladder.lessons.questions import QUESTIONS
+from ladder.operations import KEYS, QUERIES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,30 +40,36 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "docs" / "locale"
-#: Pages, each of which has a translated one beside it, and lessons, which the site alone shows translated.
+#: Pages, each of which has a translated one beside it. Lessons and rungs are translated on the site alone.
 PAGES = (
     "README.md",
     "notebooks/README.md",
     *(f"docs/{name}.md" for name in ("commands", "glossary", "ladders", "python", "speed")),
 )
 LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
+RUNGS = tuple(
+    f"stages/{path.parent.name}/README.md" for path in sorted((ROOT / "stages").glob("*/README.md"))
+)
 #: Exercises; a file beside each has its words for ``ladder exercise`` and the lessons.
 EXERCISES = tuple(
     f"exercises/{path.parent.name}/exercise.toml"
     for path in sorted((ROOT / "exercises").glob("*/exercise.toml"))
 )
-#: What lessons say themselves; the file for ladder/lessons/wording.py lies beside.
+#: What the program says to students (ladder/common/wording.py), and what lessons say themselves.
+PROGRAM = "ladder"
 PREDICTIONS = "ladder/lessons/questions.py"
-SOURCES = (*PAGES, *LESSONS, *EXERCISES, PREDICTIONS)
+SOURCES = (*PAGES, *LESSONS, *RUNGS, *EXERCISES, PREDICTIONS, PROGRAM)
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
-#: Not language: code, addresses, formulas.
-_NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|https?://\S+", re.DOTALL)
+#: Not language: code, addresses, formulas, times.
+_NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|https?://\S+|[\d.] [um]?s\b", re.DOTALL)
+#: When something was measured: another day needs no other translation.
+_DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 #: A hint that is the answer.
 _CODE = re.compile(r"[;{}]$", re.MULTILINE)
-#: What a lesson says below a task. There is one other language, so one sentence.
-_REQUEST = "要写的内容：{}。写完后再次运行这个单元格。"
+#: What a lesson says below a task (ladder/lessons/magics.py).
+_REQUEST = "To write: {goal}. Then run the cell again."
 _WORD = re.compile(r"\b[A-Za-z][a-z]+\b")
 Translate = Callable[[str], str]
 
@@ -74,8 +84,14 @@ class Piece:
 
     @property
     def message(self) -> str:
-        """In one line: where its source is wrapped says nothing."""
-        return " ".join(self.text.split())
+        """In one line, since where its source is wrapped says nothing, and with ``{date}`` for each date."""
+        return _DATE.sub("{date}", " ".join(self.text.split()))
+
+    def dated(self, translation: str) -> str:
+        """A translation of the message with the dates."""
+        for date in _DATE.findall(self.text):
+            translation = translation.replace("{date}", date, 1)
+        return translation
 
 
 def pieces(markdown: str) -> Iterator[Piece]:
@@ -94,17 +110,20 @@ def translated(markdown: str, translate: Translate) -> str:
         begin, _, _ = piece.text.partition("\n")
         at = line.rindex(begin)
         rest = line[at + len(begin) :]
-        lines[piece.first] = line[:at] + translate(piece.message) + rest
+        lines[piece.first] = line[:at] + piece.dated(translate(piece.message)) + rest
         lines[piece.first + 1 : piece.last] = [None] * (piece.last - piece.first - 1)
     return "\n".join(line for line in lines if line is not None)
 
 
 def messages(source: str) -> Iterator[str]:
-    """Those of a page, a lesson, an exercise or the predictions, named by its path in the repository."""
+    """Those of a page, a lesson, an exercise, the predictions or the program, named by its path here."""
     if source == PREDICTIONS:
         yield from WORDS
         for question in QUESTIONS.values():
             yield from (question.hint, question.because)
+        return
+    if source == PROGRAM:
+        yield from _messages_of_program()
         return
     if source.endswith(".toml"):
         for texts in _words_of_exercise(ROOT / source).values():
@@ -112,6 +131,27 @@ def messages(source: str) -> Iterator[str]:
         return
     for text in _texts(ROOT / source):
         yield from (piece.message for piece in pieces(text))
+
+
+def _messages_of_program() -> Iterator[str]:
+    """What is said in the sources, and what stands in tables: of the emulator, and of exercises' checks."""
+    for path in sorted((ROOT / "ladder").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "said":
+                yield from _literals(node.args[0])
+    yield from (*KINDS.values(), *KEYS, *QUERIES, *map(counter_in_english, (*COUNTERS, BLOCK_BARRIERS)))
+    yield from (*ADVICE, *ADVICE.values(), *MORE_ADVICE, *FORMS, *SENTENCES)
+    for exercise in exercises():
+        yield from (tried.reason for tried in (*exercise.cases, *exercise.runs) if tried.reason)
+        yield from (answer.why for answer in read_answers(exercise).right)
+
+
+def _literals(node: ast.expr) -> Iterator[str]:
+    """The texts that the expression may be, if these are literals."""
+    if isinstance(node, ast.IfExp):
+        yield from (*_literals(node.body), *_literals(node.orelse))
+    elif isinstance(node, ast.Constant):
+        yield str(node.value)
 
 
 def _texts(path: Path) -> Iterable[str]:
@@ -146,19 +186,20 @@ def translated_exercise(source: str, translate: Translate) -> str:
     return "\n".join(lines) + "\n"
 
 
-def translated_predictions(translate: Translate) -> str:
-    """The file with what lessons say themselves, in JSON, for ladder/lessons/wording.py."""
-    words = {message: translate(message) for message in messages(PREDICTIONS)}
+def translated_program(translate: Translate) -> str:
+    """The file with what the program and lessons say themselves, in JSON, for ladder/common/wording.py."""
+    words = {message: translate(message) for source in (PROGRAM, PREDICTIONS) for message in messages(source)}
     return json.dumps(words, ensure_ascii=False, indent=2) + "\n"
 
 
 def _translated_task(markdown: str, translate: Translate) -> str:
     """What ``%exercise NAME`` shows (ladder/lessons/magics.py), in another language."""
     title, *task, request = (re.sub(r"\\(.)", r"\1", part) for part in markdown.strip().split("\n\n"))
-    goal = request.removeprefix("To write: ").removesuffix(". Then run the cell again.")
+    before, after = _REQUEST.split("{goal}")
+    goal = request.removeprefix(before).removesuffix(after)
     words = [translate(part) for part in task]
     if (own := translate(goal)) != goal:
-        request = _REQUEST.format(own)
+        request = translate(_REQUEST).format(goal=own)
     shown = [f"**{as_markdown(translate(title.strip('*')))}**", *map(as_markdown, [*words, request])]
     return "\n\n".join(shown)
 
@@ -234,7 +275,7 @@ def anchor(heading: str) -> str:
 
 def with_anchors(text: str, source: str, translate: Translate) -> str:
     """A translated page whose links to headings of translated pages name the headings that are there now."""
-    for other in PAGES:
+    for other in (*PAGES, *RUNGS):
         link = "" if other == source else os.path.relpath(other, Path(source).parent)
         for heading in headings((ROOT / other).read_text(encoding="utf-8")):
             new = anchor(translate(heading))
@@ -291,7 +332,7 @@ def main() -> int:
             files[ROOT / page_name(source, language)] = translated_page(source, language, translate)
         for source in EXERCISES:
             files[(ROOT / source).with_name(f"{language}.toml")] = translated_exercise(source, translate)
-        files[(ROOT / PREDICTIONS).with_name(f"{language}.json")] = translated_predictions(translate)
+        files[ROOT / "ladder" / "locale" / f"{language}.json"] = translated_program(translate)
         for path, text in files.items():
             if path.exists() and path.read_text(encoding="utf-8") == text:
                 continue

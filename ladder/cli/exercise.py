@@ -15,6 +15,7 @@ from rich.table import Table
 from ladder.cli.output import print_lines
 from ladder.common import files
 from ladder.common.terminal import console, errors
+from ladder.common.wording import said
 from ladder.errors import LadderError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 #: Polling interval of the watched files.
 _LOOK_S = 0.5
-_LAST = "That was the last one."
 
 
 def add(commands: Any) -> None:
@@ -80,29 +80,40 @@ def _list(options: argparse.Namespace) -> int:
 
     workspace = Workspace(options.folder)
     table = Table(box=None, pad_edge=False)
-    for heading in ("", "exercise", "rung", "what to write", "hints"):
-        table.add_column(heading, no_wrap=heading != "what to write")
+    for heading in ("", said("exercise"), said("rung")):
+        table.add_column(heading, no_wrap=True)
+    table.add_column(said("what to write"))
+    table.add_column(said("hints"), no_wrap=True)
+    signs = {"solved": f"[green]{said('solved')}[/]", "begun": f"[yellow]{said('begun')}[/]"}
     for one in exercises():
-        sign = {"solved": "[green]solved[/]", "begun": "[yellow]begun[/]"}.get(_state(workspace, one), "")
-        hints = f"{workspace.progress(one).hints} of {len(one.hints)}"
-        table.add_row(sign, one.name, one.rung or "a program", worded(one).title, hints)
+        hints = said("{n} of {count}", n=workspace.progress(one).hints, count=len(one.hints))
+        sign = signs.get(_state(workspace, one), "")
+        table.add_row(sign, one.name, one.rung or said("a program"), worded(one).title, hints)
     console.print(table)
     _say_how_many(workspace)
     following = _next(workspace)
     if following is None:
-        _say("That is all of them.")
+        _say(said("That is all of them."))
     elif workspace.is_started(following):
-        _say(f"Go on with {following.name}: {workspace.path(following)}")
+        _say(said("Go on with {name}: {path}", name=following.name, path=workspace.path(following)))
     else:
-        _say(f"Next: ladder exercise start {following.name}")
+        _say_next(following)
     return 0
+
+
+def _say_next(following: Exercise | None) -> None:
+    """Says how to start the exercise; None is after the last one."""
+    if following is None:
+        _say(said("That was the last one."))
+    else:
+        _say(said("Next: {command}", command=f"ladder exercise start {following.name}"))
 
 
 def _say_how_many(workspace: Workspace) -> None:
     from ladder.exercises import exercises
 
     solved = sum(workspace.progress(one).solved for one in exercises())
-    _say(f"\n{solved} of {len(exercises())} solved", "bold")
+    _say("\n" + said("{n} of {count} solved", n=solved, count=len(exercises())), "bold")
 
 
 def _state(workspace: Workspace, exercise: Exercise) -> str:
@@ -134,11 +145,15 @@ def _chosen(workspace: Workspace, name: str | None) -> Exercise:
         return get_exercise(name)
     begun = [one for one in exercises() if workspace.is_started(one)]
     if not begun:
-        raise ExerciseError(f"no exercise is begun in {workspace.folder}", "ladder exercise start")
+        raise ExerciseError(_nothing_in(workspace), "ladder exercise start")
     for one in begun:
         if Path.cwd().is_relative_to(workspace.path(one)):
             return one
     return max(begun, key=lambda one: _last_write(workspace, one))
+
+
+def _nothing_in(workspace: Workspace) -> str:
+    return said("no exercise is begun in {folder}", folder=workspace.folder)
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -147,13 +162,13 @@ def _start(options: argparse.Namespace) -> int:
     workspace = Workspace(options.folder, may_be_new=True)
     exercise = get_exercise(options.name) if options.name else _next(workspace)
     if exercise is None:
-        _say("All exercises are solved.")
+        _say(said("All exercises are solved."))
         return 0
     begun = workspace.is_started(exercise)
     if not begun:
         workspace.start(exercise)
     else:
-        _say(f"{exercise.name} is begun already; it is as you left it.")
+        _say(said("{name} is begun already; it is as you left it.", name=exercise.name))
     _show_task(workspace, exercise)
     return 0
 
@@ -161,9 +176,9 @@ def _start(options: argparse.Namespace) -> int:
 def _show_task(workspace: Workspace, exercise: Exercise) -> None:
     folder = _folder_option(workspace)
     _show_what_to_write(workspace, exercise)
-    _say(f"Then:  ladder exercise check {exercise.name}{folder}")
-    _say(f"Or:    ladder exercise watch{folder}    (checks each time you save)")
-    _say(f"Stuck: ladder exercise hint {exercise.name}{folder}")
+    _say(said("Then:  {command}", command=f"ladder exercise check {exercise.name}{folder}"))
+    _say(said("Or:    {command}    (checks each time you save)", command=f"ladder exercise watch{folder}"))
+    _say(said("Stuck: {command}", command=f"ladder exercise hint {exercise.name}{folder}"))
 
 
 def _show_what_to_write(workspace: Workspace, exercise: Exercise) -> None:
@@ -174,8 +189,9 @@ def _show_what_to_write(workspace: Workspace, exercise: Exercise) -> None:
     _say(f"{shown.title}\n", "bold")
     _say_prose(f"{shown.task}\n")
     if (path / PICTURE).is_file():
-        _say(f"Picture: {_near(path / PICTURE)}")
-    _say(f"Write here: {_near(path / exercise.gap.file)}:{gap_line(exercise, path)}")
+        _say(said("Picture: {path}", path=_near(path / PICTURE)))
+    place = f"{_near(path / exercise.gap.file)}:{gap_line(exercise, path)}"
+    _say(said("Write here: {place}", place=place))
 
 
 def _folder_option(workspace: Workspace) -> str:
@@ -201,7 +217,9 @@ def _check(options: argparse.Namespace) -> int:
     workspace = Workspace(options.folder)
     if options.all:
         if options.name:
-            raise LadderError(f"--all and {options.name} at once", "Leave one of them out.")
+            raise LadderError(
+                said("--all and {name} at once", name=options.name), said("Leave one of them out.")
+            )
         wanted = list(exercises())
         _warn_of_nothing(workspace, wanted)
     else:
@@ -231,10 +249,10 @@ def _check(options: argparse.Namespace) -> int:
         if options.json != "-":
             _show_verdict(workspace, verdict, brief=options.all)
             if verdict.passed and not options.all:
-                following = _next(workspace, exercise)
-                _say(f"Next: ladder exercise start {following.name}" if following else _LAST)
+                _say_next(_next(workspace, exercise))
     if options.all and options.json != "-":
-        _say(f"{sum(row['state'] == 'solved' for row in rows)} of {len(rows)} solved")
+        solved = sum(row["state"] == "solved" for row in rows)
+        _say(said("{n} of {count} solved", n=solved, count=len(rows)))
     _write_json(options.json, rows)
     return 0 if all(row["state"] == "solved" for row in rows) else 1
 
@@ -250,7 +268,7 @@ def _watch(options: argparse.Namespace) -> int:
             if not workspace.is_started(exercise):
                 workspace.start(exercise)
             _show_what_to_write(workspace, exercise)
-            _say("Save the file, and it is checked. Ctrl-C ends this.\n", "dim")
+            _say(said("Save the file, and it is checked. Ctrl-C ends this.") + "\n", "dim")
             seen = _times(workspace)
             while True:
                 verdict = check(workspace, exercise)
@@ -262,7 +280,7 @@ def _watch(options: argparse.Namespace) -> int:
                 _say("")
             exercise = _next(workspace, exercise)
             _say("")
-        _say(_LAST)
+        _say_next(None)
     except KeyboardInterrupt:
         _say_how_many(workspace)
     return 0
@@ -321,9 +339,9 @@ def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
 
     if any(workspace.is_started(exercise) for exercise in wanted):
         return
-    nothing, within = f"no exercise is begun in {workspace.folder}", workspace.folder / OWN_EXERCISES
+    nothing, within = _nothing_in(workspace), workspace.folder / OWN_EXERCISES
     if within.is_dir():
-        raise LadderError(nothing, f"Did you mean --folder {_near(within)}?")
+        raise LadderError(nothing, said("Did you mean --folder {folder}?", folder=_near(within)))
     errors.print(nothing, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -331,9 +349,8 @@ def _keep(workspace: Workspace, verdict: Verdict) -> None:
     try:
         workspace.keep_try(verdict.exercise, solved=verdict.passed)
     except LadderError as error:
-        errors.print(
-            f"{error.message}: this check is not recorded", style="dim", highlight=False, markup=False
-        )
+        text = said("{error}: this check is not recorded", error=error.message)
+        errors.print(text, style="dim", highlight=False, markup=False)
 
 
 def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> None:
@@ -350,7 +367,7 @@ def _show_verdict(workspace: Workspace, verdict: Verdict, *, brief: bool) -> Non
         _say_how_many(workspace)
     elif (left := len(exercise.hints) - workspace.progress(exercise).hints) > 0:
         command = f"ladder exercise hint {exercise.name}{_folder_option(workspace)}"
-        _say(f"\nStuck? {command}    ({left} left)", "dim")
+        _say("\n" + said("Stuck? {command}    ({left} left)", command=command, left=left), "dim")
 
 
 def _write_json(target: str | None, rows: list[dict[str, Any]]) -> None:
@@ -369,8 +386,8 @@ def _hint(options: argparse.Namespace) -> int:
     seen = workspace.progress(exercise).hints
     number, text = workspace.next_hint(exercise)
     if seen == len(exercise.hints):
-        _say("There are no more hints; this is the last one again.", "dim")
-    _say(f"Hint {number} of {len(exercise.hints)}, {exercise.name}:")
+        _say(said("There are no more hints; this is the last one again."), "dim")
+    _say(said("Hint {n} of {count}, {name}:", n=number, count=len(exercise.hints), name=exercise.name))
     _say_prose(text)
     return 0
 
@@ -382,6 +399,6 @@ def _reset(options: argparse.Namespace) -> int:
     exercise = get_exercise(options.name)
     backup = workspace.reset(exercise)
     if backup is not None:
-        _say(f"Your work so far is kept in {_near(backup)}.\n")
+        _say(said("Your work so far is kept in {path}.", path=_near(backup)) + "\n")
     _show_task(workspace, exercise)
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ladder.common.wording import said
+
 #: The share of a pattern's positions that must be wrong; not all, since some are right by chance.
 MOST = 0.9
 _PERIODS = (2, 4, 8, 16, 32, 64, 128)
@@ -16,24 +18,24 @@ def describe(wrong: Sequence[int], count: int) -> str:
     '8-9 of every 16'
     """
     if len(wrong) == count:
-        return f"all {count}" if count > 1 else "the only one"
+        return said("all {count}", count=count) if count > 1 else said("the only one")
     if wrong[-1] - wrong[0] + 1 == len(wrong):
-        place = ""
-        if len(wrong) > 1:
-            place = (
-                ", the first ones" if wrong[0] == 0 else ", the last ones" if wrong[-1] == count - 1 else ""
-            )
-        return f"{numbers(wrong)} of {count}{place}"
+        if len(wrong) > 1 and wrong[0] == 0:
+            return said("{which} of {count}, the first ones", which=numbers(wrong), count=count)
+        if len(wrong) > 1 and wrong[-1] == count - 1:
+            return said("{which} of {count}, the last ones", which=numbers(wrong), count=count)
+        return said("{which} of {count}", which=numbers(wrong), count=count)
     for period in _PERIODS:
         if 2 * period > count:
             break
         rest = sorted({one % period for one in wrong})
         predicted = sum(1 for one in range(count) if one % period in rest)
         if len(rest) <= period // 2 and len(wrong) >= MOST * predicted:
-            return f"{numbers(rest)} of every {period}"
+            return said("{which} of every {period}", which=numbers(rest), period=period)
         if len(rest) < period and len(wrong) == predicted:
-            return f"all but {numbers(sorted(set(range(period)) - set(rest)))} of every {period}"
-    return f"{len(wrong)} of {count}: {numbers(wrong)}"
+            right = numbers(sorted(set(range(period)) - set(rest)))
+            return said("all but {which} of every {period}", which=right, period=period)
+    return said("{n} of {count}: {which}", n=len(wrong), count=count, which=numbers(wrong))
 
 
 def numbers(values: Iterable[int], most: int = 8) -> str:

@@ -9,6 +9,7 @@ from ladder.doors import door
 if TYPE_CHECKING:
     from ladder.emulator.findings import (
         ADVICE,
+        MORE_ADVICE,
         ORDER_OF_ADDITIONS,
         Finding,
         Party,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         parse_findings,
         split_remarks,
     )
+    from ladder.emulator.forms import FORMS, SENTENCES, retold
     from ladder.emulator.programs import (
         CRASHES,
         HOST_LINES,

@@ -69,13 +69,21 @@ ADVICE = {
 #: Kinds that are remarks, not faults.
 _REMARKS = frozenset({"flag", ORDER_OF_ADDITIONS})
 
-#: Advice for races whose likeliest cause is not a missing barrier: at one line, or between two writes.
-_SAME_PLACE = (
-    "Two threads {do} the same bytes{here}: is the address right for each of them? {counter}Only if they "
-    "should take turns, put {barrier} between{turns}."
+#: Advice for races whose likeliest cause is not a missing barrier: at one line, or between two writes. A race
+#: at one line may be a counter.
+_SAME_LINE_WRITES = (
+    "Two threads write the same bytes at this line: is the address right for each of them? If they add "
+    "to one counter, use atomicAdd. Only if they should take turns, put {barrier} between the rounds."
 )
-#: A race at one line may be a counter.
-_COUNTER = "If they add to one counter, use atomicAdd. "
+_SAME_LINE = (
+    "Two threads use the same bytes at this line: is the address right for each of them? If they add to one "
+    "counter, use atomicAdd. Only if they should take turns, put {barrier} between the rounds."
+)
+_TWO_WRITES = (
+    "Two threads write the same bytes: is the address right for each of them? Only if they should take "
+    "turns, put {barrier} between."
+)
+_BETWEEN_WARPS = "The __syncthreads() that the warps need between the two lines orders the lanes, too."
 _BARRIERS = {"race between warps": "__syncthreads()", "race in a warp": "__syncwarp()"}
 _COPY_RACE_ADVICE = (
     "Is that the free buffer? If it is, put a block barrier between its last use and the line that refills "
@@ -117,6 +125,28 @@ _NULL_ADVICE = "Check what the allocation returned, and which pointer the launch
 _NEGATIVE_ADVICE = (
     "The index is negative. Is it right for the first thread, and for the first row and column? If the "
     "element does not exist, leave the access out."
+)
+
+
+#: All that :attr:`Finding.advice` may say, besides :data:`ADVICE`.
+MORE_ADVICE = (
+    _SAME_LINE_WRITES,
+    _SAME_LINE,
+    _TWO_WRITES,
+    _BETWEEN_WARPS,
+    _COPY_RACE_ADVICE,
+    _LDMATRIX_ADVICE,
+    _WARPGROUP_ADVICE,
+    _MBARRIER_ADVICE,
+    _CLUSTER_ADVICE,
+    _INIT_ADVICE,
+    _REINIT_ADVICE,
+    _LOADED_ADVICE,
+    _EXPECTED_ADVICE,
+    _STORED_ADVICE,
+    _AFTER_FAILURE_ADVICE,
+    _NULL_ADVICE,
+    _NEGATIVE_ADVICE,
 )
 
 
@@ -178,7 +208,7 @@ class Finding:
     @property
     def advice(self) -> str:
         if self.between_warps_too:
-            return "The __syncthreads() that the warps need between the two lines orders the lanes, too."
+            return _BETWEEN_WARPS
         if failed := _AFTER_FAILURE.search(self.message):
             return _AFTER_FAILURE_ADVICE.format(call=failed[1])
         if self.kind == "out of bounds" and "a null pointer" in self.message:
@@ -192,13 +222,9 @@ class Finding:
         if self.kind in _BARRIERS and any(_is_copy(party) for party in (self.who, self.other)):
             return _COPY_RACE_ADVICE
         if self.kind in _BARRIERS and (self._is_at_one_place or self._is_of_two_writes):
-            return _SAME_PLACE.format(
-                do="write" if self._is_of_two_writes else "use",
-                here=" at this line" if self._is_at_one_place else "",
-                counter=_COUNTER if self._is_at_one_place else "",
-                barrier=_BARRIERS[self.kind],
-                turns=" the rounds" if self._is_at_one_place else "",
-            )
+            at_one_line = _SAME_LINE_WRITES if self._is_of_two_writes else _SAME_LINE
+            form = at_one_line if self._is_at_one_place else _TWO_WRITES
+            return form.format(barrier=_BARRIERS[self.kind])
         return ADVICE[self.kind]
 
     def _advice_about_asynchronous(self) -> str | None:

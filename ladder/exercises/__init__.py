@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         judge_folder,
         verdict_key,
     )
-    from ladder.exercises.definition import BEGIN, END, PICTURE, Exercise
+    from ladder.exercises.definition import BEGIN, BLOCK_BARRIERS, END, PICTURE, Exercise
     from ladder.exercises.markers import (
         fill_gap,
         gap_line,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ladder.exercises.reading import exercises, get_exercise, read_exercise
     from ladder.exercises.report import PROSE_WIDTH, afterword_lines, verdict_lines
     from ladder.exercises.table import ExerciseError
-    from ladder.exercises.verdict import Verdict
-    from ladder.exercises.wording import language, worded
+    from ladder.exercises.verdict import KINDS, Verdict, counter_in_english
+    from ladder.exercises.wording import worded
     from ladder.exercises.workspace import Workspace, write_working_copy
 
 __getattr__ = door(__name__)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ladder.build import EmulatorTarget, emulator_library, housekeeping, ingredients
 from ladder.common import cache, files
+from ladder.common.wording import language, said
 from ladder.exercises.definition import Exercise
 from ladder.exercises.judge import for_its_cases, judge
 from ladder.exercises.markers import (
@@ -73,7 +74,7 @@ def check(workspace: Workspace, exercise: Exercise) -> Verdict:
         name: path.read_bytes() for name in source_names(exercise) if (path := folder / name).is_file()
     }
     if workspace.is_outdated(exercise) and source_changes(exercise, folder):
-        text = "This exercise has changed since you began it."
+        text = said("This exercise has changed since you began it.")
         return Verdict(exercise, [Remark("lines", text, (_reset(exercise),))])
     verdict = check_sources(exercise, sources, shown_as=folder)
     if not any(finding.kind == "lines" for finding in verdict.findings):
@@ -133,6 +134,7 @@ def harness_key(arch: str) -> str:
     variables = [
         f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("LADDER_")
     ]
+    variables.append(f"language={language()}")
     contents: list[str | bytes] = [path.read_bytes() for path in sorted(paths)]
     torch = importlib.metadata.version("torch")
     return cache.digest([torch, *ingredients(EmulatorTarget(arch)), *variables, *contents])
@@ -140,18 +142,20 @@ def harness_key(arch: str) -> str:
 
 def _changes_text(changes: Sequence[Change]) -> str:
     """Shows the first changed lines, each before and after."""
-    lines = ["Only the lines between the markers are yours; others are not as they were:"]
+    lines = [said("Only the lines between the markers are yours; others are not as they were:")]
     for change in changes[:_SHOWN_CHANGES]:
         if change.line == 0:
-            lines.append(f"  {change.file} is missing")
+            lines.append("  " + said("{file} is missing", file=change.file))
             continue
         lines.append(f"  {change.file}:{change.line}")
-        lines.append(f"    was  {change.was}" if change.was is not None else "    was  (no such line)")
-        lines.append(f"    is   {change.now}" if change.now is not None else "    is   (gone)")
+        lines.append(
+            "    " + said("was  {line}", line=said("(no such line)") if change.was is None else change.was)
+        )
+        lines.append("    " + said("is   {line}", line=said("(gone)") if change.now is None else change.now))
     if len(changes) > _SHOWN_CHANGES:
-        lines.append(f"  and {len(changes) - _SHOWN_CHANGES} more")
+        lines.append("  " + said("and {count} more", count=len(changes) - _SHOWN_CHANGES))
     return "\n".join(lines)
 
 
 def _reset(exercise: Exercise) -> str:
-    return f"ladder exercise reset {exercise.name}    (keeps your work aside)"
+    return f"ladder exercise reset {exercise.name}    " + said("(keeps your work aside)")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ladder.common.isolation import ProcessEnded
 from ladder.common.progress import Steps, steps
+from ladder.common.wording import said
 from ladder.common.words import numbers
-from ladder.emulator import COUNTERS, FaultError, instruction_limit
+from ladder.emulator import COUNTERS, FaultError, instruction_limit, retold
 from ladder.errors import BuildError, ExecutionError, LadderError, UnspecifiedOutput, UnsupportedProblem
 from ladder.exercises.definition import BLOCK_BARRIERS, OTHERS, Case, Exercise
 from ladder.exercises.verdict import Remark, Verdict, counter_words
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from ladder.operations import AnyProblem
     from ladder.stages import Stage
 
-_DEADLOCK = (
-    "Who should arrive there, or let them go on? See whether it comes to that line, and as often as somebody "
-    "waits for it."
-)
-
 #: Exercises are small: a warp that runs this long is in an endless loop.
 MOST_INSTRUCTIONS = 4_000_000
 
@@ -33,7 +29,9 @@ MOST_INSTRUCTIONS = 4_000_000
 def judge(exercise: Exercise, stage: Stage) -> Verdict:
     """Builds ``stage`` and tries it on the exercise's problems, on the emulator."""
     with (
-        steps(f"Checking {stage.name}:", len(exercise.cases) + 1, elsewhere=False) as progress,
+        steps(
+            said("Checking {name}:", name=stage.name), len(exercise.cases) + 1, elsewhere=False
+        ) as progress,
         instruction_limit(MOST_INSTRUCTIONS),
     ):
         return _judge(exercise, stage, progress)
@@ -52,12 +50,12 @@ def _judge(exercise: Exercise, stage: Stage, progress: Steps) -> Verdict:
         return verdict
     for case, evaluation in evaluations:
         if not evaluation.passed:
-            with progress.step("what is wrong"):
+            with progress.step(said("what is wrong")):
                 # The output first: a wrong address looks like a race, but no barrier fixes it.
                 verdict.findings.append(_wrong_output(exercise, stage, case, evaluation))
                 verdict.findings += _sanitized(stage, [case.problem])
             return verdict
-    with progress.step("races and other faults"):
+    with progress.step(said("races and other faults")):
         verdict.findings += _sanitized(stage, [case.problem for case in exercise.cases])
     if not verdict.findings:
         verdict.findings += [remark for case in exercise.cases for remark in _order(stage, case)][:1]
@@ -132,9 +130,13 @@ def access_remark(found: Finding, on: str, command: str, kind: str = "sanitizer"
     for party in (found.who, found.other):
         if party is not None:
             places.append(_quoted(Path(party.kernel_file), party.own_line))
-    at = f", at {' and at '.join(dict.fromkeys(places))}" if places else ""
-    text = f"On {on}: {found.kind}{at}"
-    text += f"\n{found.message}\n{found.advice}"
+    what = retold(found.kind)
+    if places:
+        between = said(" and at ").join(dict.fromkeys(places))
+        text = said("On {on}: {what}, at {places}", on=on, what=what, places=between)
+    else:
+        text = said("On {on}: {what}", on=on, what=what)
+    text += f"\n{retold(found.message)}\n{retold(found.advice)}"
     return Remark(kind, text, (command,), found, on)
 
 
@@ -158,13 +160,16 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
 
     command = f"ladder check {stage.name} {problem.command_options}"
     if not isinstance(error, FaultError):
-        return Remark("fault", f"On {problem}:\n{error.message}", (command,), on=str(problem))
+        text = said("On {on}:", on=problem) + f"\n{retold(error.message)}"
+        return Remark("fault", text, (command,), on=str(problem))
     fault = error.fault
     if fault.kind == "deadlock":
         return Remark("fault", _deadlock_text(stage, problem, fault), (command,), on=str(problem))
     if fault.kind not in ADVICE:
-        place = f", at {_quoted(Path(fault.kernel_file), fault.own_line)}" if fault.own_line else ""
-        text = f"On {problem}: {fault.kind}{place}\n{fault.message}"
+        text = said("On {on}: {what}", on=problem, what=retold(fault.kind))
+        if fault.own_line:
+            text += said(", at {place}", place=_quoted(Path(fault.kernel_file), fault.own_line))
+        text += f"\n{retold(fault.message)}"
         return Remark("fault", text, (command,), on=str(problem))
     who = Party(
         block=fault.block,
@@ -178,7 +183,7 @@ def _fault(stage: Stage, problem: AnyProblem, error: LadderError) -> Remark:
         opcode=fault.opcode,
         ptx_line=fault.ptx_line,
     )
-    element = "" if fault.address is None else f"address {fault.address:#x}"
+    element = "" if fault.address is None else said("address {address:#x}", address=fault.address)
     found = Finding(fault.kind, fault.message, fault.kernel, 1, who, None, element)
     return access_remark(found, str(problem), command, "fault")
 
@@ -187,9 +192,17 @@ def _deadlock_text(stage: Stage, problem: AnyProblem, fault: Fault) -> str:
     """Says which warps wait for what, a line each, and quotes the kernel's lines on which they do."""
     what, *waits = re.split(r"[:;] (?=warps? \d)", fault.message)
     numbers = sorted({int(number) for number in re.findall(r"\(kernel\.cu:(\d+)\)", fault.message)})
-    lines = [f"On {problem}: deadlock, {what}", *(f"  {wait}" for wait in waits)]
-    quoted = [f"  {_quoted(stage.kernel, number)}" for number in numbers]
-    return "\n".join([*lines, *(["They wait at", *quoted] if quoted else []), _DEADLOCK])
+    lines = [
+        said("On {on}: deadlock, {what}", on=problem, what=retold(what)),
+        *(f"  {retold(wait)}" for wait in waits),
+    ]
+    if numbers:
+        lines += [said("They wait at"), *(f"  {_quoted(stage.kernel, number)}" for number in numbers)]
+    advice = said(
+        "Who should arrive there, or let them go on? See whether it comes to that line, and as often as "
+        "somebody waits for it."
+    )
+    return "\n".join([*lines, advice])
 
 
 def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Evaluation) -> Remark:
@@ -202,8 +215,8 @@ def _wrong_output(exercise: Exercise, stage: Stage, case: Case, evaluation: Eval
     sentences = operation.diagnose(problem, execution.outputs, evaluation.reference, exercise.owner)
     is_finite = all(bool(tensor.isfinite().all()) for tensor in execution.outputs.values())
     if exercise.owner == "fragments" and isinstance(problem, Problem) and is_finite:
-        sentences += probe(stage, problem, keys=any("lse is wrong" in one for one in sentences))
-    text = "\n".join([f"On {case.problem}:", *sentences])
+        sentences += probe(stage, problem, keys="lse" in evaluation.reference.wrong(execution.outputs))
+    text = "\n".join([said("On {on}:", on=case.problem), *sentences])
     command = f"ladder run {stage.name} {case.problem.command_options}"
     return Remark("output", text, (command,), on=str(case.problem))
 
@@ -218,23 +231,29 @@ def _order(stage: Stage, case: Case) -> Iterator[Remark]:
     by_head = rows_of_first_block(stage, case.problem, count)
     rows = "; ".join(f"rows {numbers(rows)} of head {head}" for head, rows in by_head.items())
     if rows != case.first_block.rows:
-        yield Remark(
-            "order",
-            f"On {case.problem}: right, but in another order than the task's. On a GPU of {count} "
-            f"multiprocessors block 0 computes {rows or 'nothing'}; it should compute "
-            f"{case.first_block.rows}.",
-            on=str(case.problem),
+        text = said(
+            "On {on}: right, but in another order than the task's. On a GPU of {count} multiprocessors "
+            "block 0 computes {rows}; it should compute {wanted}.",
+            on=case.problem,
+            count=count,
+            rows=rows or said("nothing"),
+            wanted=case.first_block.rows,
         )
+        yield Remark("order", text, on=str(case.problem))
 
 
 def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark]:
     for column, least in case.at_least.items():
         value = evaluation.row[column]
         if value is not None and value < least:
-            text = (
-                f"On {case.problem}: right, but not what the task says: {value:,} {counter_words(column)}, "
+            text = said(
+                "On {on}: right, but not what the task says: {value:,} {what}, which has at least {least:,}.",
+                on=case.problem,
+                value=value,
+                what=counter_words(column),
+                least=least,
             )
-            text += f"which has at least {least:,}.\n{case.reason}"
+            text += f"\n{said(case.reason)}"
             yield Remark("counts", text.strip(), on=str(case.problem))
     for column, most in case.at_most.items():
         barriers = _block_barriers(evaluation) if column == BLOCK_BARRIERS else {}
@@ -243,14 +262,14 @@ def _counts(stage: Stage, case: Case, evaluation: Evaluation) -> Iterator[Remark
             continue
         text = dear_text(str(case.problem), column, value, most, case.reason)
         if column == BLOCK_BARRIERS:
-            text += f"\nThey are at {_places(barriers)}."
+            text += "\n" + said("They are at {places}.", places=_places(barriers))
             yield Remark("counts", text, on=str(case.problem))
             continue
         line = _line_with_most(column, evaluation)
         commands = [f"ladder lines {stage.name} {case.problem.command_options}"]
         if line is not None:
             place, share = line
-            text += f"\nMost, {share:,}, are at {place}"
+            text += "\n" + said("Most, {share:,}, are at {place}", share=share, place=place)
             if column.startswith("conflicts"):
                 number = place.split()[0].removeprefix("kernel.cu:")
                 options = f"{stage.name}:{number} {case.problem.command_options}"
@@ -262,9 +281,14 @@ def dear_text(on: str, column: str, value: int | None, most: int, reason: str) -
     """Says that ``on`` counts more than ``most`` in a column of the table, and why fewer suffice; None is an
     unknown count.
     """
-    count = "an unknown number of" if value is None else f"{value:,}"
-    text = f"On {on}: right, but dearer than needed: {count} {counter_words(column)}, at most {most:,}."
-    return f"{text}\n{reason}" if reason else text
+    text = said(
+        "On {on}: right, but dearer than needed: {count} {what}, at most {most:,}.",
+        on=on,
+        count=said("an unknown number of") if value is None else f"{value:,}",
+        what=counter_words(column),
+        most=most,
+    )
+    return f"{text}\n{said(reason)}" if reason else text
 
 
 def _block_barriers(evaluation: Evaluation) -> dict[tuple[str, int], int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ladder.common import files
+from ladder.common.wording import said
 from ladder.exercises.definition import BEGIN, END, OTHERS, PICTURE, Exercise, indented
 from ladder.exercises.reading import exercises
 from ladder.exercises.table import ExerciseError
@@ -63,8 +64,13 @@ def _gap_lines(exercise: Exercise, directory: Path) -> tuple[list[str], int, int
     begin, end = _markers(lines)
     if len(begin) != 1 or len(end) != 1 or begin > end:
         raise ExerciseError(
-            f"{path} has not one line {BEGIN} with one line {END} below it",
-            f"ladder exercise reset {exercise.name}    (keeps your work aside)",
+            said(
+                "{path} has not one line {begin} with one line {end} below it",
+                path=path,
+                begin=BEGIN,
+                end=END,
+            ),
+            f"ladder exercise reset {exercise.name}    " + said("(keeps your work aside)"),
         )
     return lines, begin[0], end[0]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ladder.backends import get_backend
 from ladder.build import build
+from ladder.common.wording import said
 from ladder.common.words import numbers
 from ladder.errors import LadderError
 from ladder.operations import TORCH_DTYPES, Problem
@@ -60,16 +61,18 @@ def _keys_found(weights: Tensor) -> list[str]:
     parts = []
     right = [i for i in range(len(found)) if i not in wrong]
     if right:
-        parts.append(f"queries {numbers(right)} do so")
+        parts.append(said("queries {which} do so", which=numbers(right)))
     for i in wrong[:_SHOWN]:
         if len(found[i]) == keys:
-            parts.append(f"query {i} finds all alike")
+            parts.append(said("query {i} finds all alike", i=i))
+        elif len(found[i]) == 1:
+            parts.append(said("query {i} finds key {which}", i=i, which=found[i][0]))
         elif found[i]:
-            parts.append(f"query {i} finds key{'s' * (len(found[i]) > 1)} {numbers(found[i])}")
+            parts.append(said("query {i} finds keys {which}", i=i, which=numbers(found[i])))
         else:
-            parts.append(f"query {i} finds none")
-    more = ", ..." if len(wrong) > _SHOWN else ""
-    return [f"On inputs where query i should find key i and no other, {', '.join(parts)}{more}."]
+            parts.append(said("query {i} finds none", i=i))
+    what = ", ".join(parts) + (", ..." if len(wrong) > _SHOWN else "")
+    return [said("On inputs where query i should find key i and no other, {what}.", what=what)]
 
 
 def _columns_found(o: Tensor) -> list[str]:
@@ -84,16 +87,24 @@ def _columns_found(o: Tensor) -> list[str]:
     parts = []
     right = [c for c in range(len(found)) if c not in wrong]
     if right:
-        parts.append(f"columns {numbers(right)} are right")
+        parts.append(said("columns {which} are right", which=numbers(right)))
     moved = [(c, source) for c, source in enumerate(found) if source is not None and source != c]
-    parts += [f"column {c} holds what belongs in {source}" for c, source in moved[:_SHOWN]]
+    parts += [
+        said("column {c} holds what belongs in {source}", c=c, source=source) for c, source in moved[:_SHOWN]
+    ]
     if len(moved) > _SHOWN:
         parts.append("...")
     mixed = [c for c in wrong if found[c] is None]
-    if mixed:
-        columns = f"columns {numbers(mixed)} hold" if len(mixed) > 1 else f"column {mixed[0]} holds"
-        parts.append(f"{columns} what belongs elsewhere, not all rows the same")
-    return [f"On inputs where all rows of v are the same one, which should come out, {', '.join(parts)}."]
+    if len(mixed) == 1:
+        parts.append(
+            said("column {which} holds what belongs elsewhere, not all rows the same", which=mixed[0])
+        )
+    elif mixed:
+        parts.append(
+            said("columns {which} hold what belongs elsewhere, not all rows the same", which=numbers(mixed))
+        )
+    what = ", ".join(parts)
+    return [said("On inputs where all rows of v are the same one, which should come out, {what}.", what=what)]
 
 
 def _place(values: Tensor) -> int | None:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from ladder.build import EmulatorTarget, build_program
 from ladder.common.progress import steps
+from ladder.common.wording import said
 from ladder.emulator import (
     COUNTERS,
     HOST_LINES,
     ConfinedRun,
     ProgramResult,
     instruction_limit,
+    retold,
     run_confined,
 )
 from ladder.errors import BuildError, ExecutionError
@@ -39,11 +41,11 @@ def judge_program(exercise: Exercise, program: Path) -> Verdict:
     verdict = Verdict(exercise)
     total = len(exercise.runs) + 1
     with (
-        steps(f"Checking {exercise.name}:", total, elsewhere=False) as progress,
+        steps(said("Checking {name}:", name=exercise.name), total, elsewhere=False) as progress,
         instruction_limit(MOST_INSTRUCTIONS),
     ):
         try:
-            with progress.step("building"):
+            with progress.step(said("building")):
                 built = build_program([program], EmulatorTarget(DEFAULT_ARCH), HOST_LINES, judged=True)
         except BuildError as error:
             verdict.findings.append(Remark("build", error.message))
@@ -68,7 +70,7 @@ def _run(
         ran = run_confined(built, run.arguments, DEFAULT_ARCH, MOST_SECONDS)
     except ExecutionError as error:
         verdict.was_ended = True
-        return [Remark("fault", f"On {name}:\n{error.message}", (command,), on=name)], {}
+        return [Remark("fault", _on(name, retold(error.message)), (command,), on=name)], {}
     verdict.protections = ran.protections
     counts = _totals(ran.result)
     return _wrong(ran, name, command) or _dear(run, counts, name), counts
@@ -89,15 +91,19 @@ def _wrong(ran: ConfinedRun, name: str, command: str) -> list[Remark]:
     remarks = [access_remark(accesses[0], name, command)] if accesses else []
     if result.exit_code and not result.fault:
         # The output first: a wrong address looks like a race, but no barrier fixes it.
-        remarks.insert(0, Remark("output", f"On {name}:\n{ran.output}", (command,), on=name))
+        remarks.insert(0, Remark("output", _on(name, ran.output), (command,), on=name))
     elif result.fault and not remarks:
-        remarks.append(Remark("fault", f"On {name}:\n{result.fault}", (command,), on=name))
+        remarks.append(Remark("fault", _on(name, retold(result.fault)), (command,), on=name))
     elif result.returned != 0:
-        text = f"On {name}:\nIt ended before main had compared the result."
+        text = _on(name, said("It ended before main had compared the result."))
         remarks.append(Remark("output", text, (command,), on=name))
     elif not result.launches:
-        remarks.append(Remark("output", f"On {name}:\nIt launches no kernel.", (command,), on=name))
+        remarks.append(Remark("output", _on(name, said("It launches no kernel.")), (command,), on=name))
     return remarks
+
+
+def _on(name: str, text: str) -> str:
+    return said("On {on}:", on=name) + f"\n{text}"
 
 
 def _dear(run: Run, counts: Mapping[str, int | None], name: str) -> list[Remark]:

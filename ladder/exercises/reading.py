@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ladder.common.wording import said
 from ladder.emulator import COUNTERS
 from ladder.errors import InvalidProblem, StageError
 from ladder.exercises.definition import BLOCK_BARRIERS, Case, Edit, Exercise, Gap, Run, Share
@@ -40,7 +41,8 @@ def get_exercise(name: str) -> Exercise:
     if name not in found:
         near = difflib.get_close_matches(name, found, n=1)
         raise ExerciseError(
-            f"there is no exercise {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            said("there is no exercise {name!r}", name=name)
+            + (said("; did you mean {near}?", near=near[0]) if near else ""),
             "ladder exercise list",
         )
     return found[name]

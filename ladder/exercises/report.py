@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.constrain import Constrain
 from rich.text import Text
 
+from ladder.common.wording import said
 from ladder.exercises.answers import read_answers
 from ladder.exercises.markers import solution_text
 from ladder.exercises.verdict import Verdict, counter_words
@@ -24,25 +25,25 @@ def verdict_lines(verdict: Verdict) -> Iterator[RenderableType]:
     """Yields whether it is solved, the problems tried, and what is wrong, with commands that show more."""
     name = verdict.exercise.name
     if verdict.passed:
-        yield Text.assemble(("solved", "bold green"), f" {name}")
+        yield Text.assemble((said("solved"), "bold green"), f" {name}")
     else:
-        yield Text.assemble(("not yet", "bold red"), f" {name}")
+        yield Text.assemble((said("not yet"), "bold red"), f" {name}")
     if verdict.unused_files:
         names = ", ".join(verdict.unused_files[:_SHOWN_FILES])
         more = ", ..." if len(verdict.unused_files) > _SHOWN_FILES else ""
-        yield Text(f"  not the exercise's, and not used: {names}{more}", "yellow")
+        yield Text("  " + said("not the exercise's, and not used: {names}", names=names + more), "yellow")
     if verdict.passed:
         return
     for text in verdict.right:
-        yield Text(f"  right  {text}", "green")
+        yield Text("  " + said("right  {on}", on=text), "green")
     for text in verdict.wrong:
-        yield Text(f"  wrong  {text}", "red")
+        yield Text("  " + said("wrong  {on}", on=text), "red")
     for finding in verdict.findings:
         yield ""
         if finding.access is None:
             yield Text(finding.text)
         else:
-            yield Text(f"On {finding.on}:")
+            yield Text(said("On {on}:", on=finding.on))
             yield finding_table(finding.access)
         for command in finding.try_next:
             yield Text(f"  {command}", "cyan")
@@ -56,18 +57,19 @@ def afterword_lines(verdict: Verdict, text: str) -> Iterator[RenderableType]:
     exercise = verdict.exercise
     reference = solution_text(exercise)
     if _code(text) != _code(reference):
-        yield Text("\nYour lines (-) and the reference's (+):", "bold")
+        yield Text("\n" + said("Your lines (-) and the reference's (+):"), "bold")
         yield from _difference(text, reference)
     for answer in read_answers(exercise).right:
         if _code(answer.text) not in (_code(text), _code(reference)):
-            yield Text(f"\nAlso right, {answer.why}:", "bold")
+            yield Text("\n" + said("Also right, {why}:", why=said(answer.why)), "bold")
             yield Text("\n".join(f"  {line}" for line in answer.text.strip("\n").splitlines()))
     # Wrapped even if the console wraps no lines: a terminal would break its words.
     words = Text(f"\n{worded(exercise).afterword}", no_wrap=False, overflow="fold")
     yield Constrain(words, PROSE_WIDTH)
     counted = [f"{count:,} {counter_words(name)}" for name, count in verdict.counts.items() if count]
     if counted:
-        yield Text(f"\nWhat the hardware would count, on {verdict.counted_on}:", "bold")
+        what = said("What the hardware would count, on {on}:", on=verdict.counted_on)
+        yield Text(f"\n{what}", "bold")
         yield from (Text(f"  {line}") for line in counted)
 
 

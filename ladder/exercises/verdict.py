@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ladder.common.wording import said
 from ladder.exercises.definition import Exercise
 
 if TYPE_CHECKING:
@@ -78,12 +79,16 @@ class Verdict:
         if self.passed:
             return ""
         first = self.findings[0]
-        kind = first.access.kind if first.access else KINDS[first.kind]
+        kind = said(first.access.kind if first.access else KINDS[first.kind])
         return f"{first.on}: {kind}" if first.on else kind
 
 
 def counter_words(column: str) -> str:
     """Names a column of the table in words."""
+    return said(counter_in_english(column))
+
+
+def counter_in_english(column: str) -> str:
     name, _, kind = column.rpartition("_")
     kinds = {"ld": "of loads", "st": "of stores", "atom": "of atomics", "gmma": "of wgmma"}
     return f"{name} {kinds.get(kind, kind)}".replace("_", " ").strip()

@@ -5,20 +5,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import replace
 
+from ladder.common.wording import language
 from ladder.exercises.definition import Exercise
 from ladder.exercises.table import read_table
-
-
-def language(environment: Mapping[str, str] | None = None) -> str:
-    """The reader's language, such as ``zh-CN``, from ``LADDER_LANGUAGE`` or the locale; "" for English."""
-    values = os.environ if environment is None else environment
-    names = ("LADDER_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
-    chosen = next((values[name] for name in names if values.get(name)), "")
-    return "zh-CN" if chosen.partition(".")[0].replace("_", "-").startswith("zh") else ""
 
 
 def worded(exercise: Exercise) -> Exercise:

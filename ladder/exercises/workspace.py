@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ladder.common import cache, files
+from ladder.common.wording import said
 from ladder.errors import LadderError
 from ladder.exercises.definition import PICTURE, Exercise
 from ladder.exercises.markers import closable
@@ -52,11 +53,17 @@ class Workspace:
             require_own(found)
         self.folder = files.expanded(folder or found or Path.cwd() / OWN_EXERCISES)
         if self.folder.exists() and not self.folder.is_dir():
-            raise LadderError(f"{self.folder} is no folder", "Name the one that holds the exercises.")
+            raise LadderError(
+                said("{folder} is no folder", folder=self.folder),
+                said("Name the one that holds the exercises."),
+            )
         if folder is not None and not may_be_new and not self.folder.exists():
             raise LadderError(
-                f"there is no folder {self.folder}",
-                f"To have it made: ladder exercise start --folder {shlex.quote(str(folder))}",
+                said("there is no folder {folder}", folder=self.folder),
+                said(
+                    "To have it made: {command}",
+                    command=f"ladder exercise start --folder {shlex.quote(str(folder))}",
+                ),
             )
         self._record: dict[str, Progress] = {}
         path = self.folder / _RECORD
@@ -65,8 +72,8 @@ class Workspace:
                 self._record = {name: Progress(**one) for name, one in json.loads(path.read_text()).items()}
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 raise LadderError(
-                    f"{path} cannot be read: {error}",
-                    "Delete it: your kernels stay; only the record of hints and of checks passed goes.",
+                    said("{path} cannot be read: {error}", path=path, error=error),
+                    said("Delete it: your kernels stay; only the record of hints and of checks passed goes."),
                 ) from error
 
     def path(self, exercise: Exercise) -> Path:
@@ -82,7 +89,8 @@ class Workspace:
         """Raises :class:`ExerciseError` if there is no working copy."""
         if not self.is_started(exercise):
             raise ExerciseError(
-                f"{exercise.name} is not begun in {self.folder}", f"ladder exercise start {exercise.name}"
+                said("{name} is not begun in {folder}", name=exercise.name, folder=self.folder),
+                f"ladder exercise start {exercise.name}",
             )
 
     def start(self, exercise: Exercise) -> Path:
@@ -90,7 +98,8 @@ class Workspace:
         final = self.path(exercise)
         if final.exists():
             raise ExerciseError(
-                f"{final} is there already", f"To begin anew: ladder exercise reset {exercise.name}"
+                said("{path} is there already", path=final),
+                said("To begin anew: {command}", command=f"ladder exercise reset {exercise.name}"),
             )
         with _writing(), cache.new_directory(final) as directory:
             write_working_copy(exercise, directory, solved=False, closed=self._unsolved(exercise))
@@ -154,7 +163,7 @@ def _writing() -> Iterator[None]:
     try:
         yield
     except cache.CacheError as error:
-        raise LadderError(error.message, "Name a folder that can be written: --folder DIR") from error
+        raise LadderError(error.message, said("Name a folder that can be written: --folder DIR")) from error
 
 
 def write_working_copy(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ladder.common.wording import said
 from ladder.errors import LadderError
 from ladder.exercises import (
     Exercise,
@@ -82,7 +83,7 @@ class Task:
 
     @property
     def _request(self) -> str:
-        return f"To write: {self.exercise.gap.goal}. Then run the cell again."
+        return said("To write: {goal}. Then run the cell again.", goal=self.exercise.gap.goal)
 
 
 def as_markdown(text: str) -> str:
@@ -106,8 +107,8 @@ def run_program(line: str, cell: str) -> None:
     # A fault, too, is in stderr already: the runtime names it when it happens. The command to repeat names
     # files that are gone.
     unwanted = (f"Building {program.name}", "fault: ", "To repeat: ")
-    said = [_folded(line) for line in done.stderr.splitlines() if not line.startswith(unwanted)]
-    print("\n".join([done.stdout.rstrip(), *said]).replace(f"{program.parent}/", "").strip())
+    lines = [_folded(line) for line in done.stderr.splitlines() if not line.startswith(unwanted)]
+    print("\n".join([done.stdout.rstrip(), *lines]).replace(f"{program.parent}/", "").strip())
 
 
 def _folded(line: str) -> str:
@@ -129,14 +130,21 @@ def run_exercise(line: str, cell: str) -> str | None:
         if cell.strip():
             _cells[exercise.name] = cell
             if _has_news(exercise, cell):
-                print(f"The gap of {exercise.name} was changed outside of this notebook. It holds:\n")
-                print(_seen[exercise.name])
-                print(f"\n%exercise {exercise.name} takes that up; this cell, run again, writes over it.")
+                name = exercise.name
+                print(
+                    said("The gap of {name} was changed outside of this notebook. It holds:", name=name)
+                    + "\n"
+                )
+                print(_seen[name])
+                print(
+                    "\n"
+                    + said("%exercise {name} takes that up; this cell, run again, writes over it.", name=name)
+                )
                 return None
             verdict = check_text(exercise.name, cell)
-            said = afterword_lines(verdict, cell) if verdict.passed else ()
+            afterword = afterword_lines(verdict, cell) if verdict.passed else ()
             console = Console(width=88, force_jupyter=False, file=sys.stdout)
-            for text in (*verdict_lines(verdict), *said):
+            for text in (*verdict_lines(verdict), *afterword):
                 console.print(text, highlight=False)
             _seen[exercise.name] = _gap_now(exercise)
             return None

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ladder.common.wording import said
 from ladder.lessons.listing import LessonError
 from ladder.lessons.notes import Note
 from ladder.lessons.questions import QUESTIONS, Question
-from ladder.lessons.wording import said
 
 Shown = TypeVar("Shown")
 #: What stands in the place of a measurement until then.

@@ -49,5 +49,6 @@ if TYPE_CHECKING:
     from ladder.operations.hstu.tensors import HstuPages, hstu_problem_of_tensors, padded_bias
     from ladder.operations.norm_gate import NORM_GATE_EPSILON
     from ladder.operations.registry import DEFAULT_OPERATION, OPERATIONS, get_operation, operation_of
+    from ladder.operations.terms import KEYS, QUERIES
 
 __getattr__ = door(__name__)

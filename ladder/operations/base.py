@@ -27,6 +27,7 @@ from functools import cache, cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+from ladder.common.wording import said
 from ladder.common.words import told_apart
 from ladder.errors import InvalidProblem
 
@@ -228,7 +229,18 @@ class Reference:
 def rest_is_right(reference: Reference, wrong: Collection[str]) -> list[str]:
     """Says which outputs are right, if some are: "dk and dv are right."."""
     right = [name for name in reference.outputs if name not in wrong]
-    return [f"{' and '.join(right)} {'is' if len(right) == 1 else 'are'} right."] if right else []
+    if not right:
+        return []
+    if len(right) == 1:
+        return [said("{name} is right.", name=right[0])]
+    return [said("{names} are right.", names=said(" and ").join(right))]
+
+
+def is_wrong_text(name: str, bad: Tensor) -> str:
+    """Says in how many elements an output is wrong."""
+    return said(
+        "{name} is wrong in {n:,} of {count:,} elements.", name=name, n=int(bad.sum()), count=bad.numel()
+    )
 
 
 def never_written(x: Tensor) -> Tensor:
@@ -247,14 +259,14 @@ def known_values(got: Tensor, exact: Tensor, bad: Tensor) -> list[str]:
     """Describes what is wrong with an output's values if it is something simple."""
     unwritten = never_written(got)
     if bool(unwritten.any()):
-        return [f"{int(unwritten.sum()):,} of its elements are never written."]
+        return [said("{n:,} of its elements are never written.", n=int(unwritten.sum()))]
     if not bool(got.isfinite().all()):
-        return [f"{int((~got.isfinite()).sum()):,} of its elements are NaN or infinite."]
+        return [said("{n:,} of its elements are NaN or infinite.", n=int((~got.isfinite()).sum()))]
     if not bool(got[bad].any()):
-        return ["What is wrong there is 0."]
+        return [said("What is wrong there is 0.")]
     factor = float((got.double() * exact).sum() / (exact * exact).sum())
     if float((got - factor * exact).abs().max()) <= 0.02 * abs(factor) * float(exact.abs().max()):
-        return [f"It is the right one times {factor:.4g}."]
+        return [said("It is the right one times {factor:.4g}.", factor=factor)]
     return []
 
 
@@ -386,10 +398,9 @@ class Operation(ABC):
             exact = reference.outputs[name]
             place = tuple(int(index) for index in bad.nonzero()[0])
             got, wanted = told_apart(float(outputs[name][place]), float(exact[place]))
-            sentences.append(
-                f"{name} is wrong in {int(bad.sum()):,} of {bad.numel():,} elements. The first: "
-                f"{name}[{', '.join(map(str, place))}] is {got}, should be {wanted}."
-            )
+            at = f"{name}[{', '.join(map(str, place))}]"
+            first = said("The first: {at} is {got}, should be {wanted}.", at=at, got=got, wanted=wanted)
+            sentences.append(f"{is_wrong_text(name, bad)} {first}")
             sentences += known_values(outputs[name], exact, bad)
         return sentences
 

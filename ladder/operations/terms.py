@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from ladder.common.wording import said
+
 #: Sums of more terms are not searched, which would take too long.
 _MOST_TERMS = 2048
 #: A row of less than this share of its terms is no row that a kernel makes.
@@ -38,9 +40,9 @@ def range_of_terms(
     if not _is_searched(error, seen):
         return ""
     for says, terms, wanted, of_divisor in (
-        ("without {}", seen, -error, shares),
-        ("with {}, which the mask hides", hidden, error, None),
-        ("where {} count twice", seen, error, None),
+        (said("without {}"), seen, -error, shares),
+        (said("with {}, which the mask hides"), hidden, error, None),
+        (said("where {} count twice"), seen, error, None),
     ):
         there = _range(terms, wanted, _limit(error, tolerance), of_divisor)
         if there is not None:
@@ -56,15 +58,16 @@ def _share_of_terms(error: Tensor, seen: Tensor, limit: float, words: tuple[str,
             break
         parts = [seen[j // step % count == number].sum(0) for number in range(count)]
         for says, times, of_whole in (
-            ("with {} alone", 1, -1),
-            ("without {}", -1, 0),
-            ("where {} count twice", 1, 0),
-            ("where all but {} count twice", -1, 1),
+            (said("with {} alone"), 1, -1),
+            (said("without {}"), -1, 0),
+            (said("where {} count twice"), 1, 0),
+            (said("where all but {} count twice"), -1, 1),
         ):
             for number, part in enumerate(parts):
                 if float((times * part + of_whole * whole - error).abs().max()) <= limit:
                     first = number * step
-                    return says.format(f"{words[1]} {first}-{first + step - 1} of every {count * step}")
+                    which = f"{said(words[1])} {first}-{first + step - 1}"
+                    return says.format(said("{which} of every {period}", which=which, period=count * step))
     return ""
 
 
@@ -101,7 +104,8 @@ def factor_of_first_terms(
     if float(off[last]) > _limit(error, tolerance):
         return ""
     there = (terms[: last + 1].abs().amax(1) > 0).nonzero().flatten()
-    return f"where {_named(there, words)} count {1 + float(extra[last]):.3g} times"
+    which, factor = _named(there, words), 1 + float(extra[last])
+    return said("where {which} count {factor:.3g} times", which=which, factor=factor)
 
 
 def _is_searched(error: Tensor, terms: Tensor) -> bool:
@@ -138,4 +142,4 @@ def _distances(terms: Tensor, wanted: Tensor, shares: Tensor | None) -> Tensor:
 
 def _named(there: Tensor, words: tuple[str, str]) -> str:
     first, last = int(there[0]), int(there[-1])
-    return f"{words[0]} {first}" if first == last else f"{words[1]} {first}-{last}"
+    return f"{said(words[0])} {first}" if first == last else f"{said(words[1])} {first}-{last}"

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ladder.build import Remark
-from ladder.emulator import Finding, Party
+from ladder.common.wording import said
+from ladder.emulator import Finding, Party, retold
 from ladder.render.tables import short_kernel
 
 _SHOWN_THREADS = 2
@@ -59,7 +60,8 @@ def finding_table(finding: Finding) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    title = (f"remark: {finding.kind}", "bold yellow") if finding.is_remark else (finding.kind, "bold red")
+    kind = retold(finding.kind)
+    title = (said("remark: {kind}", kind=kind), "bold yellow") if finding.is_remark else (kind, "bold red")
     table.add_row(Text(""), Text.assemble(title, (times_text(finding), "dim")))
     for heading, text in finding_facts(finding):
         table.add_row(heading, text)
@@ -68,22 +70,22 @@ def finding_table(finding: Finding) -> Table:
 
 def times_text(finding: Finding) -> str:
     """How often the fault happened; "" if once."""
-    return "" if finding.count == 1 else f"   {finding.count:,} times"
+    return "" if finding.count == 1 else "   " + said("{n:,} times", n=finding.count)
 
 
 def finding_facts(finding: Finding) -> Iterator[tuple[str, Text]]:
     """Yields heading and text of where (the kernel's line, then its helpers'), what, why, and the fix."""
     if finding.kernel:
-        yield "kernel", Text(short_kernel(finding.kernel))
-    for heading, party in (("at", finding.who), ("with", finding.other)):
+        yield said("kernel"), Text(short_kernel(finding.kernel))
+    for heading, party in ((said("at"), finding.who), (said("with"), finding.other)):
         if party is not None:
             yield heading, _party_text(party)
     if finding.host_place:
-        yield "host", _source_text(finding.host_place)
+        yield said("host"), _source_text(finding.host_place)
     if finding.element:
-        yield "what", Text(finding.element)
-    yield "why", Text(finding.message)
-    yield "advice", Text(finding.advice, style="cyan")
+        yield said("what"), Text(retold(finding.element))
+    yield said("why"), Text(retold(finding.message))
+    yield said("advice"), Text(retold(finding.advice), style="cyan")
 
 
 def _party_text(party: Party) -> Text:
@@ -101,7 +103,8 @@ def _party_text(party: Party) -> Text:
     if party.warp is not None:
         text.append(f", warp {party.warp}", "dim")
     if party.lanes:
-        text.append(f", {_runs('lane', party.lanes)}", "dim")
+        lanes = said("lanes {which}" if len(party.lanes) > 1 else "lane {which}", which=_runs(party.lanes))
+        text.append(f", {lanes}", "dim")
     return text
 
 
@@ -126,16 +129,17 @@ def _lines_of(file: str) -> tuple[str, ...]:
 def _threads(threads: Sequence[tuple[int, int, int]], shape: tuple[int, int, int]) -> str:
     """Their ``threadIdx``: x alone if the block has one dimension, else the first few of them."""
     if shape[1:] == (1, 1):
-        return _runs("thread", [x for x, _, _ in threads])
-    more = ", ..." if len(threads) > _SHOWN_THREADS else ""
-    names = ", ".join(str(one) for one in threads[:_SHOWN_THREADS])
-    return f"thread{'s' if len(threads) > 1 else ''} {names}{more}"
+        names = _runs([x for x, _, _ in threads])
+    else:
+        names = ", ".join(str(one) for one in threads[:_SHOWN_THREADS])
+        names += ", ..." if len(threads) > _SHOWN_THREADS else ""
+    return said("threads {which}" if len(threads) > 1 else "thread {which}", which=names)
 
 
-def _runs(word: str, numbers: Sequence[int]) -> str:
-    """Ascending numbers after their word: ``lane 3``, ``lanes 0-7,16``."""
+def _runs(numbers: Sequence[int]) -> str:
+    """Ascending numbers as ranges: ``0-7,16``."""
     runs = []
     for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]
         runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return f"{word}{'s' if len(numbers) > 1 else ''} {','.join(runs)}"
+    return ",".join(runs)

@@ -75,6 +75,17 @@ def test_messages_and_their_places(translations: ModuleType) -> None:
     ]
 
 
+def test_a_table_that_is_measured_again_needs_no_translation(translations: ModuleType) -> None:
+    """Neither its figures nor its date are language."""
+    table = "Speed on 2026-11-23:\n\n| | v1 |\n| --- | --- |\n| time | 3.2 us |\n"
+    assert [piece.message for piece in translations.pieces(table)] == ["Speed on {date}:", "time"]
+    words = {"Speed on {date}:": "{date}：速度", "time": "时间"}
+    for date, time in (("2026-11-23", "3.2 us"), ("2027-01-02", "4 ms")):
+        text = table.replace("2026-11-23", date).replace("3.2 us", time)
+        found = translations.translated(text, words.__getitem__)
+        assert found == f"{date}：速度\n\n| | v1 |\n| --- | --- |\n| 时间 | {time} |\n"
+
+
 def test_a_sentence_that_changes_is_untranslated(
     translations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +140,21 @@ def test_how_much_is_translated(translations: ModuleType) -> None:
             assert total == len(found) and done == sum(bool(known[message]) for message in found)
             assert known[found[0]], f"{source}: its title is not translated"
             assert done >= 0.9 * total, f"{source}: {done} of {total} translated"
+
+
+def test_all_that_the_program_says_is_translated_with_its_fields(translations: ModuleType) -> None:
+    """As in gettext's own check of formats: a field that is missing or has another format would be an error
+    when the message is shown."""
+    said = list(dict.fromkeys(translations.messages(translations.PROGRAM)))
+    # A literal in a call, a choice of two, the tables of the emulator and the exercises.
+    for message in ("not yet", "threads {which}", "race between warps", "does not compile", "in bits"):
+        assert message in said
+    field = re.compile(r"\{[^{}]*\}")
+    for language in translations.LANGUAGES:
+        known = {entry.msgid: entry.msgstr for entry in translations.read_catalogue(language)}
+        for message in said:
+            assert known[message], message
+            assert sorted(field.findall(known[message])) == sorted(field.findall(message)), message
 
 
 def test_a_translation_keeps_what_is_not_language(translations: ModuleType) -> None:

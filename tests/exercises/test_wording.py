@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from ladder.common.wording import language, said
+from ladder.emulator import ADVICE, SENTENCES, retold
 from ladder.exercises import Verdict, afterword_lines, exercises, get_exercise, worded
-from ladder.exercises.wording import language
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
 
@@ -58,6 +62,43 @@ def test_every_exercise_is_translated_with_all_its_hints(monkeypatch: pytest.Mon
         assert len(shown.hints) == len(one.hints), one.name
         for words in (shown.task, shown.afterword):
             assert CHINESE.search(words), f"{one.name}: {words}"
+
+
+def test_what_the_program_says_has_fields_and_a_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LADDER_LANGUAGE", "en")
+    assert said("{n} of {count} solved", n=3, count=8) == "3 of 8 solved"
+    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
+    assert said("{n} of {count} solved", n=3, count=8) == "8 道中已完成 3 道"
+    assert said("Nobody says {n} such things.", n=2) == "Nobody says 2 such things."
+
+
+def test_what_the_emulator_says_is_translated_with_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = "reads 4 bytes of shared memory that another warp wrote, with no barrier in between"
+    waits = "warps 0-3: lanes 0-31 at barrier 1 (kernel.cu:12)"
+    monkeypatch.setenv("LADDER_LANGUAGE", "en")
+    assert retold(raced) == raced
+    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
+    assert retold(raced) == "读取另一个 warp 写过的 4 字节的共享内存，中间没有屏障"
+    assert retold(waits) == "warp 0-3：lane 0-31 在屏障 1 处等待（kernel.cu:12）"
+    assert retold("an unknown fault") == "an unknown fault"
+    for text in (*ADVICE.values(), *SENTENCES):
+        assert retold(text) == said(text) and CHINESE.search(retold(text))
+
+
+def test_a_check_speaks_the_reader_s_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the task to the verdict: in Chinese but for code, names and options."""
+    monkeypatch.setenv("LADDER_LANGUAGE", "zh-CN")
+
+    def ladder(*arguments: str) -> str:
+        command = [sys.executable, "-m", "ladder", "exercise", *arguments, "--folder", str(tmp_path / "work")]
+        return subprocess.run(command, capture_output=True, text=True).stdout
+
+    assert "写在这里：" in ladder("start", "v1_lse")
+    checked = ladder("check", "v1_lse", "--json", str(tmp_path / "verdict.json"))
+    assert "尚未通过 v1_lse" in checked and "它是 log(l)：缺少 m。" in checked and "卡住了？" in checked
+    assert not re.search(r"wrong|right|should|missing", checked)
+    assert json.loads((tmp_path / "verdict.json").read_text())[0]["state"] == "wrong"
+    assert "提示 1" in ladder("hint", "v1_lse")
 
 
 def test_the_explanation_is_wrapped_even_where_lines_are_not() -> None:

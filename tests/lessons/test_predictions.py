@@ -7,10 +7,10 @@ import re
 import pytest
 
 from ladder import lessons
+from ladder.common.wording import said
 from ladder.lessons import predictions
 from ladder.lessons.listing import LessonError
 from ladder.lessons.questions import QUESTIONS, Question
-from ladder.lessons.wording import said
 
 
 @pytest.fixture(autouse=True)

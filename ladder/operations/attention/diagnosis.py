@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ladder.common.wording import said
 from ladder.common.words import MOST, describe, numbers, told_apart
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
@@ -25,8 +26,15 @@ def diagnose(
     bad_lse = ~((lse.double() - reference.lse).abs() <= reference.lse_bound)
     sentences = []
     if bad_o.any():
-        lse_is = "" if bad_lse.any() else ", lse is right everywhere"
-        sentences.append(f"o is wrong in {int(bad_o.sum()):,} of {bad_o.numel():,} elements{lse_is}.")
+        besides = "" if bad_lse.any() else said(", lse is right everywhere")
+        sentences.append(
+            said(
+                "o is wrong in {n:,} of {count:,} elements{besides}.",
+                n=int(bad_o.sum()),
+                count=bad_o.numel(),
+                besides=besides,
+            )
+        )
         sentences += where(bad_o.any(-1), "o")
         sentences += _columns(bad_o, owner)
         sentences += _holders(bad_o, owner)
@@ -35,8 +43,15 @@ def diagnose(
         sentences += [*simple, first_wrong(o, reference.o, bad_o, "o")]
         sentences += [] if simple else _keys(problem, o, reference, bad_o, bad_lse)
     if bad_lse.any():
-        o_is = "" if bad_o.any() else ", o is right everywhere"
-        sentences.append(f"lse is wrong in {int(bad_lse.sum()):,} of {bad_lse.numel():,} rows{o_is}.")
+        besides = "" if bad_o.any() else said(", o is right everywhere")
+        sentences.append(
+            said(
+                "lse is wrong in {n:,} of {count:,} rows{besides}.",
+                n=int(bad_lse.sum()),
+                count=bad_lse.numel(),
+                besides=besides,
+            )
+        )
         if not bad_o.any() or not torch.equal(bad_lse, bad_o.any(-1)):
             sentences += where(bad_lse, "lse")
         slip = "" if bad_o.any() else slip_of_lse(problem, lse, reference)
@@ -56,11 +71,17 @@ def _keys(
     for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
         place, is_right = (batch, head, row), not bool(bad_lse[batch, head, row])
         keys = keys_of_o(problem, o, reference, place, lse_is_right=is_right)
-        sentences += [f"Row {row} of head {head} is what comes out {keys}."] if keys else []
+        if keys:
+            sentences.append(
+                said("Row {row} of head {head} is what comes out {keys}.", row=row, head=head, keys=keys)
+            )
     if sentences or bad_lse.any():
         return sentences
     return [
-        "The scores and l are right: look at the product P V, at what rescales o, and at where it is stored."
+        said(
+            "The scores and l are right: look at the product P V, at what rescales o, and at where it "
+            "is stored."
+        )
     ]
 
 
@@ -68,16 +89,21 @@ def where(bad_rows: Tensor, name: str) -> list[str]:
     """Describes the heads and rows of a (B, H, N) mask of wrong elements."""
     sentences = []
     batch, heads, rows = bad_rows.shape
-    for word, count, wrong in (
-        ("batch", batch, bad_rows.any(2).any(1)),
-        ("head", heads, bad_rows.any(2).any(0)),
-    ):
-        if count > 1 and not wrong.all():
-            found = _indices(wrong)
-            words = (f"{word}s" if word == "head" else f"{word}es", "are") if len(found) > 1 else (word, "is")
-            sentences.append(f"Only {words[0]} {numbers(found)} of {count} {words[1]} wrong.")
+    of_batch, of_head = _indices(bad_rows.any(2).any(1)), _indices(bad_rows.any(2).any(0))
+    if len(of_batch) == 1 < batch:
+        sentences.append(said("Only batch {which} of {count} is wrong.", which=of_batch[0], count=batch))
+    elif len(of_batch) < batch:
+        sentences.append(
+            said("Only batches {which} of {count} are wrong.", which=numbers(of_batch), count=batch)
+        )
+    if len(of_head) == 1 < heads:
+        sentences.append(said("Only head {which} of {count} is wrong.", which=of_head[0], count=heads))
+    elif len(of_head) < heads:
+        sentences.append(
+            said("Only heads {which} of {count} are wrong.", which=numbers(of_head), count=heads)
+        )
     pattern = describe(_indices(bad_rows.any(1).any(0)), rows)
-    sentences.append(f"Wrong rows of {name}: {pattern}.")
+    sentences.append(said("Wrong rows of {name}: {which}.", name=name, which=pattern))
     return sentences
 
 
@@ -86,10 +112,10 @@ def _columns(bad: Tensor, owner: str) -> list[str]:
     columns = bad.shape[-1]
     if len(wrong) == columns:
         return []
-    sentence = f"Wrong columns: {describe(wrong, columns)}."
+    sentence = said("Wrong columns: {which}.", which=describe(wrong, columns))
     lanes = sorted({column % 8 // 2 for column in wrong})
     if owner == "fragments" and len(lanes) < 4:
-        sentence += f" In a fragment these are the lanes with lane % 4 = {numbers(lanes)}."
+        sentence += said(" In a fragment these are the lanes with lane % 4 = {which}.", which=numbers(lanes))
     return [sentence]
 
 
@@ -97,19 +123,21 @@ def _holders(bad: Tensor, owner: str) -> list[str]:
     """Names the threads or warps that hold the wrong rows, unless all do."""
     rows = _indices(bad.any(-1).flatten(0, 1).any(0))
     if owner == "thread":
-        return ["Row r belongs to thread r % blockDim.x."] if len(rows) < bad.shape[2] else []
+        return [said("Row r belongs to thread r % blockDim.x.")] if len(rows) < bad.shape[2] else []
     of_tile = sorted({row % 16 for row in rows})
     halves = sorted({row // 8 for row in of_tile})
     if len(of_tile) == 16 or bad.shape[2] < 16:
         return []
     sentences = []
     if len(halves) == 1:
-        element = ("elements 0 and 1", "elements 2 and 3")[halves[0]]
-        sentences.append(f"Of a warp's 16 rows these are in {element} of every accumulator.")
+        element = (said("elements 0 and 1"), said("elements 2 and 3"))[halves[0]]
+        sentences.append(
+            said("Of a warp's 16 rows these are in {elements} of every accumulator.", elements=element)
+        )
     in_eight = sorted({row % 8 for row in of_tile})
     if len(in_eight) < 8:
         lanes = [lane for row in in_eight for lane in range(4 * row, 4 * row + 4)]
-        sentences.append(f"They are held by the lanes {numbers(lanes)}.")
+        sentences.append(said("They are held by the lanes {which}.", which=numbers(lanes)))
     return sentences
 
 
@@ -118,24 +146,33 @@ def _values_of_o(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
     sentences = []
     if unwritten.any():
         rows = _indices(unwritten.any(-1).flatten(0, 1).any(0))
-        everywhere = "" if len(rows) == o.shape[2] else f", in rows {describe(rows, o.shape[2])}"
+        everywhere = (
+            "" if len(rows) == o.shape[2] else said(", in rows {which}", which=describe(rows, o.shape[2]))
+        )
         sentences.append(
-            f"{int(unwritten.sum()):,} elements are never written: they still hold the NaN that o is filled "
-            f"with before the launch{everywhere}."
+            said(
+                "{n:,} elements are never written: they still hold the NaN that o is filled with before the "
+                "launch{where}.",
+                n=int(unwritten.sum()),
+                where=everywhere,
+            )
         )
     if computed.any():
         sentences.append(
-            f"{int(computed.sum()):,} elements are computed as NaN: inf - inf, 0 * inf or 0 / 0, or a NaN of "
-            "memory that was read and never written."
+            said(
+                "{n:,} elements are computed as NaN: inf - inf, 0 * inf or 0 / 0, or a NaN of memory "
+                "that was read and never written.",
+                n=int(computed.sum()),
+            )
         )
     if torch.isinf(o).any():
         sentences.append(
-            f"{int(torch.isinf(o).sum()):,} elements are infinite: exp of a large logit, or x / 0."
+            said("{n:,} elements are infinite: exp of a large logit, or x / 0.", n=int(torch.isinf(o).sum()))
         )
     if not sentences:
         zero = bad & (o == 0)
         if zero.sum() > MOST * bad.sum():
-            sentences.append("What is wrong there is 0.")
+            sentences.append(said("What is wrong there is 0."))
         else:
             sentences += _factor(o, reference) or _permutation(o, reference, bad)
     return sentences
@@ -151,11 +188,14 @@ def _factor(o: Tensor, reference: AttentionReference) -> list[str]:
         return []
     values = factor[off]
     if values.max() - values.min() < 0.01 * values.abs().max():
-        return [f"The wrong rows are the right ones times {_number(float(values.mean()))}."]
+        return [said("The wrong rows are the right ones times {factor:.4g}.", factor=float(values.mean()))]
     return [
-        "Each wrong row is the right one times a number of its own "
-        f"({_number(float(values.min()))} to {_number(float(values.max()))}): the weights are right among "
-        "themselves, what they are divided by is not."
+        said(
+            "Each wrong row is the right one times a number of its own ({least:.4g} to {most:.4g}): the "
+            "weights are right among themselves, what they are divided by is not.",
+            least=float(values.min()),
+            most=float(values.max()),
+        )
     ]
 
 
@@ -164,7 +204,7 @@ def _permutation(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
 
     Rows can be too similar to tell which one it is, for instance if one key dominates.
     """
-    for axis, word in ((2, "row"), (3, "column")):
+    for axis in (2, 3):
         if bad.shape[axis] > 1024:
             continue
         got = o.double().movedim(axis, 0).flatten(1)
@@ -178,9 +218,11 @@ def _permutation(o: Tensor, reference: AttentionReference, bad: Tensor) -> list[
         wrong = bad.movedim(axis, 0).flatten(1).any(1)
         moved = _indices(is_other & wrong)
         if len(moved) > 1 and len(moved) >= MOST * int(wrong.sum()):
-            pairs = ", ".join(f"{word} {i} holds {word} {int(nearest[i])}" for i in moved[:3])
-            more = f", and so on for {len(moved)} {word}s" if len(moved) > 3 else ""
-            return [f"The values are right but in the wrong place: {pairs}{more}."]
+            holds = said("row {i} holds row {j}") if axis == 2 else said("column {i} holds column {j}")
+            pairs = [holds.format(i=i, j=int(nearest[i])) for i in moved[:3]]
+            if len(moved) > 3:
+                pairs.append(said("and so on for {n} of them", n=len(moved)))
+            return [said("The values are right but in the wrong place: {pairs}.", pairs=", ".join(pairs))]
     return []
 
 
@@ -188,35 +230,45 @@ def _values_of_lse(lse: Tensor, reference: AttentionReference, bad: Tensor) -> l
     unwritten, computed = never_written(lse), torch.isnan(lse) & ~never_written(lse)
     sentences = []
     if unwritten.any():
-        sentences.append(f"{int(unwritten.sum()):,} of lse are never written.")
+        sentences.append(said("{n:,} of lse are never written.", n=int(unwritten.sum())))
     if computed.any():
         sentences.append(
-            f"{int(computed.sum()):,} of lse are computed as NaN: log of a negative, inf - inf, ..."
+            said("{n:,} of lse are computed as NaN: log of a negative, inf - inf, ...", n=int(computed.sum()))
         )
     if sentences:
         return sentences
     got, wanted = lse.double()[bad], reference.lse[bad]
     ratio = got / torch.where(wanted == 0, 1.0, wanted)
-    for value, what in ((1 / math.log(2), "log2 where it should be the natural log"), (math.log(2), "ln 2")):
+    for value, what in (
+        (1 / math.log(2), said("log2 where it should be the natural log")),
+        (math.log(2), "ln 2"),
+    ):
         if (ratio - value).abs().max() < 1e-3:
-            sentences.append(f"It is the right value times {value:.4f}: {what}.")
+            sentences.append(said("It is the right value times {value:.4f}: {what}.", value=value, what=what))
     difference = got - wanted
     if not sentences and difference.max() - difference.min() < 1e-3:
-        sentences.append(f"It is off by {_number(float(difference.mean()))} in every wrong row.")
+        sentences.append(said("It is off by {value:.4g} in every wrong row.", value=float(difference.mean())))
     return sentences
 
 
 def first_wrong(got: Tensor, wanted: Tensor, bad: Tensor, name: str) -> str:
     """Describes the first element of ``name`` for which the mask is set."""
     place = [int(i) for i in bad.nonzero()[0]]
-    words = ("batch", "head", "row", "column")
-    where = ", ".join(f"{word} {i}" for word, i in zip(words, place, strict=False))
+    words = (said("batch {i}"), said("head {i}"), said("row {i}"), said("column {i}"))
+    at = ", ".join(word.format(i=i) for word, i in zip(words, place, strict=False))
     values = told_apart(float(got[tuple(place)]), float(wanted[tuple(place)]))
-    return f"The first wrong one: {name} at {where} is {values[0]}, should be {values[1]}."
+    return first_wrong_text(name, at, values)
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+def first_wrong_text(name: str, at: str, values: tuple[str, str]) -> str:
+    """Says what an element is and what it should be."""
+    return said(
+        "The first wrong one: {name} at {at} is {got}, should be {wanted}.",
+        name=name,
+        at=at,
+        got=values[0],
+        wanted=values[1],
+    )
 
 
 def _indices(mask: Tensor) -> list[int]:

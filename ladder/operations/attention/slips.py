@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from ladder.common.wording import said
 from ladder.operations.attention.inputs import make_inputs, make_sinks
 from ladder.operations.attention.problem import Problem
 from ladder.operations.attention.reference import AttentionReference
@@ -102,10 +103,10 @@ def keys_of_o(
         says = range_of_terms(error, seen, others, tolerance, KEYS)
         says = says or factor_of_first_terms(error, seen, tolerance, KEYS)
         if says:
-            return f"{says}, in o alone: l is right"
+            return said("{says}, in o alone: l is right", says=says)
         keys = range_of_others(error, seen, shares[:, None] * k, tolerance, KEYS)
         if keys:
-            return f"where K stands for V at {keys}"
+            return said("where K stands for V at {keys}", keys=keys)
     # A row o is the softmax over just the keys whose w (v - o) add up to 0; over all keys they add up to the
     # right row minus o. So these terms explain the error as those of a plain sum do.
     terms = weights[:, None] * (v - got)
@@ -122,12 +123,12 @@ def slip_of_lse(problem: Problem, lse: Tensor, reference: AttentionReference) ->
     m = s.amax(-1)
     log_l = reference.lse - m
     known = (
-        ("It is m + l: the log of l is missing.", m + log_l.exp()),
-        ("It is log(l): m is missing.", log_l),
-        ("It is m: log(l) is missing.", m),
-        ("It is log(l) - m: m has the wrong sign.", log_l - m),
-        ("It is m + log2(l), and the natural log is wanted.", m + log_l * _LOG2E),
-        ("It is m log2(e) + log(l): m is in units of exp2.", m * _LOG2E + log_l),
+        (said("It is m + l: the log of l is missing."), m + log_l.exp()),
+        (said("It is log(l): m is missing."), log_l),
+        (said("It is m: log(l) is missing."), m),
+        (said("It is log(l) - m: m has the wrong sign."), log_l - m),
+        (said("It is m + log2(l), and the natural log is wanted."), m + log_l * _LOG2E),
+        (said("It is m log2(e) + log(l): m is in units of exp2."), m * _LOG2E + log_l),
         ("It is log(m + l).", (m + log_l.exp()).log()),
     )
     tolerance = max(4 * reference.lse_bound, 2e-4)
@@ -149,31 +150,42 @@ def _outputs(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     yield from _variants(problem, scores)
     if problem.is_causal:
         corner = problem.kv_len - problem.q_len
-        yield "It is what comes out without the causal mask.", scores.attention(ahead > problem.kv_len)
-        yield "It is what comes out where a query sees the key after its own.", scores.attention(ahead > 1)
-        yield "It is what comes out where a query does not see its own key.", scores.attention(ahead > -1)
-        yield "It is what comes out of a mask aligned to the lower right.", scores.attention(ahead > corner)
+        yield said("It is what comes out without the causal mask."), scores.attention(ahead > problem.kv_len)
+        yield (
+            said("It is what comes out where a query sees the key after its own."),
+            scores.attention(ahead > 1),
+        )
+        yield (
+            said("It is what comes out where a query does not see its own key."),
+            scores.attention(ahead > -1),
+        )
+        yield (
+            said("It is what comes out of a mask aligned to the lower right."),
+            scores.attention(ahead > corner),
+        )
         for tile in _TILES:
             left = -(torch.arange(problem.q_len)[:, None] + 1) % tile
-            says = f"It is what comes out where the mask hides whole tiles of {tile} keys alone."
+            says = said(
+                "It is what comes out where the mask hides whole tiles of {tile} keys alone.", tile=tile
+            )
             yield says, scores.attention(ahead > left)
     elif problem.window is not None:
         yield from _windows(problem, scores)
     else:
         yield (
-            "It is what comes out with a causal mask, and the problem has none.",
+            said("It is what comes out with a causal mask, and the problem has none."),
             scores.attention(ahead > 0),
         )
-    yield "It is what comes out without the last key.", scores.attention(scores.masked | is_last)
-    mixed_up = "exp and exp2 are mixed up"
+    yield said("It is what comes out without the last key."), scores.attention(scores.masked | is_last)
     factors = {
-        f"log2(e) times too large: {mixed_up}": _LOG2E,
-        f"log2(e) times too small: {mixed_up}": 1 / _LOG2E,
+        said("log2(e) times too large: exp and exp2 are mixed up"): _LOG2E,
+        said("log2(e) times too small: exp and exp2 are mixed up"): 1 / _LOG2E,
     }
     if scores.scale:
-        factors |= {"not scaled": 1 / scores.scale, "scaled twice": scores.scale}
+        factors |= {said("not scaled"): 1 / scores.scale, said("scaled twice"): scores.scale}
     for what, factor in factors.items():
-        yield f"It is what comes out with logits that are {what}.", scores.attention(factor=factor)
+        says = said("It is what comes out with logits that are {what}.", what=what)
+        yield says, scores.attention(factor=factor)
     yield from _other_factors(scores)
     for tile in _TILES:
         if problem.kv_len > tile:
@@ -189,44 +201,46 @@ def _variants(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]
     if problem.softcap is not None:
         s, c = scores.logits * scores.scale, problem.softcap
         for says, wrong in (
-            ("without the softcap", s),
-            ("of logits that are not multiplied by the softcap again", torch.tanh(s / c)),
-            ("of logits that are not divided by the softcap", c * torch.tanh(s)),
-            ("of products that are neither scaled nor divided by the softcap", c * torch.tanh(scores.logits)),
-            ("of a softcap before the scale", scores.scale * c * torch.tanh(scores.logits / c)),
+            (said("without the softcap"), s),
+            (said("of logits that are not multiplied by the softcap again"), torch.tanh(s / c)),
+            (said("of logits that are not divided by the softcap"), c * torch.tanh(s)),
+            (
+                said("of products that are neither scaled nor divided by the softcap"),
+                c * torch.tanh(scores.logits),
+            ),
+            (said("of a softcap before the scale"), scores.scale * c * torch.tanh(scores.logits / c)),
         ):
             o = scores.weighted(wrong.masked_fill(scores.masked, -math.inf))
-            yield f"It is what comes out {says}.", o
+            yield said("It is what comes out {says}.", says=says), o
     if scores.sinks is not None:
         s = scores.scaled()
-        yield "It is what comes out without the sinks.", scores.weighted(s, 0.0)
-        yield "It is what comes out where each row has its sink four times.", scores.weighted(s, 4.0)
+        yield said("It is what comes out without the sinks."), scores.weighted(s, 0.0)
+        yield said("It is what comes out where each row has its sink four times."), scores.weighted(s, 4.0)
 
 
 def _windows(problem: Problem, scores: _Scores) -> Iterator[tuple[str, Tensor]]:
     """Yields the output of each slip in a window."""
     (begin, end), ahead = problem.band, scores.ahead
-    yield "It is what comes out without the window.", scores.attention(ahead > problem.kv_len)
-    yield "It is what comes out without the window's left side.", scores.attention(ahead >= end)
-    yield "It is what comes out without the window's right side.", scores.attention(ahead < begin)
-    for off in (-1, 1):
-        more = "more" if off > 0 else "fewer"
-        yield (
-            f"It is what comes out where a query sees a key {more} on the left.",
-            scores.attention((ahead < begin - off) | (ahead >= end)),
-        )
-        yield (
-            f"It is what comes out where a query sees a key {more} on the right.",
-            scores.attention((ahead < begin) | (ahead >= end + off)),
-        )
+    yield said("It is what comes out without the window."), scores.attention(ahead > problem.kv_len)
+    yield said("It is what comes out without the window's left side."), scores.attention(ahead >= end)
+    yield said("It is what comes out without the window's right side."), scores.attention(ahead < begin)
+    for says, left, right in (
+        (said("It is what comes out where a query sees a key fewer on the left."), -1, 0),
+        (said("It is what comes out where a query sees a key fewer on the right."), 0, -1),
+        (said("It is what comes out where a query sees a key more on the left."), 1, 0),
+        (said("It is what comes out where a query sees a key more on the right."), 0, 1),
+    ):
+        yield says, scores.attention((ahead < begin - left) | (ahead >= end + right))
     corner = problem.kv_len - problem.q_len
     upper_left = (ahead < begin - corner) | (ahead >= end - corner)
-    yield "It is what comes out of a window aligned to the upper left.", scores.attention(upper_left)
+    yield said("It is what comes out of a window aligned to the upper left."), scores.attention(upper_left)
 
 
 def _padded(scores: _Scores, count: int) -> tuple[str, Tensor]:
     s = scores.scaled()
-    says = f"It is what comes out where {count} keys past the end take part, with logits of 0."
+    says = said(
+        "It is what comes out where {count} keys past the end take part, with logits of 0.", count=count
+    )
     return says, (s.exp() @ scores.v) / (s.exp().sum(-1, keepdim=True) + count)
 
 
@@ -239,21 +253,22 @@ def _other_factors(scores: _Scores) -> Iterator[tuple[str, Tensor]]:
         s = (q @ k.mT * scores.scale).masked_fill(scores.masked, -math.inf)
         return torch.softmax(s, -1) @ scores.v
 
-    yield "It is what comes out where V stands for K.", attention(scores.q, scores.v)
+    yield said("It is what comes out where V stands for K."), attention(scores.q, scores.v)
     rows = scores.q.shape[2]
     if k.shape[2] >= rows:
-        yield "It is what comes out where K stands for Q.", attention(k[:, :, :rows], k)
+        yield said("It is what comes out where K stands for Q."), attention(k[:, :, :rows], k)
 
 
 def _misplaced(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
     """Yields slips in which the tiles of K and V are not those that they should be."""
     j = torch.arange(scores.logits.shape[-1])
     for says, found in (
-        (f"tiles of {tile} keys begin at keys 0, 1, 2 and so on", j % tile + j // tile),
-        (f"each tile of {tile} keys is the first one", j % tile),
+        (said("tiles of {tile} keys begin at keys 0, 1, 2 and so on", tile=tile), j % tile + j // tile),
+        (said("each tile of {tile} keys is the first one", tile=tile), j % tile),
     ):
         s = (scores.logits[..., found] * scores.scale).masked_fill(scores.masked, -math.inf)
-        yield f"It is what comes out where {says}.", torch.softmax(s, -1) @ scores.v[:, :, found]
+        says = said("It is what comes out where {says}.", says=says)
+        yield says, torch.softmax(s, -1) @ scores.v[:, :, found]
 
 
 def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
@@ -268,37 +283,48 @@ def _of_tiles(scores: _Scores, tile: int) -> Iterator[tuple[str, Tensor]]:
 
     added, true = weights(0.0), weights(1.0)
     l_added, l_true = added.sum(-1, keepdim=True), true.sum(-1, keepdim=True)
-    tiles = f"tiles of {tile} keys"
-    yield f"It is what comes out where {tiles} are added up on different maxima.", added @ scores.v / l_added
-    says = "It is what comes out where {} is rescaled to each new maximum and {} is not, with " + tiles + "."
-    yield says.format("l", "o"), added @ scores.v / l_true
-    yield says.format("o", "l"), true @ scores.v / l_added
+    says = said(
+        "It is what comes out where tiles of {tile} keys are added up on different maxima.", tile=tile
+    )
+    yield says, added @ scores.v / l_added
+    says = said(
+        "It is what comes out where {one} is rescaled to each new maximum and {other} is not, with tiles of "
+        "{tile} keys."
+    )
+    yield says.format(one="l", other="o", tile=tile), added @ scores.v / l_true
+    yield says.format(one="o", other="l", tile=tile), true @ scores.v / l_added
     for what, times in _exponents_of_rescaling(scores.scale):
         wrong = weights(times)
-        says = f"It is what comes out where the factor onto each new maximum is {what}, with {tiles}."
+        says = said(
+            "It is what comes out where the factor onto each new maximum is {what}, with tiles of "
+            "{tile} keys.",
+            what=what,
+            tile=tile,
+        )
         yield says, wrong @ scores.v / wrong.sum(-1, keepdim=True)
     for what, old_sum in (
-        ("the sum of the tiles before counts as 1", lambda total, factor: factor),
+        (said("the sum of the tiles before counts as 1"), lambda total, factor: factor),
         (
-            "the factor onto each new maximum is added to the sum of the tiles before",
+            said("the factor onto each new maximum is added to the sum of the tiles before"),
             lambda total, factor: total + factor,
         ),
     ):
-        yield f"It is what comes out where {what}, with {tiles}.", _divided_by_tile(scores, s, tile, old_sum)
+        says = said("It is what comes out where {what}, with tiles of {tile} keys.", what=what, tile=tile)
+        yield says, _divided_by_tile(scores, s, tile, old_sum)
     first = (s.shape[-1] - 1) // tile * tile
     alone = torch.softmax(s[..., first:], -1) @ scores.v[..., first:, :]
-    yield f"It is what comes out of the last {s.shape[-1] - first} keys alone.", alone
+    yield said("It is what comes out of the last {count} keys alone.", count=s.shape[-1] - first), alone
 
 
 def _exponents_of_rescaling(scale: float) -> Iterator[tuple[str, float]]:
     """Yields what multiplies m_old - m_new in the exponent of each wrong factor."""
-    yield "made by exp2 instead of exp", 1 / _LOG2E
-    yield "made by exp instead of exp2", _LOG2E
-    yield "inverted", -1.0
-    yield "multiplied in twice", 2.0
+    yield said("made by exp2 instead of exp"), 1 / _LOG2E
+    yield said("made by exp instead of exp2"), _LOG2E
+    yield said("inverted"), -1.0
+    yield said("multiplied in twice"), 2.0
     if scale:
-        yield "made of maxima that are scaled once more", scale
-        yield "made of maxima that are not scaled", 1 / scale
+        yield said("made of maxima that are scaled once more"), scale
+        yield said("made of maxima that are not scaled"), 1 / scale
 
 
 def _divided_by_tile(
@@ -329,8 +355,17 @@ def _other_heads(
         found = _source_of(o[batch, head].double(), scores, batch, head, tolerance)
         if found is None:
             return ""
-        read, right = (f"kv head {one[1]} of batch {one[0]}" for one in (found, (batch, head // group)))
-        sentences.append(f"Head {head} of batch {batch} reads {read}; it should read {right}.")
+        sentences.append(
+            said(
+                "Head {head} of batch {batch} reads kv head {read} of batch {read_batch}; it should "
+                "read kv head {right} of batch {batch}.",
+                head=head,
+                batch=batch,
+                read=found[1],
+                read_batch=found[0],
+                right=head // group,
+            )
+        )
     return " ".join(sentences[:3])
 
 

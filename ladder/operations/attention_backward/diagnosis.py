@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from ladder.common.wording import said
 from ladder.operations.attention.diagnosis import first_wrong, where
 from ladder.operations.attention_backward.problem import BackwardProblem
 from ladder.operations.attention_backward.slips import range_of, slip
-from ladder.operations.base import Reference, known_values, rest_is_right
+from ladder.operations.base import Reference, is_wrong_text, known_values, rest_is_right
 
 
 def diagnose(
@@ -26,7 +27,7 @@ def diagnose(
     known = slip(problem, inputs, {name: outputs[name] for name in wrong}, reference.bounds)
     sentences = [*([known] if known else []), *rest_is_right(reference, wrong)]
     for name, of_name in wrong.items():
-        sentences.append(f"{name} is wrong in {int(of_name.sum()):,} of {of_name.numel():,} elements.")
+        sentences.append(is_wrong_text(name, of_name))
         sentences += where(of_name.any(-1), name)
         got, exact = outputs[name], reference.outputs[name]
         simple = [] if known else known_values(got, exact, of_name)
@@ -37,5 +38,14 @@ def diagnose(
             row = int(of_name[batch, head].any(-1).nonzero()[-1 if name == "dq" else 0])
             error = got[batch, head, row].double() - exact[batch, head, row]
             terms = range_of(problem, inputs, name, (batch, head, row), error, reference.bounds[name])
-            sentences += [f"Row {row} of {name}, head {head}, is what comes out {terms}."] if terms else []
+            if terms:
+                sentences.append(
+                    said(
+                        "Row {row} of {name}, head {head}, is what comes out {terms}.",
+                        row=row,
+                        name=name,
+                        head=head,
+                        terms=terms,
+                    )
+                )
     return sentences

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ladder.common.wording import said
 from ladder.operations.attention_backward.problem import BackwardProblem
 from ladder.operations.terms import KEYS, QUERIES, range_of_terms
 
@@ -70,7 +71,7 @@ def slip(
         return ""
     for says, wrong in _slips(problem, _Pass(problem, inputs)):
         if all(_is_close(outputs[name], wrong[name], bounds[name]) for name in outputs):
-            return f"It is what comes out {says}."
+            return said("It is what comes out {says}.", says=says)
     return ""
 
 
@@ -117,20 +118,27 @@ def _is_close(got: Tensor, wanted: Tensor, bound: float) -> bool:
 
 def _slips(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Gradients]]:
     p, dp, delta = one.p, one.dp, one.delta
-    yield "where delta is left out: dS = P * dP", one.gradients(p, p * dp)
-    yield "where delta is added instead of taken off", one.gradients(p, p * (dp + delta))
-    yield "where lse, times log2(e), stands for delta", one.gradients(p, p * (dp - one.lse * _LOG2E))
-    yield "where the weights are left out: dS = dP - delta", one.gradients(p, dp - delta)
-    yield "where delta is taken off behind the product: dS = P * dP - delta", one.gradients(p, p * dp - delta)
-    yield "where dP is left out: dS = -P * delta", one.gradients(p, -p * delta)
-    yield "where dS stands for P", one.gradients(one.ds, one.ds)
-    yield "where P stands for dS", one.gradients(p, p)
+    yield said("where delta is left out: dS = P * dP"), one.gradients(p, p * dp)
+    yield said("where delta is added instead of taken off"), one.gradients(p, p * (dp + delta))
+    yield said("where lse, times log2(e), stands for delta"), one.gradients(p, p * (dp - one.lse * _LOG2E))
+    yield said("where the weights are left out: dS = dP - delta"), one.gradients(p, dp - delta)
+    yield (
+        said("where delta is taken off behind the product: dS = P * dP - delta"),
+        one.gradients(p, p * dp - delta),
+    )
+    yield said("where dP is left out: dS = -P * delta"), one.gradients(p, -p * delta)
+    yield said("where dS stands for P"), one.gradients(one.ds, one.ds)
+    yield said("where P stands for dS"), one.gradients(p, p)
     if one.group > 1:
-        shared = "of the heads that share their keys"
-        yield f"where {shared} only the first one counts", one.gradients(p, one.ds, slice(1))
-        yield f"where {shared} only the last one counts", one.gradients(p, one.ds, slice(-1, None))
+        first = said("where of the heads that share their keys only the first one counts")
+        last = said("where of the heads that share their keys only the last one counts")
+        yield first, one.gradients(p, one.ds, slice(1))
+        yield last, one.gradients(p, one.ds, slice(-1, None))
     for what, exponents in _exponents(one):
-        yield f"where the weights are made of {what}", one.with_weights(one.weights(exponents))
+        yield (
+            said("where the weights are made of {what}", what=what),
+            one.with_weights(one.weights(exponents)),
+        )
     if problem.is_causal:
         for what, hidden in _masks(problem, one):
             yield what, one.with_weights(one.weights(one.s, hidden))
@@ -138,22 +146,25 @@ def _slips(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Gradient
 
 def _exponents(one: _Pass) -> Iterator[tuple[str, Tensor]]:
     """Yields the exponents of each slip, from which lse is subtracted."""
-    yield "logits that are log2(e) times too large: exp and exp2 are mixed up", one.s * _LOG2E
-    yield "logits that are log2(e) times too small: exp and exp2 are mixed up", one.s / _LOG2E
-    yield "logits that are divided by log2(e), and should be multiplied by it", one.s / _LOG2E**2
+    yield said("logits that are log2(e) times too large: exp and exp2 are mixed up"), one.s * _LOG2E
+    yield said("logits that are log2(e) times too small: exp and exp2 are mixed up"), one.s / _LOG2E
+    yield said("logits that are divided by log2(e), and should be multiplied by it"), one.s / _LOG2E**2
     if one.scale:
-        yield "logits that are not scaled", one.s / one.scale
-        yield "logits that are scaled twice", one.s * one.scale
+        yield said("logits that are not scaled"), one.s / one.scale
+        yield said("logits that are scaled twice"), one.s * one.scale
         both = one.s - one.scale * _LOG2E * one.lse + one.lse
-        yield "logits and an lse that have been multiplied by scale * log2(e), lse for the second time", both
-    yield "logits from which lse is not taken off", one.s + one.lse
-    yield "logits to which lse is added", one.s + 2 * one.lse
+        yield (
+            said("logits and an lse that have been multiplied by scale * log2(e), lse for the second time"),
+            both,
+        )
+    yield said("logits from which lse is not taken off"), one.s + one.lse
+    yield said("logits to which lse is added"), one.s + 2 * one.lse
 
 
 def _masks(problem: BackwardProblem, one: _Pass) -> Iterator[tuple[str, Tensor]]:
     """Yields masks other than the right one."""
-    yield "without the causal mask", one.ahead > problem.kv_len
-    yield "where a query sees the key after its own", one.ahead > 1
-    yield "where a query does not see its own key", one.ahead > -1
-    yield "of a mask aligned to the lower right", one.ahead > problem.kv_len - problem.q_len
-    yield "where a query sees the keys behind it and not those before it", one.ahead < 0
+    yield said("without the causal mask"), one.ahead > problem.kv_len
+    yield said("where a query sees the key after its own"), one.ahead > 1
+    yield said("where a query does not see its own key"), one.ahead > -1
+    yield said("of a mask aligned to the lower right"), one.ahead > problem.kv_len - problem.q_len
+    yield said("where a query sees the keys behind it and not those before it"), one.ahead < 0

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ladder.common.wording import said
 from ladder.common.words import describe, numbers, told_apart
-from ladder.operations.base import Reference, known_values, never_written
+from ladder.operations.attention.diagnosis import first_wrong_text
+from ladder.operations.base import Reference, is_wrong_text, known_values, never_written
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
 from ladder.operations.terms import KEYS, range_of_others, range_of_terms
@@ -26,7 +28,7 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
     bad = ~((o.double() - exact).abs() <= bound)
     if not bad.any():
         return []
-    sentences = [f"o is wrong in {int(bad.sum()):,} of {bad.numel():,} elements."]
+    sentences = [is_wrong_text("o", bad)]
     found = list(sequences(problem, inputs))
     sentences += where(bad, [(one.number, one.queries) for one in found])
     first = next(one for one in found if bool(bad[one.queries].any()))
@@ -34,20 +36,34 @@ def diagnose(problem: HstuProblem, inputs: Mapping[str, Any], o: Tensor, referen
     known_here = [known] if known else known_values(o, exact, bad)
     if problem.page_size and bool((o.isnan() & ~never_written(o)).any()):
         known_here.append(
-            "With pages, k and v are NaN but for the targets, and so is a last page past its last key."
+            said("With pages, k and v are NaN but for the targets, and so is a last page past its last key.")
         )
     row, head, column = (int(place) for place in bad[first.queries].nonzero()[0])
     got, wanted = (x[first.queries][:, head].double() for x in (o, exact))
     texts = told_apart(float(got[row, column]), float(wanted[row, column]))
-    place = f"sequence {first.number}, row {row}, head {head}, column {column}"
-    sentences += [*known_here, f"The first wrong one: o at {place} is {texts[0]}, should be {texts[1]}."]
+    place = said(
+        "sequence {number}, row {row}, head {head}, column {column}",
+        number=first.number,
+        row=row,
+        head=head,
+        column=column,
+    )
+    sentences += [*known_here, first_wrong_text("o", place, texts)]
     if not known_here:  # most keys are hidden from the first row, and the last one mostly sees the most
         rows = bad[first.queries][:, head].any(1).nonzero().flatten()
         got, error = o[first.queries][:, head].double(), (o.double() - exact)[first.queries][:, head]
         for row in dict.fromkeys((int(rows[0]), int(rows[-1]))):
             says = _keys(problem, first, row, head, error[row], bound)
             says = says or _bias(problem, inputs, first, row, head, got[row], bound)
-            sentences += [f"Row {row} of it, head {head}, is what comes out {says}."] if says else []
+            if says:
+                sentences.append(
+                    said(
+                        "Row {row} of it, head {head}, is what comes out {says}.",
+                        row=row,
+                        head=head,
+                        says=says,
+                    )
+                )
     return sentences
 
 
@@ -62,7 +78,7 @@ def _keys(problem: HstuProblem, one: JaggedSequence, row: int, head: int, error:
     if says:
         return says
     keys = range_of_others(error, torch.zeros_like(values), values * (1 - seen), bound, KEYS)
-    return f"where {keys}, which the mask hides, have the weight 1" if keys else ""
+    return said("where {keys}, which the mask hides, have the weight 1", keys=keys) if keys else ""
 
 
 def _bias(
@@ -87,8 +103,10 @@ def _bias(
     if found == position or float(off[found]) > min(bound, float(off[position]) / 4):
         return ""
     if found == m:
-        return "without the bias"
-    return f"with the bias of position {found}; it is at position {position}"
+        return said("without the bias")
+    return said(
+        "with the bias of position {found}; it is at position {position}", found=found, position=position
+    )
 
 
 def where(bad: Tensor, parts: Sequence[tuple[int, slice]], name: str = "") -> list[str]:
@@ -98,17 +116,24 @@ def where(bad: Tensor, parts: Sequence[tuple[int, slice]], name: str = "") -> li
     """
     sentences = []
     wrong = [(number, bad[tokens]) for number, tokens in parts if bool(bad[tokens].any())]
-    if len(wrong) < len(parts):
-        words = ("sequences", "are") if len(wrong) > 1 else ("sequence", "is")
-        which = numbers(number for number, _ in wrong)
-        sentences.append(f"Only {words[0]} {which} of {len(parts)} {words[1]} wrong.")
+    which = numbers(number for number, _ in wrong)
+    if len(wrong) == 1 < len(parts):
+        sentences.append(said("Only sequence {which} of {count} is wrong.", which=which, count=len(parts)))
+    elif len(wrong) < len(parts):
+        sentences.append(said("Only sequences {which} of {count} are wrong.", which=which, count=len(parts)))
     heads = [int(h) for h in bad.any(2).any(0).nonzero().flatten()]
     if len(heads) < bad.shape[1]:
-        sentences.append(f"Wrong heads: {describe(heads, bad.shape[1])}.")
+        sentences.append(said("Wrong heads: {which}.", which=describe(heads, bad.shape[1])))
     number, first = wrong[0]
     rows = [int(r) for r in first.any(2).any(1).nonzero().flatten()]
-    of = f"{name} in " if name else ""
-    return [*sentences, f"Wrong rows of {of}sequence {number}: {describe(rows, len(first))}."]
+    pattern = describe(rows, len(first))
+    if name:
+        text = said(
+            "Wrong rows of {name} in sequence {number}: {which}.", name=name, number=number, which=pattern
+        )
+    else:
+        text = said("Wrong rows of sequence {number}: {which}.", number=number, which=pattern)
+    return [*sentences, text]
 
 
 def _slip(
@@ -117,7 +142,7 @@ def _slip(
     """Describes the slip that produces o; "" if it is none of the known ones."""
     for says, weights in _slips(problem, has_bias=inputs["rab"] is not None):
         if all(_is_close(o[one.queries], one, weights, problem.length, tolerance) for one in found):
-            return f"It is what comes out {says}."
+            return said("It is what comes out {says}.", says=says)
 
     def right(one: JaggedSequence, s: Tensor) -> Tensor:
         bias = 0.0 if one.bias is None else one.bias.double()
@@ -125,7 +150,7 @@ def _slip(
 
     with_k = [replace(one, v=one.k) for one in found]
     if all(_is_close(o[one.queries], one, right, problem.length, tolerance) for one in with_k):
-        return "It is what comes out where K stands for V."
+        return said("It is what comes out where K stands for V.")
     return ""
 
 
@@ -145,45 +170,48 @@ def _slips(problem: HstuProblem, *, has_bias: bool) -> Iterator[tuple[str, _Weig
     def masked(one: JaggedSequence, s: Tensor, seen: Tensor | bool) -> Tensor:
         return F.silu(alpha * (s + bias(one))) * seen
 
-    yield "without the mask", lambda one, s: masked(one, s, True)
+    yield said("without the mask"), lambda one, s: masked(one, s, True)
     yield (
-        "where query i stands at position i: the queries are the last of their sequence's tokens",
+        said("where query i stands at position i: the queries are the last of their sequence's tokens"),
         lambda one, s: masked(one, s, _ahead(one) <= one.q.shape[0] - one.k.shape[0]),
     )
-    yield "where a query sees the key after its own", lambda one, s: masked(one, s, _ahead(one) <= 1)
+    yield said("where a query sees the key after its own"), lambda one, s: masked(one, s, _ahead(one) <= 1)
     yield (
-        "where a query does not see its own key",
+        said("where a query does not see its own key"),
         lambda one, s: masked(one, s, one.seen & (_ahead(one) != 0)),
     )
-    yield "with the causal mask alone", lambda one, s: masked(one, s, _ahead(one) <= 0)
+    yield said("with the causal mask alone"), lambda one, s: masked(one, s, _ahead(one) <= 0)
     yield (
-        "where the logits are not multiplied by alpha",
+        said("where the logits are not multiplied by alpha"),
         lambda one, s: F.silu(s + bias(one)) * one.seen,
     )
     yield (
-        "where the logits are multiplied by alpha twice",
+        said("where the logits are multiplied by alpha twice"),
         lambda one, s: F.silu(alpha**2 * (s + bias(one))) * one.seen,
     )
     yield (
-        "where the logits are the weights: silu is left out",
+        said("where the logits are the weights: silu is left out"),
         lambda one, s: alpha * (s + bias(one)) * one.seen,
     )
     yield (
-        "where the weights are the sigmoid of the logits, not silu",
+        said("where the weights are the sigmoid of the logits, not silu"),
         lambda one, s: torch.sigmoid(alpha * (s + bias(one))) * one.seen,
     )
     if has_bias:
-        yield "without the bias", lambda one, s: F.silu(alpha * s) * one.seen
+        yield said("without the bias"), lambda one, s: F.silu(alpha * s) * one.seen
         yield (
-            "where the bias is not multiplied by alpha",
+            said("where the bias is not multiplied by alpha"),
             lambda one, s: F.silu(alpha * s + bias(one)) * one.seen,
         )
         yield (
-            "where the bias is multiplied by alpha twice",
+            said("where the bias is multiplied by alpha twice"),
             lambda one, s: F.silu(alpha * s + alpha**2 * bias(one)) * one.seen,
         )
-        yield "where the bias is added twice", lambda one, s: F.silu(alpha * (s + 2 * bias(one))) * one.seen
-        yield "where the bias is taken off", lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
+        yield (
+            said("where the bias is added twice"),
+            lambda one, s: F.silu(alpha * (s + 2 * bias(one))) * one.seen,
+        )
+        yield said("where the bias is taken off"), lambda one, s: F.silu(alpha * (s - bias(one))) * one.seen
 
 
 def _ahead(one: JaggedSequence) -> Tensor:

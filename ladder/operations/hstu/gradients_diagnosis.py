@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ladder.common.wording import said
 from ladder.common.words import told_apart
-from ladder.operations.base import Reference, known_values, rest_is_right
+from ladder.operations.base import Reference, is_wrong_text, known_values, rest_is_right
 from ladder.operations.hstu.diagnosis import where
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import JaggedSequence, sequences
@@ -50,19 +51,21 @@ class _Pass:
         p, slope = self.p * seen, self.slope * seen
         ds = slope * self.dp
         dp_of_k = torch.einsum("nhd,mhd->hnm", d_o, self.k)
-        yield _Slip("where dP stands for dS: it is not multiplied by silu's slope", p, self.dp * seen, q, d_o)
-        yield _Slip("where dP is dO K^T, not dO V^T", p, slope * dp_of_k, q, d_o)
-        yield _Slip("where P stands for dS", p, p, q, d_o)
-        yield _Slip("where dS stands for P", ds, ds, q, d_o)
-        yield _Slip("where P stands for its slope", p, p * self.dp, q, d_o)
-        yield _Slip("where dK is made of dO instead of Q", p, ds, d_o, d_o)
-        yield _Slip("where dV is made of Q instead of dO", p, ds, q, q)
-        yield _Slip("where the slopes are not masked", p, self.slope * self.dp, q, d_o)
-        yield _Slip("where the weights are not masked", self.p, ds, q, d_o)
+        yield _Slip(
+            said("where dP stands for dS: it is not multiplied by silu's slope"), p, self.dp * seen, q, d_o
+        )
+        yield _Slip(said("where dP is dO K^T, not dO V^T"), p, slope * dp_of_k, q, d_o)
+        yield _Slip(said("where P stands for dS"), p, p, q, d_o)
+        yield _Slip(said("where dS stands for P"), ds, ds, q, d_o)
+        yield _Slip(said("where P stands for its slope"), p, p * self.dp, q, d_o)
+        yield _Slip(said("where dK is made of dO instead of Q"), p, ds, d_o, d_o)
+        yield _Slip(said("where dV is made of Q instead of dO"), p, ds, q, q)
+        yield _Slip(said("where the slopes are not masked"), p, self.slope * self.dp, q, d_o)
+        yield _Slip(said("where the weights are not masked"), self.p, ds, q, d_o)
         for says, other in (
-            ("without the mask", torch.ones_like(seen)),
-            ("where the mask hides what it should leave, and leaves what it should hide", ~seen),
-            ("where each query has the mask of the next one", torch.cat([seen[1:], seen[-1:]])),
+            (said("without the mask"), torch.ones_like(seen)),
+            (said("where the mask hides what it should leave, and leaves what it should hide"), ~seen),
+            (said("where each query has the mask of the next one"), torch.cat([seen[1:], seen[-1:]])),
         ):
             yield _Slip(says, self.p * other, self.slope * other * self.dp, q, d_o)
 
@@ -89,7 +92,7 @@ def diagnose_gradients(
     sentences = [*([known] if known else []), *rest_is_right(reference, wrong)]
     for name, of_name in wrong.items():
         got, exact = outputs[name], reference.outputs[name]
-        sentences.append(f"{name} is wrong in {int(of_name.sum()):,} of {of_name.numel():,} elements.")
+        sentences.append(is_wrong_text(name, of_name))
         if name != "d_rab":
             parts = [(one.number, one.queries if name == "dq" else one.keys) for one in found]
             sentences += where(of_name, parts, name)
@@ -97,15 +100,25 @@ def diagnose_gradients(
         sentences += simple
         place = tuple(int(index) for index in of_name.nonzero()[0])
         texts = told_apart(float(got[place]), float(exact[place]))
-        at = ", ".join(map(str, place))
-        sentences.append(f"The first wrong one: {name}[{at}] is {texts[0]}, should be {texts[1]}.")
+        at = f"{name}[{', '.join(map(str, place))}]"
+        sentences.append(
+            said(
+                "The first wrong one: {at} is {got}, should be {wanted}.",
+                at=at,
+                got=texts[0],
+                wanted=texts[1],
+            )
+        )
         if not known and not simple and name != "d_rab":
             # A query's last row mostly has the most terms, a key's first.
             head, rows = place[1], of_name[:, place[1]].any(1).nonzero().flatten()
             token = int(rows[-1 if name == "dq" else 0])
             error = got[token, head].double() - exact[token, head]
             terms = _terms(problem, inputs, found, name, token, head, error, reference.bounds[name])
-            sentences += [f"{name}[{token}, {head}] is what comes out {terms}."] if terms else []
+            if terms:
+                sentences.append(
+                    said("{at} is what comes out {terms}.", at=f"{name}[{token}, {head}]", terms=terms)
+                )
     return sentences
 
 
@@ -151,7 +164,7 @@ def _slip(
         gradients = [one.gradients(slip) for one, slip in zip(passes, slips, strict=True)]
         wanted = {name: torch.cat([part[name] for part in gradients]) * factors[name] for name in names}
         if names and all(_is_close(outputs[name], wanted[name], reference.bounds[name]) for name in names):
-            return f"It is what comes out {slips[0].says}."
+            return said("It is what comes out {says}.", says=slips[0].says)
     return ""
 
 
@@ -165,22 +178,22 @@ def _simple(problem: HstuProblem, name: str, got: Tensor, bad: Tensor, reference
     """Reports if another gradient is there, or a factor is missing or is there once too often."""
     for other, wanted in reference.outputs.items():
         if other != name and got.shape == wanted.shape and _is_close(got, wanted, reference.bounds[other]):
-            return [f"It holds {other}."]
+            return [said("It holds {other}.", other=other)]
     return _factor(problem, got, reference.outputs[name]) or known_values(got, reference.outputs[name], bad)
 
 
 def _factor(problem: HstuProblem, got: Tensor, exact: Tensor) -> list[str]:
     alpha, length = problem.factor, problem.length
     for what, factor in (
-        ("alpha, which does not belong there", alpha),
-        ("1 / alpha: alpha is missing", 1 / alpha if alpha else 0.0),
-        ("the length: 1 / length is missing", length),
-        ("1 / length, once too often", 1 / length),
-        ("length / alpha: alpha / length is missing", length / alpha if alpha else 0.0),
+        (said("alpha, which does not belong there"), alpha),
+        (said("1 / alpha: alpha is missing"), 1 / alpha if alpha else 0.0),
+        (said("the length: 1 / length is missing"), length),
+        (said("1 / length, once too often"), 1 / length),
+        (said("length / alpha: alpha / length is missing"), length / alpha if alpha else 0.0),
     ):
         is_other = not math.isclose(factor, 1.0)
         if is_other and factor and _is_close(got, factor * exact, 2.0**-8 * float(exact.abs().max())):
-            return [f"It is the right one times {factor:.4g}, {what}."]
+            return [said("It is the right one times {factor:.4g}, {what}.", factor=factor, what=what)]
     return []
 
 
