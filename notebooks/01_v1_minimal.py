@@ -116,7 +116,8 @@ lessons.debug(
 # the element, thousands of instructions later. `rcontinue` goes back to the last finding, the read that came too early.
 #
 # `ladder debug` has the same commands in a terminal, and [its manual](../docs/debugger.md) shows these steps one by
-# one. On the site, the rung's live page takes a barrier out in the browser, and has the exercise above.
+# one. On the site, [this rung's page](../stages/v1_minimal/README.md) leads to its live page: there the browser runs the
+# kernel without a barrier, and you can solve the exercise above without installing anything.
 #
 # ## The first product
 #
