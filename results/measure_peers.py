@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""Measures the fastest rungs of attention and of its gradients beside other implementations of both.
+
+    python3 results/measure_peers.py --out results/h200 [--rounds 9] [--seconds 400] [--pass forward backward]
+        [--rungs STAGE ...]
+
+Writes ``peers.csv`` after each problem: one row per contender, with two times of it. ``burst_ms`` is the time
+per launch of launches one directly after the other. ``single_ms`` is the time of one launch after the L2
+cache has been overwritten. Both are medians over rounds, with the 10th and 90th percentile; a round runs all
+contenders in random order. ``watts`` and ``clock_mhz`` are those of the GPU while a contender runs for a
+third of a second, and ``tflops_per_watt`` is its speed in bursts over them. ``error`` is the largest error of
+the outputs of two heads against float64, as a share of what rounding allows.
+
+Contenders: the rungs; torch's scaled_dot_product_attention by its backends cuDNN and flash; FlexAttention,
+compiled; FlashAttention-3 where ``flash_attn_interface`` can be imported, and FlashAttention-4 where
+``flash_attn.cute`` can. Their versions are in the column ``version``. Needs a GPU of sm_90, nvcc and a Python
+with torch, pandas and rich; the package need not be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import importlib.metadata
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ladder.backends import get_backend, make_outputs
+from ladder.backends.timing import Timing
+from ladder.bench.provenance import measured_on
+from ladder.build import build_all
+from ladder.errors import LadderError
+from ladder.lessons.recorded import DENSE
+from ladder.operations import BackwardProblem, Problem, operation_of
+from ladder.operations.attention.baselines import attend
+from ladder.operations.attention.reference import attention_float64
+from ladder.operations.base import torch_dtypes
+from ladder.stages import discover
+
+#: What is measured by default, beside the peers.
+RUNGS = ("v11b_store", "v12_order", *DENSE.values())
+BURST_MS = 50.0
+SINGLES = 4  # per round
+FLUSHED_BYTES = 256 << 20
+POWER_SECONDS = 0.33
+SHOWN = ("tflops_burst", "tflops_single", "watts", "clock_mhz", "error")
+
+Run = Callable[[], Sequence[Tensor]]
+#: The contender's outputs in the operation's order and layout, and its version.
+Contender = tuple[Run, str]
+
+
+def problems(passes: Sequence[str]) -> Iterator[Problem]:
+    """Both masks at three lengths; other head dims, dtypes and groups of heads at the middle one."""
+    base = Problem(4, 16, 4096, 4096, 128, dtype="bf16")
+    sizes = [replace(base, head_dim=d) for d in (128, 64)]
+    sizes += [replace(one, batch=1, q_len=16384, kv_len=16384) for one in sizes]
+    short = [replace(one, batch=16, q_len=1024, kv_len=1024) for one in sizes[:2]]
+    forward = [*sizes, replace(base, dtype="f16"), replace(base, head_dim=256), *short]
+    shapes = {"forward": forward, "backward": [*sizes, *short]}
+    group = replace(base, heads=32, kv_heads=8, is_causal=True)
+    for name in passes:
+        masked = [
+            replace(one, is_causal=is_causal) for one, is_causal in product(shapes[name], (False, True))
+        ]
+        for one in [*masked, group]:
+            yield one if name == "forward" else BackwardProblem(**asdict(one))
+
+
+def make_inputs(problem: Problem) -> dict[str, Tensor | None]:
+    """Standard normal values on the GPU; for gradients also the exact o and lse, rounded."""
+    generator = torch.Generator("cuda").manual_seed(1)
+    operation, dtype = operation_of(problem), torch_dtypes()[problem.dtype or "bf16"]
+
+    def draw(name: str) -> Tensor:
+        shape = operation.input_shapes(problem)[name]
+        return torch.randn(*shape, generator=generator, device="cuda", dtype=torch.float32).to(dtype)
+
+    inputs: dict[str, Tensor | None] = {"q": draw("q"), "k": draw("k"), "v": draw("v"), "sinks": None}
+    if not isinstance(problem, BackwardProblem):
+        return inputs
+    o, d_o = torch.empty_like(draw("q")), draw("d_o")
+    lse = torch.empty(o.shape[:3], device="cuda")
+    group = problem.heads // problem.num_kv_heads
+    for batch, head in product(range(problem.batch), range(problem.heads)):
+        places = {"q": head, "k": head // group, "v": head // group}
+        one = [inputs[name][batch, place][None, None] for name, place in places.items()]  # type: ignore[index]
+        o[batch, head], lse[batch, head] = (x[0, 0] for x in attention_float64(*one, **problem.rules))
+    return {**inputs, "o": o, "lse": lse, "d_o": d_o, "d_lse": None, "d_sinks": None}
+
+
+class Rungs:
+    """The rungs, built for the problems that they suit."""
+
+    def __init__(self, names: Sequence[str], measured: Sequence[Problem]) -> None:
+        here, found = get_backend("cuda"), discover()
+        self._suited = {name: [*filter(found[name].suits, measured)] for name in names}
+        self._suited = {name: suited for name, suited in self._suited.items() if suited}
+        stages = [found[name].narrowed(suited) for name, suited in self._suited.items()]
+        targets = {stage.name: here.target(stage, None) for stage in stages}
+        options = {stage.name: stage.chosen_options({}) for stage in stages}
+        self._loaded = {}
+        for name, built in build_all(stages, targets, options).items():
+            if isinstance(built, LadderError):
+                raise built
+            self._loaded[name] = here.loaded(built, targets[name], torch.device("cuda"))
+
+    def contenders(self, problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+        for name, suited in self._suited.items():
+            if problem in suited:
+                yield name, (self._run(name, problem, inputs), "")
+
+    def _run(self, name: str, problem: Problem, inputs: Mapping[str, Any]) -> Run:
+        operation = operation_of(problem)
+        outputs = make_outputs(problem, "cuda")
+        arguments = operation.arguments(problem, {**inputs, **outputs})
+        launch = self._loaded[name]([*inputs], [*outputs], arguments)
+        tensors = [*inputs.values(), *outputs.values()]
+        wanted = [outputs[output.name] for output in operation.outputs(problem)]
+
+        def run() -> Sequence[Tensor]:
+            launch(tensors)
+            return wanted
+
+        return run
+
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def of_function(attend: Attend, problem: Problem, inputs: Mapping[str, Any], heads_last: bool = False) -> Run:
+    """The run of a function of q, k and v; of its gradients alone, if the problem is theirs. With
+    ``heads_last`` the function takes and returns (batch, rows, heads, d), as FlashAttention does.
+    """
+
+    def laid_out(tensor: Tensor) -> Tensor:
+        return tensor.transpose(1, 2).contiguous() if heads_last else tensor
+
+    def back(tensor: Tensor) -> Tensor:
+        return tensor.transpose(1, 2) if heads_last else tensor
+
+    q, k, v = (laid_out(inputs[name]) for name in "qkv")
+    if not isinstance(problem, BackwardProblem):
+
+        def forward() -> Sequence[Tensor]:
+            with torch.no_grad():
+                return [back(attend(q, k, v))]
+
+        return forward
+    leaves = [tensor.requires_grad_() for tensor in (q.detach(), k.detach(), v.detach())]
+    o, d_o = attend(*leaves), laid_out(inputs["d_o"])
+
+    def gradients() -> Sequence[Tensor]:
+        return [*map(back, torch.autograd.grad(o, leaves, d_o, retain_graph=True))]
+
+    return gradients
+
+
+def torch_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+    cudnn = f"cuDNN {torch.backends.cudnn.version()}"
+    for name, backend, version in (
+        ("torch cuDNN", SDPBackend.CUDNN_ATTENTION, cudnn),
+        ("torch flash", SDPBackend.FLASH_ATTENTION, ""),
+    ):
+        yield name, (of_function(partial(attend, problem, backend), problem, inputs), version)
+
+
+def flex_contender(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+    """FlexAttention, for the problems whose compilation is worth its time."""
+    if problem.q_len != 4096 or problem.head_dim > 128 or problem.dtype != "bf16":
+        return
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    compiled: Any = torch.compile(flex_attention, dynamic=False)
+    length, gqa = problem.q_len, problem.heads != problem.num_kv_heads
+    mask = (
+        create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length)
+        if problem.is_causal
+        else None
+    )
+
+    def attend_in_blocks(*qkv: Tensor) -> Tensor:
+        return compiled(*qkv, block_mask=mask, enable_gqa=gqa)
+
+    yield "FlexAttention", (of_function(attend_in_blocks, problem, inputs), "")
+
+
+def flash_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+    """FlashAttention-3 and -4, those that can be imported."""
+    for name, module, package in (
+        ("FlashAttention-3", "flash_attn_interface", "flash_attn_3"),
+        ("FlashAttention-4", "flash_attn.cute", "flash-attn-4"),
+    ):
+        with suppress(ImportError):
+            interface = importlib.import_module(module)
+
+            def flash_attend(*qkv: Tensor, interface: ModuleType = interface) -> Tensor:
+                o = interface.flash_attn_func(*qkv, causal=problem.is_causal)
+                return o[0] if isinstance(o, tuple) else o
+
+            yield (
+                name,
+                (
+                    of_function(flash_attend, problem, inputs, heads_last=True),
+                    _version(interface, package),
+                ),
+            )
+
+
+def _version(module: ModuleType, package: str) -> str:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return str(getattr(module, "__version__", ""))
+
+
+PEERS = {"torch": torch_contenders, "flex": flex_contender, "flash": flash_contenders}
+
+
+def error_of(problem: Problem, inputs: Mapping[str, Any], outputs: Sequence[Tensor]) -> float:
+    """The largest error of the checked heads' outputs, as a share of what the reference allows."""
+    operation = operation_of(problem)
+    part, given = operation.part(problem, inputs)
+    expected = operation.reference(part, given)
+    wanted = operation.outputs(part)
+    assert isinstance(part, Problem)
+    if part.heads * problem.num_kv_heads != part.num_kv_heads * problem.heads:
+        wanted = wanted[:1]  # dk and dv are sums over query heads that are not checked
+    worst = 0.0
+    for output, whole in zip(wanted, outputs, strict=False):
+        checked = whole[: output.shape[0], : output.shape[1]]
+        worst = max(worst, expected.deviation(output.name, checked).largest / expected.bounds[output.name])
+    return worst
+
+
+class Meter:
+    """The GPU's energy and clock, of NVIDIA's management library."""
+
+    def __init__(self) -> None:
+        self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self._device = ctypes.c_void_p()
+        self._nvml.nvmlInit_v2()
+        self._nvml.nvmlDeviceGetHandleByIndex_v2(torch.cuda.current_device(), ctypes.byref(self._device))
+
+    def joules(self) -> float:
+        millijoules = ctypes.c_ulonglong()
+        self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device, ctypes.byref(millijoules))
+        return millijoules.value * 1e-3
+
+    def clock_mhz(self) -> int:
+        clock = ctypes.c_uint()
+        self._nvml.nvmlDeviceGetClockInfo(self._device, 1, ctypes.byref(clock))  # 1: the SMs'
+        return clock.value
+
+
+@dataclass
+class Timer:
+    """Times launches in bursts, and one by one after the L2 cache has been overwritten."""
+
+    flushed: Tensor
+    meter: Meter
+
+    def burst(self, run: Run, count: int) -> float:
+        """ms per launch of ``count`` launches. The host gets ahead while the GPU sleeps."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(400_000)
+        start.record()
+        for _ in range(count):
+            run()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / count
+
+    def single(self, run: Run) -> float:
+        self.flushed.zero_()
+        return self.burst(run, 1)
+
+    def measure(self, runs: Mapping[str, Run], rounds: int) -> tuple[dict[str, Timing], dict[str, Timing]]:
+        counts = {name: max(2, min(20, int(BURST_MS / self.burst(run, 3)))) for name, run in runs.items()}
+        bursts: dict[str, list[float]] = {name: [] for name in runs}
+        singles: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(rounds):
+            for name in random.sample([*runs], len(runs)):
+                bursts[name].append(self.burst(runs[name], counts[name]))
+            for name in random.sample([*runs], len(runs)):
+                singles[name] += [self.single(runs[name]) for _ in range(SINGLES)]
+        return (
+            {name: Timing.of(times) for name, times in bursts.items()},
+            {name: Timing.of(times) for name, times in singles.items()},
+        )
+
+    def power(self, run: Run, ms: float) -> tuple[float, float]:
+        """Watts and the SMs' clock in MHz while the launches run that take ``POWER_SECONDS``."""
+        count = max(4, int(POWER_SECONDS * 1e3 / ms / 4))
+        self.burst(run, count)
+        joules, began, clocks = self.meter.joules(), time.perf_counter(), []
+        for _ in range(3):
+            self.burst(run, count)
+            clocks.append(self.meter.clock_mhz())
+        return (self.meter.joules() - joules) / (time.perf_counter() - began), sum(clocks) / len(clocks)
+
+
+def measured(
+    problem: Problem, rungs: Rungs, peers: Sequence[str], timer: Timer, rounds: int
+) -> list[dict[str, Any]]:
+    """The rows of a problem. A contender that fails is reported and left out."""
+    inputs = make_inputs(problem)
+    runs: dict[str, Run] = {}
+    versions, errors = {}, {}
+    found = [rungs.contenders(problem, inputs), *(PEERS[name](problem, inputs) for name in peers)]
+    for contenders in found:
+        try:
+            for name, (run, version) in contenders:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # torch says why a backend does not take the problem
+                    errors[name] = error_of(problem, inputs, run())
+                runs[name], versions[name] = run, version
+        except (RuntimeError, LadderError) as failure:
+            print(f"{problem}: {str(failure).splitlines()[0]}", file=sys.stderr)
+    bursts, singles = timer.measure(runs, rounds)
+    rows = []
+    for name, run in runs.items():
+        burst, single = bursts[name], singles[name]
+        watts, clock = timer.power(run, burst.median_ms)
+        speed = burst.tflops(problem.flops)
+        rows.append(
+            {
+                "pass": "backward" if isinstance(problem, BackwardProblem) else "forward",
+                "contender": name,
+                "version": versions[name],
+                **operation_of(problem).row(problem),
+                **{f"burst_{key}": value for key, value in asdict(burst).items()},
+                **{f"single_{key}": value for key, value in asdict(single).items()},
+                "tflops_burst": speed,
+                "tflops_single": single.tflops(problem.flops),
+                "watts": watts,
+                "clock_mhz": clock,
+                "tflops_per_watt": speed / watts,
+                "error": errors[name],
+                "passed": errors[name] <= 1,
+            }
+        )
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=400.0, help="no problem begins later than this")
+    parser.add_argument("--pass", dest="passes", nargs="+", default=["forward", "backward"], metavar="PASS")
+    parser.add_argument("--rungs", nargs="+", default=[*RUNGS], metavar="STAGE")
+    parser.add_argument("--peers", nargs="+", choices=[*PEERS], default=[*PEERS], metavar="PEER")
+    options = parser.parse_args()
+    began = time.monotonic()
+    try:
+        chosen = [*problems(options.passes)]
+        rungs = Rungs(options.rungs, chosen)
+        where = measured_on()
+        timer = Timer(torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda"), Meter())
+        rows: list[dict[str, Any]] = []
+        options.out.mkdir(parents=True, exist_ok=True)
+        for problem in chosen:
+            if time.monotonic() - began > options.seconds:
+                print(f"{problem} is left out: the time is over", file=sys.stderr)
+                continue
+            new = measured(problem, rungs, options.peers, timer, options.rounds)
+            rows += [{**where, **row} for row in new]
+            torch.cuda.empty_cache()
+            pd.DataFrame(rows).to_csv(options.out / "peers.csv", index=False, float_format="%.6g")
+            shown = pd.DataFrame(new)[["contender", *SHOWN]].to_string(index=False, float_format="%.3g")
+            print(f"\n{problem} ({time.monotonic() - began:.0f} s)\n{shown}", flush=True)
+    except LadderError as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return 2
+    return 0 if all(row["passed"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
