@@ -87,7 +87,7 @@ def _with_gradient(call: Callable[[], Tensor], leaves: Sequence[Tensor], d_o: Te
 
 
 def _launch_alone(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Call:
-    run = prepared(q, k, v, is_causal, None, False, "auto", "", "", False)
+    run = prepared(q, k, v, is_causal, None, False, "auto", "", "", None)
     tensors = [*inputs_of(q, k, v), *run.empty_outputs()]
     return lambda: run.launch(tensors)
 

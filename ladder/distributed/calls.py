@@ -89,7 +89,7 @@ def attention(
             deterministic=deterministic,
         )
     choices = (is_causal, scale, enable_gqa, stage, arch or "", gradients)
-    own = _described(query, key, value, offsets, schedule, *choices)
+    own = _described(query, key, value, offsets, schedule, *choices, (backward, deterministic))
     ranks = exchanged(group, own)
     require_agreement(ranks, dist.get_backend_config(group))
     sizes = Sizes(
@@ -135,8 +135,10 @@ def _described(
     stage: str,
     arch: str,
     gradients: bool,
+    by: tuple[str, bool],
 ) -> Description:
     """This rank's call, or what is wrong with it, which the other ranks must hear of."""
+    gradients_by = by if gradients else None
     try:
         if schedule not in SCHEDULES:
             raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
@@ -148,9 +150,9 @@ def _described(
             x if x.shape[2] else x.new_empty((*x.shape[:2], 1, x.shape[3])) for x in (query, key, value)
         )
         if offsets is None:
-            prepared(q, k, v, is_causal, scale, enable_gqa, stage, arch, "", gradients)
+            prepared(q, k, v, is_causal, scale, enable_gqa, stage, arch, "", gradients_by)
         else:
-            _prepared_sequences(q, k, v, is_causal, scale, enable_gqa, stage, arch, gradients)
+            _prepared_sequences(q, k, v, is_causal, scale, enable_gqa, stage, arch, gradients_by)
         if key.shape[2] != query.shape[2]:
             raise InvalidProblem(
                 f"query has {query.shape[2]} rows and key {key.shape[2]}; a rank must hold the same rows of "
@@ -184,14 +186,14 @@ def _prepared_sequences(
     enable_gqa: bool,
     stage: str,
     arch: str,
-    gradients: bool,
+    gradients_by: tuple[str, bool] | None,
 ) -> None:
     """Raises as :func:`ladder.varlen_attention` for one sequence with this rank's rows."""
     tokens = [as_tokens(x) for x in (query, key, value)]
     marks = [on_device(x.device, (0, x.shape[2])) for x in (query, key)]
     window = (-1, 0) if is_causal else (-1, -1)
     given = (query.shape[2], key.shape[2], scale, window, enable_gqa, stage, arch, "")
-    prepared_sequences((tokens[0], tokens[1], tokens[2]), (marks[0], marks[1]), gradients, *given)
+    prepared_sequences((tokens[0], tokens[1], tokens[2]), (marks[0], marks[1]), gradients_by, *given)
 
 
 class _Attention(torch.autograd.Function):

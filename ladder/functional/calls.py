@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.errors import UnsupportedProblem
 from ladder.functional import gradients, operators
 from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.kept import strides_of
-from ladder.functional.runs import AUTO, Run
+from ladder.functional.runs import AUTO, Run, option_words
 from ladder.functional.transforms import autocast, needs_operator
-from ladder.stages import format_options
 
 
 def attention(
@@ -71,7 +70,7 @@ def attention(
     """
     if attn_mask is not None or dropout_p != 0.0:
         _refuse(attn_mask, dropout_p)
-    chosen = _option_words(options) if options else ""
+    chosen = option_words(options) if options else ""
     arguments = (is_causal, scale, enable_gqa, stage, arch or "", chosen)
     window = window_size if isinstance(window_size, tuple) else _pair(window_size)
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):
@@ -86,7 +85,8 @@ def attention(
     if torch._C._is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
     differentiable = torch.is_grad_enabled() and _requires_grad(query, key, value, sinks)
-    run = prepared(query, key, value, *arguments, differentiable, *variant)
+    gradients_by = (backward, deterministic) if differentiable else None
+    run = prepared(query, key, value, *arguments, gradients_by, *variant)
     if differentiable:
         choices = (is_causal, scale, backward, arch or "", deterministic, window, softcap)
         outputs: tuple[Tensor, Tensor] = _apply(query, key, value, sinks, run, choices)
@@ -111,12 +111,6 @@ def _requires_grad(query: Any, key: Any, value: Any, sinks: Any) -> bool:
 def _pair(window_size: Any) -> Any:
     """A window as a tuple, which has a hash; what is none is refused with the problem."""
     return tuple(window_size) if isinstance(window_size, list) else window_size
-
-
-def _option_words(options: Any) -> str:
-    if not isinstance(options, Mapping):
-        raise InvalidProblem(f"options are {options!r}; they must be a mapping", 'For example {"KEYS": 32}.')
-    return format_options(options)
 
 
 def _refuse(attn_mask: Any, dropout_p: Any) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional.kept import Kept, kind_of
-from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, prepare
+from ladder.functional.runs import AUTO, Choice, Run, lies_in_rows, option_words, prepare
 from ladder.operations import DecodingProblem, check_lengths, problem_of_cache
-from ladder.stages import format_options, parse_options
+from ladder.stages import parse_options
 
 
 def decode_attention(
@@ -86,9 +86,9 @@ def decode_attention(
     splits = 0 if num_splits is None else num_splits
     window = tuple(window_size) if isinstance(window_size, list) else window_size
     tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
+    words = option_words(options) if options else ""
     # While torch.compile traces, only call an operator; it checks its arguments when it runs.
     if torch.compiler.is_compiling():
-        words = format_options(options) if options else ""
         choices = (is_causal, scale, splits, window, softcap, check, stage, arch or "", words)
         outputs: tuple[Tensor, Tensor] = (
             decoding_operator(*tensors, *choices)
@@ -96,8 +96,7 @@ def decode_attention(
             else appending_operator(*tensors, k_new, v_new, *choices)
         )
         return outputs
-    chosen = tuple((options or {}).items())
-    given = (is_causal, scale, splits, window, softcap, stage, arch or "", chosen)
+    given = (is_causal, scale, splits, window, softcap, stage, arch or "", words)
     return _decode(tensors, k_new, v_new, given, check)
 
 
@@ -114,7 +113,7 @@ def _decode(
     kind = kind_of(tensors, *given)
     found = _runs.get(kind)
     if found is None:
-        is_causal, scale, splits, window, softcap, stage, arch, chosen = given
+        is_causal, scale, splits, window, softcap, stage, arch, words = given
         problem = problem_of_cache(
             query, k_cache, v_cache, seqused_k, block_table, is_causal, scale, splits, window, softcap, sinks
         )
@@ -123,7 +122,7 @@ def _decode(
         if check:
             _check(problem, seqused_k, block_table, len(k_cache), k_new is not None)
         inputs = dict(zip(_INPUTS, (query.contiguous(), *tensors[1:]), strict=True))
-        run = prepare(problem, inputs, query.device, Choice(stage, arch, chosen))
+        run = prepare(problem, inputs, query.device, Choice(stage, arch, tuple(parse_options(words).items())))
         found = problem, run
         _runs.keep(kind, found)
     elif check:
@@ -240,8 +239,7 @@ def _run_appending(
     options: str,
 ) -> tuple[Tensor, Tensor]:
     tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
-    chosen = tuple(parse_options(options).items())
-    given = (is_causal, scale, num_splits, tuple(window_size), softcap, stage, arch, chosen)
+    given = (is_causal, scale, num_splits, tuple(window_size), softcap, stage, arch, options)
     return _decode(tensors, k_new, v_new, given, check)
 
 

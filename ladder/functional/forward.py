@@ -25,25 +25,26 @@ def prepared(
     stage: str,
     arch: str,
     options: str,
-    differentiable: bool,
+    gradients_by: tuple[str, bool] | None,
     window_size: tuple[int, int] = (-1, -1),
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Run:
     """The run of tensors like these, which is checked, chosen and built only once.
 
-    It takes what :func:`inputs_of` returns; its outputs are o and lse. Raises :class:`InvalidProblem` and
-    :class:`UnsupportedProblem`, if it is to be ``differentiable`` also where no stage computes the gradients.
+    It takes what :func:`inputs_of` returns; its outputs are o and lse. ``gradients_by`` is None without
+    gradients, else the stage that is to compute them and whether that must be deterministic. Raises
+    :class:`InvalidProblem`, and :class:`UnsupportedProblem` also if that stage does not take the problem.
     """
-    choices = (is_causal, scale, enable_gqa, stage, arch, options, differentiable, window_size, softcap)
+    choices = (is_causal, scale, enable_gqa, stage, arch, options, gradients_by, window_size, softcap)
     kind = kind_of((query, key, value, sinks), *choices)
     run = _runs.get(kind)
     if run is None:
         problem = problem_of_tensors(
             query, key, value, is_causal, scale, enable_gqa, window_size, softcap, sinks
         )
-        if differentiable:
-            require_backward(BackwardProblem(**asdict(problem)))
+        if gradients_by is not None:
+            require_backward(BackwardProblem(**asdict(problem)), *gradients_by)
         choice = Choice(stage, arch, tuple(parse_options(options).items()))
         inputs = dict(zip(INPUTS, inputs_of(query, key, value, sinks), strict=True))
         run = prepare(problem, inputs, query.device, choice)

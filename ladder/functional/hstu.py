@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
-from ladder.functional.runs import AUTO, Choice, Run, prepare, require_backward
+from ladder.functional.runs import AUTO, Choice, Run, option_words, prepare, require_backward
 from ladder.operations import (
     AnyProblem,
     HstuBackwardProblem,
@@ -22,6 +22,7 @@ from ladder.operations import (
     hstu_problem_of_tensors,
     padded_bias,
 )
+from ladder.stages import parse_options
 
 
 def hstu_attention(
@@ -78,7 +79,8 @@ def hstu_attention(
         getattr(x, "requires_grad", False) for x in (query, key, value, rab)
     )
     given = (target_group_size, tuple(window), alpha, scaling_seqlen)
-    choices = (stage, arch or "", tuple((options or {}).items()), backward, deterministic, differentiable)
+    words = option_words(options) if options else ""
+    choices = (stage, arch or "", words, backward, deterministic, differentiable)
     cache = None if pages is None else pages.kv_cache
     kind = _kind((query, key, value, rab, cache), integers, (*given, *choices))
     call = _calls.get(kind)
@@ -95,9 +97,9 @@ def hstu_attention(
             alpha=alpha,
             scaling_seqlen=scaling_seqlen,
         )
+        forward = Choice(stage, arch or "", tuple(parse_options(words).items()))
         if differentiable:
-            _require_gradients(problem)
-        forward = Choice(stage, arch or "", tuple((options or {}).items()))
+            _require_gradients(problem, backward, deterministic)
         gradients = Choice(backward, arch or "", deterministic=deterministic)
         marks = (cu_seqlens_q, offsets_k, num_contexts, num_targets, intervals)
         others = dict(zip(_INTEGERS, (*marks, *(pages or (None,) * len(HstuPages._fields))[1:]), strict=True))
@@ -129,14 +131,14 @@ def _kind(
     return kind_of(tensors, *marks, *aligned, *choices)
 
 
-def _require_gradients(problem: HstuProblem) -> None:
-    """Raises :class:`UnsupportedProblem` if no stage computes the problem's gradients."""
+def _require_gradients(problem: HstuProblem, stage: str, deterministic: bool) -> None:
+    """Raises :class:`UnsupportedProblem` if the stage does not compute the problem's gradients."""
     if problem.page_size:
         raise UnsupportedProblem(
             "a tensor requires a gradient, and keys in pages have none",
             "Call it under torch.no_grad(), or pass detached tensors.",
         )
-    require_backward(_differentiated(problem))
+    require_backward(_differentiated(problem), stage, deterministic)
 
 
 class _Call:

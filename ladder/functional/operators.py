@@ -45,7 +45,7 @@ def run(
     ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
     """
     left, right = window_size
-    choices = (is_causal, scale, enable_gqa, stage, arch, options, False)
+    choices = (is_causal, scale, enable_gqa, stage, arch, options, None)
     call = prepared(query, key, value, *choices, (left, right), softcap, sinks)
     o, lse = call(*inputs_of(query, key, value, sinks))
     return o, lse

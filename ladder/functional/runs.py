@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from ladder.backends import LaunchFunction, Loaded, get_backend
 from ladder.build import build
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.operations import AnyProblem, Output, Tensors, operation_of, torch_dtypes
-from ladder.stages import Ladder, Stage, discover
+from ladder.stages import Ladder, Stage, discover, format_options
 
 #: Instead of a stage's name: the highest that takes the problem there. Of rungs, it is also the fastest.
 AUTO = "auto"
@@ -40,11 +40,14 @@ class Choice:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.stage, str):
-            raise InvalidProblem(
-                f"stage is {self.stage!r}; it must be a name",
-                f'"{AUTO}" is the highest that takes the problem.',
-            )
+        _require_name("stage", self.stage)
+
+
+def _require_name(argument: str, given: Any) -> None:
+    if not isinstance(given, str):
+        raise InvalidProblem(
+            f"{argument} is {given!r}; it must be a name", f'"{AUTO}" is the highest that takes the problem.'
+        )
 
 
 class Run:
@@ -202,10 +205,25 @@ def _require_deterministic(stage: Stage, deterministic: bool) -> None:
         raise UnsupportedProblem(f"{stage.name} is not deterministic")
 
 
-def require_backward(problem: AnyProblem) -> None:
-    """Raises :class:`UnsupportedProblem` unless some stage computes the gradients of this problem."""
+def option_words(options: Mapping[str, Any] | None) -> str:
+    """Options as ``NAME=VALUE,...``. Raises :class:`InvalidProblem` if they are no mapping."""
+    if not options:
+        return ""
+    if not isinstance(options, Mapping):
+        raise InvalidProblem(f"options are {options!r}; they must be a mapping", 'For example {"KEYS": 32}.')
+    return format_options(options)
+
+
+def require_backward(problem: AnyProblem, stage: str, deterministic: bool) -> None:
+    """Raises :class:`UnsupportedProblem` unless this stage, or with :data:`AUTO` some stage, computes the
+    gradients of this problem; :class:`LadderError` if there is no such stage.
+    """
+    _require_name("backward", stage)
+    if stage != AUTO:
+        _chosen(problem, lambda stage: None, Choice(stage, deterministic=deterministic))
+        return
     try:
-        highest(problem)
+        highest(problem, deterministic=deterministic)
     except UnsupportedProblem as error:
         raise UnsupportedProblem(
             f"a tensor requires a gradient, and no backward stage takes the problem:\n{error.message}",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,10 +16,10 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import gradients
 from ladder.functional.forward import INPUTS, inputs_of
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
-from ladder.functional.runs import AUTO, Choice, Run, prepare, require_backward
+from ladder.functional.runs import AUTO, Choice, Run, option_words, prepare, require_backward
 from ladder.functional.transforms import autocast, needs_operator
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
-from ladder.stages import format_options, parse_options
+from ladder.stages import parse_options
 
 
 def varlen_attention(
@@ -48,7 +49,8 @@ def varlen_attention(
     Sequence b has the tokens ``cu_seq_q[b]`` to ``cu_seq_q[b + 1] - 1`` of query and those given by
     ``cu_seq_k`` of key and value; both are (B + 1), int32. The arguments up to ``num_splits`` are those of
     ``torch.nn.attention.varlen.varlen_attn``. ``max_q`` and ``max_k`` are at least the longest sequences'
-    lengths. If ``return_aux.lse``, lse (H, total_q) in fp32 is returned, too, in the shape of torch's.
+    lengths; tensors of one integer are read. If ``return_aux.lse``, lse (H, total_q) in fp32 is returned,
+    too, in the shape of torch's.
 
     ``window_size`` is aligned to the lower right of each sequence: query i of n is at the position of key i +
     m - n of m. (-1, 0) is causal. A row that sees no key has o = 0, lse = -inf and gradients of 0. Both
@@ -66,8 +68,7 @@ def varlen_attention(
     if cu_seq_k is None:
         raise InvalidProblem("cu_seq_k is None, which torch takes with a block_table alone", "Pass cu_seq_q.")
     window = tuple(window_size) if isinstance(window_size, list) else window_size
-    words = format_options(options) if options else ""
-    given = (max_q, max_k, scale, window, enable_gqa, stage, arch or "", words)
+    given = (max_q, max_k, scale, window, enable_gqa, stage, arch or "", option_words(options))
     tensors = (query, key, value, cu_seq_q, cu_seq_k)
     o, lse = _outputs(tensors, given, backward, deterministic)
     return (o, lse) if return_aux is not None and return_aux.lse else o
@@ -93,7 +94,10 @@ def _outputs(
     differentiable = torch.is_grad_enabled() and any(
         getattr(tensor, "requires_grad", False) for tensor in (query, key, value)
     )
-    call = prepared_sequences((query, key, value), (marks[0], marks[1]), differentiable, *given)
+    max_q, max_k, *others = given
+    given = (_integer(max_q), _integer(max_k), *others)
+    gradients_by = (backward, deterministic) if differentiable else None
+    call = prepared_sequences((query, key, value), (marks[0], marks[1]), gradients_by, *given)
     if differentiable:
         *_, arch, _ = given
         outputs = _VarlenAttention.apply(query, key, value, *marks, call, (backward, arch, deterministic))
@@ -117,7 +121,7 @@ _calls: Kept[_Call] = Kept(64)
 def prepared_sequences(
     tensors: tuple[Tensor, Tensor, Tensor],
     marks: tuple[Tensor, Tensor],
-    differentiable: bool,
+    gradients_by: tuple[str, bool] | None,
     max_q: int,
     max_k: int,
     scale: float | None,
@@ -127,15 +131,16 @@ def prepared_sequences(
     arch: str,
     options: str,
 ) -> _Call:
-    given = (max_q, max_k, scale, window, enable_gqa, stage, arch, options, differentiable)
+    """What calls like this share; ``gradients_by`` is that of :func:`ladder.functional.forward.prepared`."""
+    given = (max_q, max_k, scale, window, enable_gqa, stage, arch, options, gradients_by)
     kind = _kind(tensors, marks, given)
     call = _calls.get(kind)
     if call is None:
         problem = problem_of_sequences(*tensors, *marks, scale, enable_gqa, window)
         _check_longest("max_q", max_q, problem.q_len)
         _check_longest("max_k", max_k, problem.kv_len)
-        if differentiable:
-            require_backward(BackwardProblem(**asdict(problem)))
+        if gradients_by is not None:
+            require_backward(BackwardProblem(**asdict(problem)), *gradients_by)
         inputs = dict(zip(INPUTS, inputs_of(*tensors, None, *marks), strict=True))
         choice = Choice(stage, arch, tuple(parse_options(options).items()))
         call = _Call(problem, prepare(problem, inputs, tensors[0].device, choice), marks)
@@ -200,8 +205,18 @@ def _kind(tensors: tuple[Tensor, ...], marks: tuple[Tensor, Tensor], given: tupl
     return kind_of(tensors, *versions, *given)
 
 
+def _integer(given: Any) -> Any:
+    """As an int, if it is an integer, such as a tensor of one; what is none is refused with the problem."""
+    try:
+        return operator.index(given)
+    except (TypeError, RuntimeError):
+        return given
+
+
 def _check_longest(name: str, given: Any, longest: int) -> None:
-    if not isinstance(given, int) or given < longest:
+    if not isinstance(given, int):
+        raise InvalidProblem(f"{name} is {given!r}; it must be an integer")
+    if given < longest:
         raise InvalidProblem(f"{name} is {given!r}; the longest sequence has {longest} tokens")
 
 
@@ -228,7 +243,7 @@ def _run(
     """
     left, right = window_size
     given = (max_q, max_k, scale, (left, right), enable_gqa, stage, arch, options)
-    call = prepared_sequences((query, key, value), (cu_seq_q, cu_seq_k), False, *given)
+    call = prepared_sequences((query, key, value), (cu_seq_q, cu_seq_k), None, *given)
     o, lse = call.run(*inputs_of(query, key, value, None, cu_seq_q, cu_seq_k))
     return o, lse
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import ladder
-from ladder.errors import InvalidProblem, StageError, UnsupportedProblem
+from ladder.errors import InvalidProblem, LadderError, StageError, UnsupportedProblem
 from ladder.functional import forward, gradients, hstu, runs
 
 
@@ -228,9 +228,24 @@ def test_a_deterministic_gradient() -> None:
     found = torch.autograd.grad(o.sum(), (q, k, v))
     o, _ = ladder.attention(q, k, v, stage="v3_swizzle", arch="sm_80", backward="b3_same_bits")
     assert all(map(torch.equal, found, torch.autograd.grad(o.sum(), (q, k, v))))
-    o, _ = ladder.attention(q, k, v, stage="v3_swizzle", backward="b2_one_pass", deterministic=True)
     with pytest.raises(UnsupportedProblem, match="b2_one_pass is not deterministic"):
-        o.sum().backward()
+        ladder.attention(q, k, v, stage="v3_swizzle", backward="b2_one_pass", deterministic=True)
+
+
+@pytest.mark.parametrize(
+    ("backward", "message"),
+    [
+        ("b3_same_bit", "there is no stage 'b3_same_bit'; did you mean b3_same_bits"),
+        ("v3_swizzle", "v3_swizzle computes attention, not attention_backward"),
+        ("x4b_softcap_gradients", "x4b_softcap_gradients takes d = "),
+        (None, "backward is None; it must be a name"),
+    ],
+)
+def test_the_call_refuses_a_rung_that_cannot_compute_its_gradients(backward: Any, message: str) -> None:
+    q, k, v = tensors()
+    ladder.attention(q, k, v, stage="v3_swizzle", backward=backward)  # has no gradients
+    with pytest.raises(LadderError, match=message):
+        ladder.attention(q.requires_grad_(), k, v, stage="v3_swizzle", backward=backward)
 
 
 def frames_of(call: Any) -> int:

@@ -147,6 +147,7 @@ def table(**pages: int) -> dict[str, Any]:
         (wrong(num_splits=-1), "num_splits is -1"),
         (wrong(window_size=(-2, 0)), r"window is \(-2, 0\)"),
         (wrong(softcap=-1.0), "softcap is -1.0; it must be positive"),
+        (wrong(options=[1]), r"options are \[1\]; they must be a mapping"),
         (wrong(sinks=torch.zeros(3)), r"sinks are \(3,\) and query has 4 heads"),
         (wrong(sinks=torch.zeros(4).half()), "sinks are torch.float16"),
         (wrong(num_splits=10**6), "num_splits is 1000000; it must be a whole number up to 1,024"),

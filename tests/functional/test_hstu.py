@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ladder
-from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
 from ladder.functional.runs import Run, highest
 from ladder.operations import HstuBackwardProblem
 
@@ -158,11 +158,11 @@ def test_the_same_bits_in_every_run() -> None:
 
 def test_a_rung_that_is_not_deterministic_is_refused() -> None:
     tokens = [x.requires_grad_() for x in draw(3, 20, HEADS, D, seed=1).half()]
-    o = ladder.hstu_attention(
-        *tokens, ints(0, 20), deterministic=True, stage="h2_masks", backward="h3b_gradients"
-    )
+    rungs = {"stage": "h2_masks", "backward": "h3b_gradients"}
     with pytest.raises(UnsupportedProblem, match="h3b_gradients is not deterministic"):
-        o.sum().backward()
+        ladder.hstu_attention(*tokens, ints(0, 20), deterministic=True, **rungs)
+    with pytest.raises(LadderError, match="there is no stage 'h3b'"):
+        ladder.hstu_attention(*tokens, ints(0, 20), stage="h2_masks", backward="h3b")
 
 
 def test_auto_leaves_out_rungs_that_add_determinism() -> None:
@@ -238,6 +238,7 @@ def pages(**changed: object) -> ladder.HstuPages:
         ({"value": torch.zeros(16, HEADS, 64).half()}, r"value has \(2, 64\) heads and head_dim"),
         ({"query": torch.zeros(HEADS, 16, D).half().transpose(0, 1)}, "query has the strides"),
         ({"alpha": float("nan")}, "alpha is nan"),
+        ({"options": [1]}, r"options are \[1\]; they must be a mapping"),
         ({"pages": pages(page_ids=ints(2, 0, 3))}, r"page_ids\[2\] is 3; the cache has the pages 0 to 2"),
         ({"pages": pages(last_page_lens=ints(0, 32))}, r"last_page_lens\[0\] is 0"),
         ({"pages": pages(last_page_lens=ints(5, 33))}, r"last_page_lens\[1\] is 33"),

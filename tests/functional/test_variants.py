@@ -215,7 +215,10 @@ def test_it_has_the_arguments_of_torchs() -> None:
         ({"cu_seq_q": [0, 20, 20, 90]}, "cu_seq_q is a list"),
         ({"cu_seq_k": None}, "cu_seq_k is None"),
         ({"max_q": 69}, "max_q is 69; the longest sequence has 70 tokens"),
-        ({"max_k": None}, "max_k is None"),
+        ({"max_q": torch.tensor(69)}, "max_q is 69; the longest sequence has 70 tokens"),
+        ({"max_k": None}, "max_k is None; it must be an integer"),
+        ({"max_k": torch.tensor(40.0)}, r"max_k is tensor\(40\.\); it must be an integer"),
+        ({"options": [1]}, r"options are \[1\]; they must be a mapping"),
         ({"window_size": (-3, 0)}, r"window is \(-3, 0\)"),
         ({"query": torch.zeros(1, 90, HEADS, 64).half()}, "query has 4 dimensions; it must have 3"),
         ({"key": torch.zeros(70, 2, 64).half()}, r"key is \(70, 2, 64\) and value \(78, 2, 64\)"),
@@ -227,6 +230,21 @@ def test_bad_sequences_have_one_error(change: dict[str, Any], message: str) -> N
     tensors = {"query": q, "key": k, "value": v, "cu_seq_q": of_queries, "cu_seq_k": of_keys}
     with pytest.raises(InvalidProblem, match=message):
         ladder.varlen_attention(**{**tensors, "max_q": 70, "max_k": 40, **ON, **change})
+
+
+def test_the_longest_lengths_may_be_tensors() -> None:
+    (q, k, v), of_queries, of_keys = sequences()
+    longest = [torch.diff(marks).max() for marks in (of_queries, of_keys)]
+    found = ladder.varlen_attention(q, k, v, of_queries, of_keys, *longest, **ON)
+    assert torch.equal(found, ladder.varlen_attention(q, k, v, of_queries, of_keys, 70, 40, **ON))
+
+
+def test_sequences_refuse_a_rung_that_cannot_compute_their_gradients() -> None:
+    (q, k, v), of_queries, of_keys = sequences()
+    with pytest.raises(UnsupportedProblem, match="b4_wgmma"):
+        ladder.varlen_attention(
+            q.requires_grad_(), k, v, of_queries, of_keys, 70, 40, backward="b4_wgmma", **ON
+        )
 
 
 @pytest.mark.parametrize("name", ["seqused_k", "block_table", "num_splits"])
