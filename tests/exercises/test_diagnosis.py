@@ -143,6 +143,16 @@ def test_a_mask_left_out(right: Reference, lse: Tensor) -> None:
     assert "It is what comes out without the causal mask." in said(right, unmasked.half(), lse)
 
 
+@pytest.mark.parametrize("empty", [math.nan, 0.0])
+def test_a_mask_that_hides_all_keys_of_the_first_row(right: Reference, lse: Tensor, empty: float) -> None:
+    """A kernel may divide 0 by 0 there, or not."""
+    q, k, v = (x.double() for x in make_inputs(PROBLEM))
+    s = q @ k.mT * PROBLEM.softmax_scale
+    o = torch.softmax(s.masked_fill(torch.ones_like(s).triu().bool(), -math.inf), -1) @ v
+    o[:, :, 0] = empty
+    assert "It is what comes out where a query does not see its own key." in said(right, o.half(), lse)
+
+
 def slip(problem: Problem, change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]], **how: Any) -> str:
     """The diagnosis of attention with changed inputs, mask or scale."""
     q, k, v = make_inputs(problem)
