@@ -426,10 +426,19 @@ def run(options: argparse.Namespace) -> None:
     print(summary(list(rows.values())))
 
 
+def gpu_name() -> str:
+    """The first GPU of this machine. Raises :class:`LadderError` without one."""
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise LadderError("--native needs a GPU", "Without it the programs run on the emulator.") from None
+    return found.stdout.splitlines()[0]
+
+
 def run_natively(todo: Sequence[Program], options: argparse.Namespace) -> None:
     """Keeps what the programs print on the GPU of this machine."""
-    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    gpu = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    gpu = gpu_name()
     outputs = dict(corpus_outputs.read())
     with ProcessPoolExecutor(options.jobs) as pool:
         waiting = [pool.submit(native_output, program, options.seconds, gpu) for program in todo]
