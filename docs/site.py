@@ -123,6 +123,9 @@ def _translate_into(folder: Path, language: str) -> None:
         # Links between pages stay as they are: the tree has the names of the English one.
         text = translations.translated_text(source, translate)
         (folder / source).write_text(text, encoding="utf-8")
+    for picture in translations.PICTURES:
+        svg = (ROOT / picture).read_text(encoding="utf-8")
+        (folder / picture).write_text(translations.translated_drawing(svg, translate), encoding="utf-8")
     for lesson in translations.LESSONS:
         translations.write_lesson(lesson, folder / lesson, translate)
 

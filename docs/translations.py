@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import html
 import itertools
 import json
 import os
@@ -50,6 +51,12 @@ LESSONS = tuple(f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks")
 RUNGS = tuple(
     f"stages/{path.parent.name}/README.md" for path in sorted((ROOT / "stages").glob("*/README.md"))
 )
+#: Drawings, whose labels are text; those that a page shows have a translated one beside them, too.
+PICTURES = tuple(
+    f"docs/pictures/{path.name}"
+    for path in sorted((ROOT / "docs" / "pictures").glob("[!.]*.svg"))
+    if "." not in path.stem
+)
 #: Exercises; a file beside each has its words for ``ladder exercise`` and the lessons.
 EXERCISES = tuple(
     f"exercises/{path.parent.name}/exercise.toml"
@@ -58,7 +65,7 @@ EXERCISES = tuple(
 #: What the program says to students (ladder/common/wording.py), and what lessons say themselves.
 PROGRAM = "ladder"
 PREDICTIONS = "ladder/lessons/questions.py"
-SOURCES = (*PAGES, *LESSONS, *RUNGS, *EXERCISES, PREDICTIONS, PROGRAM)
+SOURCES = (*PAGES, *LESSONS, *RUNGS, *PICTURES, *EXERCISES, PREDICTIONS, PROGRAM)
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -70,6 +77,12 @@ _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _CODE = re.compile(r"[;{}]$", re.MULTILINE)
 #: What a lesson says below a task (ladder/lessons/magics.py).
 _REQUEST = "To write: {goal}. Then run the cell again."
+#: A text in an SVG, with its tags.
+_LABEL = re.compile(r"(<(?:text|title)\b[^>]*>)([^<]*)(?=</)")
+#: A number, or a rung's name.
+_FIGURE = re.compile(r"(?<![\w.])(?:\d+(?:[.,]\d+)*|[a-z]+\d+[a-z]?_\w+)")
+#: A label that is code.
+_CALL = re.compile(r"[a-z].*\w[\[(]")
 _WORD = re.compile(r"\b[A-Za-z][a-z]+\b")
 Translate = Callable[[str], str]
 
@@ -129,8 +142,14 @@ def messages(source: str) -> Iterator[str]:
         for texts in _words_of_exercise(ROOT / source).values():
             yield from (text for text in texts if not _CODE.search(text))
         return
+    if source.endswith(".svg"):
+        yield from labels((ROOT / source).read_text(encoding="utf-8"))
+        return
     for text in _texts(ROOT / source):
         yield from (piece.message for piece in pieces(text))
+    if source.endswith(".ipynb"):
+        for data in _drawings(nbformat.read(ROOT / source, as_version=4)):
+            yield from labels(data["image/svg+xml"])
 
 
 def _messages_of_program() -> Iterator[str]:
@@ -204,6 +223,50 @@ def _translated_task(markdown: str, translate: Translate) -> str:
     return "\n\n".join(shown)
 
 
+def labels(svg: str) -> Iterator[str]:
+    """What there is to translate in a drawing. ``{0}``, ``{1}``, ... stand for a label's figures. The title
+    is a label, or several with semicolons between.
+    """
+    for _, text in _LABEL.findall(svg):
+        for part in text.split("; "):
+            message, _ = _without_figures(part)
+            if _is_language(message):
+                yield message
+
+
+def _is_language(label: str) -> bool:
+    return bool(_WORD.search(label)) and not _CALL.match(label)
+
+
+def translated_drawing(svg: str, translate: Translate) -> str:
+    """The drawing with other labels. Browsers have a font for each language, so the place stays as it is."""
+
+    def translated_part(text: str) -> str:
+        message, figures = _without_figures(text)
+        if not _is_language(message):
+            return text
+        said = translate(message)
+        for number, figure in enumerate(figures):
+            said = said.replace(f"{{{number}}}", figure)
+        return html.escape(said, quote=False)
+
+    return _LABEL.sub(lambda found: found[1] + "; ".join(map(translated_part, found[2].split("; "))), svg)
+
+
+def _without_figures(label: str) -> tuple[str, list[str]]:
+    """The label with its figures numbered, and the figures."""
+    text, number = " ".join(html.unescape(label).split()), itertools.count()
+    return _FIGURE.sub(lambda _: f"{{{next(number)}}}", text), _FIGURE.findall(text)
+
+
+def _drawings(notebook: nbformat.NotebookNode) -> Iterator[dict[str, str]]:
+    """The data of outputs that have a drawing."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "image/svg+xml" in output.get("data", {}):
+                yield output.data
+
+
 def _prose(notebook: nbformat.NotebookNode) -> Iterator[tuple[nbformat.NotebookNode, str]]:
     """Where Markdown stands in a notebook, as nodes and their keys: in cells, and in what cells put out."""
     for cell in notebook.cells:
@@ -256,8 +319,9 @@ def translator_of(catalogue: polib.POFile) -> Translate:
 
 
 def page_name(source: str, language: str) -> str:
-    """``README.zh-CN.md`` of ``README.md``."""
-    return source.removesuffix(".md") + f".{language}.md"
+    """``README.zh-CN.md`` of ``README.md``; the same for a picture."""
+    name, _, kind = source.rpartition(".")
+    return f"{name}.{language}.{kind}"
 
 
 def headings(markdown: str) -> Iterator[str]:
@@ -295,14 +359,19 @@ def translated_page(source: str, language: str, translate: Translate) -> str:
     for other in {*PAGES} - {source}:
         link = os.path.relpath(other, Path(source).parent)
         text = re.sub(rf"\]\({re.escape(link)}(?=[)#])", f"]({page_name(link, language)}", text)
+    for picture in PICTURES:
+        link = os.path.relpath(picture, Path(source).parent)
+        text = text.replace(f"]({link})", f"]({page_name(link, language)})")
     return text
 
 
 def write_lesson(source: str, target: Path, translate: Translate) -> None:
-    """The notebook with its prose translated; code, what programs print, and pictures stay as they are."""
+    """The notebook with its prose and drawings translated; code and what programs print stay as they are."""
     notebook = nbformat.read(ROOT / source, as_version=4)
     for holder, key in _prose(notebook):
         holder[key] = translated(holder[key], translate)
+    for drawing in _drawings(notebook):
+        drawing["image/svg+xml"] = translated_drawing(drawing["image/svg+xml"], translate)
     for cell in notebook.cells:
         if cell.source.startswith("%exercise ") and cell.outputs:
             data = cell.outputs[0].get("data", {})
@@ -330,6 +399,10 @@ def main() -> int:
         translate = translator_of(catalogue)
         for source in PAGES:
             files[ROOT / page_name(source, language)] = translated_page(source, language, translate)
+        shown = "".join((ROOT / source).read_text(encoding="utf-8") for source in PAGES)
+        for picture in (picture for picture in PICTURES if Path(picture).name in shown):
+            svg = (ROOT / picture).read_text(encoding="utf-8")
+            files[ROOT / page_name(picture, language)] = translated_drawing(svg, translate)
         for source in EXERCISES:
             files[(ROOT / source).with_name(f"{language}.toml")] = translated_exercise(source, translate)
         files[ROOT / "ladder" / "locale" / f"{language}.json"] = translated_program(translate)

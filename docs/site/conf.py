@@ -179,7 +179,8 @@ def _name_languages(app: Any, config: Any) -> None:
 
 def _say_what_is_untranslated(app: Any, page: str, template: str, context: dict[str, Any], _: Any) -> None:
     """A page of another language that stands in English, all of it, says so."""
-    translated = {source.rpartition(".")[0] for source in (*translations.PAGES, *translations.LESSONS)}
+    shown = (*translations.PAGES, *translations.LESSONS, *translations.RUNGS)
+    translated = {source.rpartition(".")[0] for source in shown}
     if app.config.language != "en" and page not in translated and "body" in context:
         note = _in_language_of(app, "This page is not translated.")
         context["body"] = f"<p><em>{note}</em></p>{context['body']}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ladder.plots.busy import busy_picture
     from ladder.plots.comparison import comparison_picture
     from ladder.plots.costs import costliest_lines, costs_picture
-    from ladder.plots.figure import BLUE, INK, ORANGE, check_kind, new_figure, save
+    from ladder.plots.figure import BLUE, INK, ORANGE, as_svg, check_kind, new_figure, save
     from ladder.plots.first_programs import drawing, drawing_names
     from ladder.plots.fragments import Fragment, fragments_picture
     from ladder.plots.instructions import instructions_picture

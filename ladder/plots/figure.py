@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
 #: Colours that can be told apart with any common kind of colour blindness (Okabe and Ito 2008).
 BLUE, ORANGE, GREEN, SKY, YELLOW, PURPLE = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#F0E442", "#CC79A7"
 GREY, LIGHT, INK = "#8A8A8A", "#ECECEC", "#222222"
+#: An SVG's text stays text, which can be searched and translated, in fonts as wide as matplotlib's own. The
+#: same figure always gives the same file.
+AS_TEXT = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ladder",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+}
+
+
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+#: A coordinate has two decimals, hundredths of a point.
+_LONG_DECIMAL = re.compile(r"(\d\.\d\d)\d+")
 
 
 def require_matplotlib() -> None:
@@ -44,12 +57,31 @@ def _picture_class() -> type[Figure]:
     from matplotlib.figure import Figure
 
     class Picture(Figure):
-        def _repr_png_(self) -> bytes:
-            buffer = io.BytesIO()
-            self.savefig(buffer, format="png", dpi=100)
-            return buffer.getvalue()
+        def _repr_svg_(self) -> str:
+            return as_svg(self)
 
     return Picture
+
+
+def as_svg(figure: Figure, description: str = "") -> str:
+    """The figure as a part of a page: no wider than that, and its titles as a text for readers who do not see
+    it. The ``description`` is in its metadata.
+    """
+    from matplotlib import rc_context
+
+    titles = [figure.get_suptitle()]
+    for axes in figure.axes:
+        titles += [axes.get_title("left"), axes.get_title("center"), axes.get_title("right")]
+    title = "; ".join(line for one in dict.fromkeys(titles) for line in one.splitlines())
+    buffer = io.StringIO()
+    with rc_context(AS_TEXT):  # type: ignore[arg-type]
+        figure.savefig(
+            buffer, format="svg", metadata={**_NO_METADATA, "Title": title, "Description": description}
+        )
+    _, start, rest = buffer.getvalue().partition("<svg ")
+    parts = re.split(r"(<(?:text|title)\b.*?</)", rest, flags=re.DOTALL)
+    parts[::2] = [_LONG_DECIMAL.sub(r"\1", part) for part in parts[::2]]
+    return f'{start}role="img" style="max-width: 100%; height: auto" {"".join(parts)}'
 
 
 def shades(count: int) -> list[str]:

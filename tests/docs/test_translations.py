@@ -121,6 +121,30 @@ def test_a_lesson_is_translated_with_what_it_says_itself(
     assert code.outputs[1].text == "a count"
 
 
+def test_labels_of_drawings_are_translated_where_they_are(translations: ModuleType) -> None:
+    """Figures, names of rungs and code are none; the parts of a title are labels, too."""
+    drawing = (
+        "<svg><title>block 1, on one SM; v2_warp_mma: 8 conflicts</title><path d='M 0 1'/>"
+        "<text x='1'>v2_warp_mma: 8 conflicts</text><text>0.5</text><text>sum += x[0]</text></svg>"
+    )
+    found = ["block {0}, on one SM", "{0}: {1} conflicts", "{0}: {1} conflicts"]
+    assert list(translations.labels(drawing)) == found
+    words = {"block {0}, on one SM": "一个 SM 上的 block {0}", "{0}: {1} conflicts": "{0}：{1} <次>"}
+    assert translations.translated_drawing(drawing, words.__getitem__) == (
+        "<svg><title>一个 SM 上的 block 1; v2_warp_mma：8 &lt;次&gt;</title><path d='M 0 1'/>"
+        "<text x='1'>v2_warp_mma：8 &lt;次&gt;</text><text>0.5</text><text>sum += x[0]</text></svg>"
+    )
+
+
+def test_a_translated_page_shows_translated_pictures(translations: ModuleType) -> None:
+    for language in translations.LANGUAGES:
+        page = (translations.ROOT / translations.page_name("README.md", language)).read_text(encoding="utf-8")
+        (name,) = re.findall(r"\]\((docs/pictures/rungs[^)]*)\)", page)
+        assert name == f"docs/pictures/rungs.{language}.svg"
+        picture = (translations.ROOT / name).read_text(encoding="utf-8")
+        assert "Tall warps" not in picture and "v6d_tall_warps" in picture
+
+
 def test_catalogues_have_the_sentences_that_there_are() -> None:
     """Run ``python docs/translations.py`` after a change of a text; what is new stands in English until
     somebody translates it."""

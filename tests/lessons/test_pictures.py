@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -134,4 +135,10 @@ def test_pictures_by_name(tmp_path: Path, capsys) -> None:
 
 
 def test_a_notebook_can_show_them() -> None:
-    assert plots.new_figure(1, 1)._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    figure = plots.new_figure(1, 1)
+    figure.suptitle("0.12345 is shown as it is")
+    shown = figure._repr_svg_()  # type: ignore[attr-defined]
+    assert shown.startswith("<svg ") and shown == figure._repr_svg_()  # type: ignore[attr-defined]
+    assert "<title>0.12345 is shown as it is</title>" in shown
+    (text,) = re.findall(r"<text[^>]*>(.*?)</text>", shown)
+    assert text == "0.12345 is shown as it is"
