@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measures every rung of attention, of its gradients and of HSTU attention, each file in one run.
 
-    python3 results/measure_steps.py --out results/h200 [speed.csv backward.csv hstu.csv]
+    python3 results/measure_steps.py --out results/h200 [speed.csv backward.csv hstu.csv few_queries.csv]
 
-``speed.csv`` has attention's rungs and ``backward.csv`` those of its gradients, beside torch's backends, and
-``hstu.csv`` those of HSTU attention, also with few queries and many keys: one row per contender and problem,
-like ``python -m ladder.bench gpu``. The rows of a problem are written as soon as all its contenders are
-measured, so a run that is stopped keeps the problems before. Rungs in fp32 have smaller problems of their
-own. Needs what ``measure_climb.py`` needs.
+``speed.csv`` has attention's rungs and ``backward.csv`` those of its gradients, beside torch's backends,
+``hstu.csv`` those of HSTU attention, and ``few_queries.csv`` the same with few queries and many keys, the
+case of h4_arrangement: one row per contender and problem, like ``python -m ladder.bench gpu``. The rows of a
+problem are written as soon as all its contenders are measured, so a run that is stopped keeps the problems
+before. Rungs in fp32 have smaller problems of their own. Needs what ``measure_climb.py`` needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ladder.bench import gpu
 from ladder.common import files
 from ladder.errors import LadderError
-from ladder.operations import AnyProblem, BackwardProblem, Problem, get_operation
+from ladder.operations import AnyProblem, BackwardProblem, HstuProblem, Problem, get_operation
 from ladder.stages import discover, root
 
 HEADS = 16
@@ -53,11 +53,17 @@ def in_16_bits_and_fp32(
     return [*problems(kind, head_dims, SIZES, "bf16"), *problems(kind, (64, 128), FP32_SIZES, "f32")]
 
 
+FEW_QUERIES = [
+    HstuProblem(HEADS, d, (queries,) * 8, (4096,) * 8, dtype="bf16")
+    for queries in (16, 32)
+    for d in (64, 128)
+]
 #: The problems of each file.
-FILES = {
+FILES: dict[str, Sequence[AnyProblem]] = {
     "speed.csv": in_16_bits_and_fp32(Problem, (64, 128, 256)),
     "backward.csv": in_16_bits_and_fp32(BackwardProblem, (64, 128)),
-    "hstu.csv": get_operation("hstu").bench_problems,
+    "hstu.csv": [one for one in get_operation("hstu").bench_problems if one not in FEW_QUERIES],
+    "few_queries.csv": FEW_QUERIES,
 }
 
 

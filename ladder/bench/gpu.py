@@ -99,15 +99,16 @@ def measure_each(
     with steps("Measuring", len(problems)) as progress:
         for problem in problems:
             with progress.step(str(problem)), memory.guarded(problem):
+                inputs = _inputs(problem)
                 runs: dict[str, Run] = {}
                 for stage in chosen:
                     run = _stage_run(extensions[stage.name], problem)
-                    if _takes(stage, run, problem):
+                    if _takes(stage, run, problem, inputs):
                         runs[stage.name] = run
                 if not runs:
                     raise UnsupportedProblem(f"no stage takes {problem}")
                 calls = {name: _call(name, problem) for name in runs} if called else {}
-                rows += _measure_problem(problem, runs, calls, matmul_tflops)
+                rows += _measure_problem(problem, inputs, runs, calls, matmul_tflops)
             yield _frame(rows, where, operation)
             rows = []
 
@@ -124,13 +125,17 @@ def _operation(problems: Sequence[AnyProblem] | None, stages: Sequence[str] | No
     return get_operation(stage_and_options(stages[0])[0].computes if stages else DEFAULT_OPERATION)
 
 
-def _takes(stage: Stage, run: Run, problem: AnyProblem) -> bool:
+def _inputs(problem: AnyProblem) -> Tensors:
+    return operation_of(problem).make_inputs(problem, "cuda")
+
+
+def _takes(stage: Stage, run: Run, problem: AnyProblem, inputs: Tensors) -> bool:
     """Whether the stage takes the problem. Its options may not suit a head dim, which only its host code
     knows.
     """
     try:
         stage.accept(problem)
-        run(operation_of(problem).make_inputs(problem, "cuda"))
+        run(inputs)
     except UnsupportedProblem:
         return False
     return True
@@ -174,15 +179,14 @@ def _call(spec: str, problem: AnyProblem) -> Run:
 
 
 def _measure_problem(
-    problem: AnyProblem, runs: dict[str, Run], calls: dict[str, Run], matmul_tflops: float
+    problem: AnyProblem, inputs: Tensors, runs: dict[str, Run], calls: dict[str, Run], matmul_tflops: float
 ) -> list[dict[str, Any]]:
     operation = operation_of(problem)
     first = operation.output_names[0]
-    sets = timing.input_sets(problem, operation.make_inputs(problem, "cuda"))
+    sets = timing.input_sets(problem, inputs)
     baselines = operation.baselines(problem, sets[0])
     runs = {**runs, **baselines}
-    part, inputs = operation.part(problem, sets[0])
-    expected = operation.reference(part, inputs)
+    expected = operation.reference(*operation.part(problem, sets[0]))
     bound, errors, passed = expected.bounds[first], {}, {}
     for name, run in runs.items():
         make_outputs(problem, "cuda")  # NaN where the next allocation of this size will be

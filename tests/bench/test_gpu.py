@@ -36,7 +36,12 @@ class StandIn:
         return dict.fromkeys(stage.name for stage in stages)
 
     def measure(
-        self, problem: AnyProblem, runs: Mapping[str, object], calls: Mapping[str, object], _: float
+        self,
+        problem: AnyProblem,
+        _: object,
+        runs: Mapping[str, object],
+        calls: Mapping[str, object],
+        tflops: float,
     ) -> list[dict[str, Any]]:
         if len(self.measured) == self.ends_after:
             raise KeyboardInterrupt
@@ -52,7 +57,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.setattr(gpu, "build_all", made.build_all)
     monkeypatch.setattr(gpu, "measured_on", lambda: {"gpu": "a GPU"})
     monkeypatch.setattr(gpu.timing, "matmul", lambda: Timing.of([1.0]))
-    monkeypatch.setattr(gpu, "_takes", lambda stage, run, problem: stage.suits(problem))
+    monkeypatch.setattr(gpu, "_inputs", lambda problem: {})
+    monkeypatch.setattr(gpu, "_takes", lambda stage, run, problem, inputs: stage.suits(problem))
     monkeypatch.setattr(gpu, "_measure_problem", made.measure)
     return made
 
@@ -88,19 +94,20 @@ def test_all_steps_are_measured_in_one_run(
     computed = ("attention", "attention_backward", "hstu")
     own = [stage for stage in discover() if stage.path.parent == root() and not stage.needs]
     rungs = {"h3_rab"} | {stage.name for stage in own if stage.computes in computed}
-    found = pd.concat(pd.read_csv(tmp_path / name) for name in ("speed.csv", "backward.csv", "hstu.csv"))
+    names = ("speed.csv", "backward.csv", "hstu.csv")
+    found = pd.concat(map(pd.read_csv, [*(tmp_path / name for name in names), tmp_path / "few_queries.csv"]))
     assert set(found.contender) == {gpu.MATMUL, *rungs}
-    assert len(found) == 3 + sum(map(len, stand_in.measured.values()))
+    assert len(found) == 4 + sum(map(len, stand_in.measured.values()))
 
 
-def test_one_file_of_the_steps_has_few_queries(
+def test_few_queries_are_measured_alone(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main: Callable[[], int] = runpy.run_path(str(ROOT / "results" / "measure_steps.py"))["main"]
-    monkeypatch.setattr("sys.argv", ["measure_steps.py", "--out", str(tmp_path), "hstu.csv"])
+    monkeypatch.setattr("sys.argv", ["measure_steps.py", "--out", str(tmp_path), "few_queries.csv"])
     assert main() == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["hstu.csv"]
-    found = pd.read_csv(tmp_path / "hstu.csv")
-    few = found[found.N.eq("/".join(["16"] * 32))]
-    assert set(few.contender) == {"h2_masks", "h4_arrangement", "h6_wgmma", "h1_silu"}
-    assert set(few.M) == {"/".join(["4096"] * 32)}
+    assert [path.name for path in tmp_path.iterdir()] == ["few_queries.csv"]
+    few = pd.read_csv(tmp_path / "few_queries.csv").dropna(subset="N")
+    assert set(few.contender) == {"h1_silu", "h2_masks", "h4_arrangement", "h6_wgmma"}
+    assert set(few.N) == {"/".join([queries] * 8) for queries in ("16", "32")}
+    assert set(few.M) == {"/".join(["4096"] * 8)}
