@@ -82,8 +82,26 @@ def test_what_is_wrong_with_a_tensor_is_described(
     query: torch.Tensor | None, message: str, offsets: tuple[int, ...] | None
 ) -> None:
     """A rank that raised alone would leave the others waiting."""
-    choices = (False, None, False, "auto", "", False)
+    choices = (False, None, False, "auto", "", False, ("auto", False))
     found = _described(query, query, query, offsets, "ring", *choices)  # type: ignore[arg-type]
+    assert message in found.error
+
+
+@pytest.mark.parametrize("offsets", [None, (0, 16)])
+@pytest.mark.parametrize(
+    ("backward", "message"),
+    [
+        (("b4", False), "there is no stage 'b4'"),
+        (("v3_swizzle", False), "v3_swizzle computes attention, not attention_backward"),
+        (("b2_one_pass", True), "b2_one_pass is not deterministic"),
+    ],
+)
+def test_a_rung_that_cannot_compute_the_gradients_is_described(
+    backward: tuple[str, bool], message: str, offsets: tuple[int, ...] | None
+) -> None:
+    query = torch.zeros(1, 2, 16, 64).half()
+    choices = (False, None, False, "auto", "", True, backward)
+    found = _described(query, query, query, offsets, "ring", *choices)
     assert message in found.error
 
 
