@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,8 @@ class Compiler:
         future = self._future(rung, data)
         try:
             return future.result()
+        except CancelledError as error:
+            raise Busy("the server is being closed") from error
         except BaseException:  # such as too long a time, which another try may not take
             self._forget(future)
             raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -70,6 +71,11 @@ class PageServer(ThreadingHTTPServer):
             raise LadderError(
                 f"{host}:{port} cannot be served: {error.strerror}", "--port takes another number."
             ) from error
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of clients that have gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     def server_close(self) -> None:
         super().server_close()

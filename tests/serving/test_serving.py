@@ -6,8 +6,11 @@ import http.client
 import importlib
 import json
 import re
+import socket
+import struct
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,9 +53,11 @@ def serving(folder: Path, limits: Limits | None = None) -> Iterator[PageServer]:
     with PageServer(folder, ("127.0.0.1", 0), limits) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +214,36 @@ def test_too_many_sources_are_told_to_come_again(folder: Path) -> None:
             assert (status, first.result()[0]) == (503, 200)
         assert "try again soon" in answer["error"]
         assert compiled(server, _without_barrier())[0] == 200
+
+
+def test_a_client_that_goes_is_no_error(server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
+    for body in (b"{", b'{"rung": "v1_minimal", "source": "#error"}'):
+        with socket.create_connection(("127.0.0.1", server.server_address[1])) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets it
+            head = b"POST /compile HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 42\r\n\r\n"
+            client.sendall(head + body)
+    assert compiled(server, "#error")[0] == 200  # behind those
+    assert capfd.readouterr().err == ""
+
+
+def test_who_waits_when_the_server_is_closed_is_told(folder: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    with serving(folder, Limits(jobs=1)) as server, ThreadPoolExecutor(2) as browsers:
+
+        def wait(rung: Any, source: bytes) -> Any:
+            begun.set()
+            go_on.wait(60)
+            raise LadderError("no matter")
+
+        server.compiler._compile = wait  # type: ignore[method-assign]
+        browsers.submit(compiled, server, "1")
+        begun.wait(60)
+        second = browsers.submit(compiled, server, "2")
+        while len(server.compiler._answers) < 2:
+            time.sleep(0.01)
+        threading.Timer(0.2, go_on.set).start()
+        server.compiler.close()
+        assert second.result() == (503, {"error": "the server is being closed"})
 
 
 def test_only_so_many_answers_are_kept(folder: Path) -> None:
