@@ -40,6 +40,7 @@ H100 = ROOT / "results" / "h100"
 #: The files that contain tables.
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "debugger.md",
     ROOT / "docs" / "distributed.md",
     ROOT / "docs" / "ladders.md",
     ROOT / "docs" / "other_kernels.md",
@@ -522,6 +523,19 @@ def output() -> str:
     return "\n".join(["```", *kept, "```", ""])
 
 
+def first_stops() -> str:
+    """How long the debugger takes to a rung's first stop."""
+    frame = pd.read_csv(ROOT / "results" / "first_stops.csv", dtype=str)
+    times = ["cold_s", "cold_cpu_s", "built_s", "built_cpu_s"]
+    rows = [(f"`{row.rung}`", *(getattr(row, time) for time in times)) for row in frame.itertuples()]
+    first, loads = frame.iloc[0], frame.load.astype(float)
+    machine = f"{first.cpu} with {first.cpus} cores, nvcc {first.nvcc}, {first.date}"
+    load = f"with nice {first.nice} beside other work (load average {loads.min():.0f} to {loads.max():.0f})"
+    title = f"Seconds on an {machine}, {load}:\n\n"
+    head = ["rung", "empty cache", "processor time", "built", "processor time"]
+    return title + _markdown(head, rows)
+
+
 def sanitizer() -> str:
     """How many of the corpus's planted faults, by kind, and of its clean kernels are reported."""
     frame = pd.read_csv(ROOT / "results" / "sanitizer.csv")
@@ -586,6 +600,7 @@ _LADDERS = ("attention", "attention_backward", "decoding", "hstu", "hstu_backwar
 
 TABLES: dict[str, Callable[[], str]] = {
     "other-kernels": other_kernels,
+    "first-stops": first_stops,
     "sanitizer": sanitizer,
     "v4-kernel": lambda: _beside_the_algorithm("v4_tk_tiles"),
     "climb": climb,
