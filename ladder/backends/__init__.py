@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         make_outputs,
     )
     from ladder.backends.choice import NAMES, get_backend, gpu_is_there
-    from ladder.backends.cuda import CudaBackend
+    from ladder.backends.cuda import CudaBackend, CudaLaunch
     from ladder.backends.emulated import EmulatorBackend, EmulatorRunner
     from ladder.backends.emulation import Lent, emulate
     from ladder.backends.timing import Timing

@@ -23,7 +23,7 @@ from ladder.backends.base import (
     make_outputs,
     require_untouched,
 )
-from ladder.backends.extension import prepared
+from ladder.backends.extension import PreparedCall, prepared
 from ladder.build import CudaTarget, Target
 from ladder.common import isolation
 from ladder.common.isolation import Child, ProcessEnded
@@ -71,19 +71,27 @@ class CudaBackend(Backend):
         def made(
             inputs: Sequence[str], outputs: Sequence[str], arguments: Mapping[str, Any], /
         ) -> LaunchFunction:
-            call = prepared(extension, [*inputs, *outputs], arguments)
-
-            def launch(tensors: Sequence[torch.Tensor | None]) -> None:
-                addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-                if _current_device() == index:
-                    call(_raw_stream(index), addresses)
-                else:
-                    with torch.cuda.device(index):
-                        call(_raw_stream(index), addresses)
-
-            return launch
+            return CudaLaunch(prepared(extension, [*inputs, *outputs], arguments), index)
 
         return made
+
+
+class CudaLaunch:
+    """Launches on tensors of one GPU, on its current stream."""
+
+    __slots__ = ("_index", "call")
+
+    def __init__(self, call: PreparedCall, index: int) -> None:
+        self.call, self._index = call, index
+
+    def __call__(self, tensors: Sequence[torch.Tensor | None]) -> None:
+        addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        index = self._index
+        if _current_device() == index:
+            self.call(_raw_stream(index), addresses)
+        else:
+            with torch.cuda.device(index):
+                self.call(_raw_stream(index), addresses)
 
 
 class CudaRunner(Runner):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,27 +59,42 @@ def launch(extension: Path, addresses: Mapping[str, int], arguments: Mapping[str
     prepared(extension, [*addresses], arguments)(stream, [*addresses.values()])
 
 
-def prepared(
-    extension: Path, names: Sequence[str], arguments: Mapping[str, Any]
-) -> Callable[[int, Sequence[int]], None]:
-    """A function that calls the extension's ``launch`` with these arguments; it takes the stream, and the
-    addresses of the tensors ``names``. It raises as :func:`launch` does.
+def prepared(extension: Path, names: Sequence[str], arguments: Mapping[str, Any]) -> PreparedCall:
+    """The extension's ``launch`` with these arguments and tensors of these ``names``."""
+    return PreparedCall(_library(extension), names, arguments)
+
+
+class PreparedCall:
+    """Calls an extension's ``launch`` with its arguments; it takes the stream, and the tensors' addresses. It
+    raises as :func:`launch` does.
+
+    ``entry`` has the addresses of the C function and of its arguments, with their number, for callers in C++.
+    They are valid for as long as this object.
     """
-    library = _library(extension)
-    function = library.ladder_launch
-    tensors = [_value(name, _TENSOR, integers=(place,)) for place, name in enumerate(names)]
-    values = [*tensors, *(_encoded(name, value) for name, value in arguments.items())]
-    count, named = len(values), (_NamedValue * len(values))(*values)
-    row = struct.Struct(f"{len(names)}Q").pack  # in a fifth of the time of an array of ctypes
 
-    def call(stream: int, addresses: Sequence[int]) -> None:
-        if (status := function(named, count, row(*addresses), stream)) != _LAUNCHED:
-            reason = library.ladder_reason().decode(errors="replace")
-            if status == _UNSUPPORTED:
-                raise UnsupportedProblem(reason, _unaligned(names, addresses))
-            raise ExecutionError(reason)
+    __slots__ = ("_count", "_function", "_library", "_named", "_names", "_row", "entry")
 
-    return call
+    def __init__(self, library: ctypes.CDLL, names: Sequence[str], arguments: Mapping[str, Any]) -> None:
+        tensors = [_value(name, _TENSOR, integers=(place,)) for place, name in enumerate(names)]
+        values = [*tensors, *(_encoded(name, value) for name, value in arguments.items())]
+        self._library, self._names = library, names
+        self._function, self._count = library.ladder_launch, len(values)
+        self._named = (_NamedValue * len(values))(*values)
+        self._row = struct.Struct(f"{len(names)}Q").pack  # in a fifth of the time of an array of ctypes
+        function = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        self.entry = function, ctypes.addressof(self._named), self._count
+
+    def __call__(self, stream: int, addresses: Sequence[int]) -> None:
+        status = self._function(self._named, self._count, self._row(*addresses), stream)
+        if status != _LAUNCHED:
+            self.refuse(status, addresses)
+
+    def refuse(self, status: int, addresses: Sequence[int]) -> None:
+        """Raises the error of a launch that returned this status, in the thread that launched."""
+        reason = self._library.ladder_reason().decode(errors="replace")
+        if status == _UNSUPPORTED:
+            raise UnsupportedProblem(reason, _unaligned(self._names, addresses))
+        raise ExecutionError(reason)
 
 
 def _unaligned(names: Sequence[str], addresses: Sequence[int]) -> str:

@@ -21,5 +21,6 @@ if TYPE_CHECKING:
     from ladder.build.target import CudaTarget, DebugTarget, EmulatorTarget, Target
     from ladder.build.toolchain import gxx, gxx_flags, gxx_version, pinned_nvcc
     from ladder.build.toolkit import emulated_toolkit
+    from ladder.build.torch_modules import torch_module
 
 __getattr__ = door(__name__)

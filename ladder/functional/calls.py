@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import UnsupportedProblem
-from ladder.functional import gradients, operators
+from ladder.functional import gradients, native, operators
 from ladder.functional.forward import inputs_of, prepared
 from ladder.functional.kept import strides_of
 from ladder.functional.runs import AUTO, Run, option_words
@@ -89,6 +89,11 @@ def attention(
     run = prepared(query, key, value, *arguments, gradients_by, *variant)
     if differentiable:
         choices = (is_causal, scale, backward, arch or "", deterministic, window, softcap)
+        by = (backward, bool(deterministic))  # the run is of the others
+        plan = run.plans[by] if by in run.plans else _new_plan(run, by, choices)
+        if plan is not None:
+            row = None if sinks is None else sinks.contiguous()
+            return native.apply(plan, query, key, value, row, None, None)
         outputs: tuple[Tensor, Tensor] = _apply(query, key, value, sinks, run, choices)
         return outputs
     o, lse = run(*inputs_of(query, key, value, sinks))
@@ -127,6 +132,21 @@ def _refuse(attn_mask: Any, dropout_p: Any) -> None:
 def _operator(*arguments: Any) -> tuple[Tensor, Tensor]:
     outputs: tuple[Tensor, Tensor] = operators.attention(*arguments)
     return outputs
+
+
+def _new_plan(run: Run, by: tuple[str, bool], choices: tuple[Any, ...]) -> Tensor | None:
+    """The plan of a run with its gradients; None where :class:`_Attention` is to be used."""
+
+    def prepare(*inputs: Tensor | None) -> Run:
+        return gradients.prepared_gradients(inputs, *choices)
+
+    def otherwise(d_o: Tensor, d_lse: Tensor | None, saved: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
+        query, key, value, sinks, _, _, *outputs = saved
+        found = gradients.of_outputs(d_o, d_lse, (query, key, value, *outputs, sinks), *choices)
+        return found if sinks is not None else found[:3]
+
+    plan = run.plans[by] = native.plan_of(run, prepare, otherwise)
+    return plan
 
 
 class _Attention(torch.autograd.Function):

@@ -56,10 +56,11 @@ class Run:
     assumes. On a GPU it only launches, on the current stream, and waits for nothing.
 
     ``copied`` are the inputs that are copied first, because the stage takes only contiguous ones.
-    ``gradients`` has the runs of this run's gradients, by what tells them apart.
+    ``gradients`` has the runs of this run's gradients, by what tells them apart. ``plans`` and ``in_cpp`` are
+    those of :mod:`ladder.functional.native`.
     """
 
-    __slots__ = ("_copied", "_device", "_kinds", "copied", "gradients", "launch", "outputs")
+    __slots__ = ("copied", "device", "gradients", "in_cpp", "kinds", "launch", "outputs", "places", "plans")
 
     def __init__(
         self,
@@ -72,24 +73,26 @@ class Run:
         self.launch = launch
         self.copied, self.outputs = copied, outputs
         self.gradients: dict[Any, Run] = {}
-        self._copied = [inputs.index(name) for name in copied]
-        self._device = device
+        self.plans: dict[Any, Tensor | None] = {}
+        self.in_cpp: Any = None
+        self.device = device
+        self.places = [inputs.index(name) for name in copied]
         dtypes = torch_dtypes()
         # As torch.empty_strided takes them, in a third of the time of torch.empty.
-        self._kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
+        self.kinds = [(one.shape, _contiguous(one.shape), dtypes[one.dtype]) for one in outputs]
 
     def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         outputs = self.empty_outputs()
         tensors = [*inputs, *outputs]
-        for place in self._copied:
+        for place in self.places:
             tensors[place] = tensors[place].contiguous()  # type: ignore[union-attr]
         self.launch(tensors)
         return (*outputs,)
 
     def empty_outputs(self) -> list[Tensor]:
         """Uninitialised outputs."""
-        device, empty = self._device, torch.empty_strided
-        return [empty(size, stride, dtype=dtype, device=device) for size, stride, dtype in self._kinds]
+        device, empty = self.device, torch.empty_strided
+        return [empty(size, stride, dtype=dtype, device=device) for size, stride, dtype in self.kinds]
 
 
 def prepare(problem: AnyProblem, inputs: Tensors, device: torch.device, choice: Choice) -> Run:

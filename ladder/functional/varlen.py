@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
-from ladder.functional import gradients
+from ladder.functional import gradients, native
 from ladder.functional.forward import INPUTS, inputs_of
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
 from ladder.functional.runs import AUTO, Choice, Run, option_words, prepare, require_backward
@@ -100,7 +100,10 @@ def _outputs(
     call = prepared_sequences((query, key, value), (marks[0], marks[1]), gradients_by, *given)
     if differentiable:
         *_, arch, _ = given
-        outputs = _VarlenAttention.apply(query, key, value, *marks, call, (backward, arch, deterministic))
+        choices = (backward, arch, deterministic)
+        if (plan := _plan_of(call, choices)) is not None:
+            return native.apply(plan, query, key, value, None, *marks)
+        outputs = _VarlenAttention.apply(query, key, value, *marks, call, choices)
         return outputs
     o, lse = call.run(*inputs_of(query, key, value, None, *marks))
     return o, lse
@@ -148,6 +151,23 @@ def prepared_sequences(
     return call
 
 
+def _plan_of(call: _Call, choices: tuple[str, str, bool]) -> Tensor | None:
+    """The plan of a call with its gradients, made once; None: :class:`_VarlenAttention` is to be used."""
+    plans = call.run.plans
+    if choices not in plans:
+        problem = call.problem  # alone: the plan must not refer to the call, which keeps it
+
+        def prepare(*inputs: Tensor | None) -> Run:
+            return _prepared_gradients(problem, inputs, *choices)
+
+        def otherwise(d_o: Tensor, d_lse: Tensor | None, saved: tuple[Any, ...]) -> tuple[Tensor, ...]:
+            query, key, value, _, *others = saved
+            return _once_differentiable(problem, choices, d_o, d_lse, (query, key, value, *others))
+
+        plans[choices] = native.plan_of(call.run, prepare, otherwise)
+    return plans[choices]
+
+
 class _VarlenAttention(torch.autograd.Function):
     """A prepared call with its gradient: what the operator does, in less time."""
 
@@ -173,10 +193,8 @@ class _VarlenAttention(torch.autograd.Function):
         query, key, value, cu_seq_q, cu_seq_k, o, lse = saved = ctx.saved_tensors
         d_o = torch.zeros_like(o) if d_o is None else d_o
         d_lse = None if d_lse is None else d_lse.contiguous()
-        if torch.is_grad_enabled():  # a second gradient may be wanted, which the operator refuses
-            problem = ctx.call.problem
-            window = problem.window or (-1, -1)
-            found = varlen_backward_operator(d_o, d_lse, *saved, problem.scale, window, *ctx.choices)
+        if torch.is_grad_enabled():
+            found = _once_differentiable(ctx.call.problem, ctx.choices, d_o, d_lse, saved)
         else:
             marks = (cu_seq_q, cu_seq_k)
             inputs = gradients.gradient_inputs(query, key, value, None, o, lse, d_o, d_lse, *marks)
@@ -186,14 +204,32 @@ class _VarlenAttention(torch.autograd.Function):
 
 def _gradients_of(call: _Call, inputs: Sequence[Any], stage: str, arch: str, deterministic: bool) -> Run:
     """The run of a call's gradients, whose last inputs are d_o, d_lse and a missing d_sinks."""
-    d_lse = inputs[-2]
     kind = (strides_of(inputs), stage, arch, deterministic)
     run = call.run.gradients.get(kind)
     if run is None:
-        problem = BackwardProblem(**{**asdict(call.problem), "lse_gradient": d_lse is not None})
-        choice = Choice(stage, arch, deterministic=deterministic)
-        run = call.run.gradients[kind] = gradients.prepare_gradients(problem, inputs, choice)
+        run = call.run.gradients[kind] = _prepared_gradients(call.problem, inputs, stage, arch, deterministic)
     return run
+
+
+def _prepared_gradients(
+    problem: Problem, inputs: Sequence[Any], stage: str, arch: str, deterministic: bool
+) -> Run:
+    d_lse = inputs[-2]
+    wanted = BackwardProblem(**{**asdict(problem), "lse_gradient": d_lse is not None})
+    return gradients.prepare_gradients(wanted, inputs, Choice(stage, arch, deterministic=deterministic))
+
+
+def _once_differentiable(
+    problem: Problem,
+    choices: tuple[str, str, bool],
+    d_o: Tensor,
+    d_lse: Tensor | None,
+    saved: tuple[Tensor, ...],
+) -> tuple[Tensor, ...]:
+    """The gradients where second ones may be wanted, which the operator refuses."""
+    window = problem.window or (-1, -1)
+    found: tuple[Tensor, ...] = varlen_backward_operator(d_o, d_lse, *saved, problem.scale, window, *choices)
+    return found
 
 
 def _kind(tensors: tuple[Tensor, ...], marks: tuple[Tensor, Tensor], given: tuple[Any, ...]) -> Kind:

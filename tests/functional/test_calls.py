@@ -173,6 +173,7 @@ def test_a_mask_of_float_intervals_is_refused() -> None:
         ladder.hstu_mask(4, 4, intervals=torch.zeros(1, 4))
 
 
+@pytest.mark.usefixtures("both_functions")
 def test_derivatives_that_there_are_none_of() -> None:
     q, k, v = tensors(torch.float32)
 
@@ -199,6 +200,7 @@ def test_autocast_converts_as_for_torchs_attention() -> None:
     assert torch.equal(o, expected)
 
 
+@pytest.mark.usefixtures("both_functions")
 def test_checkpointed_activations_have_the_same_gradients() -> None:
     q, k, v = tensors()
 
@@ -222,6 +224,7 @@ def test_an_exported_program() -> None:
     assert torch.equal(program.module()(x), Model()(x))
 
 
+@pytest.mark.usefixtures("both_functions")
 def test_a_deterministic_gradient() -> None:
     q, k, v = (x.requires_grad_() for x in tensors())
     o, _ = ladder.attention(q, k, v, stage="v3_swizzle", arch="sm_80", deterministic=True)

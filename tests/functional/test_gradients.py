@@ -12,6 +12,7 @@ from torch import Tensor
 import ladder
 from ladder.errors import InvalidProblem, UnsupportedProblem
 
+pytestmark = pytest.mark.usefixtures("both_functions")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 

@@ -92,6 +92,7 @@ def test_rungs_without_strides_get_copies() -> None:
 
 
 @pytest.mark.parametrize("backward, copied", [("b1_two_kernels", ["q", "k", "v", "d_o"]), ("b4b_tma", [])])
+@pytest.mark.usefixtures("both_functions")
 def test_gradients_of_strided_tensors(backward: str, copied: list[str]) -> None:
     d_o = draw(B, N, H, D).transpose(1, 2)
     found = []
@@ -120,6 +121,7 @@ def test_a_tensor_at_an_odd_address_is_refused() -> None:
     assert caught.value.hint == "Not at a multiple of 16 bytes: q, k, v. A copy is: q.clone()."
 
 
+@pytest.mark.usefixtures("both_functions")
 def test_saved_tensors_may_come_back_with_other_strides() -> None:
     """As from the host's memory, where a slice becomes contiguous."""
     found = []

@@ -75,6 +75,7 @@ def test_it_is_the_definition(
     [((12, 3), None, False, 64), ((12, 0), None, True, 64), ((-1, -1), 2.0, False, 128)],
 )
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.usefixtures("both_functions")
 def test_gradients_are_those_of_the_definition(
     window: tuple[int, int], softcap: float | None, has_sinks: bool, d: int, is_compiled: bool
 ) -> None:
@@ -278,6 +279,7 @@ def gradients_of_sequences(
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (9, 2)])
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.usefixtures("both_functions")
 def test_gradients_of_sequences(window: tuple[int, int], is_compiled: bool) -> None:
     """All rows see a key, so lse is finite: of 20 queries and 33 keys, and of 40 and 70."""
     generator = torch.Generator().manual_seed(2)
@@ -300,6 +302,7 @@ def test_gradients_of_sequences(window: tuple[int, int], is_compiled: bool) -> N
         assert torch.allclose(mine.double(), other, rtol=0, atol=4e-3 * float(other.abs().max()))
 
 
+@pytest.mark.usefixtures("both_functions")
 def test_sequences_without_keys_or_queries_have_no_gradient() -> None:
     (q, k, v), of_queries, of_keys = sequences()
     leaves = [x.requires_grad_() for x in (q, k, v)]
@@ -311,6 +314,7 @@ def test_sequences_without_keys_or_queries_have_no_gradient() -> None:
     assert d_k.isfinite().all()
 
 
+@pytest.mark.usefixtures("both_functions")
 def test_a_second_gradient_of_sequences_is_refused() -> None:
     qkv, of_queries, of_keys = sequences()
     leaves = [x.requires_grad_() for x in qkv]
