@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 import sys
@@ -94,6 +95,10 @@ _CONTENTS = {
 }
 
 
+#: Reading a catalogue takes a second.
+_translator = functools.cache(translations.translator)
+
+
 def _in_language_of(app: Any, words: str) -> str:
     return _WORDS.get(app.config.language, {}).get(words, words)
 
@@ -136,7 +141,7 @@ def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:
         return
     words = ("Hint", "Answer", "*Run this lesson to see the measurement.*")
     notebook = nbformat.reads(source[0], as_version=4)
-    translate = translations.translator(app.config.language.replace("_", "-"))
+    translate = _translator(app.config.language.replace("_", "-"))
     unfold_predictions(notebook, *(_in_language_of(app, word) for word in words), translate)
     source[0] = nbformat.writes(notebook)
 

@@ -41,14 +41,13 @@ def speed_picture(
 
 
 def _rows(table: pd.DataFrame, problem: dict[str, Any]) -> pd.DataFrame:
-    """The contenders on this problem, and rungs measured only on another one, slowest first."""
+    """The contenders on this problem, and rungs measured only in another dtype, slowest first."""
     measured = table[table["N"].notna()]
-    here = (measured["N"] == problem["N"]) & (measured["d"] == problem["d"])
-    here &= (measured["dtype"] == problem["dtype"]) & (
-        measured["causal"].astype(str) == str(problem["causal"])
-    )
+    alike = (measured["d"] == problem["d"]) & (measured["causal"].astype(str) == str(problem["causal"]))
+    here = alike & (measured["N"] == problem["N"]) & (measured["dtype"] == problem["dtype"])
     rungs = measured[~measured["contender"].str.startswith("torch")]
     others = rungs[~rungs["contender"].isin(rungs[rungs["dtype"] == problem["dtype"]]["contender"])]
+    others = others[alike[others.index]]
     chosen = pd.concat([measured[here].assign(note=""), others.assign(note=_own_problem(others))])
     chosen = chosen[chosen["contender"] != "torch efficient"]
     return chosen.sort_values("tflops", ignore_index=True)

@@ -102,6 +102,8 @@ def test_speeds_beside_the_ceiling() -> None:
     rows = [
         ("NVIDIA H200", "torch matmul", None, None, "bf16", None, 760.0, None),
         ("NVIDIA H200", "v1_minimal", 1024, 64, "f32", False, 0.25, None),
+        ("NVIDIA H200", "v1_minimal", 1024, 128, "f32", False, 0.2, None),
+        ("NVIDIA H200", "v1_minimal", 1024, 64, "f32", True, 0.1, None),
         ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", False, 125.0, 0.5),
         ("NVIDIA H200", "v3_swizzle", 4096, 64, "bf16", True, 99.0, 0.4),
         ("NVIDIA H200", "torch flash", 4096, 64, "bf16", False, 250.0, 1.0),
