@@ -23,6 +23,8 @@ import argparse
 import ctypes
 import importlib
 import importlib.metadata
+import itertools
+import math
 import random
 import sys
 import time
@@ -31,7 +33,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,12 +61,11 @@ RUNGS = ("v11b_store", "v12_order", *DENSE.values())
 BURST_MS = 50.0
 SINGLES = 4  # per round
 FLUSHED_BYTES = 256 << 20
-POWER_SECONDS = 0.33
 SHOWN = ("tflops_burst", "tflops_single", "watts", "clock_mhz", "error")
 
 Run = Callable[[], Sequence[Tensor]]
-#: The contender's outputs in the operation's order and layout, and its version.
-Contender = tuple[Run, str]
+#: A contender's name, its version, and what makes its run.
+Contender = tuple[str, str, Callable[[], Run]]
 
 
 def problems(passes: Sequence[str]) -> Iterator[Problem]:
@@ -79,7 +79,8 @@ def problems(passes: Sequence[str]) -> Iterator[Problem]:
     group = replace(base, heads=32, kv_heads=8, is_causal=True)
     for name in passes:
         masked = [
-            replace(one, is_causal=is_causal) for one, is_causal in product(shapes[name], (False, True))
+            replace(one, is_causal=is_causal)
+            for one, is_causal in itertools.product(shapes[name], (False, True))
         ]
         for one in [*masked, group]:
             yield one if name == "forward" else BackwardProblem(**asdict(one))
@@ -94,13 +95,14 @@ def make_inputs(problem: Problem) -> dict[str, Tensor | None]:
         shape = operation.input_shapes(problem)[name]
         return torch.randn(*shape, generator=generator, device="cuda", dtype=torch.float32).to(dtype)
 
-    inputs: dict[str, Tensor | None] = {"q": draw("q"), "k": draw("k"), "v": draw("v"), "sinks": None}
+    inputs: dict[str, Tensor | None] = {name: draw(name) for name in "qkv"}
+    inputs |= dict.fromkeys(("sinks", "cu_seqlens_q", "cu_seqlens_k"))
     if not isinstance(problem, BackwardProblem):
         return inputs
     o, d_o = torch.empty_like(draw("q")), draw("d_o")
     lse = torch.empty(o.shape[:3], device="cuda")
     group = problem.heads // problem.num_kv_heads
-    for batch, head in product(range(problem.batch), range(problem.heads)):
+    for batch, head in itertools.product(range(problem.batch), range(problem.heads)):
         places = {"q": head, "k": head // group, "v": head // group}
         one = [inputs[name][batch, place][None, None] for name, place in places.items()]  # type: ignore[index]
         o[batch, head], lse[batch, head] = (x[0, 0] for x in attention_float64(*one, **problem.rules))
@@ -123,10 +125,10 @@ class Rungs:
                 raise built
             self._loaded[name] = here.loaded(built, targets[name], torch.device("cuda"))
 
-    def contenders(self, problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+    def contenders(self, problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Contender]:
         for name, suited in self._suited.items():
             if problem in suited:
-                yield name, (self._run(name, problem, inputs), "")
+                yield name, "", partial(self._run, name, problem, inputs)
 
     def _run(self, name: str, problem: Problem, inputs: Mapping[str, Any]) -> Run:
         operation = operation_of(problem)
@@ -174,16 +176,16 @@ def of_function(attend: Attend, problem: Problem, inputs: Mapping[str, Any], hea
     return gradients
 
 
-def torch_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+def torch_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Contender]:
     cudnn = f"cuDNN {torch.backends.cudnn.version()}"
     for name, backend, version in (
         ("torch cuDNN", SDPBackend.CUDNN_ATTENTION, cudnn),
         ("torch flash", SDPBackend.FLASH_ATTENTION, ""),
     ):
-        yield name, (of_function(partial(attend, problem, backend), problem, inputs), version)
+        yield name, version, partial(of_function, partial(attend, problem, backend), problem, inputs)
 
 
-def flex_contender(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+def flex_contender(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Contender]:
     """FlexAttention, for the problems whose compilation is worth its time."""
     if problem.q_len != 4096 or problem.head_dim > 128 or problem.dtype != "bf16":
         return
@@ -200,10 +202,10 @@ def flex_contender(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tupl
     def attend_in_blocks(*qkv: Tensor) -> Tensor:
         return compiled(*qkv, block_mask=mask, enable_gqa=gqa)
 
-    yield "FlexAttention", (of_function(attend_in_blocks, problem, inputs), "")
+    yield "FlexAttention", "", partial(of_function, attend_in_blocks, problem, inputs)
 
 
-def flash_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Contender]]:
+def flash_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[Contender]:
     """FlashAttention-3 and -4, those that can be imported."""
     for name, module, package in (
         ("FlashAttention-3", "flash_attn_interface", "flash_attn_3"),
@@ -216,13 +218,8 @@ def flash_contenders(problem: Problem, inputs: Mapping[str, Any]) -> Iterator[tu
                 o = interface.flash_attn_func(*qkv, causal=problem.is_causal)
                 return o[0] if isinstance(o, tuple) else o
 
-            yield (
-                name,
-                (
-                    of_function(flash_attend, problem, inputs, heads_last=True),
-                    _version(interface, package),
-                ),
-            )
+            version = _version(interface, package)
+            yield name, version, partial(of_function, flash_attend, problem, inputs, heads_last=True)
 
 
 def _version(module: ModuleType, package: str) -> str:
@@ -234,20 +231,26 @@ def _version(module: ModuleType, package: str) -> str:
 PEERS = {"torch": torch_contenders, "flex": flex_contender, "flash": flash_contenders}
 
 
-def error_of(problem: Problem, inputs: Mapping[str, Any], outputs: Sequence[Tensor]) -> float:
-    """The largest error of the checked heads' outputs, as a share of what the reference allows."""
-    operation = operation_of(problem)
-    part, given = operation.part(problem, inputs)
-    expected = operation.reference(part, given)
-    wanted = operation.outputs(part)
-    assert isinstance(part, Problem)
-    if part.heads * problem.num_kv_heads != part.num_kv_heads * problem.heads:
-        wanted = wanted[:1]  # dk and dv are sums over query heads that are not checked
-    worst = 0.0
-    for output, whole in zip(wanted, outputs, strict=False):
-        checked = whole[: output.shape[0], : output.shape[1]]
-        worst = max(worst, expected.deviation(output.name, checked).largest / expected.bounds[output.name])
-    return worst
+class Checker:
+    """The exact outputs of two heads of a problem."""
+
+    def __init__(self, problem: Problem, inputs: Mapping[str, Any]) -> None:
+        operation = operation_of(problem)
+        part, given = operation.part(problem, inputs)
+        assert isinstance(part, Problem)
+        self._expected = operation.reference(part, given)
+        self._outputs = operation.outputs(part)
+        if part.heads * problem.num_kv_heads != part.num_kv_heads * problem.heads:
+            self._outputs = self._outputs[:1]  # dk and dv are sums over query heads that are not checked
+
+    def error(self, outputs: Sequence[Tensor]) -> float:
+        """The largest error of the checked heads, as a share of what the reference allows."""
+        worst = 0.0
+        for output, whole in zip(self._outputs, outputs, strict=False):
+            checked = whole[: output.shape[0], : output.shape[1]]
+            deviation = self._expected.deviation(output.name, checked)
+            worst = max(worst, deviation.largest / self._expected.bounds[output.name])
+        return worst
 
 
 class Meter:
@@ -276,6 +279,7 @@ class Timer:
 
     flushed: Tensor
     meter: Meter
+    power_seconds: float
 
     def burst(self, run: Run, count: int) -> float:
         """ms per launch of ``count`` launches. The host gets ahead while the GPU sleeps."""
@@ -307,8 +311,8 @@ class Timer:
         )
 
     def power(self, run: Run, ms: float) -> tuple[float, float]:
-        """Watts and the SMs' clock in MHz while the launches run that take ``POWER_SECONDS``."""
-        count = max(4, int(POWER_SECONDS * 1e3 / ms / 4))
+        """Watts and the SMs' clock in MHz while launches run for ``power_seconds``."""
+        count = max(4, int(self.power_seconds * 1e3 / ms / 4))
         self.burst(run, count)
         joules, began, clocks = self.meter.joules(), time.perf_counter(), []
         for _ in range(3):
@@ -322,18 +326,19 @@ def measured(
 ) -> list[dict[str, Any]]:
     """The rows of a problem. A contender that fails is reported and left out."""
     inputs = make_inputs(problem)
+    checker = Checker(problem, inputs)
     runs: dict[str, Run] = {}
     versions, errors = {}, {}
     found = [rungs.contenders(problem, inputs), *(PEERS[name](problem, inputs) for name in peers)]
-    for contenders in found:
+    for name, version, make in itertools.chain(*found):
         try:
-            for name, (run, version) in contenders:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # torch says why a backend does not take the problem
-                    errors[name] = error_of(problem, inputs, run())
-                runs[name], versions[name] = run, version
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch says why a backend does not take the problem
+                run = make()
+                errors[name] = checker.error(run())
+            runs[name], versions[name] = run, version
         except (RuntimeError, LadderError) as failure:
-            print(f"{problem}: {str(failure).splitlines()[0]}", file=sys.stderr)
+            print(f"{problem}: {name}: {str(failure).splitlines()[0]}", file=sys.stderr)
     bursts, singles = timer.measure(runs, rounds)
     rows = []
     for name, run in runs.items():
@@ -352,7 +357,7 @@ def measured(
                 "tflops_single": single.tflops(problem.flops),
                 "watts": watts,
                 "clock_mhz": clock,
-                "tflops_per_watt": speed / watts,
+                "tflops_per_watt": speed / watts if watts else math.nan,
                 "error": errors[name],
                 "passed": errors[name] <= 1,
             }
@@ -367,6 +372,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=400.0, help="no problem begins later than this")
+    parser.add_argument("--power", type=float, default=0.33, metavar="SECONDS", help="of measuring watts")
     parser.add_argument("--pass", dest="passes", nargs="+", default=["forward", "backward"], metavar="PASS")
     parser.add_argument("--rungs", nargs="+", default=[*RUNGS], metavar="STAGE")
     parser.add_argument("--peers", nargs="+", choices=[*PEERS], default=[*PEERS], metavar="PEER")
@@ -376,7 +382,7 @@ def main() -> int:
         chosen = [*problems(options.passes)]
         rungs = Rungs(options.rungs, chosen)
         where = measured_on()
-        timer = Timer(torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda"), Meter())
+        timer = Timer(torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda"), Meter(), options.power)
         rows: list[dict[str, Any]] = []
         options.out.mkdir(parents=True, exist_ok=True)
         for problem in chosen:

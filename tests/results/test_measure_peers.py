@@ -36,14 +36,15 @@ def heads_last(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def test_a_function_and_its_gradients_are_checked_in_the_ladders_layout(problem: Problem, last: bool) -> None:
     inputs = operation_of(problem).make_inputs(problem)
     run = peers.of_function(heads_last if last else exact, problem, inputs, heads_last=last)
-    assert 0 < peers.error_of(problem, inputs, run()) <= 1
+    assert 0 < peers.Checker(problem, inputs).error(run()) <= 1
 
 
 def test_a_wrong_output_is_an_error_above_one() -> None:
     inputs = operation_of(GRADIENTS).make_inputs(GRADIENTS)
     dq, dk, dv = peers.of_function(exact, GRADIENTS, inputs)()
-    assert peers.error_of(GRADIENTS, inputs, [dq, dk, dv]) <= 1
-    assert peers.error_of(GRADIENTS, inputs, [dq, dk, 1.1 * dv]) > 1
+    checker = peers.Checker(GRADIENTS, inputs)
+    assert checker.error([dq, dk, dv]) <= 1
+    assert checker.error([dq, dk, 1.1 * dv]) > 1
 
 
 def test_problems_cover_both_passes_masks_and_groups() -> None:
