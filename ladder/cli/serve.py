@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ladder.cli.options import add_command, not_negative
 from ladder.common import processes
-from ladder.common.terminal import console
+from ladder.common.terminal import console, errors
 
 _EVERYWHERE = "0.0.0.0"
 
@@ -51,6 +51,8 @@ def _run(options: argparse.Namespace) -> int:
 
     with PageServer(options.folder, (options.host, options.port), Limits(jobs=options.jobs)) as server:
         address = f"http://{_own_address(options.host)}:{server.server_address[1]}{server.prefix}"
+        for gap in server.compiler.gaps:
+            errors.print(f"On this system compilers may {gap}.", style="yellow")
         first = next(iter(server.compiler.rungs))
         console.print(escape(f"{address}{first}.html    Ctrl-C ends it"), highlight=False, soft_wrap=True)
         try:

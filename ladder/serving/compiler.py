@@ -83,7 +83,8 @@ class Compiler:
         self._home = pinned_nvcc().home
         self._answers: OrderedDict[str, Future[Answer]] = OrderedDict()
         self._lock = threading.Lock()
-        self._require_confinement()
+        #: What a compiler may do on this system besides compiling, as in "use the network".
+        self.gaps = self._gaps()
         self._jobs = self.limits.jobs or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._jobs)
 
@@ -161,7 +162,7 @@ class Compiler:
         own = [stage.path] if stage else []
         return [path for path in (*system, self._home, include_directory(), *own) if path.is_dir()]
 
-    def _require_confinement(self) -> None:
+    def _gaps(self) -> list[str]:
         with (
             tempfile.TemporaryDirectory() as name,
             Child(folder=Path(name), readable=self._readable()) as child,
@@ -172,6 +173,7 @@ class Compiler:
                     "Linux 5.13 or newer with Landlock can. Serve the folder without a compiler: python -m "
                     "http.server",
                 )
+            return sandbox.missing(child.protections)
 
     def _without_places(self, messages: str, folder: Path, stage: Stage) -> str:
         """The messages without the names of this machine's folders."""

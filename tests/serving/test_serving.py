@@ -276,6 +276,14 @@ def test_where_reading_cannot_be_confined_there_is_no_compiler(
         PageServer(folder, ("127.0.0.1", 0))
 
 
+def test_what_a_compiler_may_do_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for protections, gaps in (([sandbox.NO_NETWORK], []), ([], ["use the network"])):
+        found = [*protections, sandbox.NO_WRITES, sandbox.NO_READS]
+        monkeypatch.setattr("ladder.serving.compiler.Child.ask", lambda self, *_, found=found: found)
+        with PageServer(folder, ("127.0.0.1", 0)) as server:
+            assert server.compiler.gaps == gaps
+
+
 def test_the_command_says_what_is_missing(
     server: PageServer, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
