@@ -6,6 +6,7 @@ information contains), flags, compilers and linked libraries. So a build is neve
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -413,14 +414,20 @@ def _read_paths(listing: Path) -> list[Path]:
 
 
 def _dependencies(rule: str, directory: Path, nvcc: toolchain.Nvcc) -> list[Path]:
-    """Parses the files out of a compiler's make rule, except those of the toolkit and the system. Symbolic
-    links are not resolved, since their targets may change.
+    """Parses the files out of a compiler's make rule, except those in folders of the toolkit and the system.
+    Symbolic links are not resolved, since their targets may change.
     """
     escaped = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " ").partition(":")[2])
     words = [re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in escaped]
     outside = (nvcc.home, Path("/usr/include"), Path("/usr/lib"))
-    paths = (directory / word for word in words)
-    return [path for path in paths if not any(path.resolve().is_relative_to(place) for place in outside)]
+
+    @functools.cache
+    def is_outside(folder: str) -> bool:
+        resolved = Path(folder).resolve()
+        return any(resolved.is_relative_to(place) for place in outside)
+
+    paths = (os.path.join(directory, word) for word in words)
+    return [Path(path) for path in paths if not is_outside(os.path.dirname(path))]
 
 
 def _binding_sources() -> list[Path]:

@@ -234,9 +234,7 @@ class Launch:
         for count in answers[_TOTALS].values():
             _of_type((int, type(None)), count)
         for name in answers.keys() & set(_COLUMNS):
-            for row in zip(*answers[name].values(), strict=True):
-                for cell in row:
-                    _of_type((int, str, type(None)), cell)
+            _require_table(answers[name])
         for name in answers.keys() & set(_BY_INSTRUCTION):
             answers[name] = {int(index): one for index, one in answers[name].items()}
         launch = cls(_Record(**facts, answers=answers))
@@ -304,6 +302,16 @@ def _of_type(kind: type | tuple[type, ...], value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind}")
     return value
+
+
+def _require_table(columns: Mapping[str, list[Any]]) -> None:
+    """Raises ValueError or TypeError unless the columns are equally long and hold numbers and texts."""
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError("columns of different lengths")
+    for name, column in columns.items():
+        # By type, since there are a hundred thousand cells.
+        if not {*map(type, column)} <= {int, bool, str, type(None)}:
+            raise TypeError(f"{name} holds something else than numbers and texts")
 
 
 def _whole_numbers(values: Any, count: int) -> tuple[Any, ...]:
