@@ -18,6 +18,7 @@ import pandas as pd
 
 from ladder import nsight, profiling
 from ladder.backends import get_backend, gpu_is_there
+from ladder.common.progress import steps
 from ladder.emulator import COUNTERS
 from ladder.errors import InvalidProblem, LadderError, ProfilerError, UnsupportedProblem
 from ladder.evaluation import COLUMNS, Row, evaluate, make_row, run_comparison
@@ -219,14 +220,16 @@ def _from_measurements(table: pd.DataFrame) -> list[Counted]:
     ]
     table = table.assign(problem=texts)
     counts = pd.concat([table.drop(columns=["launches"], errors="ignore"), nsight.counters(table)], axis=1)
-    found = []
-    for key, launches in counts.groupby(_LAUNCH, sort=False):
-        stage, text, _ = map(str, key)
-        problem = _problem(stage, text)
-        first = launches.iloc[0]
-        arch = str(first.get("arch", DEFAULT_ARCH))
-        grid, block = str(first["grid"]), str(first["block"])
-        found.append(_of_stage(stage, problem, {}, launches, grid, block, arch))
+    found, groups = [], counts.groupby(_LAUNCH, sort=False)
+    with steps("Predicting", groups.ngroups, elsewhere=False) as progress:
+        for key, launches in groups:
+            stage, text, _ = map(str, key)
+            problem = _problem(stage, text)
+            first = launches.iloc[0]
+            arch = str(first.get("arch", DEFAULT_ARCH))
+            grid, block = str(first["grid"]), str(first["block"])
+            with progress.step(stage):
+                found.append(_of_stage(stage, problem, {}, launches, grid, block, arch))
     return found
 
 
