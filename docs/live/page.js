@@ -277,7 +277,7 @@ async function runEdited() {
   await run();
   const conflicts = lastLog.kernels.reduce((sum, one) => sum + one.totals.conflicts, 0);
   $("ran").textContent = `${$("said").textContent} ${shown(conflicts)} bank conflicts; findings: ${lastLog.findings.length}.` +
-    " All counts are below.";
+    " All counts are below, the findings at the top.";
 }
 
 // --- steps
