@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.functional.gradients import no_second_gradient
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
 from ladder.functional.runs import AUTO, Choice, Run, option_words, prepare, require_backward
 from ladder.operations import (
@@ -74,42 +75,55 @@ def hstu_attention(
     if pages is not None and not isinstance(pages, HstuPages):
         raise InvalidProblem(f"pages are a {type(pages).__name__}; they must be ladder.HstuPages")
     check_window(window)
-    integers = (cu_seqlens_q, cu_seqlens_k, num_contexts, num_targets, intervals, *(pages or ())[1:])
+    tensors = (query, key, value, cu_seqlens_q, cu_seqlens_k, rab, num_contexts, num_targets, intervals)
+    all_tensors = (*tensors, *(pages or (None,) * len(HstuPages._fields)))
+    given = (target_group_size, tuple(window), alpha, scaling_seqlen)
+    choices = (stage, arch or "", option_words(options) if options else "", backward, deterministic)
+    # While torch.compile traces, only call the operator; it checks its arguments when it runs.
+    if torch.compiler.is_compiling():
+        compiled: Tensor = hstu_operator(*all_tensors, *given, *choices)
+        return compiled
     differentiable = torch.is_grad_enabled() and any(
         getattr(x, "requires_grad", False) for x in (query, key, value, rab)
     )
-    given = (target_group_size, tuple(window), alpha, scaling_seqlen)
-    words = option_words(options) if options else ""
-    choices = (stage, arch or "", words, backward, deterministic, differentiable)
-    cache = None if pages is None else pages.kv_cache
-    kind = _kind((query, key, value, rab, cache), integers, (*given, *choices))
-    call = _calls.get(kind)
-    if call is None:
-        problem, offsets_k = hstu_problem_of_tensors(
-            *(query, key, value, cu_seqlens_q, cu_seqlens_k),
-            rab=rab,
-            num_contexts=num_contexts,
-            num_targets=num_targets,
-            intervals=intervals,
-            pages=pages,
-            target_group_size=target_group_size,
-            window=tuple(window),
-            alpha=alpha,
-            scaling_seqlen=scaling_seqlen,
-        )
-        forward = Choice(stage, arch or "", tuple(parse_options(words).items()))
-        if differentiable:
-            _require_gradients(problem, backward, deterministic)
-        gradients = Choice(backward, arch or "", deterministic=deterministic)
-        marks = (cu_seqlens_q, offsets_k, num_contexts, num_targets, intervals)
-        others = dict(zip(_INTEGERS, (*marks, *(pages or (None,) * len(HstuPages._fields))[1:]), strict=True))
-        call = _Call(problem, forward, gradients, others, integers)
-        _calls.keep(kind, call)
+    kind = _kind(all_tensors, (*given, *choices, differentiable))
+    call = _calls.get(kind) or _new_call(kind, all_tensors, given, choices, differentiable)
     bias = None if rab is None else padded_bias(rab)
+    cache = None if pages is None else pages.kv_cache
     if differentiable:
         o: Tensor = _HstuAttention.apply(call, query, key, value, bias, cache)
         return o
     return call.forward(query, key, value, bias, cache)
+
+
+def _new_call(
+    kind: Kind, tensors: Sequence[Any], given: tuple[Any, ...], choices: tuple[Any, ...], differentiable: bool
+) -> _Call:
+    """What calls of this kind share; ``tensors`` are those of the operator, in its order."""
+    query, key, value, offsets_q, offsets_k, rab, contexts, targets, intervals, *paged = tensors
+    group, window, alpha, scaling_seqlen = given
+    stage, arch, words, backward, deterministic = choices
+    problem, keys = hstu_problem_of_tensors(
+        *(query, key, value, offsets_q, offsets_k),
+        rab=rab,
+        num_contexts=contexts,
+        num_targets=targets,
+        intervals=intervals,
+        pages=None if paged[0] is None else HstuPages(*paged),
+        target_group_size=group,
+        window=window,
+        alpha=alpha,
+        scaling_seqlen=scaling_seqlen,
+    )
+    forward = Choice(stage, arch, tuple(parse_options(words).items()))
+    if differentiable:
+        _require_gradients(problem, backward, deterministic)
+    gradients = Choice(backward, arch, deterministic=deterministic)
+    marks = (offsets_q, keys, contexts, targets, intervals, *paged[1:])
+    others = dict(zip(_INTEGERS, marks, strict=True))
+    call = _Call(problem, forward, gradients, others, _integers(tensors))
+    _calls.keep(kind, call)
+    return call
 
 
 _CACHE, *_OF_PAGES = HstuPages._fields
@@ -118,17 +132,22 @@ _TENSORS = ("q", "k", "v", "rab", _CACHE)
 _INTEGERS = ("cu_seqlens_q", "cu_seqlens_k", "num_contexts", "num_targets", "intervals", *_OF_PAGES)
 
 
-def _kind(
-    tensors: Sequence[Tensor | None], integers: Sequence[Tensor | None], choices: tuple[Any, ...]
-) -> Kind:
+def _integers(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The int32 tensors of the operator's."""
+    return (*tensors[3:5], *tensors[6:9], *tensors[10:])
+
+
+def _kind(tensors: Sequence[Any], choices: tuple[Any, ...]) -> Kind:
     """The kind of a call, with the int32 tensors by identity and version: these need not be read again."""
+    query, key, value, offsets_q, offsets_k, rab, contexts, targets, intervals, cache, *paged = tensors
     try:
+        integers = (offsets_q, offsets_k, contexts, targets, intervals, *paged)
         marks = [None if x is None else (id(x), x._version) for x in integers]
         # A row's alignment is that of its tensor's address.
-        aligned = [x is None or x.data_ptr() % 16 == 0 for x in tensors[:3]]
+        aligned = [x is None or x.data_ptr() % 16 == 0 for x in (query, key, value)]
     except (AttributeError, RuntimeError):
         return ()  # something is no tensor, or has no version
-    return kind_of(tensors, *marks, *aligned, *choices)
+    return kind_of((query, key, value, rab, cache), *marks, *aligned, *choices)
 
 
 def _require_gradients(problem: HstuProblem, stage: str, deterministic: bool) -> None:
@@ -222,3 +241,104 @@ _once_differentiated = once_differentiable(_gradients)
 def _differentiated(problem: HstuProblem, *, bias_gradient: bool = True) -> HstuBackwardProblem:
     """The backward problem of a forward problem."""
     return HstuBackwardProblem(**asdict(problem), bias_gradient=bias_gradient)
+
+
+_TENSORS_OF_OPERATOR = (
+    "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rab, "
+    "Tensor? num_contexts, Tensor? num_targets, Tensor? intervals, "
+    + ", ".join(f"Tensor? {name}" for name in HstuPages._fields)
+)
+_TENSOR_COUNT = 9 + len(HstuPages._fields)
+# Without defaults: an operator leaves out arguments that are theirs.
+_MASK = "int target_group_size, int[] window, float? alpha, int? scaling_seqlen"
+
+
+def _run(*arguments: Any) -> Tensor:
+    """:func:`hstu_attention` with argument types that operators support.
+
+    ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
+    """
+    tensors, given, choices = _parts(arguments)
+    query, key, value, _, _, rab, *_, cache, _, _, _ = tensors
+    bias = None if rab is None else padded_bias(rab)
+    return _call_of(tensors, given, choices, differentiable=False).forward(query, key, value, bias, cache)
+
+
+def _run_backward(d_o: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of query, key, value and rab; the last is empty unless there is one ``of_bias``."""
+    tensors, given, (stage, arch, deterministic, of_bias) = _parts(arguments)
+    query, key, value, _, _, rab, *_, cache, _, _, _ = tensors
+    call = _call_of(tensors, given, (AUTO, arch, "", stage, deterministic), differentiable=True)
+    bias = None if rab is None else padded_bias(rab)
+    saved = (query, key, value, bias, cache, *call.others)
+    d_query, d_key, d_value, d_bias = call.gradients(saved, d_o, of_bias=of_bias)
+    assert d_query is not None and d_key is not None and d_value is not None
+    if d_bias is None:
+        return d_query, d_key, d_value, query.new_empty(0)
+    return d_query, d_key, d_value, d_bias[..., : rab.shape[-1]].contiguous()
+
+
+def _call_of(
+    tensors: Sequence[Any], given: tuple[Any, ...], choices: tuple[Any, ...], *, differentiable: bool
+) -> _Call:
+    kind = _kind(tensors, (*given, *choices, differentiable))
+    return _calls.get(kind) or _new_call(kind, tensors, given, choices, differentiable)
+
+
+def _parts(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+    """An operator's tensors, what is :data:`_MASK`, and its choices."""
+    tensors, others = arguments[:_TENSOR_COUNT], arguments[_TENSOR_COUNT:]
+    group, window, *scales = others[:4]
+    return tensors, (group, tuple(window), *scales), others[4:]
+
+
+def _operator() -> Any:
+    made = torch.library.custom_op(
+        "ladder::hstu_attention",
+        _run,
+        mutates_args=(),
+        schema=f"({_TENSORS_OF_OPERATOR}, {_MASK}, str stage, str arch, str options, str backward, "
+        "bool deterministic) -> Tensor",
+    )
+
+    @made.register_fake
+    def _(query: Tensor, *_: Any) -> Tensor:
+        return query.new_empty(query.shape)
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        del output
+        tensors, given, (_, arch, _, backward, deterministic) = _parts(inputs)
+        ctx.save_for_backward(*tensors)
+        ctx.others, ctx.count = (*given, backward, arch, deterministic), len(inputs)
+
+    def backward(ctx: Any, d_o: Tensor) -> tuple[Tensor | None, ...]:
+        of_bias = ctx.needs_input_grad[5]
+        *found, d_rab = hstu_backward_operator(d_o, *ctx.saved_tensors, *ctx.others, of_bias)
+        return *found, None, None, d_rab if of_bias else None, *[None] * (ctx.count - 6)
+
+    made.register_autograd(backward, setup_context=save)
+    return made
+
+
+def _backward_operator() -> Any:
+    made = torch.library.custom_op(
+        "ladder::hstu_attention_backward",
+        _run_backward,
+        mutates_args=(),
+        schema=f"(Tensor d_o, {_TENSORS_OF_OPERATOR}, {_MASK}, str stage, str arch, bool deterministic, "
+        "bool of_bias) "
+        "-> (Tensor d_query, Tensor d_key, Tensor d_value, Tensor d_rab)",
+    )
+
+    @made.register_fake
+    def _(d_o: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Any:
+        rab, of_bias = others[2], others[-1]
+        d_rab = rab.new_empty(rab.shape) if of_bias else query.new_empty(0)
+        return *(x.new_empty(x.shape) for x in (query, key, value)), d_rab
+
+    made.register_autograd(no_second_gradient)
+    return made
+
+
+#: ``torch.ops.ladder.hstu_attention`` and ``torch.ops.ladder.hstu_attention_backward``.
+hstu_operator, hstu_backward_operator = _operator(), _backward_operator()

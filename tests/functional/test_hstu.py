@@ -12,6 +12,7 @@ from torch import Tensor
 
 import ladder
 from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
+from ladder.functional import hstu
 from ladder.functional.runs import Run, highest
 from ladder.operations import HstuBackwardProblem
 
@@ -329,3 +330,65 @@ def test_offsets_that_change_before_the_backward_pass_are_an_error() -> None:
     offsets[1] = 15
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.sum().backward()
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def bias_and_tokens() -> tuple[list[Tensor], Tensor, Tensor]:
+    """Leaves q, k, v and rab of sequences of 5 and 12 tokens, with their offsets and numbers of targets."""
+    leaves = [draw(17, HEADS, D, seed=seed).half().requires_grad_() for seed in range(3)]
+    return [*leaves, draw(2, 1, 12, 12, seed=3).half().requires_grad_()], ints(0, 5, 17), ints(1, 2)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
+def test_compiled_as_one_graph(compiler: str) -> None:
+    def model(q: Tensor, k: Tensor, v: Tensor, rab: Tensor, offsets: Tensor, targets: Tensor) -> Tensor:
+        o = ladder.hstu_attention(
+            q * 2,
+            k,
+            v,
+            offsets,
+            rab=rab,
+            num_targets=targets,
+            target_group_size=2,
+            scaling_seqlen=12,
+            **RUNGS,
+        )
+        return o.float().square().sum()
+
+    found = []
+    for call in (model, torch.compile(model, backend=compiler, fullgraph=True)):
+        leaves, offsets, targets = bias_and_tokens()
+        total = call(*leaves, offsets, targets)
+        found.append([total, *torch.autograd.grad(total, leaves)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other) and one.any()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_without_a_gradient_of_the_bias() -> None:
+    def model(q: Tensor, k: Tensor, v: Tensor, rab: Tensor, offsets: Tensor) -> Tensor:
+        return ladder.hstu_attention(q, k, v, offsets, rab=rab, **RUNGS).float().square().sum()
+
+    found = []
+    for call in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+        leaves, offsets, _ = bias_and_tokens()
+        found.append(torch.autograd.grad(call(*leaves[:3], leaves[3].detach(), offsets), leaves[:3]))
+    assert all(map(torch.equal, *found))
+
+
+def test_what_torch_asks_of_the_operators() -> None:
+    (q, k, v, rab), offsets, _ = bias_and_tokens()
+    tensors = (*(x.detach() for x in (q, k, v)), offsets, None, rab.detach(), *[None] * 7)
+    mask, asked = (1, (-1, 0), None, None), ("test_schema", "test_faketensor")
+    choices = (RUNGS["stage"], "", "", RUNGS["backward"], False)
+    torch.library.opcheck(hstu.hstu_operator, (*tensors, *mask, *choices), test_utils=asked)
+    for of_bias in (True, False):
+        given = (torch.ones_like(tensors[0]), *tensors, *mask, RUNGS["backward"], "", False, of_bias)
+        torch.library.opcheck(hstu.hstu_backward_operator, given, test_utils=asked)
