@@ -200,9 +200,9 @@ _FEATURES: tuple[dict[str, Any], ...] = ({"window": (2100, 9)}, {"softcap": 20.0
 
 
 def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Problem]:
-    """Rows so long that the growth of errors shows, in each dtype and head dim; then more keys and rows than
-    16 bits count, several heads for each multiprocessor of a GPU, and many heads of several tiles. With each
-    feature, all but those that 16 bits do not count.
+    """Rows so long that the growth of errors shows, in each dtype and head dim, and once under a causal mask;
+    then more keys and rows than 16 bits count, several heads for each multiprocessor of a GPU, and many heads
+    of several tiles. With each feature, all but the causal one and those that 16 bits do not count.
     """
     long_rows = [Problem(1, 2, 24, 2048, d, dtype=dtype) for d in head_dims for dtype in dtypes]
     d, dtype = head_dims[0], dtypes[-1]
@@ -212,6 +212,7 @@ def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Prob
     ]
     return [
         *long_rows,
+        Problem(1, 1, 2100, 2100, d, dtype=dtype, is_causal=True),
         Problem(1, 1, 3, 2**16 + 45, d, dtype=dtype),
         Problem(1, 1, 2**16 + 45, 3, d, dtype=dtype),
         *many_heads,
