@@ -516,6 +516,13 @@ def hstu_speeds() -> str:
     return _speeds_by_problem(frame, lambda row: f"{row.tflops:.0f}")
 
 
+def few_queries() -> str:
+    """Microseconds of HSTU's rungs on the problems that h4_arrangement is for."""
+    frame = pd.read_csv(H100 / "few_queries.csv").dropna(subset="N")
+    frame["problem"] = [f"`{hstu_problem(row)}`" for row in frame.itertuples()]
+    return _speeds_by_problem(frame, lambda row: f"{row.time_ms * 1e3:.0f}")
+
+
 def _speeds_by_problem(frame: pd.DataFrame, cell: Callable[[pd.Series], str]) -> str:
     """One row a problem, one column a contender: the medians of its runs."""
     names = list(frame.contender.unique())
@@ -626,6 +633,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "climb-ideas": climb_ideas,
     "gradient-speeds": gradient_speeds,
     "hstu-speeds": hstu_speeds,
+    "few-queries": few_queries,
     "decoding-speeds": decoding_speeds,
     "token-speeds": token_speeds,
     "several-gpus": several_gpus,
