@@ -23,6 +23,7 @@ from string import Template
 from typing import Any
 
 import torch
+import translations
 from live_recording import Run, barrier_lines, debugging_tables, record_run, with_line
 
 from ladder.banks.access import WIDTHS
@@ -85,7 +86,7 @@ PRESETS = (
 )
 _STATIC = (
     *("page.js", "page.css", "worker.js", "editor.js", "elements.js"),
-    *("banks.js", "access.js", "expression.js"),
+    *("banks.js", "access.js", "expression.js", "words.js"),
 )
 #: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
 _HASH = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_(\d+_\w+?)_[0-9a-f]{8}")
@@ -260,7 +261,9 @@ def write_banks_page(folder: Path, build: Path) -> Path:
         shutil.copyfile(ROOT / "docs" / "live" / name, folder / name)
     widths = {op: list(offered) for op, offered in WIDTHS.items()}
     data = json.dumps({"widths": widths, "presets": PRESETS})
-    return _write_from_template("banks.html", folder / f"{BANKS}.html", data=data)
+    for language in translations.LANGUAGES:
+        _write_from_template("banks.html", folder, BANKS, language, data=data)
+    return _write_from_template("banks.html", folder, BANKS, data=data)
 
 
 def _write_data(stage: Stage, folder: Path) -> None:
@@ -282,26 +285,59 @@ def _write_compressed(path: Path, data: bytes) -> None:
 
 
 def _write_page(stage: Stage, folder: Path) -> Path:
-    return _write_from_template(
-        "page.html",
-        folder / f"{stage.name}.html",
-        rung=stage.name,
-        title=stage.title,
-        idea=stage.idea.rstrip("."),
-        head_dim=HEAD_DIM,
-        dtype=stage.dtypes[0],
-    )
+    facts = {"rung": stage.name, "head_dim": HEAD_DIM, "dtype": stage.dtypes[0]}
+    words = {"title": stage.title, "idea": stage.idea.rstrip(".")}
+    for language in translations.LANGUAGES:
+        translate = translations.translator(language)
+        here = {name: translations.translated_label(text, translate) for name, text in words.items()}
+        _write_from_template("page.html", folder, stage.name, language, **facts, **here)
+    return _write_from_template("page.html", folder, stage.name, **facts, **words)
 
 
-def _write_from_template(template: str, path: Path, **words: object) -> Path:
-    """Writes a page of docs/live with links to all others."""
-    links = " ".join(
-        f"<b>{name}</b>" if name == path.stem else f'<a href="{name}.html">{name}</a>'
-        for name in (*OFFERED, BANKS)
-    )
-    text = Template((ROOT / "docs" / "live" / template).read_text(encoding="utf-8"))
-    path.write_text(text.substitute(words, links=links), encoding="utf-8")
+def _write_from_template(template: str, folder: Path, name: str, language: str = "", **facts: object) -> Path:
+    """Writes a page of docs/live with links to all others, and to itself in the other languages.
+
+    A page in another language than English is the same one, which says its words with docs/live/words.js.
+    """
+    own = _folder_of(language)
+    links = [
+        f"<b>{one}</b>" if one == name else f'<a href="{own}{one}.html">{one}</a>'
+        for one in (*OFFERED, BANKS)
+    ]
+    names = {"": "English", "zh-CN": "中文"}
+    links += [
+        f'<a href="{_folder_of(other)}{name}.html">{names[other]}</a>' for other in names if other != language
+    ]
+    template_text = (ROOT / "docs" / "live" / template).read_text(encoding="utf-8")
+    text = Template(template_text).substitute(facts, links=" ".join(links))
+    if language:
+        text = text.replace('<html lang="en">', f'<html lang="{language}">', 1)
+        # Files and links are named from the English pages' folder.
+        text = text.replace('<meta charset="utf-8">', '<meta charset="utf-8">\n<base href="../">', 1)
+        words = json.dumps(words_of_page(name, language), ensure_ascii=False).replace("</", "<\\/")
+        table = f'<script type="application/json" id="words">{words}</script>'
+        script = '<script type="module" src="words.js"></script>'
+        text = text.replace('<script type="module"', f'{table}\n{script}\n<script type="module"', 1)
+    path = folder / own / f"{name}.html"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
     return path
+
+
+def _folder_of(language: str) -> str:
+    """Where a language's pages lie, from the English ones."""
+    return f"{language.replace('-', '_')}/" if language else ""
+
+
+def words_of_page(name: str, language: str) -> dict[str, str]:
+    """What a page says in another language: the words of all pages, and those of its exercise."""
+    path = ROOT / "docs" / "live" / f"{language}.json"
+    words: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    if name in _EXERCISES:
+        translate = translations.translator(language)
+        source = f"exercises/{_EXERCISES[name]}/exercise.toml"
+        words |= {message: translate(message) for message in translations.messages(source)}
+    return words
 
 
 def main() -> int:

@@ -230,7 +230,7 @@ def labels(svg: str) -> Iterator[str]:
     is a label, or several with semicolons between.
     """
     for _, text in _LABEL.findall(svg):
-        for part in text.split("; "):
+        for part in html.unescape(text).split("; "):
             message, _ = _without_figures(part)
             if _is_language(message):
                 yield message
@@ -243,21 +243,26 @@ def _is_language(label: str) -> bool:
 def translated_drawing(svg: str, translate: Translate) -> str:
     """The drawing with other labels. Browsers have a font for each language, so the place stays as it is."""
 
-    def translated_part(text: str) -> str:
-        message, figures = _without_figures(text)
-        if not _is_language(message):
-            return text
-        said = translate(message)
-        for number, figure in enumerate(figures):
-            said = said.replace(f"{{{number}}}", figure)
-        return html.escape(said, quote=False)
+    def parts(text: str) -> str:
+        return "; ".join(translated_label(part, translate) for part in text.split("; "))
 
-    return _LABEL.sub(lambda found: found[1] + "; ".join(map(translated_part, found[2].split("; "))), svg)
+    return _LABEL.sub(lambda found: found[1] + html.escape(parts(html.unescape(found[2])), quote=False), svg)
+
+
+def translated_label(text: str, translate: Translate) -> str:
+    """A label with its figures, in another language."""
+    message, figures = _without_figures(text)
+    if not _is_language(message):
+        return text
+    said = translate(message)
+    for number, figure in enumerate(figures):
+        said = said.replace(f"{{{number}}}", figure)
+    return said
 
 
 def _without_figures(label: str) -> tuple[str, list[str]]:
     """The label with its figures numbered, and the figures."""
-    text, number = " ".join(html.unescape(label).split()), itertools.count()
+    text, number = " ".join(label.split()), itertools.count()
     return _FIGURE.sub(lambda _: f"{{{next(number)}}}", text), _FIGURE.findall(text)
 
 

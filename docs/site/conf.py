@@ -132,7 +132,8 @@ def _live_link(app: Any, up: str, name: str, words: str) -> str:
     site = Path(app.outdir) if app.config.language == "en" else Path(app.outdir).parent
     if not (site / "live" / f"{name}.html").is_file():
         return ""
-    return f"\n<p><a href='{up}live/{name}.html'>{_in_language_of(app, words)}</a></p>\n"
+    folder = "live" if app.config.language == "en" else f"live/{app.config.language}"
+    return f"\n<p><a href='{up}{folder}/{name}.html'>{_in_language_of(app, words)}</a></p>\n"
 
 
 def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:

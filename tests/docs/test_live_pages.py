@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import importlib
+import itertools
 import json
 import random
 import re
@@ -481,6 +483,34 @@ def test_an_access_costs_what_ladder_bank_says(browser: Browser, banks_page: str
         assert shown == _explored(*one), one
         drawings = "document.querySelectorAll('#result:not([hidden]) svg[role=img] rect').length"
         assert browser.value(drawings) == sum(len(each["cells"]) for each in shown.get("passes", ())), one
+
+
+@pytest.mark.full
+def test_the_page_of_accesses_speaks_chinese(browser: Browser, banks_page: str) -> None:
+    """Its own words and what it computes; the table has every text of the pages' templates."""
+    browser.open(banks_page.replace("banks.html", "zh_CN/banks.html"))
+    browser.wait_for("window.live && document.getElementById('said').textContent.includes('wavefront')")
+    shown = browser.value("[document.title, document.querySelector('h1').textContent, said.textContent]")
+    assert shown[0] == "在浏览器中计算一次访存的 bank conflict" and shown[1] == "一次访存的 bank conflict"
+    assert "4 个 pass 中 32 个 wavefront" in shown[2] and "28 个 conflict" in shown[2]
+    assert browser.value("document.querySelector('nav a:last-child').href") == banks_page
+
+
+def test_all_words_of_the_live_pages_are_translated() -> None:
+    """Each text between tags, except code and what a rung says of itself, with its own fields alone."""
+    words = json.loads((ROOT / "docs" / "live" / "zh-CN.json").read_text(encoding="utf-8"))
+    for template in ("page.html", "banks.html"):
+        page = (ROOT / "docs" / "live" / template).read_text(encoding="utf-8")
+        page = re.sub(r"<(script|code|style|nav|textarea)\b.*?</\1>", "<>", page, flags=re.DOTALL)
+        for text in re.findall(r">([^<]+)<", page):
+            said = " ".join(html.unescape(text).split())
+            number = itertools.count()
+            said = re.sub(r"(?<![\w.])\d+", lambda _, n=number: f"{{{next(n)}}}", said)
+            if "$" not in said and re.search(r"[a-z]{3}", said) and said not in ("min", "max", "abs", "int"):
+                assert words.get(said), said
+    for english, chinese in words.items():
+        field = re.compile(r"\{\d+\}")
+        assert set(field.findall(chinese)) <= set(field.findall(english)), english
 
 
 @pytest.mark.full

@@ -125,9 +125,10 @@ def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
     for language, up in (("", "../../"), ("zh_CN", "../../../")):
         rung = (site / language / "stages" / "v1_minimal" / "README.html").read_text(encoding="utf-8")
         assert f"href='{up}lines/v1_minimal.html'" in rung
-        assert f"href='{up}live/v1_minimal.html'" in rung
+        live = f"live/{language}".rstrip("/")
+        assert f"href='{up}{live}/v1_minimal.html'" in rung
         commands = (site / language / "docs" / "commands.html").read_text(encoding="utf-8")
-        assert f"href='{up.removeprefix('../')}live/banks.html'" in commands
+        assert f"href='{up.removeprefix('../')}{live}/banks.html'" in commands
     assert "pangolin" in (site / "searchindex.js").read_text(encoding="utf-8")
 
 
