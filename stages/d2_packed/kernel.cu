@@ -183,6 +183,7 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
   copy(m, largest);
   block::sync(); // all have read the maxima and finished with their tiles
   store(stats[block::warp()], l);
+#pragma unroll // otherwise O would be in local memory
   for (auto &rows : o.pairs) {
     block::sum_to_first(reinterpret_cast<RegTile<float, 16, O::cols> &>(rows), parts);
     block::sync();

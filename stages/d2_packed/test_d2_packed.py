@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -59,3 +60,12 @@ def test_a_tile_holds_up_to_32_rows(run_stage: RunStage, rows: int, tiles: int) 
 
 def test_nothing_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
     assert set(spilled_bytes(NAME)) == {0}
+
+
+@pytest.mark.parametrize("stage", [NAME, "d3_paged", "d4_one_launch", "d5_variants"])
+def test_o_stays_in_registers(ptxas_report: Callable[..., str], stage: str) -> None:
+    """An array that is indexed by a loop that is not unrolled is in local memory. ptxas counts that as stack
+    frame, not as spill: with tiles of 32 rows O would take 512 bytes per thread at d = 128.
+    """
+    frames = [int(size) for size in re.findall(r"(\d+) bytes stack frame", ptxas_report(stage))]
+    assert frames and max(frames) < 256

@@ -151,8 +151,9 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
 template <typename T, int d, int kRows, RegisterTile O, RegisterVector Vec>
 __device__ bool write(const Share<T, d, kRows> &share, const Parts &parts, unsigned *arrivals, O &o, Vec &m,
                       Vec &l);
-template <typename T, int d>
-__device__ void merge_row(const DecodingProblem &p, const Parts &parts, int64_t row, int splits);
+template <typename T, int d, int kWorkers>
+__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
+                           int splits, int worker);
 
 template <typename T, int d, typename A>
 __global__ void __launch_bounds__(A::threads)
@@ -233,8 +234,7 @@ __global__ void __launch_bounds__(A::threads)
                      m, l);
     const bool merges = worker == 0 && write(share, parts, arrivals, o, m, l);
     if (__syncthreads_or(merges))
-      for (int row = worker; row < share.rows(); row += A::workers)
-        merge_row<T, d>(problem, parts, share.first_row() + row, share.splits);
+      merge_tile<T, d, A::workers>(problem, parts, share.first_row(), share.rows(), share.splits, worker);
   }
 }
 
@@ -257,6 +257,7 @@ __device__ void merge_workers(typename A::Partial (&parts)[A::workers],
   copy(m, largest);
   block::sync(); // all have read the maxima, and used their tiles
   store(stats[block::warp()], l);
+#pragma unroll // otherwise O would be in local memory
   for (auto &rows : o.pairs) {
     block::sum_to_first(reinterpret_cast<RegTile<float, 16, O::cols> &>(rows), parts);
     block::sync();
@@ -302,34 +303,75 @@ template <typename F> __device__ float over_warp(float x, F combine) {
   return x;
 }
 
-/// Merges a row of the parts: o = sum of exp(lse_s - lse) o_s over the splits s, in this order, and lse =
-/// log(sum of exp(lse_s)). Called by a warp, whose lane i has the lse and the weight of split i.
-template <typename T, int d>
-__device__ void merge_row(const DecodingProblem &p, const Parts &parts, int64_t row, int splits) {
+/// Merges rows of the parts: o = sum of exp(lse_s - lse) o_s over the splits s, in this order, and lse =
+/// log(sum of exp(lse_s)). Called by a warp, for kRows rows or the `rows` that are left. Lane i has the lse
+/// and the weight of split i. The loads of kSplits parts of each row are issued together.
+template <int kRows, int kSplits, typename T, int d>
+__device__ void merge_rows(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
+                           int splits) {
   constexpr int columns = d / 32; // of a lane
   struct __align__(columns % 4 == 0 ? 16 : 8) Floats {
     float x[columns];
   };
   const int64_t all_rows = int64_t(p.batch) * p.heads * p.q_len;
-  const float own = lane_id() < splits ? parts.lse[lane_id() * all_rows + row] : -INFINITY;
-  const float largest = over_warp(fmaxf(own, kLowest), [](float a, float b) { return fmaxf(a, b); });
-  const float own_weight = ladder::ptx::exp2_approx((own - largest) * kLog2E);
-  const float sum = over_warp(own_weight, [](float a, float b) { return a + b; });
-  Floats o = {};
-#pragma unroll 16
-  for (int split = 0; split < splits; split++) {
-    const int64_t place = split * all_rows + row;
-    const Floats part = *reinterpret_cast<const Floats *>(parts.o + place * d + lane_id() * columns);
-    const float weight = __shfl_sync(0xffffffffu, own_weight, split);
-    for (int i = 0; i < columns; i++)
-      o.x[i] += weight * part.x[i];
+  const auto place = [&](int split, int i) { return split * all_rows + first_row + min(i, rows - 1); };
+  Floats o[kRows] = {}, part[kSplits][kRows];
+  const auto load_parts = [&](int first) {
+#pragma unroll
+    for (int s = 0; s < kSplits; s++)
+#pragma unroll
+      for (int i = 0; i < kRows; i++)
+        part[s][i] = *reinterpret_cast<const Floats *>(parts.o + place(min(first + s, splits - 1), i) * d +
+                                                       lane_id() * columns);
+  };
+  float weights[kRows], largest[kRows], sums[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; i++)
+    weights[i] = lane_id() < splits ? parts.lse[place(lane_id(), i)] : -INFINITY;
+  load_parts(0); // before the reductions, which wait for lse
+#pragma unroll
+  for (int i = 0; i < kRows; i++) {
+    largest[i] = over_warp(fmaxf(weights[i], kLowest), [](float a, float b) { return fmaxf(a, b); });
+    weights[i] = ladder::ptx::exp2_approx((weights[i] - largest[i]) * kLog2E);
+    sums[i] = over_warp(weights[i], [](float a, float b) { return a + b; });
   }
-  const float inverse = 1.f / (sum + FLT_MIN); // sum is 0, or at least 1
-  T *out = static_cast<T *>(p.o) + row * d + lane_id() * columns;
-  for (int i = 0; i < columns; i += 2)
-    *reinterpret_cast<uint32_t *>(out + i) = pack<T>({o.x[i] * inverse, o.x[i + 1] * inverse});
-  if (lane_id() == 0)
-    p.lse[row] = largest + logf(sum);
+  for (int first = 0; first < splits; first += kSplits) {
+    if (first > 0)
+      load_parts(first);
+#pragma unroll
+    for (int s = 0; s < kSplits; s++)
+      if (first + s < splits)
+#pragma unroll
+        for (int i = 0; i < kRows; i++) {
+          const float weight = __shfl_sync(0xffffffffu, weights[i], first + s);
+          for (int c = 0; c < columns; c++)
+            o[i].x[c] += weight * part[s][i].x[c];
+        }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; i++) {
+    if (i >= rows)
+      break;
+    const float inverse = 1.f / (sums[i] + FLT_MIN); // the sum is 0, or at least 1
+    T *out = static_cast<T *>(p.o) + (first_row + i) * d + lane_id() * columns;
+    for (int c = 0; c < columns; c += 2)
+      *reinterpret_cast<uint32_t *>(out + c) = pack<T>({o[i].x[c] * inverse, o[i].x[c + 1] * inverse});
+    if (lane_id() == 0)
+      p.lse[first_row + i] = largest[i] + logf(sums[i]);
+  }
+}
+
+/// Merges a tile's rows, which the workers share. They all wait for memory once per batch of loads.
+template <typename T, int d, int kWorkers>
+__device__ void merge_tile(const DecodingProblem &p, const Parts &parts, int64_t first_row, int rows,
+                           int splits, int worker) {
+  constexpr int batch = d == 256 ? 16 : 32; // rows times splits
+  const int own = (rows + kWorkers - 1) / kWorkers;
+  for (int row = worker * own; row < min(rows, (worker + 1) * own); row += 4)
+    if (own == 1)
+      merge_rows<1, batch, T, d>(p, parts, first_row + row, 1, splits);
+    else
+      merge_rows<4, batch / 4, T, d>(p, parts, first_row + row, min(rows, (worker + 1) * own) - row, splits);
 }
 
 /// The number of blocks that run at the same time.

@@ -72,8 +72,8 @@ def test_it_reads_the_keys_once(run_stage: RunStage) -> None:
 
 
 def test_hardly_anything_is_spilled(spilled_bytes: Callable[..., list[int]]) -> None:
-    """Some words of the work item and of the next one: 128 bytes stored and loaded again in two kernels, 4 in
-    two others.
+    """In f16 as in bf16: 520 bytes are stored and loaded at d = 256, and with tiles of 32 rows 300 at d = 128
+    and 76 at d = 64.
     """
     spilled = [size for size in spilled_bytes(NAME) if size]
-    assert len(spilled) <= 4 and sum(spilled) <= 528
+    assert len(spilled) <= 6 and sum(spilled) <= 2 * (520 + 300 + 76)
