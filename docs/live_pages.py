@@ -285,7 +285,7 @@ def _write_compressed(path: Path, data: bytes) -> None:
 
 
 def _write_page(stage: Stage, folder: Path) -> Path:
-    facts = {"rung": stage.name, "head_dim": HEAD_DIM, "dtype": stage.dtypes[0]}
+    facts: dict[str, Any] = {"rung": stage.name, "head_dim": HEAD_DIM, "dtype": stage.dtypes[0]}
     words = {"title": stage.title, "idea": stage.idea.rstrip(".")}
     for language in translations.LANGUAGES:
         translate = translations.translator(language)
