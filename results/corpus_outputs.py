@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 OUTPUTS = Path(__file__).parent / "corpus" / "outputs.csv"
@@ -43,9 +44,17 @@ class Output:
 
 
 def lasting(output: str) -> str:
-    """The lines of an output that a second run should print again."""
+    """The lines of an output that say nothing of the clock."""
     lines = (" ".join(line.split()) for line in output.splitlines())
     return "\n".join(line for line in lines if line and not _OF_THE_CLOCK.search(line))
+
+
+def repeated(output: str, other: str) -> str:
+    """The lasting lines that two runs share; none if they print different numbers of lines."""
+    pairs = list(zip_longest(lasting(output).splitlines(), lasting(other).splitlines()))
+    if any(None in pair for pair in pairs):
+        return ""
+    return "\n".join(one for one, again in pairs if _same(one, again))
 
 
 def tells(text: str) -> bool:
@@ -54,8 +63,15 @@ def tells(text: str) -> bool:
 
 
 def agree(text: str, reference: str) -> bool:
-    """Whether two programs' lasting lines have the same words, and numbers within the tolerance."""
-    ours, theirs = _TOKEN.findall(text), _TOKEN.findall(reference)
+    """Whether the text has the reference's lines, in their order: the same words, and numbers within the
+    tolerance.
+    """
+    lines = iter(text.splitlines())
+    return all(any(_same(line, wanted) for line in lines) for wanted in reference.splitlines())
+
+
+def _same(line: str, wanted: str) -> bool:
+    ours, theirs = _TOKEN.findall(line), _TOKEN.findall(wanted)
     return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
 
 

@@ -206,6 +206,11 @@ def test_an_output_is_compared_without_the_lines_of_the_clock() -> None:
     assert not corpus_outputs.tells("1 " * corpus_outputs.LONGEST)
 
 
+def test_of_two_runs_the_lines_that_both_print_are_kept() -> None:
+    assert corpus_outputs.repeated("sum 1.00001\ncopy 625\n", "sum 1\ncopy 640\n") == "sum 1.00001"
+    assert corpus_outputs.repeated("sum 1\n", "sum 1\nsum 1\n") == ""
+
+
 @pytest.mark.parametrize(
     ("text", "same"),
     [
@@ -214,6 +219,7 @@ def test_an_output_is_compared_without_the_lines_of_the_clock() -> None:
         ("sum = -150 of 4", False),
         ("total = -150 of 3", False),
         ("sum = -150", False),
+        ("sum 3\nsum = -150 of 3\ncopy 7", True),
         ("sum = nan of 3", False),
     ],
 )
