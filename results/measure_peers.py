@@ -7,8 +7,8 @@
 Writes ``peers.csv`` after each problem: one row per contender, with two times of it. ``burst_ms`` is the time
 per launch of launches one directly after the other. ``single_ms`` is the time of one launch after the L2
 cache has been overwritten. Both are medians over rounds, with the 10th and 90th percentile; a round runs all
-contenders in random order. ``watts`` and ``clock_mhz`` are those of the GPU while a contender runs for a
-third of a second, and ``tflops_per_watt`` is its speed in bursts over them. ``error`` is the largest error of
+contenders in random order. ``watts`` and ``clock_mhz`` are those of the GPU while a contender runs for
+half a second, and ``tflops_per_watt`` is its speed in bursts over them. ``error`` is the largest error of
 the outputs of two heads against float64, as a share of what rounding allows.
 
 Contenders: the rungs; torch's scaled_dot_product_attention by its backends cuDNN and flash; FlexAttention,
@@ -312,13 +312,28 @@ class Timer:
 
     def power(self, run: Run, ms: float) -> tuple[float, float]:
         """Watts and the SMs' clock in MHz while launches run for ``power_seconds``."""
-        count = max(4, int(self.power_seconds * 1e3 / ms / 4))
-        self.burst(run, count)
-        joules, began, clocks = self.meter.joules(), time.perf_counter(), []
-        for _ in range(3):
-            self.burst(run, count)
+        launches = max(4, int(self.power_seconds * 1e3 / ms))
+        done = torch.cuda.Event()
+        for _ in range(launches):
+            run()
+        done.record()
+        read, clocks = [], []
+        while not done.query():
+            read.append((time.perf_counter(), self.meter.joules()))
             clocks.append(self.meter.clock_mhz())
-        return (self.meter.joules() - joules) / (time.perf_counter() - began), sum(clocks) / len(clocks)
+            time.sleep(0.002)
+        return watts(read), sum(clocks) / len(clocks) if clocks else math.nan
+
+
+def watts(read: Sequence[tuple[float, float]]) -> float:
+    """The power between the first and the last change of the energy counter, which counts in steps of some
+    0.1 s; NaN if it has not changed twice. ``read`` holds seconds and joules.
+    """
+    changes = [now for before, now in itertools.pairwise(read) if now[1] != before[1]]
+    if len(changes) < 2:
+        return math.nan
+    (began, first), *_, (ended, last) = changes
+    return (last - first) / (ended - began)
 
 
 def measured(
@@ -343,7 +358,7 @@ def measured(
     rows = []
     for name, run in runs.items():
         burst, single = bursts[name], singles[name]
-        watts, clock = timer.power(run, burst.median_ms)
+        power, clock = timer.power(run, burst.median_ms)
         speed = burst.tflops(problem.flops)
         rows.append(
             {
@@ -355,9 +370,9 @@ def measured(
                 **{f"single_{key}": value for key, value in asdict(single).items()},
                 "tflops_burst": speed,
                 "tflops_single": single.tflops(problem.flops),
-                "watts": watts,
+                "watts": power,
                 "clock_mhz": clock,
-                "tflops_per_watt": speed / watts if watts else math.nan,
+                "tflops_per_watt": speed / power,
                 "error": errors[name],
                 "passed": errors[name] <= 1,
             }
@@ -372,7 +387,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=400.0, help="no problem begins later than this")
-    parser.add_argument("--power", type=float, default=0.33, metavar="SECONDS", help="of measuring watts")
+    parser.add_argument("--power", type=float, default=0.5, metavar="SECONDS", help="of measuring watts")
     parser.add_argument("--pass", dest="passes", nargs="+", default=["forward", "backward"], metavar="PASS")
     parser.add_argument("--rungs", nargs="+", default=[*RUNGS], metavar="STAGE")
     parser.add_argument("--peers", nargs="+", choices=[*PEERS], default=[*PEERS], metavar="PEER")

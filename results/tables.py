@@ -358,6 +358,48 @@ def token_speeds() -> str:
     return _markdown(["", *(f"`{name}`" if "." in name else name for name in names)], rows)
 
 
+def peer_speeds(name: str) -> str:
+    """A pass of the fastest rungs and of other implementations: TFLOP/s in bursts and of single launches, and
+    the last rung's multiples of the fastest of the others.
+    """
+    measured = pd.read_csv(H100 / "peers.csv")
+    measured = measured[measured["pass"] == name]
+    stages = {stage.name for stage in discover()}
+    contenders = [*measured.contender.unique()]
+    last = [contender for contender in contenders if contender in stages][-1]
+    others = [contender for contender in contenders if contender not in stages]
+    rows = []
+    shape = ["B", "H", "Hkv", "N", "d", "dtype", "causal"]
+    for (b, h, kv, n, d, dtype, causal), group in measured.groupby(shape, sort=False):
+        speeds = group.set_index("contender")[["tflops_burst", "tflops_single"]]
+        heads = f"{h}/{kv}" if h != kv else f"{h}"
+        cells = [
+            "/".join(f"{speed:.0f}" for speed in speeds.loc[one]) if one in speeds.index else ""
+            for one in contenders
+        ]
+        best = speeds.loc[last] / speeds.reindex(others).max()
+        problem = f"{dtype} B{b} H{heads} N{n} d{d}{' causal' if causal else ''}"
+        rows.append([problem, *cells, "/".join(f"{ratio:.2f}" for ratio in best)])
+    shown = [f"`{one}`" if one in stages else one for one in contenders]
+    return _markdown(["", *shown, f"`{last}` / best peer"], rows)
+
+
+def backward_parts() -> str:
+    """Variants of b4g_wide_adds and others, as multiples of its speed: medians over the problems of each head
+    dimension, with the least and the most.
+    """
+    measured = pd.read_csv(H100 / "backward_parts.csv").set_index(["B", "H", "Hkv", "N", "d", "causal"])
+    by = {name: rows.tflops_single for name, rows in measured.groupby("contender", sort=False)}
+    b4g = by.pop("b4g_wide_adds")
+    rows = []
+    for name, speeds in by.items():
+        ratios = (speeds / b4g).dropna().groupby(level="d")
+        spans = {d: f"{of_d.median():.2f} ({of_d.min():.2f} to {of_d.max():.2f})" for d, of_d in ratios}
+        rows.append((spans[128], name, spans[64]))
+    ordered = [(name, of_64, of_128) for of_128, name, of_64 in sorted(rows, reverse=True)]
+    return _markdown(["", "d = 64", "d = 128"], ordered)
+
+
 #: Contenders of ``h100/distributed.csv``, in words.
 _ON_SEVERAL_GPUS = {
     "one": "one GPU",
@@ -642,6 +684,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "several-gpus-plan": plan_of_several_gpus,
     "call-times": call_times,
     "call-speeds": call_speeds,
+    "peer-speeds": partial(peer_speeds, "forward"),
+    "backward-parts": backward_parts,
     "option-speeds": partial(option_speeds, "attention"),
     "option-speeds-backward": partial(option_speeds, "attention_backward"),
     "swizzle-parameters": swizzle_parameters,
