@@ -366,7 +366,7 @@ void ladder::launch(const AttentionProblem &p, cudaStream_t stream) {
   require_alignment(p, 16);
   require_rows_fit(p);
   dispatch_16_bit(p, [&](auto element) {
-    dispatch_head_dim<128, 256>(
+    dispatch_head_dim<64, 128, 256>(
         p, [&](auto d) { launch_head_dim<decltype(element), d>(variant_of(p), stream); });
   });
 }
