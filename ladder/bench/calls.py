@@ -3,7 +3,8 @@ call them, and the launches alone.
 
 The host's time is that of a call while the GPU still computes; the speed is that of calls one after another.
 With the backward pass, ``autograd alone`` is a torch.autograd.Function of as many tensors that computes
-nothing: what torch takes for any function written in Python. ``results/h200/calls.csv`` has the rows of an
+nothing: what torch takes for any function written in Python. ``q * k`` is what it takes for a function of its
+own in C++, with three small kernels. ``results/h200/calls.csv`` has the rows of an
 H200.
 """
 
@@ -44,6 +45,9 @@ _SIZES = (
     *((4, 16, 4096, d) for d in (64, 128)),
 )
 
+#: Contenders that compute something else.
+_NO_ATTENTION = ("autograd alone", "q * k")
+
 Call = Callable[[], object]
 
 
@@ -78,6 +82,7 @@ def attention_calls(problem: Problem, *, with_gradient: bool) -> dict[str, Call]
     calls["autograd alone"] = lambda: _Nothing.apply(q, k, v)[0]
     return {
         **{name: _with_gradient(call, (q, k, v), d_o) for name, call in calls.items()},
+        "q * k": _with_gradient(lambda: q * k, (q, k), d_o),
         "launches alone": _launches_alone(q, k, v, d_o, causal),
     }
 
@@ -193,7 +198,7 @@ def rows(problem: Problem | None, *, with_gradient: bool) -> list[dict[str, Any]
             "host_us_p10": found[1],
             "host_us_p90": found[2],
             "call_us": found[3],
-            "tflops": flops / found[3] * 1e-6 if flops and name != "autograd alone" else None,
+            "tflops": flops / found[3] * 1e-6 if flops and name not in _NO_ATTENTION else None,
         }
         for name, found in measure(calls).items()
     ]
