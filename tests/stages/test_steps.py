@@ -37,8 +37,9 @@ LONGER = {
         "row statistics of padded sequences, a third of these lines; tile numbers and jagged tensors' TMA",
     ),
     "d4_one_launch": (
-        130,
-        "work items that find their sequence, loads across items, and blocks that count themselves in",
+        175,
+        "work items that find their sequence, blocks that count themselves in, and a merge within the loop, "
+        "whose loads are issued together",
     ),
     "h2_masks": (90, "the mask arrives: a third of these lines is its header"),
     "h3b_gradients": (
