@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Measures x4_softcap and x4b_softcap_gradients with polynomials in place of some of their exp2.
+"""Measures copies of x4_softcap and x4b_softcap_gradients that use the special-function unit less.
 
     python3 results/measure_softcap.py --out results/h200
     python3 results/measure_softcap.py --check      # on the emulator: are they right?
 
-It writes ``softcap.csv``: one row per copy, dense rung and problem. The copies compute 2^x of a quarter, or
-of half of the weights on the FMA units: 2^x = 2^n 2^f with n the nearest integer and a polynomial of degree 5
-for 2^f. With fp32's roundings its relative error is 2^-22, like that of ex2.approx. x4 then needs 1.75 or 1.5
-special functions per logit instead of 2.
+It writes ``softcap.csv``: one row per copy, dense rung and problem. The copies compute
+
+* 2^x of a ``quarter`` or of a ``half`` of the weights on the FMA units: 2^x = 2^n 2^f, with n an integer
+  and a polynomial of degree 5 for 2^f, whose relative error with fp32's roundings is 2^-22, like that of
+  ex2.approx. Of x4, ptxas serialises the wgmma of ``half``.
+* tanh of ``small`` logits, |s| < 3/4 c, on the FMA units: x times a polynomial of degree 2 in x^2, relative
+  error 2^-12.2, less than tanh.approx's. A warp whose logits are not all small uses tanh.approx.
+
 Needs what ``measure_climb.py`` needs.
 """
 
@@ -31,10 +35,20 @@ from ladder.errors import LadderError
 from ladder.operations import BackwardProblem, Problem
 from ladder.stages import discover
 
-#: The rung beside which each is measured, and the line whose exp2 is shared out.
-RUNGS = {
-    "x4_softcap": ("v12c_end_aligned", "  exp2(s, s);\n"),
-    "x4b_softcap_gradients": ("b4g_wide_adds", "      exp2(x, x);\n"),
+#: The rung beside which each is measured.
+RUNGS = {"x4_softcap": "v12c_end_aligned", "x4b_softcap_gradients": "b4g_wide_adds"}
+#: Their lines with exp2 and with tanh; helpers are inserted before the last one.
+LINES = {
+    "x4_softcap": (
+        "  exp2(s, s);\n",
+        "  mul(s, s, problem.scale);\n  tanh(s, s);\n",
+        "/// How far, in powers of two,",
+    ),
+    "x4b_softcap_gradients": (
+        "      exp2(x, x);\n",
+        "      mul(x, x, p.scale / p.softcap);\n      tanh(x, x);\n",
+        "/// The weights are 2^kShift * P",
+    ),
 }
 #: Which of a lane's pairs of weights have a polynomial for their second one: every second, or all.
 SHARES = {"quarter": "pair % 2 == 1", "half": "true"}
@@ -76,21 +90,46 @@ _COEFFICIENTS = {
     "c4": "0.00967151266",
     "c5": "0.00132647273",
 }
-_FIRST = "/// How far, in powers of two,"
-_FIRST_OF_GRADIENTS = "/// The weights are 2^kShift * P"
+
+_SMALL = """
+/// s = tanh(scale * s). While all logits of a warp are below 3/4 in size, this is a polynomial.
+template <RegisterTile S> __device__ inline void tanh_by_size(S &s, float scale) {
+  float largest = 0.f;
+#pragma unroll
+  for (auto &line : s.pairs)
+#pragma unroll
+    for (auto &block : line)
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++)
+        largest = fmaxf(fmaxf(largest, fabsf(block[pair].x)), fabsf(block[pair].y));
+  if (__any_sync(0xffffffffu, largest * fabsf(scale) >= 0.75f)) {
+    mul(s, s, scale);
+    tanh(s, s);
+    return;
+  }
+  detail::map(s, [scale](float x) {
+    const float y = scale * x, square = y * y;
+    return y * fmaf(fmaf(0.0973554775f, square, -0.32629672f), square, 0.9997852f);
+  }, s);
+}
+
+"""
 
 
 def copies(folder: Path) -> dict[str, list[str]]:
     """Makes the copies; returns their names by rung."""
     found: dict[str, list[str]] = {}
-    for rung, (_, line) in RUNGS.items():
-        first = _FIRST if rung == "x4_softcap" else _FIRST_OF_GRADIENTS
+    for rung, (exp2, tanh, first) in LINES.items():
         for name, share in SHARES.items():
             helper = _POLYNOMIAL % {**_COEFFICIENTS, "share": share}
-            changes = {first: helper.lstrip("\n") + first, line: line.replace("exp2(", "exp2_shared(")}
-            for tile in ("s", "x"):
-                changes[line] = changes[line].replace(f"({tile}, {tile})", f"({tile})")
+            tile = exp2.strip()[5]
+            shared = exp2.replace(f"exp2({tile}, {tile})", f"exp2_shared({tile})")
+            changes = {first: helper.lstrip("\n") + first, exp2: shared}
             found.setdefault(rung, []).append(make_variant(f"{rung}_{name}", rung, changes, folder))
+        scale = "problem.scale" if "problem" in tanh else "p.scale / p.softcap"
+        by_size = f"{tanh[: tanh.index('mul')]}tanh_by_size({tanh.strip()[4]}, {scale});\n"
+        changes = {first: _SMALL.lstrip("\n") + first, tanh: by_size}
+        found[rung].append(make_variant(f"{rung}_small", rung, changes, folder))
     return found
 
 
@@ -103,7 +142,7 @@ def problems(rung: str) -> list[Problem]:
 
 
 def measured(made: dict[str, list[str]]) -> Iterator[pd.DataFrame]:
-    for rung, (dense, _) in RUNGS.items():
+    for rung, dense in RUNGS.items():
         yield from gpu.measure_each(problems(rung), [dense, rung, *made[rung]])
 
 
