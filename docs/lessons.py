@@ -9,8 +9,6 @@ Numbers of cells take the place of random names, and no times are kept, so that 
 from __future__ import annotations
 
 import argparse
-import base64
-import io
 import os
 import sys
 import time
@@ -19,13 +17,10 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
-from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 #: jupytext's words for the scripts, as in pyproject.toml.
 FORMAT = {"extension": ".py", "format_name": "percent", "custom_cell_magics": "cuda"}
-#: Of a picture in a notebook.
-_COLOURS = 64
 
 
 def run(script: Path) -> nbformat.NotebookNode:
@@ -46,21 +41,7 @@ def run(script: Path) -> nbformat.NotebookNode:
         if cell.cell_type == "code":
             # What said that something was being built, and is empty since it is.
             cell.outputs = [output for output in cell.outputs if output.get("data") != {"text/plain": ""}]
-            for output in cell.outputs:
-                shrink(output.get("data", {}))
     return notebook
-
-
-def shrink(data: dict[str, str]) -> None:
-    """Stores an output's picture with a palette: drawings have few colours, and take a third of the bytes."""
-    if "image/png" not in data:
-        return
-    picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
-    if picture.mode == "P":
-        return
-    small = io.BytesIO()
-    picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
-    data["image/png"] = base64.b64encode(small.getvalue()).decode()
 
 
 def main() -> int:

@@ -119,9 +119,10 @@ def _translate_into(folder: Path, language: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     translate = translations.translator(language)
-    for source in (*translations.PAGES, *translations.RUNGS):
+    pages = (*translations.PAGES, *translations.RUNGS)
+    for source in pages:
         # Links between pages stay as they are: the tree has the names of the English one.
-        text = translations.translated_text(source, translate)
+        text = translations.translated_text(source, translate, among=pages)
         (folder / source).write_text(text, encoding="utf-8")
     for picture in translations.PICTURES:
         svg = (ROOT / picture).read_text(encoding="utf-8")

@@ -69,8 +69,10 @@ SOURCES = (*PAGES, *LESSONS, *RUNGS, *PICTURES, *EXERCISES, PREDICTIONS, PROGRAM
 LANGUAGES = ("zh-CN",)
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
-#: Not language: code, addresses, formulas, times.
-_NO_WORDS = re.compile(r"`[^`]*`|\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|https?://\S+|[\d.] [um]?s\b", re.DOTALL)
+#: Not language: code, addresses, formulas, times, ranges.
+_NO_WORDS = re.compile(
+    r"`[^`]*`|\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|https?://\S+|[\d.] [um]?s\b|(?<=\d) to (?=\d)", re.DOTALL
+)
 #: When something was measured: another day needs no other translation.
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 #: A hint that is the answer.
@@ -344,9 +346,9 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-def with_anchors(text: str, source: str, translate: Translate) -> str:
-    """A translated page whose links to headings of translated pages name the headings that are there now."""
-    for other in (*PAGES, *RUNGS):
+def with_anchors(text: str, source: str, translate: Translate, among: Iterable[str]) -> str:
+    """A translated page whose links to headings of the pages ``among`` name those that are there now."""
+    for other in among:
         link = "" if other == source else os.path.relpath(other, Path(source).parent)
         for heading in headings((ROOT / other).read_text(encoding="utf-8")):
             new = anchor(translate(heading))
@@ -354,10 +356,10 @@ def with_anchors(text: str, source: str, translate: Translate) -> str:
     return text
 
 
-def translated_text(source: str, translate: Translate) -> str:
-    """A page in another language, with links to the English pages."""
+def translated_text(source: str, translate: Translate, among: Iterable[str] = PAGES) -> str:
+    """A page in another language, with links to the English pages; those ``among`` are translated, too."""
     text = translated((ROOT / source).read_text(encoding="utf-8"), translate)
-    return with_anchors(text, source, translate)
+    return with_anchors(text, source, translate, among)
 
 
 def translated_page(source: str, language: str, translate: Translate) -> str:
