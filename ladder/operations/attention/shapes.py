@@ -209,6 +209,7 @@ def large_problems(dtypes: Sequence[str], head_dims: Sequence[int]) -> list[Prob
     many_heads = [
         Problem(3, 400, 5, 7, d, kv_heads=100, dtype=dtype),
         Problem(2, 33, 140, 7, d, kv_heads=11, dtype=dtype),
+        Problem(1, 45, 5, 7, d, kv_heads=15, dtype=dtype),  # 63 is then past the last work item
     ]
     return [
         *long_rows,
