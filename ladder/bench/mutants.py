@@ -211,6 +211,7 @@ def judge_mutant(mutant: Mutant, judges: Sequence[str], folder: Path) -> Outcome
             continue
         kept["code"] = _write(mutant, folder, narrow=judge != _OF_WHOLE)
         if kept["code"] in ("none", "same"):
+            outcome.killed.clear()  # the narrow copy may build although the whole rung does not
             break
         if kept["code"] == "elsewhere":
             continue  # what changed is not in the narrow copy

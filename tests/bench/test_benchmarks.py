@@ -275,6 +275,17 @@ def test_a_judge_that_takes_too_much_memory_has_found_the_mutant(
         monkeypatch.setattr(mutants, "call", None)  # the second answer is a kept one
 
 
+def test_a_mutant_whose_narrow_copy_alone_builds_does_not_build(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(mutants, "_write", lambda *mutant, narrow: "other" if narrow else "none")
+    monkeypatch.setattr(mutants, "call", lambda *question, **how: False)
+    mutant = mutants.mutants("v1_minimal", discover()["v1_minimal"].kernel.read_text())[0]
+    for judges, killed in ((["check"], {"check": False}), (["check", "pytest"], {}), (["check"], {})):
+        assert mutants.judge_mutant(mutant, judges, tmp_path / "mutant").killed == killed
+
+
 def test_a_judge_that_finds_the_rung_itself_wrong_is_no_judge(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
