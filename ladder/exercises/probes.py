@@ -13,7 +13,7 @@ from ladder.build import build
 from ladder.common.wording import said
 from ladder.common.words import numbers
 from ladder.errors import LadderError
-from ladder.operations import TORCH_DTYPES, Problem
+from ladder.operations import TORCH_DTYPES, Problem, operation_of
 from ladder.stages import Stage
 
 _QUERIES = 16
@@ -47,7 +47,8 @@ def _run(stage: Stage, problem: Problem, values: Tensor) -> Tensor:
     extension = build(stage, target, stage.chosen_options({}))
     dtype = TORCH_DTYPES[problem.dtype]
     tensors = {"q": unit[:_QUERIES] * _LOGIT, "k": unit, "v": values}
-    inputs = {name: tensor[None, None].to(dtype).contiguous() for name, tensor in tensors.items()}
+    probes = {name: tensor[None, None].to(dtype).contiguous() for name, tensor in tensors.items()}
+    inputs = {**operation_of(problem).make_inputs(problem), **probes}
     with backend.runner(extension, target) as runner:
         return runner.run(problem, inputs).outputs["o"][0, 0].double()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ladder.common.words import describe, numbers, told_apart
-from ladder.exercises.probes import _columns_found, _keys_found
+from ladder.exercises.probes import _columns_found, _keys_found, _run
 from ladder.operations import (
     Problem,
     Reference,
@@ -27,6 +27,7 @@ from ladder.operations.attention_backward.problem import BackwardProblem
 from ladder.operations.hstu.operation import HstuBackwardProblem
 from ladder.operations.hstu.problem import HstuProblem
 from ladder.operations.hstu.reference import sequences
+from ladder.stages import discover
 
 PROBLEM = Problem(1, 2, 64, 40, 32, dtype="f16", is_causal=True)
 
@@ -610,6 +611,13 @@ def test_lse_in_another_base_or_off_by_a_number(right: Reference, o: Tensor, lse
     text = said(right, o, lse / math.log(2))
     assert "o is right everywhere" in text and "log2 where it should be the natural log" in text
     assert "off by 0.25 in every wrong row" in said(right, o, lse + 0.25)
+
+
+def test_a_right_rung_finds_each_key_and_column() -> None:
+    problem = Problem(1, 1, 16, 32, 32, dtype="f32", scale=1.0)
+    assert _keys_found(_run(discover()["v1_minimal"], problem, torch.eye(32))) == []
+    columns = torch.arange(1, 33, dtype=torch.float32).repeat(32, 1)
+    assert _columns_found(_run(discover()["v1_minimal"], problem, columns)) == []
 
 
 def test_probes() -> None:
