@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ladder.common import files
 from ladder.errors import LadderError
+from ladder.plots.compact import compacted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +28,6 @@ AS_TEXT = {
 
 
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-#: A coordinate has two decimals, hundredths of a point.
-_LONG_DECIMAL = re.compile(r"(\d\.\d\d)\d+")
 
 
 def require_matplotlib() -> None:
@@ -79,9 +77,9 @@ def as_svg(figure: Figure, description: str = "") -> str:
             buffer, format="svg", metadata={**_NO_METADATA, "Title": title, "Description": description}
         )
     _, start, rest = buffer.getvalue().partition("<svg ")
-    parts = re.split(r"(<(?:text|title)\b.*?</)", rest, flags=re.DOTALL)
-    parts[::2] = [_LONG_DECIMAL.sub(r"\1", part) for part in parts[::2]]
-    return f'{start}role="img" style="max-width: 100%; height: auto" {"".join(parts)}'
+    fonts = ", ".join(font if font == "sans-serif" else f"'{font}'" for font in AS_TEXT["font.sans-serif"])
+    style = f"max-width: 100%; height: auto; font-family: {fonts}"
+    return f'{start}role="img" style="{style}" {compacted(rest, fonts)}'
 
 
 def shades(count: int) -> list[str]:
