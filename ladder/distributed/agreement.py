@@ -38,7 +38,8 @@ class Description:
     """A rank's call. ``error`` is what is wrong with it by itself; the other fields are then not looked at.
 
     ``sequences`` stands for the offsets of packed sequences, which end with ``tokens``; it is "none" without.
-    ``device`` is "cpu" or "cuda", and ``gpu`` names the GPU; ``gradients`` says whether they are wanted.
+    ``device`` is "cpu" or "cuda", and ``gpu`` names the GPU of a ``host``; ``gradients`` says whether they
+    are wanted.
     """
 
     error: str = ""
@@ -56,6 +57,7 @@ class Description:
     gradients: bool = False
     device: str = ""
     gpu: str = ""
+    host: str = ""
 
 
 #: The fields that must be the same on all ranks, in words.
@@ -94,11 +96,11 @@ def _for_descriptions(group: dist.ProcessGroup) -> Any:
         name = group.group_name
         _made[name] += 1
         store = dist.PrefixStore(f"ladder/{name}/{_made[name]}", _get_default_store())
-        _groups[group] = dist.ProcessGroupGloo(store, group.rank(), group.size(), _timeout(group))
+        _groups[group] = dist.ProcessGroupGloo(store, group.rank(), group.size(), timeout_of(group))
     return _groups[group]
 
 
-def _timeout(group: dist.ProcessGroup) -> timedelta:
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
     """How long the group waits for a rank; torch's default if it does not tell."""
     for device in group._device_types:
         found: timedelta = group._get_backend(device).options._timeout
@@ -134,6 +136,7 @@ def description(
         gradients=gradients,
         device=device.type,
         gpu=f"{gpu} of {socket.gethostname()}" if gpu else "",
+        host=socket.gethostname(),
     )
 
 

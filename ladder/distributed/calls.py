@@ -102,7 +102,9 @@ def attention(
         is_causal,
         offsets,
     )
-    team = Team(group, group.rank(), sizes, schedule, scale, stage, backward, arch or "", deterministic)
+    is_one_host = len({one.host for one in ranks}) == 1
+    choices_of_rungs = (scale, stage, backward, arch or "", deterministic)
+    team = Team(group, group.rank(), sizes, schedule, is_one_host, *choices_of_rungs)
     if gradients:
         outputs: tuple[Tensor, Tensor] = _Attention.apply(query, key, value, team, SCHEDULES[schedule])
         return outputs

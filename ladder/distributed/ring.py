@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from ladder.distributed.copies import mailbox_of
 from ladder.distributed.exchange import GRADIENTS, KEYS_AND_VALUES, pass_on
 from ladder.distributed.layout import ALL, Part, Sizes
 from ladder.distributed.merging import merge
@@ -108,12 +110,22 @@ def _round(team: Team, k: Tensor, v: Tensor) -> Iterator[tuple[int, Sequence[Ten
     goes on to the next rank, and the next one arrives in the other of two buffers.
     """
     largest = max(map(team.sizes.kv_elements, range(team.ranks)))
-    buffers = k.new_empty((2, largest))
     order = sources(team.rank, team.ranks)
     block: Sequence[Tensor] = (k.contiguous(), v.contiguous())
-    for step, source in enumerate(order[:-1]):
-        arriving = buffers[step % 2][: team.sizes.kv_elements(order[step + 1])]
-        blocks = arriving.view(_shape(team, k, order[step + 1])).unbind()
+    mailbox = mailbox_of(team, k.device, largest * k.element_size())
+    if mailbox is not None:
+        for source, following in pairwise(order):
+            transfer = mailbox.send(block)
+            yield source, block
+            transfer.wait()
+            block = mailbox.received(_shape(team, k, following), k.dtype)
+        yield order[-1], block
+        mailbox.done()
+        return
+    buffers = k.new_empty((2, largest))
+    for step, (source, following) in enumerate(pairwise(order)):
+        arriving = buffers[step % 2][: team.sizes.kv_elements(following)]
+        blocks = arriving.view(_shape(team, k, following)).unbind()
         transfer = pass_on(team, block, blocks, KEYS_AND_VALUES)
         yield source, block
         transfer.wait()

@@ -23,14 +23,15 @@ Marks = tuple[Tensor, Tensor]
 class Team:
     """A group, this process's ``rank`` in it, and the problem that all ranks have agreed on.
 
-    ``schedule`` says where the ranks' rows lie. ``stage``, ``backward``, ``arch`` and ``deterministic`` are
-    those of :func:`ladder.attention`.
+    ``schedule`` says where the ranks' rows lie, ``is_one_host`` that their GPUs are in the same host.
+    ``stage``, ``backward``, ``arch`` and ``deterministic`` are those of :func:`ladder.attention`.
     """
 
     group: dist.ProcessGroup
     rank: int
     sizes: Sizes
     schedule: str
+    is_one_host: bool
     scale: float | None
     stage: str
     backward: str

@@ -1,0 +1,132 @@
+"""Blocks that go round the GPUs of one host by their copy engines, where torch has symmetric memory.
+
+NCCL's kernels need SMs. If an attention kernel has taken all of them, they start when it ends. A copy engine
+needs none. Each rank has two slots in symmetric memory, which the rank before it fills in turn. Two flags for
+each slot say whether it is full, and whether it is free again:
+
+    this rank                                       the next rank, which has the slot
+    waits for "free", from the third use on
+    copies a block into the slot, in a side stream
+    writes "full" behind it                         waits for "full", and resets it
+                                                    computes with the slot
+                                                    writes "free"
+
+Flags are written by the stream, without a kernel. The kernels that wait for them are in the stream that
+computes, between those of attention. A wait that takes longer than the group's timeout ends in a CUDA error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ladder.distributed.agreement import Description, exchanged, timeout_of
+from ladder.distributed.exchange import Transfer
+from ladder.distributed.team import Team
+
+#: A slot is a multiple of so many bytes, as GPUs map memory.
+_PAGE = 2 << 20
+#: The two flags of a slot.
+_FULL, _FREE = range(2)
+_mailboxes: WeakKeyDictionary[dist.ProcessGroup, dict[torch.device, Mailbox | None]] = WeakKeyDictionary()
+
+
+class Mailbox:
+    """Slots of at least ``room`` bytes of this rank and of the next one. All ranks make one together."""
+
+    def __init__(self, team: Team, device: torch.device, room: int) -> None:
+        symmetric: Any = import_module("torch.distributed._symmetric_memory")
+        self.room = room = -(-room // _PAGE) * _PAGE
+        self._team, self._device = team, device
+        self._following, self._before = (team.rank + 1) % team.ranks, (team.rank - 1) % team.ranks
+        self._own = symmetric.empty(2 * room, dtype=torch.uint8, device=device)
+        self._memory = symmetric.rendezvous(self._own, team.group)
+        self._theirs = self._memory.get_buffer(self._following, (2 * room,), torch.uint8)
+        self._flags = {
+            peer: self._memory.get_signal_pad(peer, (4 * team.ranks,), torch.uint32)
+            for peer in (self._following, self._before)
+        }
+        self._write = symmetric._SymmetricMemory.stream_write_value32
+        self._patience_ms = int(1e3 * timeout_of(team.group).total_seconds())
+        self._sent = self._arrived = self._freed = 0
+        self._used: torch.cuda.Event | None = None
+
+    def send(self, blocks: Sequence[Tensor]) -> Transfer:
+        """Sends the contiguous ``blocks`` to the next rank, while a block arrives from the one before."""
+        if self._used is not None:  # perhaps in another stream
+            torch.cuda.current_stream(self._device).wait_event(self._used)
+        if self._arrived < self._sent:  # an error has ended the last round
+            self._arrive()
+        slot, self._sent = self._sent % 2, self._sent + 1
+        if self._sent > 2:
+            self._wait(self._following, _FREE, slot)
+
+        def start() -> list[dist.Work]:
+            begin = slot * self.room
+            for x in blocks:
+                self._theirs[begin : begin + x.nbytes].view(x.dtype).view(x.shape).copy_(x, non_blocking=True)
+                begin += x.nbytes
+            self._say(self._following, _FULL, slot)
+            return []
+
+        return Transfer(self._team, self._device, start)
+
+    def received(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """The block (2, ...) that has arrived for the last one sent, for what is launched from now on. Its
+        slot is kept until the next one is received, or until ``done``.
+        """
+        slot = self._arrive()
+        begin = slot * self.room
+        count = torch.Size(shape).numel() * dtype.itemsize
+        return self._own[begin : begin + count].view(dtype).view(*shape).unbind()
+
+    def done(self) -> None:
+        """What was launched so far is all that reads the slots."""
+        while self._freed < self._arrived:
+            self._say(self._before, _FREE, self._freed % 2)
+            self._freed += 1
+        self._used = torch.cuda.current_stream(self._device).record_event()
+
+    def _arrive(self) -> int:
+        self.done()
+        slot, self._arrived = self._arrived % 2, self._arrived + 1
+        self._wait(self._before, _FULL, slot)
+        return slot
+
+    def _say(self, peer: int, flag: int, slot: int) -> None:
+        self._write(self._flags[peer], self._team.ranks * (2 * flag + slot) + self._team.rank, 1)
+
+    def _wait(self, peer: int, flag: int, slot: int) -> None:
+        self._memory.wait_signal(peer, 2 * flag + slot, self._patience_ms)
+
+
+def mailbox_of(team: Team, device: torch.device, room: int) -> Mailbox | None:
+    """The group's mailbox with at least so many bytes per slot; all ranks ask for it together. None where the
+    ranks are not GPUs of one host that reach each other's memory.
+    """
+    if not team.is_one_host or device.type != "cuda":
+        return None
+    found = _mailboxes.setdefault(team.group, {})
+    if device not in found:
+        found[device] = _made(team, device, room)
+    known = found[device]
+    if known is not None and known.room < room:
+        found[device] = _made(team, device, room)
+    return found[device]
+
+
+def _made(team: Team, device: torch.device, room: int) -> Mailbox | None:
+    """A new mailbox, if each rank could make its own. No rank uses an older one any more."""
+    made, problem = None, ""
+    try:
+        made = Mailbox(team, device, room)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        problem = str(error) or type(error).__name__
+    torch.cuda.synchronize(device)
+    return None if any(one.error for one in exchanged(team.group, Description(error=problem))) else made

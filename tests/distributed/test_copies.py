@@ -1,0 +1,135 @@
+"""Slots and flags of the copies between GPUs, with memory that all ranks of this process share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ladder.distributed import copies
+from ladder.distributed.copies import Mailbox, mailbox_of
+
+SHAPE = (2, 3)
+
+
+class SharedMemory:
+    """Buffers and flags of all ranks. A flag must not be written twice, nor waited for before it is written:
+    here nobody would write it later.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self.buffers: dict[int, Tensor] = {}
+        self.pads = [torch.zeros(4 * ranks, dtype=torch.int64) for _ in range(ranks)]
+
+    def of(self, rank: int, ranks: int) -> SimpleNamespace:
+        def wait(peer: int, channel: int, timeout_ms: int) -> None:
+            assert timeout_ms == 5000
+            assert self.pads[rank][ranks * channel + peer] == 1, "waits for ever"
+            self.pads[rank][ranks * channel + peer] = 0
+
+        return SimpleNamespace(
+            get_buffer=lambda peer, sizes, dtype: self.buffers[peer],
+            get_signal_pad=lambda peer, sizes, dtype: self.pads[peer],
+            wait_signal=wait,
+        )
+
+
+def write(pad: Tensor, offset: int, value: int) -> Tensor:
+    assert pad[offset] == 0, "what the flag said is lost"
+    pad[offset] = value
+    return pad
+
+
+@pytest.fixture(params=[2, 3])
+def boxes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Mailbox]]:
+    ranks = request.param
+    memory = SharedMemory(ranks)
+    stream = SimpleNamespace(wait_event=lambda event: None, record_event=lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(copies, "timeout_of", lambda group: SimpleNamespace(total_seconds=lambda: 5.0))
+    for rank in range(ranks):
+        memory.buffers[rank] = torch.zeros(2 * copies._PAGE, dtype=torch.uint8)
+    found = []
+    for rank in range(ranks):
+        module = SimpleNamespace(
+            empty=lambda *_, rank=rank, **__: memory.buffers[rank],
+            rendezvous=lambda *_, rank=rank: memory.of(rank, ranks),
+            _SymmetricMemory=SimpleNamespace(stream_write_value32=write),
+        )
+        monkeypatch.setattr(copies, "import_module", lambda name, module=module: module)
+        team: Any = SimpleNamespace(group=SimpleNamespace(rank=lambda: 0), rank=rank, ranks=ranks)
+        found.append(Mailbox(team, torch.device("cpu"), 100))
+    yield found
+
+
+def blocks(number: float) -> list[Tensor]:
+    return [torch.full(SHAPE, number, dtype=torch.bfloat16), torch.full(SHAPE, -number, dtype=torch.bfloat16)]
+
+
+def go_round(boxes: list[Mailbox], first: int, done: Callable[[Mailbox], None] = Mailbox.done) -> None:
+    """All blocks visit all ranks; the block of rank r is first + r."""
+    ranks = len(boxes)
+    held = [blocks(first + rank) for rank in range(ranks)]
+    for step in range(1, ranks):
+        for transfer in [box.send(block) for box, block in zip(boxes, held, strict=True)]:
+            transfer.wait()
+        held = [[*box.received((2, *SHAPE), torch.bfloat16)] for box in boxes]
+        for rank, found in enumerate(held):
+            assert all(map(torch.equal, found, blocks(first + (rank - step) % ranks)))
+    for box in boxes:
+        done(box)
+
+
+def test_blocks_arrive_in_round_after_round(boxes: list[Mailbox]) -> None:
+    for first in range(0, 70, 10):
+        go_round(boxes, first)
+
+
+def test_a_slot_that_was_not_freed_is_not_written(boxes: list[Mailbox]) -> None:
+    with pytest.raises(AssertionError, match="waits for ever"):
+        for first in range(0, 70, 10):
+            go_round(boxes, first, done=lambda box: None)
+            for box in boxes:
+                box._freed = box._arrived
+
+
+def test_an_error_between_sending_and_receiving(boxes: list[Mailbox]) -> None:
+    go_round(boxes, 10)
+    for box in boxes:
+        box.send(blocks(99))
+    go_round(boxes, 20)
+    go_round(boxes, 30)
+
+
+def test_cpus_and_several_hosts_have_none() -> None:
+    for is_one_host, device in ((True, "cpu"), (False, "cuda")):
+        team: Any = SimpleNamespace(is_one_host=is_one_host)
+        assert mailbox_of(team, torch.device(device), 100) is None
+
+
+def test_all_ranks_do_without_if_one_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    group: Any = type("Group", (), {})()
+    team: Any = SimpleNamespace(is_one_host=True, group=group, rank=0)
+    said = []
+
+    def exchanged(group: Any, own: Any) -> list[Any]:
+        said.append(own.error)
+        return [own, SimpleNamespace(error="")]
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no peer access")
+
+    monkeypatch.setattr(copies, "exchanged", exchanged)
+    monkeypatch.setattr(copies, "Mailbox", fails)
+    assert mailbox_of(team, torch.device("cuda"), 100) is None
+    assert mailbox_of(team, torch.device("cuda"), 200) is None
+    assert said == ["no peer access"]
+    other: Any = SimpleNamespace(is_one_host=True, group=type("Group", (), {})(), rank=0)
+    monkeypatch.setattr(copies, "Mailbox", lambda team, device, room: SimpleNamespace(room=room))
+    monkeypatch.setattr(copies, "exchanged", lambda group, own: [own, SimpleNamespace(error="no")])
+    assert mailbox_of(other, torch.device("cuda"), 100) is None
