@@ -680,6 +680,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "token-speeds": token_speeds,
     "several-gpus": several_gpus,
     "several-gpus-tried": partial(tried_on_several_gpus, "call"),
+    "several-gpus-copies": partial(tried_on_several_gpus, "copies"),
     "several-gpus-steps": partial(tried_on_several_gpus, "step"),
     "several-gpus-plan": plan_of_several_gpus,
     "call-times": call_times,

@@ -65,7 +65,7 @@ def attention(
 
     Ranks that differ in anything but the number of rows all get the same :class:`InvalidProblem`, before a
     tensor is sent. Raises :class:`CommunicationError` if a rank ends, or does not answer within the group's
-    timeout. With NCCL, torch's watchdog ends the process instead.
+    timeout. With NCCL, torch's watchdog or a CUDA error ends the process instead.
     """
     group = _member(group)
     tensors = (query, key, value)
