@@ -13,7 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
+from ladder.backends import Treatment, get_backend
+from ladder.build import build
 from ladder.errors import ExecutionError, UnsupportedProblem
 from ladder.evaluation import (
     check_stage,
@@ -22,7 +25,7 @@ from ladder.evaluation import (
     evaluate_misaligned,
     faults_beyond_32_bits,
 )
-from ladder.operations import DTYPES, AnyProblem, Huge, get_operation
+from ladder.operations import DTYPES, AnyProblem, Huge, get_operation, operation_of
 from ladder.stages import Stage, discover
 
 LADDER = discover()
@@ -148,6 +151,22 @@ def test_no_race_or_other_fault(stage: Stage) -> None:
     findings = check_stage(stage)
     shown = [f"{finding.kind}: {finding.message}" for finding in findings[:SHOWN]]
     assert not findings, "\n".join([f"ladder check {stage.name}", *shown])
+
+
+def test_launches_follow_each_other(stage: Stage) -> None:
+    """In one process, where what a launch leaves in the rung's own memory stays, on a GPU so small that each
+    block has many work items.
+    """
+    large = get_operation(stage.computes).large(stage.dtypes, stage.head_dims)
+    suitable = [*filter(stage.suits, large)] or [typical(stage)]
+    problem = stage.accept(min(suitable, key=lambda problem: problem.flops))
+    backend = get_backend("emulator")
+    inputs, target = operation_of(problem).make_inputs(problem), backend.target(stage, None)
+    small = Treatment(multiprocessors=2)
+    with backend.runner(build(stage, target, {}), target) as runner:
+        first, *others = (runner.run(problem, inputs, treatment=small).outputs for _ in range(3))
+    for name, output in first.items():
+        assert all(torch.equal(output, other[name]) for other in others), f"{name} on {problem}"
 
 
 def test_misaligned_tensors(stage: Stage, aligned: AnyProblem) -> None:
