@@ -7,6 +7,7 @@ go on or all raise the same error; a rank that raised alone would leave the othe
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -38,8 +39,8 @@ class Description:
     """A rank's call. ``error`` is what is wrong with it by itself; the other fields are then not looked at.
 
     ``sequences`` stands for the offsets of packed sequences, which end with ``tokens``; it is "none" without.
-    ``device`` is "cpu" or "cuda", and ``gpu`` names the GPU of a ``host``; ``gradients`` says whether they
-    are wanted.
+    ``device`` is "cpu" or "cuda", and ``gpu`` names the GPU and its host; ``gradients`` says whether they are
+    wanted. ``copies_on`` is the host whose copy engines may be used, "" if none.
     """
 
     error: str = ""
@@ -57,9 +58,11 @@ class Description:
     gradients: bool = False
     device: str = ""
     gpu: str = ""
-    host: str = ""
+    copies_on: str = ""
 
 
+#: The variable of the environment that, as "1" on all ranks, lets copy engines carry K and V.
+COPY_ENGINES = "LADDER_COPY_ENGINES"
 #: The fields that must be the same on all ranks, in words.
 _SHARED = {
     "schedule": "the schedule",
@@ -136,7 +139,7 @@ def description(
         gradients=gradients,
         device=device.type,
         gpu=f"{gpu} of {socket.gethostname()}" if gpu else "",
-        host=socket.gethostname(),
+        copies_on=socket.gethostname() if os.environ.get(COPY_ENGINES) == "1" else "",
     )
 
 

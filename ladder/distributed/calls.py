@@ -102,9 +102,10 @@ def attention(
         is_causal,
         offsets,
     )
-    is_one_host = len({one.host for one in ranks}) == 1
+    hosts = {one.copies_on for one in ranks}
+    copies = len(hosts) == 1 and "" not in hosts
     choices_of_rungs = (scale, stage, backward, arch or "", deterministic)
-    team = Team(group, group.rank(), sizes, schedule, is_one_host, *choices_of_rungs)
+    team = Team(group, group.rank(), sizes, schedule, copies, *choices_of_rungs)
     if gradients:
         outputs: tuple[Tensor, Tensor] = _Attention.apply(query, key, value, team, SCHEDULES[schedule])
         return outputs

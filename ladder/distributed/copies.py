@@ -13,6 +13,8 @@ each slot say whether it is full, and whether it is free again:
 
 Flags are written by the stream, without a kernel. The kernels that wait for them are in the stream that
 computes, between those of attention. A wait that takes longer than the group's timeout ends in a CUDA error.
+
+Only a draft of this file has run on GPUs, so ranks use it only if all of them set ``LADDER_COPY_ENGINES=1``.
 """
 
 from __future__ import annotations
@@ -108,9 +110,9 @@ class Mailbox:
 
 def mailbox_of(team: Team, device: torch.device, room: int) -> Mailbox | None:
     """The group's mailbox with at least so many bytes per slot; all ranks ask for it together. None where the
-    ranks are not GPUs of one host that reach each other's memory.
+    ranks do not ask for copy engines, or are not GPUs of one host that reach each other's memory.
     """
-    if not team.is_one_host or device.type != "cuda":
+    if not team.copies or device.type != "cuda":
         return None
     found = _mailboxes.setdefault(team.group, {})
     if device not in found:

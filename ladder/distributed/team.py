@@ -23,7 +23,8 @@ Marks = tuple[Tensor, Tensor]
 class Team:
     """A group, this process's ``rank`` in it, and the problem that all ranks have agreed on.
 
-    ``schedule`` says where the ranks' rows lie, ``is_one_host`` that their GPUs are in the same host.
+    ``schedule`` says where the ranks' rows lie, ``copies`` whether copy engines may carry blocks,
+    because all ranks are in one host and ask for it.
     ``stage``, ``backward``, ``arch`` and ``deterministic`` are those of :func:`ladder.attention`.
     """
 
@@ -31,7 +32,7 @@ class Team:
     rank: int
     sizes: Sizes
     schedule: str
-    is_one_host: bool
+    copies: bool
     scale: float | None
     stage: str
     backward: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import ladder.distributed as several
-from ladder.distributed.agreement import Description, require_agreement
+from ladder.distributed.agreement import COPY_ENGINES, Description, require_agreement
 from ladder.distributed.calls import _described
 from ladder.distributed.exchange import communicating
 from ladder.errors import CommunicationError, InvalidProblem, LadderError
@@ -103,6 +104,16 @@ def test_a_rung_that_cannot_compute_the_gradients_is_described(
     choices = (False, None, False, "auto", "", True, backward)
     found = _described(query, query, query, offsets, "ring", *choices)
     assert message in found.error
+
+
+def test_copy_engines_are_used_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = torch.zeros(1, 2, 16, 64).half()
+    choices = (False, None, False, "auto", "", False, ("auto", False))
+    for value, wanted in ((None, ""), ("0", ""), ("1", socket.gethostname())):
+        monkeypatch.delenv(COPY_ENGINES, raising=False)
+        if value is not None:
+            monkeypatch.setenv(COPY_ENGINES, value)
+        assert _described(query, query, query, None, "ring", *choices).copies_on == wanted
 
 
 def test_an_error_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:

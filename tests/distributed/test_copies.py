@@ -106,15 +106,15 @@ def test_an_error_between_sending_and_receiving(boxes: list[Mailbox]) -> None:
 
 
 def test_cpus_and_several_hosts_have_none() -> None:
-    for is_one_host, device in ((True, "cpu"), (False, "cuda")):
-        team: Any = SimpleNamespace(is_one_host=is_one_host)
+    for wanted, device in ((True, "cpu"), (False, "cuda")):
+        team: Any = SimpleNamespace(copies=wanted)
         assert mailbox_of(team, torch.device(device), 100) is None
 
 
 def test_all_ranks_do_without_if_one_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     group: Any = type("Group", (), {})()
-    team: Any = SimpleNamespace(is_one_host=True, group=group, rank=0)
+    team: Any = SimpleNamespace(copies=True, group=group, rank=0)
     said = []
 
     def exchanged(group: Any, own: Any) -> list[Any]:
@@ -129,7 +129,7 @@ def test_all_ranks_do_without_if_one_cannot(monkeypatch: pytest.MonkeyPatch) -> 
     assert mailbox_of(team, torch.device("cuda"), 100) is None
     assert mailbox_of(team, torch.device("cuda"), 200) is None
     assert said == ["no peer access"]
-    other: Any = SimpleNamespace(is_one_host=True, group=type("Group", (), {})(), rank=0)
+    other: Any = SimpleNamespace(copies=True, group=type("Group", (), {})(), rank=0)
     monkeypatch.setattr(copies, "Mailbox", lambda team, device, room: SimpleNamespace(room=room))
     monkeypatch.setattr(copies, "exchanged", lambda group, own: [own, SimpleNamespace(error="no")])
     assert mailbox_of(other, torch.device("cuda"), 100) is None
