@@ -106,7 +106,8 @@ def _alike(one: str, other: str) -> bool:
     first, second = _number(one), _number(other)
     if first is None or second is None:
         return one == other
-    return math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=1e-30)
+    both_nan = math.isnan(first) and math.isnan(second)
+    return both_nan or math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=1e-30)
 
 
 def _number(token: str) -> float | None:

@@ -225,6 +225,9 @@ def test_of_two_runs_the_lines_that_both_print_are_kept() -> None:
 )
 def test_outputs_agree_in_words_and_in_numbers_within_the_tolerance(text: str, same: bool) -> None:
     assert corpus_outputs.agree(text, "sum = -1.50e+2 of 3") is same
+    assert corpus_outputs.agree("error -nan", "error nan") and not corpus_outputs.agree(
+        "error 0", "error nan"
+    )
 
 
 @pytest.mark.parametrize(("printed", "outcome"), [("7\n", "right"), ("8\n", "wrong")])
