@@ -14,7 +14,7 @@ from ladder.common import processes
 from ladder.common.progress import Steps, steps
 from ladder.exercises import Exercise, ExerciseError, check_sources, exercises, get_exercise, verdict_key
 
-SOLVED, UNSOLVED, UNREADABLE, NOT_BEGUN = "solved", "not solved", "unreadable", "not begun"
+SOLVED, UNSOLVED, UNREADABLE, NOT_STARTED = "solved", "not solved", "unreadable", "not started"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Job:
 
 @processes.ended_by_signals()
 def grade_class(folder: Path, names: Sequence[str] = (), jobs: int = 0) -> Grades:
-    """Grades the exercises of these names, by default those that anybody has begun, ``jobs`` at a time, by
+    """Grades the exercises of these names, by default those that anybody has started, ``jobs`` at a time, by
     default one per core.
 
     Each student's code runs in processes of its own, see :mod:`ladder.common.isolation`; this process never
@@ -80,9 +80,9 @@ def grade_class(folder: Path, names: Sequence[str] = (), jobs: int = 0) -> Grade
     refused: list[str] = []
     work: list[_Job] = []
     for submission in class_:
-        begun = _begun(submission, refused)
-        record = _record(submission, refused) if begun else {}
-        work += [_Job(submission, known[name], record) for name in begun if not wanted or name in wanted]
+        started = _started(submission, refused)
+        record = _record(submission, refused) if started else {}
+        work += [_Job(submission, known[name], record) for name in started if not wanted or name in wanted]
     with (
         steps("Grading", len(work)) as progress,
         processes.Pool(max_workers=jobs or os.cpu_count()) as pool,
@@ -99,7 +99,7 @@ def grade_class(folder: Path, names: Sequence[str] = (), jobs: int = 0) -> Grade
     )
 
 
-def _begun(submission: Submission, refused: list[str]) -> list[str]:
+def _started(submission: Submission, refused: list[str]) -> list[str]:
     """The exercises that were handed in; sentences on what is none of them go to ``refused``."""
     try:
         names = submission.handed_in()
@@ -108,14 +108,14 @@ def _begun(submission: Submission, refused: list[str]) -> list[str]:
         return []
     if not names:
         refused.append(f"{submission.student} has handed in nothing")
-    begun = []
+    started = []
     for name in names:
         try:
             get_exercise(name)
-            begun.append(name)
+            started.append(name)
         except ExerciseError as error:
             refused.append(f"{submission.student}/{name}: {error.message}")
-    return begun
+    return started
 
 
 def _record(submission: Submission, refused: list[str]) -> Mapping[str, object]:

@@ -9,12 +9,12 @@ from datetime import date
 
 from ladder import project
 from ladder.classroom.board import Entry
-from ladder.classroom.grading import NOT_BEGUN, SOLVED, UNREADABLE, UNSOLVED, Grade, Grades
+from ladder.classroom.grading import NOT_STARTED, SOLVED, UNREADABLE, UNSOLVED, Grade, Grades
 from ladder.exercises import Exercise
 from ladder.render import ClassCell, ClassPage, ClassRow, Stop, StuckStudent
 
 _HEADINGS = ("student", "exercise", "solved", "tries", "first failing case")
-_SIGNS = {SOLVED: "✓", UNSOLVED: "✗", UNREADABLE: "?", NOT_BEGUN: "—"}
+_SIGNS = {SOLVED: "✓", UNSOLVED: "✗", UNREADABLE: "?", NOT_STARTED: "—"}
 _STYLES = {SOLVED: "good", UNSOLVED: "bad", UNREADABLE: "bad"}
 
 
@@ -67,7 +67,7 @@ def _all(grades: Grades) -> Iterator[Grade]:
 
 
 def _of(grades: Grades, student: str, exercise: Exercise) -> Grade:
-    nothing = Grade(student, exercise.name, NOT_BEGUN, 0, 0, NOT_BEGUN)
+    nothing = Grade(student, exercise.name, NOT_STARTED, 0, 0, NOT_STARTED)
     return grades.by.get((student, exercise.name), nothing)
 
 
@@ -110,8 +110,8 @@ def _row(grades: Grades, student: str) -> ClassRow:
     own = [_of(grades, student, exercise) for exercise in grades.exercises]
     cells = [
         ClassCell(f"{_SIGNS[one.state]} {_known(one.tries)}".strip(), _STYLES[one.state], one.case)
-        if one.state != NOT_BEGUN
-        else ClassCell(_SIGNS[NOT_BEGUN])
+        if one.state != NOT_STARTED
+        else ClassCell(_SIGNS[NOT_STARTED])
         for one in own
     ]
     return ClassRow(student, cells, sum(one.state == SOLVED for one in own))

@@ -110,7 +110,7 @@ def _no_stage_but_an_exercise(name: str) -> LadderError | None:
         return None
     workspace = Workspace(may_be_new=True)
     if not workspace.is_started(exercise):
-        return LadderError(f"the exercise {name} is not begun", f"ladder exercise start {name}")
+        return LadderError(f"the exercise {name} has not been started", f"ladder exercise start {name}")
     program = workspace.path(exercise) / exercise.main_file
     return LadderError(
         f"{name} is an exercise with a program of its own", f"ladder emulate --check {program}"

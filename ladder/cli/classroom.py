@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this one; default: every exercise that a student has begun",
+        help="only this one; default: every exercise that a student has started",
     )
     _add_folder(grade, "grades.csv")
     grade.add_argument("--html", type=Path, default=Path("class.html"), metavar="FILE", help="(%(default)s)")

@@ -84,7 +84,7 @@ def _list(options: argparse.Namespace) -> int:
         table.add_column(heading, no_wrap=True)
     table.add_column(said("what to write"))
     table.add_column(said("hints"), no_wrap=True)
-    signs = {"solved": f"[green]{said('solved')}[/]", "begun": f"[yellow]{said('begun')}[/]"}
+    signs = {"solved": f"[green]{said('solved')}[/]", "started": f"[yellow]{said('started')}[/]"}
     for one in exercises():
         hints = said("{n} of {count}", n=workspace.progress(one).hints, count=len(one.hints))
         sign = signs.get(_state(workspace, one), "")
@@ -119,7 +119,7 @@ def _say_how_many(workspace: Workspace) -> None:
 def _state(workspace: Workspace, exercise: Exercise) -> str:
     if workspace.progress(exercise).solved:
         return "solved"
-    return "begun" if workspace.is_started(exercise) else "not begun"
+    return "started" if workspace.is_started(exercise) else "not started"
 
 
 def _next(workspace: Workspace, solved: Exercise | None = None) -> Exercise | None:
@@ -143,17 +143,17 @@ def _chosen(workspace: Workspace, name: str | None) -> Exercise:
 
     if name is not None:
         return get_exercise(name)
-    begun = [one for one in exercises() if workspace.is_started(one)]
-    if not begun:
+    started = [one for one in exercises() if workspace.is_started(one)]
+    if not started:
         raise ExerciseError(_nothing_in(workspace), "ladder exercise start")
-    for one in begun:
+    for one in started:
         if Path.cwd().is_relative_to(workspace.path(one)):
             return one
-    return max(begun, key=lambda one: _last_write(workspace, one))
+    return max(started, key=lambda one: _last_write(workspace, one))
 
 
 def _nothing_in(workspace: Workspace) -> str:
-    return said("no exercise is begun in {folder}", folder=workspace.folder)
+    return said("no exercise has been started in {folder}", folder=workspace.folder)
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -164,11 +164,11 @@ def _start(options: argparse.Namespace) -> int:
     if exercise is None:
         _say(said("All exercises are solved."))
         return 0
-    begun = workspace.is_started(exercise)
-    if not begun:
+    started = workspace.is_started(exercise)
+    if not started:
         workspace.start(exercise)
     else:
-        _say(said("{name} is begun already; it is as you left it.", name=exercise.name))
+        _say(said("{name} was started before; it is as you left it.", name=exercise.name))
     _show_task(workspace, exercise)
     return 0
 
@@ -228,7 +228,7 @@ def _check(options: argparse.Namespace) -> int:
     for exercise in wanted:
         row: dict[str, Any] = {"exercise": exercise.name, "rung": exercise.rung, "title": exercise.title}
         if options.all and not workspace.is_started(exercise):
-            rows.append({**row, "state": "not begun", "hints": workspace.progress(exercise).hints})
+            rows.append({**row, "state": "not started", "hints": workspace.progress(exercise).hints})
             continue
         began = time.monotonic()
         verdict = check(workspace, exercise)
@@ -292,14 +292,14 @@ def _to_watch(workspace: Workspace, name: str | None) -> Exercise | None:
 
     if name is not None:
         return get_exercise(name)
-    if not any(_state(workspace, one) == "begun" for one in exercises()):
+    if not any(_state(workspace, one) == "started" for one in exercises()):
         return _next(workspace)
     chosen = _chosen(workspace, None)
     return _next(workspace, chosen) if workspace.progress(chosen).solved else chosen
 
 
 def _saved(workspace: Workspace, seen: dict[str, float]) -> tuple[Exercise, dict[str, float]]:
-    """Waits until a begun exercise is saved; returns it with the times of all."""
+    """Waits until a started exercise is saved; returns it with the times of all."""
     from ladder.exercises import get_exercise
 
     while True:
@@ -312,7 +312,7 @@ def _saved(workspace: Workspace, seen: dict[str, float]) -> tuple[Exercise, dict
 
 
 def _times(workspace: Workspace) -> dict[str, float]:
-    """When each exercise begun was last written, by name."""
+    """When each exercise started was last written, by name."""
     from ladder.exercises import exercises
 
     return {one.name: _last_write(workspace, one) for one in exercises() if workspace.is_started(one)}
@@ -331,7 +331,7 @@ def _last_write(workspace: Workspace, exercise: Exercise) -> float:
 
 
 def _warn_of_nothing(workspace: Workspace, wanted: list[Exercise]) -> None:
-    """Warns if no exercise has been begun, since the folder may be the wrong one.
+    """Warns if no exercise has been started, since the folder may be the wrong one.
 
     Raises :class:`LadderError` if the right one lies inside it.
     """

@@ -68,7 +68,7 @@ def _own_address(host: str) -> str:
         return host
     with socket.socket(type=socket.SOCK_DGRAM) as one:
         try:
-            one.connect(("192.0.2.1", 9))  # sends nothing; an address that nobody has
+            one.connect(("192.0.2.1", 9))  # sends nothing; reserved for documentation (RFC 5737)
             return str(one.getsockname()[0])
         except OSError:
             return socket.gethostname()

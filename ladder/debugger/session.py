@@ -137,7 +137,7 @@ class Session:
 
     def close(self) -> None:
         """Ends the process, and those that keep earlier states."""
-        with suppress(ConnectionError):  # a message that nobody has read
+        with suppress(ConnectionError):  # an unread message
             self._channel.close()
         self._socket.close()
         if self._process.poll() is None:

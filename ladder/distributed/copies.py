@@ -6,7 +6,7 @@ each slot say whether it is full, and whether it is free again:
 
     this rank                                       the next rank, which has the slot
     waits for "free", from the third use on
-    copies a block into the slot, in a side stream
+    copies a block into the slot on a side stream
     writes "full" behind it                         waits for "full", and resets it
                                                     computes with the slot
                                                     writes "free"

@@ -97,7 +97,7 @@ def bytes_sent(sizes: Sizes, rank: int) -> tuple[int, int]:
     """Bytes that a rank sends forward and backward.
 
     It sends the keys of all but the next rank, in the backward pass once more, and the gradients of all but
-    its own: those of the rank before it in the tensors' dtype, which nobody has added to, others in fp32.
+    its own: in the tensors' dtype for the rank before it, whose gradients are no sums yet, else in fp32.
     """
     keys = sizes.kv_elements_but_of((rank + 1) % sizes.ranks) * sizes.element_bytes
     first = sizes.kv_elements((rank - 1) % sizes.ranks) if sizes.ranks > 1 else 0

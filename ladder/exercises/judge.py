@@ -198,10 +198,7 @@ def _deadlock_text(stage: Stage, problem: AnyProblem, fault: Fault) -> str:
     ]
     if numbers:
         lines += [said("They wait at"), *(f"  {_quoted(stage.kernel, number)}" for number in numbers)]
-    advice = said(
-        "Who should arrive there, or let them go on? See whether it comes to that line, and as often as "
-        "somebody waits for it."
-    )
+    advice = said("Which threads should arrive there? Check that they reach that line, once for each wait.")
     return "\n".join([*lines, advice])
 
 

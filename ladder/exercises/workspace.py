@@ -89,7 +89,7 @@ class Workspace:
         """Raises :class:`ExerciseError` if there is no working copy."""
         if not self.is_started(exercise):
             raise ExerciseError(
-                said("{name} is not begun in {folder}", name=exercise.name, folder=self.folder),
+                said("{name} has not been started in {folder}", name=exercise.name, folder=self.folder),
                 f"ladder exercise start {exercise.name}",
             )
 

@@ -100,7 +100,7 @@ std::vector<int64_t> strides_of(const variable_list &tensors) {
 struct Plan {
   std::shared_ptr<const Run> forward;
   py::object prepare;   // (*inputs) -> the run of the gradients
-  py::object otherwise; // (d_o, d_lse, saved) -> the gradients, where a second one may be wanted
+  py::object otherwise; // (d_o, d_lse, saved) -> the gradients, in grad mode (create_graph=True)
   std::mutex mutex{};
   std::list<std::pair<std::vector<int64_t>, std::shared_ptr<const Run>>> gradients{};
 
@@ -164,7 +164,7 @@ struct Attention : torch::autograd::Function<Attention> {
     variable_list inputs = ctx->get_saved_variables(), gradients(1 + kInputs); // the plan has none
     if (!d_outputs[0].defined())
       d_outputs[0] = at::zeros_like(inputs[kInputs]);
-    if (at::GradMode::is_enabled()) { // a second gradient may be wanted
+    if (at::GradMode::is_enabled()) { // create_graph=True: Python refuses second gradients
       const py::gil_scoped_acquire lock;
       const py::tuple found = called(
           plan.otherwise, py::make_tuple(wrapped(d_outputs[0]), wrapped(d_outputs[1]), wrapped(inputs)));

@@ -203,20 +203,9 @@ _CHOICES = (
 )
 
 
-def _run(
-    query: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    seqused_k: Tensor,
-    block_table: Tensor | None,
-    sinks: Tensor | None,
-    *choices: Any,
-) -> tuple[Tensor, Tensor]:
-    """:func:`decode_attention` with argument types that operators support.
-
-    ``options`` is ``NAME=VALUE,...``.
-    """
-    return _run_appending(query, k_cache, v_cache, seqused_k, block_table, sinks, None, None, *choices)
+def _run(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """:func:`_run_appending` without new keys and values."""
+    return _run_appending(*(*arguments[:6], None, None, *arguments[6:]))
 
 
 def _run_appending(
@@ -238,6 +227,10 @@ def _run_appending(
     arch: str,
     options: str,
 ) -> tuple[Tensor, Tensor]:
+    """:func:`decode_attention` with argument types that operators support.
+
+    ``options`` is ``NAME=VALUE,...``.
+    """
     tensors = (query, k_cache, v_cache, seqused_k, block_table, sinks)
     given = (is_causal, scale, num_splits, tuple(window_size), softcap, stage, arch, options)
     return _decode(tensors, k_new, v_new, given, check)

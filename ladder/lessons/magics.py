@@ -190,7 +190,7 @@ def _has_news(exercise: Exercise, cell: str) -> bool:
 
 
 def _gap_now(exercise: Exercise) -> str:
-    """The gap's text: the student's, or the exercise's own if it has not been begun."""
+    """The gap's text: the student's, or the exercise's own if it has not been started."""
     workspace = Workspace()
     if workspace.is_started(exercise):
         return gap_text(exercise, workspace.path(exercise))

@@ -15,7 +15,7 @@ _TEMPLATE = "class.html"
 
 @dataclass(frozen=True)
 class StuckStudent:
-    """A student who has begun an exercise and not solved it; ``effort`` is the tries and hints in words."""
+    """A student who has started an exercise and not solved it; ``effort`` is the tries and hints in words."""
 
     student: str
     effort: str

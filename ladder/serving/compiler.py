@@ -1,4 +1,4 @@
-"""Compiles sources of strangers to PTX. It executes nothing of them.
+"""Compiles sources that clients send to PTX. It executes nothing of them.
 
 Each compiler runs in a process that has no network, writes only in its own empty folder, and reads only the
 system's headers and programs, the CUDA toolkit and the rung's headers (:mod:`ladder.common.sandbox`). So
@@ -169,7 +169,7 @@ class Compiler:
         ):
             if sandbox.NO_READS not in child.protections:
                 raise LadderError(
-                    "this system cannot keep a compiler from reading files, so it compiles for nobody else",
+                    "this system cannot confine what a compiler reads, so it compiles for no other machine",
                     "Linux 5.13 or newer with Landlock can. Serve the folder without a compiler: python -m "
                     "http.server",
                 )

@@ -96,7 +96,7 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*arguments, directory=str(arguments[2].folder))
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: what a class does is nobody's."""
+        """Logs nothing, so that no record of what readers do is kept."""
 
     def _asks_for(self, name: str) -> bool:
         path = posixpath.normpath(unquote(urlsplit(self.path).path))

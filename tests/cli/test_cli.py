@@ -392,7 +392,7 @@ def test_version_and_help(capsys):
     [
         ("prog.cu", "prog.cu is a program, not a stage", "ladder emulate --check prog.cu"),
         ("{naive}/kernel.cu", "is the kernel of the stage naive", "ladder check naive"),
-        ("v1_lse", "the exercise v1_lse is not begun", "ladder exercise start v1_lse"),
+        ("v1_lse", "the exercise v1_lse has not been started", "ladder exercise start v1_lse"),
         ("nothing", "there is no stage 'nothing'", "Stages: "),
     ],
 )

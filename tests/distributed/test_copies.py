@@ -18,7 +18,7 @@ SHAPE = (2, 3)
 
 class SharedMemory:
     """Buffers and flags of all ranks. A flag must not be written twice, nor waited for before it is written:
-    here nobody would write it later.
+    here no other thread would write it later.
     """
 
     def __init__(self, ranks: int) -> None:

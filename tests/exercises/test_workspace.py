@@ -145,7 +145,7 @@ def test_directives_stay_at_the_left_edge(home: Path) -> None:
 def test_starting_again_leaves_the_work(kernel: Path, capsys) -> None:
     kernel.write_text(kernel.read_text() + "// mine\n")
     assert main(["exercise", "start", NAME]) == 0
-    assert "begun already" in capsys.readouterr().out
+    assert "was started before" in capsys.readouterr().out
     assert kernel.read_text().endswith("// mine\n")
 
 
@@ -384,7 +384,7 @@ def test_all_as_json(kernel: Path, capsys) -> None:
     assert list(rows) == [exercise.name for exercise in exercises()]
     assert rows[NAME]["state"] == "solved" and rows[NAME]["findings"] == []
     assert len(rows[NAME]["right"]) == len(get_exercise(NAME).cases)
-    assert {row["state"] for name, row in rows.items() if name != NAME} == {"not begun"}
+    assert {row["state"] for name, row in rows.items() if name != NAME} == {"not started"}
 
 
 def test_another_folder_can_be_named(home: Path, kernel: Path, tmp_path_factory, monkeypatch, capsys) -> None:
@@ -392,7 +392,7 @@ def test_another_folder_can_be_named(home: Path, kernel: Path, tmp_path_factory,
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert main(["exercise", "check", NAME, "--folder", str(home / "my_exercises")]) == 0
     assert main(["exercise", "check"]) == 2
-    assert "no exercise is begun" in capsys.readouterr().err
+    assert "no exercise has been started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", [["check", "--all"], ["check"], ["list"], ["hint"], ["reset", NAME]])
@@ -421,7 +421,7 @@ def test_a_folder_in_which_nothing_is_begun(home: Path, capsys) -> None:
     assert main(["exercise", "check", "--all", "--folder", "anna"]) == 1
     captured = capsys.readouterr()
     assert f"0 of {len(exercises())} solved" in captured.out
-    assert f"no exercise is begun in {home / 'anna'}" in captured.err
+    assert f"no exercise has been started in {home / 'anna'}" in captured.err
     (home / "anna" / "my_exercises").mkdir()
     assert main(["exercise", "check", "--all", "--folder", "anna"]) == 2
     captured = capsys.readouterr()

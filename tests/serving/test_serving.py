@@ -272,7 +272,7 @@ def test_where_reading_cannot_be_confined_there_is_no_compiler(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ladder.serving.compiler.Child.ask", lambda self, *_: [sandbox.NO_WRITES])
-    with pytest.raises(LadderError, match="cannot keep a compiler from reading files"):
+    with pytest.raises(LadderError, match="cannot confine what a compiler reads"):
         PageServer(folder, ("127.0.0.1", 0))
 
 
