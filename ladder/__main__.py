@@ -4,8 +4,9 @@ import sys
 
 if sys.argv[1:] == ["doctor"]:
     from ladder.cli import doctor
+    from ladder.common.closing import run_until_closed
 
-    sys.exit(doctor.main())
+    sys.exit(run_until_closed(doctor.main))
 
 from ladder.cli import main
 

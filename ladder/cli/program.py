@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ladder.cli.command_line import command_line
 from ladder.common import files
-from ladder.common.terminal import drop_output, errors, prepare_streams, show_error
+from ladder.common.closing import drop_output, run_until_closed
+from ladder.common.terminal import errors, prepare_streams, show_error
 from ladder.errors import LadderError
 
 
@@ -31,18 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.program_arguments = program_arguments
     try:
         _require_targets(options)
-        code = int(options.run(options))
-        sys.stdout.flush()
-        return code
+        return run_until_closed(lambda: int(options.run(options)))
     except LadderError as error:
         show_error(error)
         return 2
     except KeyboardInterrupt:
         errors.print("interrupted")
         return 130
-    except BrokenPipeError:
-        drop_output()
-        return 141
     except OSError as error:
         if error.filename is not None:
             show_error(LadderError(str(error)))

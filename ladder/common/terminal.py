@@ -36,7 +36,7 @@ class SafeConsole(Console):
 
 class _Console(SafeConsole):
     def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError  # main() turns this into the exit code
+        raise BrokenPipeError  # run_until_closed() turns this into the exit code
 
 
 console = _Console()
@@ -51,13 +51,6 @@ def prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process exits
         elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
-
-
-def drop_output() -> None:
-    """Abandons standard output, so that the interpreter does not try to flush it again at exit."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def source_width() -> int | None:

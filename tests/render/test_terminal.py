@@ -24,7 +24,7 @@ def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment})
 
 
-@pytest.mark.parametrize("command", ["bank ld 'lane * 128'", "exercise list"])
+@pytest.mark.parametrize("command", ["bank ld 'lane * 128'", "exercise list", "doctor"])
 def test_a_reader_that_leaves_is_no_wrong_stage(command: str) -> None:
     done = run(f"ladder {command} | true")
     assert done.returncode == 141 and done.stderr == ""
