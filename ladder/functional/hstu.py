@@ -13,7 +13,15 @@ from torch.autograd.function import once_differentiable
 from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional.gradients import no_second_gradient
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
-from ladder.functional.runs import AUTO, Choice, Run, option_words, prepare, require_backward
+from ladder.functional.runs import (
+    AUTO,
+    Choice,
+    Run,
+    option_words,
+    prepare,
+    require_backward,
+    require_backward_name,
+)
 from ladder.operations import (
     AnyProblem,
     HstuBackwardProblem,
@@ -259,6 +267,8 @@ def _run(*arguments: Any) -> Tensor:
     ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
     """
     tensors, given, choices = _parts(arguments)
+    _, _, _, backward, _ = choices
+    require_backward_name(backward)
     query, key, value, _, _, rab, *_, cache, _, _, _ = tensors
     bias = None if rab is None else padded_bias(rab)
     return _call_of(tensors, given, choices, differentiable=False).forward(query, key, value, bias, cache)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ladder.functional import gradients
 from ladder.functional.forward import inputs_of, prepared
-from ladder.functional.runs import AUTO
+from ladder.functional.runs import AUTO, require_backward_name
 
 _SCHEMA = (
     "(Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, "
@@ -44,6 +44,7 @@ def run(
 
     ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
     """
+    require_backward_name(backward)
     left, right = window_size
     choices = (is_causal, scale, enable_gqa, stage, arch, options, None)
     call = prepared(query, key, value, *choices, (left, right), softcap, sinks)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -215,6 +215,15 @@ def option_words(options: Mapping[str, Any] | None) -> str:
     if not isinstance(options, Mapping):
         raise InvalidProblem(f"options are {options!r}; they must be a mapping", 'For example {"KEYS": 32}.')
     return format_options(options)
+
+
+@cache
+def require_backward_name(stage: str) -> None:
+    """Raises :class:`LadderError` if there is no such stage. Operators require it when they run, since only
+    their gradients use it.
+    """
+    if stage != AUTO:
+        discover()[stage]
 
 
 def require_backward(problem: AnyProblem, stage: str, deterministic: bool) -> None:

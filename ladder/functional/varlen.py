@@ -16,7 +16,15 @@ from ladder.errors import InvalidProblem, UnsupportedProblem
 from ladder.functional import gradients, native
 from ladder.functional.forward import INPUTS, inputs_of
 from ladder.functional.kept import Kept, Kind, kind_of, strides_of
-from ladder.functional.runs import AUTO, Choice, Run, option_words, prepare, require_backward
+from ladder.functional.runs import (
+    AUTO,
+    Choice,
+    Run,
+    option_words,
+    prepare,
+    require_backward,
+    require_backward_name,
+)
 from ladder.functional.transforms import autocast, needs_operator
 from ladder.operations import BackwardProblem, Problem, problem_of_sequences
 from ladder.stages import parse_options
@@ -277,6 +285,7 @@ def _run(
 
     ``options`` is ``NAME=VALUE,...``. ``backward`` and ``deterministic`` are used only by autograd.
     """
+    require_backward_name(backward)
     left, right = window_size
     given = (max_q, max_k, scale, (left, right), enable_gqa, stage, arch, options)
     call = prepared_sequences((query, key, value), (cu_seq_q, cu_seq_k), None, *given)

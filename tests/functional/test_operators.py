@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ladder
-from ladder.errors import InvalidProblem, UnsupportedProblem
+from ladder.errors import InvalidProblem, LadderError, UnsupportedProblem
 from ladder.functional import operators
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -60,6 +60,23 @@ def test_errors_come_through() -> None:
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with pytest.raises(InvalidProblem, match="same shape"):
         compiled(q, k, v[:, :, :8].contiguous())
+
+
+@pytest.mark.parametrize("operation", ["attention", "varlen", "hstu"])
+def test_an_unknown_rung_of_the_gradients_is_an_error_of_the_forward_pass(operation: str) -> None:
+    def model(x: Tensor) -> Tensor:
+        if operation == "attention":
+            o, _ = ladder.attention(x, x, x, backward="b0_nothing")
+        elif operation == "varlen":
+            o = ladder.varlen_attention(x, x, x, offsets, offsets, 16, 16, backward="b0_nothing")
+        else:
+            o = ladder.hstu_attention(x, x, x, offsets, backward="b0_nothing")
+        return o
+
+    offsets = torch.tensor([0, 16], dtype=torch.int32)
+    x = tensors()[0] if operation == "attention" else tensors()[0][0].transpose(0, 1).contiguous()
+    with pytest.raises(LadderError, match="b0_nothing"):
+        torch.compile(model, backend="eager", fullgraph=True)(x.requires_grad_())
 
 
 @needs_gpu
