@@ -226,8 +226,8 @@ for name, module in SCHEDULES.items():
 # would. It sends less as soon as R > H / Hkv + 1, but needs as many key heads as ranks, and nothing overlaps with it.
 # **Practise:** `r2_bytes`.
 #
-# Two H100s were measured in the forward pass, with N = 65,536 and a causal mask. The ring is 1.24 times as fast as
-# one GPU, and the zigzag 1.95 times. Rank 1 of the ring has three quarters of the work.
+# Two H100s were measured in the forward pass, with N = 65,536 and a causal mask. The ring is 1.25 times as fast as
+# one GPU, and the zigzag 1.96 times. Rank 1 of the ring has three quarters of the work.
 # [docs/distributed.md](../docs/distributed.md#measured) has all times, and a picture of when each rank computes and
 # sends.
 #

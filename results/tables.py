@@ -433,24 +433,6 @@ def several_gpus() -> str:
     return _markdown(["", *(f"N = {n:,}, {passes[name]}" for n, name in problems)], rows)
 
 
-def tried_on_several_gpus(kind: str) -> str:
-    """Variants of the zigzag, or its steps alone: medians on the slower GPU, and the range on both."""
-    frame = pd.read_csv(H100 / "distributed_tried.csv")
-    frame = frame[frame.kind == kind]
-    problems = [(n, name) for n in sorted(frame["N"].unique()) for name in ("forward", "backward", "both")]
-    problems = [one for one in problems if ((frame["N"] == one[0]) & (frame["pass"] == one[1])).any()]
-    rows = []
-    for words in frame.name.unique():
-        cells = []
-        for n, name in problems:
-            own = frame[(frame.name == words) & (frame["N"] == n) & (frame["pass"] == name)]
-            cell = f"{own.ms.max():.2f} ({own.least_ms.min():.2f} to {own.most_ms.max():.2f})"
-            cells.append("" if own.empty else cell)
-        rows.append([words, *cells])
-    passes = {"forward": "forward", "backward": "backward", "both": "both passes"}
-    return _markdown(["ms", *(f"N = {n:,}, {passes[name]}" for n, name in problems)], rows)
-
-
 def plan_of_several_gpus() -> str:
     """A step of the zigzag by formula, with the measured speed of a GPU and of its link."""
     times, link = (pd.read_csv(H100 / f"distributed{name}.csv") for name in ("", "_link"))
@@ -679,9 +661,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "decoding-speeds": decoding_speeds,
     "token-speeds": token_speeds,
     "several-gpus": several_gpus,
-    "several-gpus-tried": partial(tried_on_several_gpus, "call"),
-    "several-gpus-copies": partial(tried_on_several_gpus, "copies"),
-    "several-gpus-steps": partial(tried_on_several_gpus, "step"),
     "several-gpus-plan": plan_of_several_gpus,
     "call-times": call_times,
     "call-speeds": call_speeds,

@@ -61,7 +61,7 @@ class Description:
     copies_on: str = ""
 
 
-#: The variable of the environment that, as "1" on all ranks, lets copy engines carry K and V.
+#: The variable of the environment that, as "0" on any rank, has NCCL carry K and V instead of copy engines.
 COPY_ENGINES = "LADDER_COPY_ENGINES"
 #: The fields that must be the same on all ranks, in words.
 _SHARED = {
@@ -86,7 +86,7 @@ def exchanged(group: dist.ProcessGroup, own: Description) -> list[Description]:
     found = [torch.empty_like(message) for _ in range(group.size())]
     with communicating(group):
         _for_descriptions(group).allgather([found], [message]).wait()
-    return [Description(**json.loads(bytes(one.tolist()))) for one in found]
+    return [Description(**json.loads(one.numpy().tobytes())) for one in found]
 
 
 def _for_descriptions(group: dist.ProcessGroup) -> Any:
@@ -139,7 +139,7 @@ def description(
         gradients=gradients,
         device=device.type,
         gpu=f"{gpu} of {socket.gethostname()}" if gpu else "",
-        copies_on=socket.gethostname() if os.environ.get(COPY_ENGINES) == "1" else "",
+        copies_on=socket.gethostname() if os.environ.get(COPY_ENGINES) != "0" else "",
     )
 
 

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ladder.distributed import r1_all_gather, r2_ring, r3_zigzag, r4_ulysses
+from ladder.distributed import r1_all_gather, r2_ring, r3_zigzag, r4_ulysses, ring
 from ladder.distributed.agreement import Description, description, exchanged, require_agreement
 from ladder.distributed.layout import Sizes
-from ladder.distributed.team import Team, as_tokens, on_device
+from ladder.distributed.team import Rungs, Team, as_tokens, on_device
 from ladder.errors import InvalidProblem, LadderError
 from ladder.functional import attention as local_attention
 from ladder.functional import autocast, prepared, prepared_sequences
@@ -28,6 +28,8 @@ SCHEDULES: dict[str, ModuleType] = {
     "ulysses": r4_ulysses,
 }
 AUTO = "auto"
+#: The schedules whose own part needs nothing of other ranks.
+_RINGS = ("ring", "zigzag")
 
 
 def attention(
@@ -90,6 +92,11 @@ def attention(
         )
     choices = (is_causal, scale, enable_gqa, stage, arch or "", gradients)
     own = _described(query, key, value, offsets, schedule, *choices, (backward, deterministic))
+    rungs = Rungs(scale, stage, backward, arch or "", deterministic)
+    started = None
+    if not own.error and offsets is None and schedule in _RINGS:
+        with torch.no_grad():
+            started = ring.head_start(group, rungs, query, key, value, is_causal)
     ranks = exchanged(group, own)
     require_agreement(ranks, dist.get_backend_config(group))
     sizes = Sizes(
@@ -104,12 +111,14 @@ def attention(
     )
     hosts = {one.copies_on for one in ranks}
     copies = len(hosts) == 1 and "" not in hosts
-    choices_of_rungs = (scale, stage, backward, arch or "", deterministic)
-    team = Team(group, group.rank(), sizes, schedule, copies, *choices_of_rungs)
+    team = Team(group, group.rank(), sizes, schedule, copies, rungs)
+    ahead = () if started is None else (started,)
     if gradients:
-        outputs: tuple[Tensor, Tensor] = _Attention.apply(query, key, value, team, SCHEDULES[schedule])
+        outputs: tuple[Tensor, Tensor] = _Attention.apply(
+            query, key, value, team, SCHEDULES[schedule], *ahead
+        )
         return outputs
-    o, lse, _ = SCHEDULES[schedule].forward(team, query, key, value)
+    o, lse, _ = SCHEDULES[schedule].forward(team, query, key, value, *ahead)
     return o, lse
 
 
@@ -204,9 +213,15 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, team: Team, schedule: ModuleType
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        team: Team,
+        schedule: ModuleType,
+        *ahead: ring.HeadStart,
     ) -> tuple[Tensor, Tensor]:
-        o, lse, saved = schedule.forward(team, query, key, value)
+        o, lse, saved = schedule.forward(team, query, key, value, *ahead)
         ctx.save_for_backward(*saved)
         ctx.team, ctx.schedule, ctx.shape = team, schedule, query.shape
         ctx.set_materialize_grads(False)
@@ -217,4 +232,5 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         d_o = saved[0].new_zeros(ctx.shape) if d_o is None else d_o
-        return (*ctx.schedule.backward(ctx.team, saved, d_o, d_lse), None, None)
+        none_for_others = (None,) * (len(ctx.needs_input_grad) - 3)
+        return (*ctx.schedule.backward(ctx.team, saved, d_o, d_lse), *none_for_others)

@@ -14,7 +14,7 @@ each slot say whether it is full, and whether it is free again:
 Flags are written by the stream, without a kernel. The kernels that wait for them are in the stream that
 computes, between those of attention. A wait that takes longer than the group's timeout ends in a CUDA error.
 
-Only a draft of this file has run on GPUs, so ranks use it only if all of them set ``LADDER_COPY_ENGINES=1``.
+Ranks do without if one of them has ``LADDER_COPY_ENGINES=0`` in its environment.
 """
 
 from __future__ import annotations
@@ -57,17 +57,31 @@ class Mailbox:
         self._write = symmetric._SymmetricMemory.stream_write_value32
         self._patience_ms = int(1e3 * timeout_of(team.group).total_seconds())
         self._sent = self._arrived = self._freed = 0
+        self._has_room = True
         self._used: torch.cuda.Event | None = None
 
-    def send(self, blocks: Sequence[Tensor]) -> Transfer:
-        """Sends the contiguous ``blocks`` to the next rank, while a block arrives from the one before."""
+    def make_room(self) -> torch.cuda.Event:
+        """Waits until the next slot is free. What is launched after this call can run while a block that is
+        ready now is copied: its transfer needs to wait only for the event that is returned.
+        """
+        stream = torch.cuda.current_stream(self._device)
         if self._used is not None:  # perhaps in another stream
-            torch.cuda.current_stream(self._device).wait_event(self._used)
+            stream.wait_event(self._used)
         if self._arrived < self._sent:  # an error has ended the last round
             self._arrive()
+        if not self._has_room:
+            self._wait(self._following, _FREE, self._sent % 2)
+            self._has_room = True
+        return stream.record_event()
+
+    def send(self, blocks: Sequence[Tensor], ready: torch.cuda.Event | None = None) -> Transfer:
+        """Sends the contiguous ``blocks`` to the next rank, while a block arrives from the one before.
+
+        ``ready`` is what :meth:`make_room` returned when they were complete; by default they are by now.
+        """
+        ready = self.make_room() if ready is None else ready
         slot, self._sent = self._sent % 2, self._sent + 1
-        if self._sent > 2:
-            self._wait(self._following, _FREE, slot)
+        self._has_room = self._sent < 2
 
         def start() -> list[dist.Work]:
             begin = slot * self.room
@@ -77,7 +91,7 @@ class Mailbox:
             self._say(self._following, _FULL, slot)
             return []
 
-        return Transfer(self._team, self._device, start)
+        return Transfer(self._team, self._device, start, ready)
 
     def received(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, ...]:
         """The block (2, ...) that has arrived for the last one sent, for what is launched from now on. Its
@@ -106,6 +120,11 @@ class Mailbox:
 
     def _wait(self, peer: int, flag: int, slot: int) -> None:
         self._memory.wait_signal(peer, 2 * flag + slot, self._patience_ms)
+
+
+def known_mailbox(group: dist.ProcessGroup, device: torch.device) -> Mailbox | None:
+    """The mailbox that the group has, if it has one."""
+    return _mailboxes.get(group, {}).get(device)
 
 
 def mailbox_of(team: Team, device: torch.device, room: int) -> Mailbox | None:

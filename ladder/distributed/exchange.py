@@ -22,17 +22,24 @@ KEYS_AND_VALUES, GRADIENTS = (0, 1), (2, 3)
 class Transfer:
     """A communication in flight.
 
-    On CUDA it has a stream of its own, which first waits for what the caller has launched so far; so a
-    buffer that an earlier kernel reads may be received into. Whoever waits has the current stream wait. Until
-    then this object, by ``start``, owns the tensors: the allocator, which knows nothing of that stream, would
-    give their memory to the next kernel.
+    On CUDA it has a stream of its own, which first waits for ``after``, by default for what the caller has
+    launched so far; so a buffer that an earlier kernel reads may be received into. Whoever waits has the
+    current stream wait. Until then this object, by ``start``, owns the tensors: the allocator, which knows
+    nothing of that stream, would give their memory to the next kernel.
     """
 
-    def __init__(self, team: Team, device: torch.device, start: Callable[[], Sequence[dist.Work]]) -> None:
+    def __init__(
+        self,
+        team: Team,
+        device: torch.device,
+        start: Callable[[], Sequence[dist.Work]],
+        after: torch.cuda.Event | None = None,
+    ) -> None:
         self._team, self._device = team, device
         self._owner: object = start
         if device.type == "cuda":
-            _side_stream(device).wait_stream(torch.cuda.current_stream(device))
+            after = after or torch.cuda.current_stream(device).record_event()
+            _side_stream(device).wait_event(after)
         with self._on_side_stream(), communicating(team.group):
             self._begin = moment(device) if is_recording() else None
             self._works = start()

@@ -39,9 +39,9 @@ def forward(team: Team, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
     """o and lse of this rank's rows."""
     keys = _Gathered(team, stacked(k, v))
     first, *others = parts(team.sizes, team.rank)
-    o, lse = team.attend(q, *keys.of(first), first.is_causal, team.marks(first, q.device))
+    o, lse = team.rungs.attend(q, *keys.of(first), first.is_causal, team.marks(first, q.device))
     for part in others:
-        found = team.attend(q, *keys.of(part), part.is_causal, team.marks(part, q.device))
+        found = team.rungs.attend(q, *keys.of(part), part.is_causal, team.marks(part, q.device))
         with span("merge", q.device):
             merge(o, lse, *found)
     keys.wait()
@@ -56,7 +56,9 @@ def backward(team: Team, saved: Saved, d_o: Tensor, d_lse: Tensor | None) -> tup
     found: dict[int, Tensor] = {}
     for part in parts(team.sizes, team.rank):
         marks = team.marks(part, q.device)
-        of_queries, *of_keys = team.gradients(d_o, d_lse, (q, *keys.of(part), o, lse), part.is_causal, marks)
+        of_queries, *of_keys = team.rungs.gradients(
+            d_o, d_lse, (q, *keys.of(part), o, lse), part.is_causal, marks
+        )
         dq = of_queries if dq is None else dq.add_(of_queries)
         lengths = [team.sizes.lengths[source] for source in part.sources]
         found.update(zip(part.sources, stacked(*of_keys).split(lengths, 3), strict=True))

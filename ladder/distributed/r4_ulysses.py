@@ -31,7 +31,7 @@ from ladder.distributed.team import Saved, Team
 def forward(team: Team, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Saved]:
     """o and lse of this rank's rows, and what is saved: whole heads."""
     q, k, v = _to_heads(team, q, k, v)
-    o, lse = team.attend(q, k, v, team.sizes.is_causal, team.whole_marks(q.device))
+    o, lse = team.rungs.attend(q, k, v, team.sizes.is_causal, team.whole_marks(q.device))
     [own_o], [own_lse] = _to_rows(team, o), _to_rows(team, lse)
     return own_o, own_lse, (q, k, v, o, lse)
 
@@ -45,7 +45,7 @@ def backward(team: Team, saved: Saved, d_o: Tensor, d_lse: Tensor | None) -> tup
         d_lse = torch.zeros(d_o.shape[:3], dtype=torch.float32, device=d_o.device)
     [d_o], [d_lse] = _to_heads(team, d_o), _to_heads(team, d_lse)
     marks = team.whole_marks(d_o.device)
-    dq, dk, dv = _to_rows(team, *team.gradients(d_o, d_lse, saved, team.sizes.is_causal, marks))
+    dq, dk, dv = _to_rows(team, *team.rungs.gradients(d_o, d_lse, saved, team.sizes.is_causal, marks))
     return dq, dk, dv
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from ladder.distributed.copies import mailbox_of
+from ladder.distributed.copies import known_mailbox, mailbox_of
 from ladder.distributed.exchange import GRADIENTS, KEYS_AND_VALUES, pass_on
 from ladder.distributed.layout import ALL, Part, Sizes
 from ladder.distributed.merging import merge
-from ladder.distributed.team import Saved, Team
+from ladder.distributed.team import Rungs, Saved, Team
 from ladder.distributed.timeline import span
 
 #: The part that a rank computes with the keys of a source; None if it sees none of them. The part with its
@@ -33,18 +35,48 @@ def sources(rank: int, ranks: int) -> list[int]:
     return [(rank - step) % ranks for step in range(ranks)]
 
 
-def forward(part_of: PartOf, team: Team, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Saved]:
+@dataclass(frozen=True)
+class HeadStart:
+    """The part with own keys, launched while the ranks still agree about their call: K and V, its o and lse,
+    and the event after which K and V can be sent.
+    """
+
+    block: tuple[Tensor, Tensor]
+    found: tuple[Tensor, Tensor]
+    ready: torch.cuda.Event
+
+
+def head_start(
+    group: dist.ProcessGroup, rungs: Rungs, q: Tensor, k: Tensor, v: Tensor, is_causal: bool
+) -> HeadStart | None:
+    """Launches the part with own keys where copy engines have carried blocks before, whose transfer can begin
+    later than the part. NCCL's kernels would wait until it ends, and on CPUs nothing is launched ahead: None.
+    """
+    mailbox = known_mailbox(group, q.device)
+    if mailbox is None:
+        return None
+    block = k.contiguous(), v.contiguous()
+    ready = mailbox.make_room()
+    return HeadStart(block, rungs.attend(q, *block, is_causal, None), ready)
+
+
+def forward(
+    part_of: PartOf, team: Team, q: Tensor, k: Tensor, v: Tensor, started: HeadStart | None = None
+) -> tuple[Tensor, Tensor, Saved]:
     """o and lse of this rank's rows: one part per step, merged in the order of the steps. A single merge
     rounds o once; before several, it is fp32.
     """
     merges = len(parts(part_of, team.sizes, team.rank)) - 1
     o = lse = q
-    for source, block in _round(team, k, v):
+    for source, block in _round(team, k, v, started):
         part = part_of(team.sizes, team.rank, source)
         if part is None:
             continue
-        marks = team.marks(part, q.device)
-        found = team.attend(q[:, :, part.queries], *_keys(block, part), part.is_causal, marks)
+        if started is not None and source == team.rank:
+            found = started.found
+        else:
+            marks = team.marks(part, q.device)
+            found = team.rungs.attend(q[:, :, part.queries], *_keys(block, part), part.is_causal, marks)
         with span("merge", q.device):
             if source == team.rank:
                 o, lse = found if merges < 2 else (found[0].float(), found[1])
@@ -105,17 +137,20 @@ def bytes_sent(sizes: Sizes, rank: int) -> tuple[int, int]:
     return keys, keys + first * sizes.element_bytes + 4 * sums
 
 
-def _round(team: Team, k: Tensor, v: Tensor) -> Iterator[tuple[int, Sequence[Tensor]]]:
+def _round(
+    team: Team, k: Tensor, v: Tensor, started: HeadStart | None = None
+) -> Iterator[tuple[int, Sequence[Tensor]]]:
     """Yields each source with its block of K and V (B, Hkv, m, d). While the caller computes with one, it
     goes on to the next rank, and the next one arrives in the other of two buffers.
     """
     largest = max(map(team.sizes.kv_elements, range(team.ranks)))
     order = sources(team.rank, team.ranks)
-    block: Sequence[Tensor] = (k.contiguous(), v.contiguous())
+    block: Sequence[Tensor] = (k.contiguous(), v.contiguous()) if started is None else started.block
+    ready = None if started is None else started.ready
     mailbox = mailbox_of(team, k.device, largest * k.element_size())
     if mailbox is not None:
         for source, following in pairwise(order):
-            transfer = mailbox.send(block)
+            transfer, ready = mailbox.send(block, ready), None
             yield source, block
             transfer.wait()
             block = mailbox.received(_shape(team, k, following), k.dtype)
@@ -178,4 +213,4 @@ def _gradients(
     of_lse = None if d_lse is None else d_lse[:, :, part.queries]
     k, v = _keys(block, part)
     marks = team.marks(part, q.device)
-    return team.gradients(d_o[:, :, part.queries], of_lse, (q, k, v, o, lse), part.is_causal, marks)
+    return team.rungs.gradients(d_o[:, :, part.queries], of_lse, (q, k, v, o, lse), part.is_causal, marks)

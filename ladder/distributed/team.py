@@ -20,43 +20,14 @@ Marks = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Team:
-    """A group, this process's ``rank`` in it, and the problem that all ranks have agreed on.
+class Rungs:
+    """What computes a rank's parts. The fields are arguments of :func:`ladder.attention`."""
 
-    ``schedule`` says where the ranks' rows lie, ``copies`` whether copy engines may carry blocks,
-    because all ranks are in one host and ask for it.
-    ``stage``, ``backward``, ``arch`` and ``deterministic`` are those of :func:`ladder.attention`.
-    """
-
-    group: dist.ProcessGroup
-    rank: int
-    sizes: Sizes
-    schedule: str
-    copies: bool
     scale: float | None
     stage: str
     backward: str
     arch: str
     deterministic: bool
-
-    @property
-    def ranks(self) -> int:
-        return self.sizes.ranks
-
-    def marks(self, part: Part, device: torch.device) -> Marks | None:
-        """The offsets of the sequences in a part of this rank; None without sequences."""
-        if self.sizes.offsets is None:
-            return None
-        queries = places(self.sizes, self.schedule, self.rank, part.queries)
-        keys = [
-            place for source in part.sources for place in places(self.sizes, self.schedule, source, part.keys)
-        ]
-        found = (on_device(device, offsets_in(self.sizes.offsets, rows)) for rows in (queries, keys))
-        return next(found), next(found)
-
-    def whole_marks(self, device: torch.device) -> Marks | None:
-        """The offsets in the whole sequence, twice; None without sequences."""
-        return None if self.sizes.offsets is None else (on_device(device, self.sizes.offsets),) * 2
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, marks: Marks | None
@@ -126,6 +97,41 @@ class Team:
                 self.deterministic,
             )
             return d_q, d_k, d_v
+
+
+@dataclass(frozen=True)
+class Team:
+    """A group, this process's ``rank`` in it, and the problem that all ranks have agreed on.
+
+    ``schedule`` says where the ranks' rows lie, ``copies`` whether copy engines may carry blocks,
+    because all ranks are in one host and ask for it.
+    """
+
+    group: dist.ProcessGroup
+    rank: int
+    sizes: Sizes
+    schedule: str
+    copies: bool
+    rungs: Rungs
+
+    @property
+    def ranks(self) -> int:
+        return self.sizes.ranks
+
+    def marks(self, part: Part, device: torch.device) -> Marks | None:
+        """The offsets of the sequences in a part of this rank; None without sequences."""
+        if self.sizes.offsets is None:
+            return None
+        queries = places(self.sizes, self.schedule, self.rank, part.queries)
+        keys = [
+            place for source in part.sources for place in places(self.sizes, self.schedule, source, part.keys)
+        ]
+        found = (on_device(device, offsets_in(self.sizes.offsets, rows)) for rows in (queries, keys))
+        return next(found), next(found)
+
+    def whole_marks(self, device: torch.device) -> Marks | None:
+        """The offsets in the whole sequence, twice; None without sequences."""
+        return None if self.sizes.offsets is None else (on_device(device, self.sizes.offsets),) * 2
 
 
 def as_tokens(x: Tensor) -> Tensor:

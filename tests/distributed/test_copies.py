@@ -105,6 +105,30 @@ def test_an_error_between_sending_and_receiving(boxes: list[Mailbox]) -> None:
     go_round(boxes, 30)
 
 
+def test_room_is_waited_for_once(boxes: list[Mailbox]) -> None:
+    """A head start makes room, and so does a transfer. A flag is set once, so it can be waited for once."""
+    for first in range(0, 70, 10):
+        for box in boxes:
+            box.make_room()
+            box.make_room()
+        go_round(boxes, first)
+
+
+def test_a_transfer_waits_for_no_more_than_its_block(
+    boxes: list[Mailbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the event of ``make_room``, and without one behind all that was launched."""
+    found: list[Any] = []
+    monkeypatch.setattr(copies, "Transfer", lambda team, device, start, after: found.append(after))
+    stream = SimpleNamespace(wait_event=lambda event: None, record_event=lambda: "now")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    ready: Any = "before the part was launched"
+    boxes[0].send(blocks(1), ready)
+    boxes[0]._arrived = 1
+    boxes[0].send(blocks(2))
+    assert found == [ready, "now"]
+
+
 def test_cpus_and_several_hosts_have_none() -> None:
     for wanted, device in ((True, "cpu"), (False, "cuda")):
         team: Any = SimpleNamespace(copies=wanted)
