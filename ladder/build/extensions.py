@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ladder.build import housekeeping, prebuilt, remarks, toolchain, wheels
+from ladder.build.host_parts import HostPart
 from ladder.build.messages import clashes_with_newer_names, failure
 from ladder.build.plain_names import plain, refuse_comma
 from ladder.build.snapshot import Snapshot
@@ -279,17 +280,69 @@ def _compile_kernel(plan: _Plan, directory: Path) -> list[Path]:
     """Compiles ``kernel.o`` in the directory; returns the files that the compiler read."""
     name, source = plan.stage.name, plan.stage.kernel
     with tempfile.TemporaryDirectory(dir=directory) as kept:
-        flags = plan.target.kernel_flags(plan.flags)
-        command = [str(plan.nvcc.path), *flags, "-c", str(source), "-o", "kernel.o"]
-        keep = ("--keep", "--keep-dir", kept)
-        used = _compile(command, directory, name, directory / "rule", plan.nvcc, keep)
         ptx = Path(kept, f"{source.stem}.ptx")
+        host = _host_part(plan)
+        read = _compile_device(plan, directory, ptx, host) if host else None
+        if read is None:
+            used = _compile_whole(plan, directory, Path(kept))
+            if host and (shared := _shared_headers(plan, used)) is not None:
+                _refuse_moved(plan.sources, [*_source_files(plan.stage.path), *used])
+                host.keep(directory, ptx, shared)
+        else:
+            used = [*_source_files(plan.stage.path), *read]
         commands = plan.target.machine_code(plan.nvcc, plan.flags, ptx)
-        messages = "".join(_run(command, directory, name, "does not compile") for command in commands)
+        embedding = [] if commands or read is None else _embedding(plan, ptx)
+        messages = "".join(_run(one, directory, name, "does not compile") for one in commands or embedding)
         if commands:
             (directory / PTXAS_REPORT).write_text(messages)
             remarks.write(remarks.parse(messages, ptx.read_text()), directory)
     return used
+
+
+def _compile_whole(plan: _Plan, directory: Path, kept: Path) -> list[Path]:
+    """Compiles the host's part and the PTX; leaves the PTX in ``kept``."""
+    flags = plan.target.kernel_flags(plan.flags)
+    command = [str(plan.nvcc.path), *flags, "-c", str(plan.stage.kernel), "-o", "kernel.o"]
+    keep = ("--keep", "--keep-dir", str(kept))
+    return _compile(command, directory, plan.stage.name, directory / "rule", plan.nvcc, keep)
+
+
+def _compile_device(plan: _Plan, directory: Path, ptx: Path, host: HostPart) -> list[Path] | None:
+    """Compiles the PTX alone, to go into the host's part; returns the shared headers that are read. None if
+    there is no such part, or the source does not compile so.
+    """
+    if not host.is_there():
+        return None
+    flags = plan.target.kernel_flags(plan.flags)
+    command = [str(plan.nvcc.path), *flags, "-ptx", str(plan.stage.kernel), "-o", str(ptx)]
+    try:
+        _run(command, directory, plan.stage.name, "does not compile", (), ptx.parent)
+    except BuildError:  # its message is that of the whole compilation
+        return None
+    return host.put(directory, ptx)
+
+
+def _embedding(plan: _Plan, ptx: Path) -> list[list[str]]:
+    return plan.target.embedding(plan.nvcc, plan.target.kernel_flags(plan.flags), ptx)
+
+
+def _host_part(plan: _Plan) -> HostPart | None:
+    """The part of the object that does not depend on bodies of the rung's device functions, if any."""
+    if not plan.target.embeds:
+        return None
+    stage, include = plan.stage, include_directory()
+    flags = [flag for flag in plan.flags if flag != f"-I{plain(stage.path)}"]
+    key = [_key(plan.target, plan.nvcc, flags), stage.computes, stage.kernel.name]
+    shared = Snapshot.of(_source_files(include)).parts()
+    return HostPart.of(key, stage.path, _source_files(stage.path), shared)
+
+
+def _shared_headers(plan: _Plan, used: Sequence[Path]) -> list[Path] | None:
+    """Of the files that were read, those that all rungs share; None if some are neither shared nor the
+    rung's.
+    """
+    own, shared = {*_source_files(plan.stage.path)}, {*_source_files(include_directory())}
+    return [path for path in used if path in shared] if {*used} <= own | shared else None
 
 
 def _compile(

@@ -40,6 +40,8 @@ class Target(ABC):
     backend: ClassVar[str]
     #: Flags that name libraries whose place the link inputs take.
     replaced: ClassVar[frozenset[str]] = frozenset()
+    #: Whether device code is added to objects of the host's part, see :mod:`ladder.build.host_parts`.
+    embeds: ClassVar[bool] = False
 
     arch: str
 
@@ -98,6 +100,13 @@ class Target(ABC):
         del nvcc, flags, ptx
         return []
 
+    def embedding(self, nvcc: toolchain.Nvcc, flags: Sequence[str], ptx: Path) -> list[list[str]]:
+        """Commands that replace the device code in ``kernel.o`` by the PTX file's, if the target embeds."""
+        return [
+            [str(nvcc.path), *flags, "-Xptxas", "-v", "-fatbin", str(ptx), "-o", "kernel.fatbin"],
+            ["objcopy", "--update-section", ".nv_fatbin=kernel.fatbin", "kernel.o"],
+        ]
+
     @property
     def _compute(self) -> str:
         return self.arch.replace("sm_", "compute_")
@@ -117,6 +126,7 @@ class EmulatorTarget(Target):
     """
 
     backend = "emulator"
+    embeds = True
     replaced = frozenset(f"-l{name}" for name in REPLACED_LIBRARIES)
 
     def nvcc(self) -> toolchain.Nvcc:
@@ -139,10 +149,7 @@ class EmulatorTarget(Target):
         text = ptx.read_text()
         if not _SHARED_ACCESS.search(text) and not _REMARKED.search(text):
             return []
-        return [
-            [str(nvcc.path), *flags, "-Xptxas", "-v", "-fatbin", str(ptx), "-o", "kernel.fatbin"],
-            ["objcopy", "--update-section", ".nv_fatbin=kernel.fatbin", "kernel.o"],
-        ]
+        return self.embedding(nvcc, flags, ptx)
 
     def program_flags(self) -> list[str]:
         # Behind the program's own folders.
@@ -178,6 +185,7 @@ class DebugTarget(EmulatorTarget):
     """
 
     backend = "debug"
+    embeds = False
 
     lines_only: bool = False
 
