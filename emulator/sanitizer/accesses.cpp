@@ -208,7 +208,26 @@ void BlockChecker::touch_global(const Deed &deed, InitialisedMemory::Locked &ini
   const bool is_silent = act == Act::write && changes_nothing(at, lane, address, false);
   if (is_silent && at.site.stores_constant)
     return check_repeated_constant(deed, lane, address, bytes);
+  if (act == Act::update)
+    check_replaced_stores(deed, lane, address, bytes);
   touch_cells(deed, lane, is_silent, launch_.shadow, address, bytes);
+}
+
+/// A cell keeps the last write alone. The plain store that an atomic replaces there is kept beside it, since
+/// atomics of other blocks must be ordered after it, too.
+void BlockChecker::check_replaced_stores(const Deed &deed, int lane, std::uint64_t address, unsigned bytes) {
+  const Access &now = deed.accesses[lane];
+  auto &replaced = launch_.replaced_stores;
+  launch_.shadow.visit(address, bytes, [&](const Cell &cell, std::uint64_t place, std::uint8_t) {
+    const Access &past = cell.write;
+    if (past.epoch && !(past.flags & (Access::strong | Access::in_flight | Access::silent))) {
+      replaced.insert_or_assign(place, past); // touch_cells compares it with this atomic
+      return;
+    }
+    const auto kept = replaced.find(place);
+    if (kept != replaced.end() && kept->second.block != now.block && races(kept->second, now, false, true))
+      note({Kind::race_blocks, lane, place, Where::global, kept->second, true, true});
+  });
 }
 
 void BlockChecker::touch_local(const Context &at, int lane, std::uint64_t address, unsigned bytes, Act act) {

@@ -264,6 +264,7 @@ private:
   template <typename Same> static bool all_elements(const Context &at, int lane, Same same);
   bool is_same_flag(const Context &at, const Access &past) const;
   void check_repeated_constant(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
+  void check_replaced_stores(const Deed &deed, int lane, std::uint64_t address, unsigned bytes);
 
   // Undefined values, in registers.
   UndefinedRegisters &undefined_registers(const machine::Warp &warp) {

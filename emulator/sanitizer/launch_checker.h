@@ -72,6 +72,8 @@ public:
       constants; ///< variables in constant memory that are read: begin, end
   /// By address: the first store of a constant that the memory already held.
   std::unordered_map<std::uint64_t, Access> repeated_constants;
+  /// By address in global memory: the last plain store that an atomic has replaced in the shadow.
+  std::unordered_map<std::uint64_t, Access> replaced_stores;
   /// What arrivals at a phase of a cluster's barrier publish.
   std::map<std::pair<const machine::Cluster *, std::uint32_t>, Knowledge> cluster_barriers;
 

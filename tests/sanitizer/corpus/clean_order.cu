@@ -369,6 +369,24 @@ CASE(skipped_by_lanes_that_exit) {
 
 // --- several barriers of the grid --------------------------------------------------------------------------
 
+__global__ void counter_set_before_a_grid_sync(int *counter) {
+  const auto grid = cg::this_grid();
+  if (grid.thread_rank() == 0)
+    *counter = 5;
+  __syncthreads();
+  if (blockIdx.x == 0)
+    atomicAdd(counter, 1);
+  grid.sync();
+  atomicAdd(counter, 1);
+}
+CASE(counter_set_before_a_grid_sync) {
+  Device<int> counter(1);
+  int *where = counter;
+  void *arguments[] = {&where};
+  cudaLaunchCooperativeKernel(reinterpret_cast<void *>(counter_set_before_a_grid_sync), 4, 64, arguments, 0,
+                              nullptr);
+}
+
 __global__ void grid_syncs_in_rounds(int *now, int *next, int rounds) {
   const auto grid = cg::this_grid();
   const unsigned i = grid.thread_rank(), n = grid.size();

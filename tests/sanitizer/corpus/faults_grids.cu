@@ -93,6 +93,20 @@ CASE(only_thread_0_has_waited) {
   only_thread_0_has_waited<<<2, 64>>>(data, flag, out);
 }
 
+/// Block 0's own atomics come after its store; those of the others may come before it.
+__global__ void counter_set_beside_other_blocks(int *counter) {
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0)
+      *counter = 5; // fault(counter_set_beside_other_blocks): race between blocks
+    __syncthreads();
+  }
+  atomicAdd(counter, 1);
+}
+CASE(counter_set_beside_other_blocks) {
+  Device<int> counter(1);
+  counter_set_beside_other_blocks<<<4, 64>>>(counter);
+}
+
 // --- variables of the module -------------------------------------------------------------------------------
 
 __device__ int factors[64];
