@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.cli.program import main
+    from ladder.cli.kept import main
 
 __getattr__ = door(__name__)

@@ -1,0 +1,102 @@
+"""The process that has imported torch, and runs commands for :mod:`ladder.cli.kept` in forked children.
+
+It uses nothing else of the package, and a child imports the package anew: the sources as they are then.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NoReturn, cast
+
+#: Before each request and its answer: how many bytes follow.
+SIZE_BYTES = 8
+STREAMS = 3
+_LOOK_S = 5.0
+
+
+def serve(path: str, idle_s: float) -> None:
+    """Answers at the socket ``path`` until nobody has asked for so long, or the socket is gone."""
+    listening = socket.socket(socket.AF_UNIX)
+    beside = f"{path}.{os.getpid()}"
+    umask = os.umask(0o077)  # nobody else may connect
+    listening.bind(beside)
+    os.umask(umask)
+    listening.listen()
+    inode = os.stat(beside).st_ino
+    os.rename(beside, path)
+    listening.settimeout(_LOOK_S)
+    import torch  # noqa: F401
+
+    asked = time.monotonic()
+    while time.monotonic() - asked < idle_s and _inode(path) == inode:
+        with suppress(TimeoutError):
+            connection, _ = listening.accept()
+            asked = time.monotonic()
+            if os.fork() == 0:
+                listening.close()
+                _answer(connection)
+            connection.close()
+        _reap()
+    if _inode(path) == inode:
+        os.unlink(path)
+
+
+def _reap() -> None:
+    """Takes note of children that have ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _inode(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_ino
+    return -1
+
+
+def _answer(connection: socket.socket) -> NoReturn:
+    """Runs the command that is asked for; sends its exit code. The client waits until this process ends."""
+    connection.setblocking(True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    request, streams = _request(connection)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)  # as on the terminal, which it now is
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:], sys.argv[:] = request["path"], request["arguments"]
+    for name in [one for one in sys.modules if one.partition(".")[0] == "ladder"]:
+        del sys.modules[name]
+    threading.Thread(target=_interrupt_with, args=(connection,), daemon=True).start()
+    from ladder.cli.program import main
+
+    code = main(sys.argv[1:])
+    connection.send(bytes([code]))
+    sys.exit(code)
+
+
+def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    head, streams, _, _ = socket.recv_fds(connection, SIZE_BYTES, STREAMS)
+    data = bytearray()
+    while len(data) < int.from_bytes(head, "little"):
+        part = connection.recv(1 << 16)
+        if not part:
+            os._exit(1)  # the client has ended
+        data += part
+    return json.loads(data), streams
+
+
+def _interrupt_with(connection: socket.socket) -> None:
+    """Interrupts this process when the client is interrupted, or ends."""
+    if not connection.recv(1):
+        os.kill(os.getpid(), signal.SIGINT)
