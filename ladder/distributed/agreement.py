@@ -25,10 +25,11 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from ladder.distributed.exchange import communicating
 from ladder.distributed.layout import shard_lengths
-from ladder.errors import InvalidProblem
+from ladder.errors import CommunicationError, InvalidProblem
 
-#: Descriptions are sent in messages of this size.
-_MESSAGE_BYTES = 1024
+#: Descriptions are sent in messages of this size, with so many characters of an error. JSON takes up to 12
+#: bytes for each of them.
+_MESSAGE_BYTES, _ERROR_LENGTH = 4096, 256
 _groups: WeakKeyDictionary[dist.ProcessGroup, Any] = WeakKeyDictionary()
 #: How many groups for descriptions were made, by the name of the group.
 _made: Counter[str] = Counter()
@@ -40,7 +41,8 @@ class Description:
 
     ``sequences`` stands for the offsets of packed sequences, which end with ``tokens``; it is "none" without.
     ``device`` is "cpu" or "cuda", and ``gpu`` names the GPU and its host; ``gradients`` says whether they are
-    wanted. ``copies_on`` is the host whose copy engines may be used, "" if none.
+    wanted. ``copies_on`` is the host whose copy engines may be used, "" if none; ``blocks`` counts what they
+    have sent so far.
     """
 
     error: str = ""
@@ -59,6 +61,7 @@ class Description:
     device: str = ""
     gpu: str = ""
     copies_on: str = ""
+    blocks: int = 0
 
 
 #: The variable of the environment that, as "0" on any rank, has NCCL carry K and V instead of copy engines.
@@ -81,7 +84,7 @@ _SHARED = {
 
 def exchanged(group: dist.ProcessGroup, own: Description) -> list[Description]:
     """The descriptions of all ranks. Raises :class:`CommunicationError`."""
-    text = json.dumps({**asdict(own), "error": own.error[: _MESSAGE_BYTES // 4]}).encode()
+    text = json.dumps({**asdict(own), "error": own.error[:_ERROR_LENGTH]}).encode()
     message = torch.frombuffer(bytearray(text.ljust(_MESSAGE_BYTES)), dtype=torch.uint8)
     found = [torch.empty_like(message) for _ in range(group.size())]
     with communicating(group):
@@ -133,14 +136,22 @@ def description(
         rows=rows,
         dtype=str(query.dtype).removeprefix("torch."),
         is_causal=is_causal,
-        scale=scale,
+        scale=None if scale is None else float(scale),
         sequences="none" if offsets is None else sequence_words(offsets),
         tokens=0 if offsets is None else offsets[-1],
         gradients=gradients,
         device=device.type,
         gpu=f"{gpu} of {socket.gethostname()}" if gpu else "",
-        copies_on=socket.gethostname() if os.environ.get(COPY_ENGINES) != "0" else "",
+        copies_on=socket.gethostname() if _may_copy(device) else "",
     )
+
+
+def _may_copy(device: torch.device) -> bool:
+    """Whether this rank may use copy engines: unless it must not, or captures a CUDA graph, whose replays
+    would not count the blocks.
+    """
+    is_capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return os.environ.get(COPY_ENGINES) != "0" and not is_capturing
 
 
 def sequence_words(offsets: Sequence[int]) -> str:
@@ -150,7 +161,8 @@ def sequence_words(offsets: Sequence[int]) -> str:
 
 
 def require_agreement(ranks: Sequence[Description], backends: str) -> None:
-    """Raises :class:`InvalidProblem` unless these ranks can compute one attention together.
+    """Raises :class:`InvalidProblem` unless these ranks can compute one attention together, and
+    :class:`CommunicationError` if they could not compute an earlier one.
 
     ``backends`` are the group's, as :func:`torch.distributed.get_backend_config` gives them.
     """
@@ -166,6 +178,7 @@ def require_agreement(ranks: Sequence[Description], backends: str) -> None:
             raise InvalidProblem(f"the ranks disagree about {words}: {found}")
     _require_backend(ranks, backends)
     _require_rows(ranks)
+    _require_blocks(ranks)
     first, count = ranks[0], len(ranks)
     if first.schedule == "ulysses" and (first.heads % count or first.kv_heads % count):
         raise InvalidProblem(
@@ -221,9 +234,19 @@ def _require_rows(ranks: Sequence[Description]) -> None:
         )
 
 
+def _require_blocks(ranks: Sequence[Description]) -> None:
+    """A rank that waits for a block would take the next call's."""
+    if len({one.blocks for one in ranks}) > 1:
+        counts = _listed([one.blocks for one in ranks])
+        raise CommunicationError(
+            f"the ranks have sent {counts} blocks: an error ended an earlier call, and not on all of them",
+            "End all ranks, and start them again.",
+        )
+
+
 def _named(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _listed(lengths: Sequence[int]) -> str:
-    return ", ".join(map(str, lengths))
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

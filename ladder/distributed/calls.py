@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from ladder.distributed import r1_all_gather, r2_ring, r3_zigzag, r4_ulysses, ring
 from ladder.distributed.agreement import Description, description, exchanged, require_agreement
+from ladder.distributed.copies import with_mailbox
 from ladder.distributed.layout import Sizes
 from ladder.distributed.team import Rungs, Team, as_tokens, on_device
 from ladder.errors import InvalidProblem, LadderError
@@ -71,12 +74,9 @@ def attention(
     """
     group = _member(group)
     tensors = (query, key, value)
-    offsets: Any = cu_seqlens
-    if isinstance(cu_seqlens, Tensor) and cu_seqlens.dim() == 1:
-        offsets = tuple(cu_seqlens.tolist())
+    gradients = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in tensors)
     if all(isinstance(x, Tensor) for x in tensors):
         query, key, value = autocast(*tensors)
-    gradients = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in tensors)
     if group.size() == 1 and cu_seqlens is None:
         return local_attention(
             query,
@@ -90,28 +90,14 @@ def attention(
             backward=backward,
             deterministic=deterministic,
         )
-    choices = (is_causal, scale, enable_gqa, stage, arch or "", gradients)
-    own = _described(query, key, value, offsets, schedule, *choices, (backward, deterministic))
     rungs = Rungs(scale, stage, backward, arch or "", deterministic)
-    started = None
-    if not own.error and offsets is None and schedule in _RINGS:
-        with torch.no_grad():
-            started = ring.head_start(group, rungs, query, key, value, is_causal)
-    ranks = exchanged(group, own)
-    require_agreement(ranks, dist.get_backend_config(group))
-    sizes = Sizes(
-        own.batch,
-        own.heads,
-        own.kv_heads,
-        own.head_dim,
-        tuple(one.rows for one in ranks),
-        query.element_size(),
-        is_causal,
-        offsets,
-    )
-    hosts = {one.copies_on for one in ranks}
-    copies = len(hosts) == 1 and "" not in hosts
-    team = Team(group, group.rank(), sizes, schedule, copies, rungs)
+    with _heard(group):
+        offsets = _offsets(cu_seqlens)
+        own = _described(query, key, value, offsets, schedule, is_causal, enable_gqa, gradients, rungs)
+        if not own.error:
+            own = with_mailbox(group, own, query.device)
+        started = _head_start(group, own, rungs, query, key, value)
+    team = _agreed(group, own, offsets, rungs)
     ahead = () if started is None else (started,)
     if gradients:
         outputs: tuple[Tensor, Tensor] = _Attention.apply(
@@ -135,6 +121,22 @@ def _member(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     return found
 
 
+@contextmanager
+def _heard(group: dist.ProcessGroup) -> Iterator[None]:
+    """If this rank raises, the other ranks hear of it where they would wait for its description."""
+    try:
+        yield
+    except Exception as error:
+        exchanged(group, Description(error=f"{type(error).__name__}: {error}"))
+        raise
+
+
+def _offsets(cu_seqlens: Any) -> Any:
+    """The offsets as a tuple; all but a one-dimensional tensor as it is, for an error that all ranks get."""
+    is_list = isinstance(cu_seqlens, Tensor) and cu_seqlens.dim() == 1
+    return tuple(cu_seqlens.tolist()) if is_list else cu_seqlens
+
+
 def _described(
     query: Tensor,
     key: Tensor,
@@ -142,17 +144,15 @@ def _described(
     offsets: tuple[int, ...] | None,
     schedule: str,
     is_causal: bool,
-    scale: float | None,
     enable_gqa: bool,
-    stage: str,
-    arch: str,
     gradients: bool,
-    by: tuple[str, bool],
+    rungs: Rungs,
 ) -> Description:
     """This rank's call, or what is wrong with it, which the other ranks must hear of."""
-    gradients_by = by if gradients else None
+    gradients_by = (rungs.backward, rungs.deterministic) if gradients else None
+    choices = (is_causal, rungs.scale, enable_gqa, rungs.stage, rungs.arch)
     try:
-        if schedule not in SCHEDULES:
+        if not isinstance(schedule, str) or schedule not in SCHEDULES:
             raise InvalidProblem(f"there is no schedule {schedule!r}; schedules are {', '.join(SCHEDULES)}")
         check_tensors(query, key, value, "4: (batch, heads, sequence, head_dim)")
         if offsets is not None:
@@ -162,17 +162,44 @@ def _described(
             x if x.shape[2] else x.new_empty((*x.shape[:2], 1, x.shape[3])) for x in (query, key, value)
         )
         if offsets is None:
-            prepared(q, k, v, is_causal, scale, enable_gqa, stage, arch, "", gradients_by)
+            prepared(q, k, v, *choices, "", gradients_by)
         else:
-            _prepared_sequences(q, k, v, is_causal, scale, enable_gqa, stage, arch, gradients_by)
+            _prepared_sequences(q, k, v, *choices, gradients_by)
         if key.shape[2] != query.shape[2]:
             raise InvalidProblem(
                 f"query has {query.shape[2]} rows and key {key.shape[2]}; a rank must hold the same rows of "
                 "both"
             )
-        return description(query, key, schedule, is_causal, scale, gradients, offsets)
+        return description(query, key, schedule, is_causal, rungs.scale, gradients, offsets)
     except LadderError as error:
-        return Description(error=str(error).replace("\n", " "))
+        sentences = ". ".join(filter(None, (error.message, error.hint)))
+        return Description(error=sentences.replace("\n", " "))
+
+
+def _head_start(
+    group: dist.ProcessGroup, own: Description, rungs: Rungs, query: Tensor, key: Tensor, value: Tensor
+) -> ring.HeadStart | None:
+    """The part with own keys, where it needs nothing of other ranks and K and V may go by copy engines."""
+    if own.schedule not in _RINGS or own.sequences != "none" or not own.rows or not own.copies_on:
+        return None
+    with torch.no_grad():
+        return ring.head_start(group, rungs, query, key, value, own.is_causal)
+
+
+def _agreed(
+    group: dist.ProcessGroup, own: Description, offsets: tuple[int, ...] | None, rungs: Rungs
+) -> Team:
+    """The ranks as a team, once they have exchanged descriptions that go together; all raise if not."""
+    ranks = exchanged(group, own)
+    require_agreement(ranks, dist.get_backend_config(group))
+    lengths = tuple(one.rows for one in ranks)
+    element_bytes = getattr(torch, own.dtype).itemsize
+    sizes = Sizes(
+        own.batch, own.heads, own.kv_heads, own.head_dim, lengths, element_bytes, own.is_causal, offsets
+    )
+    hosts = {one.copies_on for one in ranks}
+    copies = len(hosts) == 1 and "" not in hosts
+    return Team(group, group.rank(), sizes, own.schedule, copies, rungs)
 
 
 def _require_sequences(query: Tensor, offsets: Any) -> None:

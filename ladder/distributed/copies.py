@@ -19,9 +19,10 @@ Ranks do without if one of them has ``LADDER_COPY_ENGINES=0`` in its environment
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -36,19 +37,22 @@ from ladder.distributed.team import Team
 _PAGE = 2 << 20
 #: The two flags of a slot.
 _FULL, _FREE = range(2)
-_mailboxes: WeakKeyDictionary[dist.ProcessGroup, dict[torch.device, Mailbox | None]] = WeakKeyDictionary()
+#: The mailbox of each group; None if a rank could not make its own.
+_mailboxes: WeakKeyDictionary[dist.ProcessGroup, Mailbox | None] = WeakKeyDictionary()
+_Made = TypeVar("_Made")
 
 
 class Mailbox:
-    """Slots of at least ``room`` bytes of this rank and of the next one. All ranks make one together."""
+    """The two ``slots`` of this rank, in symmetric memory, with those of the next rank. All ranks make one
+    together. ``sent`` counts the blocks that this rank has sent.
+    """
 
-    def __init__(self, team: Team, device: torch.device, room: int) -> None:
-        symmetric: Any = import_module("torch.distributed._symmetric_memory")
-        self.room = room = -(-room // _PAGE) * _PAGE
-        self._team, self._device = team, device
+    def __init__(self, team: Team, slots: Tensor) -> None:
+        symmetric = _symmetric_memory()
+        self.room = room = slots.nbytes // 2
+        self.device, self._team, self._own = slots.device, team, slots
         self._following, self._before = (team.rank + 1) % team.ranks, (team.rank - 1) % team.ranks
-        self._own = symmetric.empty(2 * room, dtype=torch.uint8, device=device)
-        self._memory = symmetric.rendezvous(self._own, team.group)
+        self._memory = symmetric.rendezvous(slots, team.group)
         self._theirs = self._memory.get_buffer(self._following, (2 * room,), torch.uint8)
         self._flags = {
             peer: self._memory.get_signal_pad(peer, (4 * team.ranks,), torch.uint32)
@@ -56,7 +60,7 @@ class Mailbox:
         }
         self._write = symmetric._SymmetricMemory.stream_write_value32
         self._patience_ms = int(1e3 * timeout_of(team.group).total_seconds())
-        self._sent = self._arrived = self._freed = 0
+        self.sent = self._arrived = self._freed = 0
         self._has_room = True
         self._used: torch.cuda.Event | None = None
 
@@ -64,13 +68,13 @@ class Mailbox:
         """Waits until the next slot is free. What is launched after this call can run while a block that is
         ready now is copied: its transfer needs to wait only for the event that is returned.
         """
-        stream = torch.cuda.current_stream(self._device)
+        stream = torch.cuda.current_stream(self.device)
         if self._used is not None:  # perhaps in another stream
             stream.wait_event(self._used)
-        if self._arrived < self._sent:  # an error has ended the last round
+        if self._arrived < self.sent:  # an error has ended the last round
             self._arrive()
         if not self._has_room:
-            self._wait(self._following, _FREE, self._sent % 2)
+            self._wait(self._following, _FREE, self.sent % 2)
             self._has_room = True
         return stream.record_event()
 
@@ -80,8 +84,8 @@ class Mailbox:
         ``ready`` is what :meth:`make_room` returned when they were complete; by default they are by now.
         """
         ready = self.make_room() if ready is None else ready
-        slot, self._sent = self._sent % 2, self._sent + 1
-        self._has_room = self._sent < 2
+        slot, self.sent = self.sent % 2, self.sent + 1
+        self._has_room = self.sent < 2
 
         def start() -> list[dist.Work]:
             begin = slot * self.room
@@ -91,7 +95,7 @@ class Mailbox:
             self._say(self._following, _FULL, slot)
             return []
 
-        return Transfer(self._team, self._device, start, ready)
+        return Transfer(self._team, self.device, start, ready)
 
     def received(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, ...]:
         """The block (2, ...) that has arrived for the last one sent, for what is launched from now on. Its
@@ -107,7 +111,7 @@ class Mailbox:
         while self._freed < self._arrived:
             self._say(self._before, _FREE, self._freed % 2)
             self._freed += 1
-        self._used = torch.cuda.current_stream(self._device).record_event()
+        self._used = torch.cuda.current_stream(self.device).record_event()
 
     def _arrive(self) -> int:
         self.done()
@@ -123,31 +127,59 @@ class Mailbox:
 
 
 def known_mailbox(group: dist.ProcessGroup, device: torch.device) -> Mailbox | None:
-    """The mailbox that the group has, if it has one."""
-    return _mailboxes.get(group, {}).get(device)
+    """The mailbox that the group has, if it has one on this GPU."""
+    found = _mailboxes.get(group)
+    return found if found is not None and found.device == device else None
+
+
+def with_mailbox(group: dist.ProcessGroup, own: Description, device: torch.device) -> Description:
+    """A rank's description with what its mailbox adds. On another GPU than before, the rank asks for no copy
+    engines: the other ranks would not make new mailboxes with it.
+    """
+    found = _mailboxes.get(group)
+    if found is None:
+        return own
+    return replace(own, blocks=found.sent, copies_on=own.copies_on if found.device == device else "")
 
 
 def mailbox_of(team: Team, device: torch.device, room: int) -> Mailbox | None:
     """The group's mailbox with at least so many bytes per slot; all ranks ask for it together. None where the
     ranks do not ask for copy engines, or are not GPUs of one host that reach each other's memory.
     """
-    if not team.copies or device.type != "cuda":
+    if not team.copies or team.ranks == 1 or device.type != "cuda":
         return None
-    found = _mailboxes.setdefault(team.group, {})
-    if device not in found:
-        found[device] = _made(team, device, room)
-    known = found[device]
+    if team.group not in _mailboxes:
+        _mailboxes[team.group] = _made(team, device, room)
+    known = _mailboxes[team.group]
     if known is not None and known.room < room:
-        found[device] = _made(team, device, room)
-    return found[device]
+        _mailboxes[team.group] = _made(team, device, room)
+    return _mailboxes[team.group]
 
 
 def _made(team: Team, device: torch.device, room: int) -> Mailbox | None:
-    """A new mailbox, if each rank could make its own. No rank uses an older one any more."""
+    """A new mailbox, if each rank could make its own. The ranks wait for each other inside
+    :class:`Mailbox`, so all must have slots before.
+    """
+    slots = _on_all_ranks(team, device, lambda: _new_slots(device, room))
+    return None if slots is None else _on_all_ranks(team, device, lambda: Mailbox(team, slots))
+
+
+def _new_slots(device: torch.device, room: int) -> Tensor:
+    """Two slots, each of at least so many bytes."""
+    slots: Tensor = _symmetric_memory().empty(2 * _PAGE * -(-room // _PAGE), dtype=torch.uint8, device=device)
+    return slots
+
+
+def _on_all_ranks(team: Team, device: torch.device, make: Callable[[], _Made]) -> _Made | None:
+    """What ``make`` returns, or None if it raised on a rank. No rank uses an older mailbox any more."""
     made, problem = None, ""
     try:
-        made = Mailbox(team, device, room)
+        made = make()
     except (ImportError, AttributeError, RuntimeError) as error:
         problem = str(error) or type(error).__name__
     torch.cuda.synchronize(device)
     return None if any(one.error for one in exchanged(team.group, Description(error=problem))) else made
+
+
+def _symmetric_memory() -> Any:
+    return import_module("torch.distributed._symmetric_memory")

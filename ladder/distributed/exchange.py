@@ -25,7 +25,8 @@ class Transfer:
     On CUDA it has a stream of its own, which first waits for ``after``, by default for what the caller has
     launched so far; so a buffer that an earlier kernel reads may be received into. Whoever waits has the
     current stream wait. Until then this object, by ``start``, owns the tensors: the allocator, which knows
-    nothing of that stream, would give their memory to the next kernel.
+    nothing of that stream, would give their memory to the next kernel. If an error keeps the caller from
+    waiting, the stream that it was in waits when this object is deleted.
     """
 
     def __init__(
@@ -38,8 +39,8 @@ class Transfer:
         self._team, self._device = team, device
         self._owner: object = start
         if device.type == "cuda":
-            after = after or torch.cuda.current_stream(device).record_event()
-            _side_stream(device).wait_event(after)
+            self._stream = torch.cuda.current_stream(device)
+            _side_stream(device).wait_event(after or self._stream.record_event())
         with self._on_side_stream(), communicating(team.group):
             self._begin = moment(device) if is_recording() else None
             self._works = start()
@@ -55,6 +56,10 @@ class Transfer:
             with communicating(self._team.group):
                 self._finish()
         self._owner = None
+
+    def __del__(self) -> None:
+        if self._owner is not None and self._device.type == "cuda":
+            self._stream.wait_stream(_side_stream(self._device))
 
     def _finish(self) -> None:
         for work in self._works:

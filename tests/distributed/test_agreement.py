@@ -5,14 +5,17 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
 import ladder.distributed as several
+from ladder.distributed import agreement
 from ladder.distributed.agreement import COPY_ENGINES, Description, require_agreement
 from ladder.distributed.calls import _described
 from ladder.distributed.exchange import communicating
+from ladder.distributed.team import Rungs
 from ladder.errors import CommunicationError, InvalidProblem, LadderError
 
 GLOO, BOTH = "cpu:gloo,cuda:gloo", "cpu:gloo,cuda:nccl"
@@ -27,6 +30,7 @@ CPU = Description(
     is_causal=True,
     device="cpu",
 )
+RUNGS = Rungs(None, "auto", "auto", "", False)
 CUDA = replace(CPU, device="cuda", gpu="GPU 0 of here")
 
 
@@ -83,8 +87,7 @@ def test_what_is_wrong_with_a_tensor_is_described(
     query: torch.Tensor | None, message: str, offsets: tuple[int, ...] | None
 ) -> None:
     """A rank that raised alone would leave the others waiting."""
-    choices = (False, None, False, "auto", "", False, ("auto", False))
-    found = _described(query, query, query, offsets, "ring", *choices)  # type: ignore[arg-type]
+    found = _described(query, query, query, offsets, "ring", False, False, False, RUNGS)  # type: ignore[arg-type]
     assert message in found.error
 
 
@@ -101,19 +104,39 @@ def test_a_rung_that_cannot_compute_the_gradients_is_described(
     backward: tuple[str, bool], message: str, offsets: tuple[int, ...] | None
 ) -> None:
     query = torch.zeros(1, 2, 16, 64).half()
-    choices = (False, None, False, "auto", "", True, backward)
-    found = _described(query, query, query, offsets, "ring", *choices)
+    rungs = Rungs(None, "auto", backward[0], "", backward[1])
+    found = _described(query, query, query, offsets, "ring", False, False, True, rungs)
     assert message in found.error
 
 
 def test_a_rank_can_do_without_copy_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     query = torch.zeros(1, 2, 16, 64).half()
-    choices = (False, None, False, "auto", "", False, ("auto", False))
     for value, wanted in ((None, socket.gethostname()), ("0", "")):
         monkeypatch.delenv(COPY_ENGINES, raising=False)
         if value is not None:
             monkeypatch.setenv(COPY_ENGINES, value)
-        assert _described(query, query, query, None, "ring", *choices).copies_on == wanted
+        found = _described(query, query, query, None, "ring", False, False, False, RUNGS)
+        assert found.copies_on == wanted
+
+
+def test_a_graph_does_without_copy_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_capturing in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda found=is_capturing: found)
+        assert agreement._may_copy(torch.device("cuda")) is not is_capturing
+
+
+def test_an_earlier_error_on_one_rank() -> None:
+    """Its blocks of the next call would be taken for those of the last one."""
+    require_agreement([replace(CPU, blocks=3)] * 2, GLOO)
+    with pytest.raises(CommunicationError, match="the ranks have sent 3, 2 blocks: an error ended"):
+        require_agreement([replace(CPU, blocks=3), replace(CPU, blocks=2)], GLOO)
+
+
+def test_a_scale_of_numpy() -> None:
+    query = torch.zeros(1, 2, 16, 64).half()
+    rungs = replace(RUNGS, scale=np.float32(0.5))
+    found = _described(query, query, query, None, "ring", False, False, False, rungs)
+    assert found.error == "" and type(found.scale) is float
 
 
 def test_an_error_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:

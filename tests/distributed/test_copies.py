@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ladder.distributed import copies
-from ladder.distributed.copies import Mailbox, mailbox_of
+from ladder.distributed import copies, exchange
+from ladder.distributed.agreement import Description
+from ladder.distributed.copies import Mailbox, known_mailbox, mailbox_of, with_mailbox
+from ladder.distributed.exchange import Transfer
 
 SHAPE = (2, 3)
 
@@ -56,13 +59,12 @@ def boxes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     found = []
     for rank in range(ranks):
         module = SimpleNamespace(
-            empty=lambda *_, rank=rank, **__: memory.buffers[rank],
             rendezvous=lambda *_, rank=rank: memory.of(rank, ranks),
             _SymmetricMemory=SimpleNamespace(stream_write_value32=write),
         )
         monkeypatch.setattr(copies, "import_module", lambda name, module=module: module)
         team: Any = SimpleNamespace(group=SimpleNamespace(rank=lambda: 0), rank=rank, ranks=ranks)
-        found.append(Mailbox(team, torch.device("cpu"), 100))
+        found.append(Mailbox(team, memory.buffers[rank]))
     yield found
 
 
@@ -129,31 +131,98 @@ def test_a_transfer_waits_for_no_more_than_its_block(
     assert found == [ready, "now"]
 
 
+def test_an_error_while_a_block_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator gives away the block of a transfer that nobody waits for any more. The stream to which
+    it gives the memory waits instead.
+    """
+    waits: list[Any] = []
+    side = SimpleNamespace(wait_event=lambda event: None, record_event=lambda: "sent")
+    stream = SimpleNamespace(wait_event=waits.append, wait_stream=waits.append, record_event=lambda: "now")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(exchange, "_side_stream", lambda device: side)
+    team: Any = SimpleNamespace(group=None)
+    one, other = (Transfer(team, torch.device("cuda"), list) for _ in range(2))
+    one.wait()
+    del one
+    assert waits == ["sent"]
+    del other
+    assert waits == ["sent", side]
+
+
 def test_cpus_and_several_hosts_have_none() -> None:
-    for wanted, device in ((True, "cpu"), (False, "cuda")):
-        team: Any = SimpleNamespace(copies=wanted)
+    for wanted, ranks, device in ((True, 2, "cpu"), (False, 2, "cuda"), (True, 1, "cuda")):
+        team: Any = SimpleNamespace(copies=wanted, ranks=ranks)
         assert mailbox_of(team, torch.device(device), 100) is None
 
 
-def test_all_ranks_do_without_if_one_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    group: Any = type("Group", (), {})()
-    team: Any = SimpleNamespace(copies=True, group=group, rank=0)
-    said = []
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a rank does to make a mailbox, where it can and all other ranks can."""
+    done: list[str] = []
 
     def exchanged(group: Any, own: Any) -> list[Any]:
-        said.append(own.error)
-        return [own, SimpleNamespace(error="")]
+        done.append(f"exchange {own.error}".rstrip())
+        return [own, Description()]
 
+    def mailbox(team: Any, slots: Any) -> Any:
+        done.append("mailbox")
+        return SimpleNamespace(room=slots.room, device=slots.device, sent=0)
+
+    def slots(device: Any, room: int) -> Any:
+        done.append("slots")
+        return SimpleNamespace(room=room, device=device)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append("synchronize"))
+    monkeypatch.setattr(copies, "exchanged", exchanged)
+    monkeypatch.setattr(copies, "Mailbox", mailbox)
+    monkeypatch.setattr(copies, "_new_slots", slots)
+    return done
+
+
+def team_of_two() -> Any:
+    return SimpleNamespace(copies=True, group=type("Group", (), {})(), rank=0, ranks=2)
+
+
+CUDA = torch.device("cuda", 0)
+
+
+def test_a_mailbox_is_made_once_for_its_room(steps: list[str]) -> None:
+    team = team_of_two()
+    assert known_mailbox(team.group, CUDA) is None
+    first = mailbox_of(team, CUDA, 100)
+    making = ["slots", "synchronize", "exchange", "mailbox", "synchronize", "exchange"]
+    assert steps == making
+    assert first is mailbox_of(team, CUDA, 50) is known_mailbox(team.group, CUDA)
+    assert mailbox_of(team, CUDA, 200) is known_mailbox(team.group, CUDA) is not first
+    assert steps == 2 * making
+
+
+def test_all_ranks_do_without_if_one_cannot(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise RuntimeError("no peer access")
 
-    monkeypatch.setattr(copies, "exchanged", exchanged)
     monkeypatch.setattr(copies, "Mailbox", fails)
-    assert mailbox_of(team, torch.device("cuda"), 100) is None
-    assert mailbox_of(team, torch.device("cuda"), 200) is None
-    assert said == ["no peer access"]
-    other: Any = SimpleNamespace(copies=True, group=type("Group", (), {})(), rank=0)
-    monkeypatch.setattr(copies, "Mailbox", lambda team, device, room: SimpleNamespace(room=room))
-    monkeypatch.setattr(copies, "exchanged", lambda group, own: [own, SimpleNamespace(error="no")])
-    assert mailbox_of(other, torch.device("cuda"), 100) is None
+    team = team_of_two()
+    assert mailbox_of(team, CUDA, 100) is mailbox_of(team, CUDA, 200) is None
+    assert steps == ["slots", "synchronize", "exchange", "synchronize", "exchange no peer access"]
+
+
+def test_a_rank_without_memory_for_slots_keeps_no_other_waiting(
+    steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks wait for each other inside a mailbox, so none may begin if one has no slots."""
+    monkeypatch.setattr(copies, "exchanged", lambda group, own: [own, Description(error="out of memory")])
+    assert mailbox_of(team_of_two(), CUDA, 100) is None
+    assert steps == ["slots", "synchronize"]
+
+
+def test_a_rank_that_moves_to_another_gpu_asks_for_no_copy_engines(steps: list[str]) -> None:
+    team, own = team_of_two(), Description(copies_on="here")
+    assert with_mailbox(team.group, own, CUDA) == own
+    box: Any = mailbox_of(team, CUDA, 100)
+    box.sent = 3
+    assert with_mailbox(team.group, own, CUDA) == Description(copies_on="here", blocks=3)
+    elsewhere = torch.device("cuda", 1)
+    assert with_mailbox(team.group, own, elsewhere) == Description(copies_on="", blocks=3)
+    assert known_mailbox(team.group, elsewhere) is None

@@ -148,10 +148,14 @@ def test_a_group_of_one(found: list[dict[str, Any]]) -> None:
         "False on ranks 0, 1; True on rank 2",
         "unknown schedule": "rank 2: there is no schedule 'spiral'; "
         "schedules are all_gather, ring, zigzag, ulysses",
+        "many bytes": f"rank 2: there is no schedule '{234 * chr(0x1F300)}",
+        "schedules": "rank 2: there is no schedule ['ring']; schedules are all_gather, ring, zigzag, ulysses",
         "no dtype of the rung": "rank 2: v3_swizzle takes f16, bf16, not f32",
         "rows of zigzag": "the ranks have 4, 4, 5 rows; of 13 rows, zigzag gives them 5, 4, 4",
         "too few for zigzag": '"zigzag" cuts the sequence into 6 chunks, and it has only 3 rows',
         "no rows": "rank 2 has no rows: there are 8 over 3 ranks",
+        "no rows ahead": "rank 2 has no rows: there are 8 over 3 ranks",
+        "heads ahead": "the ranks disagree about the number of query heads: 6 on ranks 0, 1; 12 on rank 2",
         "no rows, no dtype": "rank 2: v3_swizzle takes f16, bf16, not f32",
         "no rows, and no offsets": "rank 2: cu_seqlens must be a one-dimensional torch.Tensor of int32",
         "other sequences": "the ranks disagree about cu_seqlens: "
@@ -170,6 +174,22 @@ def test_all_ranks_hear_the_same_of_a_disagreement(
 ) -> None:
     """And the next call works."""
     assert [one["disagreements"][what] for one in found] == [message and f"InvalidProblem: {message}"] * RANKS
+
+
+def test_an_error_of_one_rank_ends_the_others(found: list[dict[str, Any]]) -> None:
+    """Also one that is none of ours, which that rank raises itself. And the next call works."""
+    for what, error in {
+        "no memory": "OutOfMemoryError: no memory",
+        "no data": "NotImplementedError: Cannot copy out of meta tensor; no data!",
+    }.items():
+        *others, own = (one["disagreements"][what] for one in found)
+        assert own == error and others == [f"InvalidProblem: rank {RANKS - 1}: {error}"] * (RANKS - 1)
+
+
+def test_an_earlier_error_of_one_rank_ends_all(found: list[dict[str, Any]]) -> None:
+    for one in found:
+        message = "CommunicationError: the ranks have sent 0, 0, 1 blocks: an error ended an earlier call"
+        assert one["disagreements"]["blocks"].startswith(message)
 
 
 def test_a_rank_that_does_not_answer(found: list[dict[str, Any]]) -> None:

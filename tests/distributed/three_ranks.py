@@ -9,9 +9,11 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,8 +22,8 @@ from torch import Tensor
 
 import ladder
 import ladder.distributed as several
-from ladder.distributed import calls
-from ladder.errors import CommunicationError, LadderError
+from ladder.distributed import calls, copies, ring
+from ladder.errors import CommunicationError
 from ladder.operations import BackwardProblem, get_operation
 
 RANKS = 3
@@ -93,10 +95,8 @@ def alone(rank: int) -> bool:
     """Whether a group of one rank gives the bits of ladder.attention, and communicates nothing."""
     [group] = [one for r in range(RANKS) if (one := dist.new_group([r])) and r == rank]
     q, k, v = (inputs()[name] for name in ("q", "k", "v"))
-    exchanged = calls.exchanged
-    calls.exchanged = None
-    found = several.attention(q, k, v, group=group, schedule="zigzag", is_causal=True, **RUNGS)
-    calls.exchanged = exchanged
+    with replaced(calls, "exchanged", None):
+        found = several.attention(q, k, v, group=group, schedule="zigzag", is_causal=True, **RUNGS)
     expected = ladder.attention(q, k, v, is_causal=True, enable_gqa=True, stage="v3_swizzle")
     return all(map(torch.equal, found, expected))
 
@@ -104,9 +104,23 @@ def alone(rank: int) -> bool:
 def said(call: Callable[[], object]) -> str:
     try:
         call()
-    except LadderError as error:
-        return f"{type(error).__name__}: {error.message}"
+    except Exception as error:
+        return f"{type(error).__name__}: {getattr(error, 'message', error)}"
     return ""
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    kept = getattr(owner, name)
+    setattr(owner, name, value)
+    yield
+    setattr(owner, name, kept)
+
+
+def head_starts() -> AbstractContextManager[None]:
+    """Ranks inside launch their own parts ahead, as if copy engines had carried blocks."""
+    mailbox = SimpleNamespace(make_room=lambda: None)
+    return replaced(ring, "known_mailbox", lambda *_: mailbox)
 
 
 def disagreements(rank: int) -> dict[str, str]:
@@ -135,6 +149,24 @@ def disagreements(rank: int) -> dict[str, str]:
     def last(**options: Any) -> str:
         return call(**options) if is_last else call()
 
+    def ahead(**options: Any) -> str:
+        with head_starts():
+            return last(**options)
+
+    def without_memory() -> str:
+        def fails(*_: Any) -> None:
+            raise torch.OutOfMemoryError("no memory")
+
+        with replaced(ring, "head_start", fails if is_last else ring.head_start):
+            return call()
+
+    def blocks_differ() -> str:
+        if is_last:
+            copies._mailboxes[dist.group.WORLD] = SimpleNamespace(sent=1, device=None)
+        found = call()
+        copies._mailboxes.clear()
+        return found
+
     return {
         "heads": last(heads=12),
         "dtype": last(dtype=torch.bfloat16),
@@ -143,10 +175,14 @@ def disagreements(rank: int) -> dict[str, str]:
         "schedule": last(schedule="ulysses"),
         "gradients": last(wants=True),
         "unknown schedule": last(schedule="spiral"),
+        "many bytes": last(schedule="\U0001f300" * 300),
+        "schedules": last(schedule=["ring"]),
         "no dtype of the rung": last(dtype=torch.float32),
         "rows of zigzag": call(rows=5 if is_last else 4, schedule="zigzag"),
         "too few for zigzag": call(rows=1, schedule="zigzag"),
         "no rows": last(rows=0),
+        "no rows ahead": ahead(rows=0),
+        "heads ahead": ahead(heads=12),
         "no rows, no dtype": last(rows=0, dtype=torch.float32),
         "no rows, and no offsets": last(rows=0, cu_seqlens=offsets(0, 12)[None]),
         "other sequences": call(cu_seqlens=offsets(0, 5 if is_last else 7, 12)),
@@ -154,6 +190,9 @@ def disagreements(rank: int) -> dict[str, str]:
         "other tokens": call(cu_seqlens=offsets(0, 13)),
         "decreasing": last(cu_seqlens=offsets(0, 7, 5, 12)),
         "no offsets": last(cu_seqlens=offsets(0)[0]),
+        "no data": last(cu_seqlens=offsets(0, 12).to("meta")),
+        "no memory": without_memory(),
+        "blocks": blocks_differ(),
         "no longer there": last(heads=6),
     }
 
@@ -183,10 +222,14 @@ def run(rank: int, folder: Path) -> None:
         for is_causal in (True, False)
     }
     again = computed(group, "zigzag", True)
+    with head_starts():
+        ahead = computed(group, "zigzag", True)
     results = {
         "computed": found,
         "same bits again": all(
-            torch.equal(again[name], found["zigzag", True][name]) for name in ("o", "lse", "dk", "dv")
+            torch.equal(one[name], found["zigzag", True][name])
+            for one in (again, ahead)
+            for name in ("o", "lse", "dk", "dv")
         ),
         "packed": {
             (schedule, is_causal): packed(group, schedule, is_causal)
