@@ -186,6 +186,7 @@ def _samples(checkout: Checkout) -> Iterator[Program]:
         libraries = re.findall(r"CUDA::(\w+)", text)
         flags = [f"-I{checkout.folder / 'Common'}", "--extended-lambda"]
         flags += [f"-l{name}" for name in libraries if name not in ("cudart", "cuda_driver")]
+        flags += ["-Xcompiler=-fopenmp"] if "OpenMP::" in text else []
         missing = "" if sources else "its CMakeLists.txt names no source"
         yield Program(checkout, folder, sources, tuple(flags), (), missing)
 

@@ -126,6 +126,19 @@ def test_a_makefile_s_commands_become_a_program(tmp_path: Path) -> None:
     assert corpus_programs.of_commands(checkout, tmp_path, ["python run.py"]).refused
 
 
+def test_a_sample_s_cmake_file_becomes_a_program(tmp_path: Path) -> None:
+    folder = tmp_path / "Samples" / "0_Introduction" / "one"
+    folder.mkdir(parents=True)
+    (folder / "CMakeLists.txt").write_text(
+        "add_executable(one one.cu two.cpp)\n"
+        "target_link_libraries(one PUBLIC CUDA::cudart CUDA::cublas OpenMP::OpenMP_CXX)\n"
+    )
+    checkout = corpus_programs.open_checkout(f"{tmp_path}@abc")
+    (program,) = corpus_programs.programs(checkout)
+    assert program.sources == ("one.cu", "two.cpp")
+    assert program.flags[1:] == ("--extended-lambda", "-lcublas", "-Xcompiler=-fopenmp")
+
+
 def test_the_listed_arguments_are_of_programs_once() -> None:
     lines = corpus_programs.ARGUMENTS.read_text().splitlines()
     assert len(corpus_programs.read_arguments()) == len(lines) - 1
