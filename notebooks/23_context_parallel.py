@@ -223,7 +223,7 @@ for name, module in SCHEDULES.items():
 
 # %% [markdown]
 # `r4_ulysses` exchanges heads instead: after an all-to-all each rank has all rows of H / R heads, and computes as one GPU
-# would. It sends less as soon as R > H / Hkv + 1, but needs as many key heads as ranks, and nothing overlaps with it.
+# would. It sends less as soon as R > H / Hkv + 1, but H and Hkv must be multiples of R, and nothing overlaps with it.
 # **Practise:** `r2_bytes`.
 #
 # Two H100s were measured in the forward pass, with N = 65,536 and a causal mask. The ring is 1.25 times as fast as

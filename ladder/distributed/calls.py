@@ -69,8 +69,10 @@ def attention(
     call ``backward`` on results that depend on o or lse.
 
     Ranks that differ in anything but the number of rows all get the same :class:`InvalidProblem`, before a
-    tensor is sent. Raises :class:`CommunicationError` if a rank ends, or does not answer within the group's
-    timeout. With NCCL, torch's watchdog or a CUDA error ends the process instead.
+    tensor is sent. If one rank raises another error until then, the others get it as an
+    :class:`InvalidProblem`. Raises :class:`CommunicationError` if a rank ends, or does not answer within the
+    group's timeout, or if an earlier call has failed on some ranks only. With NCCL, torch's watchdog or a
+    CUDA error ends the process instead of the timeout.
     """
     group = _member(group)
     tensors = (query, key, value)

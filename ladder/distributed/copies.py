@@ -14,7 +14,8 @@ each slot say whether it is full, and whether it is free again:
 Flags are written by the stream, without a kernel. The kernels that wait for them are in the stream that
 computes, between those of attention. A wait that takes longer than the group's timeout ends in a CUDA error.
 
-Ranks do without if one of them has ``LADDER_COPY_ENGINES=0`` in its environment.
+NCCL carries the blocks instead if a rank has ``LADDER_COPY_ENGINES=0`` in its environment, captures a CUDA
+graph, or calls with tensors on another GPU than before.
 """
 
 from __future__ import annotations
