@@ -5,6 +5,8 @@ It uses nothing else of the package, and a child imports the package anew: the s
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import json
 import os
@@ -35,6 +37,7 @@ def serve(path: str, idle_s: float) -> None:
     listening.settimeout(_LOOK_S)
     import torch  # noqa: F401
 
+    gc.freeze()  # so that collections in children leave its pages shared
     asked = time.monotonic()
     while time.monotonic() - asked < idle_s and _inode(path) == inode:
         with suppress(TimeoutError):
@@ -81,8 +84,11 @@ def _answer(connection: socket.socket) -> NoReturn:
     from ladder.cli.program import main
 
     code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    atexit._run_exitfuncs()  # as multiprocessing's children do
     connection.send(bytes([code]))
-    sys.exit(code)
+    os._exit(code)  # to take down torch's modules would copy their memory
 
 
 def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
