@@ -7,6 +7,7 @@ variables without a register are at an offset from the symbol ``__local_depot``.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,8 @@ _LOCATION, _NAME, _BYTES, _LOW, _HIGH = 0x02, 0x03, 0x0B, 0x11, 0x12
 _VALUE, _UPPER, _COUNT, _MEMBER_OFFSET, _ENCODING = 0x1C, 0x2F, 0x37, 0x38, 0x3E
 _SPECIFICATION, _TYPE, _LINKAGE_NAME, _ORIGIN = 0x47, 0x49, 0x2007, 0x31
 _OP_ADDRESS, _OP_PLUS, _OP_REGISTER = 0x03, 0x23, 0x90
+_FLOAT = 0x04
+_FLOATS = {4: "<f", 8: "<d"}
 _WRAPPERS = (_TYPEDEF, _CONST, _VOLATILE)
 _DIRECTIVE = re.compile(r"\.b(8|16|32|64)\s+(.*)")
 _LABEL = re.compile(r"\s*(\$L__\w+):")
@@ -53,7 +56,7 @@ class Place:
     register: str = ""
     symbol: str = ""
     offset: int = 0
-    constant: int | None = None
+    constant: float | None = None
 
 
 @dataclass(frozen=True)
@@ -160,9 +163,8 @@ class DebugInfo:
                 origin = self._entries.get(child.values.get(_ORIGIN, -1), child)
                 name = child.values.get(_NAME) or origin.values.get(_NAME)
                 if name and _TYPE in origin.values:
-                    yield Variable(
-                        _plain_name(name), self._type(origin.values[_TYPE]), scope, self._places(child)
-                    )
+                    kind = self._type(origin.values[_TYPE])
+                    yield Variable(_plain_name(name), kind, scope, self._places(child, kind))
             elif child.tag == _BLOCK:
                 yield from self._of_scope(child, self._range(child))
 
@@ -170,9 +172,9 @@ class DebugInfo:
         low, high = (self._labels.get(str(entry.values.get(name)), 0) for name in (_LOW, _HIGH))
         return low, high
 
-    def _places(self, entry: _Entry) -> tuple[tuple[int, int, Place], ...]:
+    def _places(self, entry: _Entry, kind: Type) -> tuple[tuple[int, int, Place], ...]:
         if _VALUE in entry.values:
-            return ((0, 1 << 60, Place(constant=entry.values[_VALUE])),)
+            return ((0, 1 << 60, Place(constant=_constant(entry.values[_VALUE], kind))),)
         location = entry.values.get(_LOCATION)
         if isinstance(location, tuple):
             return ((0, 1 << 60, _place(*location)),)
@@ -392,3 +394,13 @@ def _member_offset(entry: _Entry) -> int:
     if isinstance(location, int):
         return location
     return _unsigned(location[0], 1)[0] if location[0] and location[0][0] == _OP_PLUS else 0
+
+
+def _constant(value: Any, kind: Type) -> float:
+    """A constant's number; that of a float is there as a block of its bytes."""
+    if isinstance(value, int):
+        return value
+    data: bytes = value[0]
+    if kind.encoding == _FLOAT and len(data) in _FLOATS:
+        return float(struct.unpack(_FLOATS[len(data)], data)[0])
+    return int.from_bytes(data, "little")

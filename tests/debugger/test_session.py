@@ -181,6 +181,17 @@ def test_what_the_compiler_has_optimised_away_is_called_that(tmp_path: Path) -> 
                 session.add_breakpoint("", 7, f"{name} == 7")
 
 
+def test_a_constant_has_the_number_of_its_type(tmp_path: Path) -> None:
+    """nvcc keeps a float that never changes as a block of bytes."""
+    numbers = "const float half = 0.5f;\n  const double third = 0.25;\n  const int seven = 7;\n"
+    body = f"{numbers}  out[t] = half + third + seven;"
+    with opened(tmp_path, body) as session:
+        session.add_breakpoint("", 6)
+        session.go()
+        for name, number in (("half", 0.5), ("third", 0.25), ("seven", 7)):
+            assert values(session, name) == [number] * 32
+
+
 def test_a_fault_stops_where_it_happens(tmp_path: Path) -> None:
     with opened(tmp_path, "out[t + count] = t;") as session:
         fault = session.go()
