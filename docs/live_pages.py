@@ -8,32 +8,34 @@ Needs emscripten (Debian's package of that name). `make site` leaves the pages o
 from __future__ import annotations
 
 import argparse
-import base64
+import functools
 import gzip
+import html
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
 
-import torch
 import translations
-from live_recording import Run, barrier_lines, debugging_tables, record_run, with_line
+from live_compiling import modules_of
+from live_exercises import cases_of, exercise_data, kernel_of, offered_exercises, reason_against
+from live_recording import Run, barrier_lines, record_run, recorded, references, with_line
 
 from ladder.banks.access import WIDTHS
-from ladder.build import DebugTarget, EmulatorTarget
+from ladder.build import EmulatorTarget
 from ladder.common import cache, files
 from ladder.common.progress import steps
-from ladder.exercises import Exercise, get_exercise, read_answers, solution_text
-from ladder.operations import Problem, operation_of
-from ladder.serving import COMPILER_FILE, without_folders
-from ladder.stages import Stage, discover
+from ladder.emulator import ADVICE, COUNTERS, FORMS, MORE_ADVICE, SENTENCES
+from ladder.exercises import Exercise, counter_in_english, exercises
+from ladder.operations import AnyProblem, Problem, get_operation
+from ladder.serving import COMPILER_FILE, Kernel
+from ladder.stages import Stage, discover, include_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 OFFERED = (
@@ -48,12 +50,34 @@ OFFERED = (
     "v10_pingpong",
     "v11_persistent",
 )
+#: Of examples/.
+EXAMPLES = (
+    "row_softmax",
+    "layer_norm",
+    "layer_norm_cluster",
+    "norm_gate",
+    "norm_gate_backward",
+    "rotary_embedding",
+    "gemm",
+    "linear_attention",
+)
 SIZES = (64, 100, 128, 256)
 HEAD_DIM = 64
 #: The rung whose barriers a reader may take out.
 _WITHOUT_BARRIERS = "v1_minimal"
-#: By rung: the exercise that its page asks. The gap is one line, so that the others keep their numbers.
-_EXERCISES = {"v1_minimal": "v1_rescale"}
+#: The page that lists the exercises.
+EXERCISES = "exercises"
+#: What pages say below their headings.
+OF_RUNG = (
+    "This page runs the rung on the emulator, in your browser: its compiled kernels, and the launches of its "
+    "own host code."
+)
+OF_EXAMPLE = OF_RUNG.replace("the rung", "the example")
+OF_EXERCISE = (
+    "This page runs known answers to the exercise on the emulator, in your browser: right ones and wrong "
+    "ones. To write your own:"
+)
+LEFT_OUT = "Problems of the check that are left out here, since they have another head dimension:"
 #: The name of the page of accesses, and its examples. A row of their tiles has 128 bytes: d = 64 in f16,
 #: or 32 floats.
 BANKS = "banks"
@@ -85,13 +109,19 @@ PRESETS = (
     {"name": "16 bytes per lane, in order", "op": "st", "width": 16, "address": "lane * 16"},
 )
 _STATIC = (
-    *("page.js", "page.css", "worker.js", "editor.js", "elements.js"),
+    *("page.js", "page.css", "worker.js", "editor.js", "elements.js", "judge.js"),
     *("banks.js", "access.js", "expression.js", "words.js"),
 )
-#: nvcc puts a hash of the source's path and of its text into the name of what is in an anonymous namespace.
-_HASH = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_(\d+_\w+?)_[0-9a-f]{8}")
-
-
+#: Messages of checks that docs/live/judge.js says as ladder/exercises/judge.py and operations do.
+LIMITS = (
+    "On {on}: right, but dearer than needed: {count} {what}, at most {most:,}.",
+    "On {on}: right, but not what the task says: {value:,} {what}, which has at least {least:,}.",
+)
+WRONG_ELEMENTS = "{name} is wrong in {n:,} of {count:,} elements."
+#: A field's format.
+_FORMAT = re.compile(r":,(?=})")
+#: The scripts that make a page's data.
+_MAKERS = ("pages", "recording", "compiling", "exercises")
 MISSING = "the live pages need emscripten; on Debian or Ubuntu: apt-get install emscripten"
 
 
@@ -106,8 +136,9 @@ def build_wasm(target: str, folder: Path) -> None:
     # The packages of node that Debian's emscripten calls; another node does not look there.
     environment = {**os.environ, "NODE_PATH": os.environ.get("NODE_PATH", "/usr/share/nodejs")}
     source = ROOT / "emulator" / "wasm"
-    configure = ["emcmake", "cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-    for command in (configure, ["cmake", "--build", folder, "--target", target]):
+    configure = ["emcmake", "cmake", "-S", str(source), "-B", str(folder), "-G", "Ninja"]
+    build = ["cmake", "--build", str(folder), "--target", target]
+    for command in ([*configure, "-DCMAKE_BUILD_TYPE=Release"], build):
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -115,8 +146,11 @@ def build_wasm(target: str, folder: Path) -> None:
             raise RuntimeError(f"{command[0]} has failed:\n{done.stdout[-4000:]}")
 
 
-def problems(stage: Stage) -> list[Problem]:
-    """What a page offers: a size and a mask each."""
+def problems(stage: Stage) -> list[AnyProblem]:
+    """What a page offers: a size and a mask each; of an example what ``ladder check`` tries."""
+    if stage.name in EXAMPLES:
+        known = get_operation(stage.computes).check_problems
+        return [stage.accept(one) for one in known if stage.suits(one)]
     return [
         stage.accept(Problem(1, 1, size, size, HEAD_DIM, is_causal=causal))
         for size in SIZES
@@ -124,131 +158,93 @@ def problems(stage: Stage) -> list[Problem]:
     ]
 
 
-def page_data(stage: Stage) -> dict[str, Any]:
-    """All that a rung's page needs, as JSON."""
+def rung_data(stage: Stage) -> dict[str, Any]:
+    """All that the page of a rung or an example needs, as JSON."""
     offered = problems(stage)
-    narrowed = stage.narrowed(offered)
-    target = EmulatorTarget(stage.arch(None))
-    runs = [record_run(narrowed, target, problem) for problem in offered]
-    kernels = sorted({launch.kernel for run in runs for launch in run.launches})
-    programs = [_program("as it is", narrowed, offered, kernels)]
-    for line in barrier_lines(stage) if stage.name == _WITHOUT_BARRIERS else ():
-        changed = _program(
-            f"without the barrier of line {line}", with_line(narrowed, line, ""), offered, kernels
-        )
-        programs.append({**changed, "without": line})
+    narrowed, kernel = stage.narrowed(offered), kernel_of_rung(stage)
+    runs = [record_run(narrowed, EmulatorTarget(kernel.arch), problem) for problem in offered]
+    names = sorted({launch.kernel for run in runs for launch in run.launches})
     text = stage.kernel.read_text(encoding="utf-8")
-    asked = _EXERCISES.get(stage.name)
+    lines = barrier_lines(stage) if stage.name == _WITHOUT_BARRIERS else []
+    without = [with_line(text, line, "") for line in lines]
+    modules: list[dict[str, Any]] = []
+    programs: list[dict[str, Any]] = []
+    # The rung itself is in a module of its own: its kernels keep their names.
+    for texts, changed in (([text], [0]), (without, lines)):
+        if texts:
+            module, versions = modules_of(texts, "kernel.cu", kernel, names, ["ptx", "debug"])
+            programs += [
+                {"name": _name_without(line), "without": line, "module": len(modules), **version}
+                for line, version in zip(changed, versions, strict=True)
+            ]
+            modules.append(module)
     return {
-        "exercise": _exercise(get_exercise(asked), narrowed, offered, kernels) if asked else None,
-        "rung": stage.name,
-        "arch": target.arch,
+        "name": stage.name,
+        "arch": kernel.arch,
         "source": {"name": "kernel.cu", "lines": text.splitlines()},
+        "modules": modules,
         "programs": programs,
         "problems": [_problem_data(problem, run) for problem, run in zip(offered, runs, strict=True)],
     }
 
 
-def _program(name: str, stage: Stage, offered: Sequence[Problem], kernels: Iterable[str]) -> dict[str, Any]:
-    """A rung's module, as it is counted and as it is stepped through."""
-    arch = stage.arch(None)
-    ptx = record_run(stage, EmulatorTarget(arch), offered[0]).ptx
-    # The kernels of a size are those of the others; its two masks may have one each.
-    debugged = [record_run(stage, DebugTarget(arch), problem) for problem in offered[:2]]
-    tables = {
-        kernel: debugging_tables(run.ptx, rows)
-        for run in debugged
-        for kernel, rows in run.instructions.items()
-    }
-    debug = {**_module(debugged[0].ptx, kernels), "tables": tables}
-    return {"name": name, "without": 0, **_module(ptx, kernels), "debug": debug}
+def kernel_of_rung(stage: Stage) -> Kernel:
+    """What compiles the rung's kernel for the problems of its page."""
+    return Kernel(stage, stage.arch(None), stage.narrowed(problems(stage)).chosen_options({}))
 
 
-def _exercise(
-    exercise: Exercise, stage: Stage, offered: Sequence[Problem], kernels: Iterable[str]
-) -> dict[str, Any]:
-    """An exercise of the rung: its texts, and each known answer compiled, right and wrong ones mixed."""
-    solution, known = solution_text(exercise).strip(), read_answers(exercise)
-    texts = [solution, exercise.gap.skeleton, *(one.text for one in known.wrong)]
-    texts += [one.text for one in known.right]
-    lines = [one.strip() for one in stage.kernel.read_text(encoding="utf-8").splitlines()]
-    line = lines.index(solution) + 1
-    target = EmulatorTarget(stage.arch(None))
-    answers = []
-    for text in sorted(map(str.strip, texts), key=lambda one: cache.digest([one])):
-        run = record_run(with_line(stage, line, text), target, offered[0], may_fail=True)
-        answers.append({"text": text, **_module(run.ptx, kernels)})
-    return {
-        "name": exercise.name,
-        "title": exercise.title,
-        "task": exercise.task.strip(),
-        "hints": exercise.hints,
-        "afterword": exercise.afterword.strip(),
-        "line": line,
-        "skeleton": exercise.gap.skeleton.strip(),
-        "answers": answers,
-    }
+def _name_without(line: int) -> str:
+    return f"without the barrier of line {line}" if line else "as it is"
 
 
-def _module(ptx: str, kernels: Iterable[str]) -> dict[str, Any]:
-    """A PTX text, with the names that it has for the kernels of the recorded launches."""
-    own = {_HASH.sub(r"\1", entry): entry for entry in re.findall(r"\.entry\s+(\w+)", ptx)}
-    return {
-        "ptx": without_folders(ptx),
-        "kernels": {kernel: own[_HASH.sub(r"\1", kernel)] for kernel in kernels},
-    }
-
-
-def _problem_data(problem: Problem, run: Run) -> dict[str, Any]:
-    reference = _reference(problem)
-    return {
-        "label": f"N = M = {problem.q_len}, {'causal' if problem.is_causal else 'no mask'}",
-        "size": problem.q_len,
-        "is_causal": problem.is_causal,
-        "buffers": [{**asdict(one), "data": _base64(one.data)} for one in run.buffers],
-        "launches": [{**asdict(one), "arguments": _base64(one.arguments)} for one in run.launches],
-        "totals": [launch.totals() for launch in run.counted],
-        "reference": {"output": "o", "dtype": problem.dtype, "data": _base64(reference)},
-    }
-
-
-def _reference(problem: Problem) -> bytes:
-    """o in float64, rounded to float32."""
-    inputs = operation_of(problem).make_inputs(problem)
-    q, k, v = (inputs[name].double() for name in "qkv")
-    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=problem.is_causal)
-    return o.float().contiguous().numpy().tobytes()
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def _problem_data(problem: AnyProblem, run: Run) -> dict[str, Any]:
+    facts: dict[str, Any] = {"label": str(problem)}
+    if isinstance(problem, Problem):
+        facts = {
+            "label": f"N = M = {problem.q_len}, {'causal' if problem.is_causal else 'no mask'}",
+            "size": problem.q_len,
+            "is_causal": problem.is_causal,
+        }
+    expected = references(problem, run)
+    totals = [launch.totals() for launch in run.counted]
+    return {**facts, **recorded(run), "totals": totals, "references": expected[:1]}
 
 
 def write_pages(folder: Path, build: Path) -> list[Path]:
-    """Writes the pages of all offered rungs and of accesses; returns those of the rungs. A rung whose sources
-    are as they were keeps its data. Raises :class:`MissingEmscripten`.
+    """Writes the pages of all offered rungs, examples and exercises, and of accesses; returns those of rungs
+    and examples. A page whose sources are as they were keeps its data. Raises :class:`MissingEmscripten`.
     """
     write_banks_page(folder, build)
     build_wasm("emulator", build)
-    stages = [discover()[name] for name in OFFERED]
-    write_compiler_file(stages, folder)
+    stages = [discover()[name] for name in (*OFFERED, *EXAMPLES)]
+    asked = offered_exercises(OFFERED)
+    write_compiler_file(stages, asked, folder)
     shutil.copyfile(build / "emulator.js", folder / "emulator.js")
     _write_compressed(folder / "emulator.wasm.gz", (build / "emulator.wasm").read_bytes())
     shutil.copyfile(ROOT / "ladder" / "lessons" / "stepper.js", folder / "stepper.js")
-    with steps("Recording", len(stages)) as progress:
+    with steps("Recording", len(stages) + len(asked)) as progress:
         for stage in stages:
             with progress.step(stage.name):
-                _write_data(stage, folder)
-    return [_write_page(stage, folder) for stage in stages]
+                _write_data(stage.name, [stage.path], functools.partial(rung_data, stage), folder)
+        for one in asked:
+            with progress.step(one.name):
+                sources = [one.folder] if one.rung is None else [one.folder, one.stage().path]
+                _write_data(one.name, sources, functools.partial(exercise_data, one), folder)
+    for one in asked:
+        _write_exercise_page(one, folder)
+    _write_exercise_list(folder)
+    return [_write_rung_page(stage, folder) for stage in stages]
 
 
-def write_compiler_file(stages: Iterable[Stage], folder: Path) -> None:
-    """Writes what the rungs are compiled with, for ``ladder serve``; other servers have no compiler."""
-    rungs = {
-        one.name: {"arch": one.arch(None), "options": one.narrowed(problems(one)).chosen_options({})}
-        for one in stages
+def write_compiler_file(stages: Iterable[Stage], asked: Iterable[Exercise], folder: Path) -> None:
+    """Writes what the kernels are compiled with, for ``ladder serve``; other servers have no compiler."""
+    kernels = {one.name: kernel_of_rung(one) for one in stages}
+    kernels |= {one.name: kernel_of(one) for one in asked}
+    facts = {
+        name: {"rung": one.stage and one.stage.name, "arch": one.arch, "options": one.options}
+        for name, one in kernels.items()
     }
-    text = json.dumps({"is_here": False, "rungs": rungs})
+    text = json.dumps({"is_here": False, "kernels": facts})
     (folder / COMPILER_FILE).write_text(text, encoding="utf-8")
 
 
@@ -262,21 +258,20 @@ def write_banks_page(folder: Path, build: Path) -> Path:
     widths = {op: list(offered) for op, offered in WIDTHS.items()}
     data = json.dumps({"widths": widths, "presets": PRESETS})
     for language in translations.LANGUAGES:
+        write_messages(folder, language)
         _write_from_template("banks.html", folder, BANKS, language, data=data)
     return _write_from_template("banks.html", folder, BANKS, data=data)
 
 
-def _write_data(stage: Stage, folder: Path) -> None:
-    path, beside = folder / f"{stage.name}.json.gz", folder / f".{stage.name}.digest"
-    makers = (Path(__file__), Path(__file__).with_name("live_recording.py"))
-    sources = [stage.path, stage.path.parent / "include", ROOT / "emulator"]
-    if stage.name in _EXERCISES:
-        sources.append(get_exercise(_EXERCISES[stage.name]).folder)
-    made_from = sorted([*makers, *(one for source in sources for one in files.walk(source))])
+def _write_data(name: str, sources: Sequence[Path], make: Callable[[], dict[str, Any]], folder: Path) -> None:
+    path, beside = folder / f"{name}.json.gz", folder / f".{name}.digest"
+    own = [Path(__file__).with_name(f"live_{one}.py") for one in _MAKERS]
+    every = [*sources, include_directory(), ROOT / "emulator"]
+    made_from = sorted([*own, *(one for source in every for one in files.walk(source))])
     digest = cache.digest(part for one in made_from for part in (one.name, one.read_bytes()))
     if path.is_file() and beside.is_file() and beside.read_text() == digest:
         return
-    _write_compressed(path, json.dumps(page_data(stage), separators=(",", ":")).encode())
+    _write_compressed(path, json.dumps(make(), separators=(",", ":")).encode())
     beside.write_text(digest)
 
 
@@ -284,14 +279,60 @@ def _write_compressed(path: Path, data: bytes) -> None:
     path.write_bytes(gzip.compress(data, 9, mtime=0))
 
 
-def _write_page(stage: Stage, folder: Path) -> Path:
-    facts: dict[str, Any] = {"rung": stage.name, "head_dim": HEAD_DIM, "dtype": stage.dtypes[0]}
-    words = {"title": stage.title, "idea": stage.idea.rstrip(".")}
-    for language in translations.LANGUAGES:
-        translate = translations.translator(language)
-        here = {name: translations.translated_label(text, translate) for name, text in words.items()}
-        _write_from_template("page.html", folder, stage.name, language, **facts, **here)
-    return _write_from_template("page.html", folder, stage.name, **facts, **words)
+def _write_rung_page(stage: Stage, folder: Path) -> Path:
+    is_rung = stage.name in OFFERED
+    facts = f"d = {HEAD_DIM}, one head, {stage.dtypes[0]}." if is_rung else f"{stage.dtypes[0]}."
+    asked = [one for one in offered_exercises(OFFERED) if one.rung == stage.name]
+    for language in ("", *translations.LANGUAGES):
+        translate = _translator(language)
+        title = translations.translated_label(stage.title, translate)
+        idea = translations.translated_label(stage.idea.rstrip("."), translate)
+        about = OF_RUNG if is_rung else OF_EXAMPLE
+        intro = f"<span>{html.escape(idea)}.</span> <span>{about}</span> <span>{facts}</span>"
+        links = ", ".join(_link(one.name, translate(one.title), language) for one in asked)
+        if asked:
+            intro += f"</p>\n<p><span>Exercises:</span> {links}"
+        heading = f"{stage.name}: {html.escape(title)}"
+        _write_from_template("page.html", folder, stage.name, language, heading=heading, intro=intro)
+    return folder / f"{stage.name}.html"
+
+
+def _write_exercise_page(exercise: Exercise, folder: Path) -> None:
+    intro = f"<span>{OF_EXERCISE}</span> <code>ladder exercise start {exercise.name}</code>"
+    left_out = len(exercise.cases) - len(cases_of(exercise)) if exercise.rung else 0
+    if left_out:
+        intro += f"</p>\n<p><span>{LEFT_OUT}</span> {left_out}"
+    for language in ("", *translations.LANGUAGES):
+        heading = f"{exercise.name}: {html.escape(_translator(language)(exercise.title))}"
+        _write_from_template("page.html", folder, exercise.name, language, heading=heading, intro=intro)
+
+
+def _write_exercise_list(folder: Path) -> None:
+    """The page that lists all exercises: links to those that are offered, and why others are not."""
+    for language in ("", *translations.LANGUAGES):
+        rows = []
+        reasons: dict[str, list[str]] = {}
+        for one in exercises():
+            if reason := reason_against(one, OFFERED):
+                reasons.setdefault(reason, []).append(one.name)
+                continue
+            title = html.escape(_translator(language)(one.title))
+            rows.append(f"<tr><td>{_link(one.name, one.name, language)}</td><td>{title}</td></tr>")
+        absent = [
+            f"<li><span>{html.escape(reason)}</span>: <code>{' '.join(names)}</code></li>"
+            for reason, names in reasons.items()
+        ]
+        facts = {"rows": "\n".join(rows), "absent": "\n".join(absent)}
+        _write_from_template("exercises.html", folder, EXERCISES, language, **facts)
+
+
+def _link(name: str, text: str, language: str) -> str:
+    return f'<a href="{_folder_of(language)}{name}.html">{html.escape(text)}</a>'
+
+
+@functools.cache
+def _translator(language: str) -> translations.Translate:
+    return translations.translator(language) if language else str
 
 
 def _write_from_template(template: str, folder: Path, name: str, language: str = "", **facts: object) -> Path:
@@ -302,14 +343,14 @@ def _write_from_template(template: str, folder: Path, name: str, language: str =
     own = _folder_of(language)
     links = [
         f"<b>{one}</b>" if one == name else f'<a href="{own}{one}.html">{one}</a>'
-        for one in (*OFFERED, BANKS)
+        for one in (*OFFERED, *EXAMPLES, EXERCISES, BANKS)
     ]
     names = {"": "English", "zh-CN": "中文"}
     links += [
         f'<a href="{_folder_of(other)}{name}.html">{names[other]}</a>' for other in names if other != language
     ]
     template_text = (ROOT / "docs" / "live" / template).read_text(encoding="utf-8")
-    text = Template(template_text).substitute(facts, links=" ".join(links))
+    text = Template(template_text).substitute(facts, name=name, links=" ".join(links))
     if language:
         text = text.replace('<html lang="en">', f'<html lang="{language}">', 1)
         # Files and links are named from the English pages' folder.
@@ -333,11 +374,25 @@ def words_of_page(name: str, language: str) -> dict[str, str]:
     """What a page says in another language: the words of all pages, and those of its exercise."""
     path = ROOT / "docs" / "live" / f"{language}.json"
     words: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    if name in _EXERCISES:
-        translate = translations.translator(language)
-        source = f"exercises/{_EXERCISES[name]}/exercise.toml"
-        words |= {message: translate(message) for message in translations.messages(source)}
+    found = next((one for one in exercises() if one.name == name), None)
+    if found is not None:
+        said = [*translations.messages(f"exercises/{name}/exercise.toml")]
+        reasons = [*(one.reason for one in found.cases), *(one.reason for one in found.runs)]
+        said += [reason for reason in reasons if reason]
+        translate = _translator(language)
+        words |= {" ".join(message.split()): translate(message) for message in said}
     return words
+
+
+def write_messages(folder: Path, language: str) -> None:
+    """Writes what the emulator and the checks say in both languages, for docs/live/words.js."""
+    translate = _translator(language)
+    counts = map(counter_in_english, COUNTERS)
+    said = (*FORMS, *MORE_ADVICE, *SENTENCES, *ADVICE, *LIMITS, WRONG_ELEMENTS, *counts)
+    # Fields without their formats: a page has the figures formatted.
+    messages = {_FORMAT.sub("", one): _FORMAT.sub("", translate(one)) for one in said}
+    text = json.dumps(messages, ensure_ascii=False)
+    (folder / f"messages.{language}.json").write_text(text, encoding="utf-8")
 
 
 def main() -> int:

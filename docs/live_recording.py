@@ -7,39 +7,43 @@ that buffer and the distance from its beginning.
 
 from __future__ import annotations
 
+import base64
+import ctypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
-from ladder import _emulator
+from ladder import _emulator, emulator
 from ladder.backends import Lent, emulate, make_outputs
 from ladder.build import Target, build
-from ladder.debugger import DebugInfo, Type, Variable, first_instructions
 from ladder.emulator import Launch
-from ladder.lessons import changed_copy
-from ladder.operations import AnyProblem, Tensors, operation_of
-from ladder.stages import Stage, read_stage
+from ladder.evaluation import reference_of
+from ladder.operations import AnyProblem, Spread, Tensors, operation_of
+from ladder.stages import DEFAULT_ARCH, Stage
 
 _WORD = 8
 #: Buffers lie as far from a multiple of this as they did, so that accesses touch the same sectors.
 _ALIGNMENT = 256
-_DEPOT = "__local_depot"
+#: What programs write, as in the page and in torch.
+_DTYPES = {"int": "i32", "unsigned int": "i32", "float": "f32"}
+_TENSORS = {"i32": torch.int32, "f32": torch.float32}
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a problem. ``use`` is input, output or allocation; ``data`` is an input's contents."""
+    """Memory of a problem. ``use`` is input, output, allocation, or contents: memory that a program has
+    filled. ``data`` is what an input or such memory contains.
+    """
 
     name: str
+    data: bytes
     bytes: int
     distance: int
     use: str
-    data: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class RecordedLaunch:
 class Run:
     """A problem as the rung's host code launched it. ``launches`` can be repeated with ``buffers``;
     ``counted`` has the counts of this run, and ``findings`` what the sanitizer has found, if it was on.
+    ``left`` is what a program's buffers contain at the end of its launch.
     """
 
     ptx: str = ""
@@ -70,8 +75,7 @@ class Run:
     counted: Sequence[Launch] = ()
     findings: str = "[]"
     outputs: Tensors = field(default_factory=dict)
-    #: By kernel: its instructions as the stepper has them.
-    instructions: dict[str, Sequence[Any]] = field(default_factory=dict)
+    left: list[bytes] = field(default_factory=list)
 
 
 def record_run(
@@ -99,11 +103,26 @@ def record_run(
     return run
 
 
-class _Recorder:
-    """Looks at each launch before it begins."""
+def record_program(call: Callable[[], int], *, check: bool = False) -> tuple[Run, int]:
+    """Calls a program's main, and records its launches with what its memory contains at the first; returns
+    also what main returns.
+    """
+    run = Run(arch=DEFAULT_ARCH)
+    recorder = _Recorder(run)
+    with emulator.session(run.arch, threads=1, check=check) as opened, recorder.attached():
+        code = call()
+        run.counted = opened.launches
+    run.findings = opened.findings_json
+    return run, code
 
-    def __init__(self, run: Run, lent: Mapping[int, Lent], inputs: Tensors) -> None:
-        self._run, self._lent, self._inputs = run, lent, inputs
+
+class _Recorder:
+    """Looks at each launch before it begins. Without ``lent`` memory and ``inputs``, all is a program's."""
+
+    def __init__(
+        self, run: Run, lent: Mapping[int, Lent] | None = None, inputs: Tensors | None = None
+    ) -> None:
+        self._run, self._lent, self._inputs = run, lent, inputs or {}
         self._begins: list[int] = []  # of the run's buffers
         self._stepper = _emulator.Stepper(self._stopped)
 
@@ -116,12 +135,14 @@ class _Recorder:
             self._stepper.detach()
 
     def _stopped(self, why: str) -> None:
+        if why == "end" and self._lent is None:
+            sizes = zip(self._begins, self._run.buffers, strict=True)
+            self._run.left = [ctypes.string_at(begin, one.bytes) for begin, one in sizes]
         if why != "launch":
             return
         stepper, run = self._stepper, self._run
         launch = stepper.launch()
         run.ptx = stepper.ptx()
-        run.instructions[launch["mangled"]] = stepper.instructions()
         arguments = stepper.arguments()
         ranges = stepper.memory()
         pointers = []
@@ -140,13 +161,22 @@ class _Recorder:
     def _buffer(self, begin: int, size: int, name: str, writable: bool) -> int:
         """The number of the buffer that begins here."""
         if begin not in self._begins:
-            own = self._lent.get(begin)
-            use = "allocation" if own is None else "output" if writable else "input"
-            tensor = self._inputs.get(name) if use == "input" else None
-            data = tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor is not None else b""
+            use, data = self._contents(begin, size, name, writable)
             self._begins.append(begin)
-            self._run.buffers.append(Buffer(name, size, begin % _ALIGNMENT, use, data))
+            self._run.buffers.append(Buffer(name, data, size, begin % _ALIGNMENT, use))
         return self._begins.index(begin)
+
+    def _contents(self, begin: int, size: int, name: str, writable: bool) -> tuple[str, bytes]:
+        """The buffer's use and its data."""
+        if self._lent is None:
+            return "contents", ctypes.string_at(begin, size)
+        if begin not in self._lent:
+            return "allocation", b""
+        if writable:
+            return "output", b""
+        tensor = self._inputs[name]
+        assert tensor is not None
+        return "input", bytes_of(tensor)
 
 
 # --- a rung with another line
@@ -158,71 +188,94 @@ def barrier_lines(stage: Stage) -> list[int]:
     return [number for number, line in enumerate(lines, 1) if re.match(r"\s*__syncthreads\(\);", line)]
 
 
-def with_line(stage: Stage, number: int, text: str) -> Stage:
-    """A copy of the rung in whose kernel the line with this number is the text."""
-    lines = stage.kernel.read_text(encoding="utf-8").splitlines()
-    lines[number - 1] = text
-    changed = read_stage(changed_copy(stage, "\n".join([*lines, ""]), "changed"))
-    return replace(changed, options={**changed.options, **stage.options})
+def with_line(text: str, number: int, line: str) -> str:
+    """The text with another line of this number."""
+    lines = text.splitlines()
+    lines[number - 1] = line
+    return "\n".join([*lines, ""])
 
 
-# --- stepping
+# --- as JSON
 
 
-def debugging_tables(ptx: str, rows: Sequence[Any]) -> dict[str, Any]:
-    """Where each instruction of a kernel is in the source, and where its variables are then, as JSON.
-
-    ``rows`` are the stepper's instructions. ``places`` has [file, line, function, scope] by instruction;
-    ``scopes`` has lists of variables [name, type, kind of place, symbol, offset]; ``starts`` has the
-    instructions of a breakpoint on a line of the kernel's own file.
-    """
-    info = DebugInfo(ptx)
-    files: list[str] = []
-    scopes: list[list[Any]] = []
-    places = []
-    for function, ptx_line, _, positions in rows:
-        file, line = positions[0][:2] if positions else ("", 0)
-        if file not in files:
-            files.append(file)
-        scope = [
-            *filter(None, (_place(one, ptx_line) for one in reversed(info.variables(function, ptx_line))))
-        ]
-        if scope not in scopes:
-            scopes.append(scope)
-        places.append([files.index(file), line, info.function_name(function), scopes.index(scope)])
-    own = rows[0][3][-1][0]
+def recorded(run: Run) -> dict[str, Any]:
+    """Buffers and launches."""
     return {
-        "files": [Path(file).name for file in files],
-        "places": places,
-        "scopes": scopes,
-        "starts": first_instructions(rows).get(own, {}),
+        "buffers": [{**asdict(one), "data": base64_of(one.data)} for one in run.buffers],
+        "launches": [{**asdict(one), "arguments": base64_of(one.arguments)} for one in run.launches],
     }
 
 
-def _place(variable: Variable, ptx_line: int) -> list[Any] | None:
-    """A variable that the page can show; None for others."""
-    kind = _kind(variable.type)
-    place = variable.place_at(ptx_line)
-    if kind is None or place is None or not variable.name.isidentifier():
-        return None
-    if place.constant is not None:
-        return [variable.name, kind, "constant", "", place.constant]
-    if place.register:
-        return [variable.name, kind, "register", place.register, 0]
-    if place.symbol:
-        space = "local" if place.symbol.startswith(_DEPOT) else "parameter"
-        return [variable.name, kind, space, place.symbol, place.offset]
-    return None
+def references(problem: AnyProblem, run: Run, *, exact: bool = False) -> list[dict[str, Any]]:
+    """Each output's number among the buffers, the reference, and the limits of its |error|, one for all
+    elements or, if they are ``exact``, one for each. References are rounded to float32, but for exact ones of
+    outputs in float32.
+    """
+    operation = operation_of(problem)
+    expected = reference_of(problem, operation.make_inputs(problem))
+    dtypes = {one.name: one.dtype for one in operation.outputs(problem)}
+    numbers = {one.name: number for number, one in enumerate(run.buffers)}
+    found = []
+    for name, output in expected.outputs.items():
+        limits = torch.as_tensor(expected.limits[name], dtype=torch.float64)
+        is_exact = exact and dtypes[name] == "f32"
+        found.append(
+            {
+                "output": name,
+                "buffer": numbers[name],
+                "dtype": dtypes[name],
+                "format": "f64" if is_exact else "f32",
+                "data": base64_of(bytes_of(output.double() if is_exact else output.float())),
+                "limits": base64_of(bytes_of((limits if exact else limits.max()).reshape(-1))),
+                **(_spread(expected.spreads[name]) if exact and name in expected.spreads else {}),
+            }
+        )
+    return found
 
 
-#: DWARF's encodings of base types.
-_ENCODINGS = {0x02: "b", 0x04: "f", 0x05: "i", 0x06: "i", 0x07: "u", 0x08: "u"}
+def references_of_program(run: Run) -> list[dict[str, Any]]:
+    """What a right answer leaves in the buffers that it writes: floats within a thousandth of the largest."""
+    [launch], [counted] = run.launches, run.counted
+    parameters = counted.kernel.partition("(")[2].rpartition(")")[0].split(", ")
+    pointers = [name.rstrip("*") for name in parameters if name.endswith("*")]
+    found = []
+    for kind, (_, number, _) in zip(pointers, launch.pointers, strict=True):
+        buffer, left = run.buffers[number], run.left[number]
+        if buffer.data == left:
+            continue
+        dtype = _DTYPES[kind]
+        values = torch.frombuffer(bytearray(left), dtype=_TENSORS[dtype])
+        limit = 1e-3 * float(values.abs().max()) if dtype == "f32" else 0.0
+        found.append(
+            {
+                "output": buffer.name,
+                "buffer": number,
+                "dtype": dtype,
+                "format": dtype,
+                "data": base64_of(left),
+                "limits": base64_of(bytes_of(torch.tensor([limit], dtype=torch.float64))),
+            }
+        )
+    return found
 
 
-def _kind(kind: Type) -> str | None:
-    """A scalar's type in short, such as f4, i8 or p8; None for other types."""
-    if kind.kind == "pointer":
-        return "p8"
-    if kind.kind == "base" and kind.encoding in _ENCODINGS:
-        return f"{_ENCODINGS[kind.encoding]}{kind.bytes}"
-    return None
+def _spread(spread: Spread) -> dict[str, Any]:
+    """How large all errors may be together."""
+    deviations = base64_of(bytes_of(spread.deviations.float()))
+    certain = base64_of(bytes_of(spread.certain))
+    return {
+        "spread": {
+            "deviations": deviations,
+            "mean_square": spread.mean_square,
+            "certain": certain,
+            "gain": spread.gain,
+        }
+    }
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -24,14 +24,20 @@ export function showEditor(source, run) {
 }
 
 /// The editor's source, compiled: the text, its PTX, and the names that it has for these kernels.
-export async function compiledSource(rung, kernels) {
+export async function compiledSource(name, kernels) {
   const source = $("source").value;
+  return { ...(await compiled({ name, source }, kernels)), lines: source.split("\n") };
+}
+
+/// A source as nvcc -G compiles it, with the tables for steps.
+export const compiledForSteps = (name, source, kernels) => compiled({ name, source, steps: true }, kernels);
+
+async function compiled(body, kernels) {
   say("Compiling ...");
   $("compile").disabled = true;
   try {
-    const request = { method: "POST", headers: { "Content-Type": "application/json" },
-                      body: JSON.stringify({ rung, source }) };
-    const { ptx, error, line } = await (await fetch("compile", request)).json();
+    const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    const { ptx, tables, error, line } = await (await fetch("compile", request)).json();
     if (error) {
       say(error);
       if (line) select(line);
@@ -39,7 +45,7 @@ export async function compiledSource(rung, kernels) {
     }
     const names = namesOf(ptx, kernels);
     say("");
-    return { ptx, kernels: names, lines: source.split("\n") };
+    return { ptx, tables, kernels: names };
   } finally {
     $("compile").disabled = false;
   }

@@ -1,7 +1,8 @@
-// A rung in the browser: chooses a problem, has the worker run it, shows the counts, the findings, and a warp's
-// steps. The data are those of docs/live_pages.py.
-import { compiledSource, compilerIsHere, showEditor } from "./editor.js";
+// A rung, an example or an exercise in the browser: chooses a problem, has the worker run it, shows the counts, the
+// findings, and a warp's steps. The data are those of docs/live_pages.py.
+import { compiledForSteps, compiledSource, compilerIsHere, showEditor } from "./editor.js";
 import { element } from "./elements.js";
+import { decoded, outputComplaint, largestError, limitComplaint } from "./judge.js";
 import stepper from "./stepper.js";
 
 const $ = (id) => document.getElementById(id);
@@ -25,7 +26,7 @@ async function unpacked(name) {
 
 const [wasm, data] = await Promise.all([
   unpacked("emulator.wasm.gz"),
-  unpacked(`${document.body.dataset.rung}.json.gz`).then((bytes) => JSON.parse(new TextDecoder().decode(bytes))),
+  unpacked(`${document.body.dataset.name}.json.gz`).then((bytes) => JSON.parse(new TextDecoder().decode(bytes))),
 ]);
 let worker = null;
 
@@ -40,7 +41,7 @@ function asked(request) {
       else resolve(answer);
     };
     own.onerror = (event) => reject(new Error(event.message));
-    own.postMessage({ ...request, wasm, arch: data.arch });
+    own.postMessage({ ...request, wasm, arch: data.arch, source: data.source.name });
   });
 }
 
@@ -63,43 +64,48 @@ function memoryNote(problem, fits) {
 
 // --- the choice
 
-const chosen = () =>
-  data.problems.find((one) => one.size === Number($("size").value) && one.is_causal === ($("mask").value === "causal"));
-const program = () => data.programs[$("program").selectedIndex];
+const hasSizes = data.problems[0].size !== undefined;
+
+const chosen = () => (hasSizes
+  ? data.problems.find((one) => one.size === Number($("size").value) && one.is_causal === ($("mask").value === "causal"))
+  : data.problems[$("problem").selectedIndex]);
+
+/// The kernel that runs: on an exercise's page the chosen answer.
+const program = () => data.programs[data.exercise ? chosenAnswer() : $("program").selectedIndex];
 
 function fillChoices() {
-  const sizes = [...new Set(data.problems.map((one) => one.size))];
-  $("size").append(...sizes.map((size) => element("option", { value: size, textContent: `N = M = ${size}` })));
-  $("mask").append(...["none", "causal"].map((mask) => element("option", { value: mask, textContent: mask })));
-  $("program").append(...data.programs.map((one) => element("option", { textContent: one.name })));
-  $("program").parentElement.hidden = data.programs.length < 2;
+  const options = (name, texts) => $(name).append(...texts.map((text) => element("option", { value: text, textContent: text })));
+  if (hasSizes) {
+    const sizes = [...new Set(data.problems.map((one) => one.size))];
+    $("size").append(...sizes.map((size) => element("option", { value: size, textContent: `N = M = ${size}` })));
+    options("mask", ["none", "causal"]);
+  } else options("problem", data.problems.map((one) => one.label));
+  for (const name of ["size", "mask"]) $(name).parentElement.hidden = !hasSizes;
+  $("problem").parentElement.hidden = hasSizes;
+  options("program", data.programs.map((one) => one.name));
+  $("program").parentElement.hidden = data.exercise || data.programs.length < 2;
   $("program").onchange = () => { $("check").checked ||= $("program").selectedIndex > 0; };
 }
 
-// --- the source, and the exercise whose answer is one of its lines
+/// The PTX of a program, and its names for the kernels.
+const built = ({ compiled, module, ptx }) => compiled ?? { ptx: data.modules[module].ptx.ptx, kernels: ptx };
 
-/// No right answer of v1 differs from the reference by more; wrong ones differ by a tenth and more.
-const MOST_ERROR = 1e-4;
-let isSolved = !data.exercise;
+// --- the source, and the exercise
 
-/// The rung's lines, with `instead` where the exercise's answer belongs until that is known.
-function linesWith(instead) {
-  return data.source.lines.map((text, index) =>
-    isSolved || index + 1 !== data.exercise.line ? text : text.replace(/\S.*/, instead));
-}
-
-const sourceLines = () => program().lines ?? linesWith("... // the exercise");
+const sourceLines = () => program().lines ?? data.source.lines;
 
 function paragraphs(text) {
   return text.split("\n\n").map((one) => element("p", { textContent: one }));
 }
 
 function showExercise() {
-  const { title, task, answers, hints } = data.exercise;
+  const { task, hints } = data.exercise;
   $("exercise").hidden = false;
-  $("title").textContent = title;
   $("task").replaceChildren(...paragraphs(task));
-  $("answers").append(...answers.map((one, number) => choiceOfAnswer(number, one.text)));
+  $("answers").append(...data.programs.map((one, number) => choiceOfAnswer(number, element("pre", { textContent: one.text }))));
+  $("answers").onchange = () => showLines({ kernels: [], findings: [] });
+  document.querySelector("#answers input").checked = true;
+  $("check").checked = true;
   let given = 0;
   $("hint").onclick = () => {
     $("hints").append(element("li", { textContent: hints[given++] }));
@@ -109,93 +115,79 @@ function showExercise() {
     verdict("");
     failed(error);
   });
+  showLines({ kernels: [], findings: [] });
 }
 
-function choiceOfAnswer(value, text) {
-  const input = element("input", { type: "radio", name: "answer", value });
-  return element("label", {}, input, element("code", { textContent: text }));
+const chosenAnswer = () => Number(document.querySelector("#answers input:checked").value);
+
+function choiceOfAnswer(value, shownAs) {
+  return element("label", {}, element("input", { type: "radio", name: "answer", value }), shownAs);
 }
 
-/// What is wrong with an answer to a problem; "" if nothing is.
-async function complaint(chosenAnswer, problem) {
-  const request = { what: "run", ptx: chosenAnswer.ptx, kernels: chosenAnswer.kernels, check: true };
-  const answer = await asked({ ...request, problem });
+/// What is wrong with an answer to a problem, as `ladder exercise check` finds it: lines of texts; none if nothing is.
+async function complaint(own, problem) {
+  const answer = await asked({ what: "run", ...built(own), check: true, problem });
   if (answer.no_memory) throw new Error(memoryNote(problem, null));
   const { log, outputs } = answer;
-  if (log.fault) return log.fault.text;
-  if (log.findings.length) return `${log.findings[0].kind}: ${log.findings[0].message}${place(log.findings[0])}`;
-  const error = largestError({ outputs }, problem);
-  if (Number.isNaN(error)) return "an element of o is NaN";
-  return error <= MOST_ERROR ? "" : `o differs from the reference by ${error.toPrecision(2)}`;
+  if (log.fault) return [faultTexts(log.fault)];
+  const printed = own.said?.[data.problems.indexOf(problem)];
+  const output = own.said ? printed && [printed] : outputComplaint(outputs, problem.references);
+  const found = log.findings.find((one) => one.who);
+  const lines = [output, found && findingTexts(found)].filter(Boolean);
+  return lines.length ? lines : limitComplaint(log, problem);
 }
 
 async function checkAnswer() {
-  const { answers, afterword } = data.exercise;
-  const input = document.querySelector("#answers input:checked");
-  if (!input) return verdict("Choose an answer.");
   verdict("Checking ...");
-  const given = input.value === EDITED ? await compiledSource(data.rung, kernelNames()) : answers[input.value];
-  for (const problem of data.problems.filter((one) => one.size === 100)) {
-    const said = await complaint(given, problem);
-    if (said) {
-      verdict(`Not right: ${said} (${problem.label}).`);
-      window.live = { is_right: false };
+  if (chosenAnswer() === edited) await compileEdited();
+  const own = program();
+  for (const problem of data.problems) {
+    const lines = await complaint(own, problem);
+    if (lines.length) {
+      verdict("Not right:", [[problem.label], ...lines]);
+      window.live = { is_right: false, said: lines.map((texts) => texts.join("")).join("\n") };
       return;
     }
   }
-  isSolved = true;
-  showLines(lastLog);
-  verdict(`Right. ${afterword}`);
+  verdict("Right.", data.exercise.afterword.split("\n\n").map((one) => [one]));
   window.live = { is_right: true };
 }
 
-function verdict(text) {
-  $("verdict").textContent = text;
+function verdict(word, lines = []) {
+  $("verdict").replaceChildren(...[[word], ...lines].map((texts) => element("p", {}, ...texts)));
 }
 
 // --- a run
 
 let lastLog = { kernels: [], findings: [] };
 
-function largestError(answer, problem) {
-  const bytes = answer.outputs[problem.reference.output];
-  const reference = new Float32Array(Uint8Array.from(atob(problem.reference.data), (c) => c.charCodeAt(0)).buffer);
-  const own = problem.reference.dtype === "f32" ? new Float32Array(bytes.buffer) : halves(bytes);
-  return reference.reduce((most, wanted, i) => {
-    const error = Math.abs(own[i] - wanted);
-    return Number.isNaN(error) || error > most ? error : most;
-  }, 0);
-}
-
-function halves(bytes) {
-  return Array.from(new Uint16Array(bytes.buffer), (bits) => {
-    const exponent = (bits >> 10) & 31, fraction = bits & 1023, sign = bits >> 15 ? -1 : 1;
-    if (exponent === 31) return fraction ? NaN : sign * Infinity;
-    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-  });
-}
-
 async function run() {
   const problem = chosen(), own = program();
   say("Running ...");
-  const request = { what: "run", ptx: own.ptx, kernels: own.kernels, check: $("check").checked };
+  const request = { what: "run", ...built(own), check: $("check").checked };
   const [answer, fits] = await fitting(request, problem);
   if (!answer) return say(memoryNote(problem, null));
   const { log } = answer;
   lastLog = log;
   const first = log.kernels[0];
-  const isNative = own === data.programs[0] && first;
+  const isNative = own === data.programs[0] && first && fits.totals;
   const same = isNative && JSON.stringify(log.kernels.map((one) => one.totals)) === JSON.stringify(fits.totals);
   say([
     memoryNote(problem, fits),
     `${(answer.elapsed_ms / 1000).toFixed(2)} s, ${megabytes(answer.memory_bytes)} of memory.`,
-    log.fault ? "" : `Largest error of o: ${largestError(answer, fits).toExponential(1)}.`,
+    log.fault ? "" : errorText(answer, fits),
     isNative ? (same ? "The counts are those of the native emulator." : "THE COUNTS DIFFER FROM THE NATIVE EMULATOR'S.") : "",
   ].filter(Boolean).join(" "));
   showFindings(log);
   showTotals(log);
   showLines(log);
   window.live = { log, problem: fits.label, memory_bytes: answer.memory_bytes, elapsed_ms: answer.elapsed_ms };
+}
+
+function errorText({ outputs }, { references }) {
+  if (data.exercise) return "";
+  const [first] = references, error = largestError(outputs, first), most = Math.max(...decoded(first.limits, "f64"));
+  return `Largest error of ${first.output}: ${error.toExponential(1)}.` + (error <= most ? "" : ` At most ${most.toExponential(1)} is right.`);
 }
 
 function say(text) {
@@ -208,10 +200,17 @@ function place({ who, other }) {
   return lines.length ? ` (line ${[...new Set(lines)].join(", and line ")})` : "";
 }
 
+/// The texts of a finding and of a fault; each is translated by itself.
+const findingTexts = (one) => [one.kind, ": ", one.message, place(one)];
+
+function faultTexts({ text, message }) {
+  const at = text.indexOf(message);
+  return at < 0 ? [text] : [text.slice(0, at), message, text.slice(at + message.length)].filter(Boolean);
+}
+
 function showFindings(log) {
-  const items = log.findings.map((one) =>
-    element("li", { textContent: `${one.kind}: ${one.message}${place(one)}` }));
-  if (log.fault) items.unshift(element("li", { textContent: log.fault.text }));
+  const items = log.findings.map((one) => element("li", {}, ...findingTexts(one)));
+  if (log.fault) items.unshift(element("li", {}, ...faultTexts(log.fault)));
   const nothing = $("check").checked ? "The sanitizer has found nothing." : "";
   $("findings").replaceChildren(...(items.length ? items : nothing ? [element("li", { textContent: nothing })] : []));
 }
@@ -234,7 +233,7 @@ function showLines(log) {
       }
   const columns = LINE_COLUMNS.filter(([name]) => [...counts.values()].some((sum) => sum[name]));
   const found = new Set(log.findings.map((one) => one.who.own_line));
-  const removed = program().without;
+  const removed = program().without ?? 0;
   const rows = sourceLines().map((text, index) => {
     const number = index + 1, sum = counts.get(number) ?? {};
     const made = element("tr", { className: removed === number ? "removed" : found.has(number) ? "found" : "" },
@@ -250,30 +249,33 @@ function showLines(log) {
 
 // --- the editor
 
-/// The value of the choice of an answer that the editor holds.
-const EDITED = "edited";
+/// The number of the program that the editor holds.
+const edited = data.programs.length;
 
-const kernelNames = () => Object.keys(data.programs[0].kernels);
+const kernelNames = () => [...new Set(data.problems.flatMap((one) => one.launches.map((launch) => launch.kernel)))];
 
 function offerEditor() {
-  showEditor(() => linesWith(data.exercise?.skeleton).join("\n"), () => runEdited().catch(failed));
-  if (!data.exercise) return;
-  $("answers").append(choiceOfAnswer(EDITED, "the kernel in the editor below"));
-  $("gap").textContent = `Until the exercise is solved, line ${data.exercise.line} is the one that is to be changed.`;
+  showEditor(() => data.source.lines.join("\n"), () => runEdited().catch(failed));
+  if (data.exercise) $("answers").append(choiceOfAnswer(edited, element("span", { textContent: "the kernel in the editor below" })));
+}
+
+/// Compiles the editor's source, which becomes a program of the page.
+async function compileEdited() {
+  const compiled = await compiledSource(data.name, kernelNames());
+  if (data.programs.length === edited) {
+    data.programs.push({ name: "the editor's" });
+    $("program").append(element("option", { textContent: data.programs[edited].name }));
+    $("program").parentElement.hidden = Boolean(data.exercise);
+    $("check").checked = true;
+  }
+  Object.assign(data.programs[edited], { compiled, lines: compiled.lines, stepping: null });
 }
 
 async function runEdited() {
   $("ran").textContent = "";
-  const compiled = await compiledSource(data.rung, kernelNames());
-  const isFirst = !data.programs.at(-1).lines;
-  if (isFirst) {
-    data.programs.push({ name: "the editor's" });
-    $("program").append(element("option", { textContent: data.programs.at(-1).name }));
-    $("program").parentElement.hidden = false;
-    $("check").checked = true;
-  }
-  Object.assign(data.programs.at(-1), compiled);
-  $("program").selectedIndex = data.programs.length - 1;
+  await compileEdited();
+  if (data.exercise) document.querySelector(`#answers input[value="${edited}"]`).checked = true;
+  else $("program").selectedIndex = edited;
   await run();
   const conflicts = lastLog.kernels.reduce((sum, one) => sum + one.totals.conflicts, 0);
   $("ran").textContent = `${$("said").textContent} ${shown(conflicts)} bank conflicts; findings: ${lastLog.findings.length}.` +
@@ -283,18 +285,17 @@ async function runEdited() {
 // --- steps
 
 async function follow() {
-  const problem = chosen(), { grid, block } = problem.launches[0], own = program().debug;
-  if (!own) throw new Error("Steps need a build with -G; the editor's kernel has none. ladder debug makes one.");
+  say("Stepping ...");
+  const problem = chosen(), { grid, block } = problem.launches[0], own = await builtForSteps(program());
   const warps = [];
   const [gx, gy, gz] = grid, [bx, by, bz] = block;
   for (let b = 0; b < Math.min(gx * gy * gz, 4); ++b)
     for (let w = 0; w < Math.ceil((bx * by * bz) / 32); ++w) warps.push([b, w]);
-  say("Stepping ...");
   const wanted = Number($("line").value), line = wanted && lineWithCode(own, problem, wanted);
   const moved = line === wanted ? "" : `Line ${wanted} has no code; this begins at line ${line}.`;
   const moments = async (number) => {
     const [answer, fits] = await fitting({
-      what: "steps", ptx: own.ptx, kernels: own.kernels, tables: own.tables, check: $("check").checked,
+      what: "steps", ...own, check: $("check").checked,
       block: warps[number][0], warp: warps[number][1], line, most: STEPS }, problem);
     if (!answer) throw new Error(memoryNote(problem, null));
     say([moved, memoryNote(problem, fits)].join(" ").trim());
@@ -326,6 +327,14 @@ async function follow() {
   window.live = { moments: values.moments };
 }
 
+/// A program as nvcc -G compiles it, with its tables; only a server makes that of the editor's kernel.
+async function builtForSteps(own) {
+  if (own.debug) return { ...data.modules[own.module].debug, kernels: own.debug };
+  if (own.stepping) return own.stepping;
+  if (!hasCompiler) throw new Error("Only the exercise as it is has steps here; ladder serve compiles the others for them.");
+  return (own.stepping = await compiledForSteps(data.name, own.lines.join("\n"), kernelNames()));
+}
+
 /// The first line with code from this one on.
 function lineWithCode(debug, problem, wanted) {
   const { starts } = debug.tables[debug.kernels[problem.launches[0].kernel]];
@@ -343,6 +352,7 @@ fillChoices();
 if (data.exercise) showExercise();
 $("run").onclick = () => run().catch(failed);
 $("step").onclick = () => follow().catch(failed);
-if (await compilerIsHere()) offerEditor();
+const hasCompiler = await compilerIsHere();
+if (hasCompiler) offerEditor();
 say(`${data.problems.length} problems, the emulator and the kernels are here; nothing more is loaded.`);
 window.live = {};

@@ -1,13 +1,31 @@
 // Says what the page says in the page's language, as it appears. Whole texts are looked up in the table #words, else
-// their parts between punctuation; {0}, {1}, ... stand for figures. A text that is not there stays in English.
+// in the messages of the emulator and the checks, else their parts between punctuation. {0}, {1}, ... stand for
+// figures, {name} for other texts, which may be messages themselves. A text that is not there stays in English.
 const WORDS = JSON.parse(document.getElementById("words").textContent);
 const FIGURE = /(?<![\w.])\d+(?:[.,]\d+)*(?:e[+-]\d+)?/g;
+const FIELD = /\{([a-z]\w*)\}/;
+const MESSAGES = await (await fetch(`messages.${document.documentElement.lang}.json`)).json();
+/// [pattern, names of its fields, translation].
+const FORMS = Object.entries({ ...WORDS, ...MESSAGES }).filter(([form]) => FIELD.test(form)).map(([form, own]) => {
+  const parts = form.split(FIELD), literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const pattern = parts.map((part, i) => (i % 2 ? "(.+?)" : literal(part))).join("");
+  return [new RegExp(`^${pattern}$`), parts.filter((_, i) => i % 2), own];
+});
 
 function translated(text) {
-  const figures = text.match(FIGURE) ?? [];
+  const plain = text.trim().replace(/\s+/g, " "), figures = plain.match(FIGURE) ?? [];
   let number = 0;
-  const message = text.trim().replace(/\s+/g, " ").replace(FIGURE, () => `{${number++}}`);
-  return WORDS[message]?.replace(/\{(\d+)\}/g, (_, index) => figures[index]);
+  const message = plain.replace(FIGURE, () => `{${number++}}`);
+  return WORDS[plain] ?? MESSAGES[plain] ?? WORDS[message]?.replace(/\{(\d+)\}/g, (_, index) => figures[index]) ?? formed(plain);
+}
+
+/// As retold() in ladder/emulator/forms.py.
+function formed(text) {
+  for (const [pattern, names, own] of FORMS) {
+    const found = text.match(pattern);
+    if (found) return names.reduce((all, name, i) => all.replaceAll(`{${name}}`, () => translated(found[i + 1]) ?? found[i + 1]), own);
+  }
+  return undefined;
 }
 
 function said(text) {

@@ -4,7 +4,7 @@ importScripts("emulator.js");
 
 const WHY = ["launch", "breakpoint", "step", "watch", "finding", "fault", "reached", "interrupted", "end"];
 const STEP = { none: 0, into: 2, over: 3 };
-const USES = ["input", "output", "allocation"];
+const USES = ["input", "output", "allocation", "contents"];
 const DONE = 0, ENDED_BY_PAGE = 1, NO_MEMORY = 2;
 
 class NoMemory extends Error {}
@@ -78,8 +78,8 @@ function run(module, request) {
   require(call("finish", "number", [], []));
   const outputs = {};
   request.problem.buffers.forEach((buffer, number) => {
-    if (buffer.use === "output")
-      outputs[buffer.name] = module.HEAPU8.slice(addresses[number], addresses[number] + buffer.bytes);
+    if (buffer.use === "output" || buffer.use === "contents")
+      outputs[number] = module.HEAPU8.slice(addresses[number], addresses[number] + buffer.bytes);
   });
   return { log: JSON.parse(call("json", "string", [], [])), outputs, elapsed_ms };
 }
@@ -194,7 +194,7 @@ class Follower {
     const [file, line, name] = this.tables.places[pc];
     const columns = this.columns(rank, warp, pc);
     Object.assign(moment, { number, file: this.tables.files[file], line, function: name, block, warp,
-                            in_source: this.tables.files[file] === "kernel.cu", together: lanesText(path) });
+                            in_source: this.tables.files[file] === this.request.source, together: lanesText(path) });
     for (const [variable, texts] of columns) {
       const shown = new Set(texts.filter((text) => text !== ""));
       if (shown.size === 1) moment.same.push([variable, [...shown][0]]);

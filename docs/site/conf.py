@@ -72,6 +72,8 @@ _WORDS = {
         "Manual": "手册",
         "The source with its counts, line by line": "逐行带计数的源码",
         "Run it in the browser": "在浏览器中运行",
+        "Try answers in the browser": "在浏览器中试各种答案",
+        "Exercises in the browser": "浏览器中的练习",
         "Bank conflicts of an access, in the browser": "在浏览器中计算一次访存的 bank conflict",
         "This page is not translated.": "本页尚未翻译，以下为英文原文。",
         "Hint": "提示",
@@ -82,6 +84,8 @@ _WORDS = {
 
 #: What an SVG says of itself in words.
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+#: A cell that shows an exercise.
+_EXERCISE = re.compile(r"%exercise (\w+)")
 _LANGUAGE_LINKS = re.compile(r"^\[English\].*$", re.MULTILINE)
 
 #: The pages that speak of ``ladder bank``, which a live page does too.
@@ -125,15 +129,24 @@ def _add_contents(app: Any, docname: str, source: list[str]) -> None:
         link = _live_link(app, up, "banks", "Bank conflicts of an access, in the browser")
         title, _, rest = source[0].partition("\n")
         source[0] = f"{title}\n{link}\n{rest}"
+    elif docname == "examples/README":
+        up = "../" if app.config.language == "en" else "../../"
+        for name in sorted(path.parent.name for path in root().parent.glob("examples/*/kernel.cu")):
+            source[0] += _live_link(app, up, name, "Run it in the browser", f": {name}")
+    elif docname == "notebooks/README":
+        up = "../" if app.config.language == "en" else "../../"
+        source[0] += _live_link(app, up, "exercises", "Exercises in the browser")
 
 
-def _live_link(app: Any, up: str, name: str, words: str) -> str:
-    """A paragraph with a link to a live page; "" if the site has none."""
+def _live_link(app: Any, up: str, name: str, words: str, behind: str = "") -> str:
+    """A paragraph with a link to a live page, which says these words and what comes ``behind``; "" if the
+    site has none.
+    """
     site = Path(app.outdir) if app.config.language == "en" else Path(app.outdir).parent
     if not (site / "live" / f"{name}.html").is_file():
         return ""
     folder = "live" if app.config.language == "en" else f"live/{app.config.language}"
-    return f"\n<p><a href='{up}{folder}/{name}.html'>{_in_language_of(app, words)}</a></p>\n"
+    return f"\n<p><a href='{up}{folder}/{name}.html'>{_in_language_of(app, words)}{behind}</a></p>\n"
 
 
 def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:
@@ -144,6 +157,22 @@ def _unfold_predictions(app: Any, docname: str, source: list[str]) -> None:
     notebook = nbformat.reads(source[0], as_version=4)
     translate = _translator(app.config.language.replace("_", "-"))
     unfold_predictions(notebook, *(_in_language_of(app, word) for word in words), translate)
+    source[0] = nbformat.writes(notebook)
+
+
+def _link_exercises(app: Any, docname: str, source: list[str]) -> None:
+    """Below each exercise of a lesson a link to its live page."""
+    if not str(app.env.doc2path(docname)).endswith(".ipynb"):
+        return
+    notebook = nbformat.reads(source[0], as_version=4)
+    up = "../" if app.config.language == "en" else "../../"
+    cells = []
+    for cell in notebook.cells:
+        cells.append(cell)
+        if found := _EXERCISE.match(cell.source):
+            link = _live_link(app, up, found[1], "Try answers in the browser")
+            cells += [nbformat.v4.new_markdown_cell(link.strip())] if link else []
+    notebook.cells = cells
     source[0] = nbformat.writes(notebook)
 
 
@@ -200,4 +229,5 @@ def setup(app: Any) -> None:
     app.connect("html-page-context", _say_what_is_untranslated)
     app.connect("source-read", _add_contents)
     app.connect("source-read", _unfold_predictions)
+    app.connect("source-read", _link_exercises)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))

@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
         address = f"http://{_own_address(options.host)}:{server.server_address[1]}{server.prefix}"
         for gap in server.compiler.gaps:
             errors.print(f"On this system compilers may {gap}.", style="yellow")
-        first = next(iter(server.compiler.rungs))
+        first = next(iter(server.compiler.kernels))
         console.print(escape(f"{address}{first}.html    Ctrl-C ends it"), highlight=False, soft_wrap=True)
         try:
             server.serve_forever()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         run_comparison,
         verdict_key,
     )
+    from ladder.evaluation.references import reference_of
     from ladder.evaluation.sanitizing import check_stage, checked_stage, is_faulty, stage_remarks
     from ladder.evaluation.shares import rows_of_first_block
     from ladder.evaluation.sparse import faults_beyond_32_bits

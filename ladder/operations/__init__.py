@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Operation,
         Output,
         Reference,
+        Spread,
         Tensors,
         parse_dtype,
         parse_sizes,

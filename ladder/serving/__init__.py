@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ladder.doors import door
 
 if TYPE_CHECKING:
-    from ladder.serving.compiler import Compiler, Limits, Rung, without_folders
+    from ladder.serving.compiler import Compiler, Kernel, Limits, without_folders
     from ladder.serving.server import COMPILER_FILE, PageServer
+    from ladder.serving.stepping import debugging_tables
 
 __getattr__ = door(__name__)

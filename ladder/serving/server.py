@@ -1,9 +1,10 @@
 """Serves a folder of live pages, and a compiler for the sources that their readers edit.
 
 * ``GET compiler.json``, beside the pages, says whether there is a compiler. The file of that name says no,
-  and has what each rung of the pages is compiled with.
-* ``POST compile`` takes ``{"rung": ..., "source": ...}`` and answers ``{"ptx": ...}``, or ``{"error": ...}``
-  with the ``line`` of the source if the compiler has named one.
+  and has what each kernel of the pages is compiled with.
+* ``POST compile`` takes ``{"name": ..., "source": ...}`` and answers ``{"ptx": ...}``, or ``{"error": ...}``
+  with the ``line`` of the source if the compiler has named one. With ``"steps": true`` the PTX is that of
+  ``nvcc -G``, and the answer has ``tables`` for the steps of a warp.
 
 It has neither TLS nor users: it is for a room, not for the internet.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ladder.errors import LadderError
-from ladder.serving.compiler import Busy, Compiler, Limits, Rung
+from ladder.serving.compiler import Busy, Compiler, Kernel, Limits
 from ladder.stages import discover
 
 #: Beside the live pages.
@@ -42,11 +43,14 @@ def pages_in(folder: Path) -> Path:
     )
 
 
-def rungs_of(pages: Path) -> dict[str, Rung]:
-    """The rungs of these pages. Raises :class:`LadderError`."""
+def kernels_of(pages: Path) -> dict[str, Kernel]:
+    """The kernels of these pages, by the pages' names. Raises :class:`LadderError`."""
     ladder = discover()
     data = json.loads((pages / COMPILER_FILE).read_text(encoding="utf-8"))
-    return {name: Rung(ladder[name], one["arch"], one["options"]) for name, one in data["rungs"].items()}
+    return {
+        name: Kernel(ladder[one["rung"]] if one["rung"] else None, one["arch"], one["options"])
+        for name, one in data["kernels"].items()
+    }
 
 
 class PageServer(ThreadingHTTPServer):
@@ -62,7 +66,7 @@ class PageServer(ThreadingHTTPServer):
         self.pages = pages_in(self.folder)
         #: The pages' folder as it stands in addresses: / or /live/.
         self.prefix = "/live/" if self.pages != self.folder else "/"
-        self.compiler = Compiler(rungs_of(self.pages), limits)
+        self.compiler = Compiler(kernels_of(self.pages), limits)
         try:
             super().__init__(address, _Handler)
         except OSError as error:
@@ -126,9 +130,10 @@ class _Handler(SimpleHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":
             raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a source comes as application/json")
         match self._body():
-            case {"rung": str(rung), "source": str(source)}:
-                return self.server.compiler.answer(rung, source).json()
-        raise _Refused(HTTPStatus.BAD_REQUEST, "a request has a rung and a source")
+            case {"name": str(name), "source": str(source), **others}:
+                steps = others.get("steps") is True
+                return self.server.compiler.answer(name, source, steps=steps).json()
+        raise _Refused(HTTPStatus.BAD_REQUEST, "a request has a name and a source")
 
     def _body(self) -> Any:
         length = self.headers.get("Content-Length", "")

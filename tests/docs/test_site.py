@@ -47,10 +47,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         new_code_cell("print(1)", outputs=[output, drawing]),
         new_code_cell('n = None\nlessons.predict("threads_without_element", n)', outputs=[asked]),
         new_code_cell('lessons.after("threads_without_element", lambda: table)', outputs=[hidden]),
+        new_code_cell("%exercise v1_rescale"),
+        new_code_cell("%exercise b2_pair"),
     ]
     nbformat.write(new_notebook(cells=cells), texts / "notebooks" / "01_lesson.ipynb")
     (target / "live").mkdir()
-    for page in ("v1_minimal", "banks"):
+    (texts / "notebooks" / "README.md").write_text("# Lessons\n")
+    (texts / "examples").mkdir()
+    (texts / "examples" / "README.md").write_text("# Examples\n")
+    for page in ("v1_minimal", "banks", "v1_rescale", "exercises", "gemm"):
         (target / "live" / f"{page}.html").write_text("a page")
     module = _module(DOCS / "site.py")
     module.run_sphinx(texts, target, "en")
@@ -129,6 +134,14 @@ def test_lessons_have_outputs_and_rungs_their_sources(site: Path) -> None:
         assert f"href='{up}{live}/v1_minimal.html'" in rung
         commands = (site / language / "docs" / "commands.html").read_text(encoding="utf-8")
         assert f"href='{up.removeprefix('../')}{live}/banks.html'" in commands
+        lesson = (site / language / "notebooks" / "01_lesson.html").read_text(encoding="utf-8")
+        assert (
+            lesson.count(f"{live}/") == 1
+            and f"href='{up.removeprefix('../')}{live}/v1_rescale.html'" in lesson
+        )
+        for page, name in (("notebooks", "exercises"), ("examples", "gemm")):
+            text = (site / language / page / "README.html").read_text(encoding="utf-8")
+            assert f"href='{up.removeprefix('../')}{live}/{name}.html'" in text
     assert "pangolin" in (site / "searchindex.js").read_text(encoding="utf-8")
 
 

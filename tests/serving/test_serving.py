@@ -32,6 +32,7 @@ from ladder.stages import discover
 ROOT = Path(__file__).parents[2]
 V1 = "v1_minimal"
 SOURCE = (ROOT / "stages" / V1 / "kernel.cu").read_text()
+PROGRAM = "cuda_map"
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of pages, of which the compiler needs only what rungs are compiled with."""
     made = tmp_path_factory.mktemp("site")
     stage = discover()[V1].narrowed([Problem(1, 1, 64, 64, 64)])
-    rungs = {V1: {"arch": stage.arch(None), "options": stage.chosen_options({})}}
-    (made / "compiler.json").write_text(json.dumps({"is_here": False, "rungs": rungs}))
+    kernels = {
+        V1: {"rung": V1, "arch": stage.arch(None), "options": stage.chosen_options({})},
+        PROGRAM: {"rung": None, "arch": "sm_80", "options": {}},
+    }
+    (made / "compiler.json").write_text(json.dumps({"is_here": False, "kernels": kernels}))
     (made / "page.html").write_text("a page")
     return made
 
@@ -79,8 +83,8 @@ def asked(
         connection.close()
 
 
-def compiled(server: PageServer, source: str, rung: str = V1) -> tuple[int, Any]:
-    return asked(server, "POST", "/compile", json.dumps({"rung": rung, "source": source}))
+def compiled(server: PageServer, source: str, name: str = V1, **more: Any) -> tuple[int, Any]:
+    return asked(server, "POST", "/compile", json.dumps({"name": name, "source": source, **more}))
 
 
 def test_a_source_is_compiled_as_the_rung_is(server: PageServer) -> None:
@@ -117,6 +121,31 @@ def _ptx(server: PageServer, source: str) -> str:
     return str(answer["ptx"])
 
 
+def test_steps_come_with_their_tables(server: PageServer) -> None:
+    """As the debugger has them: the lines of the source, and its variables by name."""
+    status, answer = compiled(server, "\n" + SOURCE, steps=True)
+    assert (status, set(answer)) == (200, {"ptx", "tables"})
+    [(kernel, table)] = answer["tables"].items()
+    assert kernel in answer["ptx"] and "flash_attention_1" in kernel
+    lines = ["", *SOURCE.splitlines()]
+    assert all(table["files"][place[0]] == "kernel.cu" or place[0] for place in table["places"])
+    first = next(number for number, text in enumerate(lines, 1) if "float part = 0" in text)
+    [at] = table["starts"][str(first)]
+    names = {name for name, *_ in table["scopes"][table["places"][at][3]]}
+    assert {"q_row", "k_smem", "j0"} <= names
+    # The same source without steps is another answer.
+    assert set(compiled(server, "\n" + SOURCE)[1]) == {"ptx"}
+    assert "float part" in lines[first - 1]
+
+
+def test_a_program_is_compiled_without_its_main(server: PageServer) -> None:
+    source = (ROOT / "exercises" / PROGRAM / "program.cu").read_text()
+    status, answer = compiled(server, source, PROGRAM)
+    assert status == 200 and answer["ptx"].count(".entry") == 1
+    assert "tables" in compiled(server, source, PROGRAM, steps=True)[1]
+    assert "nothing" in compiled(server, source.replace("2 * x[i]", "nothing"), PROGRAM)[1]["error"]
+
+
 def test_an_error_has_its_line(server: PageServer) -> None:
     line = next(number for number, text in enumerate(SOURCE.splitlines(), 1) if "s * p.scale" in text)
     status, answer = compiled(server, SOURCE.replace("s * p.scale", "s * p.scales"))
@@ -145,15 +174,18 @@ def test_other_files_are_not_shown(server: PageServer, source: str) -> None:
 
 def test_what_is_no_source_is_refused(server: PageServer) -> None:
     refusals = {
-        "/other": (json.dumps({"rung": V1, "source": ""}), 404, "only compile takes a source"),
+        "/other": (json.dumps({"name": V1, "source": ""}), 404, "only compile takes a source"),
         "/compile": ("no JSON", 400, "the request is no JSON"),
-        "/./compile": (json.dumps({"rung": V1}), 400, "a request has a rung and a source"),
+        "/./compile": (json.dumps({"name": V1}), 400, "a request has a name and a source"),
     }
     for path, (body, status, error) in refusals.items():
         assert asked(server, "POST", path, body) == (status, {"error": error})
     assert asked(server, "POST", "/compile", "[" * 10**5)[0] == 400
     assert asked(server, "POST", "/compile", "rung=v1", "application/x-www-form-urlencoded")[0] == 415
-    assert compiled(server, SOURCE, "v2_warp_mma") == (422, {"error": "there is no rung 'v2_warp_mma' here"})
+    assert compiled(server, SOURCE, "v2_warp_mma") == (
+        422,
+        {"error": "there is no kernel 'v2_warp_mma' here"},
+    )
     assert compiled(server, SOURCE, "../v1_minimal")[0] == 422
 
 
@@ -183,9 +215,9 @@ def test_forty_browsers_are_answered_and_the_same_source_is_compiled_once(folder
     with serving(folder) as server:
         compiles = server.compiler._compile
 
-        def count(rung: Any, source: bytes) -> Any:
+        def count(kernel: Any, source: bytes, steps: bool) -> Any:
             counted[source] += 1
-            return compiles(rung, source)
+            return compiles(kernel, source, steps)
 
         server.compiler._compile = count  # type: ignore[method-assign]
         with ThreadPoolExecutor(40) as browsers:
@@ -200,10 +232,10 @@ def test_too_many_sources_are_told_to_come_again(folder: Path) -> None:
     with serving(folder, Limits(jobs=1, waiting=0)) as server:
         compiles = server.compiler._compile
 
-        def wait(rung: Any, source: bytes) -> Any:
+        def wait(kernel: Any, source: bytes, steps: bool) -> Any:
             begun.set()
             go_on.wait(60)
-            return compiles(rung, source)
+            return compiles(kernel, source, steps)
 
         server.compiler._compile = wait  # type: ignore[method-assign]
         with ThreadPoolExecutor(1) as browsers:
@@ -217,7 +249,7 @@ def test_too_many_sources_are_told_to_come_again(folder: Path) -> None:
 
 
 def test_a_client_that_goes_is_no_error(server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
-    for body in (b"{", b'{"rung": "v1_minimal", "source": "#error"}'):
+    for body in (b"{", b'{"name": "v1_minimal", "source": "#error"}'):
         with socket.create_connection(("127.0.0.1", server.server_address[1])) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets it
             head = b"POST /compile HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 42\r\n\r\n"
@@ -230,7 +262,7 @@ def test_who_waits_when_the_server_is_closed_is_told(folder: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
     with serving(folder, Limits(jobs=1)) as server, ThreadPoolExecutor(2) as browsers:
 
-        def wait(rung: Any, source: bytes) -> Any:
+        def wait(kernel: Any, source: bytes, steps: bool) -> Any:
             begun.set()
             go_on.wait(60)
             raise LadderError("no matter")
