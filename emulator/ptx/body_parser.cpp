@@ -165,7 +165,7 @@ void Parser::loc() {
       loc.at_column = small_integer("a column");
     } else {
       throw SyntaxError(tokens_.token().line,
-                        "expected 'function_name' or 'inlined_at', found " + quoted(word));
+                        "expected 'function_name' or 'inlined_at', found " + in_quotes(word));
     }
   }
   location_ = debug_.add(loc);

@@ -28,7 +28,7 @@ int precedence(const Token &token) {
 
 Constant apply(std::string_view op, const Constant &a, const Constant &b, int line) {
   if (a.kind != Constant::Kind::integer || b.kind != Constant::Kind::integer)
-    throw SyntaxError(line, "operator " + quoted(op) + " takes integer constants");
+    throw SyntaxError(line, "operator " + in_quotes(op) + " takes integer constants");
   const bool is_unsigned = a.is_unsigned || b.is_unsigned;
   const std::uint64_t x = a.bits, y = b.bits;
   const auto sx = static_cast<std::int64_t>(x), sy = static_cast<std::int64_t>(y);
@@ -125,7 +125,7 @@ private:
       else if (op == "-")
         value.bits = 0 - value.bits;
       else if (op != "+" && value.kind != Constant::Kind::integer)
-        throw SyntaxError(line, "operator " + quoted(op) + " takes integer constants");
+        throw SyntaxError(line, "operator " + in_quotes(op) + " takes integer constants");
       else if (op == "!")
         value = integer(value.bits == 0, false);
       else if (op == "~")
@@ -177,14 +177,14 @@ private:
 void TokenStream::fail(const std::string &expected) const {
   const std::string found = token_.kind == TokenKind::end ? "the end of the text"
                             : token_.kind == TokenKind::directive
-                                ? quoted("." + std::string(token_.text.substr(0, 64)))
-                                : quoted(token_.text);
+                                ? in_quotes("." + std::string(token_.text.substr(0, 64)))
+                                : in_quotes(token_.text);
   throw SyntaxError(token_.line, "expected " + expected + ", found " + found);
 }
 
 void TokenStream::expect(std::string_view punctuation) {
   if (!accept(punctuation))
-    fail(quoted(punctuation));
+    fail(in_quotes(punctuation));
 }
 
 std::string_view TokenStream::expect_identifier(std::string_view what) {

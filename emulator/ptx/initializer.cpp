@@ -48,13 +48,13 @@ private:
     while (!tokens_.token().is("}")) {
       if (limit != 0 && next >= limit)
         throw SyntaxError(tokens_.token().line,
-                          "too many values in the initialiser of " + quoted(variable_.name));
+                          "too many values in the initialiser of " + in_quotes(variable_.name));
       if (tokens_.token().is("{")) {
         // A sub-aggregate starts at the next whole item.
         next = first + (next - first + strides_[depth] - 1) / strides_[depth] * strides_[depth];
         if (limit != 0 && next >= limit)
           throw SyntaxError(tokens_.token().line,
-                            "too many values in the initialiser of " + quoted(variable_.name));
+                            "too many values in the initialiser of " + in_quotes(variable_.name));
         aggregate(depth + 1, next, next + strides_[depth]);
         next += strides_[depth];
       } else {
@@ -158,7 +158,7 @@ void parse_dimensions_and_initializer(TokenStream &tokens, Variable &variable, b
   std::vector<std::uint64_t> dimensions;
   std::uint64_t bytes = std::uint64_t(type_bytes(variable.type)) * variable.vector_width;
   if (bytes == 0)
-    throw SyntaxError(line, "variable " + quoted(variable.name) + " has no type with a size");
+    throw SyntaxError(line, "variable " + in_quotes(variable.name) + " has no type with a size");
   bool is_unsized = false;
   while (tokens.accept("[")) {
     if (dimensions.size() == kMostDimensions)
@@ -173,9 +173,9 @@ void parse_dimensions_and_initializer(TokenStream &tokens, Variable &variable, b
     const std::uint64_t extent = parse_integer(tokens);
     tokens.expect("]");
     if (bytes != 0 && extent > kMostBytes / bytes)
-      throw SyntaxError(line, "variable " + quoted(variable.name) + " is too large");
+      throw SyntaxError(line, "variable " + in_quotes(variable.name) + " is too large");
     if (extent == 0 && !dimensions.empty())
-      throw SyntaxError(line, "inner dimension of " + quoted(variable.name) + " is 0");
+      throw SyntaxError(line, "inner dimension of " + in_quotes(variable.name) + " is 0");
     bytes *= extent;
     dimensions.push_back(extent);
   }
@@ -184,7 +184,7 @@ void parse_dimensions_and_initializer(TokenStream &tokens, Variable &variable, b
   if (!tokens.token().is("="))
     return;
   if (!may_initialize || is_empty)
-    throw SyntaxError(tokens.token().line, quoted(variable.name) + " may not have an initialiser");
+    throw SyntaxError(tokens.token().line, in_quotes(variable.name) + " may not have an initialiser");
   tokens.advance();
   if (variable.vector_width > 1)
     dimensions.push_back(variable.vector_width);

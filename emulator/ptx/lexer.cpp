@@ -25,7 +25,7 @@ unsigned digit_value(char c) {
 
 } // namespace
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   std::string result = "'";
   for (char c : text.substr(0, kLongest)) {
@@ -83,7 +83,7 @@ Token Lexer::number() {
     std::size_t end = begin;
     while (is_word(at(end)) || at(end) == '.')
       ++end;
-    return SyntaxError(line_, "malformed number " + quoted(text_.substr(begin, end - begin)));
+    return SyntaxError(line_, "malformed number " + in_quotes(text_.substr(begin, end - begin)));
   };
   const auto finish = [&](TokenKind kind) {
     if (is_word(at(position_)))
@@ -96,7 +96,7 @@ Token Lexer::number() {
     const std::size_t first = position_;
     for (; digit_value(at(position_)) < base; ++position_) {
       if (token.bits > (~std::uint64_t(0) - digit_value(at(position_))) / base)
-        throw SyntaxError(line_, "integer does not fit 64 bits: " + quoted(word(begin)));
+        throw SyntaxError(line_, "integer does not fit 64 bits: " + in_quotes(word(begin)));
       token.bits = token.bits * base + digit_value(at(position_));
     }
     if (position_ == first)
@@ -199,7 +199,7 @@ Token Lexer::next() {
 
   constexpr std::string_view kSingle = "{}()[]<>,;:@|&^~!?+-*/%=.";
   if (kSingle.find(c) == std::string_view::npos)
-    throw SyntaxError(line_, "unexpected character " + quoted(text_.substr(begin, 1)));
+    throw SyntaxError(line_, "unexpected character " + in_quotes(text_.substr(begin, 1)));
   const std::string_view two = text_.substr(begin, 2);
   const bool is_double = two == "<<" || two == ">>" || two == "<=" || two == ">=" || two == "==" ||
                          two == "!=" || two == "&&" || two == "||";

@@ -52,6 +52,6 @@ private:
 };
 
 /// Quotes `text` for a message: long text is cut, bytes that are not printable ASCII are escaped.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 } // namespace ladder::ptx

@@ -38,21 +38,21 @@ std::string party_json(const Party &party) {
   return "{\"block\": " + list_json(party.block) +
          ", \"warp\": " + (party.warp < 0 ? "null" : std::to_string(party.warp)) +
          ", \"lanes\": " + lanes_json(party.lanes) + ", " + place_members(party.place) +
-         ", \"opcode\": " + quoted(party.opcode) + ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
+         ", \"opcode\": " + json_string(party.opcode) + ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
 }
 
 std::string finding_json(const Finding &finding) {
   const bool has_other = !finding.other.opcode.empty();
-  return "{\"kind\": " + quoted(sanitizer::kind_name(finding.kind)) +
-         ", \"message\": " + quoted(finding.message) + ", \"kernel\": " + quoted(finding.kernel) +
+  return "{\"kind\": " + json_string(sanitizer::kind_name(finding.kind)) +
+         ", \"message\": " + json_string(finding.message) + ", \"kernel\": " + json_string(finding.kernel) +
          ", \"count\": " + std::to_string(finding.count) + ", \"who\": " + party_json(finding.who) +
          ", \"other\": " + (has_other ? party_json(finding.other) : "null") +
-         ", \"space\": " + quoted(finding.space) +
+         ", \"space\": " + json_string(finding.space) +
          ", \"address\": " + (finding.has_address ? std::to_string(finding.address) : "null") +
-         ", \"object\": " + quoted(finding.object) +
+         ", \"object\": " + json_string(finding.object) +
          ", \"object_offset\": " + std::to_string(finding.object_offset) +
          ", \"bytes\": " + std::to_string(finding.bytes) +
-         ", \"host_module\": " + quoted(finding.host_module) +
+         ", \"host_module\": " + json_string(finding.host_module) +
          ", \"host_offsets\": " + list_json(finding.host_offsets) + "}";
 }
 

@@ -4,7 +4,7 @@
 
 namespace ladder::runtime {
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -22,8 +22,8 @@ std::string quoted(std::string_view text) {
 }
 
 std::string place_members(const machine::SourcePlace &place) {
-  return "\"file\": " + quoted(place.file) + ", \"line\": " + std::to_string(place.line) +
-         ", \"kernel_file\": " + quoted(place.kernel_file) +
+  return "\"file\": " + json_string(place.file) + ", \"line\": " + std::to_string(place.line) +
+         ", \"kernel_file\": " + json_string(place.kernel_file) +
          ", \"kernel_line\": " + std::to_string(place.kernel_line) +
          ", \"own_line\": " + std::to_string(place.own_line);
 }

@@ -9,7 +9,7 @@
 namespace ladder::runtime {
 
 /// Escapes and quotes a string.
-std::string quoted(std::string_view text);
+std::string json_string(std::string_view text);
 
 /// text(item) of each item, with separators.
 template <typename Items, typename Text>

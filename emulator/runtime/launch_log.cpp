@@ -19,20 +19,20 @@ std::string cells(const CountRow &row) {
   std::string text;
   for (int i = 0; i < kColumns; ++i)
     text +=
-        (i ? ", " : "") + quoted(column_name(Column(i))) + ": " + (row[i] ? std::to_string(*row[i]) : "null");
+        (i ? ", " : "") + json_string(column_name(Column(i))) + ": " + (row[i] ? std::to_string(*row[i]) : "null");
   return text;
 }
 
 std::string fault_json(const machine::Fault &fault) {
-  return "{\"kind\": " + quoted(machine::fault_kind_name(fault.kind)) +
-         ", \"message\": " + quoted(fault.message) + ", \"kernel\": " + quoted(fault.kernel) +
-         ", \"file\": " + quoted(fault.file) + ", \"line\": " + std::to_string(fault.line) +
-         ", \"text\": " + quoted(fault.describe()) + "}";
+  return "{\"kind\": " + json_string(machine::fault_kind_name(fault.kind)) +
+         ", \"message\": " + json_string(fault.message) + ", \"kernel\": " + json_string(fault.kernel) +
+         ", \"file\": " + json_string(fault.file) + ", \"line\": " + std::to_string(fault.line) +
+         ", \"text\": " + json_string(fault.describe()) + "}";
 }
 
 std::string record_json(const LaunchRecord &record) {
-  const std::string text = "{\"kernel\": " + quoted(record.kernel) +
-                           ", \"mangled\": " + quoted(record.mangled) + ", \"grid\": " + triple(record.grid) +
+  const std::string text = "{\"kernel\": " + json_string(record.kernel) +
+                           ", \"mangled\": " + json_string(record.mangled) + ", \"grid\": " + triple(record.grid) +
                            ", \"block\": " + triple(record.block) +
                            ", \"static_shared_bytes\": " + std::to_string(record.static_shared_bytes) +
                            ", \"dynamic_shared_bytes\": " + std::to_string(record.dynamic_shared_bytes) +
@@ -79,8 +79,8 @@ std::string to_json(const LaunchLog &log, const std::string &arch, const std::op
                     const std::map<std::string, std::uint64_t> &uncounted, const std::string &findings,
                     std::optional<int> returned) {
   const auto record = [](const LaunchRecord &one) { return "\n  " + record_json(one); };
-  const auto call = [](const auto &one) { return quoted(one.first) + ": " + std::to_string(one.second); };
-  return "{\"arch\": " + quoted(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
+  const auto call = [](const auto &one) { return json_string(one.first) + ": " + std::to_string(one.second); };
+  return "{\"arch\": " + json_string(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
          ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"uncounted\": {" +
          joined(uncounted, ", ", call) + "},\n \"kernels\": [" + joined(log.records(), ",", record) +
          "],\n \"findings\": " + findings + "}\n";
