@@ -38,7 +38,8 @@ std::string party_json(const Party &party) {
   return "{\"block\": " + list_json(party.block) +
          ", \"warp\": " + (party.warp < 0 ? "null" : std::to_string(party.warp)) +
          ", \"lanes\": " + lanes_json(party.lanes) + ", " + place_members(party.place) +
-         ", \"opcode\": " + json_string(party.opcode) + ", \"ptx_line\": " + std::to_string(party.ptx_line) + "}";
+         ", \"opcode\": " + json_string(party.opcode) + ", \"ptx_line\": " + std::to_string(party.ptx_line) +
+         "}";
 }
 
 std::string finding_json(const Finding &finding) {

@@ -18,8 +18,8 @@ std::string triple(const machine::Dim3 &size) {
 std::string cells(const CountRow &row) {
   std::string text;
   for (int i = 0; i < kColumns; ++i)
-    text +=
-        (i ? ", " : "") + json_string(column_name(Column(i))) + ": " + (row[i] ? std::to_string(*row[i]) : "null");
+    text += (i ? ", " : "") + json_string(column_name(Column(i))) + ": " +
+            (row[i] ? std::to_string(*row[i]) : "null");
   return text;
 }
 
@@ -32,8 +32,8 @@ std::string fault_json(const machine::Fault &fault) {
 
 std::string record_json(const LaunchRecord &record) {
   const std::string text = "{\"kernel\": " + json_string(record.kernel) +
-                           ", \"mangled\": " + json_string(record.mangled) + ", \"grid\": " + triple(record.grid) +
-                           ", \"block\": " + triple(record.block) +
+                           ", \"mangled\": " + json_string(record.mangled) +
+                           ", \"grid\": " + triple(record.grid) + ", \"block\": " + triple(record.block) +
                            ", \"static_shared_bytes\": " + std::to_string(record.static_shared_bytes) +
                            ", \"dynamic_shared_bytes\": " + std::to_string(record.dynamic_shared_bytes) +
                            ", \"launches\": " + std::to_string(record.launches) + ",\n   \"totals\": {" +
@@ -79,7 +79,9 @@ std::string to_json(const LaunchLog &log, const std::string &arch, const std::op
                     const std::map<std::string, std::uint64_t> &uncounted, const std::string &findings,
                     std::optional<int> returned) {
   const auto record = [](const LaunchRecord &one) { return "\n  " + record_json(one); };
-  const auto call = [](const auto &one) { return json_string(one.first) + ": " + std::to_string(one.second); };
+  const auto call = [](const auto &one) {
+    return json_string(one.first) + ": " + std::to_string(one.second);
+  };
   return "{\"arch\": " + json_string(arch) + ",\n \"fault\": " + (fault ? fault_json(*fault) : "null") +
          ",\n \"returned\": " + (returned ? std::to_string(*returned) : "null") + ",\n \"uncounted\": {" +
          joined(uncounted, ", ", call) + "},\n \"kernels\": [" + joined(log.records(), ",", record) +
